@@ -39,7 +39,16 @@ def share_exchanged(compute: Compute, rows: Sequence[Row], size: int, rng: "np.r
     mixed = [rows[which] for which in order]
     found = compute(mixed)
     own = [compute([row] * size) for row in rows]
-    spreads = {name: _spread([results[0][name] for results in own]) for name in found[0]}
+    # By output, the largest difference between results of different rows; 1 for values that are not numbers.
+    spreads: dict[str, float] = {}
+    for name in found[0]:
+        values = [results[0][name] for results in own]
+        spreads[name] = 1.0
+        if values[0].dtype.kind in "fiu" and all(each.shape == values[0].shape for each in values):
+            with np.errstate(all="ignore"):
+                numbers = np.asarray(values, np.float64)
+                apart = numbers.max(axis=0) - numbers.min(axis=0)
+            spreads[name] = float(apart[np.isfinite(apart)].max(initial=0)) or 1.0
     exchanged = 0
     for place, which in enumerate(order):
         far = _distance(found[place], own[which][place], spreads)
@@ -49,17 +58,6 @@ def share_exchanged(compute: Compute, rows: Sequence[Row], size: int, rng: "np.r
     if exchanged and any(_distance(*pair, spreads) > 0 for pair in zip(found, compute(mixed), strict=True)):
         return 0.0
     return exchanged / size
-
-
-def _spread(values: Sequence[Array]) -> float:
-    """Return the largest difference between results of different rows; 1 for values that are not numbers."""
-    first = values[0]
-    if first.dtype.kind not in "fiu" or any(each.shape != first.shape for each in values):
-        return 1.0
-    with np.errstate(all="ignore"):
-        numbers = np.asarray(values, np.float64)
-        apart = numbers.max(axis=0) - numbers.min(axis=0)
-    return float(apart[np.isfinite(apart)].max(initial=0)) or 1.0
 
 
 def _distance(left: Result, right: Result, spreads: Mapping[str, float]) -> float:

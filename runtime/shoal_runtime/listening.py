@@ -118,7 +118,11 @@ class Connections:
     async def listen(self) -> str:
         """Accept connections; return the address and its reach for the log."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._protocol, sock=self._listener, backlog=BACKLOG)
+        self._server = await loop.create_server(
+            lambda: _Connection(self._app, self._config, self._state, self._lost, self._bounds).reader,
+            sock=self._listener,
+            backlog=BACKLOG,
+        )
         if isinstance(self._name, str):
             return f"unix:{self._name}"
         host, port = self._name[:2]
@@ -140,9 +144,6 @@ class Connections:
                 os.unlink(self._path)
         # One turn of the loop, in which the transports release their sockets.
         await asyncio.sleep(0)
-
-    def _protocol(self) -> asyncio.BaseProtocol:
-        return _Connection(self._app, self._config, self._state, self._lost, self._bounds).reader
 
     def _lost(self) -> None:
         if not self._state.connections:

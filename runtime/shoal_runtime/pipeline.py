@@ -107,11 +107,19 @@ class Pipeline:
         if not prepared.rows:
             return BatchResult({}, prepared.errors, timings, 0)
         collected = await self._lanes.executor.call(lambda: self._forward(prepared, timings, deadline_s))
-        outputs, errors = await self._finish(prepared, collected, inputs, timings)
+        answers, rows_kept, given = self._answers, prepared.rows, prepared.given
+        if collected.per_row:
+            began = time.monotonic()
+            outputs, errors = await self._in_pool(lambda: answers.finish(collected, rows_kept, given, inputs))
+            timings.postprocess_us = _micros(began)
+        else:
+            # Without postprocess the results are only sliced, which is too short for a thread.
+            outputs, errors = answers.finish(collected, rows_kept, given, inputs)
+        errors = prepared.errors + errors
         spent = timings.preprocess_us + timings.forward_us + timings.postprocess_us
         # The rest of the time was spent waiting for a stage.
         timings.queue_us = max(0, _micros(start) - spent)
-        padded = prepared.given - len(prepared.rows)
+        padded = given - len(rows_kept)
         if errors:
             errors = sorted(errors, key=lambda e: e.row)
         return BatchResult(outputs, errors, timings, padded)
@@ -226,19 +234,6 @@ class Pipeline:
             failure = ForwardFailed(f"{stage} raised {describe(error)}")
         failure.__cause__ = error  # compiled code ignores the `from` of `raise`
         return failure
-
-    async def _finish(
-        self, prepared: _Prepared, collected: Collected, inputs: Mapping[str, Array], timings: Timings
-    ) -> tuple[Mapping[str, Array], list[FailedRow]]:
-        answers, rows, given = self._answers, prepared.rows, prepared.given
-        # Without postprocess the results are only sliced, which is too short for a thread.
-        if not collected.per_row:
-            outputs, errors = answers.finish(collected, rows, given, inputs)
-            return outputs, prepared.errors + errors
-        start = time.monotonic()
-        outputs, errors = await self._in_pool(lambda: answers.finish(collected, rows, given, inputs))
-        timings.postprocess_us = _micros(start)
-        return outputs, prepared.errors + errors
 
     async def _in_pool(self, function: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._lanes.pool, run_contained, function)

@@ -146,7 +146,22 @@ class App:
         headers = dict(scope["headers"])
         large: Body | None = scope.get(BODY)
         if large is None:
-            body: bytes | memoryview = await _read_body(headers, receive, self.max_body_bytes)
+            limit_bytes = self.max_body_bytes
+            too_large = f"the body exceeds {limit_bytes} bytes"
+            if (_whole_number(headers, b"content-length") or 0) > limit_bytes:
+                raise BodyTooLarge(too_large)
+            chunks: list[bytes] = []
+            size_bytes = 0
+            more = True
+            while more:
+                message = await _received(receive)
+                chunk = message.get("body", b"")
+                chunks.append(chunk)
+                size_bytes += len(chunk)
+                if size_bytes > limit_bytes:
+                    raise BodyTooLarge(too_large)
+                more = message.get("more_body", False)
+            body: bytes | memoryview = b"".join(chunks)
         else:
             while not large.complete:  # the connection fills it
                 await _received(receive)
@@ -251,24 +266,6 @@ def _whole_number(headers: Mapping[bytes, bytes], name: bytes, *, clamp: bool = 
     if not text.isdigit() or (len(text) > MAX_DIGITS and not clamp):
         raise BadRequest(f"{name.decode()} must be an integer, not {text[:40].decode('latin-1')!r}")
     return int(text) if len(text) <= MAX_DIGITS else 10**MAX_DIGITS - 1
-
-
-async def _read_body(headers: Mapping[bytes, bytes], receive: Receive, limit_bytes: int) -> bytes:
-    too_large = f"the body exceeds {limit_bytes} bytes"
-    if (_whole_number(headers, b"content-length") or 0) > limit_bytes:
-        raise BodyTooLarge(too_large)
-    chunks: list[bytes] = []
-    size_bytes = 0
-    more = True
-    while more:
-        message = await _received(receive)
-        chunk = message.get("body", b"")
-        chunks.append(chunk)
-        size_bytes += len(chunk)
-        if size_bytes > limit_bytes:
-            raise BodyTooLarge(too_large)
-        more = message.get("more_body", False)
-    return b"".join(chunks)
 
 
 async def _received(receive: Receive) -> MutableMapping[str, Any]:

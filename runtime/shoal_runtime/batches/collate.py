@@ -62,7 +62,14 @@ def misfits(rows: Sequence[Any], rules: Sequence[Rule], library: Library) -> dic
 
     Only these rows fail. Axes that `rules` pad may differ in length.
     """
-    forms = [_form(row, rules, library) for row in rows]
+    by_name: Mapping[str, Rule] = {rule.name: rule for rule in rules}
+    forms = []
+    for row in rows:
+        if isinstance(row, dict):
+            parts = [f"{key}: {_shape(row[key], by_name.get(key), library)}" for key in sorted(row, key=str)]
+            forms.append("{" + ", ".join(parts) + "}")
+        else:
+            forms.append(_shape(row, rules[0] if rules else None, library))
     usual = Counter(forms).most_common(1)[0][0]
     return {
         index: f"preprocess returned {form}, the other rows of the batch are {usual}"
@@ -78,14 +85,6 @@ def _stack(name: str, tensors: Sequence[Tensor], rule: Rule | None, library: Lib
     if len(shapes) > 1:
         raise ValueError(f"{name} has rows of shapes {sorted(map(list, shapes))}")
     return library.stack(tensors), None
-
-
-def _form(row: Any, rules: Sequence[Rule], library: Library) -> str:
-    if isinstance(row, dict):
-        by_name: Mapping[str, Rule] = {rule.name: rule for rule in rules}
-        parts = [f"{key}: {_shape(row[key], by_name.get(key), library)}" for key in sorted(row, key=str)]
-        return "{" + ", ".join(parts) + "}"
-    return _shape(row, rules[0] if rules else None, library)
 
 
 def _has_shape(value: object, library: Library) -> bool:

@@ -3,7 +3,7 @@
 import os
 import re
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,7 +52,11 @@ def load(source: Source) -> Loaded:
     check_static_batch(
         source, path.name, inputs, "give keras.Input a shape, not a batch_shape or batch_size, and save it again"
     )
-    run = _by_position(keras, model, taken)
+
+    def run(*tensors: torch.Tensor) -> Any:
+        made = model(keras.tree.pack_sequence_as(taken, list(tensors)), training=False)
+        return made if _is_flat(keras, made) else keras.tree.flatten(made)
+
     return Loaded(ModuleHandler(run, inputs, outputs), inputs, outputs, "keras")
 
 
@@ -83,16 +87,6 @@ def _structures(keras: Any, model: Any, name: str) -> tuple[Any, Any]:
         return model.input, model.output
     except (AttributeError, ValueError):
         raise LoadError(f"{name} has no signature. Begin it with keras.Input(...) and save it again") from None
-
-
-def _by_position(keras: Any, model: Any, taken: Any) -> Callable[..., Any]:
-    """Return the model as a function of its inputs by position."""
-
-    def run(*tensors: torch.Tensor) -> Any:
-        made = model(keras.tree.pack_sequence_as(taken, list(tensors)), training=False)
-        return made if _is_flat(keras, made) else keras.tree.flatten(made)
-
-    return run
 
 
 def _is_flat(keras: Any, made: Any) -> bool:

@@ -231,7 +231,16 @@ def multiplied(left: Operand, right: Operand, by: str) -> Value:
         return None
     rank = max(left.rank, right.rank)
     if isinstance(a, Apart) and isinstance(b, Apart):
-        return _product_of_rows(a, b, a.axis - left.rank, b.axis - right.rank, by, rank)
+        # Batch axes, counted from the end.
+        left_at, right_at = a.axis - left.rank, b.axis - right.rank
+        plain, alike = a.plain and b.plain, a.merged == b.merged
+        if left_at == right_at and left_at < -2 and alike:
+            return Apart(rank + left_at, plain, a.merged)
+        if not plain or not alike:
+            return None
+        if left_at == -1 and right_at == -2:
+            return Mixed(by, How.SUMMED)  # the batch axes are contracted
+        return None if a.merged or left_at == -1 or right_at == -2 else Mixed(by, How.PAIRED)
     if isinstance(a, Apart) and isinstance(b, Shared):
         return _with_weights(a, left, right, rank, contracted=-1)
     if isinstance(b, Apart) and isinstance(a, Shared):
@@ -240,18 +249,6 @@ def multiplied(left: Operand, right: Operand, by: str) -> Value:
         # The product sums what was computed for pairs of rows.
         return Mixed(a.by, How.SUMMED)
     return combined([left if isinstance(a, Shared) else Operand(a, ()), Operand(b, ())], by, left.rank)
-
-
-def _product_of_rows(left: Apart, right: Apart, left_at: int, right_at: int, by: str, rank: int) -> Value:
-    """Return the product of two tensors with these batch axes, counted from the end."""
-    plain, alike = left.plain and right.plain, left.merged == right.merged
-    if left_at == right_at and left_at < -2 and alike:
-        return Apart(rank + left_at, plain, left.merged)
-    if not plain or not alike:
-        return None
-    if left_at == -1 and right_at == -2:
-        return Mixed(by, How.SUMMED)  # the batch axes are contracted
-    return None if left.merged or left_at == -1 or right_at == -2 else Mixed(by, How.PAIRED)
 
 
 def _with_weights(value: Apart, operand: Operand, weights: Operand, rank: int, *, contracted: int) -> Value:

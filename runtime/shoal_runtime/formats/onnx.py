@@ -71,19 +71,18 @@ def load(source: Source) -> Loaded:
     check_static_batch(source, path.name, inputs, DYNAMIC)
     free = all(spec.shape[spec.batch_dim] == ANY for spec in inputs)
     outputs = source.outputs or _outputs(session.get_outputs(), path, free=free)
-    proven = rows_are_proven(source, inputs, {spec.name: _selected(spec, inputs, traced.dims) for spec in outputs})
+    # By output, the operator that selects its rows; empty for the batch's rows, None if unknown.
+    selected: dict[str, str | None] = {}
+    for spec in outputs:
+        dims = traced.dims.get(spec.name, ())
+        dim = dims[spec.batch_dim] if spec.batch_dim < len(dims) else UNKNOWN
+        if dim in (ROWS, str(inputs[0].shape[inputs[0].batch_dim])):
+            selected[spec.name] = ""
+        else:
+            selected[spec.name] = dim if dim and not dim.isdigit() else None
+    proven = rows_are_proven(source, inputs, selected)
     refuse_mixed(source, inputs, {spec.name: traced.mixed[spec.name] for spec in outputs if spec.name in traced.mixed})
     return Loaded(OnnxHandler(session, inputs, outputs), inputs, outputs, "onnx", rows_proven=proven)
-
-
-def _selected(spec: TensorSpec, inputs: Sequence[TensorSpec], traced: Mapping[str, Sequence[str]]) -> str | None:
-    """Return the operator that selects the rows of an output; empty for the batch's rows, None if unknown."""
-    dims = traced.get(spec.name, ())
-    dim = dims[spec.batch_dim] if spec.batch_dim < len(dims) else UNKNOWN
-    rows = inputs[0].shape[inputs[0].batch_dim]
-    if dim in (ROWS, str(rows)):
-        return ""
-    return dim if dim and not dim.isdigit() else None
 
 
 def _session(path: Path, threads: int) -> Any:

@@ -7,6 +7,7 @@ else, including invalid JSON or text, is a bytearray.
 import io
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
@@ -79,7 +80,15 @@ def _row_of(item: Any) -> tuple[dict[str, Any], RequestProcessor] | ItemError:
         return ItemError(str(error))
     # Handlers may query the media type of each part.
     known = {name: {"content-type": media_type} for name, media_type, _ in parts}
-    data = {name: _value(value, media_type) for name, media_type, value in parts}
+    data: dict[str, Any] = {}
+    for name, media_type, value in parts:
+        data[name] = bytearray(value)
+        # A malformed value reaches the handler as bytes.
+        with suppress(ValueError, RecursionError):
+            if media_type == "application/json":
+                data[name] = json.loads(value)
+            elif media_type.startswith("text"):
+                data[name] = value.decode()
     return data, RequestProcessor(headers, known)
 
 
@@ -96,17 +105,6 @@ def _parts(body: bytes, content_type: str) -> list[tuple[str, str, bytes]]:
         fields = parse_qsl(body.decode("latin-1"), keep_blank_values=True, encoding="latin-1", max_num_fields=128)
         return [(name, "", value.encode("latin-1")) for name, value in fields]
     return [(BODY, media_type, body)]
-
-
-def _value(value: bytes, media_type: str) -> Any:
-    try:
-        if media_type == "application/json":
-            return json.loads(value)
-        if media_type.startswith("text"):
-            return value.decode()
-    except (ValueError, RecursionError):
-        pass
-    return bytearray(value)
 
 
 def _encoded(result: Any, processor: RequestProcessor) -> dict[str, Any] | ItemError:

@@ -56,7 +56,16 @@ class Grouping:
             order = np.argsort(rows, kind="stable")
             ends = np.searchsorted(rows[order], np.arange(kept + 1)).tolist()
             ordered = np.ascontiguousarray(items[order])
-            values = [_json(ordered[ends[row] : ends[row + 1]], spec) for row in range(kept)]
+            parts = [ordered[ends[row] : ends[row + 1]] for row in range(kept)]
+            if items.dtype != object:
+                values = [orjson.dumps(part, option=orjson.OPT_SERIALIZE_NUMPY) for part in parts]
+            else:
+                try:
+                    values = [orjson.dumps(_texts(part.tolist())) for part in parts]
+                except UnicodeDecodeError:
+                    raise WrongShape(
+                        f"output {spec.name} holds bytes that are not UTF-8, which JSON cannot hold"
+                    ) from None
             taken[spec.name] = object_array(values, (kept,))
         return taken
 
@@ -85,15 +94,6 @@ def _items(array: Array, spec: TensorSpec) -> Array:
     if not fits(array.shape, spec.shape):
         raise WrongShape(f"output {spec.name} has shape {list(array.shape)}; the signature declares {list(spec.shape)}")
     return bfloat16_to_float32(array) if spec.datatype == "BF16" else array
-
-
-def _json(items: Array, spec: TensorSpec) -> bytes:
-    if items.dtype != object:
-        return orjson.dumps(items, option=orjson.OPT_SERIALIZE_NUMPY)
-    try:
-        return orjson.dumps(_texts(items.tolist()))
-    except UnicodeDecodeError:
-        raise WrongShape(f"output {spec.name} holds bytes that are not UTF-8, which JSON cannot hold") from None
 
 
 def _texts(value: Any) -> Any:

@@ -46,9 +46,18 @@ def row_array(value: Any, spec: TensorSpec, library: Library) -> Array:
     """
     value = library.readable(value)
     if spec.datatype == "BYTES":
-        elements, shape = _leaves(value, len(spec.row_shape), spec)
+        elements, shape, rank = [value], [], len(spec.row_shape)
+        # One level of lists for each dimension of a row; the levels below belong to elements in JSON.
+        for _ in range(rank):
+            if not all(isinstance(element, list | tuple | np.ndarray) for element in elements):
+                raise ValueError(f"a row of output {spec.name} requires {rank} levels of lists")
+            sizes = {len(element) for element in elements}
+            if len(sizes) > 1:
+                raise ValueError(f"a row of output {spec.name} has ragged lists")
+            shape.append(sizes.pop() if sizes else 0)
+            elements = [inner for element in elements for inner in element]
         encode = _json_element if is_json(spec) else _text_element
-        array = object_array([encode(element, spec) for element in elements], shape)
+        array = object_array([encode(element, spec) for element in elements], tuple(shape))
     else:
         array = _numeric_array(value, spec)
     if not fits(array.shape, spec.row_shape):
@@ -125,21 +134,6 @@ def text_array(array: Array, spec: TensorSpec) -> Array:
         return object_array([encode(element, spec) for element in array.ravel().tolist()], array.shape)
     except ValueError as error:
         raise ForwardFailed(str(error)) from None
-
-
-def _leaves(value: Any, rank: int, spec: TensorSpec) -> tuple[list[Any], tuple[int, ...]]:
-    """Open `rank` levels of lists. Values below are elements, which may be lists in JSON."""
-    elements, shape = [value], []
-    # The levels below belong to the element.
-    for _ in range(rank):
-        if not all(isinstance(element, list | tuple | np.ndarray) for element in elements):
-            raise ValueError(f"a row of output {spec.name} requires {rank} levels of lists")
-        sizes = {len(element) for element in elements}
-        if len(sizes) > 1:
-            raise ValueError(f"a row of output {spec.name} has ragged lists")
-        shape.append(sizes.pop() if sizes else 0)
-        elements = [inner for element in elements for inner in element]
-    return elements, tuple(shape)
 
 
 def _json_element(element: Any, spec: TensorSpec) -> bytes:

@@ -156,7 +156,13 @@ class Job:
         parameters = ready.metadata.get("parameters", {})
         if self._settings.process.engine or "allowed_batch_sizes" in parameters:
             return int(parameters.get("max_batch_size", USUAL_ROWS))
-        rows = self._first_rows(shards)
+        rows: Rows | None = None
+        for shard in shards[:READERS]:
+            with suppress(ShardError):  # reported when the shard is read
+                window = next(iter(self._source.windows(shard, 1)), None)
+                if window is not None:
+                    rows = make_rows(window, self._inputs, self._columns)
+                    break
         good = rows.good if rows is not None else np.array([], np.int64)
         if rows is None or not len(good):
             return int(parameters.get("max_batch_size", 1))
@@ -170,13 +176,6 @@ class Job:
         size = best_size(seconds, len(good))
         logger.info("event=batch_size_found rows=%d tried=%s", size, ",".join(map(str, seconds)))
         return size
-
-    def _first_rows(self, shards: list[Shard]) -> Rows | None:
-        for shard in shards[:READERS]:
-            with suppress(ShardError):  # reported when the shard is read
-                for window in self._source.windows(shard, 1):
-                    return make_rows(window, self._inputs, self._columns)
-        return None
 
     def _timed(self, inputs: Mapping[str, Any], rows: int, expected_s: float) -> float | None:
         """Return the seconds of a batch, or None if it fails; a batch that is slower than expected runs twice."""

@@ -212,7 +212,15 @@ class Scoring:
         elif isinstance(event, Begun | Ended):
             self._order.append(event)
         elif isinstance(event, _EngineEnded):
-            self._on_end(event)
+            if event.error is not None:
+                raise event.error
+            # No batches are sent to it until it reports Ready again.
+            self._up.discard(event.engine)
+            blamed = self._dispatch.ended(event.engine)
+            logger.warning("event=engine_ended engine=%d how=%s", event.engine, event.how)
+            if blamed is not None:
+                self._fail(blamed, f"the model's process {event.how} while it ran this row")
+            threading.Thread(target=self._start, args=(event.engine,), daemon=True).start()
         elif isinstance(event, _Written):
             self._on_written(event)
         elif isinstance(event, AllRead):
@@ -232,18 +240,6 @@ class Scoring:
             blamed = self._dispatch.failed(message.number, message.code)
             if blamed is not None:
                 self._fail(blamed, message.why)
-
-    def _on_end(self, ended: _EngineEnded) -> None:
-        """Fail the row that ended an engine, if it is found, and start the engine again."""
-        if ended.error is not None:
-            raise ended.error
-        # No batches are sent to it until it reports Ready again.
-        self._up.discard(ended.engine)
-        blamed = self._dispatch.ended(ended.engine)
-        logger.warning("event=engine_ended engine=%d how=%s", ended.engine, ended.how)
-        if blamed is not None:
-            self._fail(blamed, f"the model's process {ended.how} while it ran this row")
-        threading.Thread(target=self._start, args=(ended.engine,), daemon=True).start()
 
     def _fail(self, work: Work, why: str) -> None:
         window = self._windows[work.window]

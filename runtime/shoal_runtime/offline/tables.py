@@ -86,10 +86,15 @@ class Source:
     def _parquet(self, shard: Shard, batch_size: int) -> Iterator[Window]:
         with self._place.open(shard.files[0]) as opened, parquet.ParquetFile(opened, buffer_size=BUFFER_BYTES) as file:
             footer = file.metadata
-            # A row group belongs to the shard in which the middle of its bytes lies.
-            groups = [
-                group for group in range(file.num_row_groups) if begins_in(shard, *_extent(footer.row_group(group)))
-            ]
+            groups = []
+            for group in range(file.num_row_groups):
+                columns = [footer.row_group(group).column(at) for at in range(footer.num_columns)]
+                # The dictionary, if there is one, precedes the data.
+                starts = [min(filter(None, (each.dictionary_page_offset, each.data_page_offset))) for each in columns]
+                ends = [start + each.total_compressed_size for start, each in zip(starts, columns, strict=True)]
+                # A row group belongs to the shard in which the middle of its bytes lies.
+                if begins_in(shard, min(starts), max(ends)):
+                    groups.append(group)
             if not groups:
                 return
             size_bytes = sum(footer.row_group(group).total_byte_size for group in groups)
@@ -253,15 +258,6 @@ def _measured(windows: Iterable[Window], opened: BinaryIO, shard: Shard) -> Iter
         now = min(opened.tell(), shard.stop)
         yield replace(each, share_bytes=float(now - at))
         at = now
-
-
-def _extent(group: Any) -> tuple[int, int]:
-    """Return the first byte of a row group, and the byte after its last."""
-    columns = [group.column(number) for number in range(group.num_columns)]
-    starts = [
-        min(offset for offset in (each.dictionary_page_offset, each.data_page_offset) if offset) for each in columns
-    ]
-    return min(starts), max(start + each.total_compressed_size for start, each in zip(starts, columns, strict=True))
 
 
 @contextmanager

@@ -57,7 +57,17 @@ class Hub:
             # Pinned: a branch may move during the download.
             self._revision = info.sha or self._revision
             tree = self._api.list_repo_tree(self._repository, recursive=True, revision=self._revision)
-            files = (_entry(item) for item in tree if isinstance(item, RepoFile))
+            # The validator is the hash of the content: of Git LFS, or Git's own.
+            files = (
+                Entry(
+                    item.path.rpartition("/")[2],
+                    item.size,
+                    item.lfs.sha256 if item.lfs is not None else item.blob_id,
+                    item.path,
+                )
+                for item in tree
+                if isinstance(item, RepoFile)
+            )
             path = self._path
             wanted = (each for each in files if not path or each.key == path or each.key.startswith(f"{path}/"))
             found = list(bounded(wanted, at_most))
@@ -100,11 +110,6 @@ def needed(entries: Sequence[Entry]) -> list[Entry]:
         for entry in entries
         if not entry.path.startswith(".git") and not (safe and PurePosixPath(entry.path).suffix in REPEATED)
     ]
-
-
-def _entry(file: RepoFile) -> Entry:
-    validator = file.lfs.sha256 if file.lfs is not None else file.blob_id
-    return Entry(file.path.rpartition("/")[2], file.size, validator, file.path)
 
 
 @contextmanager

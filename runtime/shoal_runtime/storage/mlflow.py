@@ -165,21 +165,18 @@ class Registered:
             following, body = self._next(uri)
             if scheme_of(uri) == "runs":
                 yield following
-                yield from self._models_of(body, parse(uri).path)
+                # Since MLflow 3 a run's models are not among its artifacts.
+                name, slash, rest = parse(uri).path.partition("/")
+                for output in self._server.read(body, _RunResponse).run.outputs.model_outputs:
+                    place, model = self._next(f"models:/{output.model_id}")
+                    if self._server.read(model, _ModelResponse).model.info.name == name:
+                        yield f"{place.rstrip('/')}{slash}{rest}"
                 return
             if not body:
                 yield uri
                 return
             uri = following
         raise LoadError(f"{self.shown} leads from one model to the next in a cycle")
-
-    def _models_of(self, run: bytes, path: str) -> Iterator[str]:
-        """Yield the addresses of a run's models of that name; since MLflow 3 they are not among its artifacts."""
-        name, slash, rest = path.partition("/")
-        for output in self._server.read(run, _RunResponse).run.outputs.model_outputs:
-            place, body = self._next(f"models:/{output.model_id}")
-            if self._server.read(body, _ModelResponse).model.info.name == name:
-                yield f"{place.rstrip('/')}{slash}{rest}"
 
     def _next(self, uri: str) -> tuple[str, bytes]:
         """Return the URI that a URI refers to, and the response; of an address of files itself, and nothing."""
