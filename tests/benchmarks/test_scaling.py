@@ -194,15 +194,15 @@ def test_shoals_law_is_told_what_its_proxies_would_tell() -> None:
             now_s, 2, 2, 20, 28, 1000 * now_s, 240 * now_s, 760 * now_s, 48.0 * now_s, 20.0 * now_s, 2.0 * now_s
         )
         decided = law.decide(rows, now_s)
-    told = [pod.load for pod in law._pods]
+    loads = [pod.load for pod in law._pods]
 
     assert decided == 11, "1,000 rows a second, at 0.8 of what a replica serves"
-    assert len(told) == 2
-    assert (told[0].arrived_rows, told[0].answered_rows, told[0].refused_rows.rows) == (5000, 1200, 3800)
-    assert (told[0].row_seconds, told[0].queued_row_seconds, told[0].busy_s) == (240.0, 100.0, 10.0)
-    assert (told[0].queued_rows, told[0].running_rows) == (10, 14)
-    assert told[0].capacity is not None
-    assert told[0].capacity.rows_per_s == pytest.approx(SERVICE.rows_per_s)
+    assert len(loads) == 2
+    assert (loads[0].arrived_rows, loads[0].answered_rows, loads[0].refused_rows.rows) == (5000, 1200, 3800)
+    assert (loads[0].row_seconds, loads[0].queued_row_seconds, loads[0].busy_s) == (240.0, 100.0, 10.0)
+    assert (loads[0].queued_rows, loads[0].running_rows) == (10, 14)
+    assert loads[0].capacity is not None
+    assert loads[0].capacity.rows_per_s == pytest.approx(SERVICE.rows_per_s)
 
 
 def test_figures_leave_out_what_was_before_the_scenario() -> None:
@@ -254,7 +254,7 @@ def results(shoal: float, rival: float) -> dict[Trial, Figures]:
 def test_marks_are_met_or_not() -> None:
     good = rows(results(0.01, 0.03), {PINNED: [0.98, 1.0], SLOW: [0.96]}, [0.5])
     assert closing(good) == "8 of 9 marks met", "with one slow pod it is not enough"
-    assert closing(rows(results(0.01, 0.02), {}, [])) == "2 of 9 marks met", "what nobody measured is not met"
+    assert closing(rows(results(0.01, 0.02), {}, [])) == "2 of 9 marks met", "a mark without a measurement is not met"
 
     table = "\n".join(markdown(results(0.01, 0.03)))
     assert "| step | Shoal | 1.00% | 1.50 |" in table

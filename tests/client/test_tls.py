@@ -56,9 +56,9 @@ def url(running: RunningProxy) -> str:
     return running.url.replace("http://", "https://")
 
 
-@pytest.mark.parametrize("trusted", ["ca.crt", "tls.crt", "a path", "a context", "nobody needed"])
+@pytest.mark.parametrize("trusted", ["ca.crt", "tls.crt", "a path", "a context", "no check"])
 def test_a_client_trusts_whom_it_is_told_to(secure: RunningProxy, folder: Path, trusted: str) -> None:
-    given: dict[str, Verify] = {"a path": folder / "ca.crt", "a context": TRUST.trusted(), "nobody needed": False}
+    given: dict[str, Verify] = {"a path": folder / "ca.crt", "a context": TRUST.trusted(), "no check": False}
     verify = given.get(trusted, str(folder / trusted))
     with Client(url(secure), verify=verify) as client:
         assert client.predict(ROW).tolist() == DOUBLED

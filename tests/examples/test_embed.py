@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 TEXTS = [
     "A cat sleeps on the sofa.",
     "Hi",
-    "A kitten is napping on the couch while the rain falls, and nobody wakes it. " * 3,
+    "A kitten is napping on the couch while the rain falls, and no noise wakes it. " * 3,
     "Quarterly earnings rose by four percent.",
     "word " * 1000,
 ]

@@ -117,7 +117,7 @@ def _without(table: Any, name: str) -> Any:
 
 
 def _as_declared(table: Any, inputs: Sequence[Mapping[str, Any]]) -> Any:
-    """Return the frame with flags as numbers where the metadata declare numbers: a file may not tell them apart."""
+    """Return the frame with flags as numbers where the metadata declare numbers: some files store both alike."""
     declared = {each["name"]: each["datatype"] for each in inputs}
     flags = [
         name
@@ -130,8 +130,8 @@ def _as_declared(table: Any, inputs: Sequence[Mapping[str, Any]]) -> Any:
 def _order(inputs: Sequence[Mapping[str, Any]], entry: Entry) -> tuple[str, ...]:
     """Return the columns in the order of rows as lists: the metadata's, where they name the columns."""
     names = tuple(column.name for column in entry.columns)
-    told = tuple(json.loads(inputs[0].get("parameters", {}).get("columns", "[]")))
-    return told if set(told) == set(names) else names
+    declared = tuple(json.loads(inputs[0].get("parameters", {}).get("columns", "[]")))
+    return declared if set(declared) == set(names) else names
 
 
 def _tried(predict: Predict, table: Any) -> Truth:

@@ -39,10 +39,10 @@ def _sklearn(name: str, kind: Kind, *, signature: bool, pickled: bool = False) -
         import mlflow.sklearn
 
         model = make(given).fit(table, target(wanted, table))
-        told = {"signature": _signature(table, model.predict(table))} if signature else {}
+        extra = {"signature": _signature(table, model.predict(table))} if signature else {}
         form = "cloudpickle" if pickled else "skops"
         trusted = {} if pickled else {"skops_trusted_types": _types(model)}
-        mlflow.sklearn.save_model(model, directory / name, **ALONE, serialization_format=form, **told, **trusted)
+        mlflow.sklearn.save_model(model, directory / name, **ALONE, serialization_format=form, **extra, **trusted)
         return directory / name
 
     def load(path: Path) -> Predict:
@@ -68,8 +68,8 @@ def _xgboost(name: str, kind: str, given: tuple[Column, ...], *, signature: bool
         import xgboost
 
         model = getattr(xgboost, cls)(**SMALL, **parameters, enable_categorical=True).fit(table, target(wanted, table))
-        told = {"signature": _signature(table, model.predict(table))} if signature else {}
-        mlflow.xgboost.save_model(model, directory / name, **ALONE, **told)
+        extra = {"signature": _signature(table, model.predict(table))} if signature else {}
+        mlflow.xgboost.save_model(model, directory / name, **ALONE, **extra)
         return directory / name
 
     def load(path: Path) -> Predict:
@@ -88,8 +88,8 @@ def _lightgbm(name: str, kind: str, given: tuple[Column, ...], *, signature: boo
         import mlflow.lightgbm
 
         model = lightgbm.train({**QUIET, **parameters}, lightgbm.Dataset(table, target(wanted, table)), 8)
-        told = {"signature": _signature(table, model.predict(table))} if signature else {}
-        mlflow.lightgbm.save_model(model, directory / name, **ALONE, **told)
+        extra = {"signature": _signature(table, model.predict(table))} if signature else {}
+        mlflow.lightgbm.save_model(model, directory / name, **ALONE, **extra)
         return directory / name
 
     def load(path: Path) -> Predict:

@@ -70,7 +70,7 @@ def frame(given: Sequence[Column], rows: int, rng: Rng) -> Any:
 
 
 def scores(table: Any) -> Any:
-    """Return a number for each row to which all columns contribute: what models are trained to tell."""
+    """Return a number for each row to which all columns contribute: the target of the models."""
     total = np.zeros(len(table))
     for place, name in enumerate(table.columns):
         total += (1 + place) * _codes(table[name])

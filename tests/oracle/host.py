@@ -1,4 +1,4 @@
-"""Serve several models in one process: ``python -m tests.oracle.host DIRECTORY``, told by lines of JSON.
+"""Serve several models in one process: ``python -m tests.oracle.host DIRECTORY``, controlled by lines of JSON.
 
 Each line on standard input is ``{"name", "path"}``; each is answered by one of ``{"name", "port", "grpc"}``, or
 ``{"name", "refused"}``. The runtime's and the proxy's own parts, joined by unix sockets as in a pod; what they share is

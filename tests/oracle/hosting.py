@@ -56,11 +56,11 @@ class Hosts:
         line = self._process.stdout.readline()
         if not line:
             raise AssertionError(f"the host ended with {self._process.wait(10)} when it was asked to serve {name}")
-        told = json.loads(line)
-        if "refused" in told:
-            raise Refused(told["refused"])
-        url = f"http://127.0.0.1:{told['port']}"
-        return Served(url, "m", told["grpc"], _metadata(url, "m"))
+        report = json.loads(line)
+        if "refused" in report:
+            raise Refused(report["refused"])
+        url = f"http://127.0.0.1:{report['port']}"
+        return Served(url, "m", report["grpc"], _metadata(url, "m"))
 
 
 @contextmanager

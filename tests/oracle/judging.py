@@ -1,4 +1,4 @@
-"""Whether an answer is right, and what is told of one that is not."""
+"""Compare results with the expected ones, and describe differences."""
 
 from collections import Counter
 from collections.abc import Iterable

@@ -53,7 +53,7 @@ def sample(seed: int, share: dict[str, int]) -> list[str]:
 
 
 def run(plan: Plan, directory: Path, tally: Tally, done: Callable[[int], object]) -> None:
-    """Do a run; `done` is told of each request, and of those that a model not served would have had."""
+    """Do a run; call `done` for each request, also for those of models that are not served."""
     groups = [plan.names[start : start + plan.group] for start in range(0, len(plan.names), plan.group)]
     for number, names in enumerate(groups):
         home = directory / str(number)

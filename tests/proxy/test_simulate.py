@@ -147,10 +147,10 @@ def test_a_terminal_sees_what_is_simulated_and_in_the_end_only_the_figures() -> 
     with os.fdopen(master, "rb", buffering=0) as reader, os.fdopen(terminal, "wb", buffering=0) as writer:
         command = [sys.executable, "-m", "shoal_proxy", *given]
         result = subprocess.run(command, stdout=subprocess.PIPE, stderr=writer, timeout=60, check=True)
-        told = reader.read(4096).decode()
+        output = reader.read(4096).decode()
 
-    assert "simulating 100 requests" in told
-    assert told.count("\n") == 0
+    assert "simulating 100 requests" in output
+    assert output.count("\n") == 0
     assert b"simulating" not in result.stdout
     assert b"capacity at 99%" in result.stdout
 
@@ -305,7 +305,7 @@ def test_what_a_proxy_records_is_written_out(capsys: pytest.CaptureFixture[str])
         pytest.param(["--poisson", "1", "--latency", "no.json"], "cannot read no.json", id="no table"),
         pytest.param(["--poisson", "1", "--from", "127.0.0.1:x"], "is not the address of a proxy", id="no address"),
         pytest.param(["--poisson", "1", "--from", "https://h:1"], "is not the address of a proxy", id="https"),
-        pytest.param(["--poisson", "1", "--from", "http://127.0.0.1:1"], "http://127.0.0.1:1: ", id="nobody there"),
+        pytest.param(["--poisson", "1", "--from", "http://127.0.0.1:1"], "http://127.0.0.1:1: ", id="no server"),
     ],
 )
 def test_what_goes_wrong_is_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,8 +23,8 @@ class Scale:
     outputs = [TensorSpec("y", "FP32", [-1])]
     def load(self, context):
         self.factor = context.parameters.get("factor", 1)
-        self.told = (context.model_dir.name, str(context.device), str(context.dtype))
-        self.told += (context.max_batch_size,)
+        self.seen = (context.model_dir.name, str(context.device), str(context.dtype))
+        self.seen += (context.max_batch_size,)
     def forward(self, batch):
         return batch["x"] * self.factor
 """
@@ -43,7 +43,7 @@ def test_a_directory_with_a_handler_needs_nothing_else(model_dir: Path, load: Ca
 
     assert model.name == "scale"
     assert model.signature.max_batch_size == 4
-    assert model.handler.told == ("scale", "cpu", "torch.float16", 4)  # type: ignore[attr-defined]
+    assert model.handler.seen == ("scale", "cpu", "torch.float16", 4)  # type: ignore[attr-defined]
 
 
 def test_the_handler_s_file_may_be_the_model(model_dir: Path, load: Callable[..., "Model"]) -> None:

@@ -22,9 +22,9 @@ from shoal_proxy.balance.peers import (
 ROW_S = 0.001
 
 
-def promising(wait_s: float | None, told_s: float = 0.0) -> Peer:
+def promising(wait_s: float | None, stated_s: float = 0.0) -> Peer:
     peer = Peer()
-    peer.promised(wait_s, told_s, 0.001)
+    peer.promised(wait_s, stated_s, 0.001)
     return peer
 
 
@@ -173,7 +173,7 @@ def test_the_caller_going_away_says_nothing_about_the_peer() -> None:
 
 
 def test_those_who_have_been_silent_longest_are_asked_first() -> None:
-    peers = [promising(0.1, told_s=3.0), promising(0.1, told_s=1.0), Peer(), promising(0.1, told_s=2.0)]
+    peers = [promising(0.1, stated_s=3.0), promising(0.1, stated_s=1.0), Peer(), promising(0.1, stated_s=2.0)]
     assert [peers.index(each) for each in stalest(peers, 3, 4.0)] == [2, 1, 3]
 
 
@@ -182,12 +182,12 @@ def test_those_who_have_been_silent_longest_are_asked_first() -> None:
     st.integers(1, 40),
     st.floats(0, 10),
 )
-def test_whoever_is_chosen_promised_to_be_in_time_and_nobody_promised_better(
-    told: list[tuple[float, int, bool, float]], rows: int, due_s: float
+def test_the_chosen_peer_promised_to_be_in_time_and_no_other_promised_better(
+    stated: list[tuple[float, int, bool, float]], rows: int, due_s: float
 ) -> None:
     now_s, peers = 5.0, []
-    for wait_s, has, is_self, told_s in told:
-        peer = promising(wait_s, told_s)
+    for wait_s, has, is_self, stated_s in stated:
+        peer = promising(wait_s, stated_s)
         peer.given(has)
         peer.is_self = is_self
         peers.append(peer)

@@ -1,4 +1,4 @@
-"""How long a stopping replica keeps serving, by what it was told and when."""
+"""How long a stopping replica keeps serving, by the received stays and their times."""
 
 from shoal_proxy.lifecycle.stay import LONGEST_WORD_S, WORD_S, Stay
 
