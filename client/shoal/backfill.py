@@ -124,7 +124,10 @@ def _as_declared(outputs: Mapping[str, Array], signature: Signature) -> dict[str
     """
     for tensor in signature.outputs:
         array, shape = outputs.get(tensor.name), signature.row_shape(tensor)
-        if array is None or not _fits(array, tensor.datatype, shape):
+        dtype = np.dtype(object) if tensor.datatype == "BYTES" else numpy_dtype(tensor.datatype)
+        # The first dimension counts the rows.
+        fits = array is not None and array.ndim == len(shape) + 1 and array.dtype == dtype
+        if array is None or not fits or any(w not in (-1, n) for n, w in zip(array.shape[1:], shape, strict=True)):
             found = "none" if array is None else f"{array.dtype} {list(array.shape[1:])}"
             wanted = f"{tensor.datatype} {list(shape)}"
             raise ServerFailed(f"the server's {tensor.name} is {found} per row, but its signature declares {wanted}")
@@ -142,13 +145,6 @@ def _as_declared(outputs: Mapping[str, Array], signature: Signature) -> dict[str
             values = encoded
         wire[tensor.name] = np.moveaxis(values, 0, tensor.batch_dim)
     return wire
-
-
-def _fits(array: Array, datatype: str, shape: Sequence[int]) -> bool:
-    same = len(array.shape) == len(shape) + 1 and all(
-        want in (-1, got) for got, want in zip(array.shape[1:], shape, strict=True)
-    )
-    return same and array.dtype == (np.dtype(object) if datatype == "BYTES" else numpy_dtype(datatype))
 
 
 def serve(connection: Connection, service: Service) -> None:

@@ -100,7 +100,17 @@ async def _measure(options: argparse.Namespace, load: Callable[[float], Load], a
     """Measure the idle server, then rising rates; ``load`` makes a load with a timeout per request (s)."""
     ends_s, random = time.monotonic() + options.seconds, Random(options.seed)
     step_s = max(MIN_STEP_S, options.seconds / STEPS)
-    alone = await _alone(load(options.timeout), step_s, random)
+    # Latencies of requests sent one at a time (ms).
+    loader = load(options.timeout)
+    try:
+        sampled = await loader.alone(ALONE_REQUESTS, step_s, random)
+    finally:
+        loader.close()
+    alone = sorted(each.latency_ms for each in sampled if each.status == 200)
+    if not alone:
+        status = sampled[-1].status
+        found = f"status {status}" if status else "no response in time"
+        raise ServerFailed(f"the sample failed ({found}). Try it with `shoal predict`", status=status or None)
     alone_ms = percentile(alone, 0.5)
     within_ms = options.objective_ms or limit_ms(alone_ms, admin.objective_ms(len(alone) * options.rows))
     # Twice the limit is late in any case; at least 1 s, for a busy machine.
@@ -119,20 +129,6 @@ async def _measure(options: argparse.Namespace, load: Callable[[float], Load], a
         return Measured(alone_ms, within_ms, steps)
     finally:
         loader.close()
-
-
-async def _alone(loader: Load, seconds: float, random: Random) -> list[float]:
-    """Return the latencies of requests sent one at a time (ms), sorted."""
-    try:
-        alone = await loader.alone(ALONE_REQUESTS, seconds, random)
-    finally:
-        loader.close()
-    good = sorted(each.latency_ms for each in alone if each.status == 200)
-    if not good:
-        status = alone[-1].status
-        found = f"status {status}" if status else "no response in time"
-        raise ServerFailed(f"the sample failed ({found}). Try it with `shoal predict`", status=status or None)
-    return good
 
 
 class Concluded(msgspec.Struct):

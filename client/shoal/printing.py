@@ -22,8 +22,16 @@ def result_text(answer: Any, names: Sequence[str]) -> str:
     """Return a result of ``Client.predict`` as text; ``names`` are the outputs in order."""
     outputs = answer if isinstance(answer, Mapping) and len(names) > 1 else {names[0]: answer}
     ordered = {name: outputs[name] for name in (*names, *outputs) if name in outputs}
-    if columns := _columns(ordered):
-        return columns
+    # Outputs of one dimension and one length (labels, probabilities) are a table.
+    arrays = list(ordered.values())
+    lengths = {array.shape if isinstance(array, np.ndarray) else () for array in arrays}
+    together = len(arrays) > 1 and len(lengths) == 1 and len(next(iter(lengths))) == 1
+    if together and 0 < len(arrays[0]) <= MAX_TABLE_ROWS:
+        cells = (
+            [f"{float(each):.4g}" if isinstance(each, float | np.floating) else _value(each) for each in row]
+            for row in zip(*arrays, strict=True)
+        )
+        return table([list(ordered), *cells])
     return "\n".join(f"{name}: {_value(value)}" for name, value in ordered.items())
 
 
@@ -103,23 +111,6 @@ def table(rows: Sequence[Sequence[str]]) -> str:
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
     return "\n".join(line.rstrip() for line in lines)
-
-
-def _columns(outputs: Mapping[str, Any]) -> str | None:
-    """Return outputs of one length (labels, probabilities) as a table; None for any others."""
-    # Only one-dimensional outputs of equal length form rows.
-    arrays = list(outputs.values())
-    lengths = {array.shape for array in arrays if isinstance(array, np.ndarray)}
-    together = len(lengths) == 1 and all(isinstance(array, np.ndarray) for array in arrays)
-    if len(arrays) < 2 or not together or len(next(iter(lengths))) != 1:
-        return None
-    if not 0 < len(arrays[0]) <= MAX_TABLE_ROWS:
-        return None
-    cells = (
-        [f"{float(each):.4g}" if isinstance(each, float | np.floating) else _value(each) for each in row]
-        for row in zip(*arrays, strict=True)
-    )
-    return table([list(outputs), *cells])
 
 
 def _value(value: Any) -> str:

@@ -42,7 +42,19 @@ def read_kubeconfig(path: Path) -> Connection:
     token = user.get("token") or ""
     if "tokenFile" in user:
         token = (path.parent / user["tokenFile"]).read_text().strip()
-    return Connection(cluster["server"], _tls(cluster, user, path.parent), token)
+    # Without a certificate authority the system's are used, and reading them takes 40 ms.
+    tls = ssl.create_default_context(cadata=_pem(cluster, "certificate-authority", path.parent) or None)
+    if cluster.get("insecure-skip-tls-verify"):
+        tls.check_hostname = False
+        tls.verify_mode = ssl.CERT_NONE
+    certificate, key = (_pem(user, part, path.parent) for part in ("client-certificate", "client-key"))
+    if certificate and key:
+        # The ssl module reads client certificates from files only; mkstemp's mode is 0600.
+        with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
+            file.write(f"{certificate}\n{key}")
+            file.flush()
+            tls.load_cert_chain(file.name)
+    return Connection(cluster["server"], tls, token)
 
 
 def _named(document: dict[str, Any], part: str, name: str, path: Path) -> dict[str, Any]:
@@ -50,22 +62,6 @@ def _named(document: dict[str, Any], part: str, name: str, path: Path) -> dict[s
         if entry.get("name") == name:
             return dict(entry)
     raise BadKubeconfigError(f"{path}: {part} has no entry named {name!r}")
-
-
-def _tls(cluster: dict[str, Any], user: dict[str, Any], directory: Path) -> ssl.SSLContext:
-    # Without a certificate authority the system's are used, and reading them takes 40 ms.
-    context = ssl.create_default_context(cadata=_pem(cluster, "certificate-authority", directory) or None)
-    if cluster.get("insecure-skip-tls-verify"):
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    certificate, key = (_pem(user, part, directory) for part in ("client-certificate", "client-key"))
-    if certificate and key:
-        # The ssl module reads client certificates from files only; mkstemp's mode is 0600.
-        with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
-            file.write(f"{certificate}\n{key}")
-            file.flush()
-            context.load_cert_chain(file.name)
-    return context
 
 
 def _pem(part: dict[str, Any], name: str, directory: Path) -> str:

@@ -178,21 +178,18 @@ async def _exchange(client: ApiClient, request: _Request) -> _Response:
         response = await client.call_api(*prepared, _request_timeout=_TIMEOUT)
         text = (await response.read()).decode("utf-8", "replace")
     except (aiohttp.ClientError, TimeoutError, ConfigException, OSError) as error:
-        raise ApiError(0, _unreached(request, error)) from error
+        if isinstance(error, aiohttp.ClientConnectorCertificateError):
+            found = getattr(error.certificate_error, "verify_message", "") or error.certificate_error
+            why = (
+                f"the API server's certificate is not trusted: {found}. Renew it, or correct certificate-authority in"
+                " the kubeconfig"
+            )
+        elif isinstance(error, ConfigException):
+            why = f"the credentials cannot be read: {error}"
+        else:
+            why = f"the API server is unreachable: {type(error).__name__} {error}"
+        raise ApiError(0, f"{request.method} {request.path}: {why}") from error
     return _Response(response.status, response.reason or "", response.headers, text)
-
-
-def _unreached(request: _Request, error: Exception) -> str:
-    what = f"{request.method} {request.path}"
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        why = getattr(error.certificate_error, "verify_message", "") or error.certificate_error
-        return (
-            f"{what}: the API server's certificate is not trusted: {why}. Renew it, or correct certificate-authority"
-            " in the kubeconfig"
-        )
-    if isinstance(error, ConfigException):
-        return f"{what}: the credentials cannot be read: {error}"
-    return f"{what}: the API server is unreachable: {type(error).__name__} {error}"
 
 
 def _is_retryable(error: Exception) -> bool:

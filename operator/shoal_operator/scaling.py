@@ -187,7 +187,18 @@ class Autoscaler:
                 self._all_s = self._clock()
         services = list(self._fleet.watched(everyone=self._reads_all))
         if not part:
-            self._forget(services)
+            # Remove the state of services that are no longer watched, scaled or judged by an objective.
+            for known in (self._doubted_s, self._read_s, self._pods):
+                for key in known.keys() - {service.key for service in services}:
+                    known.pop(key)
+            if self._reads_all:
+                for key in self._independent.keys() - {service.key for service in services}:
+                    self._independent.pop(key)
+            for key in self._followed.keys() - {service.key for service in services if service.scaled}:
+                self._followed.pop(key)
+            for key in self._reports.keys() - {service.key for service in services if service.has_objective}:
+                self._reports.pop(key)
+                self._attainable.pop(key, None)
         for service in services:
             self._read_s.setdefault(service.key, self._clock())
             if service.key not in self._reading and part in (None, crc32(str(service.key).encode()) % _PARTS):
@@ -321,16 +332,3 @@ class Autoscaler:
                 # The count falls anyway; only the choice of pods is the Deployment's then.
                 logger.warning("event=choosing_failed service=%s pod=%s error=%s", service.key, replica.name, error)
                 return
-
-    def _forget(self, services: Sequence[Watched]) -> None:
-        for known in (self._doubted_s, self._read_s, self._pods):
-            for key in known.keys() - {service.key for service in services}:
-                known.pop(key)
-        if self._reads_all:
-            for key in self._independent.keys() - {service.key for service in services}:
-                self._independent.pop(key)
-        for key in self._followed.keys() - {service.key for service in services if service.scaled}:
-            self._followed.pop(key)
-        for key in self._reports.keys() - {service.key for service in services if service.has_objective}:
-            self._reports.pop(key)
-            self._attainable.pop(key, None)

@@ -128,14 +128,6 @@ def parser() -> argparse.ArgumentParser:
     arrivals.add_argument("--poisson", type=positive(), metavar="RATE", help="random arrivals, per second")
     arrivals.add_argument("--gamma", type=numbers(2), metavar="RATE,CV", help="clumped: a CV of 1 is Poisson, 4 bursty")
     arrivals.add_argument("--on-off", type=numbers(3), metavar="LOW,HIGH,SECONDS", help="two alternating rates")
-    _add_trace(made)
-    _add_service(made)
-    _add_replicas(made)
-    made.add_argument("--json", action="store_true", help="print JSON, times in seconds")
-    return made
-
-
-def _add_trace(made: CommandParser) -> None:
     requests = made.add_argument(
         "--requests",
         type=integer(1),
@@ -149,6 +141,10 @@ def _add_trace(made: CommandParser) -> None:
     )
     made.only(requests, lambda given: given.trace is None, "a recorded trace has a fixed number")
     made.only(ignore, lambda given: given.trace is not None, "random arrivals have no deadlines")
+    _add_service(made)
+    _add_replicas(made)
+    made.add_argument("--json", action="store_true", help="print JSON, times in seconds")
+    return made
 
 
 def _add_service(made: CommandParser) -> None:

@@ -112,8 +112,18 @@ class GuardedProtocol(HttpToolsProtocol):
     def _look(self, now_s: float) -> None:
         """Check the deadline of the current state: set the timer for the next, or end the connection."""
         due_s = self._due_s(now_s)
-        if due_s <= now_s and self._keeps_up(now_s):
-            due_s = self._due_s(now_s)
+        if due_s <= now_s and (self._unread or self._in_body):
+            # The limit is extended while enough bytes have moved since the last check, which starts a new count.
+            if self._unread:
+                # Counted from the transport's buffer: bytes that the client has not read.
+                left_bytes = self.transport.get_write_buffer_size()
+                moved_bytes, self._marked_bytes = self._marked_bytes - left_bytes, left_bytes
+            else:
+                body_bytes = self._meter.body_bytes
+                moved_bytes, self._marked_bytes = body_bytes - self._marked_bytes, body_bytes
+            elapsed_s, self._since_s = now_s - self._since_s, now_s
+            if self._patience.keeps_up(moved_bytes, elapsed_s):
+                due_s = self._due_s(now_s)
         if due_s > now_s:
             self._lookout.by(due_s, now_s)
             return
@@ -143,20 +153,6 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._busy or self._deaf:
             return now_s + min(BUSY_LOOK_S, patience.idle_s)
         return self._idle_since_s + (patience.head_s if self.cycle is None else patience.idle_s)
-
-    def _keeps_up(self, now_s: float) -> bool:
-        """Return whether enough bytes have moved since the last check, and start to count anew."""
-        # Counted from the transport's buffer: bytes that the client has not read.
-        if self._unread:
-            left_bytes = self.transport.get_write_buffer_size()
-            moved_bytes, self._marked_bytes = self._marked_bytes - left_bytes, left_bytes
-        elif self._in_body:
-            body_bytes = self._meter.body_bytes
-            moved_bytes, self._marked_bytes = body_bytes - self._marked_bytes, body_bytes
-        else:
-            return False
-        elapsed_s, self._since_s = now_s - self._since_s, now_s
-        return self._patience.keeps_up(moved_bytes, elapsed_s)
 
     def _count_from(self, now_s: float) -> None:
         self._since_s, self._marked_bytes = now_s, self.transport.get_write_buffer_size()

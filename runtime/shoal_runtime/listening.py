@@ -33,24 +33,22 @@ def open_socket(address: Address) -> socket.socket:
         SettingsError: the address cannot be used, or another process listens there.
     """
     try:
-        return _unix_socket(address.path) if address.path else _tcp_socket(address)
+        if address.path:
+            return _unix_socket(address.path)
+        family, kind, protocol, _, where = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+        try:
+            # A restarted process may bind while old connections are closing.
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if address.host == "::":  # IPv4 addresses too
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            listener.bind(where)
+        except OSError:
+            listener.close()
+            raise
+        return listener
     except OSError as error:
         raise SettingsError(f"SHOAL_RUNTIME_LISTEN={address} cannot be used: {error}") from None
-
-
-def _tcp_socket(address: Address) -> socket.socket:
-    family, kind, protocol, _, where = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
-    listener = socket.socket(family, kind, protocol)
-    try:
-        # A restarted process may bind while old connections are closing.
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if address.host == "::":  # IPv4 addresses too
-            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        listener.bind(where)
-    except OSError:
-        listener.close()
-        raise
-    return listener
 
 
 def _unix_socket(path: str) -> socket.socket:

@@ -99,32 +99,32 @@ class MadeUp:
     def draw(self, kind: Kind, count: int, rng: "np.random.Generator") -> list[Row]:
         """Return rows of the longest shape."""
         every = shapes(self._signature, count)
-        batch = {spec.name: self._made(spec, every[spec.name], kind, rng) for spec in self._signature.inputs}
+        batch = {}
+        for spec in self._signature.inputs:
+            shape, texts = every[spec.name], spec.datatype == "BYTES"
+            if texts:
+                words: Sequence[str] = DATES if spec.logical_type is not None else TEXTS
+                # A model may reject empty text, as it may large numbers.
+                words = [word for word in words if word] if kind.gentle else words
+                chosen_words = rng.integers(0, len(words), int(np.prod(shape))).tolist()
+                made = object_array([words[index].encode() for index in chosen_words], tuple(shape))
+            else:
+                made = _numbers(spec, shape, kind, rng)
+                if kind.sparse:
+                    made[rng.random(shape) < 0.5] = 0
+            # A view: assignments change the batch.
+            columns = made.reshape(shape[0], -1)
+            for place, values in enumerate(self._values.get(spec.name, ())):
+                if values:
+                    chosen = [values[index] for index in rng.integers(0, len(values), shape[0])]
+                    columns[:, place] = [each.encode() for each in chosen] if texts else chosen
+            if kind.missing and spec.nullable:
+                made[rng.random(shape) < MISSING] = NULL if texts else np.nan
+            batch[spec.name] = made
         return [
             {spec.name: np.take(batch[spec.name], row, spec.batch_dim) for spec in self._signature.inputs}
             for row in range(count)
         ]
-
-    def _made(self, spec: TensorSpec, shape: Sequence[int], kind: Kind, rng: "np.random.Generator") -> Array:
-        if spec.datatype == "BYTES":
-            words: Sequence[str] = DATES if spec.logical_type is not None else TEXTS
-            # A model may reject empty text, as it may large numbers.
-            words = [word for word in words if word] if kind.gentle else words
-            chosen_words = rng.integers(0, len(words), int(np.prod(shape))).tolist()
-            made = object_array([words[index].encode() for index in chosen_words], tuple(shape))
-        else:
-            made = _numbers(spec, shape, kind, rng)
-            if kind.sparse:
-                made[rng.random(shape) < 0.5] = 0
-        # A view: assignments change the batch.
-        columns = made.reshape(shape[0], -1)
-        for place, values in enumerate(self._values.get(spec.name, ())):
-            if values:
-                chosen = [values[index] for index in rng.integers(0, len(values), shape[0])]
-                columns[:, place] = [each.encode() for each in chosen] if spec.datatype == "BYTES" else chosen
-        if kind.missing and spec.nullable:
-            made[rng.random(shape) < MISSING] = NULL if spec.datatype == "BYTES" else np.nan
-        return made
 
     def join(self, rows: Sequence[Row]) -> Mapping[str, Array]:
         """Return wire arrays by input."""

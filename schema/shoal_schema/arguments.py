@@ -47,7 +47,17 @@ class CommandParser(ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse arguments, rejecting unknown ones with the command's own usage, before missing ones."""
-        self._reject(self._unknown_options(args or ()))
+        unknown = []
+        for word in args or ():
+            # The words after `--` are arguments, and those after a command belong to its parser.
+            if word == "--" or (self._subparsers and not word.startswith("-")):
+                break
+            # As in argparse, a word with a space is a value, and a prefix of an option stands for it.
+            option = word.partition("=")[0]
+            named = word.startswith("--") and " " not in option
+            if named and not any(name.startswith(option) for name in self._option_string_actions):
+                unknown.append(word)
+        self._reject(unknown)
         # Parse without required arguments first, so that unknown ones are reported before missing ones.
         rules: list[Any] = [*self._actions, *self._mutually_exclusive_groups]
         required = [each for each in rules if each.required]
@@ -74,19 +84,6 @@ class CommandParser(ArgumentParser):
         first = next((word.partition("=")[0] for word in words if word.startswith("--")), "")
         near = get_close_matches(first, names, n=1, cutoff=_NEAR)
         self.error(f"unrecognized arguments: {' '.join(words)}" + (f"; did you mean {near[0]}?" if near else ""))
-
-    def _unknown_options(self, words: Sequence[str]) -> list[str]:
-        unknown = []
-        for word in words:
-            # The words after `--` are arguments, and those after a command belong to its parser.
-            if word == "--" or (self._subparsers and not word.startswith("-")):
-                break
-            # As in argparse, a word with a space is a value, and a prefix of an option stands for it.
-            option = word.partition("=")[0]
-            named = word.startswith("--") and " " not in option
-            if named and not any(name.startswith(option) for name in self._option_string_actions):
-                unknown.append(word)
-        return unknown
 
     def _match_arguments_partial(self, actions: Sequence[Action], arg_strings_pattern: str) -> list[int]:
         # argparse of Python 3.11 matches an optional argument with nothing before an option, and then rejects the

@@ -18,7 +18,16 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 def ended(run: Callable[[], int]) -> int:
     """Run a command and return its exit status."""
-    _open_what_is_closed()
+    # Open closed standard streams: the next file opened would get their number, and their output.
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number: this one
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 (open to the end)
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
     try:
         try:
             return run()
@@ -37,19 +46,6 @@ def ended(run: Callable[[], int]) -> int:
         with suppress(OSError):
             print(f"shoal: cannot write: {error.strerror}", file=sys.stderr, flush=True)  # noqa: T201 (the output of commands)
         return 1
-
-
-def _open_what_is_closed() -> None:
-    # The next file opened would get a closed standard stream's number, and its output.
-    for number in (0, 1, 2):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number: this one
-    if sys.stdout is None:
-        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 (open to the end)
-    if sys.stderr is None:
-        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
 
 
 def _write_no_more() -> None:

@@ -130,22 +130,23 @@ def to_environment(values: Values) -> dict[str, str]:
         given = values.get(name) or ()
         if own := {each.lower() for each in ((given,) if isinstance(given, str) else given)} & OWN_HEADERS:
             raise FieldError(f"{name} must not name {', '.join(sorted(own))}, which belong to the connection")
-    settings = {name: find_field(name) for name in values}
-    return {each.env.name: _carried(name, each, values[name]) for name, each in settings.items() if each.env}
-
-
-def _carried(name: str, setting: Setting, value: Any) -> str:
-    try:
-        text = fitting(setting, rendered(setting, value))
-    except FieldFault as fault:
-        raise FieldError(f"{name} {fault.what}") from None
-    except UnicodeEncodeError:
-        raise FieldError(f"{name} contains bytes that are not UTF-8 text") from None
-    except (TypeError, ValueError, RecursionError) as error:
-        raise FieldError(f"{name} cannot be written as JSON: {error}") from None
-    if "\0" in text:
-        raise FieldError(f"{name} must not contain the character NUL")
-    return text
+    environment = {}
+    for name, value in values.items():
+        setting = find_field(name)
+        if not setting.env:
+            continue
+        try:
+            text = fitting(setting, rendered(setting, value))
+        except FieldFault as fault:
+            raise FieldError(f"{name} {fault.what}") from None
+        except UnicodeEncodeError:
+            raise FieldError(f"{name} contains bytes that are not UTF-8 text") from None
+        except (TypeError, ValueError, RecursionError) as error:
+            raise FieldError(f"{name} cannot be written as JSON: {error}") from None
+        if "\0" in text:
+            raise FieldError(f"{name} must not contain the character NUL")
+        environment[setting.env.name] = text
+    return environment
 
 
 def with_field_names(sentence: str) -> str:

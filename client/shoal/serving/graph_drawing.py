@@ -74,30 +74,28 @@ def drawn(graph: Described) -> str:
         parts += ["  ▼", *_boxed(_COMPOSER, [graph["composer"]])]
     # The level of a step is one below the last step that it needs.
     depth: dict[str, int] = {}
+    boxes: dict[str, list[str]] = {}
     for step in graph["steps"]:
         depth[step["name"]] = 1 + max((depth[each] for each in step["after"]), default=0)
+        lines = [step["model"]]
+        lines += [f"{name} ← {given['from']}  {given['type']}" for name, given in step["inputs"].items()]
+        if step["rows"].startswith("each"):
+            lines.append(step["rows"])
+        if step["when"]:
+            lines.append(f"when {step['when']}")
+        if step["on_error"] != "Fail":
+            lines.append("omitted if it fails")
+        if step["outputs"]:
+            lines.append(f"→ {_tensors(step['outputs'])}")
+        boxes[step["name"]] = _boxed(step["name"], lines)
     for level in range(1, max(depth.values()) + 1):
-        parts += _arranged([_box(step) for step in graph["steps"] if depth[step["name"]] == level])
+        parts += _arranged([box for name, box in boxes.items() if depth[name] == level])
     lines = []
     for name, output in graph["outputs"].items():
         first = output["combine"] == Combine.FIRST
         made = ", else ".join(output["of"]) if first else f"{output['combine']} of {', '.join(output['of'])}"
         lines.append(f"{name} ← {made}  {output['type']}")
     return "\n".join([*parts, "  ▼", *_boxed("response", lines)])
-
-
-def _box(step: Described) -> list[str]:
-    lines = [step["model"]]
-    lines += [f"{name} ← {given['from']}  {given['type']}" for name, given in step["inputs"].items()]
-    if step["rows"].startswith("each"):
-        lines.append(step["rows"])
-    if step["when"]:
-        lines.append(f"when {step['when']}")
-    if step["on_error"] != "Fail":
-        lines.append("omitted if it fails")
-    if step["outputs"]:
-        lines.append(f"→ {_tensors(step['outputs'])}")
-    return _boxed(step["name"], lines)
 
 
 def _tensors(tensors: Mapping[str, str]) -> str:

@@ -85,7 +85,15 @@ def unframed(items: Any, signature: Signature) -> Any:
     if isinstance(items, tuple) and hasattr(items, "_fields"):  # a named tuple of columns
         items = dict(zip(items._fields, items, strict=True))
     if isinstance(items, Mapping) and not any(tensor.is_json for tensor in signature.inputs):
-        return _of_columns(items, signature)
+        # The rows of a dict of columns of equal length; any other dict is unchanged.
+        if framed := [name for name, column in items.items() if is_frame(column) and _takes_tables(signature)]:
+            raise InvalidInput(f"{framed[0]!r} is a data frame. Pass the frame itself; its columns are matched by name")
+        names, values = respelled(list(items), signature), [column_values(column) for column in items.values()]
+        if not names or any(column.ndim == 0 for column in values) or len({len(column) for column in values}) > 1:
+            return items
+        check_twice(names)
+        arrays = dict(zip(names, values, strict=True))
+        return _rows(names, arrays.__getitem__, signature) if len(values[0]) else []
     if is_frame(items):
         return _of_frame(items, signature)
     if isinstance(items, list | tuple) and any(map(is_frame, items)) and _takes_tables(signature):
@@ -132,18 +140,6 @@ def _of_frame(frame: Any, signature: Signature) -> Any:
         return found.to_numpy() if isinstance(kind, np.dtype) and kind.kind in "iuf" else None
 
     return _rows(names, lambda name: column_values(frame[keys[name]]), signature, block)
-
-
-def _of_columns(columns: Mapping[Any, Any], signature: Signature) -> Any:
-    """Return the rows of a dict of columns of equal length; any other dict unchanged."""
-    if framed := [name for name, column in columns.items() if is_frame(column) and _takes_tables(signature)]:
-        raise InvalidInput(f"{framed[0]!r} is a data frame. Pass the frame itself; its columns are matched by name")
-    names, values = respelled(list(columns), signature), [column_values(column) for column in columns.values()]
-    if not names or any(column.ndim == 0 for column in values) or len({len(column) for column in values}) > 1:
-        return columns
-    check_twice(names)
-    arrays = dict(zip(names, values, strict=True))
-    return _rows(names, arrays.__getitem__, signature) if len(values[0]) else []
 
 
 def _rows(

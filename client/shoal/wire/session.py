@@ -134,7 +134,25 @@ class Session:
         return _response(outcome).status == 200
 
     def _ask_signature(self, call: Call) -> Conversation[Signature]:
-        model = self._model or (yield from self._only_model(call))
+        model = self._model
+        if not model:
+            # The name of the server's only model.
+            response = yield from self._persistent(Request("GET", "/v1/models"), call)
+            if response.status == 404:
+                raise NotFound(
+                    "/v1/models: not found. Is this the admin port (9090), or does the URL have a path? If the server"
+                    f" does not list its models: {SAY_WHICH}",
+                    status=404,
+                )
+            # V1's list of models, which Shoal and KServe serve.
+            listed = json_body(response)
+            models = listed.get("models") if isinstance(listed, Mapping) else None
+            if not isinstance(models, list) or not models:
+                raise ServerFailed(f"the server lists no model. {SAY_WHICH}", status=200)
+            if len(models) > 1:
+                names = ", ".join(map(str, models))
+                raise NotFound(f"the server has several models ({names}). {SAY_WHICH}")
+            model = str(models[0])
         answer = json_body((yield from self._persistent(Request("GET", model_path(model)), call)))
         try:
             # The requested name is the one that the routes use.
@@ -143,25 +161,6 @@ class Session:
             raise ServerFailed(str(error), status=200) from error
         self._model, self._signature = model, signature
         return signature
-
-    def _only_model(self, call: Call) -> Conversation[str]:
-        """Request the name of the server's only model."""
-        response = yield from self._persistent(Request("GET", "/v1/models"), call)
-        if response.status == 404:
-            raise NotFound(
-                "/v1/models: not found. Is this the admin port (9090), or does the URL have a path? If the server does"
-                f" not list its models: {SAY_WHICH}",
-                status=404,
-            )
-        # V1's list of models, which Shoal and KServe serve.
-        answer = json_body(response)
-        models = answer.get("models") if isinstance(answer, Mapping) else None
-        if not isinstance(models, list) or not models:
-            raise ServerFailed(f"the server lists no model. {SAY_WHICH}", status=200)
-        if len(models) > 1:
-            names = ", ".join(map(str, models))
-            raise NotFound(f"the server has several models ({names}). {SAY_WHICH}")
-        return str(models[0])
 
     def _persistent(self, request: Request, call: Call) -> Conversation[Response]:
         """Send a request, with retries within the call's time."""

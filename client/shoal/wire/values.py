@@ -112,7 +112,16 @@ def numbers_of(value: Any, tensor: Tensor, wanted: np.dtype[Any]) -> Array:
         raise InvalidInput(f"input {tensor.name}: takes {tensor.datatype}, not bool")
     array = np.asarray(value)
     if array.dtype == object:
-        array = _unboxed(array, tensor, wanted)
+        # The common type of the elements.
+        found = [null_of(tensor) if is_null(each) else each for each in array.flat]
+        # numpy's booleans count as Python's.
+        kinds = {bool if isinstance(each, np.bool_) else type(each) for each in found}
+        if bool in kinds and (wanted.kind != "b" or len(kinds) > 1):
+            raise InvalidInput(f"input {tensor.name}: takes {tensor.datatype}, not bool among other values")
+        if any(issubclass(kind, str | bytes) for kind in kinds):
+            raise InvalidInput(f"input {tensor.name}: takes {tensor.datatype}, not text")
+        made = np.asarray(found)
+        array = made.reshape(array.shape) if made.ndim == 1 else made.reshape(array.shape + made.shape[1:])
     if array.dtype.kind != "f" or wanted.kind not in "iu":
         return array
     # Floats with integral values become integers; others stay, and the cast to the datatype rejects them.
@@ -122,16 +131,3 @@ def numbers_of(value: Any, tensor: Tensor, wanted: np.dtype[Any]) -> Array:
     with np.errstate(invalid="ignore"):
         exact = (np.trunc(array) == array) & (np.abs(array) < rounded) & (array >= limits.min) & (array <= limits.max)
     return array.astype(wanted) if exact.all() else array
-
-
-def _unboxed(array: Array, tensor: Tensor, wanted: np.dtype[Any]) -> Array:
-    """Return an array of objects as an array of their common type."""
-    found = [null_of(tensor) if is_null(each) else each for each in array.flat]
-    # numpy's booleans count as Python's.
-    kinds = {bool if isinstance(each, np.bool_) else type(each) for each in found}
-    if bool in kinds and (wanted.kind != "b" or len(kinds) > 1):
-        raise InvalidInput(f"input {tensor.name}: takes {tensor.datatype}, not bool among other values")
-    if any(issubclass(kind, str | bytes) for kind in kinds):
-        raise InvalidInput(f"input {tensor.name}: takes {tensor.datatype}, not text")
-    made = np.asarray(found)
-    return made.reshape(array.shape) if made.ndim == 1 else made.reshape(array.shape + made.shape[1:])

@@ -188,21 +188,19 @@ def _heard(pod: _Pod | None, load: Load, now_s: float) -> _Pod:
     # The same reading again.
     if load.time_s == pod.load.time_s:
         return pod
-    return _Pod(load, now_s, _between(pod.load, load, now_s - pod.heard_s))
-
-
-def _between(before: Load, after: Load, passed_s: float) -> Rates:
+    before = pod.load
     # The pod's clock is exact and the operator's late, but a clock that stands still must not inflate the rates.
-    span_s = max(after.time_s - before.time_s, passed_s / 2, _LEAST_S)
-    forwarded = after.forwarded_rows - before.forwarded_rows
-    return Rates(
-        rows=(after.row_seconds - before.row_seconds) / span_s,
-        queued_rows=(after.queued_row_seconds - before.queued_row_seconds) / span_s,
-        offered_rows_per_s=max(0, after.arrived_rows - before.arrived_rows - forwarded) / span_s,
-        answered_rows_per_s=(after.answered_rows - before.answered_rows) / span_s,
-        refused_rows_per_s=max(0, after.refused_rows.rows - before.refused_rows.rows) / span_s,
-        busy=min(1.0, (after.busy_s - before.busy_s) / span_s),
+    span_s = max(load.time_s - before.time_s, (now_s - pod.heard_s) / 2, _LEAST_S)
+    forwarded = load.forwarded_rows - before.forwarded_rows
+    rates = Rates(
+        rows=(load.row_seconds - before.row_seconds) / span_s,
+        queued_rows=(load.queued_row_seconds - before.queued_row_seconds) / span_s,
+        offered_rows_per_s=max(0, load.arrived_rows - before.arrived_rows - forwarded) / span_s,
+        answered_rows_per_s=(load.answered_rows - before.answered_rows) / span_s,
+        refused_rows_per_s=max(0, load.refused_rows.rows - before.refused_rows.rows) / span_s,
+        busy=min(1.0, (load.busy_s - before.busy_s) / span_s),
     )
+    return _Pod(load, now_s, rates)
 
 
 def believed(pods: Sequence[Rates], aim: Aim, capacity: Capacity | None) -> list[Rates]:

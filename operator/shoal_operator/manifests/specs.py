@@ -7,7 +7,7 @@ from msgspec import structs
 from shoal_schema.declaring import Json
 from shoal_schema.decoding import parse_graph_spec, parse_spec
 from shoal_schema.resource import GRAPH_KIND, GRAPH_PLURAL, KIND, PLURAL
-from shoal_schema.resource.graph import GraphSpec, StepSpec
+from shoal_schema.resource.graph import GraphSpec
 from shoal_schema.resource.model import ModelSpec
 from shoal_schema.resource.service import InferenceServiceSpec
 
@@ -46,14 +46,13 @@ def graph_of(resource: Json, service_url: str) -> GraphSpec | None:
         return None
     spec = parse_graph_spec(resource)
     namespace = resource["metadata"]["namespace"]
-    return spec.graph(tuple(_located(step, namespace, service_url) for step in spec.steps))
-
-
-def _located(step: StepSpec, namespace: str, service_url: str) -> StepSpec:
-    name = step.service or step.graph
-    if name is None:
-        return step
     # By DNS name: a cluster IP changes when the service is recreated, which would replace the graph's pods.
-    base = service_url.replace("$(CLUSTER_IP)", "$(NAME).$(NAMESPACE).svc")
-    base = base.replace("$(NAME)", name).replace("$(NAMESPACE)", namespace).rstrip("/")
-    return structs.replace(step, url=f"{base}/v2/models/{name}", service=None, graph=None)
+    template = service_url.replace("$(CLUSTER_IP)", "$(NAME).$(NAMESPACE).svc").replace("$(NAMESPACE)", namespace)
+    steps = []
+    for step in spec.steps:
+        if name := step.service or step.graph:
+            base = template.replace("$(NAME)", name).rstrip("/")
+            steps.append(structs.replace(step, url=f"{base}/v2/models/{name}", service=None, graph=None))
+        else:
+            steps.append(step)
+    return spec.graph(tuple(steps))

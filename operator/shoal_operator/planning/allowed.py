@@ -49,14 +49,11 @@ def _unmatched(target: Target) -> Iterator[str]:
         patterns: tuple[str, ...] = getattr(policy, each.path[0]) if rule else ()
         known = [pattern.replace("$(NAMESPACE)", target.namespace) for pattern in patterns]
         for path, asked in rule(target) if rule else ():
-            if not any(_matches(asked, pattern) for pattern in known):
+            # A value `name=value` only matches patterns with a value; a name, the part before it.
+            valued = "=" in asked
+            matching = [pattern if valued else pattern.partition("=")[0] for pattern in known]
+            if not any(fnmatchcase(asked, pattern) and (not valued or "=" in pattern) for pattern in matching):
                 yield f"{path} {asked!r:.200} (policy.{each.name}: {', '.join(known) or 'none'})"
-
-
-def _matches(asked: str, pattern: str) -> bool:
-    """Return whether a pattern allows a value; ``name=value`` only matches patterns with a value."""
-    name, *_ = pattern.split("=")
-    return fnmatchcase(asked, name) if "=" not in asked else "=" in pattern and fnmatchcase(asked, pattern)
 
 
 def images(target: Target) -> Asked:

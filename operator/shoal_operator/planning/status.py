@@ -149,13 +149,25 @@ def judge(evidence: Evidence) -> list[Condition]:
     if evidence.objective_ms is not None:
         conditions.append(Condition(ConditionType.OBJECTIVE_ATTAINABLE, *_first(OBJECTIVE, evidence)))
     dropped = dropped_fields(evidence.observation.resource)
+    limited: Verdict | None = None
+    asked = evidence.target.spec.scaling if evidence.target else None
+    # With the mode External, a limit belongs to the previous spec.
+    if evidence.scaling and evidence.scaling.limit is not None and asked and asked.mode is not ScalingMode.EXTERNAL:
+        limited = Status.TRUE, *_LIMITED[evidence.scaling.limit]
+    other: Verdict | None = None
+    if evidence.other_operator:
+        text = (
+            f"the operator in namespace {evidence.other_operator} also watches this namespace, and leaves this service"
+            " to the operator that owns it. Uninstall one of them, or give them different watchNamespaces"
+        )
+        other = Status.FALSE, Reason.ANOTHER_OPERATOR, text
     # Conditions that a status has only while there is something to report.
     exceptional: dict[ConditionType, Verdict | None] = {
         ConditionType.UPGRADED: upgraded(evidence, ready=ready),
-        ConditionType.SCALING_LIMITED: _scaling_limited(evidence),
+        ConditionType.SCALING_LIMITED: limited,
         ConditionType.ACTIVATOR_READY: _room_ready(evidence),
         ConditionType.MODEL_RESOLVED: _model_resolved(evidence),
-        ConditionType.SOLE_OPERATOR: _sole_operator(evidence),
+        ConditionType.SOLE_OPERATOR: other,
         ConditionType.SPEC_READ: (Status.FALSE, Reason.FIELD_RENAMED, dropped_text(dropped)) if dropped else None,
         ConditionType.PEERS_FOUND: blocked.alone(evidence),
         ConditionType.ROWS_INDEPENDENT: next((each for check in ROWS if (each := check(evidence))), None),
@@ -318,16 +330,6 @@ def _model_resolved(evidence: Evidence) -> Verdict | None:
     return Status.TRUE, Reason.MODEL_RESOLVED, f"{naming.uri} resolved to {naming.resolved} at the last request"
 
 
-def _sole_operator(evidence: Evidence) -> Verdict | None:
-    if not evidence.other_operator:
-        return None
-    text = (
-        f"the operator in namespace {evidence.other_operator} also watches this namespace, and leaves this service to"
-        " the operator that owns it. Uninstall one of them, or give them different watchNamespaces"
-    )
-    return Status.FALSE, Reason.ANOTHER_OPERATOR, text
-
-
 _LIMITED: dict[Limit, tuple[Reason, str]] = {
     Limit.MAXIMUM: (
         Reason.AT_MAX_REPLICAS,
@@ -339,15 +341,6 @@ _LIMITED: dict[Limit, tuple[Reason, str]] = {
         " (runtime.resources, proxy.resources)",
     ),
 }
-
-
-def _scaling_limited(evidence: Evidence) -> Verdict | None:
-    if evidence.scaling is None or evidence.scaling.limit is None or evidence.target is None:
-        return None
-    asked = evidence.target.spec.scaling
-    if asked is None or asked.mode is ScalingMode.EXTERNAL:
-        return None  # the limit belongs to the previous spec
-    return Status.TRUE, *_LIMITED[evidence.scaling.limit]
 
 
 def _room_ready(evidence: Evidence) -> Verdict | None:

@@ -97,7 +97,14 @@ def decide(queue: Queue, limits: BatchLimits, device: Device, outlook: Outlook) 
     if limits.policy is BatchingPolicy.NONE or (limits.alone and not forms_alone):
         return Close(group, min(group.head.left, outlook.costs_of(group).max_rows))
     if limits.policy is BatchingPolicy.FIXED:
-        return _close_fixed(queue, group, limits, device, outlook)
+        # The oldest batch closes once it is old enough; before, only a full batch, of any key.
+        busy = device.in_flight == limits.in_flight
+        due_s = group.oldest_s + limits.max_delay_s
+        if device.now_s < due_s or (busy and not queue.full):
+            if not queue.full:
+                return Wait() if busy else Wait(due_s)
+            group = next(iter(queue.full.values()))
+        return Close(group, min(group.rows, outlook.costs_of(group).max_rows))
     return _close_adaptive(queue, group, limits, device, outlook)
 
 
@@ -133,15 +140,3 @@ def _close_adaptive(queue: Queue, group: Group, limits: BatchLimits, device: Dev
     if not selection.refused and (hold_s := outlook.hold_s(group, costs, device)) > 0:
         return Wait(device.free_s + hold_s)
     return Close(group, selection.rows, selection.refused)
-
-
-def _close_fixed(queue: Queue, group: Group, limits: BatchLimits, device: Device, outlook: Outlook) -> Close | Wait:
-    """Close the oldest batch if it is old enough, else a full one."""
-    busy = device.in_flight == limits.in_flight
-    due_s = group.oldest_s + limits.max_delay_s
-    # Before its time only a full batch closes, of any key.
-    if device.now_s < due_s or (busy and not queue.full):
-        if not queue.full:
-            return Wait() if busy else Wait(due_s)
-        group = next(iter(queue.full.values()))
-    return Close(group, min(group.rows, outlook.costs_of(group).max_rows))

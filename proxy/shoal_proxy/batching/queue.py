@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from shoal_proxy.batching.group import Group
 from shoal_proxy.batching.line import Line
-from shoal_proxy.batching.order import Lane, Shares
-from shoal_proxy.batching.pending import BatchKey, LaneKey, Pending, Slice
+from shoal_proxy.batching.order import Shares
+from shoal_proxy.batching.pending import BatchKey, Pending, Slice
 from shoal_schema.metrics import Rejection
 
 
@@ -83,7 +83,14 @@ class Queue:
         if self._classes:
             self.shares.joined(pending.lane.share)
         if lane is not None:
-            self._line_up(group, pending.lane, lane)
+            # A new lane joins the line. Only with a second group is there a line, of all lanes.
+            if self._lined_up:
+                self._line.add(group, pending.lane, lane)
+            elif len(self.groups) > 1:
+                self._lined_up = True
+                for each in self.groups.values():
+                    for lane_key, its_lane in each.lanes.items():
+                        self._line.add(each, lane_key, its_lane)
         # Rows beyond the portion do not count against the bound.
         if pending.rows > self._portion_rows:
             self._put_off(group, pending.rows, 1)
@@ -135,16 +142,6 @@ class Queue:
         """Record the expected time of the batches of ``group``."""
         self.work_s += work_s - group.work_s
         group.work_s = work_s
-
-    def _line_up(self, group: Group, key: LaneKey, lane: Lane) -> None:
-        """Put a new lane in line; with a second group, all lanes."""
-        if self._lined_up:
-            self._line.add(group, key, lane)
-        elif len(self.groups) > 1:
-            self._lined_up = True
-            for each in self.groups.values():
-                for lane_key, its_lane in each.lanes.items():
-                    self._line.add(each, lane_key, its_lane)
 
     def _leave_rest(self, group: Group, pending: Pending, start: int, now_s: float) -> None:
         """Keep the rows of ``pending`` that did not fit: at the head, unless a portion is complete."""

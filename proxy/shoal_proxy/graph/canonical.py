@@ -56,29 +56,26 @@ def _array(value: Any, tensor: Tensor, what: str) -> Array:
             array: Array = flat.reshape(given.shape)
         else:
             # A copy: it is sent later, on another thread, and the code may reuse its buffer.
-            array = _numbers(np.array(value, order="C"), tensor.datatype)
+            array = np.array(value, order="C")
+            dtype = np.dtype(np.float32) if tensor.datatype == "BF16" else DTYPES[tensor.datatype]
+            if array.dtype.kind not in _FROM.get(dtype.kind, ""):
+                raise ValueError(f"it is {array.dtype}")
+            # Overflow gives an infinity, which is detected below.
+            with np.errstate(over="ignore"):
+                cast = array.astype(dtype, copy=False)
+            bits = float32_to_bfloat16(cast) if tensor.datatype == "BF16" else cast
+            # Integers must be equal; fractions may be rounded, but must not become infinite.
+            held = bfloat16_to_float32(bits) if tensor.datatype == "BF16" else cast
+            lost = np.asarray(np.isinf(held) & np.isfinite(array) if held.dtype.kind == "f" else held != array)
+            if lost.any():
+                raise ValueError(f"it cannot hold {array[lost][0]}")
+            array = bits
     except (ValueError, TypeError, OverflowError) as error:
         raise ValueError(f"{what} is not {tensor.datatype}: {error}") from None
     sizes = zip(tensor.shape, array.shape[1:], strict=False)
     if array.ndim != len(tensor.shape) + 1 or any(want not in (ANY, size) for want, size in sizes):
         raise ValueError(f"{what} has the shape {array.shape}, rows first; expected rows of {tensor}")
     return array
-
-
-def _numbers(array: Array, datatype: str) -> Array:
-    dtype = np.dtype(np.float32) if datatype == "BF16" else DTYPES[datatype]
-    if array.dtype.kind not in _FROM.get(dtype.kind, ""):
-        raise ValueError(f"it is {array.dtype}")
-    # Overflow gives an infinity, which is detected below.
-    with np.errstate(over="ignore"):
-        cast = array.astype(dtype, copy=False)
-    bits = float32_to_bfloat16(cast) if datatype == "BF16" else cast
-    # Integers must be equal; fractions may be rounded, but must not become infinite.
-    held = bfloat16_to_float32(bits) if datatype == "BF16" else cast
-    lost = np.asarray(np.isinf(held) & np.isfinite(array) if held.dtype.kind == "f" else held != array)
-    if lost.any():
-        raise ValueError(f"it cannot hold {array[lost][0]}")
-    return bits
 
 
 def readable(arrays: Mapping[str, Array], tensors: Mapping[str, Tensor]) -> dict[str, Array]:

@@ -211,17 +211,6 @@ def _engine(service: Service, number: int, agenda: Agenda) -> Engine:
     # Each replica draws durations of its own.
     draw_s = service.latencies.sampler(partial(random.Random(service.seed + number).gauss, 0.0, 1.0))
     slow = service.slow if number == 0 else 1.0
-    return Engine(
-        _shoal(service, slow),
-        lambda rows, shape: slow * draw_s(rows, shape),
-        host_s=service.latencies.overhead_s / 2,
-        fault=lambda batch, _: ModelFailed("simulated") if any(request.payload < 0 for request in batch) else None,
-        agenda=agenda,
-    )
-
-
-def _shoal(service: Service, slow: float) -> Shoal:
-    """Return the scheduler of a replica that already knows the durations of batches."""
     shoal = Shoal(
         service.limits,
         objective_s=service.objective_s,
@@ -235,9 +224,15 @@ def _shoal(service: Service, slow: float) -> Shoal:
         # A formula is known at every size, so powers of two suffice.
         rows = sorted({min(most, 1 << power) for power in range(most.bit_length() + 1)})
     padded = tuple(sizes.rows) if sizes.padded else ()
-    # Start with the table, as after a warm-up.
+    # Start with the durations of batches, as after a warm-up.
     shoal.scheduler.serve(None, padded, tuple((size, slow * sizes.at(size)[0]) for size in rows))
-    return shoal
+    return Engine(
+        shoal,
+        lambda rows, shape: slow * draw_s(rows, shape),
+        host_s=service.latencies.overhead_s / 2,
+        fault=lambda batch, _: ModelFailed("simulated") if any(request.payload < 0 for request in batch) else None,
+        agenda=agenda,
+    )
 
 
 def _outcome(requests: Sequence[Request], engines: Sequence[Engine], replicas: int) -> Outcome:

@@ -37,7 +37,22 @@ def array_from_json(data: Any, datatype: str, shape: tuple[int, ...]) -> Array:
     if datatype == "BF16":
         raise ValueError("is BF16, which JSON cannot hold. Send it as binary data")
     if datatype == "BYTES":
-        return object_array(_strings(data, shape), shape)
+        flat = data
+        if data and isinstance(data[0], list):
+            # Flatten by the declared shape, one dimension at a time.
+            flat = [data]
+            for size in shape:
+                if not all(isinstance(part, list) and len(part) == size for part in flat):
+                    raise ValueError(f"has nested lists in `data` that do not match its shape {list(shape)}")
+                flat = [element for part in flat for element in part]
+        if not all(isinstance(element, str) for element in flat):
+            raise ValueError("is BYTES and needs strings in `data`")
+        if len(flat) != math.prod(shape):
+            raise ValueError(_miscount(len(flat), shape))
+        try:
+            return object_array([element.encode() for element in flat], shape)
+        except UnicodeEncodeError:
+            raise ValueError("holds a lone surrogate, which UTF-8 cannot encode") from None
     array = _numbers(data, datatype)
     if array.shape == shape:
         return array
@@ -72,25 +87,6 @@ def array_to_json(array: Array) -> Array | list[Any]:
         return [element.decode() for element in array.reshape(-1)]
     except UnicodeDecodeError:
         raise ValueError("holds bytes that are not UTF-8. Request binary data") from None
-
-
-def _strings(data: list[Any], shape: tuple[int, ...]) -> list[bytes]:
-    flat = data
-    if data and isinstance(data[0], list):
-        # Flatten by the declared shape, one dimension at a time.
-        flat = [data]
-        for size in shape:
-            if not all(isinstance(part, list) and len(part) == size for part in flat):
-                raise ValueError(f"has nested lists in `data` that do not match its shape {list(shape)}")
-            flat = [element for part in flat for element in part]
-    if not all(isinstance(element, str) for element in flat):
-        raise ValueError("is BYTES and needs strings in `data`")
-    if len(flat) != math.prod(shape):
-        raise ValueError(_miscount(len(flat), shape))
-    try:
-        return [element.encode() for element in flat]
-    except UnicodeEncodeError:
-        raise ValueError("holds a lone surrogate, which UTF-8 cannot encode") from None
 
 
 def _numbers(data: list[Any], datatype: str) -> Array:

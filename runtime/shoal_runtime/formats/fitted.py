@@ -80,7 +80,18 @@ def _column_transformer(estimator: Any, names: list[str]) -> Columns | None:
         return None
     known: Columns = {}
     for _, part, chosen in parts:
-        own = _chosen(chosen, names)
+        # Columns are selected by a slice, a mask, names or positions.
+        if isinstance(chosen, slice):
+            places = [names.index(end) if isinstance(end, str) else end for end in (chosen.start, chosen.stop)]
+            if isinstance(chosen.stop, str):  # slices of names include the end
+                places[1] += 1
+            own = names[slice(*places)]
+        else:
+            several = [chosen] if isinstance(chosen, str | int) else list(chosen)
+            if several and all(isinstance(each, bool | np.bool_) for each in several):
+                own = [name for name, taken in zip(names, several, strict=True) if taken]
+            else:
+                own = [each if isinstance(each, str) else names[each] for each in several]
         if isinstance(part, str):
             dropped = part == "drop"
             found = {name: Column(name, example=0.0, used=not dropped) for name in own}
@@ -92,19 +103,6 @@ def _column_transformer(estimator: Any, names: list[str]) -> Columns | None:
             if name not in known or specific:
                 known[name] = column
     return known
-
-
-def _chosen(chosen: Any, names: list[str]) -> list[str]:
-    """Resolve a column selection of ColumnTransformer: names, positions, a slice or a mask."""
-    if isinstance(chosen, slice):
-        places = [names.index(end) if isinstance(end, str) else end for end in (chosen.start, chosen.stop)]
-        if isinstance(chosen.stop, str):  # slices of names include the end
-            places[1] += 1
-        return names[slice(*places)]
-    several = [chosen] if isinstance(chosen, str | int) else list(chosen)
-    if several and all(isinstance(each, bool | np.bool_) for each in several):
-        return [name for name, taken in zip(names, several, strict=True) if taken]
-    return [each if isinstance(each, str) else names[each] for each in several]
 
 
 def _union(estimator: Any, names: list[str]) -> Columns | None:

@@ -88,8 +88,13 @@ def combined(operands: Sequence[Operand], by: str, rank: int) -> Value:
         return None
     if mixed := [value for value in values if isinstance(value, Mixed)]:
         paired = any(value.how is How.PAIRED for value in mixed)
-        # A mask can separate the rows again.
-        masked = any(_may_mask(operand, paired=paired) for operand in operands)
+        # A mask can separate the rows again, but only one that differs along an axis.
+        masked = False
+        for operand in operands:
+            if isinstance(operand.value, Shared) and not operand.value.uniform:
+                masked |= any(dim != 1 and (paired or not isinstance(dim, int)) for dim in operand.dims)
+            else:
+                masked |= paired and isinstance(operand.value, Apart)
         return None if masked else mixed[0]
     parts = [
         (operand.value.axis + rank - operand.rank, operand.value)
@@ -109,14 +114,6 @@ def combined(operands: Sequence[Operand], by: str, rank: int) -> Value:
     [axis] = axes
     plain = plain and not any(_places(operand, axis - rank) for operand in operands)
     return Apart(axis, plain, merged.pop())
-
-
-def _may_mask(operand: Operand, *, paired: bool) -> bool:
-    # Only a mask that differs along an axis can separate rows.
-    value = operand.value
-    if isinstance(value, Shared) and not value.uniform:
-        return any(dim != 1 and (paired or not isinstance(dim, int)) for dim in operand.dims)
-    return paired and isinstance(value, Apart)
 
 
 def _places(operand: Operand, axis: int) -> bool:

@@ -29,21 +29,20 @@ def trial_values(inputs: Sequence[TensorSpec], columns: Sequence[Column]) -> dic
             found = [by_name.get(name) for name in spec.columns]
         else:
             found = list(columns) if [len(columns)] == list(spec.row_shape) else []
-        values = [_values(column, spec) for column in found]
+        values: list[Values] = []
+        texts = spec.datatype == "BYTES"
+        for column in found:
+            if column is None or DATETIME in (spec.logical_type, column.logical_type):
+                values.append(())
+                continue
+            # Trials of nulls are separate.
+            known = [value for value in column.categories or column.known if not is_missing(value)]
+            if not known and texts and column.example:
+                known = [column.example]
+            values.append(tuple(value for value in known[:MOST] if isinstance(value, str) == texts))
         if any(values):
             chosen[spec.name] = values
     return chosen
-
-
-def _values(column: Column | None, spec: TensorSpec) -> Values:
-    if column is None or DATETIME in (spec.logical_type, column.logical_type):
-        return ()
-    # Trials of nulls are separate.
-    known = [value for value in column.categories or column.known if not is_missing(value)]
-    if not known and spec.datatype == "BYTES" and column.example:
-        known = [column.example]
-    texts = spec.datatype == "BYTES"
-    return tuple(value for value in known[:MOST] if isinstance(value, str) == texts)
 
 
 def known_words(estimator: Any) -> dict[str, list[Values]]:

@@ -74,8 +74,19 @@ def _row_of(item: Any) -> tuple[dict[str, Any], RequestProcessor] | ItemError:
     if not isinstance(headers, dict):
         return ItemError(f"input {HEADERS} must be a JSON object of headers")
     content_type = str(headers.get("content-type", ""))
+    kind = content_type.partition(";")[0].strip().lower()
     try:
-        parts = _parts(body, content_type)
+        if kind == "multipart/form-data":
+            from shoal_schema.wire.multipart import form_parts  # noqa: PLC0415 (only forms require python-multipart)
+
+            form = form_parts(body, content_type.encode("latin-1"))
+            parts = [(part.name, part.media_type, part.data) for part in form]
+        elif kind == "application/x-www-form-urlencoded":
+            # As TorchServe decodes forms; latin-1 keeps any byte.
+            fields = parse_qsl(body.decode("latin-1"), keep_blank_values=True, encoding="latin-1", max_num_fields=128)
+            parts = [(name, "", value.encode("latin-1")) for name, value in fields]
+        else:
+            parts = [(BODY, kind, body)]
     except ValueError as error:
         return ItemError(str(error))
     # Handlers may query the media type of each part.
@@ -90,21 +101,6 @@ def _row_of(item: Any) -> tuple[dict[str, Any], RequestProcessor] | ItemError:
             elif media_type.startswith("text"):
                 data[name] = value.decode()
     return data, RequestProcessor(headers, known)
-
-
-def _parts(body: bytes, content_type: str) -> list[tuple[str, str, bytes]]:
-    """Return names, media types and bytes of the parts of a body."""
-    media_type = content_type.partition(";")[0].strip().lower()
-    if media_type == "multipart/form-data":
-        from shoal_schema.wire.multipart import form_parts  # noqa: PLC0415 (only forms require python-multipart)
-
-        parts = form_parts(body, content_type.encode("latin-1"))
-        return [(part.name, part.media_type, part.data) for part in parts]
-    # As TorchServe decodes forms; latin-1 keeps any byte.
-    if media_type == "application/x-www-form-urlencoded":
-        fields = parse_qsl(body.decode("latin-1"), keep_blank_values=True, encoding="latin-1", max_num_fields=128)
-        return [(name, "", value.encode("latin-1")) for name, value in fields]
-    return [(BODY, media_type, body)]
 
 
 def _encoded(result: Any, processor: RequestProcessor) -> dict[str, Any] | ItemError:

@@ -57,7 +57,19 @@ def bind_trees(root: Any) -> None:
         if type(own.get("tree_")) is Tree:
             own["tree_"] = _checked(own["tree_"], own.get("n_features_in_"))
         elif type(each) is TreePredictor:
-            _check_predictor(each)
+            nodes = each.nodes = np.array(each.nodes)  # a copy, which nothing else can change
+            require(nodes.dtype == PREDICTOR_RECORD_DTYPE and nodes.ndim == 1, "the nodes of a tree have another type")
+            inner = np.flatnonzero(nodes["is_leaf"] == 0)
+            splits = nodes[inner]
+            check_links(np.arange(len(nodes)), np.tile(inner, 2), np.concatenate([splits["left"], splits["right"]]))
+            each.n_features = splits["feature_idx"].max(initial=-1) + 1
+            check_features(splits["feature_idx"], each.n_features)
+            categorical = splits[splits["is_categorical"] != 0]
+            sets, words = each.raw_left_cat_bitsets.shape
+            require(words == 8 and np.all(categorical["bitset_idx"] < sets), "a tree has too few sets of categories")
+            each.categorical_features = categorical["feature_idx"]
+            # In place, since other objects may refer to it.
+            each.__class__ = BoundedPredictor
         elif isinstance(each, BaseGradientBoosting) and "estimators_" in own:
             features = max(one.tree_.n_features for one in each.estimators_.flat)
             first = partial(_first_guess, each._raw_predict_init, features, each.estimators_.shape[1])
@@ -92,22 +104,6 @@ def _checked(tree: Any, features: Any) -> BoundedTree:
     bounded = BoundedTree(*arguments)
     bounded.__setstate__(state)
     return bounded
-
-
-def _check_predictor(predictor: Any) -> None:
-    nodes = predictor.nodes = np.array(predictor.nodes)  # a copy, which nothing else can change
-    require(nodes.dtype == PREDICTOR_RECORD_DTYPE and nodes.ndim == 1, "the nodes of a tree have another type")
-    inner = np.flatnonzero(nodes["is_leaf"] == 0)
-    splits = nodes[inner]
-    check_links(np.arange(len(nodes)), np.tile(inner, 2), np.concatenate([splits["left"], splits["right"]]))
-    predictor.n_features = splits["feature_idx"].max(initial=-1) + 1
-    check_features(splits["feature_idx"], predictor.n_features)
-    categorical = splits[splits["is_categorical"] != 0]
-    sets, words = predictor.raw_left_cat_bitsets.shape
-    require(words == 8 and np.all(categorical["bitset_idx"] < sets), "a tree has too few sets of categories")
-    predictor.categorical_features = categorical["feature_idx"]
-    # In place, since other objects may refer to it.
-    predictor.__class__ = BoundedPredictor
 
 
 def _first_guess(original: Callable[[Any], Array], features: int, columns: int, rows: Any) -> Array:

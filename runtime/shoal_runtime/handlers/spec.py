@@ -98,7 +98,18 @@ class TensorSpec:
         object.__setattr__(self, "shape", tuple(self.shape))
         object.__setattr__(self, "pad_buckets", tuple(self.pad_buckets))
         object.__setattr__(self, "columns", tuple(self.columns))
-        _check_dimensions(self)
+        rank = len(self.shape)
+        good = all(isinstance(d, int) and (d == ANY or d >= 1) for d in self.shape)
+        _require(good, f"tensor {self.name}: shape {list(self.shape)} must hold positive numbers or -1")
+        good = 0 <= self.batch_dim < rank
+        _require(good, f"tensor {self.name}: batch_dim {self.batch_dim} is outside its {rank} dimensions")
+        # Padding along the batch dimension would add rows.
+        for key, axis in (("pad_axis", self.pad_axis), ("unpad_axis", self.unpad_axis)):
+            good = axis is None or (0 <= axis < rank and axis != self.batch_dim)
+            _require(good, f"tensor {self.name}: {key} {axis} must be one of its {rank} dimensions, except batch_dim")
+        # The cut needs the lengths of an input.
+        good = (self.unpad_axis is None) == (self.unpad_input is None)
+        _require(good, f"tensor {self.name}: unpad_axis and unpad_input require each other")
         _check_padding(self)
         _check_columns(self)
         _check_ragged(self)
@@ -143,21 +154,6 @@ def _check_name(name: object) -> None:
     # UTF-8 cannot encode a lone surrogate, so it would fail every metadata response.
     good = isinstance(name, str) and name and not any("\ud800" <= letter <= "\udfff" for letter in name)
     _require(bool(good), "a tensor needs a name that UTF-8 can encode")
-
-
-def _check_dimensions(spec: TensorSpec) -> None:
-    rank = len(spec.shape)
-    good = all(isinstance(d, int) and (d == ANY or d >= 1) for d in spec.shape)
-    _require(good, f"tensor {spec.name}: shape {list(spec.shape)} must hold positive numbers or -1")
-    good = 0 <= spec.batch_dim < rank
-    _require(good, f"tensor {spec.name}: batch_dim {spec.batch_dim} is outside its {rank} dimensions")
-    # Padding along the batch dimension would add rows.
-    for key, axis in (("pad_axis", spec.pad_axis), ("unpad_axis", spec.unpad_axis)):
-        good = axis is None or (0 <= axis < rank and axis != spec.batch_dim)
-        _require(good, f"tensor {spec.name}: {key} {axis} must be one of its {rank} dimensions, except batch_dim")
-    # The cut needs the lengths of an input.
-    good = (spec.unpad_axis is None) == (spec.unpad_input is None)
-    _require(good, f"tensor {spec.name}: unpad_axis and unpad_input require each other")
 
 
 def _check_columns(spec: TensorSpec) -> None:

@@ -93,7 +93,13 @@ def with_literal(cells: Cells, sign: str, value: Literal, unread: dict[int, str]
         if pa.types.is_decimal(values.type):
             return _each(values.to_pylist(), sign, repeat(_as_written(value)))
         if pa.types.is_floating(values.type):
-            return _by_floor(values.cast(pa.float64()), sign, *_float64_floor(value))
+            try:
+                near = float(value)
+                # The largest float64 not above the number.
+                floor = math.nextafter(near, -math.inf) if near > value else near
+            except OverflowError:
+                near, floor = math.nan, sys.float_info.max if value > 0 else -math.inf
+            return _by_floor(values.cast(pa.float64()), sign, floor, near == value)
         return _by_floor(values, sign, *_integer_floor(value, *range_of(values.type)))
     if not cells.spelled:
         raise Incomparable(f"{cells.name} is {values.type}, but {value} is a number")
@@ -203,15 +209,6 @@ def _integer_floor(value: float, least: int, most: int) -> tuple[int | None, boo
     return (None, False) if floor < least else (floor, floor == value)
 
 
-def _float64_floor(value: float) -> tuple[float, bool]:
-    """Return the largest float64 not above a value, and whether they are equal."""
-    try:
-        near = float(value)
-    except OverflowError:
-        return (sys.float_info.max if value > 0 else -math.inf), False
-    return (near, True) if near == value else (math.nextafter(near, -math.inf) if near > value else near, False)
-
-
 def _by_floor(values: Any, sign: str, floor: float | None, exact: bool) -> Any:  # noqa: FBT001 (of a pair)
     """Compare with the largest value of the column's type not above a number; None: all are above."""
     # The number itself is a value of the column's type.
@@ -242,7 +239,17 @@ def _of_numbers(one: Cells, sign: str, other: Cells, unread: dict[int, str]) -> 
 def _with_text(cells: Cells, sign: str, value: str) -> Any:
     kind = cells.values.type
     if is_time(kind):
-        instant, zoned = _instant(value)
+        # Nanoseconds since 1970 of an ISO 8601 date or time.
+        if (found := _TIME.fullmatch(value)) is None:
+            raise Incomparable(f"{value!r:.60} is not an ISO 8601 date or time")
+        date, time, fraction, utc, offset, hours, minutes = found.groups()
+        try:
+            seconds = pa.scalar(f"{date}T{time or '00:00'}").cast(pa.timestamp("s")).value
+        except pa.ArrowInvalid:
+            raise Incomparable(f"{value!r:.60} is not an ISO 8601 date or time") from None
+        # An offset is subtracted: 02:00+02:00 is midnight in UTC.
+        offset_s = (int(hours or 0) * 60 + int(minutes or 0)) * (-60 if offset == "-" else 60)
+        instant, zoned = (seconds - offset_s) * 10**9 + int((fraction or "").ljust(9, "0")), bool(utc or offset)
         if zoned != _is_zoned(kind):
             remedy = "write its offset, as in '2024-05-01T00:00:00+00:00'" if _is_zoned(kind) else "omit its offset"
             raise Incomparable(f"{cells.name} is {kind}, but {value!r} is not: {remedy}")
@@ -253,20 +260,6 @@ def _with_text(cells: Cells, sign: str, value: str) -> Any:
     if is_text(kind) or is_bytes(kind):
         return _ARRAYS[sign](cells.values, pa.scalar(value if is_text(kind) else value.encode(), kind))
     raise Incomparable(f"{cells.name} is {kind}, but {value!r:.60} is text")
-
-
-def _instant(text: str) -> tuple[int, bool]:
-    """Return nanoseconds since 1970 of an ISO 8601 date or time, and whether it has an offset."""
-    if (found := _TIME.fullmatch(text)) is None:
-        raise Incomparable(f"{text!r:.60} is not an ISO 8601 date or time")
-    date, time, fraction, utc, sign, hours, minutes = found.groups()
-    try:
-        seconds = pa.scalar(f"{date}T{time or '00:00'}").cast(pa.timestamp("s")).value
-    except pa.ArrowInvalid:
-        raise Incomparable(f"{text!r:.60} is not an ISO 8601 date or time") from None
-    # An offset is subtracted: 02:00+02:00 is midnight in UTC.
-    offset_s = (int(hours or 0) * 60 + int(minutes or 0)) * (-60 if sign == "-" else 60)
-    return (seconds - offset_s) * 10**9 + int((fraction or "").ljust(9, "0")), bool(utc or sign)
 
 
 def _is_zoned(kind: pa.DataType) -> bool:

@@ -141,40 +141,32 @@ def _tensor(part: Any, spec: TensorSpec, errors: dict[int, str]) -> Array:
     if not is_list(part.type):
         return _fit_rank(_numbers(part, spec, errors), spec, errors)
     # Fast path: all rows of one shape are converted as one flat array.
-    shapes, flat = _unfolded(part, len(part))
-    if shapes is None or flat.null_count:
+    shape: list[int] = []
+    flat, count, alike = part, len(part), True
+    while alike and is_list(flat.type):
+        lengths = set(pc.unique(pc.list_value_length(flat)).to_pylist())
+        fixed = pa.types.is_fixed_size_list(flat.type)
+        alike = len(lengths) == 1 and None not in lengths and not (fixed and flat.null_count)
+        if alike:
+            shape.append(lengths.pop())
+            count *= shape[-1]
+            flat = flat.flatten()
+    # Empty lists and nulls make fewer values than the shape says.
+    if not alike or len(flat) != count or flat.null_count:
         return _row_by_row(part, spec, errors)
     numbers, wrong = converted(flat, spec.datatype)
     if wrong.any():
         return _row_by_row(part, spec, errors)
-    return _fit_rank(numbers.reshape(len(part), *shapes), spec, errors)
-
-
-def _unfolded(part: Any, rows: int) -> tuple[tuple[int, ...] | None, Any]:
-    """Return the shape of all rows, or None if they differ, and the flat numbers."""
-    shape: list[int] = []
-    count = rows
-    while is_list(part.type):
-        lengths = set(pc.unique(pc.list_value_length(part)).to_pylist())
-        flat = part.flatten()
-        if len(lengths) != 1 or None in lengths or (pa.types.is_fixed_size_list(part.type) and part.null_count):
-            return None, _innermost(flat)
-        shape.append(lengths.pop())
-        # Empty lists and nulls make fewer values than the shape says.
-        count *= shape[-1]
-        part = flat
-    return (tuple(shape), part) if len(part) == count else (None, part)
-
-
-def _innermost(part: Any) -> Any:
-    while is_list(part.type):
-        part = part.flatten()
-    return part
+    return _fit_rank(numbers.reshape(len(part), *shape), spec, errors)
 
 
 def _row_by_row(part: Any, spec: TensorSpec, errors: dict[int, str]) -> Array:
     rows = np.empty(len(part), dtype=object)
-    kind = _innermost(part).type
+    # The type of the numbers in the lists.
+    flat = part
+    while is_list(flat.type):
+        flat = flat.flatten()
+    kind = flat.type
     for row, cell in enumerate(part.to_pylist()):
         rows[row] = np.zeros((0,) * len(spec.row_shape), DTYPES[spec.datatype])
         if row in errors or cell is None:

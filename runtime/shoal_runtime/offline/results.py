@@ -200,21 +200,16 @@ class WindowResults:
                 outputs.append(pa.array(cells, kind))
             else:
                 numbers = bfloat16_to_float32(stored) if spec.datatype == "BF16" else stored
-                outputs.append(_fixed_shape_column(numbers, kind, failed))
+                sizes, element = [], kind
+                while pa.types.is_fixed_size_list(element):
+                    sizes.append(element.list_size)
+                    element = element.value_type
+                flat = np.ascontiguousarray(numbers).reshape(-1)
+                column = pa.array(flat).cast(element) if sizes else pa.array(flat, mask=failed).cast(element)
+                # Rows of one shape are lists, nested from the inside out around one flat array; null where they failed.
+                for depth, size in reversed(list(enumerate(sizes))):
+                    mask = pa.array(failed) if depth == 0 else None
+                    column = pa.FixedSizeListArray.from_arrays(column, size, mask=mask)
+                outputs.append(column)
         errors = pa.array([self.errors.get(row) for row in range(self.rows)], pa.string())
         return pa.table([*kept.columns, *outputs, errors], schema=schema)
-
-
-def _fixed_shape_column(stored: Array, kind: pa.DataType, failed: Array) -> pa.Array:
-    """Return rows of one shape as a column, null where they failed."""
-    if stored.ndim == 1:
-        return pa.array(stored, mask=failed).cast(kind)
-    flat, sizes, element = np.ascontiguousarray(stored).reshape(-1), [], kind
-    while pa.types.is_fixed_size_list(element):
-        sizes.append(element.list_size)
-        element = element.value_type
-    # Lists are nested from the inside out around one flat array.
-    column = pa.array(flat).cast(element)
-    for size in reversed(sizes[1:]):
-        column = pa.FixedSizeListArray.from_arrays(column, size)
-    return pa.FixedSizeListArray.from_arrays(column, sizes[0], mask=pa.array(failed))

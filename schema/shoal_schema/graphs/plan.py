@@ -124,7 +124,18 @@ def make_plan(spec: GraphSpec, name: str = "") -> Plan:
         if step.each and step.count != first.count:
             what = f"{first.name} has another count for the items of {step.each[0]}: use the same in both steps"
             raise GraphError(f"{step.path}.count", what)
-    return Plan(tuple(placed.values()), tuple(_output(spec, each, placed) for each in spec.outputs))
+    outputs = []
+    for each, texts in spec.outputs.items():
+        path = f"outputs.{each}"
+        refs = tuple(_checked(text, path, dict.fromkeys(placed, "")) for text in texts)
+        combine = spec.combine.get(each, Combine.FIRST)
+        # Values are combined in the innermost of their spaces.
+        space = max((_space(ref, placed) for ref in refs), key=len)
+        if any(meeting(_space(ref, placed), space) != _space(ref, placed) for ref in refs):
+            raise GraphError(path, f"{', '.join(map(str, refs))} are of unrelated rows")
+        absent = [_may_lack(ref, space, placed) for ref in refs]
+        outputs.append(Output(each, path, refs, combine, space, any(absent) if combine in _BY_LIST else all(absent)))
+    return Plan(tuple(placed.values()), tuple(outputs))
 
 
 def meeting(a: Space, b: Space) -> Space:
@@ -234,16 +245,3 @@ def _may_lack(ref: Ref, space: Space, placed: Mapping[str, Step]) -> bool:
     # On the way up a list exists wherever the tensor whose items it lists does, even if an item is absent.
     step = ref.step if shared == own else reference(own[len(shared)]).step
     return step != REQUEST and placed[step].absent
-
-
-def _output(spec: GraphSpec, name: str, placed: Mapping[str, Step]) -> Output:
-    path = f"outputs.{name}"
-    refs = tuple(_checked(text, path, dict.fromkeys(placed, "")) for text in spec.outputs[name])
-    combine = spec.combine.get(name, Combine.FIRST)
-    # Values are combined in the innermost of their spaces.
-    space = max((_space(ref, placed) for ref in refs), key=len)
-    for ref in refs:
-        if meeting(_space(ref, placed), space) != _space(ref, placed):
-            raise GraphError(path, f"{', '.join(map(str, refs))} are of unrelated rows")
-    absent = [_may_lack(ref, space, placed) for ref in refs]
-    return Output(name, path, refs, combine, space, any(absent) if combine in _BY_LIST else all(absent))

@@ -34,8 +34,22 @@ class Typed:
             self.request, self.outputs = dict(composer.inputs), dict(composer.outputs)
             return
         for step in plan.steps:
-            # All steps define the request before any step is checked against it.
-            self._infer_request(step)
+            # All steps define the request's tensors before any step is checked against them.
+            wanted = self.signatures[step.name].inputs
+            for name, ref in step.inputs.items():
+                path = f"{step.path}.inputs.{name}"
+                if name not in wanted:
+                    what = f"{step.name} has no input {name!r}; its inputs are {', '.join(wanted)}"
+                    raise GraphError(path, what, Fault.MISMATCH)
+                if ref.step != REQUEST:
+                    continue
+                # A step that reads an item needs a list in the request.
+                tensor = wanted[name].listed if is_item(ref, step) else wanted[name]
+                known = self.request.get(ref.tensor)
+                if known is not None and not (fits(known, tensor) and known.datatype == tensor.datatype):
+                    what = f"{step.name} needs {ref} as {tensor}, another step as {known}"
+                    raise GraphError(path, what, Fault.MISMATCH)
+                self.request[ref.tensor] = tensor if known is None else narrower(known, tensor)
         for step in plan.steps:
             self._check(step)
         self.outputs = {output.name: self._output(output) for output in plan.outputs}
@@ -81,25 +95,6 @@ class Typed:
         for _ in own[shared:]:
             tensor = tensor.listed
         return tensor
-
-    def _infer_request(self, step: Step) -> None:
-        """Infer the request's tensors from the inputs of the steps that read them."""
-        wanted = self.signatures[step.name].inputs
-        for name, ref in step.inputs.items():
-            path = f"{step.path}.inputs.{name}"
-            if name not in wanted:
-                raise GraphError(
-                    path, f"{step.name} has no input {name!r}; its inputs are {', '.join(wanted)}", Fault.MISMATCH
-                )
-            if ref.step != REQUEST:
-                continue
-            # A step that reads an item needs a list in the request.
-            tensor = wanted[name].listed if is_item(ref, step) else wanted[name]
-            known = self.request.get(ref.tensor)
-            if known is not None and not (fits(known, tensor) and known.datatype == tensor.datatype):
-                what = f"{step.name} needs {ref} as {tensor}, another step as {known}"
-                raise GraphError(path, what, Fault.MISMATCH)
-            self.request[ref.tensor] = tensor if known is None else narrower(known, tensor)
 
     def _check(self, step: Step) -> None:
         for ref in step.each:

@@ -72,7 +72,17 @@ def _structural(schema: Json, components: Json, classes: dict[str, type[Struct]]
         # A reference may have a description of its own beside it.
         own = {word: value for word, value in schema.items() if word != "$ref"}
         return _structural({**components[name], **own, "title": name}, components, classes)
-    converted = _numbers({word: value for word, value in schema.items() if word not in _LEFT_OUT})
+    converted = {word: value for word, value in schema.items() if word not in _LEFT_OUT}
+    if converted.get("type") in ("integer", "number"):
+        above = converted.pop("exclusiveMinimum", None)
+        if above is not None:
+            converted["minimum"] = math.floor(above) + 1
+        # OpenAPI formats: int32 unless the maximum needs int64.
+        wide = converted.get("maximum", 0) > _INT32_MAX
+        if converted.get("maximum", 0) >= _INT64_MAX:
+            # int64 implies these bounds, and Helm does not keep such large numbers exactly.
+            del converted["minimum"], converted["maximum"]
+        converted |= {"type": "integer", "format": "int64" if wide else "int32"}
     if "pattern" in converted:
         # RE2 has no \Z: its $ matches only at the end of the text.
         converted["pattern"] = converted["pattern"].replace(r"\Z", "$")
@@ -104,22 +114,6 @@ def _object(schema: Json, components: Json, classes: dict[str, type[Struct]]) ->
     if cls is not None and issubclass(cls, Section) and cls.RULES:
         found["x-kubernetes-validations"] = [rule_schema(rule) for rule in cls.RULES]
     return found
-
-
-def _numbers(schema: Json) -> Json:
-    """Return the schema of a number as an integer with its width."""
-    if schema.get("type") not in ("integer", "number"):
-        return schema
-    schema = dict(schema)
-    above = schema.pop("exclusiveMinimum", None)
-    if above is not None:
-        schema["minimum"] = math.floor(above) + 1
-    # OpenAPI formats: int32 unless the maximum needs int64.
-    wide = schema.get("maximum", 0) > _INT32_MAX
-    if schema.get("maximum", 0) >= _INT64_MAX:
-        # int64 implies these bounds, and Helm does not keep such large numbers exactly.
-        del schema["minimum"], schema["maximum"]
-    return {**schema, "type": "integer", "format": "int64" if wide else "int32"}
 
 
 def rule_schema(rule: Rule) -> Json:

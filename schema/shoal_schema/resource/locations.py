@@ -160,7 +160,19 @@ def question(uri: str, environment: Mapping[str, str]) -> Question | None:
     """
     scheme = uri.partition(":")[0]
     if scheme == "hf" and moves(uri):
-        return _of_hub(parse(uri), environment)
+        location = parse(uri)
+        base = (environment.get("HF_ENDPOINT") or DEFAULT_HUB).rstrip("/")
+        token = environment.get("HF_TOKEN")
+
+        def answer(document: Any) -> str:
+            commit = _text(document, "sha", of="the hub")
+            return f"hf://{location.authority}@{commit}" + (f"/{quote(location.path)}" if location.path else "")
+
+        return Question(
+            f"{base}/api/models/{location.authority}/revision/{quote(location.revision or 'main', safe='')}",
+            {"authorization": f"Bearer {token}"} if token else {},
+            answer,
+        )
     return _of_mlflow(uri, parse(uri), environment) if scheme in MLFLOW else None
 
 
@@ -284,21 +296,6 @@ _PARSERS: Final[Mapping[str, Callable[[str, str], Location]]] = {
     "oci": _image,
     "pvc": _claim,
 }
-
-
-def _of_hub(location: Location, environment: Mapping[str, str]) -> Question:
-    base = (environment.get("HF_ENDPOINT") or DEFAULT_HUB).rstrip("/")
-    token = environment.get("HF_TOKEN")
-
-    def answer(document: Any) -> str:
-        commit = _text(document, "sha", of="the hub")
-        return f"hf://{location.authority}@{commit}" + (f"/{quote(location.path)}" if location.path else "")
-
-    return Question(
-        f"{base}/api/models/{location.authority}/revision/{quote(location.revision or 'main', safe='')}",
-        {"authorization": f"Bearer {token}"} if token else {},
-        answer,
-    )
 
 
 def _of_mlflow(uri: str, location: Location, environment: Mapping[str, str]) -> Question:

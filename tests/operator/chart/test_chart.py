@@ -296,10 +296,10 @@ def test_an_image_is_named_by_its_digest_when_there_is_one(chart: Chart) -> None
         ({"images": {"pullSecrets": ["registry"]}}, "/images/pullSecrets/0"),
         ({"resources": {"limits": {"memory": {}}}}, "/resources/limits/memory"),
         ({"serviceAccount": {"create": False}}, "serviceAccount.name is required"),
-        ({"activator": {"ports": {"first": 65000, "count": 537}}}, "beyond port 65535"),
+        ({"activator": {"ports": {"first": 65000, "count": 537}}}, "exceeds port 65535"),
         (
             {"activator": {"env": [{"name": "SHOAL_PROXY_DOCS", "value": "true"}]}},
-            "SHOAL_PROXY_DOCS is no setting of",
+            "SHOAL_PROXY_DOCS is not a setting of",
         ),
         ({"activator": {"env": [{"name": "SHOAL_WAITNG_X", "value": "1"}]}}, "begin with SHOAL_ACTIVATOR_"),
     ],
@@ -339,7 +339,7 @@ def test_who_turns_the_activator_off_is_reported_what_becomes_of_who_sleeps(char
 
 
 def test_ports_of_the_activator_are_ports(chart: Chart) -> None:
-    with pytest.raises(HelmError, match="beyond port 65535"):
+    with pytest.raises(HelmError, match="exceeds port 65535"):
         rendered(chart, activator={"ports": {"first": 65000, "count": 1000}})
 
 

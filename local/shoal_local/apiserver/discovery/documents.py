@@ -8,7 +8,7 @@ from typing import Any
 
 from shoal_local.apiserver.discovery import openapi
 from shoal_local.apiserver.kinds.registry import Registry
-from shoal_local.apiserver.kinds.resource import SUBRESOURCE_KINDS, SUBRESOURCE_VERBS, Resource
+from shoal_local.apiserver.kinds.resource import SUBRESOURCE_KINDS, SUBRESOURCE_VERBS
 
 Document = dict[str, Any]
 VERSION: Document = {
@@ -44,33 +44,29 @@ def group(registry: Registry, name: str) -> Document:
 
 def resources(registry: Registry, group: str, version: str) -> Document:
     """Return the document at ``/apis/<group>/<version>``."""
-    listed = [entry for r in registry.in_version(group, version) for entry in _entries(r)]
+    listed: list[Document] = []
+    for resource in registry.in_version(group, version):
+        main = {
+            "name": resource.plural,
+            "singularName": resource.singular,
+            "namespaced": resource.namespaced,
+            "kind": resource.kind,
+            "verbs": list(resource.verbs),
+            "shortNames": list(resource.short_names),
+            "categories": list(resource.categories),
+        }
+        listed.append({key: value for key, value in main.items() if value != []})
+        for name in resource.subresources:
+            # The status subresource has the kind of its object.
+            own = (resource.group, resource.version, resource.kind)
+            sub_group, sub_version, kind = SUBRESOURCE_KINDS.get(name, own)
+            about = {"name": f"{resource.plural}/{name}", "singularName": "", "namespaced": resource.namespaced}
+            served = {"kind": kind, "verbs": list(SUBRESOURCE_VERBS[name])}
+            named = {"group": sub_group, "version": sub_version} if name in SUBRESOURCE_KINDS else {}
+            listed.append({**about, **named, **served})
     group_version = f"{group}/{version}" if group else version
     head = {"kind": "APIResourceList", "apiVersion": "v1"}
     return {**head, "groupVersion": group_version, "resources": listed}
-
-
-def _entries(resource: Resource) -> list[Document]:
-    """Return the entries of a kind and its subresources in an APIResourceList."""
-    main = {
-        "name": resource.plural,
-        "singularName": resource.singular,
-        "namespaced": resource.namespaced,
-        "kind": resource.kind,
-        "verbs": list(resource.verbs),
-        "shortNames": list(resource.short_names),
-        "categories": list(resource.categories),
-    }
-    subs = []
-    for name in resource.subresources:
-        # The status subresource has the kind of its object.
-        own = (resource.group, resource.version, resource.kind)
-        group, version, kind = SUBRESOURCE_KINDS.get(name, own)
-        about = {"name": f"{resource.plural}/{name}", "singularName": "", "namespaced": resource.namespaced}
-        served = {"kind": kind, "verbs": list(SUBRESOURCE_VERBS[name])}
-        named = {"group": group, "version": version} if name in SUBRESOURCE_KINDS else {}
-        subs.append({**about, **named, **served})
-    return [{key: value for key, value in main.items() if value != []}, *subs]
 
 
 @dataclass(frozen=True, slots=True)
