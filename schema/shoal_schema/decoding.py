@@ -7,7 +7,7 @@ than the schema.
 import json
 import re
 import typing
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
@@ -21,10 +21,10 @@ from shoal_schema.graphs.faults import GraphError
 from shoal_schema.graphs.plan import make_plan
 from shoal_schema.quantities import Quantity, read_quantity
 from shoal_schema.redaction import redacted
-from shoal_schema.resource.graph import GRAPH_RULES, InferenceGraphSpec
+from shoal_schema.resource.graph import InferenceGraphSpec
 from shoal_schema.resource.offline import BATCH_RULES, BatchInferenceSpec
 from shoal_schema.resource.service import RENAMED, InferenceServiceSpec
-from shoal_schema.rules import Rule, broken
+from shoal_schema.rules import broken
 
 T = TypeVar("T", bound=Struct)
 MOST_GRAPH_BYTES = 100_000
@@ -79,7 +79,9 @@ def parse_batch_spec(resource: Json) -> BatchInferenceSpec:
         SpecError: a field is missing, of the wrong type, or out of range.
     """
     spec = decode(BatchInferenceSpec, resource.get("spec", {}), "spec")
-    _check(resource, BATCH_RULES)
+    for rule in BATCH_RULES:
+        if not rule.predicate.holds(resource):
+            raise SpecError(f"metadata.name: {rule.message}")
     if spec.input.where is not None:
         try:
             parse(spec.input.where)
@@ -104,7 +106,6 @@ def parse_graph_spec(resource: Json) -> InferenceGraphSpec:
         GraphSpecError: the steps are inconsistent.
     """
     spec = decode(InferenceGraphSpec, resource.get("spec", {}), "spec")
-    _check(resource, GRAPH_RULES)
     try:
         # Planning validates references and expressions.
         make_plan(spec, resource["metadata"]["name"])
@@ -131,15 +132,13 @@ def decode(cls: type[T], value: Any, path: str) -> T:
         raise SpecError(_sentence(str(error), cls, value, path)) from None
     except UnicodeEncodeError as error:  # JSON may hold an unpaired surrogate, which is not text
         raise SpecError(f"{path} must be text throughout, not {error.object!r:.200}") from None
-    for where, rule in broken(section):
-        raise SpecError(f"{'.'.join(part for part in (path, where, rule.path) if part)}: {rule.message}")
+    faults = [
+        f"{'.'.join(part for part in (path, where, rule.path) if part)}: {rule.message}"
+        for where, rule in broken(section)
+    ]
+    if faults:
+        raise SpecError("; ".join(faults))
     return section
-
-
-def _check(resource: Json, rules: Iterable[Rule]) -> None:
-    for rule in rules:
-        if not rule.predicate.holds(resource):
-            raise SpecError(f"{rule.path or 'metadata.name'}: {rule.message}")
 
 
 def decode_text(kind: type, value: Any) -> Any:

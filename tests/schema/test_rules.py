@@ -20,7 +20,7 @@ from shoal_schema.rules import Custom, broken
 from tests.operator import samples
 from tests.schema.test_crd import defaulted, sections_below
 
-SPECS = 2000
+SPECS = 3000
 KINDS = {each.kind: each for each in (services(), batches(), graphs())}
 SEED = 20261126
 # Values at the edges of rules, beside those of the samples and of the schema.
@@ -32,15 +32,20 @@ VALUES: Mapping[str, tuple[Any, ...]] = {
     ),
     "errors": ("s3://KEY:SECRET@bucket/a", "s3://bucket/errors"),
     "service": ("classify",),
+    "fairShareWeights": ({"gold": 2},),
+    "parameters": ({"labels": "cat"},),
     "graph": ("other",),
     "mountPath": ("/models", "/run/shoal/x", "/data/../run", "/etc"),
-    "grpcPort": (8080, 9000, 9090),
-    "port": (8080, 9000, 9090),
-    "name": ("proxy", "run", "detect", "request", "classify", "SHOAL_X"),
+    "grpcPort": (8080, 9000),
+    "port": (8080, 9000),
+    "name": ("proxy", "run", "detect", "request", "classify", "SHOAL_X", "host"),
     "forwardHeaders": (["host"], ["x-a"]),
     "fairShareHeader": ("Content-Type", "x-client"),
     "containers": ([{"name": "proxy"}], [{"name": "a", "ports": [{"containerPort": 9000}, {}]}], [{"name": "b"}]),
-    "initContainers": ([{"name": "model"}], [{"name": "a", "ports": [{"containerPort": 8080}]}]),
+    "initContainers": (
+        [{"name": "model"}],
+        [{"name": "a", "ports": [{"containerPort": 8080}, {"containerPort": 9000}]}],
+    ),
     "volumes": ([{"name": "tmp"}], [{"name": "data"}]),
     "volumeMounts": ([{"name": "a", "mountPath": "/tmp"}], [{"name": "a", "mountPath": "/a"}]),
     "annotations": ({"serving.shoal.dev/x": "y"}, {"a": "b"}),
@@ -92,7 +97,7 @@ def value_of(schema: Json, name: str, rng: random.Random) -> Any:
     if "properties" in schema:
         required = set(schema.get("required", ()))
         # Most fields are absent, so that whole specs are often valid.
-        share = rng.choice([0.05, 0.2, 0.5])
+        share = rng.choice([0.05, 0.2, 0.6])
         return {
             each: value_of(part, each, rng)
             for each, part in schema["properties"].items()
@@ -144,28 +149,16 @@ def typed(definition: Definition, rng: random.Random) -> tuple[Json, Section]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_api_server_and_python_break_the_same_rules(kind: str) -> None:
+def test_the_api_server_and_python_find_the_same_broken_rules(kind: str) -> None:
     definition, rng, seen = KINDS[kind], random.Random(SEED), set[str]()
-    schema = schema_of(definition.kind)
     for _ in range(SPECS):
         spec, section = typed(definition, rng)
-        expected = sorted(by_the_api_server(schema, defaulted(schema, copy.deepcopy(spec))))
+        expected = sorted(by_the_api_server(schema_of(kind), defaulted(schema_of(kind), copy.deepcopy(spec))))
         assert sorted(rule.message for _, rule in broken(section)) == expected, f"seed {SEED}: {spec}"
         seen.update(expected)
-    assert len(seen) >= 10
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_rule_is_kept_by_some_sample_and_broken_by_some_spec(kind: str) -> None:
-    definition, rng, unbroken = KINDS[kind], random.Random(SEED), {}
-    for section in sections_below(definition.spec):
-        unbroken |= {rule.message: rule for rule in section.RULES if not _of_a_change(rule)}
-    for _ in range(20 * SPECS):
-        for _, rule in broken(typed(definition, rng)[1]):
-            unbroken.pop(rule.message, None)
-        if not unbroken:
-            break
-    assert not unbroken, f"seed {SEED}"
+    # Every rule was broken by some of the specs.
+    rules = [rule for section in sections_below(definition.spec) for rule in section.RULES]
+    assert {rule.message for rule in rules if not _of_a_change(rule)} - seen == set(), f"seed {SEED}"
 
 
 def _of_a_change(rule: Any) -> bool:
@@ -184,8 +177,7 @@ def _of_a_change(rule: Any) -> bool:
 def test_an_error_names_the_field_and_has_the_sentence_of_the_rule(spec: Json, path: str, fragment: str) -> None:
     with pytest.raises(SpecError) as raised:
         decode(services().spec, {"model": {"uri": "file:///m"}, **spec}, "spec")
-    assert str(raised.value).startswith(f"{path}: ")
-    assert fragment in str(raised.value)
+    assert any(each.startswith(f"{path}: ") and fragment in each for each in str(raised.value).split("; "))
 
 
 @pytest.mark.parametrize(

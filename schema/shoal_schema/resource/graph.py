@@ -13,7 +13,7 @@ from shoal_schema.resource.pod import PodSpec
 from shoal_schema.resource.route import RouteSpec, ServiceSpec
 from shoal_schema.resource.runtime import ProxySpec
 from shoal_schema.resource.traffic import QueueSpec, RolloutSpec, ScalingSpec
-from shoal_schema.rules import Custom, Every, Given, In, Not, Rule, all_of, any_of, not_in, one_of, requires
+from shoal_schema.rules import Custom, Every, Given, In, Not, Rule, any_of, excludes, not_in, one_of, requires
 
 REQUEST = "request"
 """The step name by which references address the tensors of the request."""
@@ -227,20 +227,24 @@ class InferenceGraphSpec(GraphSpec, frozen=True, kw_only=True):
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            any_of(Given("composer"), all_of(Given("outputs"), Every("steps", Given("inputs")))),
-            "inputs of each step and outputs are required, unless a composer calls the steps",
+            any_of(Given("composer"), Given("outputs")),
+            "outputs are required, unless a composer calls the steps",
+            "outputs",
         ),
         Rule(
-            any_of(
-                Not(Given("composer")),
-                all_of(
-                    Not(Given("outputs")),
-                    Not(Given("combine")),
-                    *(Every("steps", Not(Given(each))) for each in ("inputs", "when", "each", "count", "onError")),
-                ),
-            ),
-            "a composer calls the steps and makes the outputs: remove inputs, when, each, count, onError,"
-            " outputs and combine",
+            any_of(Given("composer"), Every("steps", Given("inputs"))),
+            "inputs of each step are required, unless a composer calls the steps",
+            "steps",
+        ),
+        excludes("outputs", "composer", "a composer makes the outputs: remove outputs"),
+        excludes("combine", "composer", "a composer makes the outputs: remove combine"),
+        *(
+            Rule(
+                any_of(Not(Given("composer")), Every("steps", Not(Given(each)))),
+                f"a composer calls the steps: remove {each}",
+                "steps",
+            )
+            for each in ("inputs", "when", "each", "count", "onError")
         ),
         Rule(
             Custom(

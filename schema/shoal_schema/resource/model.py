@@ -308,9 +308,9 @@ class ModelSpec(Section, frozen=True):
     ] = Follow.NEVER
 
     def __post_init__(self) -> None:
-        """Check the URI, as the API server does by the rules above."""
-        if self.uri is None:
-            return
+        """Check the parts of the URI that no rule can."""
+        if self.uri is None or not all(rule.predicate.holds(self) for rule in self.RULES):
+            return  # a broken rule is the clearer error
         try:
             if scheme_of(self.uri):
                 parse(self.uri)
