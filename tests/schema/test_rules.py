@@ -42,6 +42,11 @@ VALUES: Mapping[str, tuple[Any, ...]] = {
     "forwardHeaders": (["host"], ["x-a"]),
     "fairShareHeader": ("Content-Type", "x-client"),
     "containers": ([{"name": "proxy"}], [{"name": "a", "ports": [{"containerPort": 9000}, {}]}], [{"name": "b"}]),
+    "pod": (
+        {"containers": [{"name": "a", "ports": [{"containerPort": 9000}]}]},
+        {"initContainers": [{"name": "a", "ports": [{"containerPort": 9000}]}]},
+        {},
+    ),
     "initContainers": (
         [{"name": "model"}],
         [{"name": "a", "ports": [{"containerPort": 8080}, {"containerPort": 9000}]}],
@@ -92,7 +97,7 @@ def schema_of(kind: str) -> Json:
 def value_of(schema: Json, name: str, rng: random.Random) -> Any:
     """Return a value that a field's schema allows, or almost allows."""
     fitting = [each for each in VALUES.get(name, ()) if _matches(schema, each)]
-    if fitting and rng.random() < 0.7:
+    if fitting and rng.random() < 0.8:
         return copy.deepcopy(rng.choice(fitting))
     if "properties" in schema:
         required = set(schema.get("required", ()))

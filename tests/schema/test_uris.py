@@ -68,7 +68,7 @@ def test_an_address_that_can_be_asked_is_taken(uri: str) -> None:
 def test_a_url_without_a_valid_host_is_rejected(uri: str) -> None:
     with pytest.raises(SpecError, match=r"spec\.model\.uri: .* must have a host"):
         parse_spec(service({"model": {"uri": uri}}))
-    with pytest.raises(SettingsError, match="SHOAL_MODEL_URI: .* must have a host"):
+    with pytest.raises(SettingsError, match=r"SHOAL_MODEL_URI: .* must have a host"):
         read(_Model, {"SHOAL_MODEL_URI": uri}, Process.RUNTIME)
 
 
