@@ -66,10 +66,16 @@ class SpecError(ValueError):
 def parse_spec(resource: Json) -> InferenceServiceSpec:
     """Return the typed spec of an ``InferenceService``.
 
+    Rules between fields are not errors here, except those of the model's location: the object may be older than a rule,
+    and its pods must still be followed. `broken_rules` returns them.
+
     Raises:
         SpecError: a field is missing, of the wrong type, or out of range.
     """
-    return decode(InferenceServiceSpec, resource.get("spec", {}), "spec")
+    spec = convert(InferenceServiceSpec, resource.get("spec", {}), "spec")
+    if faults := broken_rules(spec.model, "spec.model"):
+        raise SpecError("; ".join(faults))
+    return spec
 
 
 def parse_batch_spec(resource: Json) -> BatchInferenceSpec:
@@ -121,24 +127,37 @@ def parse_graph_spec(resource: Json) -> InferenceGraphSpec:
 
 
 def decode(cls: type[T], value: Any, path: str) -> T:
-    """Return a section from JSON. Unknown names are errors, and null means absent.
+    """Return a section from JSON. Unknown names and broken rules are errors, and null means absent.
 
     Raises:
         SpecError: the value is invalid.
     """
+    section = convert(cls, value, path)
+    if faults := broken_rules(section, path):
+        raise SpecError("; ".join(faults))
+    return section
+
+
+def broken_rules(section: Struct, path: str) -> list[str]:
+    """Return an error for each rule that a section or a section in it breaks: path and sentence."""
+    return [
+        f"{'.'.join(part for part in (path, where, rule.path) if part)}: {rule.message}"
+        for where, rule in broken(section)
+    ]
+
+
+def convert(cls: type[T], value: Any, path: str) -> T:
+    """Return a section from JSON without evaluating rules.
+
+    Raises:
+        SpecError: as `decode`.
+    """
     try:
-        section = msgspec.convert(_without_nulls(cls, value), cls, dec_hook=decode_text)
+        return msgspec.convert(_without_nulls(cls, value), cls, dec_hook=decode_text)
     except msgspec.ValidationError as error:
         raise SpecError(_sentence(str(error), cls, value, path)) from None
     except UnicodeEncodeError as error:  # JSON may hold an unpaired surrogate, which is not text
         raise SpecError(f"{path} must be text throughout, not {error.object!r:.200}") from None
-    faults = [
-        f"{'.'.join(part for part in (path, where, rule.path) if part)}: {rule.message}"
-        for where, rule in broken(section)
-    ]
-    if faults:
-        raise SpecError("; ".join(faults))
-    return section
 
 
 def decode_text(kind: type, value: Any) -> Any:

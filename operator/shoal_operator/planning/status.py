@@ -24,6 +24,7 @@ from shoal_operator.planning.renamed_fields import dropped_fields, dropped_text
 from shoal_operator.planning.upgrade_status import upgrade_status, upgraded
 from shoal_schema.conditions import FAILURES, ConditionType, Reason, ScalingReason, Status
 from shoal_schema.declaring import Json
+from shoal_schema.decoding import broken_rules
 from shoal_schema.resource import GRAPH_KIND
 from shoal_schema.resource.traffic import ScalingMode
 
@@ -148,7 +149,6 @@ def judge(evidence: Evidence) -> list[Condition]:
     conditions += [scaling] if scaling else []
     if evidence.objective_ms is not None:
         conditions.append(Condition(ConditionType.OBJECTIVE_ATTAINABLE, *_first(OBJECTIVE, evidence)))
-    dropped = dropped_fields(evidence.observation.resource)
     # Conditions that a status has only while there is something to report.
     exceptional: dict[ConditionType, Verdict | None] = {
         ConditionType.UPGRADED: upgraded(evidence, ready=ready),
@@ -156,11 +156,21 @@ def judge(evidence: Evidence) -> list[Condition]:
         ConditionType.ACTIVATOR_READY: _room_ready(evidence),
         ConditionType.MODEL_RESOLVED: _model_resolved(evidence),
         ConditionType.SOLE_OPERATOR: _sole_operator(evidence),
-        ConditionType.SPEC_READ: (Status.FALSE, Reason.FIELD_RENAMED, dropped_text(dropped)) if dropped else None,
+        ConditionType.SPEC_READ: _spec_read(evidence),
         ConditionType.PEERS_FOUND: blocked.alone(evidence),
         ConditionType.ROWS_INDEPENDENT: next((each for check in ROWS if (each := check(evidence))), None),
     }
     return [*conditions, *(Condition(kind, *verdict) for kind, verdict in exceptional.items() if verdict)]
+
+
+def _spec_read(evidence: Evidence) -> Verdict | None:
+    """Return what the operator does not read as it was written, or that a rule is broken."""
+    if dropped := dropped_fields(evidence.observation.resource):
+        return Status.FALSE, Reason.FIELD_RENAMED, dropped_text(dropped)
+    if evidence.target is not None and (faults := broken_rules(evidence.target.spec, "spec")):
+        text = f"{'; '.join(faults)}. The API server may reject the next change of the spec: correct the fields with it"
+        return Status.FALSE, Reason.RULE_BROKEN, text
+    return None
 
 
 def make_status(evidence: Evidence, now: str) -> Json:
