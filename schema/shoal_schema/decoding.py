@@ -153,11 +153,15 @@ def convert(cls: type[T], value: Any, path: str) -> T:
         SpecError: as `decode`.
     """
     try:
+        # JSON may hold an unpaired surrogate, which is not text; msgspec accepts it in free-form objects.
+        json.dumps(value, ensure_ascii=False, default=str).encode()
         return msgspec.convert(_without_nulls(cls, value), cls, dec_hook=decode_text)
     except msgspec.ValidationError as error:
         raise SpecError(_sentence(str(error), cls, value, path)) from None
-    except UnicodeEncodeError as error:  # JSON may hold an unpaired surrogate, which is not text
-        raise SpecError(f"{path} must be text throughout, not {error.object!r:.200}") from None
+    except UnicodeEncodeError as error:
+        raise SpecError(
+            f"{path} must be text throughout, not {error.object[error.start : error.start + 100]!r}"
+        ) from None
 
 
 def decode_text(kind: type, value: Any) -> Any:

@@ -177,7 +177,9 @@ class Every:
 
     def holds(self, value: Any) -> bool:
         """Return whether a value meets the condition."""
-        return all(self.part.holds(each) for each in value_at(value, self.path) or ())
+        elements = value_at(value, self.path)
+        # A free-form object may have something else there, which the API server rejects when it is written.
+        return all(self.part.holds(each) for each in elements) if isinstance(elements, list | tuple) else True
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from shoal_schema.resource.pod import PodSpec
 from shoal_schema.resource.route import RouteSpec, ServiceSpec
 from shoal_schema.resource.runtime import OWN_RUNTIME_ONLY, ProxySpec, RuntimeSpec
 from shoal_schema.resource.traffic import BatchingSpec, QueueSpec, RolloutSpec, ScalingSpec, queue_rows
-from shoal_schema.rules import Custom, Given, In, Less, Not, Rule, any_of, different, excludes, value_at
+from shoal_schema.rules import Custom, Every, Given, In, Less, Not, Rule, any_of, different, excludes, value_at
 
 RENAMED: Mapping[str, str] = {
     "queue.maxItems": "queue.maxRows",
@@ -36,9 +36,8 @@ _BATCHED = "(self.batching.inFlight + 1) * self.batching.maxBatchSize"
 
 
 def _no_container_has(spec: "InferenceServiceSpec", port: str, part: str) -> bool:
-    containers = value_at(spec, f"pod.{part}") or ()
-    numbers = {each.get("containerPort") for container in containers for each in container.get("ports", ())}
-    return value_at(spec, port) is None or value_at(spec, port) not in numbers
+    number, containers = value_at(spec, port), value_at(spec, f"pod.{part}") or ()
+    return number is None or all(Every("ports", Not(In("containerPort", (number,)))).holds(each) for each in containers)
 
 
 class InferenceServiceSpec(Section, frozen=True):
