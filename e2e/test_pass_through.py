@@ -110,12 +110,12 @@ def test_a_sidecar_that_ends_is_named_with_its_last_word(namespace: Cluster) -> 
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ({"pod": {"containers": [{"name": "proxy", "image": "x"}]}}, "containers of the names"),
+        ({"pod": {"containers": [{"name": "proxy", "image": "x"}]}}, "containers must not be named"),
         (
             {"pod": {"initContainers": [{"name": "model", "image": "x"}]}},
-            "containers of the names",
+            "containers must not be named",
         ),
-        ({"pod": {"volumes": [{"name": "run"}]}}, "volumes of the names"),
+        ({"pod": {"volumes": [{"name": "run"}]}}, "volumes must not be named"),
         (
             {"pod": {"containers": [{"name": "a", "image": "x", "ports": [{"containerPort": 8080}]}]}},
             "ports 8080 and 9090",
@@ -130,7 +130,7 @@ def test_a_sidecar_that_ends_is_named_with_its_last_word(namespace: Cluster) -> 
         ({"runtime": {"volumeMounts": [{"name": "a", "mountPath": "/run/shoal"}]}}, "mountPath must not be"),
         ({"pod": {"containers": [{"image": "x"}]}}, "spec.pod.containers[0].name"),
         ({"rollout": {"minReadySeconds": 600}}, "minReadySeconds must be less"),
-        ({"service": {"annotations": {"serving.shoal.dev/claimed-by": "me"}}}, "are the operator's own"),
+        ({"service": {"annotations": {"serving.shoal.dev/claimed-by": "me"}}}, "annotations must not begin with"),
     ],
 )
 def test_what_would_break_the_pod_is_refused_at_once(namespace: Cluster, spec: dict[str, Any], said: str) -> None:

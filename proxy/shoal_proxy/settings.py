@@ -10,7 +10,7 @@ from shoal_schema import environment
 from shoal_schema.addresses import TcpAddress
 from shoal_schema.declaring import PROXY
 from shoal_schema.environment import SettingsError
-from shoal_schema.headers import GRAPHS, OWN_HEADERS
+from shoal_schema.headers import GRAPHS
 from shoal_schema.processes import LogSettings, Metadata, ProxyProcess
 from shoal_schema.resource.access import GatewayHeaderSpec, JwtSpec, LimitsSpec
 from shoal_schema.resource.model import ModelSpec
@@ -107,14 +107,6 @@ class Settings(Struct, frozen=True):
                 f"SHOAL_QUEUE_MAX_ROWS must be at least SHOAL_BATCHING_MAX_BATCH_SIZE ({batching.max_batch_size}),"
                 f" not {self.queue_rows}"
             )
-        for needed, name, given in (
-            (BatchingPolicy.FIXED, "SHOAL_BATCHING_MAX_DELAY_MS", batching.max_delay_milliseconds),
-            (BatchingPolicy.ADAPTIVE, "SHOAL_BATCHING_LATENCY_OBJECTIVE_MS", batching.latency_objective_milliseconds),
-        ):
-            if given and batching.policy is not needed:
-                raise SettingsError(f"{name} needs SHOAL_BATCHING_POLICY={needed}, not {batching.policy}")
-        if queue.fair_share_weights and not queue.fair_share_header:
-            raise SettingsError("SHOAL_QUEUE_FAIR_SHARE_WEIGHTS needs SHOAL_QUEUE_FAIR_SHARE_HEADER")
         header, jwt = self.access_header, self.access_jwt
         if any((jwt.issuer, jwt.audience, jwt.jwks_url)) and not all((jwt.issuer, jwt.audience, jwt.jwks_url)):
             raise SettingsError(
@@ -128,12 +120,6 @@ class Settings(Struct, frozen=True):
                 f" ({queue.timeout_milliseconds:g}), not {batching.max_delay_milliseconds:g}: requests expire"
                 " before their batch closes"
             )
-        for name, headers in (
-            ("SHOAL_PROXY_FORWARD_HEADERS", self.proxy.forward_headers),
-            ("SHOAL_QUEUE_FAIR_SHARE_HEADER", (queue.fair_share_header or "",)),
-        ):
-            if own := {header.lower() for header in headers} & OWN_HEADERS:
-                raise SettingsError(f"{name} must not name {', '.join(sorted(own))}: the proxy sets these itself")
 
 
 _GRAPH_ROWS = 1 << 18

@@ -147,6 +147,7 @@ class Reason(StrEnum):
     ANOTHER_SCALER = "AnotherScaler"
     CHANGED_AT_ADMISSION = "ChangedAtAdmission"
     FIELD_RENAMED = "FieldRenamed"
+    RULE_BROKEN = "RuleBroken"
     UPGRADE_FAILED = "UpgradeFailed"
     # Graphs.
     INVALID_GRAPH = "InvalidGraph"
@@ -192,6 +193,7 @@ FAILURES = frozenset(
         Reason.ANOTHER_SCALER,
         Reason.CHANGED_AT_ADMISSION,
         Reason.FIELD_RENAMED,
+        Reason.RULE_BROKEN,
         Reason.UPGRADE_FAILED,
         Reason.INVALID_GRAPH,
         Reason.CYCLE,

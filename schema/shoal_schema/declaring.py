@@ -55,18 +55,6 @@ class Process(StrEnum):
 PROXY, RUNTIME, MODEL, OPERATOR, ACTIVATOR, BATCH = Process
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """A CEL rule of an object, with the error that the API server returns."""
-
-    expression: str
-    """CEL over ``self``, the object that carries the rule."""
-    message: str
-    """The error and its remedy, in the names of the spec."""
-    path: str
-    """The field at fault, relative to ``self`` (``.maxReplicas``)."""
-
-
 class FieldFault(ValueError):
     """A fault of a field that its type cannot express.
 
@@ -84,8 +72,8 @@ class FieldFault(ValueError):
 class Section(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """A group of settings; names are in camelCase in JSON."""
 
-    # Evaluated by the API server; `__post_init__` repeats those that the operator needs.
-    RULES: ClassVar[tuple[Rule, ...]] = ()
+    # Of `rules.Rule`: conditions on several fields. The API server and `decoding.decode` evaluate them.
+    RULES: ClassVar[tuple[Any, ...]] = ()
 
 
 # An annotation that msgspec ignores; `Setting.env` finds it.

@@ -22,8 +22,9 @@ from shoal_schema.graphs.plan import make_plan
 from shoal_schema.quantities import Quantity, read_quantity
 from shoal_schema.redaction import redacted
 from shoal_schema.resource.graph import InferenceGraphSpec
-from shoal_schema.resource.offline import BatchInferenceSpec
+from shoal_schema.resource.offline import BATCH_RULES, BatchInferenceSpec
 from shoal_schema.resource.service import RENAMED, InferenceServiceSpec
+from shoal_schema.rules import broken
 
 T = TypeVar("T", bound=Struct)
 MOST_GRAPH_BYTES = 100_000
@@ -65,10 +66,16 @@ class SpecError(ValueError):
 def parse_spec(resource: Json) -> InferenceServiceSpec:
     """Return the typed spec of an ``InferenceService``.
 
+    Rules between fields are not errors here, except those of the model's location: the object may be older than a rule,
+    and its pods must still be followed. `broken_rules` returns them.
+
     Raises:
         SpecError: a field is missing, of the wrong type, or out of range.
     """
-    return decode(InferenceServiceSpec, resource.get("spec", {}), "spec")
+    spec = convert(InferenceServiceSpec, resource.get("spec", {}), "spec")
+    if faults := broken_rules(spec.model, "spec.model"):
+        raise SpecError("; ".join(faults))
+    return spec
 
 
 def parse_batch_spec(resource: Json) -> BatchInferenceSpec:
@@ -78,8 +85,9 @@ def parse_batch_spec(resource: Json) -> BatchInferenceSpec:
         SpecError: a field is missing, of the wrong type, or out of range.
     """
     spec = decode(BatchInferenceSpec, resource.get("spec", {}), "spec")
-    if spec.model.uri is None:
-        raise SpecError("spec.model.uri is required")
+    for rule in BATCH_RULES:
+        if not rule.predicate.holds(resource):
+            raise SpecError(f"metadata.name: {rule.message}")
     if spec.input.where is not None:
         try:
             parse(spec.input.where)
@@ -119,17 +127,41 @@ def parse_graph_spec(resource: Json) -> InferenceGraphSpec:
 
 
 def decode(cls: type[T], value: Any, path: str) -> T:
-    """Return a section from JSON. Unknown names are errors, and null means absent.
+    """Return a section from JSON. Unknown names and broken rules are errors, and null means absent.
 
     Raises:
         SpecError: the value is invalid.
     """
+    section = convert(cls, value, path)
+    if faults := broken_rules(section, path):
+        raise SpecError("; ".join(faults))
+    return section
+
+
+def broken_rules(section: Struct, path: str) -> list[str]:
+    """Return an error for each rule that a section or a section in it breaks: path and sentence."""
+    return [
+        f"{'.'.join(part for part in (path, where, rule.path) if part)}: {rule.message}"
+        for where, rule in broken(section)
+    ]
+
+
+def convert(cls: type[T], value: Any, path: str) -> T:
+    """Return a section from JSON without evaluating rules.
+
+    Raises:
+        SpecError: as `decode`.
+    """
     try:
+        # JSON may hold an unpaired surrogate, which is not text; msgspec accepts it in free-form objects.
+        json.dumps(value, ensure_ascii=False, default=str).encode()
         return msgspec.convert(_without_nulls(cls, value), cls, dec_hook=decode_text)
     except msgspec.ValidationError as error:
         raise SpecError(_sentence(str(error), cls, value, path)) from None
-    except UnicodeEncodeError as error:  # JSON may hold an unpaired surrogate, which is not text
-        raise SpecError(f"{path} must be text throughout, not {error.object!r:.200}") from None
+    except UnicodeEncodeError as error:
+        raise SpecError(
+            f"{path} must be text throughout, not {error.object[error.start : error.start + 100]!r}"
+        ) from None
 
 
 def decode_text(kind: type, value: Any) -> Any:

@@ -34,6 +34,7 @@ from shoal_schema.processes import (
 )
 from shoal_schema.resource.offline import BatchInferenceSpec
 from shoal_schema.resource.service import InferenceServiceSpec
+from shoal_schema.rules import broken
 
 T = TypeVar("T", bound=Struct)
 
@@ -103,12 +104,21 @@ def _section(
             faults.append(f"{each.env.name} must be {each.allowed}{value}")
             values[each.path[0]] = each.unset
     try:
-        return cls(**values)
+        section = cls(**values)
     except FieldFault as fault:
         # A fault of several fields names one of them.
         named = next(each for each in fields_of(cls) if each.name == fault.name)
         faults.append(f"{named.env.name if named.env else named.name} {fault.what}")
         return None
+    if any(value != setting.unset for setting in fields_of(cls) if (value := values.get(setting.path[0])) is not None):
+        faults += [f"{_variable(cls, rule.path)}: {rule.message}" for where, rule in broken(section)]
+    return section
+
+
+def _variable(cls: type[Struct], name: str) -> str:
+    """Return the variable of a field, or its name without one."""
+    found = next(each for each in fields_of(cls) if each.name == name)
+    return found.env.name if found.env else name
 
 
 def parse_text(setting: Setting, text: str) -> Any:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from shoal.graph import Graph, How
-from shoal_schema.decoding import parse_graph_spec
+from shoal_schema.decoding import SpecError, parse_graph_spec
 from shoal_schema.graphs.faults import GraphError
 from shoal_schema.resource.graph import Combine
 
@@ -49,7 +49,7 @@ def test_a_graph_that_cannot_work_is_refused() -> None:
     first = graph.step("first", service="one", x=graph.request.x)
     graph.step("second", service="two", x=first.y, when=graph.request["nothing"] == first.y)
     graph.output(y=Graph("other").step("elsewhere", service="one", x=first.y).y)
-    with pytest.raises(GraphError, match=r"outputs\.y"):
+    with pytest.raises(SpecError, match=r"spec\.outputs: "):
         graph.to_dict()
 
 

@@ -267,7 +267,7 @@ def test_an_operator_that_starts_while_it_sleeps_leaves_the_slice_and_the_port_a
 def test_one_that_may_sleep_no_more_leaves_the_room_when_its_pods_have_taken_over() -> None:
     async def story(world: World) -> None:
         await fall_asleep(world)
-        world.cluster.services[CAT]["spec"] = with_fields(SPEC, scaling__minReplicas=1)
+        world.cluster.services[CAT]["spec"] = with_fields(SPEC, scaling={"minReplicas": 1, "maxReplicas": 3})
         await world.reconcile(ready=False)
         assert world.slice is not None
         assert len((await world.table()).services) == 1

@@ -366,7 +366,8 @@ KEY_OF_ANOTHER = {"name": "A", "valueFrom": {"secretKeyRef": {"name": "database"
 )
 def test_a_job_reaches_no_more_than_a_service_does(asked: Json, field: str, engine: str) -> None:
     strict = structs.replace(DEFAULTS, policy=Policy(images=()))
-    world = World({**MINIMAL, **asked, "engine": engine}, defaults=strict)
+    runtime = {"image": "ray:1", **asked.get("runtime", {})}
+    world = World({**MINIMAL, **asked, "runtime": runtime, "engine": engine}, defaults=strict)
     world.reconcile()
     assert world.status["reason"] == "NotAllowed"
     assert field in world.status["message"]

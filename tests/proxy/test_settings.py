@@ -165,7 +165,7 @@ def test_a_bad_value_is_named_with_key_range_and_value(variable: str, text: str,
         ),
         pytest.param(
             {"SHOAL_PROXY_FORWARD_HEADERS": "x-a,Content-Length"},
-            "SHOAL_PROXY_FORWARD_HEADERS must not name content-length",
+            "SHOAL_PROXY_FORWARD_HEADERS: .* must not name",
             id="a header that the connection sets",
         ),
         pytest.param(
@@ -185,7 +185,7 @@ def test_a_bad_value_is_named_with_key_range_and_value(variable: str, text: str,
         ),
         pytest.param(
             {"SHOAL_QUEUE_FAIR_SHARE_HEADER": "x-request-timeout-ms"},
-            "SHOAL_QUEUE_FAIR_SHARE_HEADER must not name x-request-timeout-ms",
+            "SHOAL_QUEUE_FAIR_SHARE_HEADER: .* must not name",
             id="a header that the proxy reads",
         ),
         pytest.param(

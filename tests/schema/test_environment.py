@@ -32,12 +32,12 @@ def test_what_is_rendered_is_read_as_it_was() -> None:
 
 
 def test_a_spec_gives_a_process_the_variables_that_it_reads_and_that_have_a_value() -> None:
-    spec = parse_spec({"spec": {"model": {"uri": "file:///models/cat"}, "queue": {"maxRows": 7}}})
+    spec = parse_spec({"spec": {"model": {"uri": "file:///models/cat"}, "queue": {"maxRows": 77}}})
     without = parse_spec({"spec": {"model": {"uri": "file:///models/cat"}}})
 
     proxy, bare = dict(given(spec, PROXY)), dict(given(without, PROXY))
 
-    assert proxy["SHOAL_QUEUE_MAX_ROWS"] == "7"
+    assert proxy["SHOAL_QUEUE_MAX_ROWS"] == "77"
     assert "SHOAL_MODEL_URI" not in proxy, "that is the runtime's to read"
     assert dict(given(spec, RUNTIME))["SHOAL_MODEL_URI"] == "file:///models/cat"
     assert "SHOAL_QUEUE_MAX_ROWS" not in bare, "not in the spec"

@@ -48,7 +48,7 @@ def test_a_full_spec_is_read_whole() -> None:
         (with_fields(MINIMAL, model__uri="/models/cat"), "spec.model.uri must match"),
         (
             with_fields(MINIMAL, model__uri="ftp://cat"),
-            "spec.model.uri cannot be used: ftp://cat must begin with one of",
+            "spec.model.uri: model.uri must begin with one of",
         ),
         (with_fields(MINIMAL, batching__size=3), "there is no field spec.batching.size; known are"),
         (

@@ -2,7 +2,6 @@
 
 import ipaddress
 import json
-import re
 
 import pytest
 from hypothesis import example, given
@@ -12,7 +11,6 @@ from msgspec import Struct
 from shoal_schema.declaring import Json, Process
 from shoal_schema.decoding import SpecError, parse_spec
 from shoal_schema.environment import SettingsError, read
-from shoal_schema.resource.locations import shown
 from shoal_schema.resource.model import ModelSpec
 from shoal_schema.resource.uris import has_good_authority
 from tests.operator.samples import BY_KEDA, EVERYTHING, service, with_fields
@@ -68,9 +66,9 @@ def test_an_address_that_can_be_asked_is_taken(uri: str) -> None:
     ],
 )
 def test_a_url_without_a_valid_host_is_rejected(uri: str) -> None:
-    with pytest.raises(SpecError, match=r"spec\.model\.uri must have a host .*, not " + re.escape(repr(shown(uri)))):
+    with pytest.raises(SpecError, match=r"spec\.model\.uri: .* must have a host"):
         parse_spec(service({"model": {"uri": uri}}))
-    with pytest.raises(SettingsError, match="SHOAL_MODEL_URI must have a host"):
+    with pytest.raises(SettingsError, match=r"SHOAL_MODEL_URI: .* must have a host"):
         read(_Model, {"SHOAL_MODEL_URI": uri}, Process.RUNTIME)
 
 

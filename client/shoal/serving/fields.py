@@ -10,7 +10,6 @@ import orjson
 from shoal_schema.declaring import PROXY, FieldFault, Setting, section_of, settings_of
 from shoal_schema.decoding import nearest
 from shoal_schema.environment import fitting, manifest_fields, parse_text, rendered, variables
-from shoal_schema.headers import OWN_HEADERS
 from shoal_schema.resource.service import RENAMED, InferenceServiceSpec
 
 PARAMETERS = "model.parameters"
@@ -126,10 +125,6 @@ def to_environment(values: Values) -> dict[str, str]:
     Raises:
         FieldError: a value that cannot be an environment variable, or a header that belongs to the connection.
     """
-    for name in ("proxy.forwardHeaders", "queue.fairShareHeader"):
-        given = values.get(name) or ()
-        if own := {each.lower() for each in ((given,) if isinstance(given, str) else given)} & OWN_HEADERS:
-            raise FieldError(f"{name} must not name {', '.join(sorted(own))}, which belong to the connection")
     environment = {}
     for name, value in values.items():
         setting = find_field(name)

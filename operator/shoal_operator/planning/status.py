@@ -24,6 +24,7 @@ from shoal_operator.planning.renamed_fields import dropped_fields, dropped_text
 from shoal_operator.planning.upgrade_status import upgrade_status, upgraded
 from shoal_schema.conditions import FAILURES, ConditionType, Reason, ScalingReason, Status
 from shoal_schema.declaring import Json
+from shoal_schema.decoding import broken_rules
 from shoal_schema.resource import GRAPH_KIND
 from shoal_schema.resource.traffic import ScalingMode
 
@@ -148,31 +149,28 @@ def judge(evidence: Evidence) -> list[Condition]:
     conditions += [scaling] if scaling else []
     if evidence.objective_ms is not None:
         conditions.append(Condition(ConditionType.OBJECTIVE_ATTAINABLE, *_first(OBJECTIVE, evidence)))
-    dropped = dropped_fields(evidence.observation.resource)
-    limited: Verdict | None = None
-    asked = evidence.target.spec.scaling if evidence.target else None
-    # With the mode External, a limit belongs to the previous spec.
-    if evidence.scaling and evidence.scaling.limit is not None and asked and asked.mode is not ScalingMode.EXTERNAL:
-        limited = Status.TRUE, *_LIMITED[evidence.scaling.limit]
-    other: Verdict | None = None
-    if evidence.other_operator:
-        text = (
-            f"the operator in namespace {evidence.other_operator} also watches this namespace, and leaves this service"
-            " to the operator that owns it. Uninstall one of them, or give them different watchNamespaces"
-        )
-        other = Status.FALSE, Reason.ANOTHER_OPERATOR, text
     # Conditions that a status has only while there is something to report.
     exceptional: dict[ConditionType, Verdict | None] = {
         ConditionType.UPGRADED: upgraded(evidence, ready=ready),
-        ConditionType.SCALING_LIMITED: limited,
+        ConditionType.SCALING_LIMITED: _scaling_limited(evidence),
         ConditionType.ACTIVATOR_READY: _room_ready(evidence),
         ConditionType.MODEL_RESOLVED: _model_resolved(evidence),
-        ConditionType.SOLE_OPERATOR: other,
-        ConditionType.SPEC_READ: (Status.FALSE, Reason.FIELD_RENAMED, dropped_text(dropped)) if dropped else None,
+        ConditionType.SOLE_OPERATOR: _sole_operator(evidence),
+        ConditionType.SPEC_READ: _spec_read(evidence),
         ConditionType.PEERS_FOUND: blocked.alone(evidence),
         ConditionType.ROWS_INDEPENDENT: next((each for check in ROWS if (each := check(evidence))), None),
     }
     return [*conditions, *(Condition(kind, *verdict) for kind, verdict in exceptional.items() if verdict)]
+
+
+def _spec_read(evidence: Evidence) -> Verdict | None:
+    """Return what the operator does not read as it was written, or that a rule is broken."""
+    if dropped := dropped_fields(evidence.observation.resource):
+        return Status.FALSE, Reason.FIELD_RENAMED, dropped_text(dropped)
+    if evidence.target is not None and (faults := broken_rules(evidence.target.spec, "spec")):
+        text = f"{'; '.join(faults)}. The API server may reject the next change of the spec: correct the fields with it"
+        return Status.FALSE, Reason.RULE_BROKEN, text
+    return None
 
 
 def make_status(evidence: Evidence, now: str) -> Json:
@@ -330,6 +328,16 @@ def _model_resolved(evidence: Evidence) -> Verdict | None:
     return Status.TRUE, Reason.MODEL_RESOLVED, f"{naming.uri} resolved to {naming.resolved} at the last request"
 
 
+def _sole_operator(evidence: Evidence) -> Verdict | None:
+    if not evidence.other_operator:
+        return None
+    text = (
+        f"the operator in namespace {evidence.other_operator} also watches this namespace, and leaves this service to"
+        " the operator that owns it. Uninstall one of them, or give them different watchNamespaces"
+    )
+    return Status.FALSE, Reason.ANOTHER_OPERATOR, text
+
+
 _LIMITED: dict[Limit, tuple[Reason, str]] = {
     Limit.MAXIMUM: (
         Reason.AT_MAX_REPLICAS,
@@ -341,6 +349,15 @@ _LIMITED: dict[Limit, tuple[Reason, str]] = {
         " (runtime.resources, proxy.resources)",
     ),
 }
+
+
+def _scaling_limited(evidence: Evidence) -> Verdict | None:
+    if evidence.scaling is None or evidence.scaling.limit is None or evidence.target is None:
+        return None
+    asked = evidence.target.spec.scaling
+    if asked is None or asked.mode is ScalingMode.EXTERNAL:
+        return None  # the limit belongs to the previous spec
+    return Status.TRUE, *_LIMITED[evidence.scaling.limit]
 
 
 def _room_ready(evidence: Evidence) -> Verdict | None:

@@ -1,22 +1,13 @@
 """The definition of ``BatchInference``: names, columns and status."""
 
-from shoal_schema.declaring import Json, Rule
+from shoal_schema.declaring import Json
 from shoal_schema.publishing.crd import Definition
 from shoal_schema.resource import BATCH_KIND, BATCH_PLURAL
-from shoal_schema.resource.offline import BatchInferenceSpec
+from shoal_schema.resource.offline import BATCH_RULES, BatchInferenceSpec
 
 BATCH_SHORT_NAME = "batchinf"
 _NAME_MAX_LENGTH = 59
 """Pods of a Job add an index of up to three digits to its name, which must be a DNS label."""
-_RAY_NAME_MAX_LENGTH = 47
-# A rule over the whole object: it compares spec and metadata.
-_RULES = (
-    Rule(
-        f"self.spec.engine != 'Ray' || size(self.metadata.name) <= {_RAY_NAME_MAX_LENGTH}",
-        f"KubeRay accepts names of at most {_RAY_NAME_MAX_LENGTH} characters: use a shorter name, or engine: Job",
-        "",
-    ),
-)
 _COLUMNS: list[Json] = [
     {"name": "Status", "type": "string", "jsonPath": ".status.reason"},
     {"name": "Shards", "type": "string", "jsonPath": ".status.shards.text"},
@@ -41,7 +32,7 @@ def batches() -> Definition:
         columns=_COLUMNS,
         conditions="Conditions of the job, with reason and remedy.",
         name_max_length=_NAME_MAX_LENGTH,
-        rules=_RULES,
+        rules=BATCH_RULES,
     )
 
 

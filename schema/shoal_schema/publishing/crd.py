@@ -4,10 +4,11 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 
-from shoal_schema.declaring import Json, Rule, Section
-from shoal_schema.publishing.openapi import object_schema, rule_schema
+from shoal_schema.declaring import Json, Section
+from shoal_schema.publishing.openapi import object_schema
 from shoal_schema.resource import API_VERSION, GROUP, KIND, PLURAL, VERSION
 from shoal_schema.resource.service import InferenceServiceSpec
+from shoal_schema.rules import Rule
 
 NAME_PATTERN = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
 NAME_MAX_LENGTH = 63
@@ -181,7 +182,7 @@ def _root_schema(definition: Definition) -> Json:
                 },
             },
         },
-        **({"x-kubernetes-validations": [rule_schema(rule) for rule in definition.rules]} if definition.rules else {}),
+        **({"x-kubernetes-validations": [rule.schema(None) for rule in definition.rules]} if definition.rules else {}),
     }
 
 

@@ -1,19 +1,11 @@
 """The definition of ``InferenceGraph``: names, columns and status."""
 
-from shoal_schema.declaring import Json, Rule
+from shoal_schema.declaring import Json
 from shoal_schema.publishing.crd import SCALE, Definition, images_schema, upgrade_schema
 from shoal_schema.resource import GRAPH_KIND, GRAPH_PLURAL
-from shoal_schema.resource.graph import InferenceGraphSpec
+from shoal_schema.resource.graph import GRAPH_RULES, InferenceGraphSpec
 
 GRAPH_SHORT_NAME = "infgraph"
-# A rule over the whole object: it compares spec and metadata.
-_RULES = (
-    Rule(
-        "self.spec.steps.all(s, !has(s.graph) || s.graph != self.metadata.name)",
-        "a graph cannot be a step of itself",
-        ".spec.steps",
-    ),
-)
 _READY = '.status.conditions[?(@.type=="Ready")]'
 _COLUMNS: list[Json] = [
     {"name": "Ready", "type": "string", "jsonPath": f"{_READY}.status"},
@@ -46,5 +38,5 @@ def graphs() -> Definition:
         columns=_COLUMNS,
         conditions="Conditions of the graph, with reason and remedy.",
         subresources=SCALE,
-        rules=_RULES,
+        rules=GRAPH_RULES,
     )

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from shoal_schema.declaring import Json, Rule, Section, fields_of, is_choice, section_of
+from shoal_schema.declaring import Json, Section, fields_of, is_choice, section_of
 from shoal_schema.quantities import PATTERN, Quantity
 
 _INT32_MAX, _INT64_MAX = 2**31 - 1, 2**63 - 1
@@ -112,11 +112,5 @@ def _object(schema: Json, components: Json, classes: dict[str, type[Struct]]) ->
     if schema.get("required"):
         found["required"] = schema["required"]
     if cls is not None and issubclass(cls, Section) and cls.RULES:
-        found["x-kubernetes-validations"] = [rule_schema(rule) for rule in cls.RULES]
+        found["x-kubernetes-validations"] = [rule.schema(cls) for rule in cls.RULES]
     return found
-
-
-def rule_schema(rule: Rule) -> Json:
-    """Return the schema of a CEL rule."""
-    schema = {"rule": rule.expression, "message": rule.message}
-    return {**schema, "fieldPath": rule.path} if rule.path else schema

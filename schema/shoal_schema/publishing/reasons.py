@@ -95,6 +95,7 @@ REASONS: Mapping[Reason, str] = {
     Reason.ANOTHER_SCALER: "Another writer sets the replicas that the operator sets.",
     Reason.CHANGED_AT_ADMISSION: "A mutating policy or webhook of the cluster changes what the operator writes.",
     Reason.FIELD_RENAMED: "A field was written under a name of an older release, and is not read.",
+    Reason.RULE_BROKEN: "Fields of a spec that is older than a rule contradict each other.",
     Reason.UPGRADE_FAILED: "The service was ready before its upgrade and is not since.",
     Reason.INVALID_GRAPH: "The steps of a graph cannot work together.",
     Reason.CYCLE: "Steps of a graph need each other's outputs.",

@@ -4,9 +4,10 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from shoal_schema.declaring import PROXY, Env, Rule, Section
+from shoal_schema.declaring import PROXY, Env, Section
 from shoal_schema.headers import OWN_HEADERS, OWN_HEADERS_PATTERN
 from shoal_schema.resource.passthrough import HEADER_NAME, SET
+from shoal_schema.rules import Given, Matches, Not, Rule, requires, some_of
 
 KEY_NAME = r"^[-._A-Za-z0-9]+\Z"
 JWKS_URL = (
@@ -36,11 +37,11 @@ class GatewayHeaderSpec(Section, frozen=True):
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            f"!self.name.matches('{OWN_HEADERS_PATTERN}')",
+            Not(Matches("name", OWN_HEADERS_PATTERN)),
             f"name must not be a header that the connection sets: {', '.join(sorted(OWN_HEADERS))}",
-            ".name",
+            "name",
         ),
-        Rule("self.keys.size() >= 1", "keys must name at least one key of a gateway", ".keys"),
+        Rule(Given("keys"), "keys must name at least one key of a gateway", "keys"),
     )
 
     name: Annotated[
@@ -131,16 +132,8 @@ class AccessSpec(Section, frozen=True):
     """Authentication of clients. Without it every client that reaches the service is served."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "has(self.apiKeys) || has(self.jwt)",
-            "access needs apiKeys, jwt or both: without them no client could authenticate",
-            "",
-        ),
-        Rule(
-            "!has(self.header) || has(self.apiKeys)",
-            "header needs apiKeys: a gateway authenticates with its key",
-            ".header",
-        ),
+        some_of(("apiKeys", "jwt"), "access", "without them no client can authenticate"),
+        requires("header", "apiKeys", "a gateway authenticates with its key"),
     )
 
     # How clients authenticate.

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from shoal_schema.declaring import FieldFault, Rule, Section
+from shoal_schema.declaring import Section
 from shoal_schema.resource.access import AccessSpec
 from shoal_schema.resource.network import NetworkPolicySpec, TlsSpec
 from shoal_schema.resource.passthrough import BY_NAME
@@ -13,6 +13,7 @@ from shoal_schema.resource.pod import PodSpec
 from shoal_schema.resource.route import RouteSpec, ServiceSpec
 from shoal_schema.resource.runtime import ProxySpec
 from shoal_schema.resource.traffic import QueueSpec, RolloutSpec, ScalingSpec
+from shoal_schema.rules import Custom, Every, Given, In, Not, Rule, any_of, excludes, not_in, one_of, requires
 
 REQUEST = "request"
 """The step name by which references address the tensors of the request."""
@@ -50,13 +51,9 @@ class StepSpec(Section, frozen=True):
     """One model of a graph and its inputs."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "[has(self.service), has(self.graph), has(self.url)].filter(given, given).size() == 1",
-            "a step needs exactly one of service, graph and url",
-            "",
-        ),
-        Rule("!has(self.count) || has(self.each)", "count needs each, whose items it counts", ""),
-        Rule("self.name != 'request'", "request addresses the client's request: give the step another name", ".name"),
+        one_of(("service", "graph", "url"), "a step"),
+        requires("count", "each", "the number of items of each"),
+        not_in("name", (REQUEST,), "request addresses the client's request: give the step another name"),
     )
 
     name: Annotated[str, Meta(pattern=STEP_NAME, max_length=63, description="Name of the step in references.")]
@@ -135,21 +132,11 @@ class StepSpec(Section, frozen=True):
         ),
     ] = OnError.FAIL
 
-    def __post_init__(self) -> None:
-        """Check that the step names exactly one model."""
-        given = [each for each in ("service", "graph", "url") if getattr(self, each) is not None]
-        if len(given) != 1:
-            raise FieldFault(
-                "name", f"({self.name}): a step needs exactly one of service, graph and url, not {given or 'none'}"
-            )
-
 
 class ComposerSpec(Section, frozen=True):
     """Python that calls the steps, where fields cannot express it."""
 
-    RULES: ClassVar[tuple[Rule, ...]] = (
-        Rule("has(self.source) != has(self.importPath)", "a composer needs either source or importPath", ""),
-    )
+    RULES: ClassVar[tuple[Rule, ...]] = (one_of(("source", "importPath"), "a composer"),)
 
     source: (
         Annotated[
@@ -175,11 +162,6 @@ class ComposerSpec(Section, frozen=True):
         ]
         | None
     ) = None
-
-    def __post_init__(self) -> None:
-        """Check that exactly one of the two is set."""
-        if (self.source is None) == (self.import_path is None):
-            raise FieldFault("source", "a composer needs either source or importPath")
 
 
 Outputs = Annotated[dict[str, Annotated[tuple[Reference, ...], Meta(min_length=1, max_length=16)]], Meta(max_length=64)]
@@ -236,47 +218,71 @@ def _known(reference: str) -> str:
     return f"({reference}.startsWith('request.') || self.steps.exists(t, {reference}.startsWith(t.name + '.')))"
 
 
+def _refers(reference: str, graph: "InferenceGraphSpec") -> bool:
+    return reference.partition(".")[0] in {REQUEST, *(step.name for step in graph.steps)}
+
+
 class InferenceGraphSpec(GraphSpec, frozen=True, kw_only=True):
     """Desired state of the graph."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            "has(self.composer) || (has(self.outputs) && self.outputs.size() > 0 && self.steps.all(s, has(s.inputs) &&"
-            " s.inputs.size() > 0))",
-            "inputs of each step and outputs are required, unless a composer calls the steps",
-            "",
+            any_of(Given("composer"), Given("outputs")),
+            "outputs are required, unless a composer calls the steps",
+            "outputs",
         ),
         Rule(
-            "!has(self.composer) || !(has(self.outputs) || has(self.combine) || self.steps.exists(s, has(s.inputs) ||"
-            " has(s.when) || has(s.each) || has(s.count) || s.onError == 'Omit'))",
-            "a composer calls the steps and makes the outputs: remove inputs, when, each, count, onError,"
-            " outputs and combine",
-            "",
+            any_of(Given("composer"), Every("steps", Given("inputs"))),
+            "inputs of each step are required, unless a composer calls the steps",
+            "steps",
+        ),
+        excludes("outputs", "composer", "a composer makes the outputs: remove outputs"),
+        excludes("combine", "composer", "a composer makes the outputs: remove combine"),
+        *(
+            Rule(
+                any_of(Not(Given("composer")), Every("steps", Not(Given(each)))),
+                f"a composer calls the steps: remove {each}",
+                "steps",
+            )
+            for each in ("inputs", "when", "each", "count", "onError")
         ),
         Rule(
-            f"self.steps.all(s, !has(s.inputs) || s.inputs.all(i, {_known('s.inputs[i]')}))",
+            Custom(
+                f"self.steps.all(s, !has(s.inputs) || s.inputs.all(i, {_known('s.inputs[i]')}))",
+                lambda graph: all(_refers(each, graph) for step in graph.steps for each in step.inputs.values()),
+            ),
             "inputs must name request.NAME, or STEP.OUTPUT of an existing step",
-            ".steps",
+            "steps",
         ),
         Rule(
-            f"self.steps.all(s, !has(s.each) || {_known('s.each')})",
+            Custom(
+                f"self.steps.all(s, !has(s.each) || {_known('s.each')})",
+                lambda graph: all(_refers(step.each, graph) for step in graph.steps if step.each is not None),
+            ),
             "each must name request.NAME, or STEP.OUTPUT of an existing step",
-            ".steps",
+            "steps",
         ),
         Rule(
-            f"!has(self.outputs) || self.outputs.all(o, self.outputs[o].all(r, {_known('r')}))",
+            Custom(
+                f"!has(self.outputs) || self.outputs.all(o, self.outputs[o].all(r, {_known('r')}))",
+                lambda graph: all(_refers(each, graph) for names in graph.outputs.values() for each in names),
+            ),
             "outputs must name request.NAME, or STEP.OUTPUT of an existing step",
-            ".outputs",
+            "outputs",
         ),
         Rule(
-            "!has(self.combine) || (has(self.outputs) && self.combine.all(name, name in self.outputs))",
+            Custom(
+                "!has(self.combine) || self.combine.size() == 0"
+                " || (has(self.outputs) && self.combine.all(name, name in self.outputs))",
+                lambda graph: graph.combine.keys() <= graph.outputs.keys(),
+            ),
             "combine must name outputs of the graph",
-            ".combine",
+            "combine",
         ),
         Rule(
-            "!has(self.scaling) || self.scaling.minReplicas > 0",
+            Not(In("scaling.minReplicas", (0,))),
             "scaling.minReplicas must be at least 1: a graph has no model whose memory scaling to zero would free",
-            ".scaling.minReplicas",
+            "scaling.minReplicas",
         ),
     )
 
@@ -296,3 +302,16 @@ class InferenceGraphSpec(GraphSpec, frozen=True, kw_only=True):
         """Return the graph that its proxy runs, with these steps instead of the spec's."""
         fields = {name: getattr(self, name) for name in GraphSpec.__struct_fields__}
         return GraphSpec(**{**fields, "steps": steps})
+
+
+GRAPH_RULES = (
+    Rule(
+        Custom(
+            "self.spec.steps.all(s, !has(s.graph) || s.graph != self.metadata.name)",
+            lambda graph: all(step.get("graph") != graph["metadata"]["name"] for step in graph["spec"]["steps"]),
+        ),
+        "a graph cannot be a step of itself",
+        "spec.steps",
+    ),
+)
+"""Rules over the whole object, which compare spec and metadata."""

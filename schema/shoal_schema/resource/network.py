@@ -5,8 +5,9 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta, field
 
-from shoal_schema.declaring import Rule, Section
+from shoal_schema.declaring import Section
 from shoal_schema.resource.passthrough import SECRET_NAME, OpenObject, PassedThrough
+from shoal_schema.rules import Rule, requires_value
 
 
 class TlsSpec(Section, frozen=True):
@@ -73,9 +74,7 @@ class Peer(PassedThrough, frozen=True):
 class NetworkPolicySpec(Section, frozen=True):
     """Which pods may connect, in clusters whose network enforces policies. Other connections are denied."""
 
-    RULES: ClassVar[tuple[Rule, ...]] = (
-        Rule("self.mode != 'None' || !has(self.from)", "networkPolicy.from has no effect with mode None", ".from"),
-    )
+    RULES: ClassVar[tuple[Rule, ...]] = (requires_value("from", "mode", "Restricted"),)
 
     mode: Annotated[
         NetworkPolicyMode,

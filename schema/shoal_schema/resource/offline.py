@@ -1,17 +1,17 @@
 """The spec of a ``BatchInference``: a model, its input rows and its output."""
 
-import re
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from shoal_schema.declaring import BATCH, GIB, KIB, Env, FieldFault, Rule, Section
-from shoal_schema.resource.locations import CREDENTIALS, shown
+from shoal_schema.declaring import BATCH, GIB, KIB, Env, FieldFault, Section
+from shoal_schema.resource.locations import CREDENTIALS
 from shoal_schema.resource.model import ModelSpec
 from shoal_schema.resource.passthrough import SECRET_NAME, StringMap, Text
 from shoal_schema.resource.pod import PodSpec
 from shoal_schema.resource.runtime import RuntimeSpec
+from shoal_schema.rules import Custom, Given, In, Matches, Not, Rule, any_of
 
 STORES = ("file", "s3", "gs", "az", "abfss")
 STORED = rf"^({'|'.join(STORES)})://[^\x00-\x20?#]+\Z"
@@ -177,7 +177,8 @@ _ANEW = "cannot be changed while pods use it: delete the BatchInference and crea
 
 
 def _unchanged(name: str, same: str) -> Rule:
-    return Rule(same, f"{name} {_ANEW}", f".{name}")
+    # Only the API server has the former spec.
+    return Rule(Custom(same, lambda _: True), f"{name} {_ANEW}", name)
 
 
 class BatchInferenceSpec(BatchLimits, frozen=True, kw_only=True):
@@ -185,9 +186,9 @@ class BatchInferenceSpec(BatchLimits, frozen=True, kw_only=True):
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            "self.engine != 'Ray' || has(self.runtime.image)",
-            "engine: Ray needs runtime.image: an image with Ray and Shoal's runtime",
-            ".runtime",
+            any_of(Not(In("engine", ("Ray",))), Given("runtime.image")),
+            "engine: Ray requires runtime.image: an image with Ray and Shoal's runtime",
+            "runtime",
         ),
         *(_unchanged(each, f"self.{each} == oldSelf.{each}") for each in _FIXED),
         *(
@@ -197,24 +198,24 @@ class BatchInferenceSpec(BatchLimits, frozen=True, kw_only=True):
             )
             for each in _FIXED_OPTIONAL
         ),
-        Rule("has(self.model.uri)", "model.uri is required", ".model.uri"),
+        Rule(Given("model.uri"), "model.uri is required", "model.uri"),
         *(
             Rule(
-                f"!self.{name}.matches(r'{CREDENTIALS}')",
+                Not(Matches(name, CREDENTIALS)),
                 f"{name} must not hold credentials: put them into the Secret of secretName",
-                f".{name}",
+                name,
             )
             for name in ("input.uri", "output.uri", "output.errors")
         ),
         Rule(
-            "!has(self.runtime.port)",
+            Not(Given("runtime.port")),
             "runtime.port has no effect here: Shoal's own runtime runs batch jobs. Remove it",
-            ".runtime.port",
+            "runtime.port",
         ),
         Rule(
-            "self.model.follow == 'Never'",
+            Not(Given("model.follow")),
             "model.follow has no effect here: a job runs one version of its model. Remove it",
-            ".model.follow",
+            "model.follow",
         ),
     )
 
@@ -263,9 +264,19 @@ class BatchInferenceSpec(BatchLimits, frozen=True, kw_only=True):
     pod: PodSpec = PodSpec()
 
     def __post_init__(self) -> None:
-        """Check that URIs hold no credentials, and that errors and results have separate directories."""
-        for name, uri in (("input", self.input.uri), ("output", self.output.uri), ("output", self.output.errors)):
-            if re.match(CREDENTIALS, uri):
-                raise FieldFault(name, f"({shown(uri)}) must not hold credentials: put them into a Secret")
+        """Check that errors and results have separate directories."""
         if self.output.errors.rstrip("/") == self.output.uri.rstrip("/"):
             raise FieldFault("output", "errors must be another directory than uri")
+
+
+_RAY_NAME_MAX_LENGTH = 47
+BATCH_RULES = (
+    Rule(
+        Custom(
+            f"self.spec.engine != 'Ray' || size(self.metadata.name) <= {_RAY_NAME_MAX_LENGTH}",
+            lambda job: job["spec"].get("engine") != "Ray" or len(job["metadata"]["name"]) <= _RAY_NAME_MAX_LENGTH,
+        ),
+        f"KubeRay accepts names of at most {_RAY_NAME_MAX_LENGTH} characters: use a shorter name, or engine: Job",
+    ),
+)
+"""Rules over the whole object, which compare spec and metadata."""

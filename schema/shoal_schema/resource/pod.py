@@ -4,10 +4,11 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from shoal_schema.declaring import FieldFault, Rule, Section
+from shoal_schema.declaring import FieldFault, Section
 from shoal_schema.resource.passthrough import (
     OWN_CONTAINERS,
     OWN_VOLUMES,
+    PROXY_PORTS,
     Containers,
     OpenObject,
     PullSecrets,
@@ -15,6 +16,7 @@ from shoal_schema.resource.passthrough import (
     Tolerations,
     Volumes,
 )
+from shoal_schema.rules import Every, In, Not, Rule
 
 
 class PodSpec(Section, frozen=True):
@@ -22,20 +24,20 @@ class PodSpec(Section, frozen=True):
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            f"!has(self.volumes) || self.volumes.all(v, !(v.name in {[*OWN_VOLUMES]}))",
-            f"volumes of the names {', '.join(OWN_VOLUMES)} are the operator's own: choose other names",
-            ".volumes",
+            Every("volumes", Not(In("name", OWN_VOLUMES))),
+            f"volumes must not be named {', '.join(OWN_VOLUMES)}: the operator uses these names",
+            "volumes",
         ),
         *(
-            Rule(f"!has(self.{part}) || self.{part}.all(c, {test})", message, f".{part}")
+            Rule(Every(part, test), message, part)
             for part in ("containers", "initContainers")
             for test, message in (
                 (
-                    f"!(c.name in {[*OWN_CONTAINERS]})",
-                    f"containers of the names {', '.join(OWN_CONTAINERS)} are the operator's own: choose other names",
+                    Not(In("name", OWN_CONTAINERS)),
+                    f"containers must not be named {', '.join(OWN_CONTAINERS)}: the operator uses these names",
                 ),
                 (
-                    "!has(c.ports) || c.ports.all(p, !has(p.containerPort) || !(p.containerPort in [8080, 9090]))",
+                    Every("ports", Not(In("containerPort", PROXY_PORTS))),
                     "ports 8080 and 9090 of the pod are the proxy's: let the container listen on another port",
                 ),
             )

@@ -5,9 +5,10 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from shoal_schema.declaring import Rule, Section
+from shoal_schema.declaring import Section
 from shoal_schema.resource import GROUP
 from shoal_schema.resource.passthrough import StringMap, Text
+from shoal_schema.rules import Custom, Given, Rule, some_of
 
 HOST_NAME = r"^(\*\.)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z"
 PathPrefix = Annotated[
@@ -34,9 +35,12 @@ class ServiceSpec(Section, frozen=True):
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            f"!has(self.annotations) || self.annotations.all(name, !name.startsWith('{GROUP}/'))",
-            f"annotations that begin with {GROUP}/ are the operator's own",
-            ".annotations",
+            Custom(
+                f"!has(self.annotations) || self.annotations.all(name, !name.startsWith('{GROUP}/'))",
+                lambda service: not any(name.startswith(f"{GROUP}/") for name in service.annotations or ()),
+            ),
+            f"annotations must not begin with {GROUP}/: the operator uses these",
+            "annotations",
         ),
     )
 
@@ -99,7 +103,7 @@ class HttpRouteSpec(Section, frozen=True):
     """A Gateway API HTTPRoute to the service."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
-        Rule("self.parentRefs.size() >= 1", "parentRefs must name at least one Gateway", ".parentRefs"),
+        Rule(Given("parentRefs"), "parentRefs must name at least one Gateway", "parentRefs"),
     )
 
     # Where the route attaches and what it matches.
@@ -139,11 +143,7 @@ class RouteSpec(Section, frozen=True):
     """Access to the service from outside the cluster."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "has(self.ingress) || has(self.httpRoute)",
-            "route needs ingress, httpRoute or both: remove route for a cluster-internal service",
-            "",
-        ),
+        some_of(("ingress", "httpRoute"), "route", "remove route for a cluster-internal service"),
     )
 
     ingress: IngressSpec | None = None

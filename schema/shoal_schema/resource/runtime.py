@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from shoal_schema.declaring import PROXY, RUNTIME, Env, Rule, Section
+from shoal_schema.declaring import PROXY, RUNTIME, Env, Section
 from shoal_schema.headers import OWN_HEADERS, OWN_HEADERS_PATTERN
 from shoal_schema.quantities import Quantity
 from shoal_schema.resource.passthrough import (
@@ -14,6 +14,7 @@ from shoal_schema.resource.passthrough import (
     HIDES_OURS_IN_PROXY,
     OWN_PATHS,
     PROXY_PATHS,
+    PROXY_PORTS,
     SET,
     Argument,
     EnvironmentVariables,
@@ -23,6 +24,7 @@ from shoal_schema.resource.passthrough import (
     Resources,
     VolumeMounts,
 )
+from shoal_schema.rules import Every, Given, In, Matches, Not, Rule, all_of, any_of, excludes, requires
 
 SECURITY_CONTEXT = Meta(
     description="Security context of the container; its fields replace those of the restricted default."
@@ -58,42 +60,27 @@ class RuntimeSpec(Section, frozen=True):
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            "!has(self.env) || self.env.all(e, !e.name.startsWith('SHOAL_'))",
+            Every("env", Not(Matches("name", "^SHOAL_"))),
             "variables SHOAL_* are set by the operator: use the field of the spec",
-            ".env",
+            "env",
         ),
         Rule(
-            "!has(self.port) || (has(self.image) && self.image != '')",
-            "a foreign runtime (runtime.port is set) needs runtime.image",
-            ".image",
+            any_of(Not(Given("port")), all_of(Given("image"), Not(In("image", ("",))))),
+            "a foreign runtime (runtime.port is set) requires runtime.image",
+            "image",
         ),
+        requires("command", "port", "the command of a foreign runtime"),
+        requires("args", "port", "the arguments of a foreign runtime"),
         Rule(
-            "has(self.port) || (!has(self.command) && !has(self.args))",
-            "command and args need runtime.port, the port of the foreign runtime",
-            ".port",
-        ),
-        Rule(
-            "!has(self.port) || !(self.port in [8080, 9090])",
+            Not(In("port", PROXY_PORTS)),
             "runtime.port cannot be 8080 or 9090, which are the proxy's in the same pod: let the runtime listen on"
             " another port",
-            ".port",
+            "port",
         ),
-        Rule(
-            "!has(self.volumeMounts)"
-            f" || self.volumeMounts.all(m, !has(m.mountPath) || !m.mountPath.matches(r'{OWN_PATHS}'))",
-            f"mountPath {HIDES_OURS}",
-            ".volumeMounts",
-        ),
+        Rule(Every("volumeMounts", Not(Matches("mountPath", OWN_PATHS))), f"mountPath {HIDES_OURS}", "volumeMounts"),
         *(
-            Rule(f"!has(self.port) || {test}", f"runtime.{name} {OWN_RUNTIME_ONLY}", f".{name}")
-            for name, test in (
-                ("device", "self.device == 'Auto'"),
-                ("dtype", "self.dtype == 'Auto'"),
-                ("compile", "!self.compile"),
-                ("threads", "!has(self.threads)"),
-                ("preprocessThreads", "self.preprocessThreads == 2"),
-                ("forwardTimeoutSeconds", "self.forwardTimeoutSeconds == 60"),
-            )
+            excludes(name, "port", f"runtime.{name} {OWN_RUNTIME_ONLY}")
+            for name in ("device", "dtype", "compile", "threads", "preprocessThreads", "forwardTimeoutSeconds")
         ),
     )
 
@@ -254,20 +241,19 @@ class ProxySpec(Section, frozen=True):
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            f"!has(self.forwardHeaders) || self.forwardHeaders.all(h, !h.matches('{OWN_HEADERS_PATTERN}'))",
+            Every("forwardHeaders", Not(Matches("", OWN_HEADERS_PATTERN))),
             f"forwardHeaders must not name a header that the connection sets: {', '.join(sorted(OWN_HEADERS))}",
-            ".forwardHeaders",
+            "forwardHeaders",
         ),
         Rule(
-            "!has(self.grpcPort) || !(self.grpcPort in [8080, 9090])",
+            Not(In("grpcPort", PROXY_PORTS)),
             "grpcPort cannot be 8080 or 9090: the proxy serves HTTP on these",
-            ".grpcPort",
+            "grpcPort",
         ),
         Rule(
-            "!has(self.volumeMounts)"
-            f" || self.volumeMounts.all(m, !has(m.mountPath) || !m.mountPath.matches(r'{PROXY_PATHS}'))",
+            Every("volumeMounts", Not(Matches("mountPath", PROXY_PATHS))),
             f"mountPath {HIDES_OURS_IN_PROXY}",
-            ".volumeMounts",
+            "volumeMounts",
         ),
     )
 

@@ -4,8 +4,9 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from shoal_schema.declaring import Rule, Section
+from shoal_schema.declaring import Section
 from shoal_schema.metrics import DEMAND
+from shoal_schema.rules import Rule, one_of
 
 
 class HorizontalPodAutoscalerSpec(Section, frozen=True):
@@ -50,11 +51,8 @@ class ScalersSpec(Section, frozen=True):
     """The autoscaler that the operator creates."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "has(self.horizontalPodAutoscaler) != has(self.scaledObject)",
-            "external needs either horizontalPodAutoscaler or scaledObject: remove external to create"
-            " the autoscaler yourself",
-            "",
+        one_of(
+            ("horizontalPodAutoscaler", "scaledObject"), "external", "remove external to create the autoscaler yourself"
         ),
     )
 

@@ -1,18 +1,20 @@
 """The spec of an ``InferenceService``."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from shoal_schema.declaring import Rule, Section
+from shoal_schema.declaring import Section
 from shoal_schema.resource.access import AccessSpec
 from shoal_schema.resource.model import ModelSpec
 from shoal_schema.resource.network import NetworkPolicySpec, TlsSpec
 from shoal_schema.resource.pod import PodSpec
 from shoal_schema.resource.route import RouteSpec, ServiceSpec
 from shoal_schema.resource.runtime import OWN_RUNTIME_ONLY, ProxySpec, RuntimeSpec
-from shoal_schema.resource.traffic import BatchingSpec, QueueSpec, RolloutSpec, ScalingSpec
+from shoal_schema.resource.traffic import BatchingSpec, QueueSpec, RolloutSpec, ScalingSpec, queue_rows
+from shoal_schema.rules import Custom, Every, Given, In, Less, Not, Rule, any_of, different, excludes, value_at
 
 RENAMED: Mapping[str, str] = {
     "queue.maxItems": "queue.maxRows",
@@ -33,76 +35,84 @@ _QUEUED = (
 _BATCHED = "(self.batching.inFlight + 1) * self.batching.maxBatchSize"
 
 
+def _no_container_has(spec: "InferenceServiceSpec", port: str, part: str) -> bool:
+    number, containers = value_at(spec, port), value_at(spec, f"pod.{part}") or ()
+    return number is None or all(Every("ports", Not(In("containerPort", (number,)))).holds(each) for each in containers)
+
+
 class InferenceServiceSpec(Section, frozen=True):
     """Desired state of the service."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            "!has(self.queue.maxRows) || self.batching.maxBatchSize <= self.queue.maxRows",
+            Not(Less("queue.maxRows", "batching.maxBatchSize")),
             "queue.maxRows must hold at least one batch of batching.maxBatchSize rows",
-            ".queue.maxRows",
+            "queue.maxRows",
         ),
         Rule(
-            "has(self.runtime.port) || has(self.model.uri)",
+            any_of(Given("runtime.port"), Given("model.uri")),
             "model.uri is required, unless runtime.port names a foreign runtime",
-            ".model.uri",
+            "model.uri",
         ),
-        Rule(
-            "!has(self.runtime.port) || !has(self.proxy.grpcPort) || self.runtime.port != self.proxy.grpcPort",
+        different(
+            "proxy.grpcPort",
+            "runtime.port",
             "proxy.grpcPort and runtime.port must differ: both listen in the same pod",
-            ".proxy.grpcPort",
         ),
         *(
             Rule(
-                f"!has(self.{port}) || !has(self.pod.{part}) || self.pod.{part}.all(c, !has(c.ports)"
-                f" || c.ports.all(p, !has(p.containerPort) || p.containerPort != self.{port}))",
+                Custom(
+                    f"!has(self.{port}) || !has(self.pod.{part}) || self.pod.{part}.all(c, !has(c.ports)"
+                    f" || c.ports.all(p, !has(p.containerPort) || p.containerPort != self.{port}))",
+                    partial(_no_container_has, port=port, part=part),
+                ),
                 f"a container of pod.{part} must not have the port of {port}: both listen in the same pod",
-                f".pod.{part}",
+                f"pod.{part}",
             )
             for port in ("runtime.port", "proxy.grpcPort")
             for part in ("containers", "initContainers")
         ),
-        Rule(
-            "!has(self.scaling) || self.scaling.minReplicas > 0 || !has(self.proxy.grpcPort)",
-            "scaling.minReplicas must be at least 1 with proxy.grpcPort: the activator holds HTTP requests only",
-            ".scaling.minReplicas",
-        ),
-        Rule(
-            "!has(self.scaling) || self.scaling.minReplicas > 0 || !has(self.tls)",
-            "scaling.minReplicas must be at least 1 with tls: the activator has no certificate",
-            ".scaling.minReplicas",
-        ),
         *(
             Rule(
-                f"!has(self.tls) || !has(self.tls.{name}) || !has(self.access) || !has(self.access.apiKeys)"
-                f" || self.tls.{name} != self.access.apiKeys.secretName",
+                any_of(Not(In("scaling.minReplicas", (0,))), Not(Given(other))),
+                f"scaling.minReplicas must be at least 1 with {other}: {why}",
+                "scaling.minReplicas",
+            )
+            for other, why in (
+                ("proxy.grpcPort", "the activator holds HTTP requests only"),
+                ("tls", "the activator has no certificate"),
+            )
+        ),
+        *(
+            different(
+                "access.apiKeys.secretName",
+                f"tls.{name}",
                 f"access.apiKeys and tls.{name} must name different Secrets: each line of the certificate would be"
                 " a key",
-                ".access.apiKeys.secretName",
             )
             for name in ("secretName", "clientCaSecretName")
         ),
         Rule(
-            "!has(self.scaling) || !has(self.scaling.targetQueueDepth)"
-            f" || self.scaling.targetQueueDepth <= {_QUEUED} + {_BATCHED}",
+            Custom(
+                "!has(self.scaling) || !has(self.scaling.targetQueueDepth)"
+                f" || self.scaling.targetQueueDepth <= {_QUEUED} + {_BATCHED}",
+                lambda spec: (
+                    spec.scaling is None
+                    or (spec.scaling.target_queue_depth or 0)
+                    <= queue_rows(spec.queue, spec.batching)
+                    + (spec.batching.in_flight + 1) * spec.batching.max_batch_size
+                ),
+            ),
             "scaling.targetQueueDepth must be at most the rows that a pod can hold: queue.maxRows +"
             " (batching.inFlight + 1) * batching.maxBatchSize. Lower it, or raise queue.maxRows",
-            ".scaling.targetQueueDepth",
+            "scaling.targetQueueDepth",
         ),
         *(
-            Rule(f"!has(self.runtime.port) || {test}", f"{name} {OWN_RUNTIME_ONLY}", f".{name}")
-            for name, test in (
-                ("model.uri", "!has(self.model.uri)"),
-                ("model.checksum", "!has(self.model.checksum)"),
-                ("model.format", "self.model.format == 'Auto'"),
-                ("model.handler", "!has(self.model.handler)"),
-                ("model.parameters", "!has(self.model.parameters)"),
-                ("model.allowPickle", "!self.model.allowPickle"),
-                ("model.trustedTypes", "!has(self.model.trustedTypes)"),
-                ("model.resources", "!has(self.model.resources)"),
-                ("model.secretName", "!has(self.model.secretName)"),
-                ("model.caBundle", "!has(self.model.caBundle)"),
-                ("batching.allowedBatchSizes", "!has(self.batching.allowedBatchSizes)"),
+            excludes(name, "runtime.port", f"{name} {OWN_RUNTIME_ONLY}")
+            for name in (
+                *("model.uri", "model.checksum", "model.format", "model.handler", "model.parameters"),
+                *("model.allowPickle", "model.trustedTypes", "model.resources", "model.secretName"),
+                *("model.caBundle", "batching.allowedBatchSizes"),
             )
         ),
     )

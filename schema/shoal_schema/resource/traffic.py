@@ -5,10 +5,11 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from shoal_schema.declaring import KIB, MIB, PROXY, RUNTIME, TIB, Env, Rule, Section
+from shoal_schema.declaring import KIB, MIB, PROXY, RUNTIME, TIB, Env, Section
 from shoal_schema.headers import OWN_HEADERS, OWN_HEADERS_PATTERN
 from shoal_schema.resource.passthrough import HEADER_NAME, SET
 from shoal_schema.resource.scalers import ScalersSpec
+from shoal_schema.rules import Custom, In, Less, Matches, Not, Rule, any_of, at_most, requires, requires_value
 from shoal_schema.stay import MAX_S as MAX_STAY_S
 
 
@@ -39,21 +40,19 @@ class BatchingSpec(Section, frozen=True):
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            "!has(self.allowedBatchSizes) || (self.maxBatchSize in self.allowedBatchSizes"
-            " && self.allowedBatchSizes.all(size, size <= self.maxBatchSize))",
+            Custom(
+                "!has(self.allowedBatchSizes) || self.allowedBatchSizes.size() == 0"
+                " || (self.maxBatchSize in self.allowedBatchSizes"
+                " && self.allowedBatchSizes.all(size, size <= self.maxBatchSize))",
+                lambda batching: (
+                    max(batching.allowed_batch_sizes or (), default=batching.max_batch_size) == batching.max_batch_size
+                ),
+            ),
             "the largest of allowedBatchSizes must be maxBatchSize",
-            ".allowedBatchSizes",
+            "allowedBatchSizes",
         ),
-        Rule(
-            "self.policy == 'Fixed' || self.maxDelayMilliseconds == 0",
-            "maxDelayMilliseconds needs policy Fixed: Adaptive never waits while the runtime is idle",
-            ".maxDelayMilliseconds",
-        ),
-        Rule(
-            "self.policy == 'Adaptive' || !has(self.latencyObjectiveMilliseconds)",
-            "latencyObjectiveMilliseconds needs policy Adaptive",
-            ".latencyObjectiveMilliseconds",
-        ),
+        requires_value("maxDelayMilliseconds", "policy", "Fixed", why="Adaptive never waits while the runtime is idle"),
+        requires_value("latencyObjectiveMilliseconds", "policy", "Adaptive"),
     )
 
     # When a batch is closed.
@@ -160,15 +159,11 @@ class QueueSpec(Section, frozen=True):
     """Queue of one pod. Requests beyond its limits are rejected with 503 and `Retry-After`."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
+        requires("fairShareWeights", "fairShareHeader", "the weights belong to values of that header"),
         Rule(
-            "!has(self.fairShareWeights) || has(self.fairShareHeader)",
-            "fairShareWeights needs fairShareHeader, the header whose values they weigh",
-            ".fairShareWeights",
-        ),
-        Rule(
-            f"!has(self.fairShareHeader) || !self.fairShareHeader.matches('{OWN_HEADERS_PATTERN}')",
+            Not(Matches("fairShareHeader", OWN_HEADERS_PATTERN)),
             f"fairShareHeader must not name a header that the connection sets: {', '.join(sorted(OWN_HEADERS))}",
-            ".fairShareHeader",
+            "fairShareHeader",
         ),
     )
 
@@ -244,27 +239,15 @@ class ScalingSpec(Section, frozen=True, kw_only=True):
     """Autoscaling. Without it `replicas` is set by hand."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
-        Rule("self.minReplicas <= self.maxReplicas", "minReplicas must not exceed maxReplicas", ".minReplicas"),
+        at_most("minReplicas", "maxReplicas"),
+        requires_value("external", "mode", "External", why="the operator does not scale beside another autoscaler"),
         Rule(
-            "!has(self.external) || self.mode == 'External'",
-            "external needs mode External: the operator does not scale beside another autoscaler",
-            ".external",
-        ),
-        Rule(
-            "self.mode == 'Internal' || self.minReplicas > 0",
+            any_of(In("mode", ("Internal",)), Not(In("minReplicas", (0,)))),
             "minReplicas must be at least 1 with mode External: without pods an autoscaler has no metrics",
-            ".minReplicas",
+            "minReplicas",
         ),
-        Rule(
-            "self.mode == 'Internal' || !has(self.targetQueueDepth)",
-            "targetQueueDepth needs mode Internal: another autoscaler has its own target",
-            ".targetQueueDepth",
-        ),
-        Rule(
-            "self.minReplicas == 0 || !has(self.scaleToZeroDelaySeconds)",
-            "scaleToZeroDelaySeconds needs minReplicas 0: otherwise the last pod is never removed",
-            ".scaleToZeroDelaySeconds",
-        ),
+        requires_value("targetQueueDepth", "mode", "Internal", why="another autoscaler has its own target"),
+        requires_value("scaleToZeroDelaySeconds", "minReplicas", 0, why="otherwise the last pod is never removed"),
     )
 
     mode: Annotated[
@@ -329,14 +312,14 @@ class RolloutSpec(Section, frozen=True):
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            "self.maxSurge > 0 || self.maxUnavailable > 0",
+            any_of(Not(In("maxSurge", (0,))), Not(In("maxUnavailable", (0,)))),
             "maxSurge and maxUnavailable cannot both be 0: no pod could be replaced",
-            ".maxSurge",
+            "maxSurge",
         ),
         Rule(
-            "self.minReadySeconds < self.progressDeadlineSeconds",
+            Less("minReadySeconds", "progressDeadlineSeconds"),
             "minReadySeconds must be less than progressDeadlineSeconds",
-            ".minReadySeconds",
+            "minReadySeconds",
         ),
     )
 

@@ -145,20 +145,6 @@ def test_what_only_a_cluster_acts_on_is_known_to_have_no_effect_here(given: str,
     assert without_effect(given) == idle
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"proxy.forwardHeaders": ("x-a", "Content-Length", "Host")}, "must not name content-length, host"),
-        ({"queue.fairShareHeader": "Host"}, "queue.fairShareHeader must not name host"),
-    ],
-)
-def test_headers_of_the_connection_itself_are_refused_before_anything_starts(
-    values: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(FieldError, match=message):
-        to_environment(values)
-
-
 def test_what_no_process_can_be_started_with_is_refused_by_field() -> None:
     with pytest.raises(FieldError, match=r"model\.parameters takes 900031 bytes .*SHOAL_MODEL_PARAMETERS"):
         to_environment({"model.parameters": {"a": "x" * 900_000}})

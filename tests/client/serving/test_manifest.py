@@ -38,9 +38,9 @@ def test_a_manifest_becomes_fields() -> None:
 def test_what_only_a_cluster_acts_on_is_named() -> None:
     spec = {
         "model": {"uri": "m"},
-        "runtime": {"device": "CPU", "port": 8000, "resources": {"limits": {}}},
+        "runtime": {"device": "CPU", "image": "r", "resources": {"limits": {}}},
         "scaling": {"maxReplicas": 8},
-        "route": {},
+        "route": {"ingress": {"host": "a.example"}},
         "replicas": 3,
         "pod": {"labels": {"team": "vision"}},
         "proxy": {"image": "p"},
@@ -50,10 +50,10 @@ def test_what_only_a_cluster_acts_on_is_named() -> None:
 
     assert service is not None
     assert service.ignored == (
-        "runtime.port",
+        "runtime.image",
         "runtime.resources",
         "scaling.maxReplicas",
-        "route",
+        "route.ingress.host",
         "replicas",
         "pod.labels",
         "proxy.image",
@@ -119,7 +119,9 @@ def test_documents_of_other_kinds_are_no_service() -> None:
             id="type",
         ),
         pytest.param(
-            [manifest({"model": {}}, metadata={"name": 7})], "metadata.name must be of type str, not 7", id="name"
+            [manifest({"model": {"uri": "m"}}, metadata={"name": 7})],
+            "metadata.name must be of type str, not 7",
+            id="name",
         ),
         pytest.param([manifest({"model": {}, 1: 2})], "every name must be of type str", id="a number as a key"),
     ],

@@ -128,7 +128,7 @@ def test_a_job_in_a_queue_begins_when_kueue_lets_it() -> None:
 def test_a_job_may_have_what_a_service_may(spec: Json, path: str) -> None:
     strict = OperatorProcess(policy=Policy(images=("shoal/*",), secrets=(), service_accounts=(), volumes=()))
     for engine in ("Job", "Ray"):
-        resource = batch({**spec, "engine": engine})
+        resource = batch({**spec, "runtime": {"image": "ray:1", **spec.get("runtime", {})}, "engine": engine})
         reported = not_allowed(batch_target(resource, parse_batch_spec(resource), strict, "", {}))
         assert path in reported, reported
     plain = batch(MINIMAL)

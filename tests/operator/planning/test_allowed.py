@@ -432,7 +432,9 @@ def asking(base: Json, edits: list[Edit]) -> Target:
         "containers": [{"name": "a", "image": "a:1", "securityContext": given["containers"], **given["fields"]}],
         "initContainers": [{"name": "b", "image": "b:1", "securityContext": given["initContainers"]}],
     }
-    spec = with_fields(base, pod=pods, model__volume=given["model"] or None)
+    # A volume has one source, and no model that is downloaded has one.
+    volume = given["model"] if len(given["model"]) == 1 and base is not DOWNLOADED else None
+    spec = with_fields(base, pod=pods, model__volume=volume)
     contexts = {f"{place}__securityContext": given[place] for place in ("runtime", "proxy")}
     return under(with_fields(spec, **contexts))
 

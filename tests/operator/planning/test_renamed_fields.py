@@ -9,7 +9,7 @@ from shoal_operator.planning.renamed_fields import dropped_fields
 from shoal_operator.planning.status import judge, make_status, transitions
 from shoal_schema.conditions import ConditionType, Reason, Status
 from shoal_schema.declaring import Json
-from tests.operator.samples import MINIMAL, service
+from tests.operator.samples import MINIMAL, service, with_fields
 from tests.operator.worlds import evidence, healthy, pod
 
 OLD: Json = {"queue": {"maxItems": 4096}, "runtime": {"forwardHeaders": ["x-tenant"]}}
@@ -52,6 +52,16 @@ def test_who_writes_the_new_name_is_reported_nothing_of_it(rows: int) -> None:
     spec = {**MINIMAL, "queue": {"maxRows": rows}, "proxy": {"forwardHeaders": []}}
 
     assert dropped_fields(service(spec, **managed("Apply", OWNED))) == {}
+
+
+def test_a_broken_rule_of_a_stored_spec_is_a_condition_and_the_service_stays_ready() -> None:
+    spec = with_fields(MINIMAL, scaling={"minReplicas": 1, "maxReplicas": 2, "scaleToZeroDelaySeconds": 300})
+    reported = {item.type: item for item in judge(evidence(spec, pod(), deployment=healthy()))}
+    read = reported[ConditionType.SPEC_READ]
+
+    assert reported[ConditionType.READY].status is Status.TRUE
+    assert (read.status, read.reason) == (Status.FALSE, Reason.RULE_BROKEN)
+    assert "spec.scaling.scaleToZeroDelaySeconds: " in read.message
 
 
 def test_a_dropped_field_is_a_condition_and_one_warning_and_the_service_stays_ready() -> None:

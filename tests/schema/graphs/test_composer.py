@@ -77,7 +77,7 @@ def test_an_invalid_composer_is_an_error_with_the_line(source: str, said: str) -
 @pytest.mark.parametrize(
     ("spec", "path"),
     [
-        ({}, "spec.steps[0].inputs"),
+        ({}, "spec.outputs"),
         ({"steps": [{"name": "a", "service": "a", "inputs": {"x": "request.x"}}]}, "spec.outputs"),
         ({"composer": {}}, "spec.composer"),
         ({"composer": {"source": SOURCE, "importPath": "a:B"}}, "spec.composer"),
@@ -89,7 +89,7 @@ def test_an_invalid_composer_is_an_error_with_the_line(source: str, said: str) -
         *(
             (
                 {"composer": {"source": SOURCE}, "steps": [{"name": "a", "service": "a", name: value}]},
-                f"spec.steps[0].{name}",
+                "spec.steps",
             )
             for name, value in (
                 ("inputs", {"x": "request.x"}),

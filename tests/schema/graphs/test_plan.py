@@ -133,7 +133,7 @@ def test_an_invalid_graph_is_an_error_with_the_path(spec: GraphSpec, path: str, 
     ("change", "fragment"),
     [
         ({"url": "http://m/v2/models/m"}, "exactly one of service, graph and url"),
-        ({"service": None}, "not none"),
+        ({"service": None}, "exactly one of service, graph and url"),
         ({"name": "Not-One"}, "g.steps[0].name must match"),
         ({"inputs": {"x": "request"}}, "must match"),
         ({"inputs": {"x": "request.x y"}}, "must match"),

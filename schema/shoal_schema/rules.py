@@ -1,0 +1,367 @@
+"""Rules over several fields of a section: one declaration gives CEL for the API server and a check in Python.
+
+A `Rule` pairs a `Predicate` with the error for users. Most rules have one of the shapes at the end of this file; the
+others combine predicates, or are a `Custom` pair of CEL and Python. ``tests/schema/test_rules.py`` compares both sides.
+"""
+
+import json
+import re
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from shoal_schema.declaring import Section, Setting, element_of, fields_of, without_annotations
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The object that a predicate is about, in CEL."""
+
+    name: str
+    """``self``, or the variable of a list's element."""
+    kind: Any
+    """Its section; None for a free-form object or a scalar."""
+
+    def has(self, path: str) -> str:
+        """Return CEL that holds if every optional part of a path is present; empty if none is optional."""
+        kind, walked, parts = self.kind, self.name, []
+        for name in path.split(".") if path else []:
+            walked = f"{walked}.{name}"
+            setting = _setting(kind, name)
+            if setting is None or (not setting.required and _default(setting) is None):
+                parts.append(f"has({walked})")
+            kind = setting and setting.kind
+        return " && ".join(parts)
+
+    def at(self, path: str) -> str:
+        """Return the path from the scope's variable."""
+        return f"{self.name}.{path}" if path else self.name
+
+    def setting(self, path: str) -> Setting | None:
+        """Return the setting at a path; None in a free-form object."""
+        *parents, last = path.split(".")
+        kind = self.kind
+        for name in parents:
+            kind = getattr(_setting(kind, name), "kind", None)
+        return _setting(kind, last)
+
+
+class Predicate(Protocol):
+    """A condition on a section or on a free-form object."""
+
+    def cel(self, scope: Scope) -> str:
+        """Return the condition in CEL."""
+        ...
+
+    def holds(self, value: Any) -> bool:
+        """Return whether a value meets the condition."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A field has a value other than its default; a list, a set and a map have an element."""
+
+    path: str
+
+    def cel(self, scope: Scope) -> str:
+        """Return the condition in CEL."""
+        setting, at = scope.setting(self.path), scope.at(self.path)
+        default = None if setting is None or setting.required else _default(setting)
+        if default is not None:
+            test = at if default is False else f"{at} != {_literal(default)}"
+        else:
+            test = f"{at}.size() > 0" if setting and _is_collection(setting.kind) else ""
+        return " && ".join(part for part in (scope.has(self.path), test) if part)
+
+    def holds(self, value: Any) -> bool:
+        """Return whether a value meets the condition."""
+        *parents, last = self.path.split(".")
+        parent = value_at(value, ".".join(parents))
+        found = value_at(parent, last)
+        setting = _setting(type(parent), last)
+        return found not in (None, (), {}) and (setting is None or setting.required or found != setting.default)
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    """A field has one of several values."""
+
+    path: str
+    values: tuple[str | int, ...]
+
+    def cel(self, scope: Scope) -> str:
+        """Return the condition in CEL."""
+        at = scope.at(self.path)
+        one = f"{at} == {_literal(self.values[0])}"
+        test = one if len(self.values) == 1 else f"{at} in [{', '.join(map(_literal, self.values))}]"
+        return " && ".join(part for part in (scope.has(self.path), test) if part)
+
+    def holds(self, value: Any) -> bool:
+        """Return whether a value meets the condition."""
+        return value_at(value, self.path) in self.values
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """A text matches a regular expression, which RE2 and Python read alike but for ``$``."""
+
+    path: str
+    pattern: str
+
+    def cel(self, scope: Scope) -> str:
+        """Return the condition in CEL."""
+        test = f"{scope.at(self.path)}.matches(r'{self.pattern}')"
+        return " && ".join(part for part in (scope.has(self.path), test) if part)
+
+    def holds(self, value: Any) -> bool:
+        """Return whether a value meets the condition."""
+        found = value_at(value, self.path)
+        # Python's `$` matches before a last newline too.
+        return isinstance(found, str) and re.search(self.pattern.replace("$", r"\Z"), found) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Less:
+    """A number is less than another; both are present."""
+
+    path: str
+    other: str
+
+    def cel(self, scope: Scope) -> str:
+        """Return the condition in CEL."""
+        test = f"{scope.at(self.path)} < {scope.at(self.other)}"
+        return " && ".join(part for part in (scope.has(self.path), scope.has(self.other), test) if part)
+
+    def holds(self, value: Any) -> bool:
+        """Return whether a value meets the condition."""
+        number, other = value_at(value, self.path), value_at(value, self.other)
+        return number is not None and other is not None and bool(number < other)
+
+
+@dataclass(frozen=True, slots=True)
+class Same:
+    """Two fields are present and equal."""
+
+    path: str
+    other: str
+
+    def cel(self, scope: Scope) -> str:
+        """Return the condition in CEL."""
+        test = f"{scope.at(self.path)} == {scope.at(self.other)}"
+        return " && ".join(part for part in (scope.has(self.path), scope.has(self.other), test) if part)
+
+    def holds(self, value: Any) -> bool:
+        """Return whether a value meets the condition."""
+        found = value_at(value, self.path)
+        return found is not None and bool(found == value_at(value, self.other))
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """All elements of a list meet a condition; so does a list that is absent or empty."""
+
+    path: str
+    part: Predicate
+
+    def cel(self, scope: Scope) -> str:
+        """Return the condition in CEL."""
+        setting = scope.setting(self.path)
+        variable = "each" if scope.name == "self" else f"{scope.name}_"
+        inner = self.part.cel(Scope(variable, setting and without_annotations(element_of(setting.kind))))
+        test = f"{scope.at(self.path)}.all({variable}, {inner})"
+        return f"!{_grouped(present)} || {test}" if (present := scope.has(self.path)) else test
+
+    def holds(self, value: Any) -> bool:
+        """Return whether a value meets the condition."""
+        elements = value_at(value, self.path)
+        # A free-form object may have something else there, which the API server rejects when it is written.
+        return all(self.part.holds(each) for each in elements) if isinstance(elements, list | tuple) else True
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """A condition does not hold."""
+
+    part: Predicate
+
+    def cel(self, scope: Scope) -> str:
+        """Return the condition in CEL."""
+        return f"!{_grouped(self.part.cel(scope))}"
+
+    def holds(self, value: Any) -> bool:
+        """Return whether a value meets the condition."""
+        return not self.part.holds(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """The number of conditions that hold lies in a range."""
+
+    parts: tuple[Predicate, ...]
+    least: int
+    most: int
+
+    def cel(self, scope: Scope) -> str:
+        """Return the condition in CEL."""
+        parts = [_grouped(part.cel(scope)) for part in self.parts]
+        if (self.least, self.most) == (1, len(parts)):
+            return " || ".join(parts)
+        if self.least == len(parts):
+            return " && ".join(parts)
+        assert self.least == self.most
+        return f"[{', '.join(parts)}].filter(held, held).size() == {self.least}"
+
+    def holds(self, value: Any) -> bool:
+        """Return whether a value meets the condition."""
+        return self.least <= sum(part.holds(value) for part in self.parts) <= self.most
+
+
+@dataclass(frozen=True, slots=True)
+class Custom:
+    """A condition that the others cannot express."""
+
+    expression: str
+    """CEL over ``self``."""
+    function: Callable[[Any], bool]
+    """The same condition over the section."""
+
+    def cel(self, scope: Scope) -> str:
+        """Return the condition in CEL."""
+        return self.expression
+
+    def holds(self, value: Any) -> bool:
+        """Return whether a value meets the condition."""
+        return self.function(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A condition that a section must meet, with the error for users."""
+
+    predicate: Predicate
+    message: str
+    """The error and its remedy, in the names of the spec."""
+    path: str = ""
+    """The field at fault, relative to the section: ``maxReplicas``; empty for the section itself."""
+
+    def schema(self, kind: Any) -> dict[str, str]:
+        """Return the entry of ``x-kubernetes-validations`` for a section."""
+        entry = {"rule": self.predicate.cel(Scope("self", kind)), "message": self.message}
+        return {**entry, "fieldPath": f".{self.path}"} if self.path else entry
+
+
+def any_of(*parts: Predicate) -> Predicate:
+    """Return the condition that at least one of several holds."""
+    return Count(parts, 1, len(parts))
+
+
+def all_of(*parts: Predicate) -> Predicate:
+    """Return the condition that all of several hold."""
+    return Count(parts, len(parts), len(parts))
+
+
+# The shapes of most rules.
+def requires(name: str, other: str, why: str = "") -> Rule:
+    """Return the rule that a field is set only beside another."""
+    return Rule(any_of(Not(Given(name)), Given(other)), f"{name} requires {other}{why and f': {why}'}", name)
+
+
+def requires_value(name: str, other: str, *values: str | int, why: str = "") -> Rule:
+    """Return the rule that a field is set only while another has one of several values."""
+    allowed = " or ".join(map(str, values))
+    return Rule(
+        any_of(Not(Given(name)), In(other, values)), f"{name} requires {other} {allowed}{why and f': {why}'}", name
+    )
+
+
+def excludes(name: str, other: str, message: str) -> Rule:
+    """Return the rule that a field is not set beside another."""
+    return Rule(any_of(Not(Given(name)), Not(Given(other))), message, name)
+
+
+def at_most(name: str, limit: str, message: str = "") -> Rule:
+    """Return the rule that a number does not exceed another."""
+    return Rule(Not(Less(limit, name)), message or f"{name} must not exceed {limit}", name)
+
+
+def different(name: str, other: str, message: str) -> Rule:
+    """Return the rule that two fields do not have the same value."""
+    return Rule(Not(Same(name, other)), message, name)
+
+
+def not_in(name: str, values: tuple[str | int, ...], message: str) -> Rule:
+    """Return the rule that a field has none of several values."""
+    return Rule(Not(In(name, values)), message, name)
+
+
+def one_of(names: tuple[str, ...], subject: str, why: str = "") -> Rule:
+    """Return the rule that exactly one of several fields is set."""
+    message = f"{subject} requires exactly one of {', '.join(names[:-1])} and {names[-1]}{why and f': {why}'}"
+    return Rule(Count(tuple(map(Given, names)), 1, 1), message, names[0])
+
+
+def some_of(names: tuple[str, ...], subject: str, why: str) -> Rule:
+    """Return the rule that at least one of several fields is set."""
+    words = f"{', '.join(names[:-1])} or {names[-1]}"
+    return Rule(any_of(*map(Given, names)), f"{subject} requires {words}: {why}", names[0])
+
+
+def broken(section: Any) -> Iterator[tuple[str, Rule]]:
+    """Yield the rules that a section and the sections in it break, each with the path of its section.
+
+    Paths are relative (``scaling``, ``steps[1]``), empty for the section itself.
+    """
+    for rule in getattr(type(section), "RULES", ()):
+        if not rule.predicate.holds(section):
+            yield "", rule
+    for each in fields_of(type(section)):
+        value = getattr(section, each.path[0])
+        if isinstance(value, Section):
+            yield from ((f"{each.name}.{path}".rstrip("."), rule) for path, rule in broken(value))
+        elif isinstance(value, tuple):
+            for index, element in enumerate(value):
+                if isinstance(element, Section):
+                    where = f"{each.name}[{index}]"
+                    yield from ((f"{where}.{path}".rstrip("."), rule) for path, rule in broken(element))
+
+
+def value_at(value: Any, path: str) -> Any:
+    """Return a part of a section or of a free-form object; None if it is absent."""
+    for name in path.split(".") if path else []:
+        if isinstance(value, Mapping):
+            value = value.get(name)
+        elif (setting := _setting(type(value), name)) is not None:
+            value = getattr(value, setting.path[0])
+        else:
+            return None
+    return value
+
+
+def _setting(kind: Any, name: str) -> Setting | None:
+    if not (isinstance(kind, type) and issubclass(kind, Struct)):
+        return None
+    return next((each for each in fields_of(kind) if each.name == name), None)
+
+
+def _default(setting: Setting) -> Any:
+    """Return the default that the API server fills in, or None."""
+    return None if setting.default in (None, (), {}) else setting.default
+
+
+def _is_collection(kind: Any) -> bool:
+    return element_of(kind) is not None or typing.get_origin(kind) is dict
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"  # numbers of a resource are integers
+    return json.dumps(value) if isinstance(value, str | int) else json.dumps(str(value))
+
+
+def _grouped(expression: str) -> str:
+    """Return an expression that an operator may stand before or after: in parentheses, if it has one of its own."""
+    return f"({expression})" if re.search(r"[!=<&|]| in ", expression) else expression
