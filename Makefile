@@ -22,17 +22,31 @@ TEXTS := $(SOURCES) .ci .pre-commit-config.yaml charts crds docs CHANGELOG.md CO
 PHRASES := $(shell sed -n 's/->.*//; / /p' glossary.txt | paste -sd '|')
 PLAIN := README.md CONTRIBUTING.md CHANGELOG.md RELEASING.md docs benchmarks client e2e examples local monitoring operator proxy runtime schema
 
-.PHONY: demo test test-compiled test-interop test-images e2e check format lint types contracts guard site generated messages pictures bench-batch bench-coldstart bench-graphs bench-operator bench-policy bench-scaling bench-serve bench-peers bench-models soak coverage mutants dist images pins clean
+.PHONY: demo test test-all test-uncovered test-compiled test-interop test-images e2e check format lint types contracts guard site generated messages pictures bench-batch bench-coldstart bench-graphs bench-operator bench-policy bench-scaling bench-serve bench-peers bench-models soak coverage mutants dist images pins clean
 
 demo: $(VENV)/.demo ## Deploy a real image classifier, send it 200 pictures, print the figures
 	$(BIN)/python -m examples.demo
 
-test: check ## Run all checks, and all tests without a cluster
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=$(TEST_PROCESSES) --dist=loadfile --no-loadscope-reorder \
-	  --ignore=tests/interop
+# Tests that call the pure cores directly. Coverage doubles their duration, so `make test` measures it only for COVERAGE=1.
+CORE_TESTS := $(addprefix tests/,client/benching client/serving client/watching client/wire contract/test_settings.py contract/test_logs.py operator \
+  proxy/batching proxy/codecs proxy/edge proxy/explaining proxy/graph proxy/lifecycle proxy/model proxy/simulator proxy/test_settings.py \
+  runtime/batches runtime/codecs $(addprefix runtime/offline/test_,comparing.py dispatch.py fitting.py inputs.py \
+  json_lines.py mapping.py quotes.py records.py results.py schemas.py shards.py sharing.py where.py windows.py) \
+  runtime/test_pipeline.py runtime/test_settings.py schema)
+
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=$(TEST_PROCESSES) --dist=loadfile --no-loadscope-reorder
+
+test: check $(if $(COVERAGE),coverage test-uncovered,test-all) ## Run all checks, and all tests without a cluster; COVERAGE=1 measures the cores
+
+test-all: $(VENV)/.installed
+	$(PYTEST) --ignore=tests/interop
+
+test-uncovered: $(VENV)/.installed
+	$(PYTEST) -m integration $(CORE_TESTS)
+	$(PYTEST) --ignore=tests/interop $(addprefix --ignore=,$(CORE_TESTS))
 
 test-interop: $(VENV)/.installed ## Test with clients, registries and servers of other projects, each in its own environment
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=$(TEST_PROCESSES) --dist=loadfile tests/interop
+	$(PYTEST) tests/interop
 
 # Of the runtime, only the tests of compiled modules.
 COMPILED_TESTS := $(addprefix tests/,proxy contract runtime/batches runtime/codecs runtime/handlers runtime/tensors \
@@ -43,16 +57,8 @@ test-compiled: $(COMPILED)/.built ## Test proxy and runtime on their C extension
 	OMP_NUM_THREADS=1 PYTHONPATH=$(COMPILED):. $(BIN)/python -m pytest --override-ini='pythonpath=$(COMPILED) .' \
 	  --numprocesses=$(TEST_PROCESSES) --dist=loadfile $(COMPILED_TESTS)
 
-# Tests that call the pure cores directly. Coverage doubles their duration, so `make test` does not measure it.
-CORE_TESTS := $(addprefix tests/,client/benching client/serving client/watching client/wire contract/test_settings.py contract/test_logs.py operator \
-  proxy/batching proxy/codecs proxy/edge proxy/explaining proxy/graph proxy/lifecycle proxy/model proxy/simulator proxy/test_settings.py \
-  runtime/batches runtime/codecs $(addprefix runtime/offline/test_,comparing.py dispatch.py fitting.py inputs.py \
-  json_lines.py mapping.py quotes.py records.py results.py schemas.py shards.py sharing.py where.py windows.py) \
-  runtime/test_pipeline.py runtime/test_settings.py schema)
-
 coverage: $(VENV)/.installed ## Measure the coverage of the pure cores; fails below `fail_under` of pyproject.toml
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses=$(TEST_PROCESSES) --dist=loadfile -m 'not integration' \
-	  --cov --cov-report=term $(CORE_TESTS)
+	$(PYTEST) --quiet -m 'not integration' --cov --cov-report=term $(CORE_TESTS)
 
 mutants: $(VENV)/.installed ## Change one token of the pure cores, a hundred times, and list the changes that no test detects
 	nice -n 19 $(BIN)/python -m tests.project.mutants

@@ -99,7 +99,7 @@ def test_what_lets_nobody_in_or_trusts_anybody_is_refused(namespace: Cluster) ->
                 "jwt": {"issuer": "https://a", "audience": "b", "jwksUrl": "https://a/keys"},
                 "header": {"name": "x-consumer", "keys": ["edge"]},
             },
-            "header needs apiKeys",
+            "header requires apiKeys",
         ),
         (
             {"apiKeys": {"secretName": "shoal-callers"}, "header": {"name": "host", "keys": ["edge"]}},
