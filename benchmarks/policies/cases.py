@@ -13,8 +13,8 @@ from benchmarks.policies.rivals import BestRate, Eager, Nexus, Setting
 from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.errors import ProxyError
 from shoal_proxy.simulator.arrivals import ClosedLoop, poisson, requests
-from shoal_proxy.simulator.engine import Discipline, Engine, Request, Send, Sleep
-from shoal_proxy.simulator.shoal import Shoal
+from shoal_proxy.simulator.engine import Discipline, Engine, SendBatch, SimulatedRequest, SleepUntil
+from shoal_proxy.simulator.shoal import SchedulerDiscipline
 
 Figure = Mapping[str, float]
 HOLD_MODEL = Model("adder", 0.004, 0.0001, 64)
@@ -106,33 +106,33 @@ def _drift(model: Model, setting: Setting, speed: Speed, believed: float, seed: 
 class _Watch:
     """Shoal's rule, and for how many batches in a row its table was wrong by more than a fifth."""
 
-    def __init__(self, inner: Shoal) -> None:
+    def __init__(self, inner: SchedulerDiscipline) -> None:
         self.inner = inner
         self.longest_wrong = 0
         self._wrong = 0
         self._expected_s: deque[float] = deque()
 
-    def arrive(self, request: Request, now_s: float) -> Sequence[Request]:
+    def arrive(self, request: SimulatedRequest, now_s: float) -> Sequence[SimulatedRequest]:
         """Pass it on (`Discipline`)."""
         return self.inner.arrive(request, now_s)
 
-    def decide(self, now_s: float) -> Send | Sleep:
+    def decide(self, now_s: float) -> SendBatch | SleepUntil:
         """Pass it on, and note what the table says of a batch (`Discipline`)."""
         action = self.inner.decide(now_s)
-        if isinstance(action, Send) and action.batch:
+        if isinstance(action, SendBatch) and action.batch:
             table = next(iter(self.inner.scheduler.batcher.tables.all().values()))
             self._expected_s.append(table.expected_s(len(action.batch)))
         return action
 
-    def failed(self, batch: Sequence[Request], error: ProxyError, now_s: float) -> Sequence[Request]:
+    def failed(self, batch: Sequence[SimulatedRequest], error: ProxyError, now_s: float) -> Sequence[SimulatedRequest]:
         """Pass it on (`Discipline`)."""
         return self.inner.failed(batch, error, now_s)
 
-    def left(self, request: Request, now_s: float) -> None:
+    def left(self, request: SimulatedRequest, now_s: float) -> None:
         """Pass it on (`Discipline`)."""
         self.inner.left(request, now_s)
 
-    def finished(self, batch: Sequence[Request], took_s: float, now_s: float) -> Sequence[Request]:
+    def finished(self, batch: Sequence[SimulatedRequest], took_s: float, now_s: float) -> Sequence[SimulatedRequest]:
         """Compare what was expected with what it took (`Discipline`)."""
         ratio = self._expected_s.popleft() / took_s
         self._wrong = 0 if 0.8 <= ratio <= 1.25 else self._wrong + 1

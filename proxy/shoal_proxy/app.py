@@ -13,18 +13,18 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from shoal_proxy.access.gate import Gate
-from shoal_proxy.balance.orca import asked_format, load_value
+from shoal_proxy.access.control import AccessControl
+from shoal_proxy.balance.orca import load_value, requested_format
 from shoal_proxy.codecs.tensors import wire_axis, wire_shape
 from shoal_proxy.compression import Compression
+from shoal_proxy.connection_limits import codec_for
 from shoal_proxy.cors import Cors
 from shoal_proxy.dispatcher import Dispatcher
 from shoal_proxy.docs import docs_routes
 from shoal_proxy.errors import NotFound, NotImplementedHere, ProxyError, Unauthenticated
-from shoal_proxy.guard import codec_for
 from shoal_proxy.lifecycle.drain import unready_reason
-from shoal_proxy.link import Link
-from shoal_proxy.management import describe_model, instead_of_registering
+from shoal_proxy.link import ModelLink
+from shoal_proxy.management import describe_model, registration_advice
 from shoal_proxy.metrics import Metrics
 from shoal_proxy.model.signature import InputSpec, ModelSignature, OutputSpec
 from shoal_proxy.model_statistics import model_statistics
@@ -39,17 +39,17 @@ _INFER_PATHS = ("/v1/embeddings", "/v1/rerank", "/v2/rerank", "/invocations")
 """Infer routes without a model's name."""
 
 
-class Pages:
+class PublicRoutes:
     """The handlers; one instance per proxy."""
 
     def __init__(
         self,
         settings: Settings,
-        link: Link,
+        link: ModelLink,
         dispatcher: Dispatcher,
         metrics: Metrics,
         version: str,
-        gate: Gate | None = None,
+        gate: AccessControl | None = None,
     ) -> None:
         self._settings = settings
         self._link = link
@@ -140,7 +140,7 @@ class Pages:
 
     async def register_model(self, request: Request) -> Response:
         """Reject a registration, with the alternative."""
-        raise HTTPException(405, instead_of_registering(request.query_params), headers={"allow": "GET"})
+        raise HTTPException(405, registration_advice(request.query_params), headers={"allow": "GET"})
 
     async def live(self, request: Request) -> Response:
         """Respond to V2's liveness check."""
@@ -160,7 +160,7 @@ class Pages:
         reason = self.reason()
         document = {"name": self._settings.name, "ready": not reason}
         headers: dict[str, str] = {}
-        form = asked_format(request.headers.get(LOAD_FORMAT, "").encode("latin-1"))
+        form = requested_format(request.headers.get(LOAD_FORMAT, "").encode("latin-1"))
         peer = FORWARDED in request.headers
         if form and (load := self._dispatcher.load(time.monotonic(), peer=peer)) is not None:
             headers[LOAD] = load_value(load, form).decode()
@@ -332,7 +332,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
     return response
 
 
-def make_app(pages: Pages, cors: Cors | None = None, compression: Compression | None = None) -> Starlette:
+def make_app(pages: PublicRoutes, cors: Cors | None = None, compression: Compression | None = None) -> Starlette:
     """Return the ASGI application of the inference port."""
     handlers = {ProxyError: _proxy_error, HTTPException: _http_error}
     # Browsers send no key with a preflight request, so CORS comes before authentication.
@@ -351,7 +351,7 @@ _OPEN = re.compile(
 class _Authentication:
     """Rejects requests without a valid key, alike for existing and unknown paths."""
 
-    def __init__(self, app: ASGIApp, gate: Gate) -> None:
+    def __init__(self, app: ASGIApp, gate: AccessControl) -> None:
         self._app = app
         self._gate = gate
 

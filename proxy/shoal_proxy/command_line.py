@@ -30,12 +30,12 @@ def _command(arguments: Sequence[str]) -> int:
     if arguments == ["--version"]:
         print(f"shoal-proxy {VERSION}")  # noqa: T201
         return 0
-    from shoal_proxy import record, simulate  # noqa: PLC0415
+    from shoal_proxy import record_command, simulate  # noqa: PLC0415
     from shoal_proxy.graph import report  # noqa: PLC0415
 
     commands = {
         "simulate": (simulate.parser, simulate.run),
-        "record": (record.parser, record.run),
+        "record": (record_command.record_parser, record_command.run),
         "composer": (report.parser, report.run),
     }
     if not arguments or arguments[0] not in commands:

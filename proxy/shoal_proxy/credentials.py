@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from shoal_proxy.access.gate import Gate
-from shoal_proxy.access.keys import Keys, entries_of
-from shoal_proxy.access.limits import Limits
+from shoal_proxy.access.control import AccessControl
+from shoal_proxy.access.keys import ApiKeys, parse_key_file
+from shoal_proxy.access.limits import ClientLimits
 from shoal_proxy.settings import Settings
 from shoal_schema.environment import SettingsError
 
 if TYPE_CHECKING:
-    from shoal_proxy.access.tokens import Tokens
+    from shoal_proxy.access.tokens import TokenVerifier
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ _SWAPPED: Final = "..data"
 class KeyFiles:
     """The keys in a directory, or in a file of ``NAME=KEY`` lines."""
 
-    def __init__(self, path: str, gate: Gate) -> None:
+    def __init__(self, path: str, gate: AccessControl) -> None:
         self._path = Path(path)
         self._gate = gate
         self._salt = secrets.token_bytes(32)
@@ -74,7 +74,7 @@ class KeyFiles:
                     if name not in entries
                 ]
             else:
-                entries, faults = entries_of(_bytes(self._path))
+                entries, faults = parse_key_file(_bytes(self._path))
             self._seen = seen
         except (OSError, ValueError) as error:
             fault = str(error) if isinstance(error, ValueError) else f"{error.strerror}"
@@ -85,7 +85,7 @@ class KeyFiles:
             if self._gate.keys is None:
                 self._gate.reasons["keys"] = f"the clients' keys in {self._path} cannot be read"
             return
-        keys = self._gate.keys = Keys(entries, self._salt)
+        keys = self._gate.keys = ApiKeys(entries, self._salt)
         self._fault = ""
         if keys.names:
             self._gate.reasons.pop("keys", None)
@@ -130,7 +130,7 @@ def _bytes(path: Path) -> bytes:
 class Issuer:
     """Fetches an issuer's keys."""
 
-    def __init__(self, url: str, tokens: "Tokens", gate: Gate) -> None:
+    def __init__(self, url: str, tokens: "TokenVerifier", gate: AccessControl) -> None:
         self._url = url
         self._tokens = tokens
         self._gate = gate
@@ -181,7 +181,7 @@ class Issuer:
                 continue
 
 
-def make_gate(settings: Settings) -> tuple[Gate | None, Sequence[KeyFiles | Issuer]]:
+def make_access_control(settings: Settings) -> tuple[AccessControl | None, Sequence[KeyFiles | Issuer]]:
     """Return the gate, None if all clients are allowed, and the sources of keys to watch.
 
     Raises:
@@ -193,12 +193,12 @@ def make_gate(settings: Settings) -> tuple[Gate | None, Sequence[KeyFiles | Issu
     tokens = None
     if jwt.issuer:
         try:
-            from shoal_proxy.access.tokens import Tokens  # noqa: PLC0415 (an extra)
+            from shoal_proxy.access.tokens import TokenVerifier  # noqa: PLC0415 (an extra)
         except ImportError:
             raise SettingsError("SHOAL_ACCESS_JWT_ISSUER needs PyJWT: pip install 'shoal[jwt]'") from None
-        tokens = Tokens(jwt.issuer, jwt.audience, jwt.scope or "", jwt.caller_claim)
-    gate = Gate(
-        Limits(limits.rows_per_second or {}, limits.rows_in_flight or {}),
+        tokens = TokenVerifier(jwt.issuer, jwt.audience, jwt.scope or "", jwt.caller_claim)
+    gate = AccessControl(
+        ClientLimits(limits.rows_per_second or {}, limits.rows_in_flight or {}),
         header=header.name.lower().encode(),
         gateways=header.keys,
         check_token=None if tokens is None else tokens.check,

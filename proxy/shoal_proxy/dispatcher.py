@@ -12,23 +12,23 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from shoal_proxy.alarm import Alarm
-from shoal_proxy.balance.orca import Report
-from shoal_proxy.batching.batcher import Running
-from shoal_proxy.batching.pending import NEVER_S, Delivery, Outcome, Pending
-from shoal_proxy.batching.policy import Wait
+from shoal_proxy.balance.orca import OrcaReport
+from shoal_proxy.batching.batcher import RunningBatch
+from shoal_proxy.batching.pending import NEVER_S, Delivery, Outcome, PendingRequest
+from shoal_proxy.batching.policy import WaitUntil
 from shoal_proxy.batching.scheduler import Scheduler
-from shoal_proxy.errors import Draining, ModelFailed, ProxyError, RuntimeAway
+from shoal_proxy.errors import Draining, ModelFailed, ProxyError, RuntimeUnavailable
 from shoal_proxy.explaining.load import expected_wait_s, utilization
 from shoal_proxy.explaining.report import last_key
 from shoal_proxy.forwarding import RequestForwarder
-from shoal_proxy.lifecycle.drain import ACCEPTS, Phase
-from shoal_proxy.link import Link, Returned
+from shoal_proxy.lifecycle.drain import ACCEPTS, ProxyPhase
+from shoal_proxy.link import BatchResponse, ModelLink
 from shoal_proxy.metrics import Metrics
 from shoal_proxy.model.signature import ModelSignature
 from shoal_proxy.model.sizes import result_row_bytes
-from shoal_proxy.recording import Recorder
+from shoal_proxy.recorder import Recorder
 from shoal_proxy.tracer import Tracer
-from shoal_proxy.unsent import Unsent
+from shoal_proxy.unread import UnreadResponses
 from shoal_schema.load import GraphState
 from shoal_schema.metrics import Rejection
 
@@ -46,12 +46,12 @@ class Dispatcher:
 
     def __init__(
         self,
-        link: Link,
+        link: ModelLink,
         metrics: Metrics,
         scheduler: Scheduler,
         forwarder: RequestForwarder | None = None,
         instance: bytes = b"",
-        unsent: Unsent | None = None,
+        unsent: UnreadResponses | None = None,
     ) -> None:
         self._link = link
         self._metrics = metrics
@@ -60,7 +60,7 @@ class Dispatcher:
         self._send_scheduled = False
         self._deadline_s = NEVER_S
         self._deadline_timer: asyncio.TimerHandle | None = None
-        self._unsent = unsent or Unsent()
+        self._unsent = unsent or UnreadResponses()
         self._unsent.on_room = self._send_soon
         self._tasks: set[asyncio.Task[None]] = set()
         self._checks: set[asyncio.Task[None]] = set()
@@ -79,7 +79,7 @@ class Dispatcher:
         self.tracer: Tracer | None = None
         """Traces batches with sampled requests; None if tracing is disabled."""
         self.recorder = Recorder()
-        self.phase = Phase.SERVING
+        self.phase = ProxyPhase.SERVING
         self.on_settled: Callable[[], None] = lambda: None
         link.on_change = self._runtime_changed
 
@@ -131,9 +131,9 @@ class Dispatcher:
     def _unavailable(self) -> ProxyError:
         if self.phase not in ACCEPTS:
             return Draining("this replica is draining. Retry the request")
-        return RuntimeAway(f"the model is not ready: {self._link.reason}")
+        return RuntimeUnavailable(f"the model is not ready: {self._link.reason}")
 
-    def submit(self, pending: Pending) -> None:
+    def submit(self, pending: PendingRequest) -> None:
         """Queue ``pending``; its outcome is delivered exactly once, unless it is cancelled first.
 
         Raises:
@@ -147,7 +147,7 @@ class Dispatcher:
             return
         self._admit(pending, pending.arrived_s)
 
-    def _admit(self, pending: Pending, now_s: float) -> None:
+    def _admit(self, pending: PendingRequest, now_s: float) -> None:
         refusal = self.scheduler.admit(pending, now_s)
         if refusal is not None:
             if self._forwarder is not None:
@@ -161,7 +161,7 @@ class Dispatcher:
             self._arm_deadline()
         self._send_soon()
 
-    def cancel(self, pending: Pending) -> None:
+    def cancel(self, pending: PendingRequest) -> None:
         """Cancel a request whose client has disconnected."""
         if self._forwarder is not None and self._forwarder.cancel(pending):
             self._metrics.rejected(Rejection.CANCELLED)
@@ -180,15 +180,15 @@ class Dispatcher:
         if self._forwarder is not None:
             self._forwarder.give_up()
 
-    def load(self, now_s: float, *, peer: bool = False) -> Report | None:
+    def load(self, now_s: float, *, peer: bool = False) -> OrcaReport | None:
         """Return this replica's load; None if it accepts no requests, or none from a ``peer``."""
         scheduler = self.scheduler
-        if self.phase is not Phase.SERVING or not self._link.ready:
+        if self.phase is not ProxyPhase.SERVING or not self._link.ready:
             return None
         if peer and not scheduler.has_room(last_key(scheduler.batcher), now_s):
             return None
         rows_per_s = scheduler.traffic.offered_rows_per_s
-        return Report(expected_wait_s(scheduler, now_s), utilization(scheduler, now_s), rows_per_s)
+        return OrcaReport(expected_wait_s(scheduler, now_s), utilization(scheduler, now_s), rows_per_s)
 
     def close(self) -> None:
         """Cancel checks, and release the alarm."""
@@ -212,13 +212,13 @@ class Dispatcher:
             return
         while True:
             now_s = time.monotonic()
-            checking = self.phase is Phase.SERVING and self.scheduler.checks is not None
+            checking = self.phase is ProxyPhase.SERVING and self.scheduler.checks is not None
             if checking and (check := self.scheduler.next_check(now_s)) is not None:
                 check_task = self._loop.create_task(self._run_check(check, signature))
                 self._checks.add(check_task)
                 check_task.add_done_callback(self._checks.discard)
             step = self.scheduler.next(now_s)
-            if isinstance(step, Wait):
+            if isinstance(step, WaitUntil):
                 # The alarm also serves the next row check.
                 until_s = min(step.until_s, self.scheduler.check_s) if checking else step.until_s
                 if until_s < NEVER_S:
@@ -237,14 +237,18 @@ class Dispatcher:
                 self._send(step.running, signature)
 
     def _given(
-        self, forwarder: RequestForwarder, pending: Pending, refusal: ProxyError, signature: ModelSignature | None
+        self,
+        forwarder: RequestForwarder,
+        pending: PendingRequest,
+        refusal: ProxyError,
+        signature: ModelSignature | None,
     ) -> bool:
         if not forwarder.take(pending, refusal, signature):
             return False
         self.scheduler.traffic.forwarded_rows += pending.rows
         return True
 
-    def _forwarded_at_once(self, forwarder: RequestForwarder, pending: Pending) -> bool:
+    def _forwarded_at_once(self, forwarder: RequestForwarder, pending: PendingRequest) -> bool:
         """Forward an arriving request, if it cannot be served here or would probably be late; return whether it was.
 
         Raises:
@@ -253,7 +257,7 @@ class Dispatcher:
         if not self.takes:
             error = self._unavailable()
             if not self._given(forwarder, pending, error, self._link.signature):
-                if isinstance(error, RuntimeAway):
+                if isinstance(error, RuntimeUnavailable):
                     self.scheduler.traffic.turned_away(Rejection.RUNTIME_AWAY)
                 raise error
             self.scheduler.traffic.arrived_rows += pending.rows
@@ -267,7 +271,7 @@ class Dispatcher:
         self.scheduler.traffic.forwarded_rows += pending.rows
         return True
 
-    def _sent_back(self, pending: Pending) -> None:
+    def _sent_back(self, pending: PendingRequest) -> None:
         """Admit a request that a peer did not run, as if it had not been forwarded."""
         pending.tried_elsewhere = True
         try:
@@ -279,7 +283,7 @@ class Dispatcher:
         if self.settled:
             self.on_settled()
 
-    def _send(self, running: Running, signature: ModelSignature) -> None:
+    def _send(self, running: RunningBatch, signature: ModelSignature) -> None:
         batch = running.batch
         if not batch.tries:
             # A retried batch was counted at its first try.
@@ -298,7 +302,7 @@ class Dispatcher:
         self._tasks.discard(task)
         self._check_settled()
 
-    async def _run(self, running: Running, signature: ModelSignature) -> None:
+    async def _run(self, running: RunningBatch, signature: ModelSignature) -> None:
         """Run one batch at the runtime; every request gets an outcome, whatever happens."""
         waiting: Sequence[Delivery] = ()
         try:
@@ -330,7 +334,7 @@ class Dispatcher:
             self._fail(running, fault)
         self._metrics.batch_seconds.observe(time.monotonic() - running.sent_s)
 
-    async def _run_check(self, check: Running, signature: ModelSignature) -> None:
+    async def _run_check(self, check: RunningBatch, signature: ModelSignature) -> None:
         """Run rows again to compare their results; no client waits for them, so failures are only logged."""
         failed = True
         try:
@@ -354,7 +358,7 @@ class Dispatcher:
                 self.scheduler.check_failed(check, time.monotonic())
         self._send_soon()
 
-    def _results(self, running: Running, sent: Returned, signature: ModelSignature) -> Sequence[Delivery]:
+    def _results(self, running: RunningBatch, sent: BatchResponse, signature: ModelSignature) -> Sequence[Delivery]:
         """Return the outcomes of a batch's requests."""
         result = sent.result(signature)
         if self._forwarder is not None:
@@ -378,7 +382,7 @@ class Dispatcher:
         )
         return deliveries
 
-    def _fail(self, running: Running, error: ProxyError) -> None:
+    def _fail(self, running: RunningBatch, error: ProxyError) -> None:
         if self._forwarder is not None and isinstance(error, ModelFailed):
             self._forwarder.served_here(failed=True)
         now_s = time.monotonic()
@@ -441,7 +445,7 @@ class Dispatcher:
         self._arm_deadline()
 
 
-def _deliver_one(pending: Pending, outcome: Outcome) -> None:
+def _deliver_one(pending: PendingRequest, outcome: Outcome) -> None:
     try:
         pending.hand_over(outcome)
     except Exception:  # a failure must not affect the batch's other requests

@@ -176,7 +176,7 @@ class Overloaded(ProxyError):
         self.retry_after_s = retry_after_s
 
 
-class IssuerAway(ProxyError):
+class IssuerUnavailable(ProxyError):
     """The token issuer's keys have not been fetched yet."""
 
     status = 503
@@ -199,7 +199,7 @@ class ServiceGone(ProxyError):
     reason = Rejection.DRAINING
 
 
-class RuntimeAway(ProxyError):
+class RuntimeUnavailable(ProxyError):
     """The model runtime is not connected or not ready."""
 
     status = 503
@@ -207,7 +207,7 @@ class RuntimeAway(ProxyError):
     retry_after_s = 1
 
 
-class NotExecuted(RuntimeAway):
+class NotExecuted(RuntimeUnavailable):
     """The runtime did not start this batch."""
 
 
@@ -215,7 +215,7 @@ class UnknownHost(NotExecuted):
     """The server's name does not resolve."""
 
 
-class RuntimeLost(RuntimeAway):
+class RuntimeLost(RuntimeUnavailable):
     """The connection was lost while the batch was at the runtime; it may have run."""
 
     may_have_run = True
@@ -237,7 +237,7 @@ class StepFailed(ProxyError):
     def __init__(
         self, step: str, error: ProxyError, status: int | None = None, retry_after_s: int | None = None
     ) -> None:
-        # `PerhapsExecuted` adds the suffix for the whole request; the step's proxy may have added it already.
+        # `MaybeExecuted` adds the suffix for the whole request; the step's proxy may have added it already.
         super().__init__(f"step {step}: {error.message.removesuffix(_PERHAPS)[:MOST_WORDS]}")
         status = error.status if status is None else status
         if status == 404:
@@ -252,7 +252,7 @@ class StepFailed(ProxyError):
         self.may_have_run = error.may_have_run
 
 
-class PerhapsExecuted(ProxyError):
+class MaybeExecuted(ProxyError):
     """``error`` with the note that the request may have run."""
 
     may_have_run = True

@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from shoal_proxy.batching.batch import Batch, Merged, Result, merge
-from shoal_proxy.batching.pending import Pending
-from shoal_proxy.codecs.upstream import decode_answer, decode_failure, encode_batch
-from shoal_proxy.connection import Response
+from shoal_proxy.batching.batch import Batch, BatchResult, MergedInputs, merge
+from shoal_proxy.batching.pending import PendingRequest
+from shoal_proxy.codecs.upstream import decode_failure, decode_result, encode_batch
 from shoal_proxy.errors import DeadlineExceeded, ProxyError
 from shoal_proxy.metrics import Metrics
 from shoal_proxy.model.overrides import NO_BUCKETS, PadBuckets
 from shoal_proxy.model.signature import ModelSignature, SignatureError
+from shoal_proxy.runtime_connection import RuntimeResponse
 from shoal_proxy.timing import batch_timing
 from shoal_proxy.upstream import Upstream
 from shoal_schema.addresses import Address
@@ -34,18 +34,18 @@ _EXECUTED: Final = EXECUTED.encode()
 _HEADER_LENGTH: Final = HEADER_LENGTH.encode()
 
 
-class Sent:
+class SentBatch:
     """A sent batch, the runtime's undecoded response, and their times."""
 
     __slots__ = ("answered_s", "merged", "response", "sent_s")
 
-    def __init__(self, merged: Merged, response: Response, sent_s: float, answered_s: float) -> None:
+    def __init__(self, merged: MergedInputs, response: RuntimeResponse, sent_s: float, answered_s: float) -> None:
         self.merged = merged
         self.response = response
         self.sent_s = sent_s
         self.answered_s = answered_s
 
-    def result(self, signature: ModelSignature) -> Result:
+    def result(self, signature: ModelSignature) -> BatchResult:
         """Return the decoded result.
 
         Raises:
@@ -54,7 +54,7 @@ class Sent:
         response = self.response
         if response.status != 200:
             raise decode_failure(response.status, response.body, response.headers.get(_EXECUTED))
-        return decode_answer(response.body, response.headers.get(_HEADER_LENGTH), signature)
+        return decode_result(response.body, response.headers.get(_HEADER_LENGTH), signature)
 
     def timing(self, batch: Batch, batch_s: float) -> bytes:
         """Return the batch's part of Server-Timing; ``batch_s`` is the proxy's own time."""
@@ -63,7 +63,7 @@ class Sent:
 
 async def exchange(
     batch: Batch, signature: ModelSignature, upstream: Upstream, metrics: Metrics, *, binary: bool
-) -> Sent:
+) -> SentBatch:
     """Send ``batch`` and return its response, also an error.
 
     Raises:
@@ -89,7 +89,7 @@ async def exchange(
         raise late from None
     answered_s = time.monotonic()
     metrics.runtime_seconds.observe(answered_s - sent_s)
-    return Sent(merged, response, sent_s, answered_s)
+    return SentBatch(merged, response, sent_s, answered_s)
 
 
 def trace_headers(batch: Batch) -> list[tuple[bytes, bytes]]:
@@ -138,11 +138,11 @@ class RuntimeLink:
         """Return None: a runtime is no graph."""
         return None
 
-    async def exchange(self, batch: Batch, signature: ModelSignature, metrics: Metrics) -> Sent:
+    async def exchange(self, batch: Batch, signature: ModelSignature, metrics: Metrics) -> SentBatch:
         """Send a batch and return its response, as `exchange` does."""
         return await exchange(batch, signature, self.upstream, metrics, binary=self.binary)
 
-    def abandoned(self, pending: Pending) -> None:
+    def abandoned(self, pending: PendingRequest) -> None:
         """Do nothing: a running batch cannot drop one of its requests."""
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
 """TLS handshakes, with limits on their duration and number.
 
-uvicorn's servers limit neither, and a `Guard` counts a connection only after its handshake.
+uvicorn's servers limit neither, and a `ConnectionLimits` counts a connection only after its handshake.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 import uvicorn
 
 from shoal_proxy.certificate import Certificate
-from shoal_proxy.guard import Guard
+from shoal_proxy.connection_limits import ConnectionLimits
 from shoal_proxy.listener import Listener
 
 MOST_SHAKING: Final = 256
@@ -62,7 +62,7 @@ class TlsListener(Listener):
         guard: limits the connections; a handshake may take as long as a head.
     """
 
-    def __init__(self, config: uvicorn.Config, certificate: Certificate, guard: Guard) -> None:
+    def __init__(self, config: uvicorn.Config, certificate: Certificate, guard: ConnectionLimits) -> None:
         super().__init__(config)
         self._certificate = certificate
         self._guard = guard

@@ -5,22 +5,22 @@ import time
 from collections.abc import Callable, Mapping
 from math import isfinite
 
-from shoal_proxy.access.gate import Caller, Gate
+from shoal_proxy.access.control import AccessControl, AuthenticatedClient
 from shoal_proxy.access_log import AccessLog
-from shoal_proxy.balance.orca import asked_format, load_line
+from shoal_proxy.balance.orca import load_line, requested_format
 from shoal_proxy.batching.padding import check_lengths, shape_key
 from shoal_proxy.batching.pending import (
     NEVER_S,
     PLAIN_KEY,
     PLAIN_LANE,
-    Answer,
     BatchKey,
     LaneKey,
     Outcome,
-    Pending,
+    PendingRequest,
+    RequestResult,
 )
 from shoal_proxy.body import LARGE_BYTES
-from shoal_proxy.codecs.base import EXECUTED, Call, Decoded, Reply, check_rows
+from shoal_proxy.codecs.base import EXECUTED, DecodedRequest, HttpResponse, InferCall, check_rows
 from shoal_proxy.codecs.invocations import Invocations
 from shoal_proxy.codecs.texts import Embeddings, Rerank
 from shoal_proxy.codecs.torchserve import TorchServe
@@ -30,20 +30,20 @@ from shoal_proxy.codecs.v2 import V2
 from shoal_proxy.compression import Compression
 from shoal_proxy.cors import Cors
 from shoal_proxy.dispatcher import Dispatcher
-from shoal_proxy.edge.holding import Bodies, Holding
-from shoal_proxy.edge.packed import CODINGS
-from shoal_proxy.edge.sampling import Sampler
+from shoal_proxy.edge.body_memory import BodyMemory, BodyTransfer
+from shoal_proxy.edge.decompressor import CODINGS
+from shoal_proxy.edge.log_sampling import LogSampler
 from shoal_proxy.errors import (
     InvalidRequest,
+    MaybeExecuted,
     ModelFailed,
     Overloaded,
-    PerhapsExecuted,
     ProxyError,
-    RuntimeAway,
+    RuntimeUnavailable,
     Unauthenticated,
     UnsupportedCoding,
 )
-from shoal_proxy.header_cache import Head, HeaderCache, Route, Terms
+from shoal_proxy.header_cache import HeaderCache, InferRoute, QueueParameters, RequestHead
 from shoal_proxy.lifecycle.drain import KEEPS_CONNECTIONS
 from shoal_proxy.metrics import Metrics
 from shoal_proxy.model.signature import ModelSignature
@@ -80,15 +80,15 @@ _TRACED = tuple([(name.encode(), name) for name in (REQUEST_ID, TRACEPARENT, TRA
 _TIMEOUT_MS, _PRIORITY, _CONTENT_ENCODING = TIMEOUT_MS.encode(), PRIORITY.encode(), b"content-encoding"
 _FORWARDED, _LOAD_FORMAT = FORWARDED.encode(), LOAD_FORMAT.encode()
 _TERM_NAMES = (*[name for name, _ in _TRACED], _CONTENT_ENCODING, _TIMEOUT_MS, _PRIORITY, _FORWARDED, _LOAD_FORMAT)
-"""Headers that affect `Terms`, beside those in the settings."""
+"""Headers that affect `QueueParameters`, beside those in the settings."""
 
 
-def infer_routes(model_name: str, version: str, max_body_bytes: int, extra: ExtraColumns) -> Mapping[bytes, Route]:
+def infer_routes(model_name: str, version: str, max_body_bytes: int, extra: ExtraColumns) -> Mapping[bytes, InferRoute]:
     """Return the infer paths of the one model; padding by codecs is limited to the size of a body."""
     ignore = extra is ExtraColumns.IGNORE
-    v2, v1 = Route(V2(ignore_extra=ignore)), Route(V1(max_body_bytes, ignore_extra=ignore))
-    torchserve = Route(TorchServe(ignore_extra=ignore))
-    embeddings, rerank = Route(Embeddings(model_name)), Route(Rerank(model_name, max_body_bytes))
+    v2, v1 = InferRoute(V2(ignore_extra=ignore)), InferRoute(V1(max_body_bytes, ignore_extra=ignore))
+    torchserve = InferRoute(TorchServe(ignore_extra=ignore))
+    embeddings, rerank = InferRoute(Embeddings(model_name)), InferRoute(Rerank(model_name, max_body_bytes))
     name = model_name.encode("ascii")
     return {
         b"/v2/models/%s/infer" % name: v2,
@@ -100,14 +100,16 @@ def infer_routes(model_name: str, version: str, max_body_bytes: int, extra: Extr
         b"/v1/embeddings": embeddings,
         b"/v1/rerank": rerank,
         b"/v2/rerank": rerank,
-        b"/invocations": Route(Invocations(max_body_bytes, ignore_extra=extra is not ExtraColumns.REJECT)),
+        b"/invocations": InferRoute(Invocations(max_body_bytes, ignore_extra=extra is not ExtraColumns.REJECT)),
     }
 
 
 class Inference:
     """Decodes calls, submits them to the dispatcher, and encodes their outcomes."""
 
-    def __init__(self, settings: Settings, dispatcher: Dispatcher, metrics: Metrics, gate: Gate | None = None) -> None:
+    def __init__(
+        self, settings: Settings, dispatcher: Dispatcher, metrics: Metrics, gate: AccessControl | None = None
+    ) -> None:
         self.gate = gate
         """Authenticates clients; None: all are allowed."""
         # Copied once, as every request reads them.
@@ -128,8 +130,8 @@ class Inference:
         self.access_log = AccessLog(percent) if percent else None
         """Logs sampled requests; None if there is no access log."""
         self._instance_line = b"%b: %b\r\n" % (INSTANCE.encode(), dispatcher.instance)
-        self._bodies = Bodies(settings.queue.max_bytes)
-        self._undecoded = Sampler()
+        self._bodies = BodyMemory(settings.queue.max_bytes)
+        self._undecoded = LogSampler()
         self._queue_timeout_s = settings.queue.timeout_milliseconds / 1000
         self._longest_s = settings.longest_s
         self.routes = infer_routes(
@@ -146,14 +148,16 @@ class Inference:
         """Return whether connections stay open after a response."""
         return self._dispatcher.phase in KEEPS_CONNECTIONS
 
-    def start(self, head: Head, body: bytes | memoryview, reply: Callable[[Reply], None]) -> Pending | None:
+    def start(
+        self, head: RequestHead, body: bytes | memoryview, reply: Callable[[HttpResponse], None]
+    ) -> PendingRequest | None:
         """Queue a request; ``reply`` is called once: if the request is rejected, at once, and None is returned."""
         if self.tracer is not None:
             span = self.tracer.begin(head.headers, head.route.codec.name, time.monotonic())
             if span is not None:
                 tracer = self.tracer
 
-                def end_span(answer: Reply) -> None:
+                def end_span(answer: HttpResponse) -> None:
                     tracer.end(span, answer.status, time.monotonic())
                     reply(answer)
 
@@ -161,8 +165,8 @@ class Inference:
         return self._start(head, body, reply, None)
 
     def _start(
-        self, head: Head, body: bytes | memoryview, reply: Callable[[Reply], None], span: Span | None
-    ) -> Pending | None:
+        self, head: RequestHead, body: bytes | memoryview, reply: Callable[[HttpResponse], None], span: Span | None
+    ) -> PendingRequest | None:
         route = head.route
         self._metrics.request_bytes += len(body)
         if self.gate is not None:
@@ -179,7 +183,7 @@ class Inference:
                 terms = head.terms = self._terms(head.headers)
             if terms.load_format:
                 reply = self._reporting_load(reply, terms)
-            decoded = route.codec.decode(Call(head.headers, body), signature)
+            decoded = route.codec.decode(InferCall(head.headers, body), signature)
             # Binary bodies are not limited by the number of JSON values.
             check_rows(decoded.rows)
             if not self._dispatcher.speaks_binary:
@@ -198,7 +202,7 @@ class Inference:
                 span.events.append(("queued", pending.arrived_s))
         except Exception as error:
             fault = error
-            if isinstance(error, RuntimeAway):
+            if isinstance(error, RuntimeUnavailable):
                 self._dispatcher.scheduler.traffic.turned_away(Rejection.RUNTIME_AWAY)
             if not isinstance(fault, ProxyError):
                 # An unexpected error in decoding fails only this request.
@@ -216,7 +220,7 @@ class Inference:
             return None
         return pending
 
-    def authenticate(self, head: Head) -> ProxyError | None:
+    def authenticate(self, head: RequestHead) -> ProxyError | None:
         """Authenticate the client; return the error where that fails."""
         if head.caller is None and self.gate is not None:
             try:
@@ -225,20 +229,24 @@ class Inference:
                 return error
         return None
 
-    def _releasing_limits(self, reply: Callable[[Reply], None], caller: Caller | None) -> Callable[[Reply], None]:
+    def _releasing_limits(
+        self, reply: Callable[[HttpResponse], None], caller: AuthenticatedClient | None
+    ) -> Callable[[HttpResponse], None]:
         """Return ``reply``, which also ends what the request counts against its client's limits."""
 
-        def release(answer: Reply) -> None:
+        def release(answer: HttpResponse) -> None:
             if self.gate is not None and caller is not None:
                 self.gate.answered(caller, answer.status)
             reply(answer)
 
         return release
 
-    def _reporting_load(self, reply: Callable[[Reply], None], terms: Terms) -> Callable[[Reply], None]:
+    def _reporting_load(
+        self, reply: Callable[[HttpResponse], None], terms: QueueParameters
+    ) -> Callable[[HttpResponse], None]:
         """Return ``reply``, which also adds the load to the response, and for a peer this replica's instance name."""
 
-        def report(answer: Reply) -> None:
+        def report(answer: HttpResponse) -> None:
             load = self._dispatcher.load(time.monotonic(), peer=terms.forwarded)
             if load is not None:
                 answer.lines += load_line(load, terms.load_format)
@@ -248,7 +256,7 @@ class Inference:
 
         return report
 
-    def cancel(self, pending: Pending) -> None:
+    def cancel(self, pending: PendingRequest) -> None:
         """Cancel a request whose client has disconnected."""
         if self.tracer is not None and pending.span is not None:
             self.tracer.end(pending.span, GONE, time.monotonic())
@@ -256,13 +264,15 @@ class Inference:
         if pending.caller is not None and self.gate is not None:  # after `cancel`: rows in a running batch still count
             self.gate.leave(pending.caller)
 
-    def refuse(self, route: Route, error: ProxyError, *, may_have_run: bool = False, counts: bool = True) -> Reply:
+    def refuse(
+        self, route: InferRoute, error: ProxyError, *, may_have_run: bool = False, counts: bool = True
+    ) -> HttpResponse:
         """Return ``error`` in the route's protocol; ``counts`` is False where the forwarding replica counts it."""
         if counts:
             self._metrics.rejected(error.reason)
         may_have_run = may_have_run or error.may_have_run
         if may_have_run and error.status in _SEND_AGAIN:
-            error = PerhapsExecuted(error)
+            error = MaybeExecuted(error)
         reply = route.codec.error(error)
         reply.lines += EXECUTED[may_have_run]
         if error.status == Unauthenticated.status:
@@ -273,7 +283,7 @@ class Inference:
             reply.lines += b"retry-after: %d\r\n" % error.retry_after_s
         return self._counted(route, reply)
 
-    def hold_body(self, body: Holding, size_bytes: int) -> None:
+    def hold_body(self, body: BodyTransfer, size_bytes: int) -> None:
         """Account for received bytes of a body; other bodies may be rejected for them.
 
         Raises:
@@ -285,11 +295,11 @@ class Inference:
             self._dispatcher.scheduler.traffic.turned_away(Rejection.QUEUE_BYTES)
             raise Overloaded(f"too many bytes are held ({held})", reason=Rejection.QUEUE_BYTES, retry_after_s=1)
 
-    def shrink_body(self, body: Holding, size_bytes: int) -> None:
+    def shrink_body(self, body: BodyTransfer, size_bytes: int) -> None:
         """Release a part of the bytes counted by `hold_body`."""
         self._bodies.shrink(body, size_bytes)
 
-    def release_body(self, body: Holding) -> None:
+    def release_body(self, body: BodyTransfer) -> None:
         """Release all bytes counted by `hold_body`."""
         self._bodies.release(body)
 
@@ -298,7 +308,7 @@ class Inference:
         """Return the received bytes of bodies that are not in the queue yet."""
         return self._bodies.size_bytes
 
-    def _pending(self, decoded: Decoded, terms: Terms, signature: ModelSignature) -> Pending:
+    def _pending(self, decoded: DecodedRequest, terms: QueueParameters, signature: ModelSignature) -> PendingRequest:
         if signature.pads:
             # The rows of a rectangular tensor all have its length.
             for name, array in decoded.inputs.items():
@@ -319,7 +329,7 @@ class Inference:
             key = BatchKey(shapes, decoded.parameters, decoded.tensors, terms.forwarded_headers)
             if not signature.batches:
                 key = key.alone()
-        pending = Pending(
+        pending = PendingRequest(
             inputs=decoded.inputs,
             rows=decoded.rows,
             size_bytes=byte_size_of(decoded.inputs),
@@ -337,7 +347,7 @@ class Inference:
             pending.forwarded = True
         return pending
 
-    def _terms(self, headers: Mapping[bytes, bytes]) -> Terms:
+    def _terms(self, headers: Mapping[bytes, bytes]) -> QueueParameters:
         """Return the queue's parameters in ``headers``.
 
         Raises:
@@ -367,19 +377,24 @@ class Inference:
                 if trace is None:
                     trace = {}
                 trace[text] = value.decode("latin-1")
-        return Terms(
+        return QueueParameters(
             timeout_s,
             lane,
             forwarded_headers,
             trace,
             forwarded=_FORWARDED in headers,
-            load_format=asked_format(headers.get(_LOAD_FORMAT)),
+            load_format=requested_format(headers.get(_LOAD_FORMAT)),
         )
 
     def _finish(
-        self, route: Route, decoded: Decoded, outcome: Outcome, signature: ModelSignature, pending: Pending
-    ) -> Reply:
-        if isinstance(outcome, Answer):
+        self,
+        route: InferRoute,
+        decoded: DecodedRequest,
+        outcome: Outcome,
+        signature: ModelSignature,
+        pending: PendingRequest,
+    ) -> HttpResponse:
+        if isinstance(outcome, RequestResult):
             try:
                 reply = route.codec.encode(decoded, outcome.outputs, outcome.lengths, signature)
                 reply.lines += server_timing(pending.queued_s, pending.timing)
@@ -390,7 +405,7 @@ class Inference:
         self._metrics.failed_s += time.monotonic() - pending.arrived_s
         return self.refuse(route, outcome, may_have_run=pending.may_have_run, counts=not pending.forwarded)
 
-    def _counted(self, route: Route, reply: Reply) -> Reply:
+    def _counted(self, route: InferRoute, reply: HttpResponse) -> HttpResponse:
         self._metrics.requests[route.codec.name, reply.status] += 1
         self._metrics.response_bytes += reply.size_bytes
         return reply

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from shoal_proxy.access_log import AccessLog, line_of
+from shoal_proxy.access_log import AccessLog, format_entry
 
 INTERVAL_S: Final = 0.1
 LAST_WORDS_S: Final = 2.0
@@ -68,7 +68,7 @@ class LogWriter(logging.Handler):
             while self._lines:
                 self._write(self._lines.popleft())
             for entry in self._log.take():
-                template, arguments = line_of(entry)
+                template, arguments = format_entry(entry)
                 record = _record("shoal_proxy.access_log", logging.INFO, template, arguments)
                 # The record's time is the end of the request, not of the writing.
                 record.created -= time.monotonic() - entry.ended_s

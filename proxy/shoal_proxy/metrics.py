@@ -19,9 +19,9 @@ from prometheus_client.core import (
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from shoal_proxy.access.gate import Gate
+from shoal_proxy.access.control import AccessControl
 from shoal_proxy.batching.executions import Executions
-from shoal_proxy.batching.pending import Answer, Delivery
+from shoal_proxy.batching.pending import Delivery, RequestResult
 from shoal_proxy.errors import ModelFailed, RowsFailed
 from shoal_schema import metrics as declared
 
@@ -69,7 +69,7 @@ class Metrics(Collector):
         self.requests: dict[tuple[str, int], int] = defaultdict(int)
         self.rejections: dict[str, int] = defaultdict(int)
         self.forwarded: dict[str, int] = defaultdict(int)
-        self.gate: Gate | None = None
+        self.gate: AccessControl | None = None
         """Has the counts by client, where access is restricted."""
         self.batch_rows = Histogram(ROWS)
         self.request_seconds = Histogram(SECONDS)
@@ -100,7 +100,7 @@ class Metrics(Collector):
     def returned(self, deliveries: Sequence[Delivery], now_s: float) -> None:
         """Count the results and errors of a batch's requests."""
         for pending, outcome in deliveries:
-            if isinstance(outcome, Answer):
+            if isinstance(outcome, RequestResult):
                 self.request_seconds.observe(now_s - pending.arrived_s)
                 if now_s > pending.due_s:
                     self.late_answers += 1

@@ -16,22 +16,22 @@ from urllib.parse import unquote_to_bytes
 
 import httptools
 
-from shoal_proxy.access_log import AccessLog, Entry, client_host
-from shoal_proxy.batching.pending import Pending
+from shoal_proxy.access_log import AccessLog, AccessLogEntry, client_host
+from shoal_proxy.batching.pending import PendingRequest
 from shoal_proxy.batching.returns import Burst
 from shoal_proxy.body import FIRST_BYTES, LARGE_BYTES, BodyReader
-from shoal_proxy.codecs.base import Reply
+from shoal_proxy.codecs.base import HttpResponse
 from shoal_proxy.compression import VARY
-from shoal_proxy.connected import NOTHING
-from shoal_proxy.edge.holding import Holding
-from shoal_proxy.edge.packed import is_packing
+from shoal_proxy.connection_limits import NO_EVENT, ConnectionLimits, RejectedRequest
+from shoal_proxy.decompression import CompressedBody
+from shoal_proxy.edge.body_memory import BodyTransfer
+from shoal_proxy.edge.decompressor import is_supported_coding
 from shoal_proxy.errors import BodyTooLarge, Overloaded, ProxyError
-from shoal_proxy.guard import NO_EVENT, Guard, Refused
-from shoal_proxy.guarded import GuardedProtocol, origin_form
-from shoal_proxy.header_cache import Head, Route
+from shoal_proxy.framed_protocol import FramedProtocol, origin_form
+from shoal_proxy.header_cache import InferRoute, RequestHead
 from shoal_proxy.inference import Inference
+from shoal_proxy.timed_protocol import NOTHING
 from shoal_proxy.tracer import GONE
-from shoal_proxy.unpacking import PackedBody
 from shoal_schema.headers import REQUEST_ID, TRACEPARENT
 from shoal_schema.metrics import Rejection
 from shoal_schema.wire.body import Body
@@ -44,7 +44,7 @@ _METHODS = frozenset({b"POST", b"PUT"})
 _CONTENT_ENCODING = b"content-encoding"
 
 
-class _Held(Holding):
+class _Held(BodyTransfer):
     """The received part of a request's body."""
 
     __slots__ = ("_cycle",)
@@ -74,15 +74,15 @@ class InferCycle:
     )  # fmt: skip
     message_event = NO_EVENT
 
-    def __init__(self, protocol: "InferProtocol", head: Head) -> None:
+    def __init__(self, protocol: "InferProtocol", head: RequestHead) -> None:
         self._protocol = protocol
         self._chunks: list[bytes] = []
         self._expected_bytes = 0
         self._held: _Held | None = None
         """Accounts for a body that arrives in pieces; None before the first one."""
-        self._packed: PackedBody | None = None
+        self._packed: CompressedBody | None = None
         """A compressed body; None for any other."""
-        self._pending: Pending | None = None
+        self._pending: PendingRequest | None = None
         self._refusal: ProxyError | None = None
         self.body: Body | None = None
         """The buffer of a large body; None for one that is small, of unknown length, or dropped."""
@@ -109,8 +109,8 @@ class InferCycle:
             self.stop(refusal)
             return
         coding = self.head.headers.get(_CONTENT_ENCODING)
-        if coding is not None and is_packing(coding):
-            self._packed = PackedBody(coding, self, inference.rotation)
+        if coding is not None and is_supported_coding(coding):
+            self._packed = CompressedBody(coding, self, inference.rotation)
             self._expected_bytes = limit_bytes
             return
         self._expected_bytes = size_bytes
@@ -127,7 +127,7 @@ class InferCycle:
                 # From here on the request is like one with an uncompressed body.
                 head = self.head
                 headers = {name: value for name, value in head.headers.items() if name != _CONTENT_ENCODING}
-                self.head = Head(head.route, headers, keep_alive=head.keep_alive)
+                self.head = RequestHead(head.route, headers, keep_alive=head.keep_alive)
                 self.head.caller = head.caller
                 self.submit(self._packed.take())
         elif self.complete:
@@ -191,7 +191,7 @@ class InferCycle:
         self._protocol.guard.note_refused(error)
         self.reply(self._protocol.inference.refuse(self.head.route, error))
 
-    def reply(self, reply: Reply) -> None:
+    def reply(self, reply: HttpResponse) -> None:
         """Write ``reply``, once; called when the request's batch returns."""
         if self._pending is not None:
             # Before the response is written, as the client may be back at once.
@@ -204,7 +204,7 @@ class InferCycle:
         else:
             self._write(reply)
 
-    def _write(self, reply: Reply) -> None:
+    def _write(self, reply: HttpResponse) -> None:
         self.response_complete = True
         try:
             self._protocol.write_reply(self, reply)
@@ -257,11 +257,11 @@ class LoggedCycle(InferCycle):
 
     __slots__ = ("_answered", "_entry", "_log")
 
-    def __init__(self, protocol: "InferProtocol", head: Head, log: AccessLog, entry: Entry) -> None:
+    def __init__(self, protocol: "InferProtocol", head: RequestHead, log: AccessLog, entry: AccessLogEntry) -> None:
         super().__init__(protocol, head)
         self._log = log
         self._entry = entry
-        self._answered: Pending | None = None
+        self._answered: PendingRequest | None = None
 
     def submit(self, body: bytes | memoryview) -> None:
         """Queue the request."""
@@ -280,12 +280,12 @@ class LoggedCycle(InferCycle):
         super().abandon()
         self._log.end(self._entry, GONE, 0, pending, self.head.caller)
 
-    def reply(self, reply: Reply) -> None:
+    def reply(self, reply: HttpResponse) -> None:
         """Write ``reply``, and log it."""
         self._answered = self._pending
         super().reply(reply)
 
-    def _write(self, reply: Reply) -> None:
+    def _write(self, reply: HttpResponse) -> None:
         super()._write(reply)
         self._log.end(self._entry, reply.status, reply.size_bytes, self._answered, self.head.caller)
 
@@ -294,10 +294,10 @@ def _too_large(limit_bytes: int) -> BodyTooLarge:
     return BodyTooLarge(f"the body is over the limit of {limit_bytes} bytes")
 
 
-class InferProtocol(GuardedProtocol):
-    """One client's connection; ``inference`` and ``guard`` are in addition to uvicorn's arguments."""
+class InferProtocol(FramedProtocol):
+    """One client's connection; ``inference`` and ``connection_limits`` are in addition to uvicorn's arguments."""
 
-    def __init__(self, *args: Any, inference: Inference, guard: Guard, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, inference: Inference, guard: ConnectionLimits, **kwargs: Any) -> None:
         super().__init__(*args, guard=guard, **kwargs)
         self.inference = inference
         self._unanswered: deque[InferCycle] = deque()
@@ -401,7 +401,7 @@ class InferProtocol(GuardedProtocol):
             super().take_head(headers)
             return
         previous = self.cycle
-        head, log = Head(route, headers, keep_alive=self.parser.should_keep_alive()), self.inference.access_log
+        head, log = RequestHead(route, headers, keep_alive=self.parser.should_keep_alive()), self.inference.access_log
         cycle = InferCycle(self, head) if log is None else self._logged(log, head, self.parser.get_method(), self.url)
         self.cycle = cycle
         self._unanswered.append(cycle)
@@ -416,12 +416,12 @@ class InferProtocol(GuardedProtocol):
         if self.expect_100_continue and not cycle.response_complete:
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
-    def _logged(self, log: AccessLog, head: Head, method: bytes, target: bytes) -> InferCycle:
+    def _logged(self, log: AccessLog, head: RequestHead, method: bytes, target: bytes) -> InferCycle:
         """Return the request's cycle, logged if it is sampled."""
         entry = log.begin(method, target, head.route.codec.name, head.headers, client_host(self.client))
         return InferCycle(self, head) if entry is None else LoggedCycle(self, head, log, entry)
 
-    def refused_answered(self, refused: Refused, reply: Reply) -> None:
+    def refused_answered(self, refused: RejectedRequest, reply: HttpResponse) -> None:
         """Log a refused request, of which only the target and headers may be known."""
         log = self.inference.access_log
         entry = (
@@ -432,7 +432,7 @@ class InferProtocol(GuardedProtocol):
         if log is not None and entry is not None:
             log.end(entry, reply.status, reply.size_bytes)
 
-    def _route_of(self, target: bytes) -> Route | None:
+    def _route_of(self, target: bytes) -> InferRoute | None:
         """Return the route of a target with a query, a host, or percent-encoded characters."""
         path = target.partition(b"?")[0]
         try:
@@ -497,13 +497,13 @@ class InferProtocol(GuardedProtocol):
         elif self.page is not None and not self.page.response_complete:
             self.cycle = self.page
 
-    def answered(self, pending: Pending) -> None:
+    def answered(self, pending: PendingRequest) -> None:
         """Note that the client got its response in a burst, and may send its next request with the others."""
         if self._burst is None and (burst := pending.burst) is not None:
             burst.answered(pending.rows)
             self._burst, self._burst_rows = burst, pending.rows
 
-    def write_reply(self, cycle: InferCycle, reply: Reply) -> None:
+    def write_reply(self, cycle: InferCycle, reply: HttpResponse) -> None:
         """Write one whole response."""
         if self._unanswered:
             self._unanswered.popleft()

@@ -16,7 +16,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from shoal_runtime.codecs.response import encode_error
 from shoal_schema.wire.framing import FramingError, Meter, check_head, check_repeated, check_upgrade, without_upgrade
-from shoal_schema.wire.patience import BUSY_LOOK_S, Lookout, Patience
+from shoal_schema.wire.timeouts import BUSY_CHECK_S, DeadlineTimer, TransferTimeouts
 
 if TYPE_CHECKING:
     import uvicorn
@@ -45,10 +45,10 @@ class Bounds(NamedTuple):
     max_connections: int = MAX_CONNECTIONS
 
     @property
-    def patience(self) -> Patience:
+    def patience(self) -> TransferTimeouts:
         """Return the time limits of a connection's states."""
         transfer_s = self.transfer_timeout_s
-        return Patience(self.head_timeout_s, transfer_s, transfer_s, self.idle_timeout_s, self.min_bytes_per_s)
+        return TransferTimeouts(self.head_timeout_s, transfer_s, transfer_s, self.idle_timeout_s, self.min_bytes_per_s)
 
 
 def max_connections() -> int:
@@ -73,7 +73,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._since_s = time.monotonic()
         """Start of the connection's current state, or of the current measurement of its rate."""
         self._idle_since_s = self._since_s
-        self._lookout = Lookout(self.loop.call_later, time.monotonic, self._look)
+        self._lookout = DeadlineTimer(self.loop.call_later, time.monotonic, self._look)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Accept the connection; at the limit, close the one that has been idle longest."""
@@ -141,7 +141,7 @@ class GuardedProtocol(HttpToolsProtocol):
                 self._since_s = now_s  # the runtime has paused reading, so the client is not slow
             return self._since_s + (patience.head_s if self._in_head else patience.body_s)
         if self._busy or self._deaf:
-            return now_s + min(BUSY_LOOK_S, patience.idle_s)
+            return now_s + min(BUSY_CHECK_S, patience.idle_s)
         return self._idle_since_s + (patience.head_s if self.cycle is None else patience.idle_s)
 
     def _keeps_up(self, now_s: float) -> bool:

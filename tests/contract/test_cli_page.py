@@ -9,7 +9,7 @@ import pytest
 
 from shoal.command_line import make_parser
 from shoal_local.command_line import make_parser as make_local_parser
-from shoal_proxy import record, simulate
+from shoal_proxy import record_command, simulate
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 PAGES = "\n".join((REFERENCE / name).read_text() for name in ("cli.md", "cli-measuring.md"))
@@ -35,7 +35,7 @@ LOCAL = make_local_parser()
 PARSERS = {
     **commands(make_parser()),
     "simulate": simulate.parser(),
-    "record": record.parser(),
+    "record": record_command.record_parser(),
 }
 SHARED = {"info": "predict", "bench": "predict"}
 """Commands whose options another's section documents."""

@@ -13,8 +13,8 @@ from hypothesis.extra import numpy as arrays
 from shoal.wire.answers import error_of
 from shoal.wire.messages import Response
 from shoal_proxy.batching.batch import make_batch, merge, split
-from shoal_proxy.batching.pending import Answer, Outcome, Pending, Slice
-from shoal_proxy.codecs.upstream import decode_answer, decode_failure, encode_batch
+from shoal_proxy.batching.pending import Outcome, PendingRequest, RequestResult, RequestSlice
+from shoal_proxy.codecs.upstream import decode_failure, decode_result, encode_batch
 from shoal_proxy.codecs.v1 import V1
 from shoal_proxy.codecs.v2 import V2
 from shoal_proxy.errors import (
@@ -56,8 +56,8 @@ def proxy_signature(signature: Signature) -> ModelSignature:
     return parse_metadata(orjson.loads(orjson.dumps(model_metadata("m", "1", "test", signature))))
 
 
-def pending(x: Array, outcomes: list[Outcome], **more: Any) -> Pending:
-    return Pending(
+def pending(x: Array, outcomes: list[Outcome], **more: Any) -> PendingRequest:
+    return PendingRequest(
         inputs={"x": x},
         rows=len(x),
         size_bytes=x.nbytes,
@@ -68,8 +68,8 @@ def pending(x: Array, outcomes: list[Outcome], **more: Any) -> Pending:
     )
 
 
-def whole(one: Pending) -> Slice:
-    return Slice(one, 0, one.rows, one.inputs)
+def whole(one: PendingRequest) -> RequestSlice:
+    return RequestSlice(one, 0, one.rows, one.inputs)
 
 
 @st.composite
@@ -100,9 +100,9 @@ def test_rows_go_there_and_back_bit_by_bit(datatype: str, batch_dim: int) -> Non
         assert request.rows == sum(map(len, xs))
         length, body = encode_response(request, {"model_name": "m"}, {"y": request.inputs["x"]}, {"forward_us": 1})
         assert length is not None
-        hand_over(split(batch, decode_answer(body, b"%d" % length, ours), ours))
+        hand_over(split(batch, decode_result(body, b"%d" % length, ours), ours))
         for x, outcome in zip(xs, outcomes, strict=True):
-            assert isinstance(outcome[0], Answer)
+            assert isinstance(outcome[0], RequestResult)
             assert same(outcome[0].outputs["y"], x)
 
     check()
@@ -131,7 +131,7 @@ def test_failed_rows_are_absent_from_the_outputs_and_named_beside(failed: Sequen
     parameters = {"errors": orjson.dumps(errors).decode()} if errors else {}
     length, body = encode_response(request, {}, {"y": x[good]} if good else {}, parameters)
 
-    hand_over(split(batch, decode_answer(body, None if length is None else b"%d" % length, ours), ours))
+    hand_over(split(batch, decode_result(body, None if length is None else b"%d" % length, ours), ours))
 
     for number, own in enumerate(([0, 1], [2, 3])):
         outcome = outcomes[number][0]
@@ -140,7 +140,7 @@ def test_failed_rows_are_absent_from_the_outputs_and_named_beside(failed: Sequen
             assert [error.row for error in outcome.errors] == [row - own[0] for row in own if row in failed]
             assert outcome.status == 422
         else:
-            assert isinstance(outcome, Answer)
+            assert isinstance(outcome, RequestResult)
             assert same(outcome.outputs["y"], x[own])
 
 

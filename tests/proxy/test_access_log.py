@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_proxy.access_log import RING, AccessLog, Entry, line_of
+from shoal_proxy.access_log import RING, AccessLog, AccessLogEntry, format_entry
 from shoal_proxy.log_writer import MOST_LINES, LogWriter, writing
 from shoal_proxy.rpc import inference_pb2 as messages
 from shoal_proxy.rpc.port import SERVICE
@@ -62,14 +62,14 @@ def log_of(running: RunningProxy) -> AccessLog:
 
 
 def logged(running: RunningProxy, count: int = 1) -> list[dict[str, Any]]:
-    found: list[Entry] = []
+    found: list[AccessLogEntry] = []
 
     def came() -> bool:
         found.extend(log_of(running).take())
         return len(found) >= count
 
     running.until(came)
-    return [fields_of(*line_of(entry)) for entry in found]
+    return [fields_of(*format_entry(entry)) for entry in found]
 
 
 def raw(running: RunningProxy, data: bytes) -> bytes:
@@ -266,9 +266,9 @@ BYTES = st.binary(max_size=700)
 
 @given(BYTES, BYTES, BYTES, st.text(max_size=300))
 def test_no_caller_makes_a_line_or_a_field(path: bytes, agent: bytes, identity: bytes, name: str) -> None:
-    entry = Entry(b"POST", path, "v1", {b"user-agent": agent, b"x-request-id": identity}, "::1")
+    entry = AccessLogEntry(b"POST", path, "v1", {b"user-agent": agent, b"x-request-id": identity}, "::1")
     entry.status, entry.caller = 200, name[:128]
-    line = line_of(entry)
+    line = format_entry(entry)
     formatted = [
         form.format(logging.makeLogRecord({"msg": line.template, "args": line.arguments}))
         for form in (TextFormatter(), JsonFormatter())
@@ -316,12 +316,12 @@ def test_the_configured_share_of_requests_is_logged(percent: float, least: int, 
 def test_more_than_the_ring_holds_are_counted() -> None:
     log = AccessLog(100.0)
     for _ in range(RING + 3):
-        log.end(Entry(b"POST", b"/", "v1", {}, ""), 200)
+        log.end(AccessLogEntry(b"POST", b"/", "v1", {}, ""), 200)
     assert (len(log.take()), log.dropped) == (RING, 3)
 
 
 def test_an_entry_is_logged_once() -> None:
-    log, entry = AccessLog(100.0), Entry(b"POST", b"/", "v1", {}, "")
+    log, entry = AccessLog(100.0), AccessLogEntry(b"POST", b"/", "v1", {}, "")
     log.end(entry, GONE)
     log.end(entry, 200)
     assert [each.status for each in log.take()] == [GONE]
@@ -337,9 +337,9 @@ def test_an_unread_pipe_blocks_no_request_and_dropped_lines_are_counted() -> Non
     writer.start()
     long = b"/" + b"a" * 500
     while select.select([], [writing_end], [], 0)[1]:
-        log.end(Entry(b"POST", long, "v1", {}, ""), 200)
+        log.end(AccessLogEntry(b"POST", long, "v1", {}, ""), 200)
     for _ in range(RING + 1):
-        log.end(Entry(b"POST", long, "v1", {}, ""), 200)
+        log.end(AccessLogEntry(b"POST", long, "v1", {}, ""), 200)
     for number in range(MOST_LINES + 2):
         writer.handle(logging.makeLogRecord({"levelname": "INFO", "msg": "event=other n=%d", "args": (number,)}))
 
@@ -371,7 +371,7 @@ def test_meanwhile_all_of_the_log_goes_by_the_thread(capfd: pytest.CaptureFixtur
             assert root.handlers != [handler]
             logging.getLogger("a").warning("event=b rows=%d", 3)
             logging.getLogger("a").warning("event=b rows=%d", "many")
-            log.end(Entry(b"POST", b"/p", "v1", {}, ""), 200)
+            log.end(AccessLogEntry(b"POST", b"/p", "v1", {}, ""), 200)
         assert root.handlers == [handler]
     finally:
         root.handlers[:] = before

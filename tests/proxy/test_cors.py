@@ -10,7 +10,7 @@ import pytest
 from tests import plain
 from tests.calls import V2_PATH, row, v2_body
 from tests.fakes import RunningProxy, running_proxy
-from tests.proxy.access.test_gate_end_to_end import ALICE, swap
+from tests.proxy.access.test_access_end_to_end import ALICE, swap
 
 APP, OTHER = "https://app.example.com", "https://evil.example.com"
 INFER: dict[str, dict[str, Any]] = {

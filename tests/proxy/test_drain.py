@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from shoal_proxy.exchange import RuntimeLink
-from shoal_proxy.lifecycle.drain import Phase
+from shoal_proxy.lifecycle.drain import ProxyPhase
 from shoal_schema.addresses import Address
 from tests import plain
 from tests.calls import V2_PATH, RawConnection, answer_to, callers, row, v2_body
@@ -26,7 +26,7 @@ def test_queued_and_running_requests_are_answered_before_it_stops(running: Runni
         options = {"timeout": 20, "headers": {"x-shoal-admin": "1"}}
         drained = threading.Thread(target=httpx.post, args=(running.admin_url + "/drain",), kwargs=options)
         drained.start()
-        running.until(lambda: running.proxy.dispatcher.phase is Phase.DRAINING)
+        running.until(lambda: running.proxy.dispatcher.phase is ProxyPhase.DRAINING)
         assert plain.get(running.admin_url + "/readyz").status_code == 503
         running.release()
         drained.join(20)
@@ -42,7 +42,7 @@ def test_while_leaving_requests_are_served_and_connections_sent_away() -> None:
         kept.send(request(1))
         assert "connection" not in kept.response()[1]
         running.call(running.proxy.stop)
-        running.until(lambda: running.proxy.dispatcher.phase is Phase.LEAVING)
+        running.until(lambda: running.proxy.dispatcher.phase is ProxyPhase.LEAVING)
         ready = plain.get(running.url + "/v2/health/ready")
         assert (ready.status_code, ready.json()["reason"]) == (503, "proxy is leaving")
         kept.send(request(2))
@@ -67,14 +67,14 @@ def test_a_staying_replica_serves_until_the_stay_ends() -> None:
     with running_proxy(process__replacement_timeout_s=60.0, drain_delay_seconds=30.0) as running:
         assert stay(running, 60) == 200
         running.call(running.proxy.stop)
-        running.until(lambda: running.proxy.dispatcher.phase is Phase.STAYING)
+        running.until(lambda: running.proxy.dispatcher.phase is ProxyPhase.STAYING)
         assert plain.get(running.admin_url + "/readyz").status_code == 200
         answer = plain.post(running.url + V2_PATH, json=v2_body([row(3)]))
         assert answer_to(answer)
         assert answer.headers["connection"] == "close"
 
         assert stay(running, 0) == 200
-        running.until(lambda: running.proxy.dispatcher.phase is Phase.LEAVING)
+        running.until(lambda: running.proxy.dispatcher.phase is ProxyPhase.LEAVING)
         assert plain.get(running.admin_url + "/readyz").status_code == 503
         # Routers learn of the other replica only now: the whole delay follows.
         assert answer_to(plain.post(running.url + V2_PATH, json=v2_body([row(4)])))
@@ -84,13 +84,13 @@ def test_a_staying_replica_serves_until_the_stay_ends() -> None:
 def test_a_replica_whose_operator_is_silent_leaves_and_a_second_signal_ends_a_stay() -> None:
     with running_proxy(process__replacement_timeout_s=0.05) as running:
         running.call(running.proxy.stop)
-    assert running.proxy.dispatcher.phase is Phase.STOPPED
+    assert running.proxy.dispatcher.phase is ProxyPhase.STOPPED
     with running_proxy(process__replacement_timeout_s=600.0) as running:
         assert stay(running, 600) == 200
         running.call(running.proxy.stop)
-        running.until(lambda: running.proxy.dispatcher.phase is Phase.STAYING)
+        running.until(lambda: running.proxy.dispatcher.phase is ProxyPhase.STAYING)
         running.call(running.proxy.stop)
-    assert running.proxy.dispatcher.phase is Phase.STOPPED
+    assert running.proxy.dispatcher.phase is ProxyPhase.STOPPED
 
 
 def test_a_drain_that_is_asked_for_ends_a_stay() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from shoal_proxy.balance.peers import Peer
 from shoal_proxy.batching.pending import PLAIN_KEY, BatchKey
-from shoal_proxy.lifecycle.drain import Phase
+from shoal_proxy.lifecycle.drain import ProxyPhase
 from shoal_schema.addresses import parse_tcp_address
 from tests import plain
 from tests.calls import TORCHSERVE_PATH, V1_PATH, V2_PATH, Callers, RawConnection, answer_to, callers, row, v2_body
@@ -546,7 +546,7 @@ def test_while_the_runtime_is_away_and_while_the_replica_drains_peers_serve() ->
             away.hold()
             first = group.ask(5)
             away.until(lambda: away.runtime.running == 1)
-            away.call(setattr, away.proxy.dispatcher, "phase", Phase.DRAINING)
+            away.call(setattr, away.proxy.dispatcher, "phase", ProxyPhase.DRAINING)
             kept.send(request)
             status, headers, _ = kept.response()
             assert (status, headers["connection"]) == (200, "close")

@@ -15,7 +15,7 @@ from shoal_proxy.rpc.stream import MAX_IN_FLIGHT
 from tests import plain
 from tests.calls import row
 from tests.fakes import RunningProxy, running_proxy
-from tests.proxy.access.test_gate_end_to_end import ALICE, swap
+from tests.proxy.access.test_access_end_to_end import ALICE, swap
 from tests.proxy.test_grpc import DEADLINE_S, Stub, failure, request
 
 

@@ -13,18 +13,18 @@ from shoal_proxy.codecs.v2 import V2
 from shoal_proxy.header_cache import (
     MAX_BYTES,
     MAX_TEMPLATES,
-    Head,
     HeaderCache,
-    Route,
-    Terms,
+    InferRoute,
+    QueueParameters,
+    RequestHead,
 )
 from shoal_schema.wire.framing import FIELD_BYTES
 from tests.calls import V2_PATH, RawConnection, v2_body
 from tests.fakes import RunningProxy, running_proxy
 
 BODY = b"0123456789"
-PLAIN = Terms(0.0, PLAIN_LANE, (), None)
-ROUTE = Route(V2())
+PLAIN = QueueParameters(0.0, PLAIN_LANE, (), None)
+ROUTE = InferRoute(V2())
 
 
 def request(
@@ -65,8 +65,8 @@ class Parsed:
     def on_message_complete(self) -> None:
         self.messages += 1
 
-    def head(self, terms: Terms | None = PLAIN) -> Head:
-        head = Head(ROUTE, self.headers, keep_alive=self.keep_alive)
+    def head(self, terms: QueueParameters | None = PLAIN) -> RequestHead:
+        head = RequestHead(ROUTE, self.headers, keep_alive=self.keep_alive)
         head.terms = terms
         return head
 

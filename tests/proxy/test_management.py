@@ -4,13 +4,13 @@ import httpx
 import pytest
 import yaml
 
-from shoal_proxy.management import describe_model, instead_of_registering
+from shoal_proxy.management import describe_model, registration_advice
 from shoal_schema.resource import API_VERSION, KIND
 
 
 def resource(**asked: str) -> dict[str, object]:
     """Return the resource that the sentence shows."""
-    return dict(yaml.safe_load(instead_of_registering(asked).partition("\n")[2]))
+    return dict(yaml.safe_load(registration_advice(asked).partition("\n")[2]))
 
 
 def test_the_model_is_listed_and_described_as_torchserve_does(client: httpx.Client) -> None:

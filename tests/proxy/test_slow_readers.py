@@ -18,7 +18,7 @@ from shoal_proxy.rpc.slow_calls import connection_of
 from tests.calls import RawConnection
 from tests.certificates import Authority, Mounted
 from tests.fakes import RunningProxy, running_proxy
-from tests.proxy.test_crowds import WIDTH, ask_for_much, connections, echo
+from tests.proxy.test_connection_limits import WIDTH, ask_for_much, connections, echo
 
 MIB = 1 << 20
 ANSWER_BYTES = 4 * WIDTH

@@ -15,7 +15,7 @@ _KEY: Final = re.compile(rb"[\x21-\x7e]+")
 _HASHED: Final = re.compile(rb"sha256:[0-9a-fA-F]{64}")
 
 
-class Keys:
+class ApiKeys:
     """Keys that were read once; a rotation makes another object.
 
     A key is stored as a hash of its hash, under a ``salt`` that only this process has. So the duration of a look-up
@@ -73,7 +73,7 @@ class Keys:
             self.faults.append(f"{name} is empty")
 
 
-def entries_of(text: bytes) -> tuple[dict[str, bytes], Sequence[str]]:
+def parse_key_file(text: bytes) -> tuple[dict[str, bytes], Sequence[str]]:
     """Return the keys of a file of ``NAME=KEY`` lines, several of one name joined, and the faults of other lines.
 
     The form is that of ``kubectl create secret generic --from-env-file``; empty lines and lines with ``#`` are skipped.

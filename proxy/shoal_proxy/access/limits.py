@@ -12,7 +12,7 @@ MAX_ACCOUNTS: Final = 10_000
 """Most clients that are remembered: names in tokens are chosen elsewhere, and their number is unbounded."""
 
 
-class Account:
+class ClientQuota:
     """What a client has left; a ``rate_s`` or ``most_rows`` of 0 means no limit."""
 
     __slots__ = ("_at_s", "_burst", "_most_rows", "_rate_s", "_tokens", "rows")
@@ -53,7 +53,7 @@ class Account:
         self.rows += rows
 
 
-class Limits:
+class ClientLimits:
     """Accounts by client.
 
     Args:
@@ -64,10 +64,10 @@ class Limits:
     def __init__(self, rows_per_second: Mapping[str, float], rows_in_flight: Mapping[str, int]) -> None:
         self._rates = rows_per_second
         self._rows = rows_in_flight
-        self._accounts: dict[tuple[str, bool], Account] = {}
+        self._accounts: dict[tuple[str, bool], ClientQuota] = {}
         self.names = (self._rates.keys() | self._rows.keys()) - {OTHERS}
 
-    def account(self, name: str, now_s: float, *, forwarded: bool) -> Account | None:
+    def account(self, name: str, now_s: float, *, forwarded: bool) -> ClientQuota | None:
         """Return a client's account; None for no limit.
 
         Forwarded requests have an account of their own: they were charged at the first replica, and a client that only
@@ -86,5 +86,5 @@ class Limits:
                     if not idle.rows:
                         del self._accounts[who]
                         break
-            account = self._accounts[name, forwarded] = Account(rate_s, most_rows, now_s)
+            account = self._accounts[name, forwarded] = ClientQuota(rate_s, most_rows, now_s)
         return account

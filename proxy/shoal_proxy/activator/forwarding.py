@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import httpcore
 
-from shoal_proxy.activator.passing import Headers, did_not_run, is_response, response_headers
-from shoal_proxy.edge.sampling import Sampler
+from shoal_proxy.activator.headers import Headers, did_not_run, is_response, response_headers
+from shoal_proxy.edge.log_sampling import LogSampler
 from shoal_proxy.errors import DeadlineExceeded, InvalidRequest, RuntimeLost
 
 logger = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class ForwardedRequest(NamedTuple):
     body: bytes
 
 
-class PodSilent(DeadlineExceeded):
+class PodTimeoutError(DeadlineExceeded):
     """The pod received the request and did not respond before the deadline; the request may have run."""
 
     may_have_run = True
@@ -54,7 +54,7 @@ class Forwarder:
 
     def __init__(self, max_pause_s: float = MAX_PAUSE_S) -> None:
         self._max_pause_s = max_pause_s
-        self._lost = Sampler()
+        self._lost = LogSampler()
         self._pool = httpcore.AsyncConnectionPool(
             max_connections=None, max_keepalive_connections=0, socket_options=_KEEPALIVE
         )
@@ -91,7 +91,7 @@ class Forwarder:
             raise RuntimeLost("the connection to the pod was lost") from None
         except TimeoutError as error:
             self._log_lost(pod, error)
-            raise PodSilent("the pod did not respond before the deadline") from None
+            raise PodTimeoutError("the pod did not respond before the deadline") from None
 
     async def _exchange(self, pod: str, request: ForwardedRequest, patience: asyncio.Timeout, send: Send) -> bool:
         host, _, port = pod.rpartition(":")

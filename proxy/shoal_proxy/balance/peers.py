@@ -33,7 +33,7 @@ _TRAVEL_WEIGHT: Final = 0.2
 """Weight of the newest round trip in the moving average."""
 
 
-class Ended(StrEnum):
+class ForwardingOutcome(StrEnum):
     """The outcome of a forwarded request: the label of the metric."""
 
     ANSWERED = "answered"
@@ -103,21 +103,21 @@ class Peer:
         self.given_rows += rows
         self.since_told_rows += rows
 
-    def ended(self, rows: int, end: Ended, now_s: float, own_failures: float = 0.0) -> None:
+    def ended(self, rows: int, end: ForwardingOutcome, now_s: float, own_failures: float = 0.0) -> None:
         """Record their outcome; ``own_failures`` is the share of requests that fail at this replica, 0 to 1."""
         self.given_rows -= rows
-        if end is Ended.REFUSED:
+        if end is ForwardingOutcome.REFUSED:
             self._shun(FIRST_PAUSE_S, LONGEST_PAUSE_S, now_s)
-        elif end is Ended.LATE:
+        elif end is ForwardingOutcome.LATE:
             self._shun(FIRST_LATE_PAUSE_S, LONGEST_PAUSE_S, now_s)
-        elif end is Ended.LOST or end is Ended.BROKEN:
+        elif end is ForwardingOutcome.LOST or end is ForwardingOutcome.BROKEN:
             self._failed(now_s)
-        elif end is Ended.FAILED:
+        elif end is ForwardingOutcome.FAILED:
             # A model may fail for the request itself. So many failures in a row are no chance.
             self.errors += 1
             if max(LEAST_FAILURES, own_failures) ** self.errors < CHANCE:
                 self._failed(now_s)
-        elif end is Ended.ANSWERED:
+        elif end is ForwardingOutcome.ANSWERED:
             self.failures = self.errors = 0
             self.on_trial = False
 
@@ -138,7 +138,7 @@ class Peer:
             self.failures += 1
 
 
-def choose(
+def choose_peer(
     peers: Sequence[Peer], rows: int, *, due_s: float, now_s: float, row_s: float, most_rows: int
 ) -> Peer | None:
     """Return the peer that promises to finish soonest, and before ``due_s``; None for none.
@@ -165,7 +165,7 @@ def choose(
     return best
 
 
-def stalest(peers: Sequence[Peer], count: int, now_s: float) -> list[Peer]:
+def least_recently_polled(peers: Sequence[Peer], count: int, now_s: float) -> list[Peer]:
     """Return the peers to poll next: those polled longest ago, without those that are skipped."""
     asked = [each for each in peers if not each.is_self and now_s >= each.shunned_until_s]
     return sorted(asked, key=lambda each: each.asked_s)[:count]

@@ -9,31 +9,31 @@ from dataclasses import replace
 
 from shoal_proxy.batching.admission import predict_finish_s
 from shoal_proxy.batching.batch import Batch, make_batch
+from shoal_proxy.batching.cancelled_rows import CancelledRows
 from shoal_proxy.batching.clumps import Clumps
 from shoal_proxy.batching.drain_rate import DrainRate
+from shoal_proxy.batching.fair_shares import FairShares
 from shoal_proxy.batching.group import Group
+from shoal_proxy.batching.host_timing import HostTiming
 from shoal_proxy.batching.margin import Margin
-from shoal_proxy.batching.order import Shares
-from shoal_proxy.batching.owed import Owed
-from shoal_proxy.batching.pace import Pace
-from shoal_proxy.batching.pending import NEVER_S, BatchKey, Pending
-from shoal_proxy.batching.policy import BatchLimits, Device, Outlook, Wait, decide
+from shoal_proxy.batching.pending import NEVER_S, BatchKey, PendingRequest
+from shoal_proxy.batching.policy import BatchLimits, DeviceState, Estimates, WaitUntil, decide_batch
 from shoal_proxy.batching.queue import Queue, QueueLimits
-from shoal_proxy.batching.returns import Returns
-from shoal_proxy.batching.row_check import Check
-from shoal_proxy.batching.selection import Costs
-from shoal_proxy.batching.tables import Tables
+from shoal_proxy.batching.returns import ReturningClients
+from shoal_proxy.batching.row_check import RowCheck
+from shoal_proxy.batching.selection import BatchCosts
+from shoal_proxy.batching.tables import LatencyTables
 from shoal_schema.metrics import Rejection
 from shoal_schema.resource.traffic import BatchingPolicy
 
 SLACK_QUANTILE = 0.75
 
 
-class Running:
+class RunningBatch:
     """A batch at the runtime, and its expected times."""
 
     def __init__(
-        self, batch: Batch, sent_s: float, finish_s: float, *, guessed: bool, alone: bool, check: Check | None = None
+        self, batch: Batch, sent_s: float, finish_s: float, *, guessed: bool, alone: bool, check: RowCheck | None = None
     ) -> None:
         self.batch = batch
         self.key = batch.key
@@ -52,16 +52,16 @@ class Running:
         self.answered_s = NEVER_S
         self.forward_s: float | None = None
         """Duration of its forward pass; None where the runtime does not report it."""
-        self.owed: Owed | None = None
+        self.owed: CancelledRows | None = None
         """Rows of cancelled requests, charged to their clients until it ends; None for none."""
 
 
-class Formed:
+class FormedBatch:
     """Requests to reject because they would be late, and the batch to send, if there is one."""
 
     __slots__ = ("refused", "running")
 
-    def __init__(self, refused: Sequence[Pending], running: Running | None) -> None:
+    def __init__(self, refused: Sequence[PendingRequest], running: RunningBatch | None) -> None:
         self.refused = refused
         self.running = running
 
@@ -75,22 +75,22 @@ class Batcher:
         limits: BatchLimits,
         *,
         objective_s: float = NEVER_S,
-        shares: Shares | None = None,
+        shares: FairShares | None = None,
     ) -> None:
         self.queue = Queue(queue_limits, shares, self._full_rows if limits.policy is BatchingPolicy.FIXED else None)
         self.limits = limits
         self.objective_s = objective_s
-        self.tables = Tables(limits.max_rows)
-        self.returns = Returns()
+        self.tables = LatencyTables(limits.max_rows)
+        self.returns = ReturningClients()
         self.clumps = Clumps()
-        self.pace = Pace()
+        self.pace = HostTiming()
         self.slack = Margin(SLACK_QUANTILE)
         """How much later than expected responses leave."""
         self.rate = DrainRate()
-        self.running: deque[Running] = deque()
+        self.running: deque[RunningBatch] = deque()
         """The batches at the runtime, in the order in which they run."""
         # Callbacks: the policy computes only what a decision needs.
-        self._outlook = Outlook(self.costs, self._hold_s)
+        self._outlook = Estimates(self.costs, self._hold_s)
         self.configured_rows = limits.max_rows
         self._freed_s = 0.0
         self._weighs = False
@@ -105,14 +105,14 @@ class Batcher:
         """Start with a model: its own limit of rows, the sizes it pads to, and warm-up measurements."""
         rows = self.configured_rows if max_rows is None else min(self.configured_rows, max_rows)
         self.limits = replace(self.limits, max_rows=rows)
-        self.tables = Tables(rows, allowed_sizes)
+        self.tables = LatencyTables(rows, allowed_sizes)
         self.tables.preset(measured)
 
     def separate(self, *, alone: bool) -> None:
         """Form batches of one request each (``alone``), or of several again."""
         self.limits = replace(self.limits, alone=alone)
 
-    def costs(self, group: Group) -> Costs:
+    def costs(self, group: Group) -> BatchCosts:
         """Return the costs of batches of ``group``."""
         return self._costs(group.key)
 
@@ -120,10 +120,10 @@ class Batcher:
         """Return whether a request alone on an idle runtime would meet the objective."""
         return self._meets_objective(self._costs(key))
 
-    def _meets_objective(self, costs: Costs) -> bool:
+    def _meets_objective(self, costs: BatchCosts) -> bool:
         return costs.finish_s(0.0, 1) <= self.objective_s
 
-    def _within_s(self, costs: Costs) -> float:
+    def _within_s(self, costs: BatchCosts) -> float:
         """Return the objective, or the time of two full batches where no request could meet the objective.
 
         Without a bound the queue would fill, and every response would be late.
@@ -132,7 +132,7 @@ class Batcher:
             return self.objective_s
         return max(self.objective_s, 2 * costs.finish_s(0.0, costs.max_rows))
 
-    def admit(self, pending: Pending, now_s: float) -> Rejection | None:
+    def admit(self, pending: PendingRequest, now_s: float) -> Rejection | None:
         """Queue ``pending`` and set its ``due_s``, or return why it is rejected."""
         self.clumps.arrived(now_s)
         refusal = self.queue.refusal(pending.rows, pending.size_bytes)
@@ -160,7 +160,7 @@ class Batcher:
             rest_s = table.expected_s(rest) if rest else 0.0
             self.queue.weigh(group, full * table.expected_s(most) + rest_s if full else rest_s)
 
-    def _too_late(self, pending: Pending, now_s: float) -> bool:
+    def _too_late(self, pending: PendingRequest, now_s: float) -> bool:
         """Return whether ``pending`` would be answered after ``due_s``, by its client's timeout or the objective."""
         if pending.due_s == NEVER_S and self.objective_s == NEVER_S:
             return False
@@ -205,7 +205,7 @@ class Batcher:
         start_s = self.free_s(now_s) + others_s + full * costs.table.expected_s(costs.max_rows)
         return costs.finish_s(start_s, rows_ahead - full * costs.max_rows + 1) - now_s
 
-    def wanted_s(self, pending: Pending) -> float:
+    def wanted_s(self, pending: PendingRequest) -> float:
         """Return when the response to ``pending`` is wanted, whether it was admitted or not."""
         due_s = min(pending.due_s, pending.deadline_s)
         if self.objective_s == NEVER_S:
@@ -217,7 +217,7 @@ class Batcher:
         most = self.tables.max_rows(key)
         return self.tables[key].expected_s(most) / most
 
-    def _others_s(self, pending: Pending, group: Group | None, costs: Costs) -> float:
+    def _others_s(self, pending: PendingRequest, group: Group | None, costs: BatchCosts) -> float:
         """Return the time (s) of the batches of other keys that run before ``pending``'s."""
         if group is None:
             if len(self.queue.groups) == 1:
@@ -229,7 +229,7 @@ class Batcher:
             return 0.0  # it joins a batch with a request that was admitted with an earlier deadline
         return self.queue.work_s - group.work_s
 
-    def next(self, now_s: float) -> Formed | Wait:
+    def next(self, now_s: float) -> FormedBatch | WaitUntil:
         """Form the next batch, or return how long to wait. Call again after each formed batch."""
         in_flight, ahead_s = len(self.running), NEVER_S
         free_s = self.free_s(now_s)
@@ -238,13 +238,13 @@ class Batcher:
             running = self.running[0]
             forward_s = self.tables[running.key].expected_s(running.rows)
             ahead_s = self.pace.send_ahead_s(forward_s, free_s)
-        decision = decide(self.queue, self.limits, Device(in_flight, now_s, free_s, ahead_s), self._outlook)
-        if isinstance(decision, Wait):
+        decision = decide_batch(self.queue, self.limits, DeviceState(in_flight, now_s, free_s, ahead_s), self._outlook)
+        if isinstance(decision, WaitUntil):
             return decision
         for pending in decision.refused:
             self.queue.remove(pending)
         if not decision.rows:
-            return Formed(decision.refused, None)
+            return FormedBatch(decision.refused, None)
         group = decision.group
         row_cost = 1.0
         if self.queue.shares.classes:
@@ -256,7 +256,7 @@ class Batcher:
         # Rows are left, and take less time than before.
         if self._weighs and len(self.queue.groups) > 1 and group.lanes:
             self._weigh(group)
-        return Formed(decision.refused, self.sending(make_batch(slices), now_s))
+        return FormedBatch(decision.refused, self.sending(make_batch(slices), now_s))
 
     @property
     def serves(self) -> bool:
@@ -271,22 +271,22 @@ class Batcher:
         costs = self.costs(group)
         return costs.finish_s(self.free_s(now_s) + seconds, min(group.rows, costs.max_rows)) <= group.head.due_s
 
-    def sending(self, batch: Batch, now_s: float, check: Check | None = None) -> Running:
+    def sending(self, batch: Batch, now_s: float, check: RowCheck | None = None) -> RunningBatch:
         """Record that ``batch`` goes to the runtime; with a ``check`` it belongs to no client."""
         table = self.tables[batch.key]
         finish_s = self.free_s(now_s) + table.seconds(batch.rows) + self.pace.overhead_s
-        running = Running(batch, now_s, finish_s, guessed=not table.known, alone=not self.running, check=check)
+        running = RunningBatch(batch, now_s, finish_s, guessed=not table.known, alone=not self.running, check=check)
         self.running.append(running)
         return running
 
-    def released(self, running: Running, now_s: float) -> None:
+    def released(self, running: RunningBatch, now_s: float) -> None:
         """Record that the runtime has finished a batch."""
         # It waited at the runtime until the batch before had ended.
         running.started_s = max(running.sent_s, self._freed_s)
         self.running.remove(running)
         self._freed_s = now_s
 
-    def delivered(self, running: Running, now_s: float) -> None:
+    def delivered(self, running: RunningBatch, now_s: float) -> None:
         """Learn from a batch that was `released` and succeeded, and whose responses have left."""
         forward_s = running.forward_s
         # With several executors a batch never waits for the one before it, so its time starts when it is sent.
@@ -315,10 +315,10 @@ class Batcher:
             ends_s.sort()
         return max(now_s, ends_s[0])
 
-    def _costs(self, key: BatchKey) -> Costs:
-        return Costs(self.tables[key], self.pace.overhead_s + self.slack.value, self.tables.max_rows(key))
+    def _costs(self, key: BatchKey) -> BatchCosts:
+        return BatchCosts(self.tables[key], self.pace.overhead_s + self.slack.value, self.tables.max_rows(key))
 
-    def _hold_s(self, group: Group, costs: Costs, device: Device) -> float:
+    def _hold_s(self, group: Group, costs: BatchCosts, device: DeviceState) -> float:
         """Return how long (s) to hold a batch for requests about to come; never so long that it would be late."""
         # A hold would delay other keys, and a request that runs alone gains nothing by it.
         if len(self.queue.groups) > 1 or group.key.solo or self.limits.in_flight > 1:

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from shoal_proxy.batching.pending import BatchKey, Delivery, LaneKey, Outcome, Pending
-from shoal_proxy.batching.suspects import digest
+from shoal_proxy.batching.pending import BatchKey, Delivery, LaneKey, Outcome, PendingRequest
+from shoal_proxy.batching.suspects import payload_digest
 
 _Mark = tuple[BatchKey, LaneKey, float, bytes]
 """Requests with equal marks are identical: key, lane, time to live (s), digest of the inputs."""
@@ -19,13 +19,13 @@ class Coalescing:
     """
 
     def __init__(self) -> None:
-        self._joinable: dict[_Mark, Pending] = {}
+        self._joinable: dict[_Mark, PendingRequest] = {}
         """Executed requests that have not begun, as of the last look-up."""
-        self._callers: dict[Pending, list[Pending]] = {}
+        self._callers: dict[PendingRequest, list[PendingRequest]] = {}
         """Clients' requests by executed request."""
-        self._standing: dict[Pending, Pending] = {}
+        self._standing: dict[PendingRequest, PendingRequest] = {}
         """Executed request by client's request."""
-        self._marks: dict[Pending, _Mark] = {}
+        self._marks: dict[PendingRequest, _Mark] = {}
         """Mark by executed request."""
 
     @property
@@ -33,10 +33,10 @@ class Coalescing:
         """Return whether no request is tracked."""
         return not (self._joinable or self._callers or self._standing or self._marks)
 
-    def join(self, caller: Pending) -> Pending | None:
+    def join(self, caller: PendingRequest) -> PendingRequest | None:
         """Return the request to execute for ``caller``; None when an identical one already waits."""
         time_to_live_s = round(caller.due_s - caller.arrived_s, 3)
-        mark = (caller.key, caller.lane, time_to_live_s, digest(caller))
+        mark = (caller.key, caller.lane, time_to_live_s, payload_digest(caller))
         shared = self._joinable.get(mark)
         if shared is not None and not shared.taken:
             # The executed request lives as long as any of its clients waits.
@@ -52,7 +52,7 @@ class Coalescing:
         self._marks[shared] = mark
         return shared
 
-    def leave(self, caller: Pending) -> Pending | None:
+    def leave(self, caller: PendingRequest) -> PendingRequest | None:
         """Forget a cancelled request; return the executed request if it served no other."""
         shared = self._standing.pop(caller, None)
         if shared is None:
@@ -64,15 +64,15 @@ class Coalescing:
         self._forget(shared)
         return shared
 
-    def standing_for(self, caller: Pending) -> Pending:
+    def standing_for(self, caller: PendingRequest) -> PendingRequest:
         """Return the request executed for ``caller``: itself, where it is not coalesced."""
         return self._standing.get(caller, caller)
 
-    def callers_of(self, shared: Pending) -> Sequence[Pending]:
+    def callers_of(self, shared: PendingRequest) -> Sequence[PendingRequest]:
         """Return the requests for which ``shared`` is executed."""
         return self._callers.get(shared, ())
 
-    def deliveries(self, shared: Pending, outcome: Outcome) -> list[Delivery]:
+    def deliveries(self, shared: PendingRequest, outcome: Outcome) -> list[Delivery]:
         """Resolve all requests that share ``shared`` with its outcome; return what to deliver."""
         deliveries: list[Delivery] = []
         for caller in self._forget(shared):
@@ -84,7 +84,7 @@ class Coalescing:
             deliveries.append(caller.resolve(outcome))
         return deliveries
 
-    def _forget(self, shared: Pending) -> list[Pending]:
+    def _forget(self, shared: PendingRequest) -> list[PendingRequest]:
         mark = self._marks.pop(shared, None)
         if mark is not None and self._joinable.get(mark) is shared:
             del self._joinable[mark]

@@ -3,8 +3,8 @@
 from collections import OrderedDict
 from collections.abc import Iterator
 
-from shoal_proxy.batching.order import Lane, Shares
-from shoal_proxy.batching.pending import BatchKey, LaneKey, Pending
+from shoal_proxy.batching.fair_shares import FairShares, Lane
+from shoal_proxy.batching.pending import BatchKey, LaneKey, PendingRequest
 
 
 class Group:
@@ -12,7 +12,7 @@ class Group:
 
     __slots__ = ("_shares", "in_due_order", "key", "lanes", "later_rows", "latest_due_s", "rows", "work_s")
 
-    def __init__(self, key: BatchKey, shares: Shares) -> None:
+    def __init__(self, key: BatchKey, shares: FairShares) -> None:
         self.key = key
         self.lanes: dict[LaneKey, Lane] = {}
         self.rows = 0
@@ -36,17 +36,17 @@ class Group:
         return min([next(iter(lane)).turn_s for lane in self.lanes.values()])
 
     @property
-    def head(self) -> Pending:
+    def head(self) -> PendingRequest:
         """Return the request that is served next."""
         return next(self.requests())
 
-    def requests(self) -> Iterator[Pending]:
+    def requests(self) -> Iterator[PendingRequest]:
         """Yield the requests in serving order."""
         if len(self.lanes) == 1:
             return iter(next(iter(self.lanes.values())))
         return self._shares.serving_order(self.lanes)
 
-    def add(self, pending: Pending) -> Lane | None:
+    def add(self, pending: PendingRequest) -> Lane | None:
         """Put ``pending`` at the end of its lane; return the lane if it is a new one."""
         lane = self.lanes.get(pending.lane)
         made = None
@@ -60,7 +60,7 @@ class Group:
         self.latest_due_s = pending.due_s
         return made
 
-    def remove(self, pending: Pending, rows: int) -> None:
+    def remove(self, pending: PendingRequest, rows: int) -> None:
         """Take ``pending`` out, of which ``rows`` still waited."""
         lane = self.lanes[pending.lane]
         del lane[pending]
@@ -68,12 +68,12 @@ class Group:
             del self.lanes[pending.lane]
         self.rows -= rows
 
-    def wait_again(self, pending: Pending, now_s: float) -> None:
+    def wait_again(self, pending: PendingRequest, now_s: float) -> None:
         """Move ``pending`` behind the others of its lane, as if its remaining rows arrived now."""
         pending.turn_s = max(pending.turn_s, now_s)
         self.lanes[pending.lane].move_to_end(pending)
         if pending.due_s < self.latest_due_s:
             self.in_due_order = False
 
-    def __contains__(self, pending: Pending) -> bool:
+    def __contains__(self, pending: PendingRequest) -> bool:
         return pending in self.lanes.get(pending.lane, ())

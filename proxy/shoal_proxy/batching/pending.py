@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal_proxy.access.gate import Caller
+from shoal_proxy.access.control import AuthenticatedClient
 from shoal_proxy.batching.returns import Burst
 from shoal_proxy.errors import ModelFailed, ProxyError, RowsFailed
 from shoal_proxy.tracing.span import Span
@@ -49,7 +49,7 @@ PLAIN_LANE = LaneKey()
 NEVER_S = float("inf")
 
 
-class Answer:
+class RequestResult:
     """A request's own rows, in its own order, and their lengths where they were padded."""
 
     __slots__ = ("lengths", "outputs")
@@ -59,12 +59,12 @@ class Answer:
         self.lengths = lengths
 
 
-Outcome = Answer | ProxyError
-Delivery = tuple["Pending", Outcome]
+Outcome = RequestResult | ProxyError
+Delivery = tuple["PendingRequest", Outcome]
 """A request, and the outcome that its client gets."""
 
 
-class Pending:
+class PendingRequest:
     """One request, from admission until its outcome is delivered, exactly once.
 
     ``inputs`` are canonical arrays of ``rows`` rows; ``lengths`` holds each row's own length per padded input.
@@ -120,7 +120,7 @@ class Pending:
         self.tried_elsewhere = False
         """Whether a peer sent it back: it is not forwarded again."""
         self.resolved = False
-        self.caller: Caller | None = None
+        self.caller: AuthenticatedClient | None = None
         """The client's account, where access is limited."""
         self.burst: Burst | None = None
         """The requests answered with it; its connection reports there when its next request arrives."""
@@ -130,9 +130,9 @@ class Pending:
         self.errors: list[RowError] = []
         """Errors of single rows."""
 
-    def stand_in(self) -> "Pending":
+    def stand_in(self) -> "PendingRequest":
         """Return a copy that has not begun and belongs to no client."""
-        return Pending(
+        return PendingRequest(
             inputs=self.inputs,
             rows=self.rows,
             size_bytes=self.size_bytes,
@@ -189,7 +189,7 @@ class Pending:
             outputs = self.parts[0][1] if len(self.parts) == 1 else join_parts(self.parts)
         except ProxyError as error:
             return error
-        return Answer(outputs, self.lengths)
+        return RequestResult(outputs, self.lengths)
 
 
 def discard(_: Outcome) -> None:
@@ -212,7 +212,7 @@ def join_parts(parts: list[tuple[int, Mapping[str, Array]]]) -> Mapping[str, Arr
         ) from error
 
 
-class Slice:
+class RequestSlice:
     """``rows`` rows of one request from row ``start`` on, as part of one batch.
 
     ``inputs`` are all rows of the request: a request cancelled between the closing of its batch and the merge drops its
@@ -221,7 +221,7 @@ class Slice:
 
     __slots__ = ("inputs", "pending", "rows", "start")
 
-    def __init__(self, pending: Pending, start: int, rows: int, inputs: Mapping[str, Array]) -> None:
+    def __init__(self, pending: PendingRequest, start: int, rows: int, inputs: Mapping[str, Array]) -> None:
         self.pending = pending
         self.start = start
         self.rows = rows

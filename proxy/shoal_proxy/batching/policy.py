@@ -3,11 +3,11 @@
 `Adaptive`: work-conserving. While the runtime has a free slot, waiting rows are sent at once; the one exception is a
 burst of requests about to come (`returns`, `clumps`). One more batch may be sent ahead to a busy runtime, so that it
 never waits for the host. A full batch is sent ahead at once, since waiting could not improve it. A partial one is sent
-just in time (`pace`), since it may still grow while the runtime is busy. So is a full batch of a lower priority, in
+just in time (`host_timing`), since it may still grow while the runtime is busy. So is a full batch of a lower priority, in
 which a request of a higher one may still find a place: it delays such requests by one batch at most, the running one.
 `selection` decides the contents and which requests are rejected.
 
-The order of groups (`line`) comes first: a full batch of one key is not sent ahead of an older partial one of another,
+The order of groups (`serving_order`) comes first: a full batch of one key is not sent ahead of an older partial one of another,
 or a key that is always full would starve all others.
 
 `Fixed`: when full, or ``max_delay_s`` old, as in other servers. `None`: each request alone.
@@ -17,9 +17,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from shoal_proxy.batching.group import Group
-from shoal_proxy.batching.pending import NEVER_S, Pending
+from shoal_proxy.batching.pending import NEVER_S, PendingRequest
 from shoal_proxy.batching.queue import Queue
-from shoal_proxy.batching.selection import Costs, Selection, select_batch
+from shoal_proxy.batching.selection import BatchCosts, BatchSelection, select_batch
 from shoal_schema.resource.traffic import BatchingPolicy
 
 
@@ -38,7 +38,7 @@ class BatchLimits:
     """Whether a batch holds rows of only one request, whatever the policy."""
 
 
-class Device:
+class DeviceState:
     """The state of the runtime at ``now_s``."""
 
     __slots__ = ("ahead_s", "free_s", "in_flight", "now_s")
@@ -53,18 +53,18 @@ class Device:
         """When a partial batch may be sent to it although it is busy; `NEVER_S` for not before it is free."""
 
 
-class Close:
+class CloseBatch:
     """Reject ``refused``, then form a batch of ``rows`` from the head of ``group``; no batch where that is 0."""
 
     __slots__ = ("group", "refused", "rows")
 
-    def __init__(self, group: Group, rows: int, refused: Sequence[Pending] = ()) -> None:
+    def __init__(self, group: Group, rows: int, refused: Sequence[PendingRequest] = ()) -> None:
         self.group = group
         self.rows = rows
         self.refused = refused
 
 
-class Wait:
+class WaitUntil:
     """No batch closes now; decide again at ``until_s``, or after the next event."""
 
     __slots__ = ("until_s",)
@@ -74,43 +74,45 @@ class Wait:
 
 
 @dataclass(frozen=True)
-class Outlook:
+class Estimates:
     """Estimates that a decision needs."""
 
-    costs_of: Callable[[Group], Costs]
+    costs_of: Callable[[Group], BatchCosts]
     """Costs of a group's batches."""
-    hold_s: Callable[[Group, Costs, Device], float]
+    hold_s: Callable[[Group, BatchCosts, DeviceState], float]
     """Seconds to hold a batch for clients about to return, after the device is free."""
 
 
-def decide(queue: Queue, limits: BatchLimits, device: Device, outlook: Outlook) -> Close | Wait:
+def decide_batch(queue: Queue, limits: BatchLimits, device: DeviceState, outlook: Estimates) -> CloseBatch | WaitUntil:
     """Return the group whose batch closes now, or how long to wait. The order of groups decides, not which is full.
 
     Only for `Fixed` batches a full group overtakes others, as long as those are not due.
     """
     # At most one batch is sent ahead to a busy runtime.
     if not queue.groups or device.in_flight > limits.in_flight:
-        return Wait()
+        return WaitUntil()
     group = queue.first()
     # A request that must run alone has nothing to wait for, so the adaptive policy forms its batch by itself.
     forms_alone = group.key.solo > 0 and limits.policy is BatchingPolicy.ADAPTIVE
     if limits.policy is BatchingPolicy.NONE or (limits.alone and not forms_alone):
-        return Close(group, min(group.head.left, outlook.costs_of(group).max_rows))
+        return CloseBatch(group, min(group.head.left, outlook.costs_of(group).max_rows))
     if limits.policy is BatchingPolicy.FIXED:
         return _close_fixed(queue, group, limits, device, outlook)
     return _close_adaptive(queue, group, limits, device, outlook)
 
 
-def select_from(group: Group, costs: Costs, start_s: float) -> Selection[Pending]:
+def select_from(group: Group, costs: BatchCosts, start_s: float) -> BatchSelection[PendingRequest]:
     """Return the selection from ``group``."""
     rows = min(group.rows, costs.max_rows)
     # The usual case costs nothing: the head has the earliest deadline, and meets it.
     if group.in_due_order and not costs.table.padded_sizes and costs.finish_s(start_s, rows) <= group.head.due_s:
-        return Selection(rows)
+        return BatchSelection(rows)
     return select_batch(list(group.requests()), costs, start_s)
 
 
-def _close_adaptive(queue: Queue, group: Group, limits: BatchLimits, device: Device, outlook: Outlook) -> Close | Wait:
+def _close_adaptive(
+    queue: Queue, group: Group, limits: BatchLimits, device: DeviceState, outlook: Estimates
+) -> CloseBatch | WaitUntil:
     """Close the next batch, now or just in time."""
     costs = outlook.costs_of(group)
     if device.in_flight == limits.in_flight:
@@ -125,23 +127,25 @@ def _close_adaptive(queue: Queue, group: Group, limits: BatchLimits, device: Dev
             rows = min(group.rows, costs.max_rows)
             selection = select_from(group, costs, device.free_s)
             if not selection.refused and selection.rows >= rows:
-                return Close(group, rows)
+                return CloseBatch(group, rows)
         if device.now_s < device.ahead_s:
-            return Wait(device.ahead_s)
+            return WaitUntil(device.ahead_s)
     # The runtime is free, or about to be: send what is there, unless clients are about to return.
     selection = select_from(group, costs, device.free_s)
     if not selection.refused and (hold_s := outlook.hold_s(group, costs, device)) > 0:
-        return Wait(device.free_s + hold_s)
-    return Close(group, selection.rows, selection.refused)
+        return WaitUntil(device.free_s + hold_s)
+    return CloseBatch(group, selection.rows, selection.refused)
 
 
-def _close_fixed(queue: Queue, group: Group, limits: BatchLimits, device: Device, outlook: Outlook) -> Close | Wait:
+def _close_fixed(
+    queue: Queue, group: Group, limits: BatchLimits, device: DeviceState, outlook: Estimates
+) -> CloseBatch | WaitUntil:
     """Close the oldest batch if it is old enough, else a full one."""
     busy = device.in_flight == limits.in_flight
     due_s = group.oldest_s + limits.max_delay_s
     # Before its time only a full batch closes, of any key.
     if device.now_s < due_s or (busy and not queue.full):
         if not queue.full:
-            return Wait() if busy else Wait(due_s)
+            return WaitUntil() if busy else WaitUntil(due_s)
         group = next(iter(queue.full.values()))
-    return Close(group, min(group.rows, outlook.costs_of(group).max_rows))
+    return CloseBatch(group, min(group.rows, outlook.costs_of(group).max_rows))

@@ -10,10 +10,10 @@ between. Only one portion counts against the bound of rows, yet later requests a
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from shoal_proxy.batching.fair_shares import FairShares, Lane
 from shoal_proxy.batching.group import Group
-from shoal_proxy.batching.line import Line
-from shoal_proxy.batching.order import Lane, Shares
-from shoal_proxy.batching.pending import BatchKey, LaneKey, Pending, Slice
+from shoal_proxy.batching.pending import BatchKey, LaneKey, PendingRequest, RequestSlice
+from shoal_proxy.batching.serving_order import ServingOrder
 from shoal_schema.metrics import Rejection
 
 
@@ -36,7 +36,7 @@ class Queue:
     """
 
     def __init__(
-        self, limits: QueueLimits, shares: Shares | None = None, full_rows: Callable[[BatchKey], int] | None = None
+        self, limits: QueueLimits, shares: FairShares | None = None, full_rows: Callable[[BatchKey], int] | None = None
     ) -> None:
         self.limits = limits
         self.groups: dict[BatchKey, Group] = {}
@@ -49,9 +49,9 @@ class Queue:
         self.size_bytes = 0
         self.work_s = 0.0
         """As `Group.work_s`, of all groups."""
-        self.shares = shares or Shares()
+        self.shares = shares or FairShares()
         self._full_rows = full_rows
-        self._line = Line(self.shares if full_rows is None else Shares(ageing_s=0.0, classes=False))
+        self._line = ServingOrder(self.shares if full_rows is None else FairShares(ageing_s=0.0, classes=False))
         self._portion_rows = limits.portion_rows
         self._classes = self.shares.classes
         self._lined_up = False
@@ -74,7 +74,7 @@ class Queue:
             return next(iter(self.groups.values()))
         return self._line.first()
 
-    def add(self, pending: Pending) -> None:
+    def add(self, pending: PendingRequest) -> None:
         """Put ``pending`` at the end of its lane; `refusal` must have returned None."""
         group = self.groups.get(pending.key)
         if group is None:
@@ -93,7 +93,7 @@ class Queue:
         if self._full_rows is not None and self._fills(group):
             self.full.setdefault(group.key, group)
 
-    def remove(self, pending: Pending) -> bool:
+    def remove(self, pending: PendingRequest) -> bool:
         """Remove ``pending`` with the rows of it that still wait; return whether it was waiting."""
         group = self.groups.get(pending.key)
         if group is None or pending not in group:
@@ -103,22 +103,22 @@ class Queue:
             del self.full[group.key]
         return True
 
-    def take(self, group: Group, max_rows: int, now_s: float = 0.0, row_cost: float = 1.0) -> list[Slice]:
+    def take(self, group: Group, max_rows: int, now_s: float = 0.0, row_cost: float = 1.0) -> list[RequestSlice]:
         """Take up to ``max_rows`` rows from the head of ``group``; each counts as ``row_cost`` for its class."""
         # The requests with the first rows. The iterator is read once, since ordering many lanes is slow.
         requests, rows = group.requests(), max_rows
-        first: list[Pending] = []
+        first: list[PendingRequest] = []
         while rows > 0 and (head := next(requests, None)) is not None:
             first.append(head)
             rows -= head.left
-        slices: list[Slice] = []
+        slices: list[RequestSlice] = []
         room = max_rows
         for pending in first:
             start, left = pending.taken, pending.left
             count = min(room, left)
             pending.taken = start + count
             room -= count
-            slices.append(Slice(pending, start, count, pending.inputs))
+            slices.append(RequestSlice(pending, start, count, pending.inputs))
             if self._classes:
                 self.shares.served(pending.lane.share, count * row_cost)
             if count == left:
@@ -146,7 +146,7 @@ class Queue:
                 for lane_key, its_lane in each.lanes.items():
                     self._line.add(each, lane_key, its_lane)
 
-    def _leave_rest(self, group: Group, pending: Pending, start: int, now_s: float) -> None:
+    def _leave_rest(self, group: Group, pending: PendingRequest, start: int, now_s: float) -> None:
         """Keep the rows of ``pending`` that did not fit: at the head, unless a portion is complete."""
         count, portion_rows = pending.taken - start, self._portion_rows
         if pending.rows > portion_rows:
@@ -169,7 +169,7 @@ class Queue:
             return False
         return group.key.solo > 0 or group.rows >= self._full_rows(group.key)
 
-    def _forget(self, group: Group, pending: Pending, rows: int) -> None:
+    def _forget(self, group: Group, pending: PendingRequest, rows: int) -> None:
         if group.work_s:
             # Subtract its share of the group's expected time.
             self.weigh(group, group.work_s * (1 - rows / group.rows))

@@ -19,7 +19,7 @@ the budget, so that no request is rejected for another's fault.
 from collections.abc import Sequence
 
 from shoal_proxy.batching.batch import Batch, make_batch
-from shoal_proxy.batching.pending import Slice
+from shoal_proxy.batching.pending import RequestSlice
 from shoal_proxy.errors import BatchTooLarge, InvalidRequest, ModelFailed, NotExecuted, ProxyError, RuntimeLost
 
 MAX_TRIES = 256
@@ -27,7 +27,7 @@ EARNED_TRIES = 4
 """By each answered request. One fault in two requests costs 62 tries for 16 valid requests of a batch of 32."""
 
 
-class Recovery:
+class BatchRetries:
     """The budget of tries, and the rules above."""
 
     def __init__(self, *, idempotent: bool = False) -> None:
@@ -71,19 +71,19 @@ class Recovery:
         return []
 
 
-def halve_rows(slices: Sequence[Slice]) -> list[list[Slice]]:
+def halve_rows(slices: Sequence[RequestSlice]) -> list[list[RequestSlice]]:
     """Return the rows of ``slices`` in two halves, splitting a request where needed; nothing for a single row."""
     rows = sum(part.rows for part in slices)
     if rows < 2:
         return []
-    first: list[Slice] = []
-    second: list[Slice] = []
+    first: list[RequestSlice] = []
+    second: list[RequestSlice] = []
     room = (rows + 1) // 2
     for part in slices:
         cut = min(part.stop, part.start + room)
         room -= cut - part.start
         if cut > part.start:
-            first.append(Slice(part.pending, part.start, cut - part.start, part.inputs))
+            first.append(RequestSlice(part.pending, part.start, cut - part.start, part.inputs))
         if cut < part.stop:
-            second.append(Slice(part.pending, cut, part.stop - cut, part.inputs))
+            second.append(RequestSlice(part.pending, cut, part.stop - cut, part.inputs))
     return [first, second]

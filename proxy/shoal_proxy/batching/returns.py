@@ -79,7 +79,7 @@ class Burst:
         return self.back_s[int(_NEARLY_ALL * (len(self.back_s) - 1))] if self.back_s else 0.0
 
 
-class Returns:
+class ReturningClients:
     """Recent bursts, and the share of clients that return within each of `THINK_S`."""
 
     def __init__(self) -> None:

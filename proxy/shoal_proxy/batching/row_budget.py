@@ -12,7 +12,7 @@ _LEAST_RATE: Final = 1e-4
 _LEAST_WAIT_S: Final = 0.001
 
 
-class Budget:
+class RowCheckBudget:
     """Device time (s) that checks may use now: earned as time passes, spent by each check."""
 
     __slots__ = ("_counted_s", "left_s", "spent_s")

@@ -20,17 +20,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from shoal_proxy.batching.batch import Batch, Result, check_rows, make_batch, split, waiting_callers
-from shoal_proxy.batching.batcher import Batcher, Running
+from shoal_proxy.batching.batch import Batch, BatchResult, check_rows, make_batch, split, unresolved_requests
+from shoal_proxy.batching.batcher import Batcher, RunningBatch
+from shoal_proxy.batching.cancelled_rows import CancelledRows
 from shoal_proxy.batching.coalescing import Coalescing
 from shoal_proxy.batching.deadlines import Deadlines
-from shoal_proxy.batching.owed import Owed
-from shoal_proxy.batching.pending import NEVER_S, BatchKey, Delivery, Pending
-from shoal_proxy.batching.policy import Wait
-from shoal_proxy.batching.recovery import Recovery
-from shoal_proxy.batching.row_checks import RowChecks, Violation
-from shoal_proxy.batching.row_samples import Rules
-from shoal_proxy.batching.suspects import Suspects
+from shoal_proxy.batching.pending import NEVER_S, BatchKey, Delivery, PendingRequest
+from shoal_proxy.batching.policy import WaitUntil
+from shoal_proxy.batching.recovery import BatchRetries
+from shoal_proxy.batching.row_checks import RowChecks, RowViolation
+from shoal_proxy.batching.row_samples import SamplingRules
+from shoal_proxy.batching.suspects import SuspectPayloads
 from shoal_proxy.batching.throughput import Throughput
 from shoal_proxy.batching.traffic import Traffic
 from shoal_proxy.errors import BatchTooLarge, DeadlineExceeded, InvalidRequest, ModelFailed, Overloaded, ProxyError
@@ -38,16 +38,16 @@ from shoal_proxy.model.signature import ModelSignature
 from shoal_schema.metrics import Rejection
 
 
-class Step:
+class SchedulerStep:
     """What to do next: send ``running``, if there is one, deliver ``refused``, and call `Scheduler.next` again."""
 
     __slots__ = ("error", "late", "refused", "running")
 
     def __init__(
         self,
-        running: Running | None,
+        running: RunningBatch | None,
         refused: Sequence[Delivery] = (),
-        late: Sequence[Pending] = (),
+        late: Sequence[PendingRequest] = (),
         error: Overloaded | None = None,
     ) -> None:
         self.running = running
@@ -58,7 +58,7 @@ class Step:
         """The error for ``late`` requests that no peer accepts."""
 
 
-class Failure(NamedTuple):
+class BatchFailure(NamedTuple):
     """The consequences of a failed batch."""
 
     deliveries: Sequence[Delivery]
@@ -87,11 +87,11 @@ class Scheduler:
         """Verifies that rows of shared batches get their own results; None for no verification."""
         self._coalescing = Coalescing() if coalesce else None
         self._deadlines = Deadlines()
-        self._recovery = Recovery(idempotent=idempotent)
-        self._suspects = Suspects()
+        self._recovery = BatchRetries(idempotent=idempotent)
+        self._suspects = SuspectPayloads()
         self._pieces: deque[Batch] = deque()
         """Parts of failed batches; they are sent before everything that waits."""
-        self._unsettled: set[Running] = set()
+        self._unsettled: set[RunningBatch] = set()
         """Batches that were sent and neither answered nor failed: at the runtime, or just back from it."""
 
     @property
@@ -100,7 +100,7 @@ class Scheduler:
         return not (self.queue.requests or self._unsettled or any(batch.live for batch in self._pieces))
 
     @property
-    def running(self) -> Sequence[Running]:
+    def running(self) -> Sequence[RunningBatch]:
         """Return the clients' batches at the runtime."""
         return [running for running in self.batcher.running if running.check is None]
 
@@ -128,10 +128,10 @@ class Scheduler:
         """Start to verify a model's results; a violation of the same model outlasts a restart of its runtime."""
         if self.checks is not None:
             # Warm-up measures other times at each start, so they are no part of a model's identity.
-            self.checks.serve(replace(signature, measured=()), Rules(signature))
+            self.checks.serve(replace(signature, measured=()), SamplingRules(signature))
             self.batcher.separate(alone=self.checks.violated)
 
-    def admit(self, pending: Pending, now_s: float) -> Overloaded | None:
+    def admit(self, pending: PendingRequest, now_s: float) -> Overloaded | None:
         """Queue ``pending`` and return None, or return why it is rejected."""
         if self.batcher.limits.alone or self._suspects.must_go_alone(pending, now_s):
             # A key of its own shares no batch.
@@ -153,7 +153,7 @@ class Scheduler:
         self._deadlines.add(pending)
         return None
 
-    def lags(self, pending: Pending, now_s: float) -> bool:
+    def lags(self, pending: PendingRequest, now_s: float) -> bool:
         """Return whether ``pending``, served in turn, would be late or make the waiting batch late."""
         batcher, group = self.batcher, self.queue.groups.get(pending.key)
         if self._coalescing is not None:
@@ -171,7 +171,7 @@ class Scheduler:
         due_s = min(group.head.due_s, now_s + self.batcher.objective_s)
         return now_s + self.batcher.expected_wait_s(key, now_s) <= due_s
 
-    def cancel(self, pending: Pending) -> bool:
+    def cancel(self, pending: PendingRequest) -> bool:
         """Drop a request whose client has gone; return whether it had no outcome yet.
 
         Rows that already run are computed in vain, and count for the client until their batch has ended.
@@ -183,25 +183,25 @@ class Scheduler:
         self._leave(pending)
         return True
 
-    def next(self, now_s: float) -> Step | Wait:
+    def next(self, now_s: float) -> SchedulerStep | WaitUntil:
         """Return the next batch to send, or how long to wait. Parts of failed batches come first."""
         self.traffic.passed(now_s)
         step = self._next(now_s)
         self.traffic.holds(self.queue.rows, self.in_flight_rows)
         return step
 
-    def _next(self, now_s: float) -> Step | Wait:
+    def _next(self, now_s: float) -> SchedulerStep | WaitUntil:
         if self._pieces and (step := self._next_piece(now_s)) is not None:
             return step
         formed = self.batcher.next(now_s)
-        if isinstance(formed, Wait):
+        if isinstance(formed, WaitUntil):
             return formed
         refused: Sequence[Delivery] = ()
-        late: Sequence[Pending] = ()
+        late: Sequence[PendingRequest] = ()
         error: Overloaded | None = None
         if formed.refused:
             error = self._overloaded(Rejection.LATE, len(formed.refused))
-            gone: Sequence[Pending] = formed.refused
+            gone: Sequence[PendingRequest] = formed.refused
             # Rejections of requests that may be forwarded are counted in `refuse`.
             if self.gives_away and self._coalescing is None:
                 late = [pending for pending in gone if not pending.stays]
@@ -213,18 +213,18 @@ class Scheduler:
             for part in formed.running.batch.slices:
                 if part.start == 0:
                     part.pending.queued_s = now_s - part.pending.arrived_s
-        return Step(formed.running, refused, late, error)
+        return SchedulerStep(formed.running, refused, late, error)
 
-    def refuse(self, pending: Pending, error: ProxyError) -> Sequence[Delivery]:
+    def refuse(self, pending: PendingRequest, error: ProxyError) -> Sequence[Delivery]:
         """Reject a late request that no peer accepted."""
         self.traffic.refused(Rejection.LATE, pending.rows)
         return self._drop((pending,), error)
 
-    def _next_piece(self, now_s: float) -> Step | Wait | None:
+    def _next_piece(self, now_s: float) -> SchedulerStep | WaitUntil | None:
         """Return the next part of a failed batch; None where there is none."""
         while self._pieces:
             if len(self.batcher.running) >= self.batcher.limits.in_flight:
-                return Wait()
+                return WaitUntil()
             batch = self._pieces.popleft()
             waiting = [part for part in batch.slices if not part.pending.resolved]
             if self.batcher.limits.alone and len(waiting) > 1:
@@ -235,15 +235,21 @@ class Scheduler:
             if waiting:
                 running = self.batcher.sending(make_batch(waiting, batch.tries, batch.fitting_rows), now_s)
                 self._unsettled.add(running)
-                return Step(running)
+                return SchedulerStep(running)
         return None
 
-    def released(self, running: Running, now_s: float) -> None:
+    def released(self, running: RunningBatch, now_s: float) -> None:
         """Record that the runtime has finished a batch, with any outcome."""
         self.batcher.released(running, now_s)
 
     def answered(
-        self, running: Running, result: Result, signature: ModelSignature, *, answered_s: float, timing: bytes = b""
+        self,
+        running: RunningBatch,
+        result: BatchResult,
+        signature: ModelSignature,
+        *,
+        answered_s: float,
+        timing: bytes = b"",
     ) -> list[Delivery]:
         """Return the outcomes of a batch's requests, each its own rows.
 
@@ -276,7 +282,7 @@ class Scheduler:
         self._ended(running)
         return deliveries
 
-    def delivered(self, running: Running, now_s: float, cpu_s: float = 0.0) -> None:
+    def delivered(self, running: RunningBatch, now_s: float, cpu_s: float = 0.0) -> None:
         """Learn from an `answered` batch whose responses have left.
 
         Args:
@@ -287,7 +293,7 @@ class Scheduler:
         self.batcher.delivered(running, now_s)
         self.throughput.served(running.rows, sent_s=running.sent_s, answered_s=now_s, cpu_s=cpu_s)
 
-    def next_check(self, now_s: float) -> Running | None:
+    def next_check(self, now_s: float) -> RunningBatch | None:
         """Return a check to run now; None for none. Its rows belong to no client."""
         checks, batcher = self.checks, self.batcher
         if checks is None:
@@ -315,8 +321,8 @@ class Scheduler:
         return self.checks.due_s()
 
     def checked(
-        self, running: Running, result: Result, signature: ModelSignature, *, answered_s: float
-    ) -> Violation | None:
+        self, running: RunningBatch, result: BatchResult, signature: ModelSignature, *, answered_s: float
+    ) -> RowViolation | None:
         """Compare the results of a check, which was `released`; after a violation batches hold one request each.
 
         Raises:
@@ -331,13 +337,13 @@ class Scheduler:
             self.batcher.separate(alone=True)
         return violation
 
-    def check_failed(self, running: Running, now_s: float) -> None:
+    def check_failed(self, running: RunningBatch, now_s: float) -> None:
         """Drop a failed check."""
         assert self.checks is not None
         assert running.check is not None
         self.checks.failed(running.check, now_s)
 
-    def failed(self, running: Running, error: ProxyError, now_s: float) -> Failure:
+    def failed(self, running: RunningBatch, error: ProxyError, now_s: float) -> BatchFailure:
         """Decide which rows of a failed batch are retried, and which requests get ``error``."""
         self._ended(running)
         batch = running.batch
@@ -350,13 +356,13 @@ class Scheduler:
                 tables.forgive(batch.key, batch.fitting_rows)
             max_rows = tables.ran_out_of_memory(batch.key, batch.rows)
         if error.may_have_run:
-            _mark(waiting_callers(batch))
+            _mark(unresolved_requests(batch))
         pieces = self._recovery.again(batch, error, fitting_rows)
         if pieces:
             # In front and in their order: their requests have waited longest.
             self._pieces.extendleft(reversed(pieces))
-            return Failure((), len(pieces), max_rows)
-        return Failure(self._give_up(batch, error, now_s), 0, max_rows)
+            return BatchFailure((), len(pieces), max_rows)
+        return BatchFailure(self._give_up(batch, error, now_s), 0, max_rows)
 
     def expired(self, now_s: float) -> list[Delivery]:
         """Return the outcomes of the requests whose deadline has passed."""
@@ -375,7 +381,7 @@ class Scheduler:
         deliveries: list[Delivery] = []
         for running in self._unsettled:
             # Running batches first, then the queue, then parts of failed batches.
-            callers = waiting_callers(running.batch)
+            callers = unresolved_requests(running.batch)
             _mark(callers)
             deliveries.extend(self._resolve(callers, error))
         for running in list(self._unsettled):
@@ -396,14 +402,14 @@ class Scheduler:
         retry_after_s = self.batcher.rate.retry_after_s(self.queue.rows + rows)
         return Overloaded(message, reason=refusal, retry_after_s=retry_after_s)
 
-    def _drop(self, refused: Sequence[Pending], error: ProxyError) -> list[Delivery]:
+    def _drop(self, refused: Sequence[PendingRequest], error: ProxyError) -> list[Delivery]:
         """Reject requests that wait in the queue, or have just left it."""
         _mark([pending for pending in refused if pending.taken > 0])
         return self._resolve(refused, error)
 
     def _give_up(self, batch: Batch, error: ProxyError, now_s: float) -> list[Delivery]:
         """Give ``error`` to every unresolved request of a batch, and remember the request that made it fail."""
-        callers = waiting_callers(batch)
+        callers = unresolved_requests(batch)
         # A request is at fault only if it failed on its own, apart from the others of its batch.
         offended = batch.tries > 0 or batch.key.solo > 0
         if offended and callers and len(batch.slices) == 1 and isinstance(error, ModelFailed | InvalidRequest):
@@ -414,7 +420,7 @@ class Scheduler:
         _mark([part.pending for part in batch.slices if part.pending.taken > part.rows])
         return self._resolve(callers, error)
 
-    def _resolve(self, requests: Sequence[Pending], error: ProxyError) -> list[Delivery]:
+    def _resolve(self, requests: Sequence[PendingRequest], error: ProxyError) -> list[Delivery]:
         for pending in requests:
             self.queue.remove(pending)
             for caller in self._coalescing.callers_of(pending) if self._coalescing else (pending,):
@@ -422,7 +428,7 @@ class Scheduler:
         deliveries = [pending.resolve(error) for pending in requests]
         return self._to_callers(deliveries) if self._coalescing else deliveries
 
-    def _keep_charged(self, pending: Pending) -> None:
+    def _keep_charged(self, pending: PendingRequest) -> None:
         """Charge rows that still run to their client until they end, though the request has its outcome.
 
         Otherwise a client that cancels repeatedly could have any number of rows run.
@@ -435,10 +441,10 @@ class Scheduler:
             return
         for running in self._unsettled:
             if running.owed is None:
-                running.owed = Owed(running.batch)
+                running.owed = CancelledRows(running.batch)
             running.owed.take_over(caller, runs)
 
-    def _ended(self, running: Running) -> None:
+    def _ended(self, running: RunningBatch) -> None:
         self._unsettled.discard(running)
         if running.owed is not None:
             running.owed.give_back()
@@ -451,9 +457,9 @@ class Scheduler:
             callers.extend(self._coalescing.deliveries(shared, outcome))
         return callers
 
-    def _leave(self, pending: Pending) -> None:
+    def _leave(self, pending: PendingRequest) -> None:
         """Remove a request's rows from the queue, unless other requests share them."""
-        runs: Pending | None = pending
+        runs: PendingRequest | None = pending
         if self._coalescing:
             runs = self._coalescing.leave(pending)
             if runs is not None:
@@ -462,7 +468,7 @@ class Scheduler:
             self.queue.remove(runs)
 
 
-def _mark(seen: Sequence[Pending]) -> None:
+def _mark(seen: Sequence[PendingRequest]) -> None:
     """Mark requests of which the runtime may have executed rows."""
     for pending in seen:
         pending.may_have_run = True

@@ -23,7 +23,7 @@ from shoal_proxy.batching.latency import LatencyTable
 from shoal_proxy.batching.pending import NEVER_S
 
 
-class Waiting(Protocol):
+class WaitingRequest(Protocol):
     """The properties of a request that a selection depends on."""
 
     @property
@@ -35,10 +35,10 @@ class Waiting(Protocol):
         """When the response is wanted."""
 
 
-W = TypeVar("W", bound=Waiting)
+W = TypeVar("W", bound=WaitingRequest)
 
 
-class Costs:
+class BatchCosts:
     """Costs of batches of one key."""
 
     __slots__ = ("around_s", "max_rows", "table")
@@ -60,7 +60,7 @@ class Costs:
         return rows / max(self.table.seconds(rows), 1e-9)
 
 
-class Selection(Generic[W]):
+class BatchSelection(Generic[W]):
     """``rows`` to take from the head once ``refused`` have been removed; 0 where none is left."""
 
     # No dataclass: mypyc does not compile generic ones.
@@ -69,13 +69,13 @@ class Selection(Generic[W]):
         self.refused = refused
 
 
-def select_batch(waiting: Sequence[W], costs: Costs, start_s: float) -> Selection[W]:
+def select_batch(waiting: Sequence[W], costs: BatchCosts, start_s: float) -> BatchSelection[W]:
     """Return the batch to form from ``waiting``, which is in serving order."""
     # Case 1.
     alone_s = costs.finish_s(start_s, 1)
     hopeful = [request for request in waiting if request.due_s >= alone_s]
     if not hopeful:
-        return Selection(0, waiting)
+        return BatchSelection(0, waiting)
     # Case 2, unless a request of the full batch would be late.
     rows = min(sum([request.left for request in hopeful]), costs.max_rows)
     if costs.finish_s(start_s, rows) > _soonest_s(hopeful, rows):  # case 3
@@ -91,9 +91,9 @@ def select_batch(waiting: Sequence[W], costs: Costs, start_s: float) -> Selectio
     # Case 4.
     rows = _trim(hopeful, rows, costs, start_s)
     if len(hopeful) == len(waiting):
-        return Selection(rows)
+        return BatchSelection(rows)
     kept = set(map(id, hopeful))
-    return Selection(rows, [request for request in waiting if id(request) not in kept])
+    return BatchSelection(rows, [request for request in waiting if id(request) not in kept])
 
 
 def _soonest_s(waiting: Sequence[W], rows: int) -> float:
@@ -107,7 +107,7 @@ def _soonest_s(waiting: Sequence[W], rows: int) -> float:
     return soonest_s
 
 
-def _best_rate(hopeful: Sequence[W], costs: Costs, start_s: float) -> int:
+def _best_rate(hopeful: Sequence[W], costs: BatchCosts, start_s: float) -> int:
     """Return the size of the batch that serves the most rows per second, all of them in time."""
     order = sorted([(-request.due_s, request.left) for request in hopeful])
     due_s = [due for due, _ in order]
@@ -130,7 +130,7 @@ def _best_rate(hopeful: Sequence[W], costs: Costs, start_s: float) -> int:
     return best
 
 
-def _trim(hopeful: Sequence[W], rows: int, costs: Costs, start_s: float) -> int:
+def _trim(hopeful: Sequence[W], rows: int, costs: BatchCosts, start_s: float) -> int:
     """Return the largest padded size below ``rows`` if the rest is better left to the next batch, else ``rows``."""
     sizes = costs.table.padded_sizes
     index = bisect_left(sizes, rows) - 1

@@ -8,7 +8,7 @@ import hashlib
 from collections import Counter, OrderedDict
 from typing import NamedTuple
 
-from shoal_proxy.batching.pending import Pending
+from shoal_proxy.batching.pending import PendingRequest
 
 OFFENCES = 2
 """Failures after which a payload runs alone."""
@@ -26,7 +26,7 @@ class _Record(NamedTuple):
     last_s: float
 
 
-def digest(pending: Pending) -> bytes:
+def payload_digest(pending: PendingRequest) -> bytes:
     """Return a digest of a request's rows and lengths."""
     digester = hashlib.blake2b(digest_size=16)
     for name, array in pending.inputs.items():
@@ -37,19 +37,19 @@ def digest(pending: Pending) -> bytes:
                 digester.update(element)
         else:
             digester.update(array.tobytes())
-    return digester.digest()
+    return digester.payload_digest()
 
 
-class Suspects:
+class SuspectPayloads:
     """Payloads that failed alone, with the number and time of failures; the oldest are dropped first."""
 
     def __init__(self) -> None:
         self._failed: OrderedDict[bytes, _Record] = OrderedDict()
         self._looks: Counter[_Look] = Counter()
 
-    def failed(self, pending: Pending, now_s: float) -> None:
+    def failed(self, pending: PendingRequest, now_s: float) -> None:
         """Record that ``pending`` failed alone."""
-        mark, look = digest(pending), _look(pending)
+        mark, look = payload_digest(pending), _look(pending)
         before = self._failed.pop(mark, None)
         self._failed[mark] = _Record(look, 1 if before is None else before.times + 1, now_s)
         if before is None:
@@ -57,12 +57,12 @@ class Suspects:
         if len(self._failed) > _MAX_RECORDS:
             self._forget(next(iter(self._failed)))
 
-    def must_go_alone(self, pending: Pending, now_s: float) -> bool:
+    def must_go_alone(self, pending: PendingRequest, now_s: float) -> bool:
         """Return whether ``pending`` has failed so often, so recently, that it must not share a batch."""
         # The digest is computed only of requests that look like a suspect.
         if not self._looks or _look(pending) not in self._looks:
             return False
-        record = self._failed.get(digest(pending))
+        record = self._failed.get(payload_digest(pending))
         return record is not None and record.times >= OFFENCES and now_s - record.last_s < ALONE_S
 
     def forget_old(self, now_s: float) -> None:
@@ -77,7 +77,7 @@ class Suspects:
             del self._looks[look]
 
 
-def _look(pending: Pending) -> _Look:
+def _look(pending: PendingRequest) -> _Look:
     first = next(iter(pending.inputs.values())).flat[:_FIRST_VALUES]
     if first.dtype.hasobject:  # elements may be large, such as pictures: compare their first bytes
         return pending.rows, pending.size_bytes, tuple(element[:_FIRST_VALUES] for element in first)

@@ -19,7 +19,7 @@ PROBE_AFTER = 32
 _MAX_PROBE_AFTER = 1024
 
 
-class Cap:
+class RowLimit:
     """The most ``rows`` of a batch of one shape: with more, the device ran out of memory."""
 
     __slots__ = ("fitted", "probe_after", "probed", "rows")
@@ -54,7 +54,7 @@ class Cap:
         return False
 
 
-class Tables:
+class LatencyTables:
     """The tables of one model, by shape; of many shapes those used last."""
 
     def __init__(self, max_rows: int, allowed_sizes: tuple[int, ...] = ()) -> None:
@@ -62,7 +62,7 @@ class Tables:
         self._allowed_sizes = allowed_sizes
         self._presets: tuple[tuple[int, float], ...] = ()
         self._tables: OrderedDict[Shapes, LatencyTable] = OrderedDict()
-        self.caps: dict[Shapes, Cap] = {}
+        self.caps: dict[Shapes, RowLimit] = {}
 
     def __getitem__(self, key: BatchKey) -> LatencyTable:
         table = self._tables.get(key.shapes)
@@ -107,7 +107,7 @@ class Tables:
             return most
         most = min(rows // 2, most)
         if (cap := self.caps.get(key.shapes)) is None:
-            cap = self.caps[key.shapes] = Cap(most)
+            cap = self.caps[key.shapes] = RowLimit(most)
             if len(self.caps) > _MAX_CAPS:
                 del self.caps[next(iter(self.caps))]
         cap.lower(most)

@@ -13,7 +13,7 @@ _FORGET_S = 600.0
 
 
 @dataclass(frozen=True)
-class Busiest:
+class BusiestSecond:
     """The busiest recent second. Shares are of its time."""
 
     rows_per_s: float
@@ -29,7 +29,7 @@ class Throughput:
     """Counts rows by the second, batch by batch, when their responses have left."""
 
     def __init__(self) -> None:
-        self._best: Busiest | None = None
+        self._best: BusiestSecond | None = None
         self._best_s = 0.0
         self._begin_s = self._ended_s = self._runtime_s = 0.0
         self._cpu_begin_s = self._cpu_s = 0.0
@@ -62,19 +62,19 @@ class Throughput:
         self._cpu_s = cpu_s
 
     @property
-    def busiest(self) -> Busiest | None:
+    def busiest(self) -> BusiestSecond | None:
         """Return the second in which most rows were served; None before the first batch."""
         now = self._now() if self._batches else None
         return now if now is not None and self._beats(now) else self._best
 
-    def _beats(self, now: Busiest) -> bool:
+    def _beats(self, now: BusiestSecond) -> bool:
         best = self._best
         return best is None or now.rows_per_s >= best.rows_per_s or self._ended_s > self._best_s + _FORGET_S
 
-    def _now(self) -> Busiest:
+    def _now(self) -> BusiestSecond:
         # A batch that takes longer than a second counts with all its time.
         spent_s = max(_WINDOW_S, self._ended_s - self._begin_s)
-        return Busiest(
+        return BusiestSecond(
             rows_per_s=self._rows / spent_s,
             batch_rows=self._rows / self._batches,
             runtime_busy=self._runtime_s / spent_s,

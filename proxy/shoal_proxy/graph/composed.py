@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from shoal_proxy.errors import MOST_WORDS, InvalidRequest, ModelFailed, ProxyError, RowsFailed, StepFailed
 from shoal_proxy.graph.canonical import canonical, readable
-from shoal_proxy.graph.frame import Ask
+from shoal_proxy.graph.graph_request import Ask
 from shoal_proxy.graph.values import filled_shape, gaps
 from shoal_schema.graphs.types import Typed
 from shoal_schema.wire.datatypes import Array
@@ -103,7 +103,7 @@ class Steps:
             asking.cancel()
 
 
-def meant(error: BaseException, rows: int) -> ProxyError | None:
+def client_error(error: BaseException, rows: int) -> ProxyError | None:
     """Return the error for the client that an exception of the code stands for; None for a bug of the code."""
     # Of an exception group the first one that is meant for the client.
     left = [error]
@@ -115,7 +115,7 @@ def meant(error: BaseException, rows: int) -> ProxyError | None:
         elif isinstance(each, BaseExceptionGroup):
             left += reversed(each.exceptions)
     if isinstance(raised, Refused):
-        message = words(raised)
+        message = exception_text(raised)
         if raised.row is None:
             rejection = InvalidRequest(message)
             rejection.status = raised.status
@@ -132,7 +132,7 @@ def meant(error: BaseException, rows: int) -> ProxyError | None:
     return raised.error
 
 
-def words(error: BaseException) -> str:
+def exception_text(error: BaseException) -> str:
     """Return the text of an exception of the code, valid and of bounded length."""
     try:  # the user's class may raise anything in `__str__`
         text = str(error)

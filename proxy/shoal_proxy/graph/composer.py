@@ -17,8 +17,8 @@ from typing import Any, Final, TypeVar
 
 from shoal_proxy.errors import DeadlineExceeded, ModelFailed
 from shoal_proxy.graph.canonical import canonical, readable
-from shoal_proxy.graph.composed import Steps, meant, words
-from shoal_proxy.graph.frame import Ask
+from shoal_proxy.graph.composed import Steps, client_error, exception_text
+from shoal_proxy.graph.graph_request import Ask
 from shoal_schema.graphs.composer import declared_signature, read_source
 from shoal_schema.graphs.faults import GraphError
 from shoal_schema.graphs.tensors import Signature
@@ -150,7 +150,7 @@ class Composer:
             made = getattr(module, name)()
         except BaseException as error:
             logger.exception("event=composer_failed")
-            return GraphError(self._path, f"its code cannot be loaded: {type(error).__name__}: {words(error)}")
+            return GraphError(self._path, f"its code cannot be loaded: {type(error).__name__}: {exception_text(error)}")
         inputs, outputs = (getattr(made, each, None) for each in ("inputs", "outputs"))
         if not asyncio.iscoroutinefunction(getattr(made, "run", None)):
             return GraphError(self._path, f"{name} has no `async def run(self, inputs, steps)`")
@@ -181,13 +181,13 @@ class Composer:
         except asyncio.CancelledError:
             raise
         except BaseException as error:
-            if (known := meant(error, rows)) is None:
+            if (known := client_error(error, rows)) is None:
                 # Log a bug of the code, but not for each client that can cause it.
                 now_s = time.monotonic()
                 if now_s - self._logged_s >= _LOG_S:
                     self._logged_s = now_s
                     logger.error("event=composer_failed", exc_info=error)
-                known = ModelFailed(f"the composer raised {type(error).__name__}: {words(error)}")
+                known = ModelFailed(f"the composer raised {type(error).__name__}: {exception_text(error)}")
             raise known from None
         if count != rows:
             raise ModelFailed(f"the composer returned {count} rows, expected {rows}")

@@ -7,26 +7,26 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from shoal_proxy.batching.batch import Batch, Result
-from shoal_proxy.batching.pending import Pending
-from shoal_proxy.connection import LOST, Room
+from shoal_proxy.batching.batch import Batch, BatchResult
+from shoal_proxy.batching.pending import PendingRequest
 from shoal_proxy.errors import (
     DeadlineExceeded,
     InvalidRequest,
     ProxyError,
     RowsFailed,
-    RuntimeAway,
     RuntimeLost,
+    RuntimeUnavailable,
     StepFailed,
     UnknownHost,
 )
 from shoal_proxy.exchange import trace_headers
 from shoal_proxy.graph.composer import Composer
-from shoal_proxy.graph.frame import Frame, RowsError
-from shoal_proxy.graph.steps import Asked, StepClient
+from shoal_proxy.graph.graph_request import GraphRequest, RowsError
+from shoal_proxy.graph.steps import CallContext, StepClient
 from shoal_proxy.graph.walk import walk
 from shoal_proxy.metrics import Metrics
 from shoal_proxy.model.signature import ModelSignature, SignatureError, parse_metadata
+from shoal_proxy.runtime_connection import LOST, ResponseMemory
 from shoal_proxy.settings import Settings
 from shoal_schema.graphs.faults import Fault, GraphError
 from shoal_schema.graphs.plan import Plan, Step, make_plan
@@ -49,7 +49,7 @@ _DOUBT_S: Final = 5.0
 """Least time between two reads of metadata because models reject their inputs or return unexpected outputs."""
 
 
-class Walked:
+class GraphResponse:
     """A request that has passed a graph, the time of each step, and the number of rows that each omitted."""
 
     def __init__(
@@ -61,9 +61,9 @@ class Walked:
         self.sent_s = sent_s
         self.answered_s = time.monotonic()
 
-    def result(self, signature: ModelSignature) -> Result:
+    def result(self, signature: ModelSignature) -> BatchResult:
         """Return the rows as a result."""
-        return Result(self._outputs)
+        return BatchResult(self._outputs)
 
     def timing(self, batch: Batch, batch_s: float) -> bytes:
         """Return the costs of the request, step by step, in the form of Server-Timing."""
@@ -85,7 +85,7 @@ class GraphLink:
         self._identity = f"{settings.name}.{namespace}" if namespace else settings.name
         self._fair_share_header = settings.fair_share_header
         self._most_bytes = settings.queue.max_bytes
-        self._room = Room(settings.queue.max_bytes)
+        self._room = ResponseMemory(settings.queue.max_bytes)
         self._plan: Plan = make_plan(spec, settings.name)
         # Of each step only the outputs that the graph uses are requested.
         used = {each.name: [ref.tensor for _, ref in self._plan.refs if ref.step == each.name] for each in spec.steps}
@@ -94,7 +94,7 @@ class GraphLink:
         }
         self._composer = Composer(spec.composer, settings.process.composer_dir) if spec.composer else None
         self._typed: Typed | None = None
-        self._walks: dict[Pending, asyncio.Task[Any]] = {}
+        self._walks: dict[PendingRequest, asyncio.Task[Any]] = {}
         self._wake = asyncio.Event()
         self._doubted_s = 0.0
         self._again_s: float | None = None
@@ -196,7 +196,7 @@ class GraphLink:
                 return document, "", ""
         except RuntimeLost:  # a constant text, since each change of it is a write of a status
             return {}, f"step {step.name}: {LOST} ({step.url})", ""
-        except RuntimeAway as away:
+        except RuntimeUnavailable as away:
             fault = Fault.MISSING if isinstance(away, UnknownHost) else ""
             return {}, f"step {step.name}: {away} ({step.url})", fault
         except (ProxyError, SignatureError) as error:
@@ -216,7 +216,7 @@ class GraphLink:
         if changed:
             self.on_change()
 
-    async def exchange(self, batch: Batch, signature: ModelSignature, metrics: Metrics) -> Walked:
+    async def exchange(self, batch: Batch, signature: ModelSignature, metrics: Metrics) -> GraphResponse:
         """Pass a request, which is alone in its batch, through the graph.
 
         Raises:
@@ -229,9 +229,9 @@ class GraphLink:
         if part.pending.resolved:  # it was cancelled after it was sent, before there was a task to cancel
             raise DeadlineExceeded("the client has gone")
         took_s: dict[str, float] = {}
-        asked = Asked(batch.deadline_s, self._headers(batch), batch.key.parameters, self._room)
+        asked = CallContext(batch.deadline_s, self._headers(batch), batch.key.parameters, self._room)
         ask = partial(self._ask, asked, metrics, took_s)
-        frame = Frame(graph, part.inputs, part.pending.rows, self._most_bytes)
+        frame = GraphRequest(graph, part.inputs, part.pending.rows, self._most_bytes)
         self._walks[part.pending] = task
         try:
             if self._composer is None:
@@ -246,9 +246,9 @@ class GraphLink:
         finally:
             asked.end()
             del self._walks[part.pending]
-        return Walked(outputs, took_s, frame.omitted, sent_s)
+        return GraphResponse(outputs, took_s, frame.omitted, sent_s)
 
-    def abandoned(self, pending: Pending) -> None:
+    def abandoned(self, pending: PendingRequest) -> None:
         """Cancel the walk of a cancelled request."""
         if (task := self._walks.get(pending)) is not None:
             task.cancel()
@@ -262,7 +262,7 @@ class GraphLink:
 
     async def _ask(
         self,
-        asked: Asked,
+        asked: CallContext,
         metrics: Metrics,
         took_s: dict[str, float],
         step: Step,

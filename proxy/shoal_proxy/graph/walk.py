@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Mapping
 
 from shoal_proxy.errors import ModelFailed, ProxyError, RowsFailed
-from shoal_proxy.graph.frame import Ask, Call, Frame
+from shoal_proxy.graph.graph_request import Ask, GraphRequest, StepCall
 from shoal_schema.graphs.plan import Plan, Step
 from shoal_schema.wire.datatypes import Array
 
@@ -18,7 +18,7 @@ _OF_ROWS = (400, 413, 422, ModelFailed.status)
 """Statuses that may be caused by single rows, or by their number; not by load or by a lost model."""
 
 
-async def walk(plan: Plan, frame: Frame, ask: Ask) -> Mapping[str, Array]:
+async def walk(plan: Plan, frame: GraphRequest, ask: Ask) -> Mapping[str, Array]:
     """Return the graph's outputs.
 
     Raises:
@@ -50,7 +50,7 @@ async def walk(plan: Plan, frame: Frame, ask: Ask) -> Mapping[str, Array]:
     return frame.outputs()
 
 
-async def _take(step: Step, frame: Frame, ask: Ask) -> None:
+async def _take(step: Step, frame: GraphRequest, ask: Ask) -> None:
     """Pass the rows through one step."""
     call = frame.begin(step)
     if not call.asked:
@@ -64,7 +64,7 @@ async def _take(step: Step, frame: Frame, ask: Ask) -> None:
             raise RowsFailed(frame.blamed(step, call, error.errors)) from None
 
 
-async def _take_what_goes(step: Step, frame: Frame, call: Call, ask: Ask) -> None:
+async def _take_what_goes(step: Step, frame: GraphRequest, call: StepCall, ask: Ask) -> None:
     """Pass the rows that do not fail through an optional step; the others continue without it.
 
     A model that names the failed rows is called for the others; one that fails as a whole is called with halves.

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
-from shoal_proxy.codecs.base import MAX_LISTS, MAX_VALUES, Call, Decoded, Reply
+from shoal_proxy.codecs.base import MAX_LISTS, MAX_VALUES, DecodedRequest, HttpResponse, InferCall
 from shoal_proxy.codecs.tensors import to_binary, to_wire
 from shoal_proxy.codecs.v2 import decode_document
-from shoal_proxy.codecs.v2_answer import chosen, output_spec
+from shoal_proxy.codecs.v2_response import output_spec, select_outputs
 from shoal_proxy.errors import BodyTooLarge, InvalidRequest, NotFound, ProxyError
 from shoal_proxy.model.signature import ModelSignature
 from shoal_proxy.rpc.inference_pb2 import (
@@ -52,7 +52,7 @@ class GrpcV2:
         self._version = version
         self._ignore_extra = ignore_extra
 
-    def decode(self, call: Call, signature: ModelSignature) -> Decoded:
+    def decode(self, call: InferCall, signature: ModelSignature) -> DecodedRequest:
         """Return the request's tensors; ``binary`` of the style is whether the response has raw contents."""
         try:
             request = ModelInferRequest.FromString(bytes(call.body))
@@ -93,14 +93,16 @@ class GrpcV2:
 
     def encode(
         self,
-        decoded: Decoded,
+        decoded: DecodedRequest,
         outputs: Mapping[str, Array],
         lengths: Mapping[str, Sequence[int]],
         signature: ModelSignature,
-    ) -> Reply:
+    ) -> HttpResponse:
         """Return the requested outputs, raw if the inputs were, or if one of them has no other form."""
         style = decoded.style
-        wanted = [(output_spec(name, array, signature), array) for name, array, _ in chosen(style, outputs, signature)]
+        wanted = [
+            (output_spec(name, array, signature), array) for name, array, _ in select_outputs(style, outputs, signature)
+        ]
         # FP16 and BF16 have no typed field.
         raw = style.binary or any(spec.datatype not in FIELDS for spec, _ in wanted)
         response = ModelInferResponse(model_name=self._model_name, model_version=self._version, id=style.id or "")
@@ -111,11 +113,11 @@ class GrpcV2:
                 response.raw_output_contents.append(bytes(to_binary(wire)))
             else:
                 getattr(tensor.contents, FIELDS[spec.datatype]).extend(wire.ravel().tolist())
-        return Reply(200, (response.SerializeToString(),))
+        return HttpResponse(200, (response.SerializeToString(),))
 
-    def error(self, error: ProxyError) -> Reply:
+    def error(self, error: ProxyError) -> HttpResponse:
         """Return the message alone; gRPC has the status."""
-        return Reply(error.status, (error.message.encode(),))
+        return HttpResponse(error.status, (error.message.encode(),))
 
     def check_model(self, name: str, version: str) -> None:
         """Raise `NotFound` for another model or version than the one served here."""
@@ -135,7 +137,7 @@ def metadata_message(document: Mapping[str, Any]) -> ModelMetadataResponse:
     return ModelMetadataResponse(**names, **tensors)
 
 
-def stream_message(reply: Reply, request: bytes) -> bytes:
+def stream_message(reply: HttpResponse, request: bytes) -> bytes:
     """Return a ``reply`` as a message of a stream; header lines of an error become parameters."""
     body = b"".join(map(bytes, reply.body))
     if reply.status == 200:

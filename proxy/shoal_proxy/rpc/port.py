@@ -10,15 +10,15 @@ from grpc_health.v1.health import SERVICE_NAME as HEALTH
 from grpc_reflection.v1alpha.reflection import SERVICE_NAME as REFLECTION
 from grpc_reflection.v1alpha.reflection import enable_server_reflection
 
-from shoal_proxy.access.gate import Gate
-from shoal_proxy.access_log import Entry
-from shoal_proxy.app import Pages
-from shoal_proxy.batching.pending import Pending
+from shoal_proxy.access.control import AccessControl
+from shoal_proxy.access_log import AccessLogEntry
+from shoal_proxy.app import PublicRoutes
+from shoal_proxy.batching.pending import PendingRequest
 from shoal_proxy.body import LARGE_BYTES
-from shoal_proxy.certificate import Certificate, Pem
-from shoal_proxy.codecs.base import Reply
+from shoal_proxy.certificate import Certificate, CertificateFiles
+from shoal_proxy.codecs.base import HttpResponse
 from shoal_proxy.errors import ProxyError, RequestTimeout
-from shoal_proxy.header_cache import Head, Route
+from shoal_proxy.header_cache import InferRoute, RequestHead
 from shoal_proxy.inference import Inference
 from shoal_proxy.rpc import inference_pb2 as messages
 from shoal_proxy.rpc.health import Health
@@ -27,7 +27,7 @@ from shoal_proxy.rpc.slow_calls import SlowCall, peer_address
 from shoal_proxy.rpc.stream import Streams
 from shoal_proxy.settings import Settings
 from shoal_proxy.tracer import GONE
-from shoal_proxy.unsent import Unsent
+from shoal_proxy.unread import UnreadResponses
 from shoal_schema.addresses import TcpAddress
 from shoal_schema.headers import REQUEST_ID, TIMEOUT_MS, TRACEPARENT
 from shoal_schema.resource.model import ExtraColumns
@@ -57,15 +57,15 @@ _OPEN = ("ServerLive", "ServerReady", "ModelReady")
 """Methods without authentication: liveness and readiness."""
 
 
-class Call:
+class GrpcCall:
     """One call of ModelInfer, and its entry in the access log, if it is sampled."""
 
     __slots__ = ("bytes_out", "entry", "head", "pending", "status")
 
-    def __init__(self, head: Head, entry: Entry | None) -> None:
+    def __init__(self, head: RequestHead, entry: AccessLogEntry | None) -> None:
         self.head = head
         self.entry = entry
-        self.pending: Pending | None = None
+        self.pending: PendingRequest | None = None
         self.status = GONE
         """The response's status; `GONE` until there is a response."""
         self.bytes_out = 0
@@ -88,12 +88,12 @@ class GrpcPort:
     def __init__(
         self,
         inference: Inference,
-        pages: Pages,
+        pages: PublicRoutes,
         settings: Settings,
         certificate: Certificate | None = None,
-        unsent: Unsent | None = None,
+        unsent: UnreadResponses | None = None,
     ) -> None:
-        self._unsent = unsent or Unsent()
+        self._unsent = unsent or UnreadResponses()
         self._inference = inference
         self._pages = pages
         self._settings = settings
@@ -101,7 +101,7 @@ class GrpcPort:
         self._codec = GrpcV2(
             settings.name, settings.version, ignore_extra=settings.model.extra_columns is ExtraColumns.IGNORE
         )
-        self._route = Route(self._codec)
+        self._route = InferRoute(self._codec)
         # Twice as many as can wait or run, so that the queue rejects requests, and not gRPC's limit.
         batching = settings.batching
         calls = 2 * (settings.queue_rows + (batching.in_flight + 1) * batching.max_batch_size)
@@ -195,24 +195,24 @@ class GrpcPort:
         finally:
             self._log(call)
 
-    def _call(self, context: Any, path: bytes) -> Call:
+    def _call(self, context: Any, path: bytes) -> GrpcCall:
         headers, log = _headers(context), self._inference.access_log
         client, _ = peer_address(context.peer())
         entry = None if log is None else log.begin(b"POST", path, self._codec.name, headers, client)
-        return Call(Head(self._route, headers, keep_alive=True), entry)
+        return GrpcCall(RequestHead(self._route, headers, keep_alive=True), entry)
 
-    def _log(self, call: Call) -> None:
+    def _log(self, call: GrpcCall) -> None:
         if call.entry is not None and self._inference.access_log is not None:
             self._inference.access_log.end(call.entry, call.status, call.bytes_out, call.pending, call.head.caller)
 
     async def _stream(self, requests: AsyncIterator[bytes], context: Any) -> None:
-        head = Head(self._route, _headers(context), keep_alive=True)
+        head = RequestHead(self._route, _headers(context), keep_alive=True)
         if (refusal := self._refusal(head, context)) is not None:
             reply = self._inference.refuse(self._route, refusal)
             await context.abort(_code(reply.status), refusal.message)
         await self._streams.serve(requests, context)
 
-    async def _answer_of_stream(self, body: bytes, context: Any) -> Reply:
+    async def _answer_of_stream(self, body: bytes, context: Any) -> HttpResponse:
         """Return the reply to one request of a stream."""
         call = self._call(context, _STREAM_PATH)
         try:
@@ -230,7 +230,7 @@ class GrpcPort:
         self._unsent.note(slow, size_bytes)
         return lambda: self._unsent.note(slow, 0)
 
-    def _refusal(self, head: Head, context: Any) -> ProxyError | None:
+    def _refusal(self, head: RequestHead, context: Any) -> ProxyError | None:
         """Return the error of a call whose client is not authenticated; None if it is, or none needs to be."""
         if self._inference.gate is None:
             return None
@@ -240,11 +240,11 @@ class GrpcPort:
             return error
         return self._inference.authenticate(head)
 
-    async def _reply(self, call: "Call", body: bytes) -> Reply:
+    async def _reply(self, call: "GrpcCall", body: bytes) -> HttpResponse:
         """Queue a request and return its reply; a disconnect or gRPC's deadline cancels it."""
-        answered: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        answered: asyncio.Future[HttpResponse] = asyncio.get_running_loop().create_future()
 
-        def reply(given: Reply) -> None:
+        def reply(given: HttpResponse) -> None:
             if not answered.done():
                 answered.set_result(given)
 
@@ -278,7 +278,7 @@ class GrpcPort:
 
 def _credentials(certificate: Certificate) -> grpc.ServerCredentials:
     """Return credentials that use the newest certificate for each handshake (called in gRPC's thread)."""
-    used: Pem | None = None
+    used: CertificateFiles | None = None
 
     def newest() -> Any:
         nonlocal used
@@ -307,7 +307,7 @@ def _options(settings: Settings) -> list[tuple[str, int]]:
     ]
 
 
-def _page(answer: Callable[[Any], Any], gate: Gate | None) -> Callable[[Any, Any], Awaitable[Any]]:
+def _page(answer: Callable[[Any], Any], gate: AccessControl | None) -> Callable[[Any, Any], Awaitable[Any]]:
     async def handle(request: Any, context: Any) -> Any:
         try:
             if gate is not None:

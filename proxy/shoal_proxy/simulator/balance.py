@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
 from shoal_proxy.batching.pending import NEVER_S
-from shoal_proxy.simulator.engine import Request
+from shoal_proxy.simulator.engine import SimulatedRequest
 
 Pick = Callable[[int], int]
 """Draws an integer from 0 to below its argument."""
@@ -29,22 +29,22 @@ class Balance(StrEnum):
         return self in (Balance.PINNED, Balance.REQUEST_FORWARDING)
 
 
-class Choosable(Protocol):
+class ReplicaLoad(Protocol):
     """The properties of a replica that a rule may use."""
 
     @property
     def rows(self) -> int:
         """Return the rows that wait and run there."""
 
-    def promise_s(self, request: Request, now_s: float) -> float:
+    def promise_s(self, request: SimulatedRequest, now_s: float) -> float:
         """Return when it would answer ``request``."""
 
 
-R = TypeVar("R", bound=Choosable)
+R = TypeVar("R", bound=ReplicaLoad)
 Lead = TypeVar("Lead")
 
 
-def choose(balance: Balance, replicas: Sequence[R], request: Request, now_s: float, pick: Pick) -> R:
+def choose_replica(balance: Balance, replicas: Sequence[R], request: SimulatedRequest, now_s: float, pick: Pick) -> R:
     """Return the replica for ``request`` by a per-request rule; ties are broken at random."""
     match balance:
         case Balance.LEAST_ROWS:
@@ -59,7 +59,7 @@ def choose(balance: Balance, replicas: Sequence[R], request: Request, now_s: flo
             return replicas[pick(len(replicas))]
 
 
-def forwarder(peers: Sequence[R], request: Request, now_s: float, pick: Pick) -> R | None:
+def forwarder(peers: Sequence[R], request: SimulatedRequest, now_s: float, pick: Pick) -> R | None:
     """Return the peer that would answer ``request`` soonest; None if it would be late there or was forwarded before."""
     if request.forwarded or not peers:
         return None

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from shoal_proxy.batching.pending import NEVER_S
-from shoal_proxy.simulator.engine import Request
+from shoal_proxy.simulator.engine import SimulatedRequest
 
 DOUBLINGS = 12
 """Most times that a trace is made twice as fast, or half as fast, in search of its limit."""
@@ -31,7 +31,7 @@ def largest(bears: Callable[[float], bool], most: float = math.inf) -> float:
     return 0.0
 
 
-def enough_requests(requests: Sequence[Request], rate_per_s: float) -> int | None:
+def enough_requests(requests: Sequence[SimulatedRequest], rate_per_s: float) -> int | None:
     """Return how many requests would last long enough to prove a rate; None if these do."""
     longest_s = max([each.due_s - each.arrived_s for each in requests if each.due_s < NEVER_S])
     enough = math.ceil(_LASTS * longest_s * rate_per_s)

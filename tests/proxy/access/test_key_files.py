@@ -6,24 +6,26 @@ from pathlib import Path
 
 import pytest
 
-from shoal_proxy.access.gate import Gate
-from shoal_proxy.access.limits import Limits
+from shoal_proxy.access.control import AccessControl
+from shoal_proxy.access.limits import ClientLimits
 from shoal_proxy.credentials import KeyFiles
 
 ALICE, BOB = b"key-of-alice-0123456789", b"key-of-bob-0123456789"
 
 
 @pytest.fixture
-def gate() -> Gate:
-    return Gate(Limits({}, {}))
+def gate() -> AccessControl:
+    return AccessControl(ClientLimits({}, {}))
 
 
-def owner(gate: Gate, key: bytes) -> str | None:
+def owner(gate: AccessControl, key: bytes) -> str | None:
     assert gate.keys is not None
     return gate.keys.owner(key)
 
 
-def test_a_file_that_is_amid_being_written_is_left_until_it_stays_for_a_look(tmp_path: Path, gate: Gate) -> None:
+def test_a_file_that_is_amid_being_written_is_left_until_it_stays_for_a_look(
+    tmp_path: Path, gate: AccessControl
+) -> None:
     path = tmp_path / "keys.env"
     path.write_bytes(b"alice=" + ALICE)
     files = KeyFiles(str(path), gate)
@@ -41,7 +43,7 @@ def test_a_file_that_is_amid_being_written_is_left_until_it_stays_for_a_look(tmp
     assert (owner(gate, ALICE), owner(gate, BOB)) == (None, "bob")
 
 
-def test_a_file_that_becomes_no_text_leaves_the_keys_that_were(tmp_path: Path, gate: Gate) -> None:
+def test_a_file_that_becomes_no_text_leaves_the_keys_that_were(tmp_path: Path, gate: AccessControl) -> None:
     path = tmp_path / "keys.env"
     path.write_bytes(b"alice=" + ALICE)
     files = KeyFiles(str(path), gate)
@@ -55,7 +57,7 @@ def test_a_file_that_becomes_no_text_leaves_the_keys_that_were(tmp_path: Path, g
 
 
 def test_what_is_no_file_is_told_and_never_waited_for(
-    tmp_path: Path, gate: Gate, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, gate: AccessControl, caplog: pytest.LogCaptureFixture
 ) -> None:
     os.mkfifo(tmp_path / "keys.env")
 
@@ -65,7 +67,9 @@ def test_what_is_no_file_is_told_and_never_waited_for(
     assert "neither a file nor a directory" in caplog.text
 
 
-def test_no_line_of_a_certificate_is_a_key(tmp_path: Path, gate: Gate, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_line_of_a_certificate_is_a_key(
+    tmp_path: Path, gate: AccessControl, caplog: pytest.LogCaptureFixture
+) -> None:
     line = b"MIIBszCCAVmgAwIBAgIUQyQ4bXQ0"
     (tmp_path / "tls.crt").write_bytes(b"-----BEGIN CERTIFICATE-----\n" + line + b"\n-----END CERTIFICATE-----\n")
     (tmp_path / "alice").write_bytes(ALICE)

@@ -16,10 +16,10 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from shoal_proxy import credentials
-from shoal_proxy.access.gate import Gate
-from shoal_proxy.access.limits import Limits
-from shoal_proxy.access.tokens import Tokens
-from shoal_proxy.errors import Forbidden, IssuerAway, ProxyError, Unauthenticated
+from shoal_proxy.access.control import AccessControl
+from shoal_proxy.access.limits import ClientLimits
+from shoal_proxy.access.tokens import TokenVerifier
+from shoal_proxy.errors import Forbidden, IssuerUnavailable, ProxyError, Unauthenticated
 from tests import plain
 from tests.calls import V2_PATH, row, v2_body
 from tests.fakes import running_proxy
@@ -71,8 +71,8 @@ def hmac_of_the_public_key() -> bytes:
 
 
 @pytest.fixture
-def tokens() -> Tokens:
-    made = Tokens(ISSUER, AUDIENCE, scope="predict")
+def tokens() -> TokenVerifier:
+    made = TokenVerifier(ISSUER, AUDIENCE, scope="predict")
     elliptic = {**jwt.algorithms.ECAlgorithm.to_jwk(EC.public_key(), as_dict=True), "kid": "ec"}
     symmetric = {"kty": "oct", "k": "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0", "kid": "shared", "alg": "HS256"}
     useless = [symmetric, {"kty": "RSA", "kid": "broken"}, public("two", kid="enc", use="enc"), "nonsense"]
@@ -117,7 +117,9 @@ def tokens() -> Tokens:
         (b"x" * 20_000, "not a token"),
     ],
 )
-def test_a_token_is_accepted_or_rejected(tokens: Tokens, given: bytes | Callable[[], bytes], outcome: str) -> None:
+def test_a_token_is_accepted_or_rejected(
+    tokens: TokenVerifier, given: bytes | Callable[[], bytes], outcome: str
+) -> None:
     given = given if isinstance(given, bytes) else given()
     if outcome == "alice":
         assert tokens.check(given) == "alice"
@@ -131,26 +133,26 @@ def test_a_token_is_accepted_or_rejected(tokens: Tokens, given: bytes | Callable
 @pytest.mark.parametrize(
     "changes", [{"scope": "read"}, {"scope": None}, {"scope": ["predict"], "sub": "a\nb"}, {"sub": ""}, {"scope": 5}]
 )
-def test_a_valid_token_without_permission_is_forbidden(tokens: Tokens, changes: dict[str, Any]) -> None:
+def test_a_valid_token_without_permission_is_forbidden(tokens: TokenVerifier, changes: dict[str, Any]) -> None:
     with pytest.raises((Forbidden, Unauthenticated)) as refused:
         tokens.check(token(**changes))
     assert refused.value.status == 403
 
 
 @pytest.mark.parametrize("document", [[], {}, {"keys": {}}, {"keys": []}, {"keys": [{"kty": "oct", "k": "eA"}]}])
-def test_a_set_without_a_key_of_use_is_refused_and_changes_nothing(tokens: Tokens, document: Any) -> None:
+def test_a_set_without_a_key_of_use_is_refused_and_changes_nothing(tokens: TokenVerifier, document: Any) -> None:
     with pytest.raises(ValueError, match=r"JSON object|none of its keys"):
         tokens.take_keys(document)
     assert tokens.check(token()) == "alice"
 
 
 def test_the_only_key_needs_no_name() -> None:
-    tokens = Tokens(ISSUER, AUDIENCE)
+    tokens = TokenVerifier(ISSUER, AUDIENCE)
     tokens.take_keys(key_set({name: value for name, value in public("one").items() if name != "kid"}))
     assert tokens.check(token(kid=None)) == "alice"
 
 
-def test_an_unknown_key_is_asked_for_and_the_caller_may_come_again(tokens: Tokens) -> None:
+def test_an_unknown_key_is_asked_for_and_the_caller_may_come_again(tokens: TokenVerifier) -> None:
     asked = []
 
     def look_again() -> bool:
@@ -158,16 +160,16 @@ def test_an_unknown_key_is_asked_for_and_the_caller_may_come_again(tokens: Token
         return True
 
     tokens.look_again = look_again
-    with pytest.raises(IssuerAway):
+    with pytest.raises(IssuerUnavailable):
         tokens.check(token(RSA["two"], kid="two"))
     tokens.take_keys(key_set(public("two")))
     assert (asked, tokens.check(token(RSA["two"], kid="two"))) == ([1], "alice")
-    with pytest.raises(IssuerAway):
-        Tokens(ISSUER, AUDIENCE).check(token())
+    with pytest.raises(IssuerUnavailable):
+        TokenVerifier(ISSUER, AUDIENCE).check(token())
 
 
 def test_a_key_of_ours_is_no_token_in_its_header() -> None:
-    gate = Gate(Limits({}, {}), check_token=lambda text: "alice")
+    gate = AccessControl(ClientLimits({}, {}), check_token=lambda text: "alice")
     assert gate.identify({b"authorization": b"Bearer a.b.c"}).name == "alice"
     with pytest.raises(ProxyError):
         gate.identify({b"x-api-key": b"a.b.c"})

@@ -13,10 +13,10 @@ from shoal_proxy.balance.peers import (
     FIRST_PAUSE_S,
     LONGEST_PAUSE_S,
     LONGEST_WAIT_S,
-    Ended,
+    ForwardingOutcome,
     Peer,
-    choose,
-    stalest,
+    choose_peer,
+    least_recently_polled,
 )
 
 ROW_S = 0.001
@@ -29,7 +29,7 @@ def promising(wait_s: float | None, told_s: float = 0.0) -> Peer:
 
 
 def chosen(peers: list[Peer], *, due_s: float, now_s: float = 0.0, rows: int = 1, most_rows: int = 64) -> int | None:
-    peer = choose(peers, rows, due_s=due_s, now_s=now_s, row_s=ROW_S, most_rows=most_rows)
+    peer = choose_peer(peers, rows, due_s=due_s, now_s=now_s, row_s=ROW_S, most_rows=most_rows)
     return None if peer is None else peers.index(peer)
 
 
@@ -71,7 +71,7 @@ def test_what_one_peer_has_of_us_is_bounded_but_a_large_request_may_go_alone() -
     peer.given(60)
     assert chosen([peer], rows=4, due_s=1.0) == 0
     assert chosen([peer], rows=5, due_s=1.0) is None
-    peer.ended(60, Ended.ANSWERED, 0.0)
+    peer.ended(60, ForwardingOutcome.ANSWERED, 0.0)
     assert chosen([peer], rows=200, due_s=1.0) == 0
 
 
@@ -79,18 +79,20 @@ def test_ourselves_are_never_chosen() -> None:
     peer = promising(0.0)
     peer.is_self = True
     assert chosen([peer], due_s=inf) is None
-    assert stalest([peer], 4, 0.0) == []
+    assert least_recently_polled([peer], 4, 0.0) == []
 
 
 @pytest.mark.parametrize(
     ("end", "first_s"),
     [
-        (Ended.REFUSED, FIRST_PAUSE_S),
-        (Ended.LOST, FIRST_FAILED_PAUSE_S),
-        (Ended.BROKEN, FIRST_FAILED_PAUSE_S),
+        (ForwardingOutcome.REFUSED, FIRST_PAUSE_S),
+        (ForwardingOutcome.LOST, FIRST_FAILED_PAUSE_S),
+        (ForwardingOutcome.BROKEN, FIRST_FAILED_PAUSE_S),
     ],
 )
-def test_a_broken_promise_is_followed_by_a_pause_that_doubles_until_one_is_kept(end: Ended, first_s: float) -> None:
+def test_a_broken_promise_is_followed_by_a_pause_that_doubles_until_one_is_kept(
+    end: ForwardingOutcome, first_s: float
+) -> None:
     peer, now_s, pauses = Peer(), 0.0, []
     for _ in range(4):
         peer.promised(0.0, now_s)
@@ -104,7 +106,7 @@ def test_a_broken_promise_is_followed_by_a_pause_that_doubles_until_one_is_kept(
         assert chosen([peer], due_s=inf, now_s=now_s) == 0
     assert pauses == pytest.approx([first_s, 2 * first_s, 4 * first_s, 8 * first_s])
     peer.given(1)
-    peer.ended(1, Ended.ANSWERED, now_s)
+    peer.ended(1, ForwardingOutcome.ANSWERED, now_s)
     peer.given(1)
     peer.ended(1, end, now_s)
     assert peer.shunned_until_s - now_s == pytest.approx(first_s)
@@ -112,12 +114,12 @@ def test_a_broken_promise_is_followed_by_a_pause_that_doubles_until_one_is_kept(
 
 def test_a_model_that_fails_one_request_is_asked_again_and_one_that_fails_two_in_a_row_is_left_alone() -> None:
     peer = promising(0.0)
-    peer.ended(0, Ended.FAILED, 0.0)
+    peer.ended(0, ForwardingOutcome.FAILED, 0.0)
     assert chosen([peer], due_s=inf) == 0
-    peer.ended(0, Ended.ANSWERED, 0.0)
-    peer.ended(0, Ended.FAILED, 0.0)
+    peer.ended(0, ForwardingOutcome.ANSWERED, 0.0)
+    peer.ended(0, ForwardingOutcome.FAILED, 0.0)
     assert chosen([peer], due_s=inf) == 0
-    peer.ended(0, Ended.FAILED, 0.0)
+    peer.ended(0, ForwardingOutcome.FAILED, 0.0)
     assert chosen([peer], due_s=inf) is None
     assert peer.shunned_until_s == FIRST_FAILED_PAUSE_S
 
@@ -127,23 +129,25 @@ def test_where_requests_fail_here_as_well_it_takes_more_failures_to_be_the_peers
         peer = promising(0.0)
         for number in range(1, in_a_row + 1):
             assert chosen([peer], due_s=inf) == 0, (own, number)
-            peer.ended(0, Ended.FAILED, 0.0, own_failures=own)
+            peer.ended(0, ForwardingOutcome.FAILED, 0.0, own_failures=own)
         assert chosen([peer], due_s=inf) is None, own
     fails_alike = promising(0.0)
     for _ in range(1000):
-        fails_alike.ended(0, Ended.FAILED, 0.0, own_failures=1.0)
+        fails_alike.ended(0, ForwardingOutcome.FAILED, 0.0, own_failures=1.0)
     assert chosen([fails_alike], due_s=inf) == 0
 
 
 def test_rows_that_the_model_refuses_are_not_held_against_the_peer() -> None:
     peer = promising(0.0)
     for _ in range(100):
-        peer.ended(0, Ended.ERROR, 0.0)
+        peer.ended(0, ForwardingOutcome.ERROR, 0.0)
     assert chosen([peer], due_s=inf) == 0
 
 
-@pytest.mark.parametrize("end", [Ended.LOST, Ended.BROKEN, Ended.FAILED])
-def test_one_that_was_left_alone_for_failing_gets_one_request_at_a_time_until_it_answers_one(end: Ended) -> None:
+@pytest.mark.parametrize("end", [ForwardingOutcome.LOST, ForwardingOutcome.BROKEN, ForwardingOutcome.FAILED])
+def test_one_that_was_left_alone_for_failing_gets_one_request_at_a_time_until_it_answers_one(
+    end: ForwardingOutcome,
+) -> None:
     peer = promising(0.0)
     for _ in range(2):
         peer.ended(0, end, 0.0)
@@ -152,7 +156,7 @@ def test_one_that_was_left_alone_for_failing_gets_one_request_at_a_time_until_it
     assert chosen([peer], due_s=inf, now_s=now_s) == 0
     peer.given(1)
     assert chosen([peer], due_s=inf, now_s=now_s) is None
-    peer.ended(1, Ended.ANSWERED, now_s)
+    peer.ended(1, ForwardingOutcome.ANSWERED, now_s)
     peer.given(1)
     assert chosen([peer], due_s=inf, now_s=now_s) == 0
 
@@ -161,20 +165,20 @@ def test_many_refusals_at_once_are_one_broken_promise() -> None:
     peer = promising(0.0)
     peer.given(50)
     for _ in range(50):
-        peer.ended(1, Ended.REFUSED, 1.0)
+        peer.ended(1, ForwardingOutcome.REFUSED, 1.0)
     assert peer.shunned_until_s == pytest.approx(1.0 + FIRST_PAUSE_S)
 
 
 def test_the_caller_going_away_says_nothing_about_the_peer() -> None:
     peer = promising(0.0)
     peer.given(1)
-    peer.ended(1, Ended.CANCELLED, 0.0)
+    peer.ended(1, ForwardingOutcome.CANCELLED, 0.0)
     assert chosen([peer], due_s=inf) == 0
 
 
 def test_those_who_have_been_silent_longest_are_asked_first() -> None:
     peers = [promising(0.1, told_s=3.0), promising(0.1, told_s=1.0), Peer(), promising(0.1, told_s=2.0)]
-    assert [peers.index(each) for each in stalest(peers, 3, 4.0)] == [2, 1, 3]
+    assert [peers.index(each) for each in least_recently_polled(peers, 3, 4.0)] == [2, 1, 3]
 
 
 @given(
@@ -191,7 +195,7 @@ def test_whoever_is_chosen_promised_to_be_in_time_and_nobody_promised_better(
         peer.given(has)
         peer.is_self = is_self
         peers.append(peer)
-    best = choose(peers, rows, due_s=now_s + due_s, now_s=now_s, row_s=ROW_S, most_rows=64)
+    best = choose_peer(peers, rows, due_s=now_s + due_s, now_s=now_s, row_s=ROW_S, most_rows=64)
     fitting = [each for each in peers if not each.given_rows or each.given_rows + rows <= 64]
     finishes = [each.finish_s(now_s, ROW_S) + (rows - 1) * ROW_S for each in fitting]
     if best is None:
@@ -210,11 +214,11 @@ def test_peers_that_lie_cost_few_futile_tries(count: int, asked_per_s: int) -> N
         now_s = number / asked_per_s
         for each in peers:
             each.promised(0.0, now_s)
-        best = choose(peers, 1, due_s=now_s + 0.1, now_s=now_s, row_s=ROW_S, most_rows=64)
+        best = choose_peer(peers, 1, due_s=now_s + 0.1, now_s=now_s, row_s=ROW_S, most_rows=64)
         if best is not None:
             tries += 1
             best.given(1)
-            best.ended(1, Ended.REFUSED, now_s)
+            best.ended(1, ForwardingOutcome.REFUSED, now_s)
     assert tries <= count * (8 + seconds / LONGEST_PAUSE_S + 1)
 
 
@@ -222,7 +226,7 @@ def test_addresses_at_which_nobody_answers_do_not_keep_others_from_being_asked()
     peers, asked = [Peer() for _ in range(20)], list[int]()
     for tick in range(40):
         now_s = tick / 2
-        for each in stalest(peers, 4, now_s):
+        for each in least_recently_polled(peers, 4, now_s):
             number = peers.index(each)
             if number == 19:
                 asked.append(tick)

@@ -4,17 +4,17 @@ import pytest
 
 from shoal_proxy.batching.admission import predict_finish_s
 from shoal_proxy.batching.latency import LatencyTable
-from shoal_proxy.batching.selection import Costs
+from shoal_proxy.batching.selection import BatchCosts
 
 MOST = 8
 AROUND_S = 0.001
 
 
-def costs() -> Costs:
+def costs() -> BatchCosts:
     table = LatencyTable(MOST)
     for rows in table.sizes * 200:
         table.observe(rows, 0.01 + 0.002 * rows)
-    return Costs(table, AROUND_S, MOST)
+    return BatchCosts(table, AROUND_S, MOST)
 
 
 COSTS = costs()
@@ -80,7 +80,7 @@ def test_what_must_be_to_spare_follows_how_much_the_runtime_varies_within_bounds
     table = LatencyTable(MOST)
     for number in range(400):
         table.observe(MOST, 0.01 * (1 + noise * (number % 3 - 1)))
-    known = Costs(table, 0.0, MOST)
+    known = BatchCosts(table, 0.0, MOST)
 
     spare_s = predict_finish_s(0, 1, known, free_s=0.0, within_s=10.0, queued_behind=True) - known.finish_s(0.0, MOST)
 

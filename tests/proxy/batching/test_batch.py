@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from shoal_proxy.batching.batch import Batch, Result, make_batch, merge, split
-from shoal_proxy.batching.pending import Answer, Outcome, Pending
+from shoal_proxy.batching.batch import Batch, BatchResult, make_batch, merge, split
+from shoal_proxy.batching.pending import Outcome, PendingRequest, RequestResult
 from shoal_proxy.batching.queue import Queue, QueueLimits
 from shoal_proxy.errors import ModelFailed, RowsFailed
 from shoal_schema.wire.datatypes import Array
@@ -21,14 +21,14 @@ MODEL = signature([tensor("x", "INT64", [-1, 2])], [tensor("y", "INT64", [-1, 2]
 class Caller:
     """A request and every outcome that was delivered for it."""
 
-    pending: Pending
+    pending: PendingRequest
     rows: Array
     outcomes: list[Outcome] = field(default_factory=list)
 
     @property
-    def answer(self) -> Answer:
+    def answer(self) -> RequestResult:
         (outcome,) = self.outcomes
-        assert isinstance(outcome, Answer)
+        assert isinstance(outcome, RequestResult)
         return outcome
 
 
@@ -56,7 +56,7 @@ def batches_of(everyone: list[Caller], max_rows: int) -> list[Batch]:
     return batches
 
 
-def run(batch: Batch, failing: frozenset[int] = frozenset()) -> Result:
+def run(batch: Batch, failing: frozenset[int] = frozenset()) -> BatchResult:
     """Execute the row-wise model y = 3 x + 1, z = x[0], on the merged rows; rows numbered in ``failing`` fail."""
     merged = merge(batch, MODEL).inputs["x"]
     x = np.concatenate(merged) if isinstance(merged, tuple) else merged
@@ -64,7 +64,7 @@ def run(batch: Batch, failing: frozenset[int] = frozenset()) -> Result:
     bad = [row for row, number in enumerate(x[:, 0].tolist()) if number in failing]
     good = np.delete(x, bad, axis=0)
     errors = [RowError(row, 400, f"number {x[row, 0]}") for row in bad]
-    return Result({"y": 3 * good + 1, "z": good[:, 0]}, errors)
+    return BatchResult({"y": 3 * good + 1, "z": good[:, 0]}, errors)
 
 
 @given(
@@ -96,7 +96,7 @@ def test_each_caller_gets_exactly_its_own_rows(sizes: list[int], max_rows: int, 
             assert isinstance(outcome, RowsFailed)
             assert [(e.row, e.message) for e in outcome.errors] == [(r, f"number {numbers[r]}") for r in own_failures]
         else:
-            assert isinstance(outcome, Answer)
+            assert isinstance(outcome, RequestResult)
             np.testing.assert_array_equal(outcome.outputs["y"], 3 * one.rows + 1)
             np.testing.assert_array_equal(outcome.outputs["z"], one.rows[:, 0])
 
@@ -109,7 +109,7 @@ def test_a_wrong_row_count_fails_the_batch_and_resolves_no_request(sizes: list[i
     answer = run(batch)
 
     with pytest.raises(ModelFailed, match="of 'z'"):
-        hand_over(split(batch, Result({**answer.outputs, "z": np.zeros(rows, np.int64)}), MODEL))
+        hand_over(split(batch, BatchResult({**answer.outputs, "z": np.zeros(rows, np.int64)}), MODEL))
 
     assert [one.outcomes for one in everyone] == [[]] * len(everyone)
 
@@ -133,7 +133,7 @@ def test_a_result_that_would_need_guessing_is_rejected(
     (batch,) = batches_of(everyone, 100)
 
     with pytest.raises(ModelFailed, match=message):
-        hand_over(split(batch, Result(outputs, [RowError(row, 400, "bad") for row in rows]), MODEL))
+        hand_over(split(batch, BatchResult(outputs, [RowError(row, 400, "bad") for row in rows]), MODEL))
 
     assert [one.outcomes for one in everyone] == [[], []]
 
@@ -155,7 +155,7 @@ def test_all_rows_may_fail_and_leave_no_output() -> None:
     (one,) = callers(2)
     (batch,) = batches_of([one], 100)
 
-    hand_over(split(batch, Result({}, [RowError(1, 422, "b"), RowError(0, 400, "a")]), MODEL))
+    hand_over(split(batch, BatchResult({}, [RowError(1, 422, "b"), RowError(0, 400, "a")]), MODEL))
 
     (outcome,) = one.outcomes
     assert isinstance(outcome, RowsFailed)
@@ -176,9 +176,9 @@ def test_a_caller_who_leaves_between_closing_and_merging_does_not_take_the_other
 def test_the_pieces_of_a_split_request_must_fit_together() -> None:
     (one,) = callers(3)
     first, second = batches_of([one], 2)
-    hand_over(split(first, Result({"y": np.zeros((2, 5))}), MODEL))
+    hand_over(split(first, BatchResult({"y": np.zeros((2, 5))}), MODEL))
 
-    hand_over(split(second, Result({"y": np.zeros((1, 4))}), MODEL))
+    hand_over(split(second, BatchResult({"y": np.zeros((1, 4))}), MODEL))
 
     (outcome,) = one.outcomes
     assert isinstance(outcome, ModelFailed)
@@ -220,14 +220,14 @@ class TestAModelThatDoesNotBatch:
     def test_gives_its_whole_output_to_its_only_caller(self) -> None:
         one, batch = self.batch()
 
-        hand_over(split(batch, Result({"y": np.ones((5, 2))}), self.model))
+        hand_over(split(batch, BatchResult({"y": np.ones((5, 2))}), self.model))
 
         assert one.answer.outputs["y"].shape == (5, 2)
 
     def test_may_fail_its_row(self) -> None:
         one, batch = self.batch()
 
-        hand_over(split(batch, Result({}, [RowError(0, 400, "too dark")]), self.model))
+        hand_over(split(batch, BatchResult({}, [RowError(0, 400, "too dark")]), self.model))
 
         (outcome,) = one.outcomes
         assert isinstance(outcome, RowsFailed)
@@ -235,11 +235,11 @@ class TestAModelThatDoesNotBatch:
     @pytest.mark.parametrize(
         "result",
         [
-            pytest.param(Result({}), id="no output"),
-            pytest.param(Result({"y": np.ones((5, 2))}, [RowError(1, 400, "?")]), id="an error of another row"),
+            pytest.param(BatchResult({}), id="no output"),
+            pytest.param(BatchResult({"y": np.ones((5, 2))}, [RowError(1, 400, "?")]), id="an error of another row"),
         ],
     )
-    def test_cannot_answer_with_neither_output_nor_error(self, result: Result) -> None:
+    def test_cannot_answer_with_neither_output_nor_error(self, result: BatchResult) -> None:
         one, batch = self.batch()
 
         with pytest.raises(ModelFailed):

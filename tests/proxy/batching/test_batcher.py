@@ -9,10 +9,10 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from shoal_proxy.batching.batcher import Batcher, Formed, Running
-from shoal_proxy.batching.order import Shares
-from shoal_proxy.batching.pending import NEVER_S, BatchKey, LaneKey, Pending, Slice
-from shoal_proxy.batching.policy import BatchLimits, Wait
+from shoal_proxy.batching.batcher import Batcher, FormedBatch, RunningBatch
+from shoal_proxy.batching.fair_shares import FairShares
+from shoal_proxy.batching.pending import NEVER_S, BatchKey, LaneKey, PendingRequest, RequestSlice
+from shoal_proxy.batching.policy import BatchLimits, WaitUntil
 from shoal_proxy.batching.queue import QueueLimits
 from shoal_schema.metrics import Rejection
 from shoal_schema.resource.traffic import BatchingPolicy
@@ -28,18 +28,18 @@ def batcher(
     return Batcher(QueueLimits(64, 10**9), BatchLimits(MAX_ROWS, delay_s, 1, policy), objective_s=objective_s)
 
 
-def formed(brain: Batcher, now_s: float) -> Formed:
+def formed(brain: Batcher, now_s: float) -> FormedBatch:
     decision = brain.next(now_s)
-    assert isinstance(decision, Formed)
+    assert isinstance(decision, FormedBatch)
     return decision
 
 
-def slices(formed: Formed) -> Sequence[Slice]:
+def slices(formed: FormedBatch) -> Sequence[RequestSlice]:
     """Return what is in the batch, if there is one."""
     return formed.running.batch.slices if formed.running is not None else ()
 
 
-def run(brain: Batcher, running: Running, took_s: float, done_s: float | None = None) -> float:
+def run(brain: Batcher, running: RunningBatch, took_s: float, done_s: float | None = None) -> float:
     """Let the runtime take ``took_s`` for a batch; return when it is done."""
     done_s = running.sent_s + took_s if done_s is None else done_s
     come_back(brain, running, took_s, done_s)
@@ -52,7 +52,7 @@ def closed_loop(brain: Batcher, batches: int, *, latency_s: float, now_s: float 
     for _ in range(batches):
         outcomes[brain.admit(request(1, arrived_s=now_s), now_s) or "admitted"] += 1
         decision = brain.next(now_s)
-        if isinstance(decision, Formed) and decision.running is not None:
+        if isinstance(decision, FormedBatch) and decision.running is not None:
             now_s = run(brain, decision.running, latency_s)
         else:
             outcomes["stalled"] += 1
@@ -130,14 +130,14 @@ def test_requests_are_not_batched_where_that_is_asked_for() -> None:
         assert brain.admit(pending, 1.0) is None
 
     assert [[part.pending for part in slices(formed(brain, 1.0))] for _ in range(2)] == [[one] for one in pendings[:2]]
-    assert isinstance(brain.next(1.0), Wait), "one runs, and one is sent ahead"
+    assert isinstance(brain.next(1.0), WaitUntil), "one runs, and one is sent ahead"
 
 
 def test_a_fixed_batch_is_full_or_old() -> None:
     brain = batcher(BatchingPolicy.FIXED, delay_s=0.01)
     brain.admit(request(1, arrived_s=1.0), 1.0)
     waits = brain.next(1.0)
-    assert isinstance(waits, Wait)
+    assert isinstance(waits, WaitUntil)
     assert waits.until_s == 1.01
     brain.admit(request(MAX_ROWS, arrived_s=1.005), 1.005)
 
@@ -159,7 +159,7 @@ class Load:
         self.refused_s: list[float] = []
 
     def run(self, seconds: float) -> None:
-        now_s, arrival_s, running = 0.0, 0.0, deque[tuple[Running, float]]()
+        now_s, arrival_s, running = 0.0, 0.0, deque[tuple[RunningBatch, float]]()
         while now_s < seconds:
             now_s = min(arrival_s, running[0][1]) if running else arrival_s
             if now_s == arrival_s:
@@ -167,7 +167,7 @@ class Load:
                 arrival_s += self.chance.expovariate(self.rate)
             else:
                 run(self.brain, done := running.popleft()[0], self.took_s(done.key), now_s)
-            while isinstance(decision := self.brain.next(now_s), Formed):
+            while isinstance(decision := self.brain.next(now_s), FormedBatch):
                 self.refused_s.extend(now_s - pending.arrived_s for pending in decision.refused)
                 for part in slices(decision):
                     self.waited_s[part.pending.key].append(now_s - part.pending.arrived_s)
@@ -234,7 +234,7 @@ def test_a_huge_request_shares_the_runtime_and_the_queue_with_those_who_come_lat
     running, order, now_s = deque([first]), [], 1.0
     while brain.queue.rows:
         now_s = run(brain, running.popleft(), 0.01, now_s + 0.01)
-        while isinstance(decision := brain.next(now_s), Formed):
+        while isinstance(decision := brain.next(now_s), FormedBatch):
             assert decision.running is not None
             running.append(decision.running)
             order.extend([part.pending is huge for part in slices(decision) for _ in range(part.rows)])
@@ -488,8 +488,8 @@ def test_a_batch_is_held_for_the_rest_of_a_clump_unless_its_head_would_be_late(s
     brain.admit(pending, now_s)
 
     decision = brain.next(now_s)
-    assert isinstance(decision, Wait) is held
-    if isinstance(decision, Wait):
+    assert isinstance(decision, WaitUntil) is held
+    if isinstance(decision, WaitUntil):
         assert decision.until_s == pytest.approx(now_s + 0.0002)
 
 
@@ -499,8 +499,8 @@ class BatcherMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now_s = 1000.0
-        self.waiting: dict[Pending, int] = {}
-        self.running: list[Running] = []
+        self.waiting: dict[PendingRequest, int] = {}
+        self.running: list[RunningBatch] = []
 
     @initialize(
         policy=st.sampled_from(BatchingPolicy),
@@ -521,7 +521,7 @@ class BatcherMachine(RuleBasedStateMachine):
     ) -> None:
         delay_s = 0.01 if policy is BatchingPolicy.FIXED else 0.0
         limits = BatchLimits(MAX_ROWS, delay_s, in_flight, policy)
-        shares = Shares({b"a": 2.0})
+        shares = FairShares({b"a": 2.0})
         self.brain = Batcher(QueueLimits(64, 10**9, portion_rows), limits, objective_s=objective_s, shares=shares)
         self.brain.serve(None, allowed, measured)
 
@@ -544,7 +544,7 @@ class BatcherMachine(RuleBasedStateMachine):
 
     @rule()
     def look(self) -> None:
-        while isinstance(decision := self.brain.next(self.now_s), Formed):
+        while isinstance(decision := self.brain.next(self.now_s), FormedBatch):
             assert decision.refused or slices(decision)
             for pending in decision.refused:
                 del self.waiting[pending]

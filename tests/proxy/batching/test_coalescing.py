@@ -8,15 +8,15 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from shoal_proxy.batching.coalescing import Coalescing
-from shoal_proxy.batching.pending import Answer, BatchKey, LaneKey, Outcome, Pending
+from shoal_proxy.batching.pending import BatchKey, LaneKey, Outcome, PendingRequest, RequestResult
 from tests.proxy.signatures import hand_over, request
 
-ANSWER = Answer({}, {})
+ANSWER = RequestResult({}, {})
 
 
 @dataclass(eq=False)
 class Caller:
-    pending: Pending
+    pending: PendingRequest
     payload: float = 0.0
     outcomes: list[Outcome] = field(default_factory=list)
 
@@ -42,7 +42,7 @@ def test_identical_callers_get_the_outcome_of_the_one_that_ran() -> None:
     assert coalescing.join(caller().pending) is not None, "what is answered is shared no longer"
 
 
-def change(pending: Pending, **values: Any) -> Pending:
+def change(pending: PendingRequest, **values: Any) -> PendingRequest:
     for name, value in values.items():
         setattr(pending, name, value)
     return pending
@@ -59,7 +59,7 @@ def change(pending: Pending, **values: Any) -> Pending:
         pytest.param(change(caller().pending, due_s=0.05), id="less time to live"),
     ],
 )
-def test_whoever_differs_in_what_matters_runs_on_its_own(other: Pending) -> None:
+def test_whoever_differs_in_what_matters_runs_on_its_own(other: PendingRequest) -> None:
     coalescing = Coalescing()
     coalescing.join(caller().pending)
 
@@ -123,7 +123,7 @@ class CoalescingMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.coalescing = Coalescing()
-        self.running: dict[float, tuple[Pending, list[Caller]]] = {}
+        self.running: dict[float, tuple[PendingRequest, list[Caller]]] = {}
 
     @rule(payload=st.sampled_from([1.0, 2.0]))
     def join(self, payload: float) -> None:

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from shoal_proxy.batching.batch import Batch, Merged, Result, make_batch, merge, split
+from shoal_proxy.batching.batch import Batch, BatchResult, MergedInputs, make_batch, merge, split
 from shoal_proxy.batching.padding import SMALL_ELEMENTS, bucket_for, check_lengths, pad_group, shape_key
-from shoal_proxy.batching.pending import Answer, Outcome, Pending, Slice
+from shoal_proxy.batching.pending import Outcome, PendingRequest, RequestResult, RequestSlice
 from shoal_proxy.errors import InvalidRequest, ModelFailed
 from shoal_proxy.model.signature import ModelSignature
 from shoal_schema.wire.datatypes import Array
@@ -31,7 +31,7 @@ def token_model(*, mask: bool = True, buckets: str = "", **output: Any) -> Model
     )
 
 
-def ids(rows: Rows, model: ModelSignature, **more: Array) -> Pending:
+def ids(rows: Rows, model: ModelSignature, **more: Array) -> PendingRequest:
     """Return a request of ragged rows, stacked among themselves as V1 does."""
     lengths = [len(row) for row in rows]
     stacked = np.full((len(rows), max(lengths)), -7, np.int64)
@@ -40,11 +40,11 @@ def ids(rows: Rows, model: ModelSignature, **more: Array) -> Pending:
     return padded_request({"ids": stacked, **more}, model, ids=lengths)
 
 
-def batch_of(*pendings: Pending) -> Batch:
-    return make_batch([Slice(pending, 0, pending.rows, pending.inputs) for pending in pendings])
+def batch_of(*pendings: PendingRequest) -> Batch:
+    return make_batch([RequestSlice(pending, 0, pending.rows, pending.inputs) for pending in pendings])
 
 
-def merged(model: ModelSignature, *requests: Rows) -> Merged:
+def merged(model: ModelSignature, *requests: Rows) -> MergedInputs:
     return merge(batch_of(*[ids(rows, model) for rows in requests]), model)
 
 
@@ -164,14 +164,14 @@ def test_padding_and_cutting_give_each_caller_its_own_values(requests: list[Rows
     batch = batch_of(*pendings)
 
     sent = merge(batch, model)
-    hand_over(split(batch, Result({"y": np.asarray(sent.inputs["ids"]) + 1}), model))
+    hand_over(split(batch, BatchResult({"y": np.asarray(sent.inputs["ids"]) + 1}), model))
 
     if mask:
         values = sum(sum(map(len, rows)) for rows in requests)
         assert int(np.asarray(sent.inputs["mask"]).sum()) == values
         assert sent.elements - sent.padded_elements == 2 * values
     for rows, (outcome,) in zip(requests, delivered, strict=True):
-        assert isinstance(outcome, Answer)
+        assert isinstance(outcome, RequestResult)
         assert outcome.outputs["y"].shape == (len(rows), max(map(len, rows)))
         for row, length, answer in zip(rows, outcome.lengths["ids"], outcome.outputs["y"].tolist(), strict=True):
             assert answer[:length] == [value + 1 for value in row]
@@ -182,7 +182,7 @@ def test_an_output_without_the_axis_to_cut_fails_before_anyone_is_answered() -> 
     pending = ids([[1, 2]], model)
 
     with pytest.raises(ModelFailed, match="1 dimensions"):
-        hand_over(split(batch_of(pending), Result({"y": np.zeros(1)}), model))
+        hand_over(split(batch_of(pending), BatchResult({"y": np.zeros(1)}), model))
 
     assert not pending.resolved
 

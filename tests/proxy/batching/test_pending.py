@@ -4,7 +4,7 @@ import weakref
 import numpy as np
 import pytest
 
-from shoal_proxy.batching.pending import Answer, Outcome
+from shoal_proxy.batching.pending import Outcome, RequestResult
 from shoal_proxy.errors import ModelFailed, RowsFailed
 from shoal_schema.wire.row_errors import RowError
 from tests.proxy.signatures import hand_over, request
@@ -78,6 +78,6 @@ def test_a_resolved_request_keeps_its_answer_for_the_caller() -> None:
 
     outcome = pending.finish(1)
 
-    assert isinstance(outcome, Answer)
+    assert isinstance(outcome, RequestResult)
     pending.resolve(outcome)
     assert outcome.outputs["y"].tolist() == [1.0]

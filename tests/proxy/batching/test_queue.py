@@ -5,7 +5,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from shoal_proxy.batching.pending import BatchKey, Pending
+from shoal_proxy.batching.pending import BatchKey, PendingRequest
 from shoal_proxy.batching.queue import Queue, QueueLimits
 from shoal_schema.metrics import Rejection
 from tests.proxy.signatures import request
@@ -13,7 +13,7 @@ from tests.proxy.signatures import request
 KEYS = [BatchKey(parameters=name) for name in (b"a", b"b", b"c")]
 
 
-def queue_of(*pendings: Pending, max_rows: int = 1000, max_bytes: int = 10**9) -> Queue:
+def queue_of(*pendings: PendingRequest, max_rows: int = 1000, max_bytes: int = 10**9) -> Queue:
     queue = Queue(QueueLimits(max_rows, max_bytes))
     for pending in pendings:
         queue.add(pending)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 
 from shoal_proxy.batching.latency import LatencyTable
-from shoal_proxy.batching.returns import THINK_S, Burst, Returns
+from shoal_proxy.batching.returns import THINK_S, Burst, ReturningClients
 
 MAX_ROWS = 64
 
@@ -20,9 +20,9 @@ def table() -> LatencyTable:
 TABLE = table()
 
 
-def learned(think_s: list[float], bursts: int = 20, callers: int = 64) -> tuple[Returns, float]:
+def learned(think_s: list[float], bursts: int = 20, callers: int = 64) -> tuple[ReturningClients, float]:
     """Return what is known after bursts whose callers came back after these times, in turn."""
-    returns, now_s = Returns(), 100.0
+    returns, now_s = ReturningClients(), 100.0
     for _ in range(bursts):
         burst = returns.burst(now_s)
         for _ in range(callers):
@@ -34,7 +34,9 @@ def learned(think_s: list[float], bursts: int = 20, callers: int = 64) -> tuple[
     return returns, now_s
 
 
-def hold_s(returns: Returns, now_s: float, *, waiting: int = 1, outstanding: int = 63, after_s: float = 0.0) -> float:
+def hold_s(
+    returns: ReturningClients, now_s: float, *, waiting: int = 1, outstanding: int = 63, after_s: float = 0.0
+) -> float:
     burst = returns.burst(now_s)
     for _ in range(outstanding):
         burst.answered(1)
@@ -62,7 +64,7 @@ def test_callers_of_an_open_loop_are_never_held_for(think_s: list[float]) -> Non
 
 
 def test_before_anything_was_seen_nobody_is_held_for() -> None:
-    assert hold_s(Returns(), 5.0) == 0.0
+    assert hold_s(ReturningClients(), 5.0) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -79,9 +81,9 @@ def test_a_batch_is_not_held_in_vain(waiting: int, outstanding: int, after_s: fl
     assert hold_s(returns, now_s, waiting=waiting, outstanding=outstanding, after_s=after_s) == 0.0
 
 
-def gathering(per_caller_s: float, base_s: float = 0.0002) -> tuple[Returns, float]:
+def gathering(per_caller_s: float, base_s: float = 0.0002) -> tuple[ReturningClients, float]:
     """Return what is known after bursts of many sizes, whose callers came back one after the other."""
-    returns, now_s = Returns(), 100.0
+    returns, now_s = ReturningClients(), 100.0
     for callers in (2, 62, 10, 54, 28, 36, *[32] * 20):
         burst = returns.burst(now_s)
         for _ in range(callers):
@@ -118,7 +120,7 @@ def test_no_hold_is_longer_than_the_longest_think_time(
 
 
 def test_counts_never_fall_below_none_and_bursts_are_forgotten() -> None:
-    returns, chance, now_s = Returns(), random.Random(1), 0.0
+    returns, chance, now_s = ReturningClients(), random.Random(1), 0.0
     away: list[tuple[Burst, int]] = []
     for _ in range(500):
         now_s += chance.random() * 0.01
@@ -139,7 +141,7 @@ def test_counts_never_fall_below_none_and_bursts_are_forgotten() -> None:
 
 
 def test_whoever_comes_back_at_the_last_moment_came_back() -> None:
-    returns = Returns()
+    returns = ReturningClients()
     first = returns.burst(0.0)
     first.answered(3)
     returns.burst(THINK_S[-1])

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from shoal_proxy.access.gate import Caller as Charged
-from shoal_proxy.access.gate import Gate
-from shoal_proxy.access.limits import Account, Limits
-from shoal_proxy.batching.batch import Result
-from shoal_proxy.batching.batcher import Batcher, Running
-from shoal_proxy.batching.order import Shares
-from shoal_proxy.batching.pending import NEVER_S, Answer, BatchKey, Delivery, LaneKey, Outcome, Pending
-from shoal_proxy.batching.policy import BatchLimits, Wait
+from shoal_proxy.access.control import AccessControl
+from shoal_proxy.access.control import AuthenticatedClient as Charged
+from shoal_proxy.access.limits import ClientLimits, ClientQuota
+from shoal_proxy.batching.batch import BatchResult
+from shoal_proxy.batching.batcher import Batcher, RunningBatch
+from shoal_proxy.batching.fair_shares import FairShares
+from shoal_proxy.batching.pending import NEVER_S, BatchKey, Delivery, LaneKey, Outcome, PendingRequest, RequestResult
+from shoal_proxy.batching.policy import BatchLimits, WaitUntil
 from shoal_proxy.batching.queue import QueueLimits
-from shoal_proxy.batching.scheduler import Scheduler, Step
+from shoal_proxy.batching.scheduler import Scheduler, SchedulerStep
 from shoal_proxy.errors import (
     BatchTooLarge,
     DeadlineExceeded,
@@ -46,28 +46,30 @@ def make_scheduler(*, coalesce: bool = False) -> Scheduler:
     return Scheduler(Batcher(QueueLimits(64, 10**9), BatchLimits(MAX_ROWS)), coalesce=coalesce)
 
 
-def row(value: int, *, arrived_s: float = 0.0, deadline_s: float = 60.0) -> Pending:
+def row(value: int, *, arrived_s: float = 0.0, deadline_s: float = 60.0) -> PendingRequest:
     return request({"x": np.array([[value]])}, arrived_s=arrived_s, deadline_s=deadline_s)
 
 
-def sent(scheduler: Scheduler, now_s: float = 0.0) -> Running:
+def sent(scheduler: Scheduler, now_s: float = 0.0) -> RunningBatch:
     step = scheduler.next(now_s)
-    assert isinstance(step, Step)
+    assert isinstance(step, SchedulerStep)
     assert step.running is not None
     return step.running
 
 
-def answer(scheduler: Scheduler, running: Running, now_s: float = 1.0) -> list[Delivery]:
+def answer(scheduler: Scheduler, running: RunningBatch, now_s: float = 1.0) -> list[Delivery]:
     """Let the model, y = 3 x, answer a batch that is not released yet."""
     scheduler.released(running, now_s)
-    return scheduler.answered(running, Result({"y": 3 * rows_of(running)}, forward_s=0.01), MODEL, answered_s=now_s)
+    return scheduler.answered(
+        running, BatchResult({"y": 3 * rows_of(running)}, forward_s=0.01), MODEL, answered_s=now_s
+    )
 
 
-def rows_of(running: Running) -> Array:
+def rows_of(running: RunningBatch) -> Array:
     return np.concatenate([part.inputs["x"][part.start : part.stop] for part in running.batch.slices])
 
 
-def fail(scheduler: Scheduler, running: Running, error: ProxyError, now_s: float = 1.0) -> list[Delivery]:
+def fail(scheduler: Scheduler, running: RunningBatch, error: ProxyError, now_s: float = 1.0) -> list[Delivery]:
     scheduler.released(running, now_s)
     return list(scheduler.failed(running, error, now_s).deliveries)
 
@@ -83,7 +85,7 @@ def test_pieces_of_a_failed_batch_go_before_everything_that_waits() -> None:
     assert fail(scheduler, running, ModelFailed("no")) == []
 
     assert sent(scheduler).batch.slices[0].pending is first[0]
-    assert isinstance(scheduler.next(0.0), Wait), "one at a time: the next piece may be the culprit's company"
+    assert isinstance(scheduler.next(0.0), WaitUntil), "one at a time: the next piece may be the culprit's company"
 
 
 def test_who_has_run_once_is_told_so_whatever_the_last_error_says() -> None:
@@ -182,7 +184,7 @@ def test_a_result_that_cannot_be_split_resolves_no_request() -> None:
     scheduler.released(running, 1.0)
 
     with pytest.raises(ModelFailed, match="7 rows of 'y'"):
-        scheduler.answered(running, Result({"y": np.zeros((7, 1))}), MODEL, answered_s=1.0)
+        scheduler.answered(running, BatchResult({"y": np.zeros((7, 1))}), MODEL, answered_s=1.0)
 
     assert not any(pending.resolved for pending in callers)
     assert scheduler.failed(running, ModelFailed("cannot be split"), 1.0).pieces == 2
@@ -206,7 +208,7 @@ def test_an_answer_that_breaks_in_the_middle_leaves_nobody_without_an_outcome() 
     scheduler.released(running, 1.0)
 
     with pytest.raises(MemoryError):
-        scheduler.answered(running, Result({"y": np.zeros((2, 1)).view(Breaking)}), MODEL, answered_s=1.0)
+        scheduler.answered(running, BatchResult({"y": np.zeros((2, 1)).view(Breaking)}), MODEL, answered_s=1.0)
 
     assert [pending for pending, _ in scheduler.failed(running, ProxyError("internal"), 1.0).deliveries] == callers
 
@@ -226,10 +228,10 @@ def test_at_the_end_everybody_is_refused_and_who_ran_may_have_run() -> None:
     assert fail(scheduler, running, Draining("cancelled")) == []
 
 
-GATE = Gate(Limits({}, {"alice": 4}))
+GATE = AccessControl(ClientLimits({}, {"alice": 4}))
 
 
-def charged(pending: Pending, gate: Gate = GATE) -> Account:
+def charged(pending: PendingRequest, gate: AccessControl = GATE) -> ClientQuota:
     """Charge a request to alice, and return what she has left."""
     pending.caller = Charged("alice", "alice", ())
     gate.enter(pending.caller, pending.rows, pending.arrived_s, forwarded=False)
@@ -237,13 +239,13 @@ def charged(pending: Pending, gate: Gate = GATE) -> Account:
     return pending.caller.account
 
 
-def leave(pending: Pending, gate: Gate = GATE) -> None:
+def leave(pending: PendingRequest, gate: AccessControl = GATE) -> None:
     """Let the caller go, as the proxy does when its outcome is out, or it has gone."""
     assert pending.caller is not None
     gate.leave(pending.caller)
 
 
-def four_of_six(*, coalesce: bool = False) -> tuple[Scheduler, Running, Pending, Account]:
+def four_of_six(*, coalesce: bool = False) -> tuple[Scheduler, RunningBatch, PendingRequest, ClientQuota]:
     """Return a scheduler that runs four rows of a caller's six, while two wait."""
     scheduler, pending = make_scheduler(coalesce=coalesce), request({"x": np.arange(6).reshape(6, 1)}, deadline_s=60.0)
     account = charged(pending)
@@ -266,7 +268,7 @@ def test_rows_that_run_count_for_who_has_left_until_their_batch_ends(end: str, *
 
     scheduler.released(running, 61.0)
     assert account.rows == 4
-    scheduler.answered(running, Result({"y": 3 * rows_of(running)}), MODEL, answered_s=61.0)
+    scheduler.answered(running, BatchResult({"y": 3 * rows_of(running)}), MODEL, answered_s=61.0)
     assert account.rows == 0
 
 
@@ -320,10 +322,10 @@ def test_at_the_end_of_a_drain_nobody_is_charged() -> None:
 
 
 @dataclass(eq=False)
-class Caller:
+class AuthenticatedClient:
     """A request, and all that it was given."""
 
-    pending: Pending
+    pending: PendingRequest
     values: list[int]
     outcomes: list[Outcome] = field(default_factory=list)
 
@@ -337,11 +339,11 @@ class SchedulerMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now_s = 1000.0
-        self.open: dict[Pending, Caller] = {}
-        self.running: list[Running] = []
+        self.open: dict[PendingRequest, AuthenticatedClient] = {}
+        self.running: list[RunningBatch] = []
         self.succeeded: Counter[tuple[int, int]] = Counter()
         """How often which row of which inputs was answered."""
-        self.gate = Gate(Limits({}, {"alice": 10**6}))
+        self.gate = AccessControl(ClientLimits({}, {"alice": 10**6}))
         account = self.gate._limits.account("alice", 0.0, forwarded=False)
         assert account is not None
         self.account = account
@@ -363,7 +365,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             QueueLimits(24, 10**9, portion_rows=6),
             BatchLimits(MAX_ROWS, 0.01 if policy is BatchingPolicy.FIXED else 0.0, in_flight, policy),
             objective_s=objective_s,
-            shares=Shares({b"a": 2.0}),
+            shares=FairShares({b"a": 2.0}),
         )
         self.scheduler = Scheduler(batcher, idempotent=idempotent, coalesce=coalesce)
 
@@ -377,7 +379,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         inputs = {"x": np.array([values]).T}
         pending = request(inputs, key=key, arrived_s=self.now_s, deadline_s=self.now_s + within_s)
         pending.lane = LaneKey(share)
-        caller = Caller(pending, values)
+        caller = AuthenticatedClient(pending, values)
         pending.deliver = caller.outcomes.append
         charged(pending, self.gate)
         refusal = self.scheduler.admit(pending, self.now_s)
@@ -390,7 +392,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @rule()
     def look(self) -> None:
-        while isinstance(step := self.scheduler.next(self.now_s), Step):
+        while isinstance(step := self.scheduler.next(self.now_s), SchedulerStep):
             assert step.refused or step.running is not None
             self.settle(step.refused)
             if step.running is not None:
@@ -413,11 +415,11 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.settle(self.scheduler.failed(running, outcome("no"), self.now_s).deliveries)
             return
         rows = rows_of(running)
-        result = Result({"y": 3 * rows})
+        result = BatchResult({"y": 3 * rows})
         if outcome == "a row":
-            result = Result({"y": 3 * rows[1:]}, [RowError(0, 400, "bad")])
+            result = BatchResult({"y": 3 * rows[1:]}, [RowError(0, 400, "bad")])
         elif outcome == "unsplittable":
-            result = Result({"y": np.zeros((99, 1))})
+            result = BatchResult({"y": np.zeros((99, 1))})
         try:
             deliveries = self.scheduler.answered(running, result, MODEL, answered_s=self.now_s)
         except ModelFailed as error:
@@ -452,7 +454,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             caller = self.open.pop(pending)
             leave(pending, self.gate)
             assert caller.outcomes == [outcome]
-            if isinstance(outcome, Answer):
+            if isinstance(outcome, RequestResult):
                 assert outcome.outputs["y"].ravel().tolist() == [3 * value for value in caller.values]
             if isinstance(outcome, DeadlineExceeded):
                 assert pending.deadline_s <= self.now_s

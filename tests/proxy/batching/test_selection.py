@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from shoal_proxy.batching.latency import LatencyTable
-from shoal_proxy.batching.selection import Costs, select_batch
+from shoal_proxy.batching.selection import BatchCosts, select_batch
 
 MAX_ROWS = 8
 START_S = 10.0
@@ -21,11 +21,11 @@ class One:
     due_s: float
 
 
-def costs(base_s: float = 0.004, row_s: float = 0.001, allowed: tuple[int, ...] = ()) -> Costs:
+def costs(base_s: float = 0.004, row_s: float = 0.001, allowed: tuple[int, ...] = ()) -> BatchCosts:
     table = LatencyTable(MAX_ROWS, allowed)
     for size in table.sizes * 30:
         table.observe(size, base_s + row_s * size)
-    return Costs(table, 0.0005, MAX_ROWS)
+    return BatchCosts(table, 0.0005, MAX_ROWS)
 
 
 PLAIN = costs()
@@ -37,7 +37,7 @@ def ones(*left_ms: float) -> list[One]:
     return [One(1, START_S + ms / 1000) for ms in left_ms]
 
 
-def taken(waiting: list[One], known: Costs = PLAIN) -> tuple[list[One], list[One]]:
+def taken(waiting: list[One], known: BatchCosts = PLAIN) -> tuple[list[One], list[One]]:
     """Return the requests with a row in the batch, and the rejected ones."""
     plan = select_batch(waiting, known, START_S)
     rows, batch = plan.rows, []
@@ -106,7 +106,7 @@ lines = st.lists(requests, min_size=1, max_size=14)
 @given(lines, st.sampled_from([PLAIN, PADDED, costs(0.01, 0.0), costs(0.0, 0.004)]))
 @settings(max_examples=200, deadline=None)
 def test_nobody_in_the_batch_is_late_and_nobody_is_refused_who_could_be_served(
-    waiting: list[One], known: Costs
+    waiting: list[One], known: BatchCosts
 ) -> None:
     plan = select_batch(waiting, known, START_S)
     batch, refused = taken(waiting, known)
@@ -149,11 +149,11 @@ def test_the_batch_is_the_first_in_line_or_the_one_of_the_best_rate(waiting: lis
     assert plan.rows / known.table.seconds(plan.rows) == pytest.approx(best)
 
 
-def exact(seconds: dict[int, float], *, max_rows: int = MAX_ROWS, allowed: tuple[int, ...] = ()) -> Costs:
+def exact(seconds: dict[int, float], *, max_rows: int = MAX_ROWS, allowed: tuple[int, ...] = ()) -> BatchCosts:
     """Return costs of a runtime that always takes just so long."""
     table = LatencyTable(max(seconds), allowed)
     table.preset(tuple(seconds.items()))
-    return Costs(table, 0.0, max_rows)
+    return BatchCosts(table, 0.0, max_rows)
 
 
 def test_whoever_is_due_just_when_the_answer_comes_is_in_time() -> None:
@@ -183,7 +183,7 @@ def test_whoever_could_only_just_make_the_next_batch_stays() -> None:
 
 
 def test_a_time_of_nothing_divides_nothing() -> None:
-    assert Costs(LatencyTable(8), 0.0, 8).rate(4) == pytest.approx(4e9)
+    assert BatchCosts(LatencyTable(8), 0.0, 8).rate(4) == pytest.approx(4e9)
 
 
 def test_a_padded_size_that_serves_no_more_rows_a_second_is_no_reason_to_trim() -> None:
@@ -237,7 +237,7 @@ def test_the_batch_is_as_large_as_its_end_allows_also_between_the_sizes_that_the
     table = LatencyTable(64)
     for size in table.sizes * 30:
         table.observe(size, 0.004 + 0.001 * size)
-    known = Costs(table, 0.0005, 64)
+    known = BatchCosts(table, 0.0005, 64)
     end_s = (known.finish_s(START_S, rows) + known.finish_s(START_S, rows + 1)) / 2 if rows < 64 else START_S + 9
     hurried = One(1, known.finish_s(START_S, 1))
 

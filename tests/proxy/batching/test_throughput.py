@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_proxy.batching.throughput import Busiest, Throughput
+from shoal_proxy.batching.throughput import BusiestSecond, Throughput
 
 
 def serve(
@@ -14,7 +14,7 @@ def serve(
         throughput.served(rows, sent_s=sent_s, answered_s=sent_s + took_s, cpu_s=sent_s / 2)
 
 
-def busiest(throughput: Throughput) -> Busiest:
+def busiest(throughput: Throughput) -> BusiestSecond:
     assert throughput.busiest is not None
     return throughput.busiest
 
@@ -65,7 +65,7 @@ def test_the_proxys_own_time_counts_against_all_that_a_long_batch_took() -> None
     throughput.served(20, sent_s=0.0, answered_s=4.0, cpu_s=0.0)
     throughput.served(20, sent_s=0.5, answered_s=4.0, cpu_s=1.0)
 
-    assert busiest(throughput) == Busiest(rows_per_s=10, batch_rows=20, runtime_busy=1, proxy_busy=0.25)
+    assert busiest(throughput) == BusiestSecond(rows_per_s=10, batch_rows=20, runtime_busy=1, proxy_busy=0.25)
 
 
 def test_what_is_sent_a_second_later_belongs_to_the_next_second() -> None:

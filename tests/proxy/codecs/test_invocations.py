@@ -6,7 +6,7 @@ import numpy as np
 import orjson
 import pytest
 
-from shoal_proxy.codecs.base import MAX_LISTS, Decoded
+from shoal_proxy.codecs.base import MAX_LISTS, DecodedRequest
 from shoal_proxy.codecs.invocations import Invocations
 from shoal_proxy.errors import (
     BodyTooLarge,
@@ -36,7 +36,7 @@ TEXTS = signature([tensor("text", "BYTES", [-1], content_type="text/plain")])
 PEOPLE = [{"age": 7, "height": 1.25, "name": "Ann"}, {"age": 8, "height": None, "name": "Bo"}]
 
 
-def decode(body: Any, model: ModelSignature, media_type: str = "application/json") -> Decoded:
+def decode(body: Any, model: ModelSignature, media_type: str = "application/json") -> DecodedRequest:
     return Invocations(1 << 20).decode(call(body, content_type=media_type), model)
 
 

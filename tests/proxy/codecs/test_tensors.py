@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis.extra import numpy as hnp
 
-from shoal_proxy.codecs.base import Call, Reply
+from shoal_proxy.codecs.base import HttpResponse, InferCall
 from shoal_proxy.codecs.tensors import from_binary, from_json, text, to_binary, to_canonical, to_wire, widen_bf16
 from shoal_proxy.codecs.v2 import V2
 from shoal_proxy.errors import InvalidRequest
@@ -46,7 +46,7 @@ def same(left: Array, right: Array) -> bool:
     return left.dtype == right.dtype and left.shape == right.shape and to_binary(left) == to_binary(right)
 
 
-def echoed(model: ModelSignature, request: Call) -> tuple[Array, Reply]:
+def echoed(model: ModelSignature, request: InferCall) -> tuple[Array, HttpResponse]:
     """Decode a request, and encode its input as the output; the second time, what is usual is known already."""
     codec = V2()
     decoded = codec.decode(request, model)
@@ -59,7 +59,7 @@ def echoed(model: ModelSignature, request: Call) -> tuple[Array, Reply]:
     return decoded.inputs["x"], reply
 
 
-def binary_call(array: Array, datatype: str, batch_dim: int = 0, **parameters: Any) -> Call:
+def binary_call(array: Array, datatype: str, batch_dim: int = 0, **parameters: Any) -> InferCall:
     """Return the V2 request for a canonical array."""
     wire = np.ascontiguousarray(np.moveaxis(array, 0, batch_dim))
     data = bytes(to_binary(wire))
@@ -190,7 +190,7 @@ def test_lists_nested_deeper_than_any_array_are_refused(datatype: str, levels: i
     entry = {"name": "x", "datatype": datatype, "shape": [1], "data": data}
 
     with pytest.raises(InvalidRequest):
-        V2().decode(Call({}, b'{"inputs":[%s]}' % dumps_deep(entry)), echo_model(datatype, 1))
+        V2().decode(InferCall({}, b'{"inputs":[%s]}' % dumps_deep(entry)), echo_model(datatype, 1))
 
 
 def dumps_deep(entry: dict[str, Any]) -> bytes:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal_proxy.codecs.base import Decoded
+from shoal_proxy.codecs.base import DecodedRequest
 from shoal_proxy.codecs.texts import Embeddings, Rerank
 from shoal_proxy.errors import BodyTooLarge, InvalidRequest, NotFound, Overloaded, ProxyError, RowsFailed
 from shoal_proxy.model.signature import ModelSignature
@@ -24,11 +24,11 @@ RERANKS = signature(PAIR, [tensor("score", "FP32", [-1])])
 ROWS = np.array([[1, 0.1, -2], [0, float("nan"), 3]], np.float32)
 
 
-def embed(body: Any, model: ModelSignature = EMBEDS) -> Decoded:
+def embed(body: Any, model: ModelSignature = EMBEDS) -> DecodedRequest:
     return Embeddings("m").decode(call(body), model)
 
 
-def rerank(body: Any, model: ModelSignature = RERANKS, *, most_bytes: int = 1000) -> Decoded:
+def rerank(body: Any, model: ModelSignature = RERANKS, *, most_bytes: int = 1000) -> DecodedRequest:
     return Rerank("m", most_bytes).decode(call(body), model)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import orjson
 import pytest
 
-from shoal_proxy.codecs.base import Decoded
+from shoal_proxy.codecs.base import DecodedRequest
 from shoal_proxy.codecs.torchserve import TorchServe
 from shoal_proxy.errors import (
     DeadlineExceeded,
@@ -28,7 +28,7 @@ VALUES = signature([tensor("item", "BYTES", [-1], content_type="application/json
 JPEG = b"\xff\xd8\r\n--not-the-boundary\r\n\xff"
 
 
-def decode(body: Any, model: ModelSignature, **headers: str) -> Decoded:
+def decode(body: Any, model: ModelSignature, **headers: str) -> DecodedRequest:
     return TorchServe().decode(call(body, **headers), model)
 
 
@@ -190,7 +190,7 @@ def test_a_model_that_is_given_headers_gets_the_body_as_it_came(media_type: str)
 
 def answered(body: bytes, head: Any) -> Any:
     outputs = {"body": np.array([body], object), "head": np.array([orjson.dumps(head)], object)}
-    return TorchServe().encode(Decoded({}, 1), outputs, {}, HEADED)
+    return TorchServe().encode(DecodedRequest({}, 1), outputs, {}, HEADED)
 
 
 def test_an_answer_goes_out_under_the_head_that_the_model_gave_it() -> None:

@@ -5,9 +5,9 @@ import numpy as np
 import orjson
 import pytest
 
-from shoal_proxy.batching.batch import Batch, Result, make_batch
-from shoal_proxy.batching.pending import BatchKey, Pending, Slice
-from shoal_proxy.codecs.upstream import check_json, decode_answer, decode_failure, encode_batch
+from shoal_proxy.batching.batch import Batch, BatchResult, make_batch
+from shoal_proxy.batching.pending import BatchKey, PendingRequest, RequestSlice
+from shoal_proxy.codecs.upstream import check_json, decode_failure, decode_result, encode_batch
 from shoal_proxy.errors import (
     BatchTooLarge,
     DeadlineExceeded,
@@ -27,8 +27,8 @@ MODEL = signature(outputs=[tensor("y", "FP32", [-1, 2]), tensor("t", "BYTES", [-
 Y = {"name": "y", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}
 
 
-def batch_of(*pendings: Pending) -> Batch:
-    return make_batch([Slice(pending, 0, pending.rows, pending.inputs) for pending in pendings])
+def batch_of(*pendings: PendingRequest) -> Batch:
+    return make_batch([RequestSlice(pending, 0, pending.rows, pending.inputs) for pending in pendings])
 
 
 def sent(inputs: Mapping[str, Array], model: Any = MODEL, *, binary: bool = True, **asked: bytes) -> tuple[Any, bytes]:
@@ -49,10 +49,10 @@ def test_rows_in_several_arrays_are_sent_as_one_tensor(batch_dim: int) -> None:
     assert b"".join(apart[1]) == b"".join(together[1])
 
 
-def answer(*outputs: dict[str, Any], tail: bytes | None = None, **parameters: Any) -> Result:
+def answer(*outputs: dict[str, Any], tail: bytes | None = None, **parameters: Any) -> BatchResult:
     header = orjson.dumps({"outputs": outputs, "parameters": parameters})
     length = None if tail is None else b"%d" % len(header)
-    return decode_answer(header + (tail or b""), length, MODEL)
+    return decode_result(header + (tail or b""), length, MODEL)
 
 
 def test_a_batch_is_json_and_raw_tensors() -> None:
@@ -242,7 +242,7 @@ def test_an_output_whose_rows_stand_in_another_dimension_is_turned_whatever_its_
     model = signature(outputs=[tensor("y", "FP32", [2, -1], batch_dim=1)])
     header = orjson.dumps({"outputs": [{"name": "y", "datatype": datatype, "shape": [2, 3], "data": [*range(6)]}]})
 
-    assert decode_answer(header, None, model).outputs["y"].tolist() == [[0, 3], [1, 4], [2, 5]]
+    assert decode_result(header, None, model).outputs["y"].tolist() == [[0, 3], [1, 4], [2, 5]]
 
 
 @pytest.mark.parametrize("status", [400, 413, 415, 422, 431])

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal_proxy.codecs.base import MAX_ROWS, Decoded
+from shoal_proxy.codecs.base import MAX_ROWS, DecodedRequest
 from shoal_proxy.codecs.v1 import V1
 from shoal_proxy.errors import BodyTooLarge, PaddingTooLarge, ProxyError, UnsupportedMediaType
 from shoal_proxy.model.signature import ModelSignature
@@ -33,7 +33,7 @@ TOKENS = signature(
 WORDS = signature([tensor("w", "BYTES", [-1, -1], pad_axis=1)])
 
 
-def decode(body: Any, model: ModelSignature = ROWS, **headers: str) -> Decoded:
+def decode(body: Any, model: ModelSignature = ROWS, **headers: str) -> DecodedRequest:
     return V1().decode(call(body, **headers), model)
 
 

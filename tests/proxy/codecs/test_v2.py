@@ -4,7 +4,7 @@ import numpy as np
 import orjson
 import pytest
 
-from shoal_proxy.codecs.base import Call, Decoded
+from shoal_proxy.codecs.base import DecodedRequest, InferCall
 from shoal_proxy.codecs.v2 import V2
 from shoal_proxy.errors import InvalidRequest, ModelFailed, ProxyError, RowsFailed, UnsupportedMediaType
 from shoal_schema.wire.elements import bytes_array
@@ -207,7 +207,7 @@ def test_huge_binary_shapes_are_refused_by_arithmetic() -> None:
     assert "bytes, not 16" in refused(header + BINARY, inference_header_content_length=str(len(header)))
 
 
-def decode(body: Any, model: Any = MODEL, **headers: str) -> Decoded:
+def decode(body: Any, model: Any = MODEL, **headers: str) -> DecodedRequest:
     return V2().decode(call(body, **headers), model)
 
 
@@ -322,7 +322,7 @@ def test_an_error_names_the_rows_that_failed() -> None:
 
 def test_a_raw_body_to_a_model_of_numbers_is_an_unsupported_media_type() -> None:
     with pytest.raises(UnsupportedMediaType, match="image/png"):
-        V2().decode(Call({b"content-type": b"image/png"}, b"\x89PNG"), MODEL)
+        V2().decode(InferCall({b"content-type": b"image/png"}, b"\x89PNG"), MODEL)
 
 
 def test_a_model_that_does_not_batch_takes_its_own_shape_only() -> None:

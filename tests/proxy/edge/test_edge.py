@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_proxy.edge.crowd import KEPT_DESCRIPTORS, MAX_CONNECTIONS, connection_limit, make_room
-from shoal_proxy.edge.holding import Bodies, Holding
-from shoal_proxy.edge.sampling import Sampler
-from shoal_schema.wire.patience import Patience
+from shoal_proxy.edge.body_memory import BodyMemory, BodyTransfer
+from shoal_proxy.edge.idle_connections import KEPT_DESCRIPTORS, MAX_CONNECTIONS, connection_limit, connections_to_close
+from shoal_proxy.edge.log_sampling import LogSampler
+from shoal_schema.wire.timeouts import TransferTimeouts
 
 of_the_sources = pytest.mark.skipif(
-    not hasattr(Holding.arrived, "__code__"), reason="a compiled class has no interpreted subclass"
+    not hasattr(BodyTransfer.arrived, "__code__"), reason="a compiled class has no interpreted subclass"
 )
 
 
-class Upload(Holding):
+class Upload(BodyTransfer):
     def __init__(self, expected_bytes: int) -> None:
         super().__init__()
         self.expected_bytes = expected_bytes
@@ -58,7 +58,7 @@ def test_the_oldest_of_those_that_never_asked_goes_first() -> None:
     )
     connections = [busy, fresh, stale, just_here, silent]
     order: list[Member] = []
-    while gone := make_room(connections, len(connections)):
+    while gone := connections_to_close(connections, len(connections)):
         order.extend(gone)
         connections.remove(gone[0])
     assert order == [silent, just_here, stale, fresh]
@@ -67,18 +67,18 @@ def test_the_oldest_of_those_that_never_asked_goes_first() -> None:
 
 def test_a_large_crowd_goes_a_hundredth_at_a_time() -> None:
     crowd = [Member(float(number)) for number in range(10_000)]
-    assert make_room(crowd, len(crowd)) == crowd[:100]
+    assert connections_to_close(crowd, len(crowd)) == crowd[:100]
 
 
 def test_a_stretch_below_the_rate_is_too_slow() -> None:
-    patience = Patience(head_s=1, body_s=60, write_s=60, idle_s=600, min_bytes_per_s=1000)
+    patience = TransferTimeouts(head_s=1, body_s=60, write_s=60, idle_s=600, min_bytes_per_s=1000)
     assert patience.keeps_up(60_000, 60)
     assert not patience.keeps_up(59_999, 60)
 
 
 @of_the_sources
 def test_what_is_announced_takes_nothing() -> None:
-    bodies = Bodies(1000)
+    bodies = BodyMemory(1000)
     four = [Upload(1000) for _ in range(4)]
     assert bodies.take(Upload(900), 900, 0, 1.0)
     assert not any(each.refused for each in four)
@@ -87,7 +87,7 @@ def test_what_is_announced_takes_nothing() -> None:
 
 @of_the_sources
 def test_a_stalled_body_gives_way_to_a_new_one() -> None:
-    bodies = Bodies(1000)
+    bodies = BodyMemory(1000)
     stalled, coming = Upload(900), Upload(900)
     assert bodies.take(stalled, 600, 0, 1.0)
     for step in range(8):
@@ -99,7 +99,7 @@ def test_a_stalled_body_gives_way_to_a_new_one() -> None:
 
 @of_the_sources
 def test_who_is_nearly_done_is_not_given_up_for_one_that_has_just_begun() -> None:
-    bodies = Bodies(1000)
+    bodies = BodyMemory(1000)
     old, new = Upload(800), Upload(800)
     for step in range(7):
         assert bodies.take(old, 100, 0, 1.0 + step / 10)
@@ -110,7 +110,7 @@ def test_who_is_nearly_done_is_not_given_up_for_one_that_has_just_begun() -> Non
 
 @of_the_sources
 def test_a_small_body_is_taken_while_large_ones_fill_everything() -> None:
-    bodies = Bodies(1000)
+    bodies = BodyMemory(1000)
     large = [Upload(10_000) for _ in range(2)]
     for each in large:
         assert bodies.take(each, 500, 0, 1.0)
@@ -120,7 +120,7 @@ def test_a_small_body_is_taken_while_large_ones_fill_everything() -> None:
 
 @of_the_sources
 def test_a_full_queue_rejects_only_the_newest() -> None:
-    bodies = Bodies(1000)
+    bodies = BodyMemory(1000)
     coming = Upload(500)
     assert bodies.take(coming, 100, 800, 1.0)
     assert not bodies.take(Upload(300), 300, 950, 1.0)
@@ -129,7 +129,7 @@ def test_a_full_queue_rejects_only_the_newest() -> None:
 
 @of_the_sources
 def test_one_body_alone_may_be_larger_than_the_limit() -> None:
-    bodies = Bodies(1000)
+    bodies = BodyMemory(1000)
     alone = Upload(5000)
     assert all(bodies.take(alone, 1000, 0, float(step)) for step in range(5))
 
@@ -143,7 +143,7 @@ def test_bodies_within_half_an_equal_share_are_never_rejected(
     steps: list[tuple[int, int, float]], waiting_bytes: int
 ) -> None:
     limit_bytes = 1000
-    bodies = Bodies(limit_bytes)
+    bodies = BodyMemory(limit_bytes)
     uploads = [Upload(2000) for _ in range(6)]
     now_s = 1.0
     for who, size_bytes, wait_s in steps:
@@ -168,7 +168,7 @@ def test_bodies_within_half_an_equal_share_are_never_rejected(
 
 
 def test_one_line_in_a_while_says_how_many_it_stands_for() -> None:
-    sampler = Sampler(10.0)
+    sampler = LogSampler(10.0)
     assert [sampler.take(float(second)) for second in range(100, 125)] == [
         0, *[None] * 9, 9, *[None] * 9, 9, *[None] * 4,
     ]  # fmt: skip

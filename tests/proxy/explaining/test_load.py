@@ -6,13 +6,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from shoal_proxy.batching.batch import Result
+from shoal_proxy.batching.batch import BatchResult
 from shoal_proxy.batching.batcher import Batcher
 from shoal_proxy.batching.pending import NEVER_S, PLAIN_KEY, BatchKey
 from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.batching.queue import QueueLimits
 from shoal_proxy.batching.row_checks import RowChecks
-from shoal_proxy.batching.scheduler import Scheduler, Step
+from shoal_proxy.batching.scheduler import Scheduler, SchedulerStep
 from shoal_proxy.explaining.load import demand, read_load, utilization
 from shoal_schema.load import MAX_BYTES, Load
 from tests.fakes import tensor
@@ -37,10 +37,10 @@ def ask(scheduler: Scheduler, rows: int, now_s: float) -> bool:
 
 
 def answer(scheduler: Scheduler, step: object, now_s: float) -> None:
-    assert isinstance(step, Step)
+    assert isinstance(step, SchedulerStep)
     assert step.running is not None
     scheduler.released(step.running, now_s)
-    scheduler.answered(step.running, Result({"y": np.zeros((step.running.rows, 1))}), MODEL, answered_s=now_s)
+    scheduler.answered(step.running, BatchResult({"y": np.zeros((step.running.rows, 1))}), MODEL, answered_s=now_s)
     scheduler.delivered(step.running, now_s)
 
 

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from shoal_proxy.errors import ProxyError, RowsFailed
-from shoal_proxy.graph.frame import Frame, RowsError
+from shoal_proxy.graph.graph_request import GraphRequest, RowsError
 from shoal_proxy.graph.walk import walk
 from shoal_schema.expressions import Among, Column, Comparison, IsNull, Joined, Not
 from shoal_schema.graphs.faults import GraphError
@@ -293,7 +293,7 @@ def run(graph: Typed, models: Mapping[str, str], xs: list[float]) -> Any:
         await asyncio.sleep(0)
         return _batch(models[step.name], inputs, rows)
 
-    frame = Frame(graph, {"x": np.array(xs, np.float32)}, len(xs), 1 << 28)
+    frame = GraphRequest(graph, {"x": np.array(xs, np.float32)}, len(xs), 1 << 28)
     try:
         return asyncio.run(walk(graph.plan, frame, ask))
     except RowsFailed as error:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from shoal_proxy.graph.combining import combined
-from shoal_proxy.graph.values import Values, stacked
+from shoal_proxy.graph.values import SpaceValues, stacked
 from shoal_schema.graphs.tensors import Tensor
 from shoal_schema.resource.graph import Combine
 from shoal_schema.wire.datatypes import float32_to_bfloat16
@@ -17,9 +17,9 @@ TEXTS = Tensor("BYTES", (-1,), {})
 COUNTS = Tensor("INT64", (-1,), {})
 
 
-def listed(rows: list[list[Any]], of: list[int] | None = None, kind: Any = np.float32) -> Values:
+def listed(rows: list[list[Any]], of: list[int] | None = None, kind: Any = np.float32) -> SpaceValues:
     """Return lists of these rows."""
-    return Values(np.array(rows, kind), None if of is None else np.array(of))
+    return SpaceValues(np.array(rows, kind), None if of is None else np.array(of))
 
 
 SHORT = listed([[4.0]], [1])
@@ -57,14 +57,14 @@ def test_texts_and_counts_are_filled_up_with_what_they_have() -> None:
     assert combined(Combine.VOTE, [short, long], [TEXTS, TEXTS], 1).array.tolist() == [[b"a", b"c"]]
     few, many = listed([[3], [1]], None, np.int64), listed([[2, 5]], [1], np.int64)
     assert combined(Combine.MAX, [few, many], [COUNTS, COUNTS], 2).array.tolist() == [[3, 0], [2, 5]]
-    nothing = Values(np.zeros((2, 0), np.float32))
+    nothing = SpaceValues(np.zeros((2, 0), np.float32))
     assert combined(Combine.MEAN, [nothing, nothing], [LISTS, LISTS], 2).array.shape == (2, 0)
 
 
 def test_lists_that_are_joined_are_filled_up_within() -> None:
     tensor = Tensor("FP32", (-1, -1), {})
-    wide = Values(np.array([[[1, 2, 3]], [[4, 5, 6]]], np.float32))
-    tall = Values(np.array([[[7], [8]]], np.float32), np.array([1]))
+    wide = SpaceValues(np.array([[[1, 2, 3]], [[4, 5, 6]]], np.float32))
+    tall = SpaceValues(np.array([[[7], [8]]], np.float32), np.array([1]))
     found = combined(Combine.CONCAT, [wide, tall], [tensor, tensor], 2).array
     np.testing.assert_array_equal(
         found,
@@ -90,6 +90,6 @@ def test_rows_of_several_answers_stand_one_after_another() -> None:
 
 
 def test_the_mean_of_the_largest_numbers_is_one_of_them() -> None:
-    largest = Values(np.array([np.finfo(np.float64).max]))
+    largest = SpaceValues(np.array([np.finfo(np.float64).max]))
     scores = Tensor("FP64", (), {})
     assert combined(Combine.MEAN, [largest, largest], [scores, scores], 1).array.tolist() == largest.array.tolist()

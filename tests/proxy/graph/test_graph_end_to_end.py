@@ -9,10 +9,10 @@ import numpy as np
 import orjson
 import pytest
 
-from shoal_proxy.batching.pending import Pending
-from shoal_proxy.connection import Room
+from shoal_proxy.batching.pending import PendingRequest
 from shoal_proxy.graph.link import GraphLink
 from shoal_proxy.graph.steps import StepClient
+from shoal_proxy.runtime_connection import ResponseMemory
 from shoal_schema.resource.graph import StepSpec
 from tests import plain
 from tests.calls import callers, row, v2_body
@@ -280,7 +280,7 @@ def test_a_caller_that_leaves_between_being_sent_and_the_first_step_leaves_no_sl
         async def come_and_go() -> None:
             now_s = time.monotonic()
             inputs = {"x": np.ones((1, 4), np.float32)}
-            pending = Pending(
+            pending = PendingRequest(
                 inputs=inputs, rows=1, size_bytes=16, arrived_s=now_s, deadline_s=now_s + 3600, deliver=lambda _: None
             )
             dispatcher.submit(pending)
@@ -390,7 +390,7 @@ def test_a_model_that_is_not_there_is_explained_from_one_that_is_not_there_yet(
 
 def stranger(url: str) -> StepClient:
     """Return the client of a step that is no model's."""
-    return StepClient(StepSpec(name="stranger", inputs={"x": "request.x"}, url=url), [], Room(1 << 20))
+    return StepClient(StepSpec(name="stranger", inputs={"x": "request.x"}, url=url), [], ResponseMemory(1 << 20))
 
 
 def test_a_model_that_becomes_another_is_noticed_when_it_refuses() -> None:

@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import orjson
 
-from shoal_proxy.batching.pending import Pending
-from shoal_proxy.graph.frame import Frame
+from shoal_proxy.batching.pending import PendingRequest
+from shoal_proxy.graph.graph_request import GraphRequest
 from shoal_proxy.graph.link import GraphLink
 from tests.calls import RawConnection, row, v2_body
 from tests.fakes import FakeRuntime, Seen, double, write_answer
@@ -43,9 +43,9 @@ def test_nothing_stays_behind_of_those_that_failed_and_those_who_left() -> None:
         running.until(lambda: not _walking())
         gc.collect()
         objects = gc.get_objects()
-        assert not [each for each in objects if isinstance(each, Frame)]
+        assert not [each for each in objects if isinstance(each, GraphRequest)]
         # Entries with later deadlines stay until then, but hold nothing any more.
-        assert not [each for each in objects if isinstance(each, Pending) and (each.inputs or each.parts)]
+        assert not [each for each in objects if isinstance(each, PendingRequest) and (each.inputs or each.parts)]
 
 
 def _walking() -> list[str]:

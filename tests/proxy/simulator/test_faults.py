@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.errors import BatchTooLarge, InvalidRequest, ModelFailed, NotExecuted, ProxyError, RuntimeLost
-from shoal_proxy.simulator.engine import Engine, Request
-from shoal_proxy.simulator.shoal import Shoal
+from shoal_proxy.simulator.engine import Engine, SimulatedRequest
+from shoal_proxy.simulator.shoal import SchedulerDiscipline
 from shoal_schema.resource.traffic import BatchingPolicy
 
-Fault = Callable[[Sequence[Request], Sequence[int]], ProxyError | None]
+Fault = Callable[[Sequence[SimulatedRequest], Sequence[int]], ProxyError | None]
 CULPRIT = 13
 
 
@@ -22,16 +22,18 @@ def linear(rows: int, shape: str = "") -> float:
     return 0.004 + 0.001 * rows
 
 
-def run(requests: Sequence[Request], fault: Fault, *, coalesce: bool = False, idempotent: bool = False) -> Engine:
+def run(
+    requests: Sequence[SimulatedRequest], fault: Fault, *, coalesce: bool = False, idempotent: bool = False
+) -> Engine:
     """Let a proxy with batches of up to 8 rows serve ``requests``, and see that it keeps nothing of them."""
-    shoal = Shoal(BatchLimits(8), coalesce=coalesce, idempotent=idempotent)
+    shoal = SchedulerDiscipline(BatchLimits(8), coalesce=coalesce, idempotent=idempotent)
     engine = Engine(shoal, linear, fault=fault)
     engine.run(requests)
     assert_nothing_is_kept(shoal)
     return engine
 
 
-def assert_nothing_is_kept(shoal: Shoal) -> None:
+def assert_nothing_is_kept(shoal: SchedulerDiscipline) -> None:
     scheduler, queue = shoal.scheduler, shoal.scheduler.queue
     assert scheduler.settled
     assert (queue.rows, queue.requests, queue.size_bytes, queue.groups) == (0, 0, 0, {})
@@ -43,18 +45,18 @@ def assert_nothing_is_kept(shoal: Shoal) -> None:
         assert coalescing.empty
 
 
-def outcomes(request: Request) -> list[str]:
+def outcomes(request: SimulatedRequest) -> list[str]:
     """Return what became of it; one word, if all is well."""
     return [name for name in ("answered_s", "refused_s", "failed_s", "left_s") if getattr(request, name) is not None]
 
 
-def has_culprit(batch: Sequence[Request]) -> bool:
+def has_culprit(batch: Sequence[SimulatedRequest]) -> bool:
     return any(request.payload == CULPRIT for request in batch)
 
 
 @pytest.mark.parametrize("error", [ModelFailed("no"), InvalidRequest("no"), BatchTooLarge("no")])
 def test_a_culprit_fails_alone(error: ProxyError) -> None:
-    requests = [Request(0.0, payload=CULPRIT if number == 5 else number) for number in range(9)]
+    requests = [SimulatedRequest(0.0, payload=CULPRIT if number == 5 else number) for number in range(9)]
 
     engine = run(requests, lambda batch, counts: error if has_culprit(batch) else None)
 
@@ -65,8 +67,8 @@ def test_a_culprit_fails_alone(error: ProxyError) -> None:
 
 
 def test_a_culprit_who_comes_back_travels_alone() -> None:
-    requests = [Request(number / 2, payload=CULPRIT) for number in range(6)]
-    requests += [Request(number / 2, payload=1) for number in range(6)]
+    requests = [SimulatedRequest(number / 2, payload=CULPRIT) for number in range(6)]
+    requests += [SimulatedRequest(number / 2, payload=1) for number in range(6)]
 
     engine = run(requests, lambda batch, counts: ModelFailed("no") if has_culprit(batch) else None)
 
@@ -74,7 +76,7 @@ def test_a_culprit_who_comes_back_travels_alone() -> None:
 
 
 def test_batches_get_as_small_as_memory_wants() -> None:
-    requests = [Request(0.001 * number) for number in range(400)]
+    requests = [SimulatedRequest(0.001 * number) for number in range(400)]
 
     engine = run(requests, lambda batch, counts: BatchTooLarge("no") if sum(counts) > 3 else None)
 
@@ -86,7 +88,7 @@ def test_batches_get_as_small_as_memory_wants() -> None:
 def test_a_runtime_that_died_runs_nothing_twice_unless_told_that_it_may() -> None:
     for idempotent in (False, True):
         first = iter([RuntimeLost("gone")])
-        request = Request(0.0)
+        request = SimulatedRequest(0.0)
 
         engine = run([request], lambda batch, counts, first=first: next(first, None), idempotent=idempotent)  # type: ignore[misc]
 
@@ -95,7 +97,10 @@ def test_a_runtime_that_died_runs_nothing_twice_unless_told_that_it_may() -> Non
 
 
 def test_equal_rows_run_once_and_all_who_sent_them_are_answered() -> None:
-    requests = [Request(0.0, payload=0), *[Request(0.001, payload=number % 3) for number in range(30)]]
+    requests = [
+        SimulatedRequest(0.0, payload=0),
+        *[SimulatedRequest(0.001, payload=number % 3) for number in range(30)],
+    ]
 
     engine = run(requests, lambda batch, counts: None, coalesce=True)
 
@@ -104,7 +109,11 @@ def test_equal_rows_run_once_and_all_who_sent_them_are_answered() -> None:
 
 
 def test_a_caller_who_leaves_takes_no_row_from_those_who_share_it() -> None:
-    leaving, staying, alone = Request(0.0, leaves_s=0.001), Request(0.0), Request(0.002, payload=1, leaves_s=0.003)
+    leaving, staying, alone = (
+        SimulatedRequest(0.0, leaves_s=0.001),
+        SimulatedRequest(0.0),
+        SimulatedRequest(0.002, payload=1, leaves_s=0.003),
+    )
 
     engine = run([leaving, staying, alone], lambda batch, counts: None, coalesce=True)
 
@@ -113,7 +122,11 @@ def test_a_caller_who_leaves_takes_no_row_from_those_who_share_it() -> None:
 
 
 def test_deadlines_pass_in_the_queue_and_in_flight() -> None:
-    running, waiting, patient = Request(0.0, deadline_s=0.002), Request(0.001, deadline_s=0.003), Request(0.001)
+    running, waiting, patient = (
+        SimulatedRequest(0.0, deadline_s=0.002),
+        SimulatedRequest(0.001, deadline_s=0.003),
+        SimulatedRequest(0.001),
+    )
 
     engine = run([running, waiting, patient], lambda batch, counts: None)
 
@@ -125,7 +138,7 @@ def test_deadlines_pass_in_the_queue_and_in_flight() -> None:
 ERRORS = (ModelFailed("no"), BatchTooLarge("no"), NotExecuted("no"), RuntimeLost("no"), InvalidRequest("no"))
 REQUESTS = st.lists(
     st.builds(
-        Request,
+        SimulatedRequest,
         arrived_s=st.floats(0, 0.1),
         rows=st.integers(1, 12),
         shape=st.sampled_from(["a", "a", "b"]),
@@ -147,7 +160,7 @@ REQUESTS = st.lists(
 )
 @settings(deadline=None, max_examples=150)
 def test_whatever_happens_everybody_has_one_outcome_and_nothing_runs_twice_that_should_not(
-    requests: list[Request],
+    requests: list[SimulatedRequest],
     failures: list[ProxyError | None],
     policy: BatchingPolicy,
     objective_s: float,
@@ -159,10 +172,10 @@ def test_whatever_happens_everybody_has_one_outcome_and_nothing_runs_twice_that_
         request.deadline_s = max(request.deadline_s, request.arrived_s)
         request.leaves_s = max(request.leaves_s, request.arrived_s)
     coming = iter(failures)
-    succeeded: Counter[Request] = Counter()
-    perhaps_run: Counter[Request] = Counter()
+    succeeded: Counter[SimulatedRequest] = Counter()
+    perhaps_run: Counter[SimulatedRequest] = Counter()
 
-    def fault(batch: Sequence[Request], counts: Sequence[int]) -> ProxyError | None:
+    def fault(batch: Sequence[SimulatedRequest], counts: Sequence[int]) -> ProxyError | None:
         error = next(coming, None)
         for request, count in zip(batch, counts, strict=True):
             assert perhaps_run[request] + succeeded[request] + count <= request.rows or idempotent
@@ -172,7 +185,7 @@ def test_whatever_happens_everybody_has_one_outcome_and_nothing_runs_twice_that_
                 perhaps_run[request] += count
         return error
 
-    shoal = Shoal(
+    shoal = SchedulerDiscipline(
         BatchLimits(8, 0.002 if policy is BatchingPolicy.FIXED else 0.0, policy=policy),
         objective_s=objective_s,
         max_queue_rows=100,

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_proxy.tracing.sampling import Context, Sampling, is_asked_for, parse_traceparent, sampling_of
+from shoal_proxy.tracing.sampling import Sampling, SpanContext, is_enabled, parse_traceparent, sampling_of
 from shoal_schema.environment import SettingsError
 
 IDS = st.integers(1, 2**128 - 1), st.integers(1, 2**64 - 1)
-PARENT = Context(0x4BF92F3577B34DA6A3CE929D0E0E4736, 0x00F067AA0BA902B7, sampled=True)
+PARENT = SpanContext(0x4BF92F3577B34DA6A3CE929D0E0E4736, 0x00F067AA0BA902B7, sampled=True)
 
 
 def test_a_callers_span_is_read_as_the_standard_writes_it() -> None:
@@ -20,7 +20,7 @@ def test_a_callers_span_is_read_as_the_standard_writes_it() -> None:
 
 @given(*IDS, st.booleans())
 def test_what_we_write_we_read(trace_id: int, span_id: int, sampled: bool) -> None:
-    context = Context(trace_id, span_id, sampled)
+    context = SpanContext(trace_id, span_id, sampled)
     assert parse_traceparent(context.traceparent.encode()) == context
 
 
@@ -54,7 +54,7 @@ def test_a_later_version_may_say_more() -> None:
 @given(*IDS)
 def test_a_callers_decision_counts_where_it_is_asked_for(trace_id: int, span_id: int) -> None:
     for sampled in (True, False):
-        parent = Context(trace_id, span_id, sampled)
+        parent = SpanContext(trace_id, span_id, sampled)
         assert Sampling(by_parent=True, share=0.5).takes(parent, trace_id) is sampled
         assert Sampling(by_parent=False, share=0.0).takes(parent, trace_id) is False
         assert Sampling(by_parent=False, share=1.0).takes(parent, trace_id) is True
@@ -105,7 +105,7 @@ def test_what_makes_no_sense_is_named(environ: dict[str, str], said: str) -> Non
 def test_without_a_collector_nothing_is_traced() -> None:
     there = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}
 
-    assert is_asked_for(there)
-    assert not is_asked_for({"OTEL_EXPORTER_OTLP_ENDPOINT": ""})
-    assert not is_asked_for({**there, "OTEL_SDK_DISABLED": "TRUE"})
-    assert not is_asked_for({**there, "OTEL_TRACES_EXPORTER": "none"})
+    assert is_enabled(there)
+    assert not is_enabled({"OTEL_EXPORTER_OTLP_ENDPOINT": ""})
+    assert not is_enabled({**there, "OTEL_SDK_DISABLED": "TRUE"})
+    assert not is_enabled({**there, "OTEL_TRACES_EXPORTER": "none"})
