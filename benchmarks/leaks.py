@@ -73,7 +73,7 @@ class Service:
         batcher = Batcher(QueueLimits(4096, 1 << 30), BatchLimits(self.max_rows), objective_s=self.objective_s)
         self.scheduler = Scheduler(batcher, checks=self.checks)
         measured = tuple((rows, self.forward_s(rows)) for rows in (1, 2, 4, 8, 16, 32) if rows <= self.max_rows)
-        self.scheduler.serve(self.max_rows, (), measured)
+        self.scheduler.set_model(self.max_rows, (), measured)
         self.scheduler.verify(self.signature)
         self._device: deque[tuple[RunningBatch, float]] = deque()
         self._free_s = 0.0
@@ -128,7 +128,7 @@ class Service:
             check = self.scheduler.next_check(self.now_s)
             if check is not None:
                 self._send(check)
-            step = self.scheduler.next(self.now_s)
+            step = self.scheduler.next_batch(self.now_s)
             if isinstance(step, WaitUntil):
                 return min(step.until_s, self.scheduler.check_s)
             if step.running is not None:
@@ -140,18 +140,18 @@ class Service:
 
     def _finish(self, running: RunningBatch) -> None:
         scheduler, slices = self.scheduler, running.batch.slices
-        scheduler.released(running, self.now_s)
+        scheduler.record_finished(running, self.now_s)
         outputs = self.answer(np.concatenate([part.inputs["x"] for part in slices]))
         result = BatchResult({"y": outputs}, forward_s=self.forward_s(running.rows))
         if running.check is not None:
-            if scheduler.checked(running, result, self.signature, answered_s=self.now_s) is not None:
+            if scheduler.complete_check(running, result, self.signature, completed_s=self.now_s) is not None:
                 self.found_s = self.now_s
             return
         self.busy_s += self.forward_s(running.rows)
         self.batch_requests.append(len(slices))
-        for pending, _ in scheduler.answered(running, result, self.signature, answered_s=self.now_s):
+        for pending, _ in scheduler.complete_batch(running, result, self.signature, completed_s=self.now_s):
             self.waited_s.append(self.now_s - pending.arrived_s)
-        scheduler.delivered(running, self.now_s)
+        scheduler.record_delivered(running, self.now_s)
 
 
 MODELS = (

@@ -89,7 +89,7 @@ def drift(seed: int) -> dict[str, Figure]:
 
 def _drift(model: Model, setting: Setting, speed: Speed, believed: float, seed: int) -> Figure:
     discipline = shoal(setting, preset=False)
-    discipline.scheduler.serve(None, measured=tuple((rows, believed * setting.lat(rows)) for rows in (1, 8, 64)))
+    discipline.scheduler.set_model(None, measured=tuple((rows, believed * setting.lat(rows)) for rows in (1, 8, 64)))
     watch = _Watch(discipline)
     arrivals = poisson(0.5 * setting.saturation, 20_000, seed=seed)
     batch = requests(arrivals, setting.objective_s)
@@ -99,7 +99,7 @@ def _drift(model: Model, setting: Setting, speed: Speed, believed: float, seed: 
         "batches until right": watch.longest_wrong,
         "in time": sum([request.in_time for request in batch]) / len(batch),
         "in time, last fifth": sum([request.in_time for request in last_fifth]) / len(last_fifth),
-        "without outcome": sum([request.answered_s is None and request.refused_s is None for request in batch]),
+        "without outcome": sum([request.completed_s is None and request.refused_s is None for request in batch]),
     }
 
 
@@ -121,7 +121,7 @@ class _Watch:
         action = self.inner.decide(now_s)
         if isinstance(action, SendBatch) and action.batch:
             table = next(iter(self.inner.scheduler.batcher.tables.all().values()))
-            self._expected_s.append(table.expected_s(len(action.batch)))
+            self._expected_s.append(table.mean_s(len(action.batch)))
         return action
 
     def failed(self, batch: Sequence[SimulatedRequest], error: ProxyError, now_s: float) -> Sequence[SimulatedRequest]:
@@ -184,4 +184,4 @@ def _closed_loop(discipline: Discipline, callers: int, think_s: float, seed: int
     engine = Engine(discipline, HOLD_MODEL.latency_s, following=loop.following)
     engine.run(loop.start())
     # The first second is for learning.
-    return sum([1.0 <= (request.answered_s or 0.0) < 4.0 for request in loop.sent]) / 3.0
+    return sum([1.0 <= (request.completed_s or 0.0) < 4.0 for request in loop.sent]) / 3.0

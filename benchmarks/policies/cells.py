@@ -146,7 +146,7 @@ def shoal(setting: Setting, *, preset: bool = False, sizes: tuple[int, ...] = ()
     discipline = SchedulerDiscipline(BatchLimits(setting.largest), objective_s=setting.objective_s, max_queue_rows=most)
     powers = [1 << power for power in range(setting.largest.bit_length())]
     measured = tuple((rows, setting.lat(rows)) for rows in powers) if preset else ()
-    discipline.scheduler.serve(None, sizes, measured)
+    discipline.scheduler.set_model(None, sizes, measured)
     return discipline
 
 
@@ -202,7 +202,7 @@ def keeps_up(make: Make, cell: Cell, arrived_s: Times) -> bool:
 
 
 def _lost(request: SimulatedRequest, now_s: float) -> bool:
-    return request.refused_s is not None or (request.due_s < now_s and not request.in_time)
+    return request.refused_s is not None or (request.soft_deadline_s < now_s and not request.in_time)
 
 
 def measure(make: Make, cell: Cell, arrivals: Times, most: float) -> Figures:

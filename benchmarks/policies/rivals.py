@@ -92,7 +92,7 @@ class Eager:
     def drop_late(self, finish_s: float) -> list[SimulatedRequest]:
         """Remove requests at the head with a deadline before ``finish_s``."""
         refused = []
-        while self.queue and self.queue[0].due_s < finish_s:
+        while self.queue and self.queue[0].soft_deadline_s < finish_s:
             refused.append(self.queue.popleft())
         return refused
 
@@ -139,7 +139,7 @@ class Clipper(Eager):
 
     def finished(self, batch: Sequence[SimulatedRequest], took_s: float, now_s: float) -> Sequence[SimulatedRequest]:
         """Grow or shrink."""
-        in_time = all(now_s <= request.due_s for request in batch)
+        in_time = all(now_s <= request.soft_deadline_s for request in batch)
         if not in_time:
             self._most = max(1.0, 0.9 * self._most)
         elif len(batch) >= int(self._most):
@@ -155,7 +155,7 @@ class Clockwork(Eager):
         refused = self.drop_late(now_s + self.setting.lat(1))
         if not self.queue:
             return self.send(0, refused)
-        return self.send(self.setting.most_within(self.queue[0].due_s - now_s), refused)
+        return self.send(self.setting.most_within(self.queue[0].soft_deadline_s - now_s), refused)
 
 
 class Nexus(Eager):
@@ -166,7 +166,7 @@ class Nexus(Eager):
         refused: list[SimulatedRequest] = []
         while self.queue:
             finish_s = now_s + self.setting.lat(min(len(self.queue), self.setting.sustained))
-            if self.queue[0].due_s >= finish_s:
+            if self.queue[0].soft_deadline_s >= finish_s:
                 break
             refused.append(self.queue.popleft())
         return refused
@@ -176,7 +176,7 @@ class Nexus(Eager):
         refused = self.drop_early(now_s)
         if not self.queue:
             return self.send(0, refused)
-        return self.send(self.setting.most_within(self.queue[0].due_s - now_s), refused)
+        return self.send(self.setting.most_within(self.queue[0].soft_deadline_s - now_s), refused)
 
 
 class Symphony(Nexus):
@@ -187,11 +187,11 @@ class Symphony(Nexus):
         refused = self.drop_early(now_s)
         if not self.queue:
             return self.send(0, refused)
-        due_s = self.queue[0].due_s
-        rows = min(len(self.queue), self.setting.most_within(due_s - now_s))
+        soft_deadline_s = self.queue[0].soft_deadline_s
+        rows = min(len(self.queue), self.setting.most_within(soft_deadline_s - now_s))
         if rows < min(len(self.queue), self.setting.largest) or rows == self.setting.largest:
             return self.send(rows, refused)
-        latest_s = due_s - self.setting.lat(rows + 1)
+        latest_s = soft_deadline_s - self.setting.lat(rows + 1)
         if now_s >= latest_s:
             return self.send(rows, refused)
         return SendBatch((), refused) if refused else SleepUntil(latest_s)
@@ -273,7 +273,7 @@ class BestRate(Eager):
         return self.send(rows, refused)
 
     def _fitting(self, first: SimulatedRequest, waiting: int, now_s: float) -> int:
-        return min(waiting, self.setting.most_within(first.due_s - now_s))
+        return min(waiting, self.setting.most_within(first.soft_deadline_s - now_s))
 
     def _best(self, now_s: float) -> tuple[int, int]:
         best, best_rate = (0, 1), 0.0

@@ -105,7 +105,7 @@ class _Cluster:
             sum(replica.shoal.scheduler.queue.rows for replica in existing),
             sum(replica.shoal.scheduler.in_flight_rows for replica in existing),
             len(gone),
-            sum(request.answered_s is not None for request in gone),
+            sum(request.completed_s is not None for request in gone),
             sum(request.refused_s is not None or request.failed_s is not None for request in gone),
             self._row_s,
             self._queued_row_s,
@@ -116,5 +116,5 @@ class _Cluster:
 def _engine(service: Service, number: int, agenda: EventQueue) -> Engine:
     shoal = SchedulerDiscipline(BatchLimits(service.largest), objective_s=service.objective_s, max_queue_rows=1024)
     measured = tuple((rows, service.latency_s(rows)) for rows in (1, 2, 4, 8, 16) if rows <= service.largest)
-    shoal.scheduler.serve(None, (), measured)
+    shoal.scheduler.set_model(None, (), measured)
     return Engine(shoal, lambda rows, shape: service.latency_s(rows), agenda=agenda)

@@ -39,7 +39,7 @@ class AccessLogEntry:
     """
 
     __slots__ = (
-        "batch_rows", "began_s", "bytes_in", "bytes_out", "caller", "client", "ended_s", "method", "path", "protocol",
+        "batch_rows", "began_s", "bytes_in", "bytes_out", "client", "client_name", "ended_s", "method", "path", "protocol",
         "queued_s", "request_id", "rows", "status", "user_agent",
     )  # fmt: skip
 
@@ -59,7 +59,7 @@ class AccessLogEntry:
         self.rows: int | None = None
         self.batch_rows: int | None = None
         self.queued_s: float | None = None
-        self.caller = ""
+        self.client_name = ""
 
     def fields(self) -> dict[str, Any]:
         """Return the line's fields in order, without unknown ones."""
@@ -75,7 +75,7 @@ class AccessLogEntry:
             "bytes_in": self.bytes_in,
             "bytes_out": self.bytes_out,
             "client": self.client,
-            "caller": self.caller,
+            "caller": self.client_name,
             REQUEST_ID: _text(self.request_id),
             "user_agent": _text(self.user_agent),
         }
@@ -127,7 +127,7 @@ class AccessLog:
         status: int,
         bytes_out: int = 0,
         pending: PendingRequest | None = None,
-        caller: AuthenticatedClient | None = None,
+        authenticated: AuthenticatedClient | None = None,
     ) -> None:
         """Complete an entry, once; ``status`` is the response's, or `GONE`."""
         if entry.status:
@@ -138,8 +138,8 @@ class AccessLog:
             waits = not (pending.taken or pending.queued_s)
             entry.rows, entry.queued_s = pending.rows, entry.ended_s - pending.arrived_s if waits else pending.queued_s
             entry.batch_rows = batch_rows(pending.timing)
-        if caller is not None:
-            entry.caller = caller.name[:_MAX_TEXT]
+        if authenticated is not None:
+            entry.client_name = authenticated.name[:_MAX_TEXT]
         # The writer's thread empties the ring. When it is slow, entries are dropped rather than requests delayed.
         if len(self._ring) < RING:
             self._ring.append(entry)

@@ -114,14 +114,14 @@ class Admin:
                 Route(STAY_PATH, self.stay, methods=["POST"]),
             ],
             middleware=[Middleware(_OriginCheck, hosts=self._hosts)],
-            exception_handlers={404: self.no_page},
+            exception_handlers={404: self.not_found},
         )
 
     async def pages(self, request: Request) -> Response:
         """List the paths."""
         return PlainTextResponse(PAGES)
 
-    async def no_page(self, request: Request, error: Exception) -> Response:
+    async def not_found(self, request: Request, error: Exception) -> Response:
         """Respond with 404 and the list of paths."""
         return PlainTextResponse(f"no such path: {request.url.path}\n{PAGES}", 404)
 
@@ -161,7 +161,7 @@ class Admin:
             dispatcher.scheduler,
             time.monotonic(),
             draining=dispatcher.phase is not ProxyPhase.SERVING,
-            taking=dispatcher.takes,
+            taking=dispatcher.accepts_requests,
             graph=dispatcher.graph_state,
         )
         return Response(msgspec.json.encode(now), headers=self._named, media_type="application/json")

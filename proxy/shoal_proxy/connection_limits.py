@@ -22,7 +22,7 @@ _NO_ROOM_PAUSE_S: Final = 1e-5
 """Pause per connection checked without success, so that the search takes a few percent of the time at most."""
 
 
-_SPOKEN: Final[tuple[tuple[str, Codec], ...]] = (
+_CODEC_BY_PREFIX: Final[tuple[tuple[str, Codec], ...]] = (
     ("/predictions", TorchServe()),
     ("/ping", TorchServe()),
     ("/models", TorchServe()),
@@ -31,15 +31,15 @@ _SPOKEN: Final[tuple[tuple[str, Codec], ...]] = (
     ("/v2/rerank", Rerank("", 0)),
     ("/invocations", Invocations(0)),
 )
-_ELSEWHERE: Final[Codec] = V2()
+_DEFAULT_CODEC: Final[Codec] = V2()
 
 
 def codec_for(path: str) -> Codec:
     """Return the codec for errors on ``path`` outside the infer routes; V1's and V2's errors are the same."""
-    for start, codec in _SPOKEN:
+    for start, codec in _CODEC_BY_PREFIX:
         if path.startswith(start):
             return codec
-    return _ELSEWHERE
+    return _DEFAULT_CODEC
 
 
 class ConnectionLimits:
@@ -47,7 +47,7 @@ class ConnectionLimits:
 
     def __init__(  # noqa: PLR0913 (bounds, each with its name)
         self,
-        patience: TransferTimeouts,
+        timeouts: TransferTimeouts,
         metrics: Metrics,
         *,
         max_head_bytes: int,
@@ -55,9 +55,9 @@ class ConnectionLimits:
         max_connections: int,
         max_per_address: int = 0,
         max_age_s: float = 0.0,
-        unsent: UnreadResponses | None = None,
+        unread: UnreadResponses | None = None,
     ) -> None:
-        self.patience = patience
+        self.timeouts = timeouts
         self.metrics = metrics
         self.max_head_bytes = max_head_bytes
         self.max_body_bytes = max_body_bytes
@@ -65,11 +65,11 @@ class ConnectionLimits:
         self.max_per_address = max_per_address
         self.max_age_s = max_age_s
         """Age after which a connection is closed with its next response; 0: never."""
-        self.unsent = unsent or UnreadResponses()
+        self.unread = unread or UnreadResponses()
         """The parts of responses that clients have not read."""
         self.members: set[Any] = set()
         """The admitted open connections."""
-        self.turned_away = 0
+        self.rejected_connections = 0
         self.by_address: dict[str, int] = {}
         self._no_room_until_s = 0.0
         self._samplers: dict[str, LogSampler] = {}
@@ -92,17 +92,17 @@ class ConnectionLimits:
         self.members.add(newest)
         return ""
 
-    def note(self, event: str, message: str) -> None:
+    def log_rejection(self, event: str, message: str) -> None:
         """Log the rejection of a connection or request, rate-limited by event."""
         # One per event, so that frequent ones do not hide others.
         sampler = self._samplers.setdefault(event, LogSampler())
         if (unlogged := sampler.take(time.monotonic())) is not None:
             logger.warning("event=%s unlogged=%d last=%r", event, unlogged, message)
 
-    def note_refused(self, error: ProxyError) -> None:
+    def log_rejected_request(self, error: ProxyError) -> None:
         """Log a refused request; overload is only counted in metrics."""
         if not isinstance(error, Overloaded):
-            self.note("request_refused", error.message)
+            self.log_rejection("request_refused", error.message)
 
 
 class RejectedRequest:

@@ -13,10 +13,10 @@ _STEP_COST_BYTES: Final = 4096
 class BodyOwner(Protocol):
     """The request that a body belongs to."""
 
-    def count_unpacked(self, read_bytes: int, made_bytes: int) -> bool:
+    def count_decompressed(self, read_bytes: int, made_bytes: int) -> bool:
         """Account for a step; return False if the request was rejected for it."""
 
-    def body_unpacked(self) -> None:
+    def body_decompressed(self) -> None:
         """Continue with the body that `CompressedBody.take` returns."""
 
     def stop(self, error: ProxyError) -> None:
@@ -70,13 +70,13 @@ class CompressedBody:
         try:
             if packed.waiting:
                 read_bytes, made_bytes = packed.step()
-            if not self._owner.count_unpacked(read_bytes, made_bytes):
+            if not self._owner.count_decompressed(read_bytes, made_bytes):
                 return made_bytes
             if packed.waiting:
                 self._rotation.schedule(self)
             elif self._complete:
                 self._plain = packed.take()
-                self._owner.body_unpacked()
+                self._owner.body_decompressed()
         except InvalidRequest as error:
             self._owner.stop(error)
         return read_bytes + made_bytes + _STEP_COST_BYTES

@@ -37,13 +37,13 @@ _HEADER_LENGTH: Final = HEADER_LENGTH.encode()
 class SentBatch:
     """A sent batch, the runtime's undecoded response, and their times."""
 
-    __slots__ = ("answered_s", "merged", "response", "sent_s")
+    __slots__ = ("completed_s", "merged", "response", "sent_s")
 
-    def __init__(self, merged: MergedInputs, response: RuntimeResponse, sent_s: float, answered_s: float) -> None:
+    def __init__(self, merged: MergedInputs, response: RuntimeResponse, sent_s: float, completed_s: float) -> None:
         self.merged = merged
         self.response = response
         self.sent_s = sent_s
-        self.answered_s = answered_s
+        self.completed_s = completed_s
 
     def result(self, signature: ModelSignature) -> BatchResult:
         """Return the decoded result.
@@ -58,7 +58,7 @@ class SentBatch:
 
     def timing(self, batch: Batch, batch_s: float) -> bytes:
         """Return the batch's part of Server-Timing; ``batch_s`` is the proxy's own time."""
-        return batch_timing(batch, self.merged, runtime_s=self.answered_s - self.sent_s, batch_s=batch_s)
+        return batch_timing(batch, self.merged, runtime_s=self.completed_s - self.sent_s, batch_s=batch_s)
 
 
 async def exchange(
@@ -87,9 +87,9 @@ async def exchange(
         late = DeadlineExceeded("the runtime did not respond before the deadline")
         late.may_have_run = True
         raise late from None
-    answered_s = time.monotonic()
-    metrics.runtime_seconds.observe(answered_s - sent_s)
-    return SentBatch(merged, response, sent_s, answered_s)
+    completed_s = time.monotonic()
+    metrics.runtime_seconds.observe(completed_s - sent_s)
+    return SentBatch(merged, response, sent_s, completed_s)
 
 
 def trace_headers(batch: Batch) -> list[tuple[bytes, bytes]]:
@@ -169,7 +169,7 @@ class RuntimeLink:
                 reason = await self.upstream.ready_reason()
                 if not reason and not self.ready:
                     self.signature = await self.upstream.signature(self._pad_buckets)
-                    self.binary = await self.upstream.speaks_binary()
+                    self.binary = await self.upstream.supports_binary()
         except ProxyError as error:
             reason = str(error)
         except SignatureError as error:

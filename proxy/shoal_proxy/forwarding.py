@@ -106,24 +106,24 @@ class RequestForwarder:
         self._pressed_until_s = 0.0
         self._pressed = asyncio.Event()
         self.on_ended: Callable[[], None] = lambda: None
-        self.on_sent_back: Callable[[PendingRequest], None] = lambda _: None
+        self.on_returned: Callable[[PendingRequest], None] = lambda _: None
 
     @property
-    def under_way(self) -> bool:
+    def has_forwarded(self) -> bool:
         """Return whether any request is at a peer."""
         return bool(self._tasks)
 
-    def served_here(self, *, failed: bool) -> None:
+    def record_local_batch(self, *, failed: bool) -> None:
         """Note whether a batch failed here: a model that also fails here does not count against the peers."""
         self._own_failures += _OWN_WEIGHT * (failed - self._own_failures)
 
-    def take(self, pending: PendingRequest, refusal: ProxyError | None, signature: ModelSignature | None) -> bool:
+    def forward(self, pending: PendingRequest, rejection: ProxyError | None, signature: ModelSignature | None) -> bool:
         """Forward ``pending``; return False if no peer is expected to finish it in time.
 
-        Its outcome is delivered once: the peer's result, or ``refusal``. Without a refusal it may still be served here,
+        Its outcome is delivered once: the peer's result, or ``rejection``. Without a refusal it may still be served here,
         so it is sent back if the peer did not run it.
         """
-        if pending.stays or signature is None:
+        if pending.must_not_forward or signature is None:
             return False
         for name, own in pending.lengths.items():
             # V2 has no form for rows of different lengths.
@@ -133,13 +133,15 @@ class RequestForwarder:
         now_s = time.monotonic()
         self._pressed_until_s = now_s + PRESSED_S
         self._pressed.set()
-        due_s = self._batcher.wanted_s(pending)
-        if due_s - now_s < LEAST_LEFT_S:
+        soft_deadline_s = self._batcher.soft_deadline_for(pending)
+        if soft_deadline_s - now_s < LEAST_LEFT_S:
             return False
         peer = choose_peer(
             list(self._link_of),
             pending.rows,
-            due_s=due_s if refusal is not None else now_s + EARLY_SHARE * (due_s - now_s),
+            soft_deadline_s=soft_deadline_s
+            if rejection is not None
+            else now_s + EARLY_SHARE * (soft_deadline_s - now_s),
             now_s=now_s,
             row_s=self._batcher.row_s(pending.key),
             most_rows=BATCHES_AT_ONCE * self._batcher.limits.max_rows,
@@ -147,21 +149,23 @@ class RequestForwarder:
         if peer is None:
             return False
         link = self._link_of[peer]
-        peer.given(pending.rows)
+        peer.record_forwarded(pending.rows)
         self._given += 1
         mark = b'"id":"%d"' % self._given
-        alone = pending.stand_in()
+        alone = pending.copy_without_client()
         alone.trace = None  # sent as headers, as this is a request and not a batch
         batch = make_batch([RequestSlice(alone, 0, alone.rows, alone.inputs)])
         header, tensors = encode_batch(batch, alone.inputs, signature, binary=True)
         # The mark is the first member of the JSON object, {"id":"N",...}.
         body = b"{%b,%b" % (mark, header[1:]), tensors
         pending.queued_s = now_s - pending.arrived_s
-        if refusal is not None:
-            pending.resolve(refusal)  # removes it from the queue and its deadlines
-        task = asyncio.get_running_loop().create_task(self._give(link, pending, body, mark, signature, due_s))
+        if rejection is not None:
+            pending.resolve(rejection)  # removes it from the queue and its deadlines
+        task = asyncio.get_running_loop().create_task(
+            self._start_forwarding(link, pending, body, mark, signature, soft_deadline_s)
+        )
         self._tasks[pending] = task
-        task.add_done_callback(partial(self._ended, link, pending, refusal, now_s))
+        task.add_done_callback(partial(self._ended, link, pending, rejection, now_s))
         return True
 
     def cancel(self, pending: PendingRequest) -> bool:
@@ -173,7 +177,7 @@ class RequestForwarder:
         task.cancel()
         return True
 
-    def give_up(self) -> None:
+    def fail_all(self) -> None:
         """Fail all requests that are at peers, when the drain times out."""
         for pending, task in list(self._tasks.items()):
             pending.may_have_run = True
@@ -192,13 +196,21 @@ class RequestForwarder:
 
     # Forwarding.
 
-    async def _give(
-        self, link: PeerLink, pending: PendingRequest, body: Body, mark: bytes, signature: ModelSignature, due_s: float
+    async def _start_forwarding(
+        self,
+        link: PeerLink,
+        pending: PendingRequest,
+        body: Body,
+        mark: bytes,
+        signature: ModelSignature,
+        soft_deadline_s: float,
     ) -> tuple[ForwardingOutcome, Outcome | None]:
         try:
             # The peer must finish early enough for the response to travel back.
-            left_s = due_s - time.monotonic() - link.peer.travel_s
-            response = await link.upstream.infer(*body, self._headers(pending, max(LEAST_LEFT_S, left_s)), due_s)
+            left_s = soft_deadline_s - time.monotonic() - link.peer.travel_s
+            response = await link.upstream.infer(
+                *body, self._headers(pending, max(LEAST_LEFT_S, left_s)), soft_deadline_s
+            )
             self._note_load(link, response)
             given = _decoded(response, pending, mark, signature)
             if given[0] is ForwardingOutcome.BROKEN:
@@ -219,24 +231,24 @@ class RequestForwarder:
         self,
         link: PeerLink,
         pending: PendingRequest,
-        refusal: ProxyError | None,
+        rejection: ProxyError | None,
         given_s: float,
         task: "asyncio.Task[Given]",
     ) -> None:
         del self._tasks[pending]
         now_s = time.monotonic()
         end, outcome = (ForwardingOutcome.CANCELLED, None) if task.cancelled() else task.result()
-        link.peer.ended(pending.rows, end, now_s, self._own_failures)
+        link.peer.record_outcome(pending.rows, end, now_s, self._own_failures)
         self._metrics.forwarded[end] += 1
         pending.timing = b"peer;dur=%.2f" % (1000 * (now_s - given_s))
-        if refusal is None and pending.resolved:
+        if rejection is None and pending.resolved:
             pass  # its client has disconnected
-        elif outcome is None and refusal is None and not pending.may_have_run:
-            self.on_sent_back(pending)
+        elif outcome is None and rejection is None and not pending.may_have_run:
+            self.on_returned(pending)
         else:
             late = Overloaded("the request would miss its deadline", reason=Rejection.LATE, retry_after_s=1)
-            pending.resolve(outcome := outcome or refusal or late)
-            pending.hand_over(outcome)
+            pending.resolve(outcome := outcome or rejection or late)
+            pending.deliver_outcome(outcome)
         self.on_ended()
 
     def _headers(self, pending: PendingRequest, left_s: float) -> list[tuple[bytes, bytes]]:
@@ -247,8 +259,8 @@ class RequestForwarder:
             extra[_PRIORITY] = b"%d" % pending.lane.level
         if self._fair_share_header and pending.lane.share:
             extra[self._fair_share_header] = pending.lane.share
-        if pending.caller is not None:  # peers authenticate the client themselves
-            extra.update(pending.caller.credentials)
+        if pending.client is not None:  # peers authenticate the client themselves
+            extra.update(pending.client.credentials)
         for name, value in (pending.trace or {}).items():
             extra[name.encode("latin-1")] = value.encode("latin-1")
         return list(extra.items())
@@ -262,7 +274,7 @@ class RequestForwarder:
         # DNS also returns the address of this replica.
         peer.is_self = instance is not None and instance == self._instance
         promise = parse_expected_wait_s(response.headers.get(_LOAD)) if instance is not None else None
-        peer.promised(promise, time.monotonic(), travel_s)
+        peer.record_expected_wait(promise, time.monotonic(), travel_s)
 
     async def _request_loads(self) -> None:
         while True:
@@ -283,10 +295,10 @@ class RequestForwarder:
         try:
             response = await link.upstream.model_ready(_ASKING, begun_s + ANSWER_WITHIN_S)
         except (ProxyError, TimeoutError):
-            link.peer.silent(time.monotonic())
+            link.peer.record_no_report(time.monotonic())
         except Exception:  # a foreign server at that address must not stop the requests to others
             logger.exception("event=peer_not_understood")
-            link.peer.silent(time.monotonic())
+            link.peer.record_no_report(time.monotonic())
         else:
             self._note_load(link, response, time.monotonic() - begun_s)
 

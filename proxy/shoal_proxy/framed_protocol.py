@@ -26,7 +26,7 @@ from shoal_schema.wire.framing import FramingError, check_head, check_repeated, 
 
 logger = logging.getLogger(__name__)
 
-REFUSALS: Final[dict[int, type[ProxyError]]] = {
+ERROR_BY_STATUS: Final[dict[int, type[ProxyError]]] = {
     error.status: error for error in (InvalidRequest, HeadTooLarge, NotImplementedHere, VersionNotSupported)
 }
 """The error for each status of a `FramingError`."""
@@ -39,8 +39,8 @@ _READ: Final = frozenset({b"/v2/repository/index"})
 class FramedProtocol(TimedProtocol):
     """One client's connection; ``connection_limits`` is in addition to uvicorn's arguments."""
 
-    def __init__(self, *args: Any, guard: ConnectionLimits, **kwargs: Any) -> None:
-        super().__init__(*args, guard=guard, **kwargs)
+    def __init__(self, *args: Any, limits: ConnectionLimits, **kwargs: Any) -> None:
+        super().__init__(*args, limits=limits, **kwargs)
         self.url: bytes = b""
         self._upgrading = False
         """Whether the head offers an upgrade, so that it is parsed again without the offer."""
@@ -66,12 +66,12 @@ class FramedProtocol(TimedProtocol):
                 self.meter.unreported(len(data), in_body=before == BODY)
         except (ProxyError, FramingError) as error:
             if self.incoming != IGNORED:
-                self.fail(error if isinstance(error, ProxyError) else REFUSALS[error.status](error.message))
+                self.fail(error if isinstance(error, ProxyError) else ERROR_BY_STATUS[error.status](error.message))
             return
         if self.incoming in (HEAD, BODY):
             now_s = time.monotonic()
-            allowed_s = self.patience.head_s if self.incoming == HEAD else self.patience.body_s
-            self.lookout.by(now_s + allowed_s, now_s)
+            allowed_s = self.timeouts.head_s if self.incoming == HEAD else self.timeouts.body_s
+            self.timer.check_by(now_s + allowed_s, now_s)
 
     def _feed(self, data: bytes) -> None:
         """Parse ``data``; a head that offers an upgrade is parsed again without the offer."""
@@ -135,7 +135,7 @@ class FramedProtocol(TimedProtocol):
             return
         headers = dict(self.headers)
         version = self.parser.get_http_version()
-        self.speaks_1_0 = version == "1.0"
+        self.is_http_1_0 = version == "1.0"
         check_head(version, headers)
         # A dict drops repeated names.
         if len(headers) < len(self.headers):
@@ -143,7 +143,7 @@ class FramedProtocol(TimedProtocol):
         self.incoming = BODY
         self.meter.begin_body()
         expects = headers.get(b"expect", b"").lower() == b"100-continue"
-        self.expect_100_continue = expects and not self.speaks_1_0
+        self.expect_100_continue = expects and not self.is_http_1_0
         self.take_head(headers)
 
     def check_repeated(self) -> None:
@@ -153,7 +153,7 @@ class FramedProtocol(TimedProtocol):
     def take_head(self, headers: dict[bytes, bytes]) -> None:
         """Begin a request with a well-formed head."""
         try:
-            if int(headers.get(b"content-length", b"0")) > self.guard.max_body_bytes:
+            if int(headers.get(b"content-length", b"0")) > self.limits.max_body_bytes:
                 raise self._too_large()
             # Replay the head to uvicorn, which builds the ASGI scope.
             url, fields, expects = self.url, self.headers, self.expect_100_continue
@@ -170,12 +170,12 @@ class FramedProtocol(TimedProtocol):
             raise InvalidRequest("malformed request target") from None
 
     def _too_large(self) -> ProxyError:
-        return BodyTooLarge(f"the body is over the limit of {self.guard.max_body_bytes} bytes")
+        return BodyTooLarge(f"the body is over the limit of {self.limits.max_body_bytes} bytes")
 
     def on_body(self, body: bytes) -> None:
         """Count a piece of the body; few pages read it (httptools)."""
         self.meter.body_bytes += len(body)
-        if self.meter.body_bytes > self.guard.max_body_bytes:
+        if self.meter.body_bytes > self.limits.max_body_bytes:
             raise self._too_large()
         if self.url in _READ:
             super().on_body(body)
@@ -199,8 +199,8 @@ class FramedProtocol(TimedProtocol):
         self.ignore_input()
         if open_cycle is not None and self.fail_open(open_cycle, error):
             return
-        self.guard.metrics.rejected(error.reason)
-        self.guard.note_refused(error)
+        self.limits.metrics.rejected(error.reason)
+        self.limits.log_rejected_request(error)
         busy = self.busy
         refused = RejectedRequest(error, self.url, NO_EVENT)
         self.cycle = refused
@@ -208,7 +208,7 @@ class FramedProtocol(TimedProtocol):
             # Responses keep the order of the requests.
             self.pipeline.appendleft((refused, self.app))
         else:
-            self._answer_refused(refused)
+            self._respond_rejected(refused)
 
     def fail_open(self, cycle: Any, error: ProxyError) -> bool:
         """Reject the request whose body is incomplete; return whether it gets a response of its own nevertheless."""
@@ -221,7 +221,7 @@ class FramedProtocol(TimedProtocol):
         cycle.message_event.set()
         return True
 
-    def _answer_refused(self, refused: RejectedRequest) -> None:
+    def _respond_rejected(self, refused: RejectedRequest) -> None:
         refused.response_complete = True
         if refused.disconnected or self.transport.is_closing():
             return
@@ -230,10 +230,10 @@ class FramedProtocol(TimedProtocol):
         if refused.error.retry_after_s is not None:
             reply.lines += b"retry-after: %d\r\n" % refused.error.retry_after_s
         self.transport.write(b"".join((self.reply_head(reply, reply.lines + b"connection: close\r\n"), *reply.body)))
-        self.refused_answered(refused, reply)
+        self.note_rejected_response(refused, reply)
         self.linger()
 
-    def refused_answered(self, refused: RejectedRequest, reply: HttpResponse) -> None:
+    def note_rejected_response(self, refused: RejectedRequest, reply: HttpResponse) -> None:
         """Note the response to a refused request."""
 
     def reply_head(self, reply: HttpResponse, lines: bytes) -> bytes:
@@ -257,18 +257,18 @@ class FramedProtocol(TimedProtocol):
         if not self.pipeline:
             self.idle_since_s = time.monotonic()
         elif not self._advancing:
-            self._go_on()
+            self._continue()
         if self.pipeline or self.flow.write_paused:
-            self.read_no_further()
+            self.pause_if_ahead()
 
     def resume_writing(self) -> None:
         """Continue with the next request once the responses before it are read (asyncio)."""
         super().resume_writing()
         if self._held_back and not self.flow.write_paused:
             self._held_back = False
-            self._go_on()
+            self._continue()
 
-    def _go_on(self) -> None:
+    def _continue(self) -> None:
         self._advancing = True
         try:
             while self.pipeline and not self.transport.is_closing():
@@ -285,7 +285,7 @@ class FramedProtocol(TimedProtocol):
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         """Start the connection's next request (uvicorn, for pipelined requests)."""
         if isinstance(cycle, RejectedRequest):
-            self._answer_refused(cycle)
+            self._respond_rejected(cycle)
         else:
             self.page = cycle
             super()._start_asgi_task(cycle, app)

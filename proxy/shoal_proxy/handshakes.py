@@ -91,7 +91,7 @@ class TlsListener(Listener):
             try:
                 client, address = await loop.sock_accept(sock)
             except OSError as error:  # no file descriptor is left
-                self._guard.note("connection_refused", str(error))
+                self._guard.log_rejection("connection_refused", str(error))
                 await asyncio.sleep(_NO_DESCRIPTOR_S)
                 continue
             if len(self._shaking) >= MOST_SHAKING:
@@ -113,7 +113,7 @@ class TlsListener(Listener):
         """Make a handshake; return False where it failed, and the socket is to be closed."""
         loop, readable = asyncio.get_running_loop(), asyncio.Event()
         try:
-            async with asyncio.timeout(self._guard.patience.head_s):
+            async with asyncio.timeout(self._guard.timeouts.head_s):
                 loop.add_reader(client, readable.set)
                 try:
                     await readable.wait()
@@ -123,7 +123,7 @@ class TlsListener(Listener):
                 # A TLS record begins with a byte below 24 (RFC 8446, section 5.1), plain HTTP with a letter.
                 first = client.recv(1, socket.MSG_PEEK)
                 if first.isalpha():
-                    self._guard.note("handshake_failed", "plain HTTP")
+                    self._guard.log_rejection("handshake_failed", "plain HTTP")
                     # Closing with unread input would reset the connection and discard the response.
                     client.recv(_READ_BYTES)
                     client.send(_PLAIN)
@@ -135,10 +135,12 @@ class TlsListener(Listener):
                         self.make_protocol,
                         client,
                         ssl=self._certificate.context,
-                        ssl_handshake_timeout=self._guard.patience.head_s,
+                        ssl_handshake_timeout=self._guard.timeouts.head_s,
                         ssl_shutdown_timeout=_GOODBYE_S,
                     )
                     return True
         except OSError as error:  # ssl.SSLError and TimeoutError, too, are OSErrors
-            self._guard.note("handshake_failed", str(error) or f"it took more than {self._guard.patience.head_s:g} s")
+            self._guard.log_rejection(
+                "handshake_failed", str(error) or f"it took more than {self._guard.timeouts.head_s:g} s"
+            )
         return False

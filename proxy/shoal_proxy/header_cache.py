@@ -75,7 +75,7 @@ class QueueParameters:
 class RequestHead:
     """A request's route and headers; header names in lower case."""
 
-    __slots__ = ("caller", "headers", "keep_alive", "route", "terms")
+    __slots__ = ("client", "headers", "keep_alive", "route", "terms")
 
     def __init__(self, route: InferRoute, headers: dict[bytes, bytes], *, keep_alive: bool) -> None:
         self.route = route
@@ -83,7 +83,7 @@ class RequestHead:
         self.keep_alive = keep_alive
         self.terms: QueueParameters | None = None
         """None until the headers are interpreted."""
-        self.caller: AuthenticatedClient | None = None
+        self.client: AuthenticatedClient | None = None
         """The authenticated client; None until then, or without access control. Never cached."""
 
 
@@ -167,7 +167,7 @@ class HeaderCache:
             return head, start
         return None
 
-    def learn(self, data: bytes, head: RequestHead) -> None:
+    def store(self, data: bytes, head: RequestHead) -> None:
         """Cache the parsed ``head`` of ``data``, if ``data`` was one complete request."""
         start = data.find(_END, 0, MAX_BYTES) + 4
         size_bytes = len(data) - start

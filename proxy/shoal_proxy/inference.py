@@ -108,9 +108,9 @@ class Inference:
     """Decodes calls, submits them to the dispatcher, and encodes their outcomes."""
 
     def __init__(
-        self, settings: Settings, dispatcher: Dispatcher, metrics: Metrics, gate: AccessControl | None = None
+        self, settings: Settings, dispatcher: Dispatcher, metrics: Metrics, access_control: AccessControl | None = None
     ) -> None:
-        self.gate = gate
+        self.access_control = access_control
         """Authenticates clients; None: all are allowed."""
         # Copied once, as every request reads them.
         self._padding_factor = settings.process.padding_factor
@@ -169,31 +169,31 @@ class Inference:
     ) -> PendingRequest | None:
         route = head.route
         self._metrics.request_bytes += len(body)
-        if self.gate is not None:
-            refusal = self.authenticate(head)
-            if refusal is not None:
-                reply(self.refuse(route, refusal))
+        if self.access_control is not None:
+            rejection = self.authenticate(head)
+            if rejection is not None:
+                reply(self.refuse(route, rejection))
                 return None
             # The response ends the request's share of its client's limits.
-            reply = self._releasing_limits(reply, head.caller)
+            reply = self._releasing_limits(reply, head.client)
         try:
             signature = self._dispatcher.signature_to_decode()
             terms = head.terms
             if terms is None:
-                terms = head.terms = self._terms(head.headers)
+                terms = head.terms = self._queue_parameters(head.headers)
             if terms.load_format:
                 reply = self._reporting_load(reply, terms)
             decoded = route.codec.decode(InferCall(head.headers, body), signature)
             # Binary bodies are not limited by the number of JSON values.
             check_rows(decoded.rows)
-            if not self._dispatcher.speaks_binary:
+            if not self._dispatcher.supports_binary:
                 # The runtime cannot receive bytes, NaN and infinities as JSON.
                 check_json(decoded.inputs, signature)
             pending = self._pending(decoded, terms, signature)
-            if self.gate is not None and head.caller is not None:
-                pending.caller = head.caller
+            if self.access_control is not None and head.client is not None:
+                pending.client = head.client
                 # Raises `LimitReached` for a client over its limits.
-                self.gate.enter(head.caller, pending.rows, pending.arrived_s, forwarded=pending.forwarded)
+                self.access_control.charge(head.client, pending.rows, pending.arrived_s, forwarded=pending.forwarded)
             if span is not None:
                 # The runtime and peers see this span as their parent.
                 pending.span = span
@@ -203,7 +203,7 @@ class Inference:
         except Exception as error:
             fault = error
             if isinstance(error, RuntimeUnavailable):
-                self._dispatcher.scheduler.traffic.turned_away(Rejection.RUNTIME_AWAY)
+                self._dispatcher.scheduler.traffic.count_unread_rejection(Rejection.RUNTIME_AWAY)
             if not isinstance(fault, ProxyError):
                 # An unexpected error in decoding fails only this request.
                 if (unseen := self._undecoded.take(time.monotonic())) is not None:
@@ -222,21 +222,21 @@ class Inference:
 
     def authenticate(self, head: RequestHead) -> ProxyError | None:
         """Authenticate the client; return the error where that fails."""
-        if head.caller is None and self.gate is not None:
+        if head.client is None and self.access_control is not None:
             try:
-                head.caller = self.gate.identify(head.headers)
+                head.client = self.access_control.identify(head.headers)
             except ProxyError as error:
                 return error
         return None
 
     def _releasing_limits(
-        self, reply: Callable[[HttpResponse], None], caller: AuthenticatedClient | None
+        self, reply: Callable[[HttpResponse], None], client: AuthenticatedClient | None
     ) -> Callable[[HttpResponse], None]:
         """Return ``reply``, which also ends what the request counts against its client's limits."""
 
         def release(answer: HttpResponse) -> None:
-            if self.gate is not None and caller is not None:
-                self.gate.answered(caller, answer.status)
+            if self.access_control is not None and client is not None:
+                self.access_control.record_response(client, answer.status)
             reply(answer)
 
         return release
@@ -261,8 +261,10 @@ class Inference:
         if self.tracer is not None and pending.span is not None:
             self.tracer.end(pending.span, GONE, time.monotonic())
         self._dispatcher.cancel(pending)
-        if pending.caller is not None and self.gate is not None:  # after `cancel`: rows in a running batch still count
-            self.gate.leave(pending.caller)
+        if (
+            pending.client is not None and self.access_control is not None
+        ):  # after `cancel`: rows in a running batch still count
+            self.access_control.release(pending.client)
 
     def refuse(
         self, route: InferRoute, error: ProxyError, *, may_have_run: bool = False, counts: bool = True
@@ -283,24 +285,24 @@ class Inference:
             reply.lines += b"retry-after: %d\r\n" % error.retry_after_s
         return self._counted(route, reply)
 
-    def hold_body(self, body: BodyTransfer, size_bytes: int) -> None:
+    def reserve_body(self, body: BodyTransfer, size_bytes: int) -> None:
         """Account for received bytes of a body; other bodies may be rejected for them.
 
         Raises:
             Overloaded: bodies and queue exceed the limit, and this body is the one to reject.
         """
         waiting_bytes = self._dispatcher.scheduler.queue.size_bytes
-        if not self._bodies.take(body, size_bytes, waiting_bytes, time.monotonic()):
+        if not self._bodies.reserve(body, size_bytes, waiting_bytes, time.monotonic()):
             held = self.reading_bytes + waiting_bytes
-            self._dispatcher.scheduler.traffic.turned_away(Rejection.QUEUE_BYTES)
+            self._dispatcher.scheduler.traffic.count_unread_rejection(Rejection.QUEUE_BYTES)
             raise Overloaded(f"too many bytes are held ({held})", reason=Rejection.QUEUE_BYTES, retry_after_s=1)
 
     def shrink_body(self, body: BodyTransfer, size_bytes: int) -> None:
-        """Release a part of the bytes counted by `hold_body`."""
+        """Release a part of the bytes counted by `reserve_body`."""
         self._bodies.shrink(body, size_bytes)
 
     def release_body(self, body: BodyTransfer) -> None:
-        """Release all bytes counted by `hold_body`."""
+        """Release all bytes counted by `reserve_body`."""
         self._bodies.release(body)
 
     @property
@@ -336,7 +338,7 @@ class Inference:
             arrived_s=now_s,
             # The deadline in the queue; without a client's timeout there is none for the response.
             deadline_s=now_s + min(timeout_s or self._queue_timeout_s, self._longest_s),
-            due_s=now_s + timeout_s if timeout_s else NEVER_S,
+            soft_deadline_s=now_s + timeout_s if timeout_s else NEVER_S,
             deliver=_not_set,
             key=key,
             lane=terms.lane,
@@ -347,7 +349,7 @@ class Inference:
             pending.forwarded = True
         return pending
 
-    def _terms(self, headers: Mapping[bytes, bytes]) -> QueueParameters:
+    def _queue_parameters(self, headers: Mapping[bytes, bytes]) -> QueueParameters:
         """Return the queue's parameters in ``headers``.
 
         Raises:

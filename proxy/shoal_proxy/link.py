@@ -15,7 +15,7 @@ class BatchResponse(Protocol):
     """A batch's undecoded response, and when it arrived (monotonic seconds)."""
 
     sent_s: float
-    answered_s: float
+    completed_s: float
 
     def result(self, signature: ModelSignature) -> BatchResult:
         """Return the decoded result; raises a `ProxyError` that applies to all requests of the batch."""

@@ -69,7 +69,7 @@ class Metrics(Collector):
         self.requests: dict[tuple[str, int], int] = defaultdict(int)
         self.rejections: dict[str, int] = defaultdict(int)
         self.forwarded: dict[str, int] = defaultdict(int)
-        self.gate: AccessControl | None = None
+        self.access_control: AccessControl | None = None
         """Has the counts by client, where access is restricted."""
         self.batch_rows = Histogram(ROWS)
         self.request_seconds = Histogram(SECONDS)
@@ -102,7 +102,7 @@ class Metrics(Collector):
         for pending, outcome in deliveries:
             if isinstance(outcome, RequestResult):
                 self.request_seconds.observe(now_s - pending.arrived_s)
-                if now_s > pending.due_s:
+                if now_s > pending.soft_deadline_s:
                     self.late_answers += 1
             elif isinstance(outcome, RowsFailed):
                 for error in outcome.errors:
@@ -118,9 +118,11 @@ class Metrics(Collector):
             declared.REJECTIONS,
             {(reason,): self.rejections.get(reason, 0) for reason in declared.Rejection},
         )
-        if self.gate is not None:
-            yield _labelled(declared.CALLER_REQUESTS, self.gate.requests)
-            yield _labelled(declared.CALLER_ROWS, {(caller,): count for caller, count in self.gate.rows.items()})
+        if self.access_control is not None:
+            yield _labelled(declared.CALLER_REQUESTS, self.access_control.requests)
+            yield _labelled(
+                declared.CALLER_ROWS, {(caller,): count for caller, count in self.access_control.rows.items()}
+            )
         yield _labelled(declared.FORWARDED, {(outcome,): count for outcome, count in self.forwarded.items()})
         for metric, read in self.read.items():
             # Values are read at the scrape, so that no code has to update them.

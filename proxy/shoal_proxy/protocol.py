@@ -54,7 +54,7 @@ class _Held(BodyTransfer):
         self._cycle = cycle
         self.expected_bytes = expected_bytes
 
-    def give_way(self) -> None:
+    def evict(self) -> None:
         """Reject the request, as memory is needed and this body is the one that would hold it longest."""
         self._cycle.stop(
             Overloaded(
@@ -98,15 +98,15 @@ class InferCycle:
     def begin(self) -> None:
         """Check the announced size and authenticate the client, before any of the body arrives."""
         declared = self.head.headers.get(b"content-length")
-        limit_bytes = self._protocol.guard.max_body_bytes
+        limit_bytes = self._protocol.limits.max_body_bytes
         # A chunked body may have any size up to the limit.
         size_bytes = limit_bytes if declared is None else int(declared)
         if size_bytes > limit_bytes:
             self.stop(_too_large(limit_bytes))
             return
         inference = self._protocol.inference
-        if inference.gate is not None and (refusal := inference.authenticate(self.head)) is not None:
-            self.stop(refusal)
+        if inference.access_control is not None and (rejection := inference.authenticate(self.head)) is not None:
+            self.stop(rejection)
             return
         coding = self.head.headers.get(_CONTENT_ENCODING)
         if coding is not None and is_supported_coding(coding):
@@ -128,7 +128,7 @@ class InferCycle:
                 head = self.head
                 headers = {name: value for name, value in head.headers.items() if name != _CONTENT_ENCODING}
                 self.head = RequestHead(head.route, headers, keep_alive=head.keep_alive)
-                self.head.caller = head.caller
+                self.head.client = head.client
                 self.submit(self._packed.take())
         elif self.complete:
             body = self.body.view if self.body is not None else b"".join(self._chunks)
@@ -167,13 +167,13 @@ class InferCycle:
         elif self.active and not self.response_complete:
             self.activate()
 
-    def count_unpacked(self, read_bytes: int, made_bytes: int) -> bool:
+    def count_decompressed(self, read_bytes: int, made_bytes: int) -> bool:
         """Account for decompressed bytes in place of the compressed ones; return False if the request is rejected."""
         if self._held is not None:
             self._protocol.inference.shrink_body(self._held, read_bytes)
         return self._hold(made_bytes)
 
-    def body_unpacked(self) -> None:
+    def body_decompressed(self) -> None:
         """Queue the request, if it is its turn."""
         if self.active and not self.response_complete:
             self.activate()
@@ -188,7 +188,7 @@ class InferCycle:
     def refuse(self, error: ProxyError) -> None:
         """Respond with an error before the body is complete, and close the connection."""
         self.keep_alive = False
-        self._protocol.guard.note_refused(error)
+        self._protocol.limits.log_rejected_request(error)
         self.reply(self._protocol.inference.refuse(self.head.route, error))
 
     def reply(self, reply: HttpResponse) -> None:
@@ -220,14 +220,14 @@ class InferCycle:
     def _hold(self, size_bytes: int) -> bool:
         if self._refusal is not None or self.response_complete:
             return False
-        limit_bytes = self._protocol.guard.max_body_bytes
+        limit_bytes = self._protocol.limits.max_body_bytes
         if self._held is None:
             self._held = _Held(self, self._expected_bytes)
         if self._held.held_bytes + size_bytes > limit_bytes:
             self.stop(_too_large(limit_bytes))
             return False
         try:
-            self._protocol.inference.hold_body(self._held, size_bytes)
+            self._protocol.inference.reserve_body(self._held, size_bytes)
         except Overloaded as error:
             self.stop(error)
             return False
@@ -278,7 +278,7 @@ class LoggedCycle(InferCycle):
         """Cancel the request, and log it."""
         pending = self._pending
         super().abandon()
-        self._log.end(self._entry, GONE, 0, pending, self.head.caller)
+        self._log.end(self._entry, GONE, 0, pending, self.head.client)
 
     def reply(self, reply: HttpResponse) -> None:
         """Write ``reply``, and log it."""
@@ -287,7 +287,7 @@ class LoggedCycle(InferCycle):
 
     def _write(self, reply: HttpResponse) -> None:
         super()._write(reply)
-        self._log.end(self._entry, reply.status, reply.size_bytes, self._answered, self.head.caller)
+        self._log.end(self._entry, reply.status, reply.size_bytes, self._answered, self.head.client)
 
 
 def _too_large(limit_bytes: int) -> BodyTooLarge:
@@ -297,8 +297,8 @@ def _too_large(limit_bytes: int) -> BodyTooLarge:
 class InferProtocol(FramedProtocol):
     """One client's connection; ``inference`` and ``connection_limits`` are in addition to uvicorn's arguments."""
 
-    def __init__(self, *args: Any, inference: Inference, guard: ConnectionLimits, **kwargs: Any) -> None:
-        super().__init__(*args, guard=guard, **kwargs)
+    def __init__(self, *args: Any, inference: Inference, limits: ConnectionLimits, **kwargs: Any) -> None:
+        super().__init__(*args, limits=limits, **kwargs)
         self.inference = inference
         self._unanswered: deque[InferCycle] = deque()
         """Infer requests without a response, in the order of arrival."""
@@ -314,7 +314,7 @@ class InferProtocol(FramedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Admit the connection, and limit its age (asyncio)."""
         super().connection_made(transport)
-        most_s = self.guard.max_age_s
+        most_s = self.limits.max_age_s
         if most_s:
             # Random, so that connections that were opened together are not reopened together.
             self._ageing = self.loop.call_later(random.uniform(most_s / 2, most_s), self._age)
@@ -329,7 +329,7 @@ class InferProtocol(FramedProtocol):
             self._parse(data)
         elif (known := self.inference.header_cache.find(data)) is not None:
             head, start = known
-            self.speaks_1_0 = False  # heads of HTTP/1.0 are never cached
+            self.is_http_1_0 = False  # heads of HTTP/1.0 are never cached
             self._note_return()
             log = self.inference.access_log
             cycle = (
@@ -343,7 +343,7 @@ class InferProtocol(FramedProtocol):
         else:
             self._parse(data)
             if self.cycle is not previous and isinstance(self.cycle, InferCycle) and self.cycle.complete:
-                self.inference.header_cache.learn(data, self.cycle.head)
+                self.inference.header_cache.store(data, self.cycle.head)
 
     def _parse(self, data: bytes) -> None:
         self.parse(data)
@@ -384,14 +384,14 @@ class InferProtocol(FramedProtocol):
 
     def _note_return(self) -> None:
         if self._burst is not None:
-            self._burst.came_back(self._burst_rows, time.monotonic())
+            self._burst.record_return(self._burst_rows, time.monotonic())
             self._burst = None
 
     def check_repeated(self) -> None:
         """Reject a head with two hosts or two credentials."""
         super().check_repeated()
-        if self.inference.gate is not None:
-            self.inference.gate.check_once(self.headers)
+        if self.inference.access_control is not None:
+            self.inference.access_control.reject_repeated_credentials(self.headers)
 
     def take_head(self, headers: dict[bytes, bytes]) -> None:
         """Begin a request, on the fast path for infer routes."""
@@ -409,7 +409,7 @@ class InferProtocol(FramedProtocol):
         if previous is not None and not previous.response_complete:
             # An earlier request has no response yet, so this one waits for its turn.
             self.pipeline.appendleft((cycle, self.app))
-            self.read_no_further()
+            self.pause_if_ahead()
             return
         cycle.activate()
         # The client waits for this before it sends the body (RFC 9110, section 10.1.1).
@@ -421,7 +421,7 @@ class InferProtocol(FramedProtocol):
         entry = log.begin(method, target, head.route.codec.name, head.headers, client_host(self.client))
         return InferCycle(self, head) if entry is None else LoggedCycle(self, head, log, entry)
 
-    def refused_answered(self, refused: RejectedRequest, reply: HttpResponse) -> None:
+    def note_rejected_response(self, refused: RejectedRequest, reply: HttpResponse) -> None:
         """Log a refused request, of which only the target and headers may be known."""
         log = self.inference.access_log
         entry = (
@@ -460,12 +460,12 @@ class InferProtocol(FramedProtocol):
         else:
             super().message_complete()
 
-    def body_overdue(self, error: ProxyError) -> None:
+    def body_timed_out(self, error: ProxyError) -> None:
         """Reject a request whose body timed out."""
         if isinstance(self.cycle, InferCycle):
             self.cycle.stop(error)
         else:
-            super().body_overdue(error)
+            super().body_timed_out(error)
 
     def fail_open(self, cycle: Any, error: ProxyError) -> bool:
         """Reject the request whose body is incomplete."""
@@ -500,7 +500,7 @@ class InferProtocol(FramedProtocol):
     def answered(self, pending: PendingRequest) -> None:
         """Note that the client got its response in a burst, and may send its next request with the others."""
         if self._burst is None and (burst := pending.burst) is not None:
-            burst.answered(pending.rows)
+            burst.add_response(pending.rows)
             self._burst, self._burst_rows = burst, pending.rows
 
     def write_reply(self, cycle: InferCycle, reply: HttpResponse) -> None:

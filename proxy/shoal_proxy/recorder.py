@@ -23,7 +23,7 @@ class Arrival(NamedTuple):
     arrived_s: float
     rows: int
     shapes: tuple[tuple[str, tuple[int, ...]], ...]
-    due_s: float
+    soft_deadline_s: float
 
 
 @dataclass(slots=True, eq=False)
@@ -51,7 +51,7 @@ class Recorder:
             recording.full = recording.full or len(recording.arrivals) >= _MOST_WAITING
             if not recording.full:
                 # Copied now: admission may set a default deadline later, and only the client's is recorded.
-                arrival = Arrival(pending.arrived_s, pending.rows, pending.key.shapes, pending.due_s)
+                arrival = Arrival(pending.arrived_s, pending.rows, pending.key.shapes, pending.soft_deadline_s)
                 recording.arrivals.append(arrival)
 
     async def lines(self, seconds: float) -> AsyncIterator[str]:
@@ -76,7 +76,9 @@ def _csv(arrivals: list[Arrival], began_s: float) -> str:
     writer = csv.writer(text, lineterminator="\n")
     for arrival in arrivals:
         shape = " ".join(f"{name}:{'x'.join(map(str, sizes))}" for name, sizes in arrival.shapes)
-        deadline_ms = "" if arrival.due_s == NEVER_S else f"{1000 * (arrival.due_s - arrival.arrived_s):.3f}"
+        deadline_ms = (
+            "" if arrival.soft_deadline_s == NEVER_S else f"{1000 * (arrival.soft_deadline_s - arrival.arrived_s):.3f}"
+        )
         # Times are relative to the start of the recording.
         writer.writerow((f"{arrival.arrived_s - began_s:.6f}", arrival.rows, shape, deadline_ms))
     return text.getvalue()

@@ -38,11 +38,11 @@ class RuntimeResponse:
 class ResponseMemory:
     """The memory limit of all responses from untrusted servers."""
 
-    __slots__ = ("most_bytes", "taken_bytes")
+    __slots__ = ("most_bytes", "used_bytes")
 
     def __init__(self, most_bytes: int) -> None:
         self.most_bytes = most_bytes
-        self.taken_bytes = 0
+        self.used_bytes = 0
 
     def refusal(self, size_bytes: int) -> ProxyError:
         """Return the error for a response, of which ``size_bytes`` have arrived."""
@@ -56,15 +56,15 @@ class RuntimeConnection(asyncio.BufferedProtocol):
     """The protocol of one connection; ``on_lost`` is called once, whichever side closed it.
 
     The body of a large response bypasses the parser and is read into its final memory. A response over the limit of
-    ``room`` is rejected (None: the server is trusted).
+    ``memory`` is rejected (None: the server is trusted).
     """
 
-    def __init__(self, on_lost: "Callable[[RuntimeConnection], None]", room: ResponseMemory | None = None) -> None:
+    def __init__(self, on_lost: "Callable[[RuntimeConnection], None]", memory: ResponseMemory | None = None) -> None:
         self._on_lost = on_lost
-        self._room = room
-        self._came_bytes = 0
+        self._memory = memory
+        self._received_bytes = 0
         self._parsed_bytes = 0
-        self._answer: asyncio.Future[RuntimeResponse] | None = None
+        self._response: asyncio.Future[RuntimeResponse] | None = None
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._headers: dict[bytes, bytes] = {}
@@ -76,9 +76,9 @@ class RuntimeConnection(asyncio.BufferedProtocol):
         self._scratch = memoryview(bytearray(LARGE_BYTES))
         self._status = 0
         self._keep = False
-        self._due_s = _NEVER_S
+        self._deadline_s = _NEVER_S
         # One timer for all exchanges checks whether the present one is late, instead of one timer each.
-        self._lookout = DeadlineTimer(asyncio.get_running_loop().call_later, time.monotonic, self._check_deadline)
+        self._timer = DeadlineTimer(asyncio.get_running_loop().call_later, time.monotonic, self._check_deadline)
         self.idle_since_s = 0.0
         self.announced = False
         """Whether the close was expected: announced by the last response, or made by the proxy."""
@@ -86,10 +86,10 @@ class RuntimeConnection(asyncio.BufferedProtocol):
     @property
     def usable(self) -> bool:
         """Whether the next exchange may use this connection."""
-        return self._transport is not None and not self._transport.is_closing() and self._answer is None
+        return self._transport is not None and not self._transport.is_closing() and self._response is None
 
     async def exchange(
-        self, head: bytes, parts: Sequence[bytes | memoryview] = (), due_s: float = _NEVER_S
+        self, head: bytes, parts: Sequence[bytes | memoryview] = (), deadline_s: float = _NEVER_S
     ) -> RuntimeResponse:
         """Send a request and return its response.
 
@@ -99,33 +99,33 @@ class RuntimeConnection(asyncio.BufferedProtocol):
             NotExecuted: nothing was sent.
             RuntimeLost: the connection was lost before the response was complete.
             ModelFailed, Overloaded: the response is over a limit.
-            TimeoutError: there was no response by ``due_s`` (monotonic seconds); the connection is closed.
+            TimeoutError: there was no response by ``deadline_s`` (monotonic seconds); the connection is closed.
         """
         transport = self._transport
         if transport is None or transport.is_closing():
             raise NotExecuted(LOST)
-        self._answer = asyncio.get_running_loop().create_future()
-        self._due_s, self._parsed_bytes = due_s, 0
-        if due_s < _NEVER_S:
-            self._lookout.by(due_s, time.monotonic())
+        self._response = asyncio.get_running_loop().create_future()
+        self._deadline_s, self._parsed_bytes = deadline_s, 0
+        if deadline_s < _NEVER_S:
+            self._timer.check_by(deadline_s, time.monotonic())
         # One call, so that small parts are sent together.
         transport.writelines([head, *parts])
         try:
-            return await self._answer
+            return await self._response
         except BaseException:
             self.close()
             raise
         finally:
-            self._answer = None
-            self._due_s = _NEVER_S
+            self._response = None
+            self._deadline_s = _NEVER_S
 
     def _check_deadline(self, now_s: float) -> None:
-        if self._answer is None or self._due_s == _NEVER_S:
+        if self._response is None or self._deadline_s == _NEVER_S:
             return
-        if now_s < self._due_s:
-            self._lookout.by(self._due_s, now_s)
-        elif not self._answer.done():
-            self._answer.set_exception(TimeoutError())
+        if now_s < self._deadline_s:
+            self._timer.check_by(self._deadline_s, now_s)
+        elif not self._response.done():
+            self._response.set_exception(TimeoutError())
 
     def close(self) -> None:
         """Close without waiting; an exchange in progress fails."""
@@ -142,9 +142,9 @@ class RuntimeConnection(asyncio.BufferedProtocol):
         self._forget()
         # The parser and the timer are in reference cycles with this object; free the memory before garbage collection.
         self._parser, self._scratch = httptools.HttpResponseParser(self), memoryview(b"")
-        self._lookout.stop()
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(RuntimeLost(LOST if exc is None else f"{LOST}: {exc}"))
+        self._timer.stop()
+        if self._response is not None and not self._response.done():
+            self._response.set_exception(RuntimeLost(LOST if exc is None else f"{LOST}: {exc}"))
         self._on_lost(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -155,7 +155,7 @@ class RuntimeConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Feed the parser, or count bytes of the body (asyncio)."""
-        if self._answer is None or self._answer.done():
+        if self._response is None or self._response.done():
             self._close_unexpected()
             return
         if self._body is not None and self._reads_body:
@@ -169,15 +169,15 @@ class RuntimeConnection(asyncio.BufferedProtocol):
         try:
             self._parser.feed_data(self._scratch[:nbytes])
         except httptools.HttpParserError as error:
-            if self._answer is not None and not self._answer.done():
-                self._answer.set_exception(RuntimeLost(f"the runtime's response is no valid HTTP/1.1: {error}"))
+            if self._response is not None and not self._response.done():
+                self._response.set_exception(RuntimeLost(f"the runtime's response is no valid HTTP/1.1: {error}"))
             self.close()
         self._reads_body = self._body is not None
         # Limit what is not body: each further header of a head without end costs more than the last.
         self._parsed_bytes += nbytes
-        if self._room is None or self._answer is None or self._answer.done():
+        if self._memory is None or self._response is None or self._response.done():
             return
-        if self._parsed_bytes > MOST_HEAD_BYTES + (1 + _A_BYTES_FRAME) * self._came_bytes:
+        if self._parsed_bytes > MOST_HEAD_BYTES + (1 + _A_BYTES_FRAME) * self._received_bytes:
             self._refuse(ModelFailed(f"the response's head is over the limit of {MOST_HEAD_BYTES} bytes"))
 
     def _close_unexpected(self) -> None:
@@ -191,7 +191,7 @@ class RuntimeConnection(asyncio.BufferedProtocol):
         Raises:
             httptools.HttpParserError: no response is expected.
         """
-        if self._answer is None or self._answer.done():
+        if self._response is None or self._response.done():
             self._close_unexpected()
             raise httptools.HttpParserError("an unexpected response")
 
@@ -204,11 +204,11 @@ class RuntimeConnection(asyncio.BufferedProtocol):
         self._status = self._parser.get_status_code()
         self._keep = self._parser.should_keep_alive()
         size_bytes = int(self._headers.get(b"content-length", 0))
-        if self._room is not None and size_bytes > self._room.most_bytes:
-            self._refuse(self._room.refusal(size_bytes))
+        if self._memory is not None and size_bytes > self._memory.most_bytes:
+            self._refuse(self._memory.refusal(size_bytes))
         elif size_bytes > LARGE_BYTES:
             # A trusted server sends all that it announces, so the whole body is allocated.
-            self._body = Body(size_bytes, None if self._room is None else LARGE_BYTES)
+            self._body = Body(size_bytes, None if self._memory is None else LARGE_BYTES)
 
     def on_body(self, body: bytes) -> None:
         """Store a piece of the body (httptools)."""
@@ -221,26 +221,26 @@ class RuntimeConnection(asyncio.BufferedProtocol):
 
     def _counted(self, size_bytes: int) -> bool:
         """Count received bytes; return whether they are within the limit."""
-        if (room := self._room) is None:
+        if (memory := self._memory) is None:
             return True
-        self._came_bytes += size_bytes
-        room.taken_bytes += size_bytes
-        if room.taken_bytes <= room.most_bytes:
+        self._received_bytes += size_bytes
+        memory.used_bytes += size_bytes
+        if memory.used_bytes <= memory.most_bytes:
             return True
-        self._refuse(room.refusal(self._came_bytes))
+        self._refuse(memory.refusal(self._received_bytes))
         return False
 
     def _forget(self) -> None:
         """Drop the received part of a response, and release its bytes."""
         self._headers, self._chunks, self._body, self._reads_body = {}, [], None, False
-        if self._room is not None:
-            self._room.taken_bytes -= self._came_bytes
-            self._came_bytes = 0
+        if self._memory is not None:
+            self._memory.used_bytes -= self._received_bytes
+            self._received_bytes = 0
 
     def _refuse(self, error: ProxyError) -> None:
         """Reject a response that is over a limit."""
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(error)
+        if self._response is not None and not self._response.done():
+            self._response.set_exception(error)
         self._forget()
         self.close()
 
@@ -248,8 +248,8 @@ class RuntimeConnection(asyncio.BufferedProtocol):
         """Complete the response (httptools)."""
         body = self._body.view if self._body is not None else b"".join(self._chunks)
         # Interim responses (1xx) are skipped.
-        if self._status >= 200 and self._answer is not None and not self._answer.done():
-            self._answer.set_result(RuntimeResponse(self._status, self._headers, body))
+        if self._status >= 200 and self._response is not None and not self._response.done():
+            self._response.set_result(RuntimeResponse(self._status, self._headers, body))
         self._forget()
         self.announced = not self._keep
         if not self._keep and self._transport is not None:

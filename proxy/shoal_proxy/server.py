@@ -173,10 +173,10 @@ def make_certificate(settings: Settings) -> Certificate | None:
 
 
 def make_guards(
-    settings: Settings, metrics: Metrics, descriptors: int, unsent: UnreadResponses | None = None
+    settings: Settings, metrics: Metrics, descriptors: int, unread: UnreadResponses | None = None
 ) -> tuple[ConnectionLimits, ConnectionLimits]:
     """Return the limits of clients' connections, and of the admin port's."""
-    patience = TransferTimeouts(
+    timeouts = TransferTimeouts(
         settings.process.head_timeout_s,
         settings.process.body_timeout_s,
         settings.process.write_timeout_s,
@@ -187,17 +187,17 @@ def make_guards(
         # Sockets in a handshake do not count as connections yet.
         descriptors -= min(MOST_SHAKING, descriptors // 4)
     front = ConnectionLimits(
-        patience,
+        timeouts,
         metrics,
         max_head_bytes=settings.process.max_head_bytes,
         max_body_bytes=settings.queue.max_body_bytes,
         max_connections=connection_limit(settings.process.max_connections, descriptors),
         max_per_address=settings.process.max_connections_per_address,
         max_age_s=settings.process.connection_age_s,
-        unsent=unsent,
+        unread=unread,
     )
     admin = ConnectionLimits(
-        patience,
+        timeouts,
         metrics,
         max_head_bytes=settings.process.max_head_bytes,
         max_body_bytes=ADMIN_BODY_BYTES,
@@ -221,15 +221,15 @@ class Proxy:
             if settings.process.peers
             else None
         )
-        self.unsent = UnreadResponses(settings.process.max_unsent_bytes, settings.process.write_timeout_s)
-        self.dispatcher = Dispatcher(self.link, self.metrics, self.scheduler, self.forwarder, instance, self.unsent)
-        self.gate, self._watched = make_access_control(settings)
-        self.metrics.gate = self.gate
-        self.inference = Inference(settings, self.dispatcher, self.metrics, self.gate)
+        self.unread = UnreadResponses(settings.process.max_unsent_bytes, settings.process.write_timeout_s)
+        self.dispatcher = Dispatcher(self.link, self.metrics, self.scheduler, self.forwarder, instance, self.unread)
+        self.access_control, self._watched = make_access_control(settings)
+        self.metrics.access_control = self.access_control
+        self.inference = Inference(settings, self.dispatcher, self.metrics, self.access_control)
         self._spans = self._exporter()
-        self.pages = PublicRoutes(settings, self.link, self.dispatcher, self.metrics, VERSION, self.gate)
+        self.pages = PublicRoutes(settings, self.link, self.dispatcher, self.metrics, VERSION, self.access_control)
         descriptors = open_files(WANTED_DESCRIPTORS)
-        self.front_guard, self.admin_guard = make_guards(settings, self.metrics, descriptors, self.unsent)
+        self.front_guard, self.admin_guard = make_guards(settings, self.metrics, descriptors, self.unread)
         self.socket = bind(settings.process.listen)
         self.admin_socket = bind(settings.process.admin_listen)
         self.grpc: GrpcPort | None = None
@@ -238,7 +238,7 @@ class Proxy:
             os.environ.setdefault("GRPC_VERBOSITY", "NONE")
             from shoal_proxy.rpc import port  # noqa: PLC0415 (20 MB, and an extra)
 
-            self.grpc = port.GrpcPort(self.inference, self.pages, settings, self.certificate, self.unsent)
+            self.grpc = port.GrpcPort(self.inference, self.pages, settings, self.certificate, self.unread)
         self._leave = asyncio.Event()
         self._hurry = asyncio.Event()
         self._stay = Stay(settings.process.replacement_timeout_s)
@@ -368,7 +368,7 @@ class Proxy:
                     await self._settled.wait()
         except TimeoutError:
             logger.warning("event=drain_timed_out rows=%d", self.scheduler.queue.rows)
-            self.dispatcher.refuse_waiting(Draining("this replica stopped before the result was ready"))
+            self.dispatcher.reject_waiting(Draining("this replica stopped before the result was ready"))
             # uvicorn stops waiting for connections.
             front.force_exit = True
         await asyncio.gather(*others, return_exceptions=True)
@@ -390,13 +390,13 @@ class Proxy:
             declared.IN_FLIGHT_BATCHES: lambda: len(scheduler.running),
             declared.COALESCED_ROWS: lambda: scheduler.coalesced_rows,
             declared.CONNECTIONS: lambda: len(self.front_guard.members),
-            declared.UNSENT_BYTES: lambda: self.unsent.size_bytes,
+            declared.UNSENT_BYTES: lambda: self.unread.size_bytes,
             declared.RUNTIME_READY: lambda: self.link.ready,
             declared.RUNTIME_LOSSES: lambda: self.link.losses,
             declared.DEVICE_MEMORY_USED_BYTES: lambda: _part(self.link.device_memory, 0),
             declared.DEVICE_MEMORY_BYTES: lambda: _part(self.link.device_memory, 1),
             declared.BATCH_ROWS_LIMIT: lambda: scheduler.batcher.tables.least_max_rows,
-            declared.OBJECTIVE_ATTAINABLE: lambda: scheduler.batcher.attainable(last_key(scheduler.batcher)),
+            declared.OBJECTIVE_ATTAINABLE: lambda: scheduler.batcher.can_meet_objective(last_key(scheduler.batcher)),
             declared.UTILIZATION: lambda: utilization(scheduler, time.monotonic()),
             declared.DEMAND: lambda: demand(scheduler, time.monotonic()),
             declared.EXPECTED_WAIT_SECONDS: lambda: expected_wait_s(scheduler, time.monotonic()),

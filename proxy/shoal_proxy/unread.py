@@ -11,7 +11,7 @@ from collections.abc import Callable
 from math import inf
 from typing import Final, Protocol
 
-LOOK_S: Final = 0.25
+CHECK_S: Final = 0.25
 """The interval of checks while the limit is exceeded."""
 WINDOW_S: Final = 1.0
 """A client's pace is measured over this time or more; before, it does not count as slow."""
@@ -24,10 +24,10 @@ class SlowReader(Protocol):
     """A connection whose client has not read all of its response."""
 
     @property
-    def left_bytes(self) -> int:
+    def unread_bytes(self) -> int:
         """Return the bytes that it has not read."""
 
-    def give_way(self) -> None:
+    def evict(self) -> None:
         """Close the connection, and free its memory."""
 
 
@@ -45,8 +45,8 @@ class ReadingPace:
         self.bytes_per_s = inf
         """Pace in the last window; infinite before the first one ends."""
 
-    def look(self, left_bytes: int, now_s: float) -> None:
-        """Measure, with ``left_bytes`` unread now."""
+    def measure(self, left_bytes: int, now_s: float) -> None:
+        """Measure, with ``unread_bytes`` unread now."""
         elapsed_s = now_s - self.mark_s
         if self.mark_s == 0.0:
             self.mark_bytes, self.mark_s = left_bytes, now_s
@@ -80,7 +80,7 @@ class UnreadResponses:
         self.on_room: Callable[[], None] = lambda: None
         """Called when it is no longer full."""
 
-    def note(self, reader: SlowReader, held_bytes: int) -> None:
+    def set_held_bytes(self, reader: SlowReader, held_bytes: int) -> None:
         """Set the memory kept for a client, in bytes; 0 when it has read everything, or has disconnected."""
         pace = self._readers.get(reader)
         if pace is None:
@@ -107,7 +107,7 @@ class UnreadResponses:
         """Return the limit on a batch's rows, whose results take ``row_bytes`` each."""
         return max(1, self._limit_bytes // _BATCH_PART // max(1, row_bytes))
 
-    async def room(self) -> None:
+    async def wait_for_room(self) -> None:
         """Wait until it is not full; tasks resume in their order, while there is room."""
         while self.full:
             waiting = asyncio.get_running_loop().create_future()
@@ -117,7 +117,7 @@ class UnreadResponses:
     def _check_later(self) -> None:
         if not self._check_scheduled:
             self._check_scheduled = True
-            asyncio.get_running_loop().call_later(LOOK_S, self._check)
+            asyncio.get_running_loop().call_later(CHECK_S, self._check)
 
     def _check(self) -> None:
         """While it is full, disconnect the slowest readers, until it is not."""
@@ -126,17 +126,17 @@ class UnreadResponses:
             return
         now_s = time.monotonic()
         for reader, pace in self._readers.items():
-            pace.look(reader.left_bytes, now_s)
+            pace.measure(reader.unread_bytes, now_s)
         # A client with at most half an equal share is never disconnected, as with request bodies (`Bodies`).
         little_bytes = self._limit_bytes / 2 / len(self._readers)
         slow = [
             (needs_s, number, reader)
             for number, (reader, pace) in enumerate(self._readers.items())
-            if pace.held_bytes > little_bytes and (needs_s := pace.needs_s(reader.left_bytes)) > self._patience_s
+            if pace.held_bytes > little_bytes and (needs_s := pace.needs_s(reader.unread_bytes)) > self._patience_s
         ]
         for _, _, reader in sorted(slow, reverse=True):
-            self.note(reader, 0)
-            reader.give_way()
+            self.set_held_bytes(reader, 0)
+            reader.evict()
             if not self.full:
                 return
         self._check_later()

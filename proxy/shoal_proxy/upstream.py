@@ -75,12 +75,12 @@ class Upstream:
         header: bytes,
         tensors: Sequence[bytes | memoryview],
         extra: Sequence[tuple[bytes, bytes]],
-        due_s: float,
+        deadline_s: float,
     ) -> RuntimeResponse:
         """Send one batch, JSON ``header`` and binary ``tensors``, and return the undecoded response.
 
         Raises:
-            TimeoutError: there was no response by ``due_s`` (monotonic seconds).
+            TimeoutError: there was no response by ``deadline_s`` (monotonic seconds).
         """
         size_bytes = len(header)
         for tensor in tensors:
@@ -89,7 +89,7 @@ class Upstream:
         for name, value in extra:
             lines.append(b"%b: %b\r\n" % (name, value))
         lines.append(b"\r\n")
-        return await self._exchange(b"".join(lines), [header, *tensors], due_s)
+        return await self._exchange(b"".join(lines), [header, *tensors], deadline_s)
 
     async def ready_reason(self) -> str:
         """Return why the model is not ready; empty if it is."""
@@ -130,20 +130,20 @@ class Upstream:
             raise SignatureError(f"the runtime returned {response.status} for {self._model_path.decode()}")
         return _document(response, self._model_path.decode())
 
-    async def speaks_binary(self) -> bool:
+    async def supports_binary(self) -> bool:
         """Return whether the runtime has the binary tensor extension."""
         document = _document(await self._get(b"/v2"), "/v2")
         return any("binary_tensor_data" in str(extension) for extension in document.get("extensions") or ())
 
-    async def model_ready(self, extra: Sequence[tuple[bytes, bytes]], due_s: float) -> RuntimeResponse:
+    async def model_ready(self, extra: Sequence[tuple[bytes, bytes]], deadline_s: float) -> RuntimeResponse:
         """Send a readiness request, and return the undecoded response.
 
         Raises:
-            TimeoutError: there was no response by ``due_s`` (monotonic seconds).
+            TimeoutError: there was no response by ``deadline_s`` (monotonic seconds).
         """
         lines = b"".join([b"%b: %b\r\n" % header for header in extra])
         head = b"GET %b/ready HTTP/1.1\r\nHost: %b\r\n%b\r\n" % (self._model_path, self._host, lines)
-        return await self._exchange(head, [], due_s)
+        return await self._exchange(head, [], deadline_s)
 
     def close_idle(self) -> None:
         """Close each connection once it is idle, and open no more."""
@@ -164,7 +164,7 @@ class Upstream:
     async def _get(self, path: bytes) -> RuntimeResponse:
         return await self._exchange(b"GET %b HTTP/1.1\r\nHost: %b\r\n\r\n" % (path, self._host), [], NEVER_S)
 
-    async def _exchange(self, head: bytes, parts: Sequence[bytes | memoryview], due_s: float) -> RuntimeResponse:
+    async def _exchange(self, head: bytes, parts: Sequence[bytes | memoryview], deadline_s: float) -> RuntimeResponse:
         # The connection used last is taken first, so that superfluous ones age and are closed.
         now_s = time.monotonic()
         while self._idle and now_s - self._idle[0].idle_since_s > IDLE_LIMIT_S:
@@ -174,9 +174,9 @@ class Upstream:
             last = self._idle.pop()
             connection = last if last.usable else None
         if connection is None:
-            async with asyncio.timeout(None if due_s == NEVER_S else max(0.0, due_s - time.monotonic())):
+            async with asyncio.timeout(None if deadline_s == NEVER_S else max(0.0, deadline_s - time.monotonic())):
                 connection = await self._connect()
-        response = await connection.exchange(head, parts, due_s)
+        response = await connection.exchange(head, parts, deadline_s)
         if connection.usable and not self._closed:
             connection.idle_since_s = time.monotonic()
             self._idle.append(connection)

@@ -1,6 +1,6 @@
 """HTTP on one connection within bounds: uvicorn's protocol for a runtime that listens on a network.
 
-The rules are shared with the proxy (`shoal_schema.wire.framing` and `patience`).
+The rules are shared with the proxy (`shoal_schema.wire.framing` and `timeouts`).
 """
 
 import asyncio
@@ -45,7 +45,7 @@ class Bounds(NamedTuple):
     max_connections: int = MAX_CONNECTIONS
 
     @property
-    def patience(self) -> TransferTimeouts:
+    def timeouts(self) -> TransferTimeouts:
         """Return the time limits of a connection's states."""
         transfer_s = self.transfer_timeout_s
         return TransferTimeouts(self.head_timeout_s, transfer_s, transfer_s, self.idle_timeout_s, self.min_bytes_per_s)
@@ -66,7 +66,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def __init__(self, config: "uvicorn.Config", state: "ServerState", bounds: Bounds) -> None:
         super().__init__(config, state, {}, asyncio.get_running_loop())
         self._bounds = bounds
-        self._patience = bounds.patience
+        self._patience = bounds.timeouts
         self._meter = Meter(bounds.max_head_bytes)
         self._in_head = self._in_body = self._deaf = self._upgrading = False
         self._messages = self._marked_bytes = 0
@@ -133,16 +133,16 @@ class GuardedProtocol(HttpToolsProtocol):
         return self.flow.write_paused or self.transport.is_closing()
 
     def _due_s(self, now_s: float) -> float:
-        patience = self._patience
+        timeouts = self._patience
         if self._unread:
-            return self._since_s + patience.write_s
+            return self._since_s + timeouts.write_s
         if self._in_head or self._in_body:
             if self.flow.read_paused:
                 self._since_s = now_s  # the runtime has paused reading, so the client is not slow
-            return self._since_s + (patience.head_s if self._in_head else patience.body_s)
+            return self._since_s + (timeouts.head_s if self._in_head else timeouts.body_s)
         if self._busy or self._deaf:
-            return now_s + min(BUSY_CHECK_S, patience.idle_s)
-        return self._idle_since_s + (patience.head_s if self.cycle is None else patience.idle_s)
+            return now_s + min(BUSY_CHECK_S, timeouts.idle_s)
+        return self._idle_since_s + (timeouts.head_s if self.cycle is None else timeouts.idle_s)
 
     def _keeps_up(self, now_s: float) -> bool:
         """Return whether enough bytes have moved since the last check, and start to count anew."""
@@ -156,7 +156,7 @@ class GuardedProtocol(HttpToolsProtocol):
         else:
             return False
         elapsed_s, self._since_s = now_s - self._since_s, now_s
-        return self._patience.keeps_up(moved_bytes, elapsed_s)
+        return self._patience.is_fast_enough(moved_bytes, elapsed_s)
 
     def _count_from(self, now_s: float) -> None:
         self._since_s, self._marked_bytes = now_s, self.transport.get_write_buffer_size()

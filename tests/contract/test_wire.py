@@ -35,7 +35,7 @@ from shoal_runtime.errors import FailedRow
 from shoal_runtime.handlers.signature import Signature, make_signature
 from shoal_schema.wire.datatypes import DTYPES
 from shoal_schema.wire.row_errors import RowError, encode_row_errors
-from tests.proxy.signatures import hand_over
+from tests.proxy.signatures import deliver_outcome
 
 Array = np.ndarray[Any, Any]
 NUMERIC = [name for name in DTYPES if name != "BYTES"]
@@ -100,7 +100,7 @@ def test_rows_go_there_and_back_bit_by_bit(datatype: str, batch_dim: int) -> Non
         assert request.rows == sum(map(len, xs))
         length, body = encode_response(request, {"model_name": "m"}, {"y": request.inputs["x"]}, {"forward_us": 1})
         assert length is not None
-        hand_over(split(batch, decode_result(body, b"%d" % length, ours), ours))
+        deliver_outcome(split(batch, decode_result(body, b"%d" % length, ours), ours))
         for x, outcome in zip(xs, outcomes, strict=True):
             assert isinstance(outcome[0], RequestResult)
             assert same(outcome[0].outputs["y"], x)
@@ -131,7 +131,7 @@ def test_failed_rows_are_absent_from_the_outputs_and_named_beside(failed: Sequen
     parameters = {"errors": orjson.dumps(errors).decode()} if errors else {}
     length, body = encode_response(request, {}, {"y": x[good]} if good else {}, parameters)
 
-    hand_over(split(batch, decode_result(body, None if length is None else b"%d" % length, ours), ours))
+    deliver_outcome(split(batch, decode_result(body, None if length is None else b"%d" % length, ours), ours))
 
     for number, own in enumerate(([0, 1], [2, 3])):
         outcome = outcomes[number][0]

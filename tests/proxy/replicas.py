@@ -43,7 +43,7 @@ class Replica:
         self.checks = RowChecks(Random(1).randrange)
         batcher = Batcher(QueueLimits(1024, 10**9), limits, objective_s=objective_s)
         self.scheduler = Scheduler(batcher, checks=self.checks)
-        self.scheduler.serve(MAX_ROWS, (), ((1, 0.001), (MAX_ROWS, 0.002)))
+        self.scheduler.set_model(MAX_ROWS, (), ((1, 0.001), (MAX_ROWS, 0.002)))
         self.scheduler.verify(served)
         self.now_s = 1.0
         self.sent: list[RunningBatch] = []
@@ -55,14 +55,14 @@ class Replica:
             inputs = each if isinstance(each, dict) else {name: np.asarray([each], np.float32)}
             pending = request(inputs, arrived_s=self.now_s, deadline_s=self.now_s + 60, **more)
             assert self.scheduler.admit(pending, self.now_s) is None
-        while not isinstance(step := self.scheduler.next(self.now_s), WaitUntil):
+        while not isinstance(step := self.scheduler.next_batch(self.now_s), WaitUntil):
             assert step.running is not None
             self.sent.append(step.running)
             self.now_s += 0.001
-            self.scheduler.released(step.running, self.now_s)
+            self.scheduler.record_finished(step.running, self.now_s)
             result = BatchResult(self.compute(step.running), forward_s=0.001)
-            self.scheduler.answered(step.running, result, self.served, answered_s=self.now_s)
-            self.scheduler.delivered(step.running, self.now_s)
+            self.scheduler.complete_batch(step.running, result, self.served, completed_s=self.now_s)
+            self.scheduler.record_delivered(step.running, self.now_s)
 
     def compute(self, running: RunningBatch) -> dict[str, Array]:
         slices = running.batch.slices
@@ -81,9 +81,9 @@ class Replica:
                 continue
             ran += 1
             self.now_s += 0.001
-            self.scheduler.released(check, self.now_s)
+            self.scheduler.record_finished(check, self.now_s)
             result = BatchResult(self.compute(check), forward_s=0.001)
-            self.scheduler.checked(check, result, self.served, answered_s=self.now_s)
+            self.scheduler.complete_check(check, result, self.served, completed_s=self.now_s)
         return ran
 
     def serve(self, batches: int) -> None:

@@ -52,17 +52,17 @@ def ignore(_: Outcome) -> None:
     """Take an outcome that the test does not look at."""
 
 
-def hand_over(deliveries: Iterable[Delivery]) -> None:
+def deliver_outcome(deliveries: Iterable[Delivery]) -> None:
     """Do what the dispatcher does with outcomes."""
     for pending, outcome in deliveries:
-        pending.hand_over(outcome)
+        pending.deliver_outcome(outcome)
 
 
 def come_back(batcher: Batcher, running: RunningBatch, forward_s: float | None, now_s: float) -> None:
     """Report to ``batcher`` that a batch is back, and its answers have left."""
-    batcher.released(running, now_s)
-    running.answered_s, running.forward_s = now_s, forward_s
-    batcher.delivered(running, now_s)
+    batcher.record_finished(running, now_s)
+    running.completed_s, running.forward_s = now_s, forward_s
+    batcher.record_delivered(running, now_s)
 
 
 def request(

@@ -267,7 +267,7 @@ BYTES = st.binary(max_size=700)
 @given(BYTES, BYTES, BYTES, st.text(max_size=300))
 def test_no_caller_makes_a_line_or_a_field(path: bytes, agent: bytes, identity: bytes, name: str) -> None:
     entry = AccessLogEntry(b"POST", path, "v1", {b"user-agent": agent, b"x-request-id": identity}, "::1")
-    entry.status, entry.caller = 200, name[:128]
+    entry.status, entry.client_name = 200, name[:128]
     line = format_entry(entry)
     formatted = [
         form.format(logging.makeLogRecord({"msg": line.template, "args": line.arguments}))

@@ -38,7 +38,7 @@ def crowd(
 
 def connections(running: RunningProxy) -> int:
     guard = running.proxy.front_guard
-    return len(guard.members) + guard.turned_away
+    return len(guard.members) + guard.rejected_connections
 
 
 @pytest.mark.parametrize("sent", [b"", b"\r\n" * 10, HALF_A_HEAD])

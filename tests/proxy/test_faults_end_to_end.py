@@ -201,7 +201,7 @@ def test_a_disconnected_poison_request_fails_no_other() -> None:
     with running_proxy(
         lambda: FakeRuntime(model=poisoned), policy=BatchingPolicy.FIXED, max_delay_milliseconds=59_000.0
     ) as running:
-        running.proxy.scheduler.batcher.serve(2)
+        running.proxy.scheduler.batcher.set_model(2)
         running.hold()
         body = orjson.dumps(v2_body([row(POISON)]))
         with callers(running.url) as group, RawConnection(running.address) as leaver:

@@ -323,7 +323,7 @@ def test_a_promise_that_makes_no_sense_is_not_believed(promise: bytes) -> None:
         callers(busy.url) as group,
         made_busy(busy, group, promises=0),
     ):
-        busy.until(lambda: known(busy)[0].told_s > 0)
+        busy.until(lambda: known(busy)[0].reported_s > 0)
         late(hurried(group, 1), executed="no")
         assert peer.asked == 0
 
@@ -451,7 +451,7 @@ def test_a_replica_that_drains_waits_for_what_it_gave_away_and_takes_nothing() -
 def test_without_peers_there_is_no_forwarding_at_all() -> None:
     with running_proxy() as running:
         assert running.proxy.forwarder is None
-        assert not running.proxy.scheduler.gives_away
+        assert not running.proxy.scheduler.forwards_late
 
 
 def test_a_request_that_a_peer_sends_back_is_served_as_if_it_had_not_been_away() -> None:

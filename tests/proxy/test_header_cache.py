@@ -74,7 +74,7 @@ class Parsed:
 def cache(*learned: bytes, max_body_bytes: int = 100, max_head_bytes: int = 32768) -> HeaderCache:
     made = HeaderCache(max_body_bytes, max_head_bytes, frozenset({b"x-request-id"}))
     for data in learned:
-        made.learn(data, Parsed(data).head())
+        made.store(data, Parsed(data).head())
     return made
 
 
@@ -158,7 +158,7 @@ def test_what_asks_for_more_than_an_answer_is_not_learned(data: bytes) -> None:
 
 def test_an_invalid_head_is_not_cached() -> None:
     made = cache()
-    made.learn(request(), Parsed(request()).head(terms=None))
+    made.store(request(), Parsed(request()).head(terms=None))
 
     assert made.find(request()) is None
 

@@ -32,7 +32,7 @@ def busy() -> Metrics:
     metrics.rejections["queue_rows"] += 2
     metrics.batch_rows.observe(5)
     metrics.rows = 5
-    metrics.gate = AccessControl(ClientLimits({}, {}))
+    metrics.access_control = AccessControl(ClientLimits({}, {}))
     metrics.step_seconds["first"].observe(0.1)
     metrics.step_failures["first"] += 1
     metrics.read = {metric: lambda: 7 for metric in ALL if metric.kind is Kind.GAUGE or metric in READ}
@@ -60,10 +60,16 @@ def test_every_reason_of_a_refusal_is_there_from_the_start_so_that_the_first_one
     assert shown == dict.fromkeys(Rejection, 0)
 
 
-def delivery(outcome: Outcome, *, rows: int = 1, arrived_s: float = 10.0, due_s: float = 11.0) -> Delivery:
+def delivery(outcome: Outcome, *, rows: int = 1, arrived_s: float = 10.0, soft_deadline_s: float = 11.0) -> Delivery:
     inputs: dict[str, Array] = {}
     pending = PendingRequest(
-        inputs=inputs, rows=rows, size_bytes=0, arrived_s=arrived_s, deadline_s=99, due_s=due_s, deliver=print
+        inputs=inputs,
+        rows=rows,
+        size_bytes=0,
+        arrived_s=arrived_s,
+        deadline_s=99,
+        soft_deadline_s=soft_deadline_s,
+        deliver=print,
     )
     return pending, outcome
 
@@ -71,7 +77,7 @@ def delivery(outcome: Outcome, *, rows: int = 1, arrived_s: float = 10.0, due_s:
 def test_an_answer_counts_with_its_time_and_a_late_one_as_late() -> None:
     metrics, answer = Metrics(), RequestResult({}, {})
 
-    metrics.returned([delivery(answer), delivery(answer, due_s=10.1)], now_s=10.2)
+    metrics.returned([delivery(answer), delivery(answer, soft_deadline_s=10.1)], now_s=10.2)
 
     assert metrics.request_seconds.total == pytest.approx(0.4)
     assert metrics.late_answers == 1

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from shoal_proxy import recorder
+from shoal_proxy import recorder as recorder_module
 from shoal_proxy.batching.pending import BatchKey
 from shoal_proxy.recorder import HEADER, Recorder
 from tests.proxy.signatures import request
@@ -34,7 +34,7 @@ def test_a_deadline_is_recorded_as_the_time_that_was_left() -> None:
         lines = recorder.lines(60)
         assert await anext(lines) == ",".join(HEADER) + "\n"
         pending = request(1, arrived_s=5.0)
-        pending.due_s = 5.25
+        pending.soft_deadline_s = 5.25
         recorder.arrived(pending)
         text = await anext(lines)
         await lines.aclose()  # type: ignore[attr-defined]
@@ -49,13 +49,13 @@ def test_a_reader_that_stalls_costs_bounded_memory_and_its_recording_ends() -> N
         lines = recorder.lines(60)
         await anext(lines)
         pending = request(1)
-        for _ in range(recorder._MOST_WAITING + 10):
+        for _ in range(recorder_module._MOST_WAITING + 10):
             recorder.arrived(pending)
         return len(recorder._recordings[0].arrivals), [piece async for piece in lines]
 
     kept, pieces = asyncio.run(record())
 
-    assert kept == recorder._MOST_WAITING
+    assert kept == recorder_module._MOST_WAITING
     assert len(pieces) == 1
 
 
@@ -74,7 +74,7 @@ def test_what_admission_sets_is_not_the_callers_word() -> None:
         await anext(lines)
         pending = request(1, arrived_s=5.0)
         recorder.arrived(pending)
-        pending.due_s = 5.1
+        pending.soft_deadline_s = 5.1
         text = await anext(lines)
         await lines.aclose()  # type: ignore[attr-defined]
         return text

@@ -52,7 +52,7 @@ def test_an_answer_that_does_not_come_is_given_up_when_it_is_due_and_with_it_the
     async def ask(connection: RuntimeConnection) -> None:
         due_s = time.monotonic() + 0.02
         with pytest.raises(TimeoutError):
-            await connection.exchange(ASK, due_s=due_s)
+            await connection.exchange(ASK, deadline_s=due_s)
         assert time.monotonic() >= due_s
         assert not connection.usable
         with pytest.raises(NotExecuted):
@@ -63,10 +63,10 @@ def test_an_answer_that_does_not_come_is_given_up_when_it_is_due_and_with_it_the
 
 def test_the_time_of_one_exchange_is_not_the_next_ones(tmp_path: Path) -> None:
     async def ask(connection: RuntimeConnection) -> None:
-        assert (await connection.exchange(ASK, due_s=time.monotonic() + 0.5)).body == b"ok"
+        assert (await connection.exchange(ASK, deadline_s=time.monotonic() + 0.5)).body == b"ok"
         due_s = time.monotonic() + 0.8
         with pytest.raises(TimeoutError):
-            await connection.exchange(ASK, due_s=due_s)
+            await connection.exchange(ASK, deadline_s=due_s)
         assert time.monotonic() >= due_s
 
     with_runtime(tmp_path, 1, ask)
@@ -74,7 +74,7 @@ def test_the_time_of_one_exchange_is_not_the_next_ones(tmp_path: Path) -> None:
 
 def test_one_without_a_time_waits_beyond_that_of_the_one_before(tmp_path: Path) -> None:
     async def ask(connection: RuntimeConnection) -> None:
-        await connection.exchange(ASK, due_s=time.monotonic() + 0.5)
+        await connection.exchange(ASK, deadline_s=time.monotonic() + 0.5)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.8):
                 await connection.exchange(ASK)
@@ -168,7 +168,7 @@ def test_a_head_without_end_is_not_taken(tmp_path: Path, pieces: Iterable[bytes]
     room = ResponseMemory(1 << 20)
     with pytest.raises(ModelFailed, match=str(MOST_HEAD_BYTES)):
         answer_of(tmp_path, pieces, room)
-    assert room.taken_bytes == 0
+    assert room.used_bytes == 0
 
 
 def test_a_body_in_the_smallest_chunks_is_taken(tmp_path: Path) -> None:
@@ -201,13 +201,13 @@ def test_of_an_answer_that_is_given_up_nothing_stays(tmp_path: Path, announced: 
         )
         asking = asyncio.create_task(connection.exchange(ASK))
         await sent.wait()
-        while room.taken_bytes < size:  # noqa: ASYNC110 (a room has no event)
+        while room.used_bytes < size:  # noqa: ASYNC110 (a room has no event)
             await asyncio.sleep(0.01)
         before = tracemalloc.get_traced_memory()[0]
         asking.cancel()
         await lost.wait()
         gone = before - tracemalloc.get_traced_memory()[0]
-        assert room.taken_bytes == 0
+        assert room.used_bytes == 0
         server.close()
         await server.wait_closed()
         return gone

@@ -26,7 +26,7 @@ LIMIT_BYTES = 10 * MIB
 
 
 def unsent_bytes(running: RunningProxy) -> int:
-    return running.proxy.unsent.size_bytes
+    return running.proxy.unread.size_bytes
 
 
 def answered(running: RunningProxy) -> int:

@@ -140,7 +140,7 @@ class Load:
             assert self._served.acquire(timeout=20), self.failed
 
     @contextmanager
-    def under_way(self) -> Iterator[None]:
+    def has_forwarded(self) -> Iterator[None]:
         """Call, beside the test."""
         threads = [threading.Thread(target=self._call, kwargs={"anew": anew}) for anew in (True, True, False)]
         for thread in threads:
@@ -155,7 +155,7 @@ class Load:
 
 def test_a_new_certificate_is_shown_without_a_failed_request(secure: RunningProxy, mounted: Mounted) -> None:
     load = Load(secure)
-    with load.under_way():
+    with load.has_forwarded():
         for _ in range(5):
             renewed = TRUST.issue("cat.default.svc")
             mounted.put(renewed)
@@ -404,7 +404,7 @@ def promised(running: RunningProxy) -> list[bool]:
     """Return of each peer that was asked whether it promised anything."""
     forwarder = running.proxy.forwarder
     assert forwarder is not None
-    return [each.wait_s < 10 for each in forwarder._link_of if each.asked_s > 0]
+    return [each.wait_s < 10 for each in forwarder._link_of if each.polled_s > 0]
 
 
 @pytest.mark.parametrize("client_ca", [False, True])

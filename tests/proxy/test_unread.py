@@ -61,7 +61,7 @@ def test_pieces_come_in_order_and_what_is_left_is_known() -> None:
     while wire.kept:
         wire.client_reads()
     assert wire.read == b"head" + whole + b"tailnext"
-    assert (wire.outbox.left_bytes, wire.outbox.held_bytes) == (0, 0)
+    assert (wire.outbox.unread_bytes, wire.outbox.held_bytes) == (0, 0)
 
 
 def test_a_connection_ends_behind_the_last_piece() -> None:
@@ -78,7 +78,7 @@ def test_an_aborted_connection_keeps_nothing() -> None:
     wire = Wire()
     wire.outbox.writelines([content(3 * PIECE_BYTES)])
     wire.outbox.abort()
-    assert (wire.closed, wire.outbox.left_bytes) == (True, 0)
+    assert (wire.closed, wire.outbox.unread_bytes) == (True, 0)
 
 
 def test_a_row_does_not_keep_the_other_rows_of_its_batch() -> None:
@@ -90,7 +90,7 @@ def test_a_row_does_not_keep_the_other_rows_of_its_batch() -> None:
     del batch, row
     wire.outbox.own()
     assert kept() is None
-    assert wire.outbox.left_bytes == len(whole) + 4 - PIECE_BYTES
+    assert wire.outbox.unread_bytes == len(whole) + 4 - PIECE_BYTES
     while wire.kept:
         wire.client_reads()
     assert wire.read == b"head" + whole
@@ -105,22 +105,22 @@ class Client:
     """A connection whose client has not read all."""
 
     def __init__(self, unsent: UnreadResponses, left_bytes: int) -> None:
-        self.left_bytes = left_bytes
+        self.unread_bytes = left_bytes
         self.gone = False
         self.unsent = unsent
-        unsent.note(self, left_bytes)
+        unsent.set_held_bytes(self, left_bytes)
 
-    def give_way(self) -> None:
+    def evict(self) -> None:
         self.gone = True
 
 
 def test_a_pace_is_that_of_the_last_window() -> None:
     pace = ReadingPace()
-    pace.look(1000, 5.0)
+    pace.measure(1000, 5.0)
     assert pace.needs_s(1000) == 0.0  # not slow yet
-    pace.look(900, 5.0 + WINDOW_S)
+    pace.measure(900, 5.0 + WINDOW_S)
     assert pace.needs_s(900) == pytest.approx(9 * WINDOW_S)
-    pace.look(900, 5.0 + 2 * WINDOW_S)
+    pace.measure(900, 5.0 + 2 * WINDOW_S)
     assert pace.needs_s(900) == float("inf")
 
 
@@ -135,14 +135,14 @@ def test_room_is_given_back_when_a_client_has_read_or_gone() -> None:
         unsent.on_room = on_room
         first, second = Client(unsent, 60), Client(unsent, 60)
         assert (unsent.full, unsent.size_bytes) == (True, 120)
-        waiting = asyncio.create_task(unsent.room())
+        waiting = asyncio.create_task(unsent.wait_for_room())
         await asyncio.sleep(0)
         assert not waiting.done()
-        unsent.note(first, 30)
+        unsent.set_held_bytes(first, 30)
         assert (unsent.full, unsent.size_bytes, calls) == (False, 90, 1)
         await waiting
-        unsent.note(second, 0)
-        unsent.note(second, 0)
+        unsent.set_held_bytes(second, 0)
+        unsent.set_held_bytes(second, 0)
         assert unsent.size_bytes == 30
 
     asyncio.run(scenario())
@@ -153,12 +153,12 @@ def test_the_slowest_give_way_until_there_is_room_and_those_with_little_never() 
         unsent = UnreadResponses(1000, 2.0)
         deaf, slow, quick = Client(unsent, 500), Client(unsent, 500), Client(unsent, 500)
         little = Client(unsent, 100)
-        room = asyncio.create_task(unsent.room())
+        room = asyncio.create_task(unsent.wait_for_room())
         async with asyncio.timeout(10):
             while not room.done():
                 await asyncio.sleep(0.1)
-                slow.left_bytes = max(450, slow.left_bytes - 1)
-                quick.left_bytes = max(1, quick.left_bytes - 40)
+                slow.unread_bytes = max(450, slow.unread_bytes - 1)
+                quick.unread_bytes = max(1, quick.unread_bytes - 40)
         assert [each.gone for each in (deaf, slow, quick, little)] == [True, True, False, False]
         assert unsent.size_bytes == 600
 

@@ -14,8 +14,8 @@ AUTHORIZATION: Final = b"authorization"
 TOKENS: Final = "(jwt)"
 """Label in metrics of clients with a token and no limit by name; no key can have this name."""
 _BEARER: Final = re.compile(rb"(?i)bearer +(\S+)")
-_NAMED: Final = re.compile(rb"[\x21-\x7e]([\x20-\x7e]{0,251}[\x21-\x7e])?")
-_HOW: Final = "as Authorization: Bearer KEY, or as x-api-key: KEY"
+_CLIENT_NAME: Final = re.compile(rb"[\x21-\x7e]([\x20-\x7e]{0,251}[\x21-\x7e])?")
+_KEY_HEADERS: Final = "as Authorization: Bearer KEY, or as x-api-key: KEY"
 CheckToken = Callable[[bytes], str]
 """Returns the client's name for a token; raises Unauthenticated, Forbidden or IssuerAway."""
 
@@ -23,7 +23,7 @@ CheckToken = Callable[[bytes], str]
 class AuthenticatedClient:
     """A client, and the rows that it holds of its limits."""
 
-    __slots__ = ("account", "credentials", "label", "name", "rows")
+    __slots__ = ("quota", "credentials", "label", "name", "rows")
 
     def __init__(self, name: str, label: str, credentials: tuple[tuple[bytes, bytes], ...]) -> None:
         self.name = name
@@ -31,7 +31,7 @@ class AuthenticatedClient:
         """Its name in metrics."""
         self.credentials = credentials
         """The headers that prove its identity, forwarded with its requests."""
-        self.account: ClientQuota | None = None
+        self.quota: ClientQuota | None = None
         """Its account while a request is charged to it; None without limits."""
         self.rows = 0
 
@@ -60,7 +60,7 @@ class AccessControl:
         """Why clients cannot be authenticated at present, by source of credentials."""
         self._limits = limits
         self._header = header
-        self._said_once = (API_KEY, AUTHORIZATION, header)
+        self._credential_headers = (API_KEY, AUTHORIZATION, header)
         self._gateways = frozenset(gateways)
         self._check_token = check_token
         self.requests: dict[tuple[str, int], int] = defaultdict(int)
@@ -73,7 +73,7 @@ class AccessControl:
         """Return why clients cannot be authenticated, for readiness; empty where they can."""
         return "; ".join(self.reasons.values())
 
-    def check_once(self, headers: Sequence[tuple[bytes, bytes]]) -> None:
+    def reject_repeated_credentials(self, headers: Sequence[tuple[bytes, bytes]]) -> None:
         """Reject a head with a credential header twice: one component would use the first, another the last.
 
         Args:
@@ -83,7 +83,7 @@ class AccessControl:
             InvalidRequest: a header occurs twice.
         """
         names = [name for name, _ in headers]
-        for once in self._said_once:
+        for once in self._credential_headers:
             if names.count(once) > 1:
                 raise InvalidRequest(f"the request has more than one {once.decode()} header. Send one.")
 
@@ -99,7 +99,7 @@ class AccessControl:
             name_of_header = AUTHORIZATION
             bearer = _BEARER.fullmatch(headers.get(AUTHORIZATION, b""))
             if bearer is None:
-                raise Unauthenticated(f"the request has no key, which this service requires. Send it {_HOW}.")
+                raise Unauthenticated(f"the request has no key, which this service requires. Send it {_KEY_HEADERS}.")
             presented = bearer[1]
         credentials = ((name_of_header, headers[name_of_header]),)
         owner = None if self.keys is None else self.keys.owner(presented)
@@ -108,7 +108,7 @@ class AccessControl:
         if owner is not None:
             # A gateway's key: the client is the one that the gateway names.
             given = headers.get(self._header)
-            if given is None or not _NAMED.fullmatch(given):
+            if given is None or not _CLIENT_NAME.fullmatch(given):
                 header = self._header.decode()
                 raise Forbidden(f"the key of {owner} is a gateway's, and the header {header} must name its client")
             name = given.decode("ascii")
@@ -121,7 +121,7 @@ class AccessControl:
         name = self._check_token(presented)
         return AuthenticatedClient(name, name if name in self._limits.names else TOKENS, credentials)
 
-    def enter(self, caller: AuthenticatedClient, rows: int, now_s: float, *, forwarded: bool) -> None:
+    def charge(self, client: AuthenticatedClient, rows: int, now_s: float, *, forwarded: bool) -> None:
         """Charge a request's rows to its client.
 
         Requests marked as forwarded (``forwarded``) are counted like all others: any client can send the mark.
@@ -129,19 +129,19 @@ class AccessControl:
         Raises:
             LimitReached: the client is at its limit.
         """
-        caller.account = self._limits.account(caller.name, now_s, forwarded=forwarded)
-        if caller.account is not None:
-            caller.account.take(rows, now_s)
-            caller.rows = rows
-        self.rows[caller.label] += rows
+        client.quota = self._limits.quota(client.name, now_s, forwarded=forwarded)
+        if client.quota is not None:
+            client.quota.charge(rows, now_s)
+            client.rows = rows
+        self.rows[client.label] += rows
 
-    def answered(self, caller: AuthenticatedClient, status: int) -> None:
+    def record_response(self, client: AuthenticatedClient, status: int) -> None:
         """Count the client's response and release its rows."""
-        self.requests[caller.label, status] += 1
-        self.leave(caller)
+        self.requests[client.label, status] += 1
+        self.release(client)
 
-    def leave(self, caller: AuthenticatedClient) -> None:
+    def release(self, client: AuthenticatedClient) -> None:
         """Release the rows that the client holds, once; rows that still run are released with their batch."""
-        if caller.account is not None:
-            caller.account.rows -= caller.rows
-            caller.account = None
+        if client.quota is not None:
+            client.quota.rows -= client.rows
+            client.quota = None

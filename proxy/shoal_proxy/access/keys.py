@@ -32,7 +32,7 @@ class ApiKeys:
         self.faults: list[str] = []
         """Entries that were skipped and why, in words that hold no key."""
         for name, text in sorted(entries.items()):
-            self._take(name, text)
+            self._add(name, text)
 
     @property
     def names(self) -> frozenset[str]:
@@ -42,12 +42,14 @@ class ApiKeys:
     def owner(self, presented: bytes) -> str | None:
         """Return the name of a presented key; None where it is not a key."""
         # Long input is not hashed at all.
-        return None if len(presented) > MAX_CHARACTERS else self._names.get(self._kept(sha256(presented).digest()))
+        return (
+            None if len(presented) > MAX_CHARACTERS else self._names.get(self._salted_hash(sha256(presented).digest()))
+        )
 
-    def _kept(self, digest: bytes) -> bytes:
+    def _salted_hash(self, digest: bytes) -> bytes:
         return blake2b(digest, key=self._salt, digest_size=32).digest()
 
-    def _take(self, name: str, text: bytes) -> None:
+    def _add(self, name: str, text: bytes) -> None:
         if not _NAME.fullmatch(name):
             self.faults.append(f"{name!r:.100} is not a valid name of a key: use {_NAMES}")
             return
@@ -55,10 +57,10 @@ class ApiKeys:
             given = line.strip()
             if not given:
                 continue
-            fault = _refusal(given)
+            fault = _key_fault(given)
             if not fault:
                 hashed = given.startswith(b"sha256:")
-                kept = self._kept(bytes.fromhex(given[7:].decode()) if hashed else sha256(given).digest())
+                kept = self._salted_hash(bytes.fromhex(given[7:].decode()) if hashed else sha256(given).digest())
                 other = self._names.get(kept, name)
                 # The first name in alphabetical order owns a key that several names share.
                 if other != name:
@@ -92,14 +94,14 @@ def parse_key_file(text: bytes) -> tuple[dict[str, bytes], Sequence[str]]:
             faults.append(f"line {number} is not NAME=KEY")
         elif not _NAME.fullmatch(named):
             faults.append(f"line {number} has no valid name of a key before its '=': use {_NAMES}")
-        elif refusal := _refusal(key.strip()):
+        elif refusal := _key_fault(key.strip()):
             faults.append(f"the key in line {number} {refusal}")
         else:
             entries[named] = entries.get(named, b"") + b"\n" + key
     return entries, faults
 
 
-def _refusal(given: bytes) -> str:
+def _key_fault(given: bytes) -> str:
     if given.startswith(b"sha256:"):
         return "" if _HASHED.fullmatch(given) else "begins with sha256: but not with 64 hexadecimal digits after it"
     if not LEAST_CHARACTERS <= len(given) <= MAX_CHARACTERS:

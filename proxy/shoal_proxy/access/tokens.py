@@ -53,7 +53,7 @@ class TokenVerifier:
         """Return whether the issuer's keys have been fetched."""
         return self._keys is not None
 
-    def take_keys(self, document: Any) -> int:
+    def set_keys(self, document: Any) -> int:
         """Replace the known keys by the issuer's key set (RFC 7517); return how many of them are usable.
 
         Raises:

@@ -165,7 +165,7 @@ class RequestHandler:
             within_s = (deadline_s - now_s if own_s else default_s) + TRANSIT_S
             if await self._pod_runs(pod, request, within_s, send):
                 return
-            self._queue().back(held, time.monotonic())
+            self._queue().requeue(held, time.monotonic())
             self._releaser.release(self._name)
 
     async def _pod_runs(self, pod: str, request: ForwardedRequest, within_s: float, send: Send) -> bool:
@@ -178,10 +178,10 @@ class RequestHandler:
             ran = await self._releaser.forwarder.forward(pod, request, within_s, pass_on)
         except PodTimeoutError:
             if self._name in queues:
-                queues[self._name].was_silent(pod, time.monotonic())
+                queues[self._name].record_timeout(pod, time.monotonic())
             raise
         if ran and self._name in queues:
-            queues[self._name].has_answered(pod)
+            queues[self._name].record_response(pod)
         return ran
 
     def _queue(self) -> ServiceQueue:

@@ -72,7 +72,7 @@ class Activator:
         self.admin_socket = bind(settings.admin_listen)
         # Clients' connections have the same limits as at a proxy.
         usual = ProxyProcess()
-        patience = TransferTimeouts(
+        timeouts = TransferTimeouts(
             usual.head_timeout_s, usual.body_timeout_s, usual.write_timeout_s, usual.idle_timeout_s,
             usual.min_bytes_per_s,
         )  # fmt: skip
@@ -82,10 +82,10 @@ class Activator:
         others = min(settings.max_services + settings.max_requests, descriptors // 2)
         connections = connection_limit(0, descriptors - others)
         clients = ConnectionLimits(
-            patience, metrics, max_body_bytes=settings.service_max_bytes, max_connections=connections, **heads
+            timeouts, metrics, max_body_bytes=settings.service_max_bytes, max_connections=connections, **heads
         )
         admin = ConnectionLimits(
-            patience, metrics, max_body_bytes=ADMIN_BODY_BYTES, max_connections=ADMIN_CONNECTIONS, **heads
+            timeouts, metrics, max_body_bytes=ADMIN_BODY_BYTES, max_connections=ADMIN_CONNECTIONS, **heads
         )
         self._admin_listener = make_listener(self._admin.app(), partial(FramedProtocol, guard=admin))
         self._listeners = ServiceListeners(settings.listen_host, self._releaser, partial(HeldProtocol, guard=clients))

@@ -14,7 +14,7 @@ from math import isfinite
 from typing import Final
 
 NEVER_S: Final = float("inf")
-BELIEVED_S: Final = 2.5
+MAX_REPORT_AGE_S: Final = 2.5
 """How long a promise counts: a few polls of a small idle service; a rejection corrects it sooner."""
 LONGEST_WAIT_S: Final = 3600.0
 """A longer wait is ignored as malformed."""
@@ -56,20 +56,20 @@ class ForwardingOutcome(StrEnum):
 class Peer:
     """A peer: its promise, the rows forwarded since, and whether it kept its promises."""
 
-    __slots__ = ("asked_s", "errors", "failures", "given_rows", "is_self", "on_trial", "shunned_until_s",
-                 "since_told_rows", "told_s", "travel_s", "wait_s")  # fmt: skip
+    __slots__ = ("polled_s", "errors", "failures", "forwarded_rows", "is_self", "on_trial", "skipped_until_s",
+                 "rows_since_report", "reported_s", "travel_s", "wait_s")  # fmt: skip
 
     def __init__(self) -> None:
         self.wait_s = NEVER_S
         """What a request of one row would take if it arrived there now."""
-        self.told_s = -NEVER_S
-        self.asked_s = -NEVER_S
+        self.reported_s = -NEVER_S
+        self.polled_s = -NEVER_S
         """When its load was last requested or received."""
         self.travel_s = 0.0
         """Mean round trip."""
-        self.given_rows = 0
+        self.forwarded_rows = 0
         """Rows that are there now."""
-        self.since_told_rows = 0
+        self.rows_since_report = 0
         """Rows forwarded since the last promise."""
         self.failures = 0
         """Broken promises in a row."""
@@ -77,39 +77,39 @@ class Peer:
         """Requests in a row that failed as a whole."""
         self.on_trial = False
         """Whether it has failed and not answered since."""
-        self.shunned_until_s = -NEVER_S
+        self.skipped_until_s = -NEVER_S
         self.is_self = False
         """Whether it is this replica, under the address that others use."""
 
-    def promised(self, wait_s: float | None, now_s: float, travel_s: float | None = None) -> None:
+    def record_expected_wait(self, wait_s: float | None, now_s: float, travel_s: float | None = None) -> None:
         """Record a promise; None and values out of range are none."""
         sensible = wait_s is not None and isfinite(wait_s) and 0 <= wait_s <= LONGEST_WAIT_S
         self.wait_s = wait_s if wait_s is not None and sensible else NEVER_S
-        self.told_s = self.asked_s = now_s
-        self.since_told_rows = 0
+        self.reported_s = self.polled_s = now_s
+        self.rows_since_report = 0
         if travel_s is not None:
             # The first round trip starts the moving average.
             weight = _TRAVEL_WEIGHT if self.travel_s else 1.0
             self.travel_s += weight * (travel_s - self.travel_s)
 
-    def silent(self, now_s: float) -> None:
+    def record_no_report(self, now_s: float) -> None:
         """Record that it did not report its load."""
         self.wait_s = NEVER_S
-        self.asked_s = now_s
-        self._shun(FIRST_FAILED_PAUSE_S, LONGEST_FAILED_PAUSE_S, now_s)
+        self.polled_s = now_s
+        self._skip(FIRST_FAILED_PAUSE_S, LONGEST_FAILED_PAUSE_S, now_s)
 
-    def given(self, rows: int) -> None:
+    def record_forwarded(self, rows: int) -> None:
         """Record rows that were forwarded to it."""
-        self.given_rows += rows
-        self.since_told_rows += rows
+        self.forwarded_rows += rows
+        self.rows_since_report += rows
 
-    def ended(self, rows: int, end: ForwardingOutcome, now_s: float, own_failures: float = 0.0) -> None:
+    def record_outcome(self, rows: int, end: ForwardingOutcome, now_s: float, own_failures: float = 0.0) -> None:
         """Record their outcome; ``own_failures`` is the share of requests that fail at this replica, 0 to 1."""
-        self.given_rows -= rows
+        self.forwarded_rows -= rows
         if end is ForwardingOutcome.REFUSED:
-            self._shun(FIRST_PAUSE_S, LONGEST_PAUSE_S, now_s)
+            self._skip(FIRST_PAUSE_S, LONGEST_PAUSE_S, now_s)
         elif end is ForwardingOutcome.LATE:
-            self._shun(FIRST_LATE_PAUSE_S, LONGEST_PAUSE_S, now_s)
+            self._skip(FIRST_LATE_PAUSE_S, LONGEST_PAUSE_S, now_s)
         elif end is ForwardingOutcome.LOST or end is ForwardingOutcome.BROKEN:
             self._failed(now_s)
         elif end is ForwardingOutcome.FAILED:
@@ -123,25 +123,25 @@ class Peer:
 
     def _failed(self, now_s: float) -> None:
         self.on_trial = True
-        self._shun(FIRST_FAILED_PAUSE_S, LONGEST_FAILED_PAUSE_S, now_s)
+        self._skip(FIRST_FAILED_PAUSE_S, LONGEST_FAILED_PAUSE_S, now_s)
 
     def finish_s(self, now_s: float, row_s: float) -> float:
         """Return when a request forwarded now should be answered; `NEVER_S` where that is unknown."""
-        if self.is_self or now_s < self.shunned_until_s or now_s - self.told_s > BELIEVED_S:
+        if self.is_self or now_s < self.skipped_until_s or now_s - self.reported_s > MAX_REPORT_AGE_S:
             return NEVER_S
-        return now_s + self.travel_s + self.wait_s + self.since_told_rows * row_s
+        return now_s + self.travel_s + self.wait_s + self.rows_since_report * row_s
 
-    def _shun(self, first_s: float, longest_s: float, now_s: float) -> None:
+    def _skip(self, first_s: float, longest_s: float, now_s: float) -> None:
         # Requests that were forwarded together are one broken promise.
-        if now_s >= self.shunned_until_s:
-            self.shunned_until_s = now_s + min(first_s * 2.0 ** min(self.failures, 16), longest_s)
+        if now_s >= self.skipped_until_s:
+            self.skipped_until_s = now_s + min(first_s * 2.0 ** min(self.failures, 16), longest_s)
             self.failures += 1
 
 
 def choose_peer(
-    peers: Sequence[Peer], rows: int, *, due_s: float, now_s: float, row_s: float, most_rows: int
+    peers: Sequence[Peer], rows: int, *, soft_deadline_s: float, now_s: float, row_s: float, most_rows: int
 ) -> Peer | None:
-    """Return the peer that promises to finish soonest, and before ``due_s``; None for none.
+    """Return the peer that promises to finish soonest, and before ``soft_deadline_s``; None for none.
 
     Args:
         peers: the known peers.
@@ -153,10 +153,10 @@ def choose_peer(
             failed gets one request at a time.
     """
     best: Peer | None = None
-    best_s = due_s
+    best_s = soft_deadline_s
     for peer in peers:
         # It holds enough rows of this replica, or one request on trial.
-        if peer.given_rows and (peer.on_trial or peer.given_rows + rows > most_rows):
+        if peer.forwarded_rows and (peer.on_trial or peer.forwarded_rows + rows > most_rows):
             continue
         # The promise is for one row; add the others.
         finish_s = peer.finish_s(now_s, row_s) + (rows - 1) * row_s
@@ -167,5 +167,5 @@ def choose_peer(
 
 def least_recently_polled(peers: Sequence[Peer], count: int, now_s: float) -> list[Peer]:
     """Return the peers to poll next: those polled longest ago, without those that are skipped."""
-    asked = [each for each in peers if not each.is_self and now_s >= each.shunned_until_s]
-    return sorted(asked, key=lambda each: each.asked_s)[:count]
+    asked = [each for each in peers if not each.is_self and now_s >= each.skipped_until_s]
+    return sorted(asked, key=lambda each: each.polled_s)[:count]

@@ -54,4 +54,4 @@ def predict_finish_s(  # noqa: PLR0913 (the work before a request has that many 
     guard_s = min(guard * within_s, within_s - 2 * costs.finish_s(0.0, most))
     # A request behind full batches expects a full batch itself.
     company = most if before or not others_first else rows_ahead + rows
-    return costs.finish_s(free_s + before * costs.table.expected_s(most), company) + guard_s
+    return costs.finish_s(free_s + before * costs.table.mean_s(most), company) + guard_s

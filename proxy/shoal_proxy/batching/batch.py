@@ -21,12 +21,12 @@ Rows = Array | tuple[Array, ...]
 class Batch:
     """Rows of one or more requests that run together, in the order of ``slices``."""
 
-    __slots__ = ("fitting_rows", "rows", "slices", "tries")
+    __slots__ = ("fitting_rows", "rows", "slices", "attempts")
 
     def __init__(self, slices: tuple[RequestSlice, ...], rows: int, tries: int = 0, fitting_rows: int = 0) -> None:
         self.slices = slices
         self.rows = rows
-        self.tries = tries
+        self.attempts = tries
         """How often its rows have been sent before."""
         self.fitting_rows = fitting_rows
         """Rows that a batch could hold when the first try of these rows ran out of memory."""
@@ -37,7 +37,7 @@ class Batch:
         return self.slices[0].pending.key
 
     @property
-    def live(self) -> bool:
+    def has_unresolved(self) -> bool:
         """Return whether any of its requests has no outcome yet."""
         return any(not part.pending.resolved for part in self.slices)
 

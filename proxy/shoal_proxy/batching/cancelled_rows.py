@@ -9,24 +9,24 @@ from shoal_proxy.batching.pending import PendingRequest
 class CancelledRows:
     """Charged rows of ``batch``; made when the first of its requests is cancelled while it runs."""
 
-    __slots__ = ("_accounts", "_rows_of")
+    __slots__ = ("_quotas", "_rows_of")
 
     def __init__(self, batch: Batch) -> None:
-        self._accounts: list[tuple[ClientQuota, int]] = []
+        self._quotas: list[tuple[ClientQuota, int]] = []
         self._rows_of: dict[PendingRequest, int] = {}
         for part in batch.slices:
             self._rows_of[part.pending] = self._rows_of.get(part.pending, 0) + part.rows
 
-    def take_over(self, caller: AuthenticatedClient, runs: PendingRequest) -> None:
-        """Charge the rows of ``runs`` in this batch here instead of to ``caller``, which no longer exists then."""
+    def charge(self, client: AuthenticatedClient, runs: PendingRequest) -> None:
+        """Charge the rows of ``runs`` in this batch here instead of to ``client``, which no longer exists then."""
         rows = self._rows_of.get(runs, 0)
-        if rows and caller.account is not None:
+        if rows and client.quota is not None:
             # The account keeps the rows, which the client no longer releases.
-            caller.rows -= rows
-            self._accounts.append((caller.account, rows))
+            client.rows -= rows
+            self._quotas.append((client.quota, rows))
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Release the rows: the batch has ended."""
-        for account, rows in self._accounts:
-            account.rows -= rows
-        self._accounts.clear()
+        for quota, rows in self._quotas:
+            quota.rows -= rows
+        self._quotas.clear()

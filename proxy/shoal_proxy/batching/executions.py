@@ -33,7 +33,7 @@ class Executions:
         self.last_s: float | None = None
         """Monotonic time (s) of the last response; None before the first."""
 
-    def answered(
+    def record(
         self, rows: int, requests: int, *, input_s: float, infer_s: float, output_s: float, now_s: float
     ) -> None:
         """Count a batch.

@@ -34,14 +34,14 @@ class FairShares:
         self._level = 0.0
         """Count of the class served last, when it was its turn."""
 
-    def joined(self, share: bytes) -> None:
+    def add_request(self, share: bytes) -> None:
         """Count a request of class ``share`` that starts to wait."""
         # A class that was away starts at the level of the class served last.
         if not self._waiting.get(share):
             self._had[share] = max(self._had.get(share, 0.0), self._level)
         self._waiting[share] = self._waiting.get(share, 0) + 1
 
-    def left(self, share: bytes) -> None:
+    def remove_request(self, share: bytes) -> None:
         """Count a request of class ``share`` that no longer waits, served or not."""
         self._waiting[share] -= 1
         if not self._waiting[share]:
@@ -56,17 +56,17 @@ class FairShares:
                 kept = heapq.nlargest(_MAX_AWAY, away, key=lambda item: item[1])
                 self._had = {**{key: self._had[key] for key in self._waiting}, **dict(kept)}
 
-    def served(self, share: bytes, rows: float) -> None:
+    def charge(self, share: bytes, rows: float) -> None:
         """Count ``rows`` that leave for the runtime."""
         self._level = self._had[share]
         self._had[share] += self.cost(share, rows)
 
-    def charged(self, share: bytes, rows: int) -> None:
+    def charge_retry(self, share: bytes, rows: int) -> None:
         """Count ``rows`` that ran again because of class ``share``, while others wait."""
         if self.classes and self._waiting:
             self._had[share] = max(self._had.get(share, 0.0), self._level) + self.cost(share, rows)
 
-    def had(self, share: bytes) -> float:
+    def served_rows(self, share: bytes) -> float:
         """Return the count of class ``share``, which must be waiting."""
         return self._had[share] if self.classes else 0.0
 

@@ -10,7 +10,16 @@ from shoal_proxy.batching.pending import BatchKey, LaneKey, PendingRequest
 class Group:
     """The waiting requests of one batch key, in lanes."""
 
-    __slots__ = ("_shares", "in_due_order", "key", "lanes", "later_rows", "latest_due_s", "rows", "work_s")
+    __slots__ = (
+        "_shares",
+        "in_deadline_order",
+        "key",
+        "lanes",
+        "later_rows",
+        "latest_soft_deadline_s",
+        "rows",
+        "work_s",
+    )
 
     def __init__(self, key: BatchKey, shares: FairShares) -> None:
         self.key = key
@@ -20,9 +29,9 @@ class Group:
         """Rows of large requests beyond their portion: later requests do not wait for them."""
         self.work_s = 0.0
         """Expected time of its batches, where it is tracked (`Batcher._weigh`)."""
-        self.in_due_order = True
-        """Whether serving order is also the order of ``due_s``: true while all requests have the same time to live."""
-        self.latest_due_s = 0.0
+        self.in_deadline_order = True
+        """Whether serving order is also the order of ``soft_deadline_s``: true while all requests have the same time to live."""
+        self.latest_soft_deadline_s = 0.0
         self._shares = shares
 
     @property
@@ -54,10 +63,10 @@ class Group:
             lane = made = self.lanes[pending.lane] = OrderedDict()
         lane[pending] = None
         self.rows += pending.rows
-        # Serving order and order of `due_s` may differ from here on.
-        if pending.due_s < self.latest_due_s or len(self.lanes) > 1:
-            self.in_due_order = False
-        self.latest_due_s = pending.due_s
+        # Serving order and order of `soft_deadline_s` may differ from here on.
+        if pending.soft_deadline_s < self.latest_soft_deadline_s or len(self.lanes) > 1:
+            self.in_deadline_order = False
+        self.latest_soft_deadline_s = pending.soft_deadline_s
         return made
 
     def remove(self, pending: PendingRequest, rows: int) -> None:
@@ -72,8 +81,8 @@ class Group:
         """Move ``pending`` behind the others of its lane, as if its remaining rows arrived now."""
         pending.turn_s = max(pending.turn_s, now_s)
         self.lanes[pending.lane].move_to_end(pending)
-        if pending.due_s < self.latest_due_s:
-            self.in_due_order = False
+        if pending.soft_deadline_s < self.latest_soft_deadline_s:
+            self.in_deadline_order = False
 
     def __contains__(self, pending: PendingRequest) -> bool:
         return pending in self.lanes.get(pending.lane, ())

@@ -71,9 +71,9 @@ class PendingRequest:
     """
 
     __slots__ = (
-        "arrived_s", "burst", "caller", "deadline_s", "deliver", "due_s", "errors", "finished", "forwarded", "inputs",
+        "arrived_s", "burst", "client", "deadline_s", "deliver", "soft_deadline_s", "errors", "finished", "forwarded", "inputs",
         "key", "lane", "lengths", "may_have_run", "parts", "queued_s", "resolved", "rows", "size_bytes", "span",
-        "taken", "timing", "trace", "tried_elsewhere", "turn_s",
+        "taken", "timing", "trace", "returned_by_peer", "turn_s",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913 (a dataclass would do, but mypyc does not compile what that generates)
@@ -87,7 +87,7 @@ class PendingRequest:
         deliver: Callable[[Outcome], None],
         key: BatchKey = PLAIN_KEY,
         lane: LaneKey = PLAIN_LANE,
-        due_s: float = NEVER_S,
+        soft_deadline_s: float = NEVER_S,
         lengths: Mapping[str, Sequence[int]] | None = None,
         trace: Mapping[str, str] | None = None,
     ) -> None:
@@ -101,7 +101,7 @@ class PendingRequest:
         self.deliver = deliver
         self.key = key
         self.lane = lane
-        self.due_s = due_s
+        self.soft_deadline_s = soft_deadline_s
         """When the response is wanted, by the client's timeout or the latency objective. At ``deadline_s`` the client
         gives up."""
         self.lengths: Mapping[str, Sequence[int]] = {} if lengths is None else lengths
@@ -117,10 +117,10 @@ class PendingRequest:
         self.finished = 0
         self.forwarded = False
         """Whether a peer forwarded it: it is not forwarded again."""
-        self.tried_elsewhere = False
+        self.returned_by_peer = False
         """Whether a peer sent it back: it is not forwarded again."""
         self.resolved = False
-        self.caller: AuthenticatedClient | None = None
+        self.client: AuthenticatedClient | None = None
         """The client's account, where access is limited."""
         self.burst: Burst | None = None
         """The requests answered with it; its connection reports there when its next request arrives."""
@@ -130,7 +130,7 @@ class PendingRequest:
         self.errors: list[RowError] = []
         """Errors of single rows."""
 
-    def stand_in(self) -> "PendingRequest":
+    def copy_without_client(self) -> "PendingRequest":
         """Return a copy that has not begun and belongs to no client."""
         return PendingRequest(
             inputs=self.inputs,
@@ -141,15 +141,15 @@ class PendingRequest:
             deliver=discard,
             key=self.key,
             lane=self.lane,
-            due_s=self.due_s,
+            soft_deadline_s=self.soft_deadline_s,
             lengths=self.lengths,
             trace=self.trace,
         )
 
     @property
-    def stays(self) -> bool:
+    def must_not_forward(self) -> bool:
         """Return whether it must not be forwarded: it has begun, or was forwarded before."""
-        return self.taken > 0 or self.forwarded or self.tried_elsewhere
+        return self.taken > 0 or self.forwarded or self.returned_by_peer
 
     @property
     def left(self) -> int:
@@ -158,10 +158,10 @@ class PendingRequest:
 
     def resolve(self, outcome: Outcome) -> Delivery:
         """Drop everything but the client's callback, which is to get ``outcome``; at most once."""
-        self._let_go()
+        self._drop_data()
         return self, outcome
 
-    def hand_over(self, outcome: Outcome) -> None:
+    def deliver_outcome(self, outcome: Outcome) -> None:
         """Deliver ``outcome`` to the client unless it has gone, and drop the callback."""
         deliver = self.deliver
         self.deliver = discard
@@ -169,10 +169,10 @@ class PendingRequest:
 
     def abandon(self) -> None:
         """Resolve without an outcome: the client has gone."""
-        self._let_go()
+        self._drop_data()
         self.deliver = discard
 
-    def _let_go(self) -> None:
+    def _drop_data(self) -> None:
         self.resolved = True
         # `Deadlines` may hold this object longer; the request's body and result must not stay with it.
         self.inputs = {}

@@ -54,14 +54,14 @@ class DeviceState:
 
 
 class CloseBatch:
-    """Reject ``refused``, then form a batch of ``rows`` from the head of ``group``; no batch where that is 0."""
+    """Reject ``rejected``, then form a batch of ``rows`` from the head of ``group``; no batch where that is 0."""
 
-    __slots__ = ("group", "refused", "rows")
+    __slots__ = ("group", "rejected", "rows")
 
-    def __init__(self, group: Group, rows: int, refused: Sequence[PendingRequest] = ()) -> None:
+    def __init__(self, group: Group, rows: int, rejected: Sequence[PendingRequest] = ()) -> None:
         self.group = group
         self.rows = rows
-        self.refused = refused
+        self.rejected = rejected
 
 
 class WaitUntil:
@@ -105,7 +105,11 @@ def select_from(group: Group, costs: BatchCosts, start_s: float) -> BatchSelecti
     """Return the selection from ``group``."""
     rows = min(group.rows, costs.max_rows)
     # The usual case costs nothing: the head has the earliest deadline, and meets it.
-    if group.in_due_order and not costs.table.padded_sizes and costs.finish_s(start_s, rows) <= group.head.due_s:
+    if (
+        group.in_deadline_order
+        and not costs.table.padded_sizes
+        and costs.finish_s(start_s, rows) <= group.head.soft_deadline_s
+    ):
         return BatchSelection(rows)
     return select_batch(list(group.requests()), costs, start_s)
 
@@ -126,15 +130,15 @@ def _close_adaptive(
             # Send ahead of a busy runtime only what no later event could change.
             rows = min(group.rows, costs.max_rows)
             selection = select_from(group, costs, device.free_s)
-            if not selection.refused and selection.rows >= rows:
+            if not selection.rejected and selection.rows >= rows:
                 return CloseBatch(group, rows)
         if device.now_s < device.ahead_s:
             return WaitUntil(device.ahead_s)
     # The runtime is free, or about to be: send what is there, unless clients are about to return.
     selection = select_from(group, costs, device.free_s)
-    if not selection.refused and (hold_s := outlook.hold_s(group, costs, device)) > 0:
+    if not selection.rejected and (hold_s := outlook.hold_s(group, costs, device)) > 0:
         return WaitUntil(device.free_s + hold_s)
-    return CloseBatch(group, selection.rows, selection.refused)
+    return CloseBatch(group, selection.rows, selection.rejected)
 
 
 def _close_fixed(
@@ -142,10 +146,10 @@ def _close_fixed(
 ) -> CloseBatch | WaitUntil:
     """Close the oldest batch if it is old enough, else a full one."""
     busy = device.in_flight == limits.in_flight
-    due_s = group.oldest_s + limits.max_delay_s
+    close_at_s = group.oldest_s + limits.max_delay_s
     # Before its time only a full batch closes, of any key.
-    if device.now_s < due_s or (busy and not queue.full):
+    if device.now_s < close_at_s or (busy and not queue.full):
         if not queue.full:
-            return WaitUntil() if busy else WaitUntil(due_s)
+            return WaitUntil() if busy else WaitUntil(close_at_s)
         group = next(iter(queue.full.values()))
     return CloseBatch(group, min(group.rows, outlook.costs_of(group).max_rows))

@@ -57,7 +57,7 @@ class Queue:
         self._lined_up = False
         """Whether groups are in `_line`; a single group is not."""
 
-    def refusal(self, rows: int, size_bytes: int) -> Rejection | None:
+    def rejection_reason(self, rows: int, size_bytes: int) -> Rejection | None:
         """Return why ``rows`` more of ``size_bytes`` do not fit; None where they do.
 
         A request larger than a bound is admitted when the queue is empty; otherwise it could never be served.
@@ -81,12 +81,12 @@ class Queue:
             group = self.groups[pending.key] = Group(pending.key, self.shares)
         lane = group.add(pending)
         if self._classes:
-            self.shares.joined(pending.lane.share)
+            self.shares.add_request(pending.lane.share)
         if lane is not None:
-            self._line_up(group, pending.lane, lane)
+            self._add_to_order(group, pending.lane, lane)
         # Rows beyond the portion do not count against the bound.
         if pending.rows > self._portion_rows:
-            self._put_off(group, pending.rows, 1)
+            self._count_beyond_portion(group, pending.rows, 1)
         self.rows += pending.rows
         self.requests += 1
         self.size_bytes += pending.size_bytes
@@ -103,7 +103,7 @@ class Queue:
             del self.full[group.key]
         return True
 
-    def take(self, group: Group, max_rows: int, now_s: float = 0.0, row_cost: float = 1.0) -> list[RequestSlice]:
+    def dequeue(self, group: Group, max_rows: int, now_s: float = 0.0, row_cost: float = 1.0) -> list[RequestSlice]:
         """Take up to ``max_rows`` rows from the head of ``group``; each counts as ``row_cost`` for its class."""
         # The requests with the first rows. The iterator is read once, since ordering many lanes is slow.
         requests, rows = group.requests(), max_rows
@@ -120,23 +120,23 @@ class Queue:
             room -= count
             slices.append(RequestSlice(pending, start, count, pending.inputs))
             if self._classes:
-                self.shares.served(pending.lane.share, count * row_cost)
+                self.shares.charge(pending.lane.share, count * row_cost)
             if count == left:
                 self._forget(group, pending, count)
             else:
-                self._leave_rest(group, pending, start, now_s)
+                self._requeue_rest(group, pending, start, now_s)
         if self.full and group.key in self.full:
             del self.full[group.key]  # the other full groups are next
             if self._fills(group):
                 self.full[group.key] = group
         return slices
 
-    def weigh(self, group: Group, work_s: float) -> None:
+    def set_work(self, group: Group, work_s: float) -> None:
         """Record the expected time of the batches of ``group``."""
         self.work_s += work_s - group.work_s
         group.work_s = work_s
 
-    def _line_up(self, group: Group, key: LaneKey, lane: Lane) -> None:
+    def _add_to_order(self, group: Group, key: LaneKey, lane: Lane) -> None:
         """Put a new lane in line; with a second group, all lanes."""
         if self._lined_up:
             self._line.add(group, key, lane)
@@ -146,19 +146,19 @@ class Queue:
                 for lane_key, its_lane in each.lanes.items():
                     self._line.add(each, lane_key, its_lane)
 
-    def _leave_rest(self, group: Group, pending: PendingRequest, start: int, now_s: float) -> None:
+    def _requeue_rest(self, group: Group, pending: PendingRequest, start: int, now_s: float) -> None:
         """Keep the rows of ``pending`` that did not fit: at the head, unless a portion is complete."""
         count, portion_rows = pending.taken - start, self._portion_rows
         if pending.rows > portion_rows:
-            self._put_off(group, pending.left + count, -1)
-            self._put_off(group, pending.left, 1)
+            self._count_beyond_portion(group, pending.left + count, -1)
+            self._count_beyond_portion(group, pending.left, 1)
         group.rows -= count
         self.rows -= count
         # A portion is complete: other requests are served before the next one.
         if start // portion_rows != pending.taken // portion_rows:
             group.wait_again(pending, now_s)
 
-    def _put_off(self, group: Group, rows: int, sign: int) -> None:
+    def _count_beyond_portion(self, group: Group, rows: int, sign: int) -> None:
         """Count the part of ``rows`` beyond the portion; subtract it with a ``sign`` of -1."""
         later = sign * max(0, rows - self._portion_rows)
         group.later_rows += later
@@ -172,12 +172,12 @@ class Queue:
     def _forget(self, group: Group, pending: PendingRequest, rows: int) -> None:
         if group.work_s:
             # Subtract its share of the group's expected time.
-            self.weigh(group, group.work_s * (1 - rows / group.rows))
+            self.set_work(group, group.work_s * (1 - rows / group.rows))
         group.remove(pending, rows)
         if rows > self._portion_rows:
-            self._put_off(group, rows, -1)
+            self._count_beyond_portion(group, rows, -1)
         if self._classes:
-            self.shares.left(pending.lane.share)
+            self.shares.remove_request(pending.lane.share)
         self.rows -= rows
         self.requests -= 1
         self.size_bytes -= pending.size_bytes

@@ -34,11 +34,11 @@ class BatchRetries:
         self._idempotent = idempotent
         self._tries = MAX_TRIES
 
-    def succeeded(self, batch: Batch) -> None:
+    def record_success(self, batch: Batch) -> None:
         """Earn tries for the requests of ``batch``, whether it was the first try or not."""
         self._tries = min(MAX_TRIES, self._tries + EARNED_TRIES * len(batch.slices))
 
-    def again(self, batch: Batch, error: ProxyError, fitting_rows: int = 0) -> Sequence[Batch]:
+    def batches_to_retry(self, batch: Batch, error: ProxyError, fitting_rows: int = 0) -> Sequence[Batch]:
         """Return the batches to retry instead of delivering ``error``; none when it must be delivered.
 
         Args:
@@ -57,7 +57,7 @@ class BatchRetries:
 
     def _pieces(self, batch: Batch, error: ProxyError, fitting_rows: int) -> Sequence[Batch]:
         live = [part for part in batch.slices if not part.pending.resolved]
-        tries = batch.tries + 1
+        tries = batch.attempts + 1
         if isinstance(error, BatchTooLarge):
             return [make_batch(half, tries, fitting_rows) for half in halve_rows(live)]
         if isinstance(error, ModelFailed | InvalidRequest):
@@ -67,7 +67,7 @@ class BatchRetries:
             middle = len(live) // 2
             return [make_batch(half, tries, fitting_rows) for half in (live[:middle], live[middle:])] if middle else []
         if isinstance(error, NotExecuted) or (isinstance(error, RuntimeLost) and self._idempotent):
-            return [make_batch(live, tries, fitting_rows)] if live and not batch.tries else []
+            return [make_batch(live, tries, fitting_rows)] if live and not batch.attempts else []
         return []
 
 

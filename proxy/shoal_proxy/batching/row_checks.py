@@ -107,7 +107,7 @@ class RowChecks:
         """Batches with a row that had a foreign result."""
         self.evidence = Evidence()
 
-    def serve(self, identity: ModelSignature, rules: SamplingRules) -> None:
+    def set_model(self, identity: ModelSignature, rules: SamplingRules) -> None:
         """Start with a model, unless it is already served: a restarted runtime changes nothing."""
         if identity == self._identity:
             return
@@ -131,11 +131,11 @@ class RowChecks:
         return self._budget.spent_s
 
     @property
-    def keeps(self) -> bool:
+    def wants_rows(self) -> bool:
         """Return whether rows are kept: not of a model that cannot be checked or needs no more checks."""
         return not (self.unchecked or self.violated)
 
-    def answered(self, batch: Batch, result: BatchResult, now_s: float) -> None:
+    def sample_batch(self, batch: Batch, result: BatchResult, now_s: float) -> None:
         """Keep rows of a batch of several requests, at random."""
         key = batch.key
         # Forwarded headers belong to a client, so rows with them cannot run for none.
@@ -144,21 +144,21 @@ class RowChecks:
         self._samples.add(batch, result, self._rules, now_s)
         self._next_s = now_s
 
-    def due_s(self) -> float:
+    def next_check_s(self) -> float:
         """Return when `next` may have a check if nothing happens until then; `NEVER_S` for never."""
-        if not self.keeps or self._under_way or not (self._samples.batches or self._suspicions):
+        if not self.wants_rows or self._under_way or not (self._samples.batches or self._suspicions):
             return NEVER_S
         return max(self._paused_until_s, self._next_s)
 
-    def may(self, now_s: float, *, busy: bool) -> bool:
+    def is_possible(self, now_s: float, *, busy: bool) -> bool:
         """Record whether clients' rows wait or run (``busy``); return whether to call `next`."""
         if busy:
             self._idle_s = -1.0
             if self._wanted_s >= 0 and now_s - self._wanted_s < OVERDUE_S:
                 return False
-        return now_s >= self.due_s()
+        return now_s >= self.next_check_s()
 
-    def next(self, batcher: Batcher, now_s: float, *, load: float, busy: bool) -> RowCheck | None:
+    def next_check(self, batcher: Batcher, now_s: float, *, load: float, busy: bool) -> RowCheck | None:
         """Return the check to send now; None for none.
 
         Args:
@@ -183,13 +183,13 @@ class RowChecks:
             # A check that has waited too long for an idle moment goes between two batches, if clients have time.
             if now_s - self._wanted_s < OVERDUE_S or len(batcher.running) > batcher.limits.in_flight:
                 return None
-            if not batcher.has_time(batcher.tables[key].seconds(row_check_size(batcher, key)), now_s):
+            if not batcher.has_spare_time(batcher.tables[key].p95_s(row_check_size(batcher, key)), now_s):
                 return None
         else:
             # No client is about to return once no request has come for half the time of a single row.
             if self._idle_s < 0:
                 self._idle_s = now_s
-            self._next_s = self._idle_s + batcher.tables[key].expected_s(1) / 2
+            self._next_s = self._idle_s + batcher.tables[key].mean_s(1) / 2
             if now_s < self._next_s:
                 return None
         self._under_way = True
@@ -231,7 +231,7 @@ class RowChecks:
             return RowCheck(list(sample.batch.whole), self._model, suspicion, trial, sample.position)
         if trial in {RerunKind.SIZED, RerunKind.ORIGINAL}:
             # Other neighbours at each run, and every second time another position in the batch.
-            company = self._samples.company(sample, min(sample.batch.rows, most) - 1, suspicion.runs)
+            company = self._samples.companions(sample, min(sample.batch.rows, most) - 1, suspicion.runs)
             suspicion.company_s.update([each.batch.taken_s for each in company])
             place = (sample.position if suspicion.runs % 2 else suspicion.runs) % (len(company) + 1)
             return RowCheck(
@@ -244,7 +244,7 @@ class RowChecks:
         return RowCheck([sample], self._model, suspicion, RerunKind.ALONE)
 
     def timeout_s(self, expected_s: float) -> float:
-        """Return the timeout (s) of a check that should take ``expected_s``."""
+        """Return the timeout (s) of a check that should take ``mean_s``."""
         return max(_LEAST_TIMEOUT_S, 10 * expected_s)
 
     def failed(self, check: RowCheck, now_s: float) -> None:
@@ -258,7 +258,7 @@ class RowChecks:
         self._paused_until_s = now_s + min(_LONGEST_PAUSE_S, _PAUSE_S * 2**self._failures)
         self._failures += 1
 
-    def returned(self, check: RowCheck, result: BatchResult, took_s: float) -> RowViolation | None:
+    def complete(self, check: RowCheck, result: BatchResult, took_s: float) -> RowViolation | None:
         """Conclude from a check's results.
 
         Args:
@@ -377,8 +377,8 @@ def row_check_size(batcher: Batcher, key: BatchKey) -> int:
     table, most = batcher.tables[key], min(MOST_ROWS, batcher.tables.max_rows(key))
     if not table.known:
         return min(4, most)
-    within_s = ALONE_TIMES * table.seconds(1)
-    if batcher.objective_s < NEVER_S and batcher.attainable(key):
+    within_s = ALONE_TIMES * table.p95_s(1)
+    if batcher.objective_s < NEVER_S and batcher.can_meet_objective(key):
         if within_s + batcher.pace.overhead_s > batcher.objective_s:
             return 0
         within_s = min(within_s, OBJECTIVE_SHARE * batcher.objective_s)

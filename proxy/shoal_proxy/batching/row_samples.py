@@ -155,7 +155,7 @@ class SampleStore:
                 del self._groups[batch.group]
         return taken
 
-    def company(self, sample: SampledRow, rows: int, turn: int) -> list[SampledRow]:
+    def companions(self, sample: SampledRow, rows: int, turn: int) -> list[SampledRow]:
         """Return ``rows`` other kept rows that may share a batch with ``sample``; others at each ``turn``.
 
         Rows repeat where too few are kept, since the size of the batch matters. Empty where none is kept.

@@ -38,7 +38,7 @@ class ServingOrder:
         heads = self._heads.get(share)
         if heads is None:
             heads = self._heads[share] = []
-            heappush(self._classes, (self._shares.had(share), self._serial, share))
+            heappush(self._classes, (self._shares.served_rows(share), self._serial, share))
         heappush(heads, (self._shares.turn(key, next(iter(lane))), self._serial, lane, group, key))
         self._lanes += 1
         if self._lanes > self._compact_at:
@@ -68,7 +68,7 @@ class ServingOrder:
                 heappop(self._classes)
                 del self._heads[share]
                 continue
-            has_had = self._shares.had(share)
+            has_had = self._shares.served_rows(share)
             if has_had == had:
                 return group
             # The class was served since it was pushed: correct its place.

@@ -37,7 +37,7 @@ def payload_digest(pending: PendingRequest) -> bytes:
                 digester.update(element)
         else:
             digester.update(array.tobytes())
-    return digester.payload_digest()
+    return digester.digest()
 
 
 class SuspectPayloads:
@@ -57,7 +57,7 @@ class SuspectPayloads:
         if len(self._failed) > _MAX_RECORDS:
             self._forget(next(iter(self._failed)))
 
-    def must_go_alone(self, pending: PendingRequest, now_s: float) -> bool:
+    def must_run_alone(self, pending: PendingRequest, now_s: float) -> bool:
         """Return whether ``pending`` has failed so often, so recently, that it must not share a batch."""
         # The digest is computed only of requests that look like a suspect.
         if not self._looks or _look(pending) not in self._looks:

@@ -35,7 +35,7 @@ class Throughput:
         self._cpu_begin_s = self._cpu_s = 0.0
         self._rows = self._batches = 0
 
-    def served(self, rows: int, *, sent_s: float, answered_s: float, cpu_s: float) -> None:
+    def record(self, rows: int, *, sent_s: float, completed_s: float, cpu_s: float) -> None:
         """Count a batch.
 
         Args:
@@ -57,8 +57,8 @@ class Throughput:
         self._rows += rows
         self._batches += 1
         # Batches may overlap; count each moment once.
-        self._runtime_s += max(0.0, answered_s - max(sent_s, self._ended_s))
-        self._ended_s = max(self._ended_s, answered_s)
+        self._runtime_s += max(0.0, completed_s - max(sent_s, self._ended_s))
+        self._ended_s = max(self._ended_s, completed_s)
         self._cpu_s = cpu_s
 
     @property

@@ -45,7 +45,7 @@ class InferCall:
         self.body = body
 
     @property
-    def says_json(self) -> bool:
+    def is_json(self) -> bool:
         """Whether the content type is exactly JSON's; `media_type` also handles parameters and case."""
         return self.headers.get(b"content-type") == JSON
 

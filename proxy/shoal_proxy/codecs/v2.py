@@ -64,7 +64,7 @@ class V2:
     def decode(self, call: InferCall, signature: ModelSignature) -> DecodedRequest:
         """Return the request's tensors; a raw body (an image, a text) is one row."""
         header_length = call.headers.get(HEADER_LENGTH)
-        if header_length is None and not call.says_json and raw.is_raw(call.media_type):
+        if header_length is None and not call.is_json and raw.is_raw(call.media_type):
             return raw.decode(call, signature, PLAIN)
         fast = self._fast
         # A new signature, after a reload of the model, needs new caches.
@@ -93,7 +93,7 @@ class V2:
         signature: ModelSignature,
     ) -> HttpResponse:
         """Return the requested outputs, each as JSON or binary."""
-        fast = self._fast.answer(decoded.style, outputs, signature) if self._fast is not None else None
+        fast = self._fast.encode_response(decoded.style, outputs, signature) if self._fast is not None else None
         return encode_response(decoded.style, outputs, signature) if fast is None else fast
 
     def error(self, error: ProxyError) -> HttpResponse:

@@ -110,7 +110,7 @@ class V2Fast:
         ]
         _keep(self._layouts, header, _Layout(parts, sum(sizes), decoded.with_inputs({})))
 
-    def answer(
+    def encode_response(
         self, style: ResponseStyle, outputs: Mapping[str, Array], signature: ModelSignature
     ) -> HttpResponse | None:
         """Return the response for one output of numbers, JSON or binary; None for any other."""

@@ -14,7 +14,7 @@ _WINDOW_S = 1.0
 
 
 class BodyTransfer:
-    """The received bytes of one body and its pace. Its owner subclasses it and implements `give_way`."""
+    """The received bytes of one body and its pace. Its owner subclasses it and implements `evict`."""
 
     __slots__ = ("expected_bytes", "held_bytes", "mark_bytes", "mark_s", "pace")
 
@@ -27,7 +27,7 @@ class BodyTransfer:
         self.pace = 0.0
         """Bytes per second in the window before the mark."""
 
-    def give_way(self) -> None:
+    def evict(self) -> None:
         """Drop the body and reject its request."""
         raise NotImplementedError
 
@@ -62,7 +62,7 @@ class BodyMemory:
         self._holdings: set[BodyTransfer] = set()
         self.size_bytes = 0
 
-    def take(self, holding: BodyTransfer, size_bytes: int, waiting_bytes: int, now_s: float) -> bool:
+    def reserve(self, holding: BodyTransfer, size_bytes: int, waiting_bytes: int, now_s: float) -> bool:
         """Account for ``size_bytes`` more of a body, beside ``waiting_bytes`` in the queue; False: it is rejected.
 
         One body alone may be larger than the limit, as one request in an empty queue may.
@@ -70,11 +70,11 @@ class BodyMemory:
         while self.size_bytes + waiting_bytes + size_bytes > self._limit_bytes:
             if self.size_bytes - holding.held_bytes + waiting_bytes == 0:
                 break
-            loser = self._loser(holding, size_bytes, waiting_bytes, now_s)
+            loser = self._body_to_reject(holding, size_bytes, waiting_bytes, now_s)
             if loser is holding:
                 return False
             self.release(loser)
-            loser.give_way()
+            loser.evict()
         holding.arrived(size_bytes, now_s)
         self.size_bytes += size_bytes
         self._holdings.add(holding)
@@ -91,7 +91,7 @@ class BodyMemory:
         holding.held_bytes -= size_bytes
         self.size_bytes -= size_bytes
 
-    def _loser(self, newest: BodyTransfer, size_bytes: int, waiting_bytes: int, now_s: float) -> BodyTransfer:
+    def _body_to_reject(self, newest: BodyTransfer, size_bytes: int, waiting_bytes: int, now_s: float) -> BodyTransfer:
         """Return the body to reject; ``newest``, which needs ``size_bytes`` more, where no other makes enough room."""
         room_bytes = self._limit_bytes - waiting_bytes
         if size_bytes > room_bytes:

@@ -23,11 +23,11 @@ class IdleState(Protocol):
     """A connection's idle state."""
 
     @property
-    def resting_since_s(self) -> float | None:
+    def idle_start_s(self) -> float | None:
         """When its last request ended (monotonic seconds); None while one is in progress."""
 
     @property
-    def never_asked(self) -> bool:
+    def is_unused(self) -> bool:
         """Whether it has not had a request yet."""
 
 
@@ -39,8 +39,6 @@ def connections_to_close(connections: Iterable[AnyResting], count: int) -> Seque
 
     Idle connections without any request yet come first, then the ones that are idle for longest.
     """
-    idle = [
-        (not each.never_asked, since_s, each) for each in connections if (since_s := each.resting_since_s) is not None
-    ]
+    idle = [(not each.is_unused, since_s, each) for each in connections if (since_s := each.idle_start_s) is not None]
     idle.sort(key=lambda item: item[:2])  # connections themselves have no order
     return [each for _, _, each in idle[: max(1, count // _SHARE_CLOSED)]]

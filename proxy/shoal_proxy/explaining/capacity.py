@@ -48,14 +48,14 @@ def capacity(batcher: Batcher, busiest: BusiestSecond | None, limiting: Bound, l
         # The mix of shapes, weighted by their batches.
         share = max(table.batches, 1) / batches
         most = 1 if batcher.limits.policy is BatchingPolicy.NONE else batcher.tables.max_rows(key)
-        if batcher.objective_s < NEVER_S and batcher.attainable(key):
+        if batcher.objective_s < NEVER_S and batcher.can_meet_objective(key):
             best = room_rows(batcher, key, table)
         else:  # the batch that serves most rows per second
             sizes = (*(size for size in table.sizes if size < most), most)
-            best = max(sizes, key=lambda size: size / table.expected_s(size))
+            best = max(sizes, key=lambda size: size / table.mean_s(size))
         rows += share * best
-        row_s += share * table.expected_s(best) / best
-        batch_s += share * table.expected_s(best)
+        row_s += share * table.mean_s(best) / best
+        batch_s += share * table.mean_s(best)
     if row_s <= 0:
         return None
     rows_per_s = batcher.limits.in_flight / row_s

@@ -26,9 +26,9 @@ def read_load(
     """
     batcher, traffic = scheduler.batcher, scheduler.traffic
     key = last_key(batcher)
-    traffic.passed(now_s)
+    traffic.advance(now_s)
     # Integrals up to now, without waiting for the next pass over the queue.
-    traffic.holds(batcher.queue.rows, scheduler.in_flight_rows)
+    traffic.set_held_rows(batcher.queue.rows, scheduler.in_flight_rows)
     checks = scheduler.checks
     serves = _capacity(scheduler)
     return Load(
@@ -43,7 +43,7 @@ def read_load(
         queued_row_seconds=traffic.queued_row_s,
         busy_s=traffic.busy_s,
         utilization=_utilization(scheduler, serves),
-        objective_attainable=batcher.attainable(key),
+        objective_attainable=batcher.can_meet_objective(key),
         draining=draining,
         capacity=serves,
         expected_wait_s=expected_wait_s(scheduler, now_s) if taking else None,
@@ -61,7 +61,7 @@ _REASONS = (Rejection.QUEUE_ROWS, Rejection.QUEUE_BYTES, Rejection.LATE, Rejecti
 
 def utilization(scheduler: Scheduler, now_s: float) -> float:
     """Return the share of the capacity that was requested in the last second or so, 0 to 1."""
-    scheduler.traffic.passed(now_s)
+    scheduler.traffic.advance(now_s)
     return _utilization(scheduler, _capacity(scheduler))
 
 
@@ -71,7 +71,7 @@ def demand(scheduler: Scheduler, now_s: float) -> float:
     While the capacity is unknown, the share of the last second in which it was busy.
     """
     traffic, serves = scheduler.traffic, _capacity(scheduler)
-    traffic.passed(now_s)
+    traffic.advance(now_s)
     return traffic.busy if serves is None else traffic.kept_rows_per_s / serves.rows_per_s
 
 

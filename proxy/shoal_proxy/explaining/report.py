@@ -125,7 +125,7 @@ def report(
         alone_ms=_time_ms(table, 1, around_s) if known else None,
         most_rows=most,
         full_ms=_time_ms(table, most, around_s) if known else None,
-        measured_rows=table.largest_seen,
+        measured_rows=table.largest_measured,
         overhead_ms=1000 * batcher.pace.overhead_s,
         late_ms=1000 * batcher.slack.value,
         allowed_rows=allowed,
@@ -188,7 +188,7 @@ def latency_document(batcher: Batcher, busiest: BusiestSecond | None) -> dict[st
                 "padded": bool(table.padded_sizes),
                 "sizes": [
                     {"rows": rows, "mean_s": mean_s, "p95_s": high_s, "measured": seen}
-                    for rows, mean_s, high_s, seen in table.rows_shown()
+                    for rows, mean_s, high_s, seen in table.measurements()
                 ],
             }
             for shapes, table in batcher.tables.all().items()

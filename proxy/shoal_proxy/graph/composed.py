@@ -52,10 +52,10 @@ class Steps:
     Refused = Refused
     Failed = Failed
 
-    def __init__(self, graph: Typed, deadline_s: float, ask: Ask, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, graph: Typed, deadline_s: float, call_step: Ask, loop: asyncio.AbstractEventLoop) -> None:
         self._graph = graph
         self._deadline_s = deadline_s
-        self._ask = ask
+        self._ask = call_step
         self._loop = loop
         self._plan = {step.name: step for step in graph.plan.steps}
         self._under_way: set[Future[Mapping[str, Array]]] = set()
@@ -72,7 +72,7 @@ class Steps:
         if name not in plan:
             raise AttributeError(f"there is no step {name!r}; steps are {', '.join(plan)}")
 
-        async def ask(*unnamed: Any, **inputs: Any) -> dict[str, Array]:
+        async def call_step(*unnamed: Any, **inputs: Any) -> dict[str, Array]:
             """Return the outputs of the step for the given inputs."""
             step, model = plan[name], self._graph.signatures[name]
             if unnamed:
@@ -94,7 +94,7 @@ class Steps:
             finally:
                 self._under_way.discard(asking)
 
-        return ask
+        return call_step
 
     def end(self) -> None:
         """Cancel calls of a request that has its response: their rows leave the models' queues."""

@@ -72,7 +72,7 @@ class Composer:
         self._thread.start()
         self._loading: asyncio.Future[Signature | GraphError] | None = None
 
-    async def look(self) -> Signature:
+    async def load_signature(self) -> Signature:
         """Return its inputs and outputs; the first call loads its code.
 
         Raises:
@@ -97,14 +97,14 @@ class Composer:
         return found
 
     async def run(
-        self, graph: Typed, inputs: Mapping[str, Array], rows: int, deadline_s: float, ask: Ask
+        self, graph: Typed, inputs: Mapping[str, Array], rows: int, deadline_s: float, call_step: Ask
     ) -> Mapping[str, Array]:
         """Return the outputs of one request's rows.
 
         Raises:
             ProxyError: the error of a step or of the code, or the deadline has passed.
         """
-        steps = Steps(graph, deadline_s, ask, asyncio.get_running_loop())
+        steps = Steps(graph, deadline_s, call_step, asyncio.get_running_loop())
         try:
             # The deadline ends the code even where its steps do not.
             async with asyncio.timeout(max(0.0, steps.left_s)):

@@ -158,7 +158,7 @@ class GraphRequest:
             outputs[output.name] = completed(values, self._count, tensors[0])
         return outputs
 
-    def blamed(self, step: Step, call: StepCall, errors: Sequence[RowError]) -> list[RowError]:
+    def errors_of_rows(self, step: Step, call: StepCall, errors: Sequence[RowError]) -> list[RowError]:
         """Return errors of a call as errors of the request's rows: the first of each row, with the step's name."""
         found: dict[int, RowError] = {}
         for error in errors:

@@ -39,7 +39,7 @@ from shoal_schema.wire.datatypes import Array
 logger = logging.getLogger(__name__)
 
 _GRAPHS, _PRIORITY = GRAPHS.encode(), PRIORITY.encode()
-_LOOK_S: Final = 10.0
+_CHECK_S: Final = 10.0
 """Longest time for a model's metadata, and interval of reading it again once a model has changed."""
 _AWAY_INTERVAL_S, _SLOWER, _AWAY_MOST_S = 0.5, 1.2, 3.0
 """Interval of requests to models that are not available yet, its growth, and its maximum."""
@@ -59,7 +59,7 @@ class GraphResponse:
         self._steps_s = steps_s
         self._omitted = omitted
         self.sent_s = sent_s
-        self.answered_s = time.monotonic()
+        self.completed_s = time.monotonic()
 
     def result(self, signature: ModelSignature) -> BatchResult:
         """Return the rows as a result."""
@@ -132,7 +132,7 @@ class GraphLink:
         away_s = _AWAY_INTERVAL_S
         while True:
             self._wake.clear()
-            reason, fault = await self._look()
+            reason, fault = await self._check_models()
             # While a model is unavailable only its own requests fail. A changed model makes the graph unready.
             if not self.ready or fault in (Fault.MISMATCH, Fault.CYCLE, Fault.INVALID):
                 self._become(reason, fault)
@@ -147,7 +147,7 @@ class GraphLink:
         """Wait until metadata must be requested again; meanwhile check that the composer does not block its loop."""
         while self.ready and self._composer is not None and not self._wake.is_set():
             try:
-                await self._composer.look()
+                await self._composer.load_signature()
             except GraphError as wrong:
                 self._become(str(wrong), wrong.fault)
                 return
@@ -158,13 +158,13 @@ class GraphLink:
                 continue
         await self._wake.wait()
 
-    async def _look(self) -> tuple[str, str]:
+    async def _check_models(self) -> tuple[str, str]:
         """Request all metadata; return why the graph cannot serve, in a sentence and as a reason word."""
         try:
-            composer = None if self._composer is None else await self._composer.look()
+            composer = None if self._composer is None else await self._composer.load_signature()
         except GraphError as wrong:
             return str(wrong), wrong.fault
-        said = await asyncio.gather(*(self._ask_metadata(each) for each in self._steps.values()))
+        said = await asyncio.gather(*(self._request_metadata(each) for each in self._steps.values()))
         if problems := [(sentence, fault) for _, sentence, fault in said if sentence]:
             return problems[0]
         documents = {name: document for name, (document, _, _) in zip(self._steps, said, strict=True)}
@@ -178,7 +178,7 @@ class GraphLink:
             signature = parse_metadata(graph_metadata(graph, self._name, frozenset({self._identity})))
             if self.signature is not None and signature != self.signature:
                 logger.warning("event=signature_changed inputs=%s", list(signature.inputs))
-                self._again_s = _LOOK_S
+                self._again_s = _CHECK_S
             self.signature = signature
         except GraphError as wrong:
             return str(wrong), wrong.fault
@@ -187,12 +187,12 @@ class GraphLink:
         self._typed = graph
         return "", ""
 
-    async def _ask_metadata(self, step: StepClient) -> tuple[dict[str, Any], str, str]:
+    async def _request_metadata(self, step: StepClient) -> tuple[dict[str, Any], str, str]:
         """Return a model's metadata, or why there is none, in a sentence and as a reason word."""
         try:
-            async with asyncio.timeout(_LOOK_S):
+            async with asyncio.timeout(_CHECK_S):
                 document = await step.upstream.metadata()
-                step.binary = await step.upstream.speaks_binary()
+                step.binary = await step.upstream.supports_binary()
                 return document, "", ""
         except RuntimeLost:  # a constant text, since each change of it is a write of a status
             return {}, f"step {step.name}: {LOST} ({step.url})", ""
@@ -202,7 +202,7 @@ class GraphLink:
         except (ProxyError, SignatureError) as error:
             return {}, f"step {step.name}: {error} ({step.url})", Fault.MISSING
         except TimeoutError:
-            return {}, f"step {step.name}: no response from {step.url} within {_LOOK_S:g} s", ""
+            return {}, f"step {step.name}: no response from {step.url} within {_CHECK_S:g} s", ""
 
     def _become(self, reason: str, fault: str) -> None:
         changed = bool(reason) != bool(self.reason)
@@ -229,8 +229,8 @@ class GraphLink:
         if part.pending.resolved:  # it was cancelled after it was sent, before there was a task to cancel
             raise DeadlineExceeded("the client has gone")
         took_s: dict[str, float] = {}
-        asked = CallContext(batch.deadline_s, self._headers(batch), batch.key.parameters, self._room)
-        ask = partial(self._ask, asked, metrics, took_s)
+        context = CallContext(batch.deadline_s, self._headers(batch), batch.key.parameters, self._room)
+        ask = partial(self._call_step, context, metrics, took_s)
         frame = GraphRequest(graph, part.inputs, part.pending.rows, self._most_bytes)
         self._walks[part.pending] = task
         try:
@@ -244,7 +244,7 @@ class GraphLink:
             error.may_have_run = error.may_have_run or bool(took_s)
             raise
         finally:
-            asked.end()
+            context.end()
             del self._walks[part.pending]
         return GraphResponse(outputs, took_s, frame.omitted, sent_s)
 
@@ -260,9 +260,9 @@ class GraphLink:
         if self._composer is not None:
             self._composer.close()
 
-    async def _ask(
+    async def _call_step(
         self,
-        asked: CallContext,
+        context: CallContext,
         metrics: Metrics,
         took_s: dict[str, float],
         step: Step,
@@ -272,7 +272,7 @@ class GraphLink:
         """Call a step's model, and record its time or failure."""
         begun_s = time.monotonic()
         try:
-            outputs = await self._steps[step.name].ask(inputs, rows, asked)
+            outputs = await self._steps[step.name].call(inputs, rows, context)
         except ProxyError as error:
             metrics.step_failures[step.name] += 1
             # A model that rejects its inputs may have changed: request its metadata again.

@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
 async def _report(spec: ComposerSpec, folder: str) -> ComposerReport:
     composer = Composer(spec, folder)
     try:
-        signature = await composer.look()
+        signature = await composer.load_signature()
     except GraphError as error:
         return ComposerReport(path=error.path, refused=error.what)
     finally:

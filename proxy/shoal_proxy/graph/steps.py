@@ -64,14 +64,14 @@ class CallContext:
         if self._ended:
             raise DeadlineExceeded("the request has ended")
         self._held_bytes += size_bytes
-        self._room.taken_bytes += size_bytes
-        if self._room.taken_bytes > self._room.most_bytes:
+        self._room.used_bytes += size_bytes
+        if self._room.used_bytes > self._room.most_bytes:
             raise self._room.refusal(self._held_bytes)
 
     def end(self) -> None:
         """Release the memory."""
         self._ended = True
-        self._room.taken_bytes -= self._held_bytes
+        self._room.used_bytes -= self._held_bytes
         self._held_bytes = 0
 
 
@@ -96,7 +96,7 @@ class StepClient:
         self.used = tuple(used)
         """The outputs that the graph uses; no others are requested."""
 
-    async def ask(self, inputs: Mapping[str, Array], rows: int, terms: CallContext) -> Mapping[str, Array]:
+    async def call(self, inputs: Mapping[str, Array], rows: int, context: CallContext) -> Mapping[str, Array]:
         """Return the model's outputs for ``rows`` rows.
 
         Args:
@@ -111,15 +111,15 @@ class StepClient:
         """
         assert self.signature is not None
         try:
-            header, tail = self._encoded(inputs, self.signature, terms.parameters)
+            header, tail = self._encoded(inputs, self.signature, context.parameters)
             response: RuntimeResponse | None
             try:
-                response = await self._sent(header, tail, terms)
+                response = await self._sent(header, tail, context)
             except NotExecuted:  # nothing was sent: another connection may lead to another replica
                 response = None
             if response is None:  # compiled code must not await in `except`
-                response = await self._sent(header, tail, terms)
-            terms.hold(len(response.body))
+                response = await self._sent(header, tail, context)
+            context.hold(len(response.body))
         except TimeoutError:
             late = DeadlineExceeded(f"step {self.name}: the model did not answer before the deadline")
             late.may_have_run = True
@@ -130,14 +130,14 @@ class StepClient:
             raise self._failure(response, rows)
         return self._decoded(response, rows, self.signature)
 
-    async def _sent(self, header: bytes, tail: list[bytes | memoryview], terms: CallContext) -> RuntimeResponse:
+    async def _sent(self, header: bytes, tail: list[bytes | memoryview], context: CallContext) -> RuntimeResponse:
         """Send one request and return the response."""
-        left_s = terms.deadline_s - time.monotonic()
+        left_s = context.deadline_s - time.monotonic()
         if left_s <= 0:
             raise DeadlineExceeded(f"step {self.name}: the deadline passed before the call")
         # Before the client's deadline, so that the model's own error arrives in time.
         timeout = (_TIMEOUT_MS, b"%d" % max(1, int(1000 * max(0.9 * left_s, left_s - _EARLY_S))))
-        return await self.upstream.infer(header, tail, [*terms.headers, timeout], terms.deadline_s + _LATE_S)
+        return await self.upstream.infer(header, tail, [*context.headers, timeout], context.deadline_s + _LATE_S)
 
     def _encoded(
         self, inputs: Mapping[str, Array], signature: ModelSignature, parameters: bytes

@@ -91,9 +91,9 @@ class GrpcPort:
         pages: PublicRoutes,
         settings: Settings,
         certificate: Certificate | None = None,
-        unsent: UnreadResponses | None = None,
+        unread: UnreadResponses | None = None,
     ) -> None:
-        self._unsent = unsent or UnreadResponses()
+        self._unsent = unread or UnreadResponses()
         self._inference = inference
         self._pages = pages
         self._settings = settings
@@ -140,13 +140,13 @@ class GrpcPort:
             ),
             "ModelReady": (self._model_ready, messages.ModelReadyRequest),
             "ServerMetadata": (
-                lambda _: messages.ServerMetadataResponse(**self._pages.about()),
+                lambda _: messages.ServerMetadataResponse(**self._pages.server_metadata()),
                 messages.ServerMetadataRequest,
             ),
             "ModelMetadata": (self._model_metadata, messages.ModelMetadataRequest),
             "ModelStatistics": (self._model_statistics, messages.ModelStatisticsRequest),
             "RepositoryIndex": (
-                lambda request: messages.RepositoryIndexResponse(models=self._pages.index(ready=request.ready)),
+                lambda request: messages.RepositoryIndexResponse(models=self._pages.triton_index(ready=request.ready)),
                 messages.RepositoryIndexRequest,
             ),
             "RepositoryModelLoad": (self._load_nothing, messages.RepositoryModelLoadRequest),
@@ -154,7 +154,7 @@ class GrpcPort:
         }
         handlers = {
             name: grpc.unary_unary_rpc_method_handler(
-                _page(answer, None if name in _OPEN else self._inference.gate),
+                _page(answer, None if name in _OPEN else self._inference.access_control),
                 request_deserializer=request.FromString,
                 response_serializer=lambda message: message.SerializeToString(),
             )
@@ -203,7 +203,7 @@ class GrpcPort:
 
     def _log(self, call: GrpcCall) -> None:
         if call.entry is not None and self._inference.access_log is not None:
-            self._inference.access_log.end(call.entry, call.status, call.bytes_out, call.pending, call.head.caller)
+            self._inference.access_log.end(call.entry, call.status, call.bytes_out, call.pending, call.head.client)
 
     async def _stream(self, requests: AsyncIterator[bytes], context: Any) -> None:
         head = RequestHead(self._route, _headers(context), keep_alive=True)
@@ -227,15 +227,15 @@ class GrpcPort:
         if size_bytes <= LARGE_BYTES:
             return lambda: None
         slow = SlowCall(context.peer(), self.address.port, size_bytes)
-        self._unsent.note(slow, size_bytes)
-        return lambda: self._unsent.note(slow, 0)
+        self._unsent.set_held_bytes(slow, size_bytes)
+        return lambda: self._unsent.set_held_bytes(slow, 0)
 
     def _refusal(self, head: RequestHead, context: Any) -> ProxyError | None:
         """Return the error of a call whose client is not authenticated; None if it is, or none needs to be."""
-        if self._inference.gate is None:
+        if self._inference.access_control is None:
             return None
         try:
-            self._inference.gate.check_once(_metadata(context))
+            self._inference.access_control.reject_repeated_credentials(_metadata(context))
         except ProxyError as error:
             return error
         return self._inference.authenticate(head)
@@ -265,15 +265,15 @@ class GrpcPort:
 
     def _model_metadata(self, request: messages.ModelMetadataRequest) -> messages.ModelMetadataResponse:
         self._codec.check_model(request.name, request.version)
-        return metadata_message(self._pages.description())
+        return metadata_message(self._pages.model_metadata())
 
     def _model_statistics(self, request: messages.ModelStatisticsRequest) -> messages.ModelStatisticsResponse:
         if request.name:
             self._codec.check_model(request.name, request.version)
-        return messages.ModelStatisticsResponse(**self._pages.about_requests())
+        return messages.ModelStatisticsResponse(**self._pages.triton_statistics())
 
     def _load_nothing(self, request: object) -> None:
-        raise self._pages.loads_nothing()
+        raise self._pages.loading_error()
 
 
 def _credentials(certificate: Certificate) -> grpc.ServerCredentials:
@@ -307,12 +307,12 @@ def _options(settings: Settings) -> list[tuple[str, int]]:
     ]
 
 
-def _page(answer: Callable[[Any], Any], gate: AccessControl | None) -> Callable[[Any, Any], Awaitable[Any]]:
+def _page(answer: Callable[[Any], Any], access_control: AccessControl | None) -> Callable[[Any, Any], Awaitable[Any]]:
     async def handle(request: Any, context: Any) -> Any:
         try:
-            if gate is not None:
-                gate.check_once(_metadata(context))
-                gate.identify(_headers(context))
+            if access_control is not None:
+                access_control.reject_repeated_credentials(_metadata(context))
+                access_control.identify(_headers(context))
             return answer(request)
         except ProxyError as error:
             await context.abort(_code(error.status), error.message)

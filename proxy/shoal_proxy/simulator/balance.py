@@ -36,7 +36,7 @@ class ReplicaLoad(Protocol):
     def rows(self) -> int:
         """Return the rows that wait and run there."""
 
-    def promise_s(self, request: SimulatedRequest, now_s: float) -> float:
+    def expected_finish_s(self, request: SimulatedRequest, now_s: float) -> float:
         """Return when it would answer ``request``."""
 
 
@@ -54,7 +54,7 @@ def choose_replica(balance: Balance, replicas: Sequence[R], request: SimulatedRe
             two = [replicas[pick(len(replicas))] for _ in range(2)]
             return min(two, key=lambda replica: replica.rows)
         case Balance.SOONEST_FINISH:
-            return _least(replicas, lambda replica: replica.promise_s(request, now_s), pick)
+            return _least(replicas, lambda replica: replica.expected_finish_s(request, now_s), pick)
         case _:
             return replicas[pick(len(replicas))]
 
@@ -63,8 +63,8 @@ def forwarder(peers: Sequence[R], request: SimulatedRequest, now_s: float, pick:
     """Return the peer that would answer ``request`` soonest; None if it would be late there or was forwarded before."""
     if request.forwarded or not peers:
         return None
-    best = _least(peers, lambda replica: replica.promise_s(request, now_s), pick)
-    return best if best.promise_s(request, now_s) <= request.due_s else None
+    best = _least(peers, lambda replica: replica.expected_finish_s(request, now_s), pick)
+    return best if best.expected_finish_s(request, now_s) <= request.soft_deadline_s else None
 
 
 def _least(replicas: Sequence[R], cost: Callable[[R], float], pick: Pick) -> R:

@@ -14,12 +14,12 @@ class SimulatedRequest:
     """One arrival and its outcome: exactly one of the last four times is set in the end."""
 
     arrived_s: float
-    due_s: float = NEVER_S
+    soft_deadline_s: float = NEVER_S
     """When the response counts as late."""
     rows: int = 1
     shape: str = ""
     own: bool = False
-    """Whether ``due_s`` is the client's own timeout, which the discipline then knows."""
+    """Whether ``soft_deadline_s`` is the client's own timeout, which the discipline then knows."""
     previous: "SimulatedRequest | None" = None
     """The request of the same client whose response this one follows."""
     payload: int = 0
@@ -30,7 +30,7 @@ class SimulatedRequest:
     """When its client disconnects."""
     forwarded: bool = False
     """Whether a replica forwarded it; it is not forwarded again."""
-    answered_s: float | None = None
+    completed_s: float | None = None
     refused_s: float | None = None
     failed_s: float | None = None
     """When it got an error: its own, or of its deadline."""
@@ -39,12 +39,12 @@ class SimulatedRequest:
     @property
     def in_time(self) -> bool:
         """Return whether it was answered in time."""
-        return self.answered_s is not None and self.answered_s <= self.due_s
+        return self.completed_s is not None and self.completed_s <= self.soft_deadline_s
 
     @property
     def settled(self) -> bool:
         """Return whether it has an outcome."""
-        return any(at_s is not None for at_s in (self.answered_s, self.refused_s, self.failed_s, self.left_s))
+        return any(at_s is not None for at_s in (self.completed_s, self.refused_s, self.failed_s, self.left_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class EventQueue:
         self._serial += 1
         heapq.heappush(self._events, (time_s, self._serial, happen, what))
 
-    def touch(self, engine: "Engine") -> None:
+    def schedule_decision(self, engine: "Engine") -> None:
         """Let ``engine`` ask its discipline after all events of this moment."""
         self._touched[engine] = None
 
@@ -113,7 +113,7 @@ class EventQueue:
                 happen(what)
             touched, self._touched = self._touched, {}
             for engine in touched:
-                engine.ask()
+                engine.run_discipline()
 
 
 @dataclass(slots=True, eq=False)
@@ -161,7 +161,7 @@ class Engine:
         if self.lost:
             self._fail([request])
             return
-        self.agenda.touch(self)
+        self.agenda.schedule_decision(self)
         # The client will disconnect, unless it is answered before.
         if request.leaves_s < NEVER_S:
             self.agenda.at(request.leaves_s, self._leave, request)
@@ -181,13 +181,13 @@ class Engine:
     def _come_back(self, flight: "_Flight") -> None:
         if self.lost:  # the result died with the device
             return
-        self.agenda.touch(self)
+        self.agenda.schedule_decision(self)
         if flight.error is not None:
             self._fail(self.discipline.failed(flight.batch, flight.error, self.now_s))
             return
         answered = self.discipline.finished(flight.batch, flight.took_s, self.now_s)
         for request in answered:
-            request.answered_s = self.now_s
+            request.completed_s = self.now_s
         self._follow(answered)
 
     def _refuse(self, requests: Sequence[SimulatedRequest]) -> None:
@@ -211,7 +211,7 @@ class Engine:
             if (following := self.following(request, self.now_s)) is not None:
                 self.agenda.at(following.arrived_s, self.arrive, following)
 
-    def ask(self) -> None:
+    def run_discipline(self) -> None:
         """Do what the discipline decides, until it sleeps."""
         while isinstance(action := self.discipline.decide(self.now_s), SendBatch):
             self._refuse(action.refused)
@@ -234,7 +234,7 @@ class Engine:
 
     def _wake(self, _: None) -> None:
         if not self.lost:
-            self.agenda.touch(self)
+            self.agenda.schedule_decision(self)
 
 
 @dataclass(frozen=True, slots=True)

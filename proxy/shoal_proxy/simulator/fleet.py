@@ -26,9 +26,9 @@ class Replica:
         """Return the rows that wait and run (`Choosable`)."""
         return self.shoal.rows
 
-    def promise_s(self, request: SimulatedRequest, now_s: float) -> float:
+    def expected_finish_s(self, request: SimulatedRequest, now_s: float) -> float:
         """Return when it would answer ``request`` (`Choosable`)."""
-        return self.shoal.promise_s(request, now_s)
+        return self.shoal.expected_finish_s(request, now_s)
 
 
 class PeerEstimate:
@@ -46,15 +46,15 @@ class PeerEstimate:
         """Return the rows that wait and run there (`Choosable`)."""
         return self.peer.rows
 
-    def promise_s(self, request: SimulatedRequest, now_s: float) -> float:
+    def expected_finish_s(self, request: SimulatedRequest, now_s: float) -> float:
         """Return when it should answer ``request`` (`Choosable`)."""
         # The peer's report is too old: read it again.
         if now_s - self._told_s >= self._stale_s:
             self._told_s, self._given_rows = now_s, 0
-            self._wait_s = self.peer.promise_s(request, now_s) - now_s
+            self._wait_s = self.peer.expected_finish_s(request, now_s) - now_s
         return now_s + self._wait_s + self._given_rows * self.peer.shoal.row_s
 
-    def give(self, request: SimulatedRequest) -> None:
+    def add_forwarded(self, request: SimulatedRequest) -> None:
         """Count ``request``, which is forwarded to it."""
         self._given_rows += request.rows
 
@@ -141,7 +141,10 @@ class Fleet:
         elif self._connections is not None:
             replica = self._connections.next(self.serving, now_s)
             # A replica that could admit it, but expects to answer late, forwards it at once.
-            late = self._balance is Balance.REQUEST_FORWARDING and replica.promise_s(request, now_s) > request.due_s
+            late = (
+                self._balance is Balance.REQUEST_FORWARDING
+                and replica.expected_finish_s(request, now_s) > request.soft_deadline_s
+            )
             if not (late and self._forwarder(replica, request)):
                 replica.engine.arrive(request)
         else:
@@ -173,7 +176,7 @@ class Fleet:
         chosen = forwarder(peers, request, at_s, self._pick)
         if chosen is None:
             return False
-        chosen.give(request)
+        chosen.add_forwarded(request)
         # Its deadline is forwarded with it.
         request.forwarded = request.own = True
         self.forwarded += 1

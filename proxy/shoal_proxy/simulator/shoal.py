@@ -55,7 +55,7 @@ class SchedulerDiscipline:
         """Admit or reject a request (`Discipline`)."""
         # A closed loop: the client returns after the response to its previous request.
         if request.previous is not None and (burst := self._bursts.pop(request.previous, None)) is not None:
-            burst.came_back(request.rows, now_s)
+            burst.record_return(request.rows, now_s)
         pending = PendingRequest(
             inputs=_Inputs(request),
             rows=request.rows,
@@ -64,7 +64,7 @@ class SchedulerDiscipline:
             deadline_s=request.deadline_s,
             deliver=discard,
             key=_key(request),
-            due_s=request.due_s if request.own else NEVER_S,
+            soft_deadline_s=request.soft_deadline_s if request.own else NEVER_S,
         )
         if self.scheduler.admit(pending, now_s) is not None:
             return (request,)
@@ -80,16 +80,16 @@ class SchedulerDiscipline:
     def row_s(self) -> float:
         """Return the time that each row adds to the waits of later ones, with full batches."""
         limits, tables = self.scheduler.batcher.limits, self.scheduler.batcher.tables
-        return tables[BatchKey(shapes=(("", ()),))].seconds(limits.max_rows) / limits.max_rows
+        return tables[BatchKey(shapes=(("", ()),))].p95_s(limits.max_rows) / limits.max_rows
 
-    def promise_s(self, request: SimulatedRequest, now_s: float) -> float:
+    def expected_finish_s(self, request: SimulatedRequest, now_s: float) -> float:
         """Return when ``request`` would be answered if it arrived now, by the wait that the proxy reports to peers."""
         wait_s = self.scheduler.batcher.expected_wait_s(_key(request), now_s)
         return now_s + wait_s + (request.rows - 1) * self.row_s
 
     def lose(self, now_s: float) -> Sequence[SimulatedRequest]:
         """Return all requests without an outcome when the pod dies."""
-        return self._settled(self.scheduler.refuse_all(RuntimeLost("the pod died"), now_s))
+        return self._settled(self.scheduler.reject_all(RuntimeLost("the pod died"), now_s))
 
     def left(self, request: SimulatedRequest, now_s: float) -> None:
         """Cancel a request (`Discipline`)."""
@@ -100,11 +100,11 @@ class SchedulerDiscipline:
     def decide(self, now_s: float) -> SendBatch | SleepUntil:
         """Expire requests past their deadline, then form the next batch (`Discipline`)."""
         if self.scheduler.next_deadline_s <= now_s:
-            return SendBatch(failed=self._settled(self.scheduler.expired(now_s)))
-        step = self.scheduler.next(now_s)
+            return SendBatch(failed=self._settled(self.scheduler.expire(now_s)))
+        step = self.scheduler.next_batch(now_s)
         if isinstance(step, WaitUntil):
             return SleepUntil(min(step.until_s, self.scheduler.next_deadline_s))
-        refused = self._settled(step.refused)
+        refused = self._settled(step.rejected)
         if step.running is None:
             return SendBatch(refused=refused)
         self._sent.append(step.running)
@@ -116,22 +116,22 @@ class SchedulerDiscipline:
     def finished(self, batch: Sequence[SimulatedRequest], took_s: float, now_s: float) -> Sequence[SimulatedRequest]:
         """Return the requests answered by a batch (`Discipline`)."""
         running = self._sent.popleft()
-        self.scheduler.released(running, now_s)
+        self.scheduler.record_finished(running, now_s)
         result = BatchResult({"y": np.zeros(running.rows)}, forward_s=took_s)
-        deliveries = self.scheduler.answered(running, result, _MODEL, answered_s=now_s)
-        self.scheduler.delivered(running, now_s)
+        deliveries = self.scheduler.complete_batch(running, result, _MODEL, completed_s=now_s)
+        self.scheduler.record_delivered(running, now_s)
         answered = self._settled(deliveries)
         for request, (pending, _) in zip(answered, deliveries, strict=True):
             if pending.burst is not None:
-                pending.burst.answered(request.rows)
+                pending.burst.add_response(request.rows)
                 self._bursts[request] = pending.burst
         return answered
 
     def failed(self, batch: Sequence[SimulatedRequest], error: ProxyError, now_s: float) -> Sequence[SimulatedRequest]:
         """Return the requests that get the error of a batch (`Discipline`)."""
         running = self._sent.popleft()
-        self.scheduler.released(running, now_s)
-        return self._settled(self.scheduler.failed(running, error, now_s).deliveries)
+        self.scheduler.record_finished(running, now_s)
+        return self._settled(self.scheduler.fail_batch(running, error, now_s).deliveries)
 
     def _settled(self, deliveries: Iterable[Delivery]) -> list[SimulatedRequest]:
         requests = [self._requests.pop(pending) for pending, _ in deliveries]

@@ -143,7 +143,7 @@ def study(
     requests = [entry.request(service.objective_s) for entry in entries]
     outcome = simulate(requests, service)
     # Without objective or deadlines any rate is in time, so there is no capacity.
-    if all(request.due_s == NEVER_S for request in requests):
+    if all(request.soft_deadline_s == NEVER_S for request in requests):
         return StudyResult(outcome, None, None, None, service.served_per_s(entries))
     # Requests that must be in time for a rate to count as met.
     enough = math.ceil(IN_TIME * len(entries))
@@ -238,12 +238,12 @@ def _shoal(service: SimulatedService, slow: float) -> SchedulerDiscipline:
         rows = sorted({min(most, 1 << power) for power in range(most.bit_length() + 1)})
     padded = tuple(sizes.rows) if sizes.padded else ()
     # Start with the table, as after a warm-up.
-    shoal.scheduler.serve(None, padded, tuple((size, slow * sizes.at(size)[0]) for size in rows))
+    shoal.scheduler.set_model(None, padded, tuple((size, slow * sizes.at(size)[0]) for size in rows))
     return shoal
 
 
 def _outcome(requests: Sequence[SimulatedRequest], engines: Sequence[Engine], replicas: int) -> TraceOutcome:
-    latencies_s = [each.answered_s - each.arrived_s for each in requests if each.answered_s is not None]
+    latencies_s = [each.completed_s - each.arrived_s for each in requests if each.completed_s is not None]
     refusals_s = [each.refused_s - each.arrived_s for each in requests if each.refused_s is not None]
     in_time = sum([request.in_time for request in requests])
     batches = [rows for engine in engines for rows in engine.batches]
@@ -279,7 +279,7 @@ def _rate(factor: float, outcome: TraceOutcome) -> float | None:
 
 
 def _best_in_time(requests: Sequence[SimulatedRequest], service: SimulatedService, enough: int = 0) -> int | None:
-    dues_s = [request.due_s for request in requests]
+    dues_s = [request.soft_deadline_s for request in requests]
     plain = all(request.rows == 1 and request.shape == requests[0].shape for request in requests)
     if not (plain and service.plain) or dues_s != sorted(dues_s) or len(requests) > _MAX_FOR_OPTIMUM:
         return None
@@ -295,7 +295,7 @@ def _best_in_time(requests: Sequence[SimulatedRequest], service: SimulatedServic
         [
             most_in_time(
                 [each.arrived_s + half_s for each in share],
-                [each.due_s - half_s for each in share],
+                [each.soft_deadline_s - half_s for each in share],
                 table_s,
                 # With so many rejected the rest cannot suffice, whatever the other replicas do.
                 give_up_at=len(requests) - enough + 1,

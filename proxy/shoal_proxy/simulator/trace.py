@@ -48,8 +48,8 @@ class TraceEntry:
         own = self.deadline_ms is not None
         # A client gets an error at its own deadline. The objective is the service's and causes no error.
         deadline_s = self.arrived_s + self.deadline_ms / 1000 if self.deadline_ms is not None else NEVER_S
-        due_s = min(self.arrived_s + objective_s, deadline_s)
-        return SimulatedRequest(self.arrived_s, due_s, self.rows, self.shape, own, deadline_s=deadline_s)
+        soft_deadline_s = min(self.arrived_s + objective_s, deadline_s)
+        return SimulatedRequest(self.arrived_s, soft_deadline_s, self.rows, self.shape, own, deadline_s=deadline_s)
 
 
 def read_trace(lines: Iterable[str]) -> list[TraceEntry]:

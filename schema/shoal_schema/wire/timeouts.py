@@ -22,7 +22,7 @@ class TransferTimeouts(NamedTuple):
     """Limit between a response and the next request."""
     min_bytes_per_s: float
 
-    def keeps_up(self, moved_bytes: int, elapsed_s: float) -> bool:
+    def is_fast_enough(self, moved_bytes: int, elapsed_s: float) -> bool:
         """Return whether a transfer keeps the minimum rate over an interval.
 
         A total limit would cut off a large body on a slow line. A mean rate since the start would let a fast start pay
@@ -33,7 +33,7 @@ class TransferTimeouts(NamedTuple):
 
 
 class DeadlineTimer:
-    """The timer of a connection, which calls ``on_look`` at the earliest requested time.
+    """The timer of a connection, which calls ``on_timeout`` at the earliest requested time.
 
     Args:
         call_later: of the event loop; returns a handle with ``cancel``.
@@ -47,15 +47,15 @@ class DeadlineTimer:
         self,
         call_later: Callable[[float, Callable[[], None]], Any],
         clock: Callable[[], float],
-        on_look: Callable[[float], None],
+        on_timeout: Callable[[float], None],
     ) -> None:
         self._call_later = call_later
         self._clock = clock
-        self._on_look = on_look
+        self._on_look = on_timeout
         self._timer: Any = None
         self._at_s = 0.0
 
-    def by(self, at_s: float, now_s: float) -> None:
+    def check_by(self, at_s: float, now_s: float) -> None:
         """Schedule a call at ``at_s`` at the latest."""
         if self._timer is not None:
             # An earlier call is scheduled already.
@@ -64,7 +64,7 @@ class DeadlineTimer:
             self._timer.cancel()
         self._at_s = at_s
         # A time in the past is due at once.
-        self._timer = self._call_later(max(0.0, at_s - now_s), self._look)
+        self._timer = self._call_later(max(0.0, at_s - now_s), self._check_timeouts)
 
     def stop(self) -> None:
         """Cancel the call."""
@@ -72,11 +72,11 @@ class DeadlineTimer:
             self._timer.cancel()
             self._timer = None
 
-    def _look(self) -> None:
+    def _check_timeouts(self) -> None:
         self._timer = None
         now_s = self._clock()
         if now_s - self._at_s > STALLED_S:
             # The event loop was blocked: check again after it has read what arrived.
-            self.by(now_s + STALLED_S, now_s)
+            self.check_by(now_s + STALLED_S, now_s)
         else:
             self._on_look(now_s)

@@ -176,7 +176,7 @@ def test_a_gateway_names_its_callers_and_nobody_else_does(client: httpx.Client, 
     assert ask(EDGE, **{"x-consumer": "dave"}).status_code == 200
     assert ask(ALICE, **{"x-consumer": "carol"}).status_code == 200  # alice, whatever she says
 
-    counted = dict(running.proxy.gate.requests) if running.proxy.gate else {}
+    counted = dict(running.proxy.access_control.requests) if running.proxy.access_control else {}
     assert counted == {("carol", 200): 1, ("carol", 429): 1, ("edge", 200): 1, ("alice", 200): 1}
 
 
@@ -200,7 +200,7 @@ def test_rows_in_flight_are_bounded_and_given_back(client: httpx.Client, running
     threads = [threading.Thread(target=ask) for _ in range(2)]
     for thread in threads:
         thread.start()
-    running.until(lambda: running.proxy.gate is not None and running.proxy.gate.rows["bob"] == 2)
+    running.until(lambda: running.proxy.access_control is not None and running.proxy.access_control.rows["bob"] == 2)
     refused = client.post(V2_PATH, json=v2_body([row(1)]), headers=shown(BOB))
     other = threading.Thread(target=lambda: client.post(V2_PATH, json=v2_body([row(1)]), headers=shown(ALICE)))
     other.start()
@@ -216,9 +216,9 @@ def test_rows_of_who_has_left_are_given_back_when_nothing_runs_them(
     client: httpx.Client, running: RunningProxy
 ) -> None:
     """Otherwise a client that cancels repeatedly could have any number run. Waiting rows are released at once."""
-    gate = running.proxy.gate
-    assert gate is not None
-    account = gate._limits.account("bob", 0.0, forwarded=False)
+    access_control = running.proxy.access_control
+    assert access_control is not None
+    account = access_control._limits.quota("bob", 0.0, forwarded=False)
     assert account is not None
     body = json.dumps(v2_body([row(1)])).encode()
     head = f"POST {V2_PATH} HTTP/1.1\r\nhost: x\r\nx-api-key: {BOB}\r\ncontent-length: {len(body)}\r\n\r\n".encode()
@@ -290,11 +290,11 @@ def test_keys_change_under_load_without_a_lost_request(running: RunningProxy, se
     callers = [threading.Thread(target=call) for _ in range(4)]
     for each in callers:
         each.start()
-    gate = running.proxy.gate
-    assert gate is not None
+    access_control = running.proxy.access_control
+    assert access_control is not None
 
     def owner(presented: str) -> str | None:
-        return gate.keys.owner(presented.encode()) if gate.keys else None
+        return access_control.keys.owner(presented.encode()) if access_control.keys else None
 
     def until_more(count: int) -> None:
         before = len(statuses)
@@ -333,8 +333,8 @@ def test_no_key_is_texts_anywhere(
     texts = [client.post(V2_PATH, json=v2_body([row(1)]), headers=shown(key)).text for key in (ALICE, EDGE, WRONG)]
     texts += [client.post(V2_PATH, content=b"{", headers=bearer(ALICE)).text]
     swap(secret, alice=ALICE, short="tooshort-key", spaced="with a space 0123456789")
-    running.until(lambda: running.proxy.gate is not None and running.proxy.gate.keys is not None
-                  and running.proxy.gate.keys.names == {"alice"})  # fmt: skip
+    running.until(lambda: running.proxy.access_control is not None and running.proxy.access_control.keys is not None
+                  and running.proxy.access_control.keys.names == {"alice"})  # fmt: skip
     with httpx.Client(base_url=running.admin_url, trust_env=False) as admin:
         texts += [admin.get(path).text for path in ("/metrics", "/v1/explain", "/v1/load", "/v1/trace?seconds=0.1")]
     text = "".join([*texts, caplog.text])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from shoal_proxy.access.control import TOKENS, AccessControl, AuthenticatedClient
 from shoal_proxy.access.keys import MAX_KEYS, ApiKeys, parse_key_file
-from shoal_proxy.access.limits import MAX_ACCOUNTS, ClientLimits, ClientQuota
+from shoal_proxy.access.limits import MAX_QUOTAS, ClientLimits, ClientQuota
 from shoal_proxy.errors import Forbidden, InvalidRequest, LimitReached, ProxyError, Unauthenticated
 
 SALT = bytes(range(32))
@@ -21,7 +21,7 @@ def keys(**entries: bytes) -> ApiKeys:
     return ApiKeys(entries, SALT)
 
 
-def gate(limits: ClientLimits | None = None, **more: Any) -> AccessControl:
+def access_control(limits: ClientLimits | None = None, **more: Any) -> AccessControl:
     made = AccessControl(limits or ClientLimits({}, {}), **more)
     made.keys = keys(alice=KEY, edge=b"edge-key-of-the-gateway")
     return made
@@ -147,7 +147,7 @@ def test_a_skipped_line_is_reported_by_its_number_alone(line: bytes, fault: str)
     ],
 )
 def test_the_client_of_credentials(headers: dict[bytes, bytes], outcome: str | type[ProxyError]) -> None:
-    known = gate(header=b"x-consumer", gateways=["edge"])
+    known = access_control(header=b"x-consumer", gateways=["edge"])
     if isinstance(outcome, str):
         assert known.identify(headers).name == outcome
     else:
@@ -159,7 +159,7 @@ def test_the_client_of_credentials(headers: dict[bytes, bytes], outcome: str | t
 
 
 def test_labels_are_names_that_somebody_wrote_down() -> None:
-    known = gate(
+    known = access_control(
         ClientLimits({"carol": 5, "*": 1}, {}),
         header=b"x-consumer",
         gateways=["edge"],
@@ -180,7 +180,7 @@ def test_labels_are_names_that_somebody_wrote_down() -> None:
 def take(account: ClientQuota, rows: int, now_s: float) -> int:
     """Return 0 where rows are let in, else when to come back."""
     try:
-        account.take(rows, now_s)
+        account.charge(rows, now_s)
     except LimitReached as refused:
         return refused.retry_after_s or 0
     return 0
@@ -219,41 +219,41 @@ def test_a_clock_that_stands_still_or_goes_back_gives_nothing() -> None:
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 9)), max_size=80))
 def test_rows_in_flight_never_exceed_what_is_allowed_but_by_a_request_alone(steps: list[tuple[bool, int]]) -> None:
-    known = gate(ClientLimits({}, {"alice": 8}))
+    known = access_control(ClientLimits({}, {"alice": 8}))
     held: list[AuthenticatedClient] = []
     for enters, rows in steps:
         if enters:
             caller = known.identify({b"x-api-key": KEY})
             before = sum(each.rows for each in held)
             try:
-                known.enter(caller, rows, 0.0, forwarded=False)
+                known.charge(caller, rows, 0.0, forwarded=False)
             except LimitReached:
                 assert before
                 assert before + rows > 8
-                known.answered(caller, 429)
+                known.record_response(caller, 429)
             else:
                 assert not before or before + rows <= 8
                 held.append(caller)
         elif held:
             caller = held.pop(0)
-            known.answered(caller, 200)
-            known.leave(caller)  # a second time gives nothing back
-    account = known._limits.account("alice", 0.0, forwarded=False)
+            known.record_response(caller, 200)
+            known.release(caller)  # a second time gives nothing back
+    account = known._limits.quota("alice", 0.0, forwarded=False)
     assert account is not None
     assert account.rows == sum(each.rows for each in held)
 
 
 def test_what_is_forwarded_is_neither_charged_twice_nor_a_way_around() -> None:
     """Who only says so gains one account more of the same size, and is counted all the same."""
-    known = gate(ClientLimits({"alice": 2.0}, {}))
+    known = access_control(ClientLimits({"alice": 2.0}, {}))
 
     def enter(*, forwarded: bool) -> bool:
         caller = known.identify({b"x-api-key": KEY})
         try:
-            known.enter(caller, 1, 0.0, forwarded=forwarded)
+            known.charge(caller, 1, 0.0, forwarded=forwarded)
         except LimitReached:
             return False
-        known.answered(caller, 200)
+        known.record_response(caller, 200)
         return True
 
     assert [enter(forwarded=True) for _ in range(3)] == [True, True, False]
@@ -264,23 +264,23 @@ def test_what_is_forwarded_is_neither_charged_twice_nor_a_way_around() -> None:
 
 @pytest.mark.parametrize("name", [b"x-api-key", b"authorization", b"x-consumer"])
 def test_the_client_of_credentials_is_said_once(name: bytes) -> None:
-    known, other = gate(header=b"x-consumer", gateways=["edge"]), (b"accept", b"*/*")
+    known, other = access_control(header=b"x-consumer", gateways=["edge"]), (b"accept", b"*/*")
     said = (name, KEY)
-    known.check_once([other, said, other])
+    known.reject_repeated_credentials([other, said, other])
     with pytest.raises(InvalidRequest, match=f"more than one {name.decode()} header") as refused:
-        known.check_once([said, other, said])
+        known.reject_repeated_credentials([said, other, said])
     assert KEY.decode() not in refused.value.message
 
-    gate().check_once([(b"x-consumer", b"a")] * 2)  # it is not read there
+    access_control().reject_repeated_credentials([(b"x-consumer", b"a")] * 2)  # it is not read there
 
 
 def test_each_of_the_others_has_an_account_and_they_are_bounded() -> None:
     limits = ClientLimits({"*": 1.0}, {})
-    for number in range(MAX_ACCOUNTS + 10):
-        account = limits.account(f"user-{number}", 0.0, forwarded=False)
+    for number in range(MAX_QUOTAS + 10):
+        account = limits.quota(f"user-{number}", 0.0, forwarded=False)
         assert account is not None
-        account.take(1, 0.0)
+        account.charge(1, 0.0)
         account.rows = 0
-    assert len(limits._accounts) == MAX_ACCOUNTS
-    assert limits.account("user-5000", 0.0, forwarded=False) is limits.account("user-5000", 0.0, forwarded=False)
-    assert ClientLimits({"a": 1.0}, {}).account("b", 0.0, forwarded=False) is None
+    assert len(limits._quotas) == MAX_QUOTAS
+    assert limits.quota("user-5000", 0.0, forwarded=False) is limits.quota("user-5000", 0.0, forwarded=False)
+    assert ClientLimits({"a": 1.0}, {}).quota("b", 0.0, forwarded=False) is None

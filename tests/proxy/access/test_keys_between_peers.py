@@ -36,8 +36,8 @@ def guarded(folder: Path, *, alice: str = ALICE, rate: float = 0.0, **more: Any)
 
 
 def counted(running: RunningProxy) -> dict[tuple[str, int], int]:
-    assert running.proxy.gate is not None
-    return dict(running.proxy.gate.requests)
+    assert running.proxy.access_control is not None
+    return dict(running.proxy.access_control.requests)
 
 
 @pytest.mark.parametrize(

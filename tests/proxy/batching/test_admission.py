@@ -41,7 +41,7 @@ def test_where_nothing_else_must_be_done_first_a_request_is_answered_with_those_
 def test_each_full_batch_before_it_takes_its_time_and_its_own_is_full_too(
     rows_ahead: int, rows: int, full_batches: int
 ) -> None:
-    begin_s = 100.0 + full_batches * COSTS.table.expected_s(MOST)
+    begin_s = 100.0 + full_batches * COSTS.table.mean_s(MOST)
 
     assert finish_s(rows_ahead, rows) == pytest.approx(COSTS.finish_s(begin_s, MOST) + GUARD * 10.0)
 
@@ -54,7 +54,7 @@ def test_behind_batches_of_other_keys_its_own_is_expected_to_stay_as_small_as_it
     alone_s = predict_finish_s(0, 1, COSTS, free_s=100.0, within_s=10.0, queued_behind=False)
     assert alone_s == finish_s(), "no batches of other keys"
     assert finish_s(2, 3, others_first=True) == pytest.approx(COSTS.finish_s(100.0, 5) + GUARD * 10.0)
-    full_first_s = 100.0 + COSTS.table.expected_s(MOST)
+    full_first_s = 100.0 + COSTS.table.mean_s(MOST)
     assert finish_s(MOST, 1, others_first=True) == pytest.approx(COSTS.finish_s(full_first_s, MOST) + GUARD * 10.0)
 
 

@@ -12,7 +12,7 @@ from shoal_proxy.errors import ModelFailed, RowsFailed
 from shoal_schema.wire.datatypes import Array
 from shoal_schema.wire.row_errors import RowError
 from tests.fakes import tensor
-from tests.proxy.signatures import hand_over, request, signature
+from tests.proxy.signatures import deliver_outcome, request, signature
 
 MODEL = signature([tensor("x", "INT64", [-1, 2])], [tensor("y", "INT64", [-1, 2]), tensor("z", "INT64", [-1])])
 
@@ -52,7 +52,7 @@ def batches_of(everyone: list[Caller], max_rows: int) -> list[Batch]:
         queue.add(one.pending)
     batches = []
     while queue.groups:
-        batches.append(make_batch(queue.take(next(iter(queue.groups.values())), max_rows)))
+        batches.append(make_batch(queue.dequeue(next(iter(queue.groups.values())), max_rows)))
     return batches
 
 
@@ -84,7 +84,7 @@ def test_each_caller_gets_exactly_its_own_rows(sizes: list[int], max_rows: int, 
         if number == leaves_before:
             for index in gone:
                 everyone[index].pending.abandon()
-        hand_over(split(batch, run(batch, failing), MODEL))
+        deliver_outcome(split(batch, run(batch, failing), MODEL))
 
     for index, one in enumerate(everyone):
         if index in gone and not one.outcomes:
@@ -109,7 +109,7 @@ def test_a_wrong_row_count_fails_the_batch_and_resolves_no_request(sizes: list[i
     answer = run(batch)
 
     with pytest.raises(ModelFailed, match="of 'z'"):
-        hand_over(split(batch, BatchResult({**answer.outputs, "z": np.zeros(rows, np.int64)}), MODEL))
+        deliver_outcome(split(batch, BatchResult({**answer.outputs, "z": np.zeros(rows, np.int64)}), MODEL))
 
     assert [one.outcomes for one in everyone] == [[]] * len(everyone)
 
@@ -133,7 +133,7 @@ def test_a_result_that_would_need_guessing_is_rejected(
     (batch,) = batches_of(everyone, 100)
 
     with pytest.raises(ModelFailed, match=message):
-        hand_over(split(batch, BatchResult(outputs, [RowError(row, 400, "bad") for row in rows]), MODEL))
+        deliver_outcome(split(batch, BatchResult(outputs, [RowError(row, 400, "bad") for row in rows]), MODEL))
 
     assert [one.outcomes for one in everyone] == [[], []]
 
@@ -142,7 +142,7 @@ def test_a_row_that_fails_leaves_the_other_callers_alone() -> None:
     first, second, third = everyone = callers(2, 2, 1)
     (batch,) = batches_of(everyone, 100)
 
-    hand_over(split(batch, run(batch, frozenset({3})), MODEL))
+    deliver_outcome(split(batch, run(batch, frozenset({3})), MODEL))
 
     np.testing.assert_array_equal(first.answer.outputs["z"], [0, 1])
     np.testing.assert_array_equal(third.answer.outputs["z"], [4])
@@ -155,7 +155,7 @@ def test_all_rows_may_fail_and_leave_no_output() -> None:
     (one,) = callers(2)
     (batch,) = batches_of([one], 100)
 
-    hand_over(split(batch, BatchResult({}, [RowError(1, 422, "b"), RowError(0, 400, "a")]), MODEL))
+    deliver_outcome(split(batch, BatchResult({}, [RowError(1, 422, "b"), RowError(0, 400, "a")]), MODEL))
 
     (outcome,) = one.outcomes
     assert isinstance(outcome, RowsFailed)
@@ -167,7 +167,7 @@ def test_a_caller_who_leaves_between_closing_and_merging_does_not_take_the_other
     (batch,) = batches_of([leaving, staying], 100)
     leaving.pending.abandon()
 
-    hand_over(split(batch, run(batch), MODEL))
+    deliver_outcome(split(batch, run(batch), MODEL))
 
     assert leaving.outcomes == []
     np.testing.assert_array_equal(staying.answer.outputs["z"], [2, 3, 4])
@@ -176,9 +176,9 @@ def test_a_caller_who_leaves_between_closing_and_merging_does_not_take_the_other
 def test_the_pieces_of_a_split_request_must_fit_together() -> None:
     (one,) = callers(3)
     first, second = batches_of([one], 2)
-    hand_over(split(first, BatchResult({"y": np.zeros((2, 5))}), MODEL))
+    deliver_outcome(split(first, BatchResult({"y": np.zeros((2, 5))}), MODEL))
 
-    hand_over(split(second, BatchResult({"y": np.zeros((1, 4))}), MODEL))
+    deliver_outcome(split(second, BatchResult({"y": np.zeros((1, 4))}), MODEL))
 
     (outcome,) = one.outcomes
     assert isinstance(outcome, ModelFailed)
@@ -220,14 +220,14 @@ class TestAModelThatDoesNotBatch:
     def test_gives_its_whole_output_to_its_only_caller(self) -> None:
         one, batch = self.batch()
 
-        hand_over(split(batch, BatchResult({"y": np.ones((5, 2))}), self.model))
+        deliver_outcome(split(batch, BatchResult({"y": np.ones((5, 2))}), self.model))
 
         assert one.answer.outputs["y"].shape == (5, 2)
 
     def test_may_fail_its_row(self) -> None:
         one, batch = self.batch()
 
-        hand_over(split(batch, BatchResult({}, [RowError(0, 400, "too dark")]), self.model))
+        deliver_outcome(split(batch, BatchResult({}, [RowError(0, 400, "too dark")]), self.model))
 
         (outcome,) = one.outcomes
         assert isinstance(outcome, RowsFailed)
@@ -243,6 +243,6 @@ class TestAModelThatDoesNotBatch:
         one, batch = self.batch()
 
         with pytest.raises(ModelFailed):
-            hand_over(split(batch, result, self.model))
+            deliver_outcome(split(batch, result, self.model))
 
         assert one.outcomes == []

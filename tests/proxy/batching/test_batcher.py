@@ -29,7 +29,7 @@ def batcher(
 
 
 def formed(brain: Batcher, now_s: float) -> FormedBatch:
-    decision = brain.next(now_s)
+    decision = brain.next_batch(now_s)
     assert isinstance(decision, FormedBatch)
     return decision
 
@@ -51,7 +51,7 @@ def closed_loop(brain: Batcher, batches: int, *, latency_s: float, now_s: float 
     outcomes: Counter[str] = Counter()
     for _ in range(batches):
         outcomes[brain.admit(request(1, arrived_s=now_s), now_s) or "admitted"] += 1
-        decision = brain.next(now_s)
+        decision = brain.next_batch(now_s)
         if isinstance(decision, FormedBatch) and decision.running is not None:
             now_s = run(brain, decision.running, latency_s)
         else:
@@ -69,8 +69,8 @@ def test_a_table_that_is_wrong_refuses_nobody_for_ever(factor: float, objective_
     now_s, outcomes = closed_loop(brain, 50, latency_s=0.01, now_s=now_s)
 
     assert outcomes == {"admitted": 50}
-    assert brain.tables[PLAIN].expected_s(1) == pytest.approx(0.01, rel=0.3)
-    assert brain.attainable(PLAIN)
+    assert brain.tables[PLAIN].mean_s(1) == pytest.approx(0.01, rel=0.3)
+    assert brain.can_meet_objective(PLAIN)
 
 
 def test_a_device_that_froze_once_is_trusted_again_within_50_batches() -> None:
@@ -81,7 +81,7 @@ def test_a_device_that_froze_once_is_trusted_again_within_50_batches() -> None:
     now_s, outcomes = closed_loop(brain, 50, latency_s=0.01, now_s=now_s)
 
     assert outcomes == {"admitted": 50}
-    assert brain.attainable(PLAIN)
+    assert brain.can_meet_objective(PLAIN)
 
 
 def test_an_objective_that_nothing_can_meet_is_served_as_well_as_can_be() -> None:
@@ -90,7 +90,7 @@ def test_an_objective_that_nothing_can_meet_is_served_as_well_as_can_be() -> Non
     _, outcomes = closed_loop(brain, 50, latency_s=0.02)
 
     assert outcomes == {"admitted": 50}
-    assert not brain.attainable(PLAIN)
+    assert not brain.can_meet_objective(PLAIN)
 
 
 def overloaded(brain: Batcher) -> list[Rejection | None]:
@@ -117,7 +117,7 @@ def test_the_first_whom_nothing_holds_up_is_tried_whatever_is_believed() -> None
     brain = batcher(objective_s=0.05)
     closed_loop(brain, 50, latency_s=0.01)
     hurried = request(1, arrived_s=50.0)
-    hurried.due_s = 50.001
+    hurried.soft_deadline_s = 50.001
 
     assert brain.admit(hurried, 50.0) is None
     assert [part.pending for part in slices(formed(brain, 50.0))] == [hurried]
@@ -130,13 +130,13 @@ def test_requests_are_not_batched_where_that_is_asked_for() -> None:
         assert brain.admit(pending, 1.0) is None
 
     assert [[part.pending for part in slices(formed(brain, 1.0))] for _ in range(2)] == [[one] for one in pendings[:2]]
-    assert isinstance(brain.next(1.0), WaitUntil), "one runs, and one is sent ahead"
+    assert isinstance(brain.next_batch(1.0), WaitUntil), "one runs, and one is sent ahead"
 
 
 def test_a_fixed_batch_is_full_or_old() -> None:
     brain = batcher(BatchingPolicy.FIXED, delay_s=0.01)
     brain.admit(request(1, arrived_s=1.0), 1.0)
-    waits = brain.next(1.0)
+    waits = brain.next_batch(1.0)
     assert isinstance(waits, WaitUntil)
     assert waits.until_s == 1.01
     brain.admit(request(MAX_ROWS, arrived_s=1.005), 1.005)
@@ -167,8 +167,8 @@ class Load:
                 arrival_s += self.chance.expovariate(self.rate)
             else:
                 run(self.brain, done := running.popleft()[0], self.took_s(done.key), now_s)
-            while isinstance(decision := self.brain.next(now_s), FormedBatch):
-                self.refused_s.extend(now_s - pending.arrived_s for pending in decision.refused)
+            while isinstance(decision := self.brain.next_batch(now_s), FormedBatch):
+                self.refused_s.extend(now_s - pending.arrived_s for pending in decision.rejected)
                 for part in slices(decision):
                     self.waited_s[part.pending.key].append(now_s - part.pending.arrived_s)
                 if decision.running is not None:
@@ -234,7 +234,7 @@ def test_a_huge_request_shares_the_runtime_and_the_queue_with_those_who_come_lat
     running, order, now_s = deque([first]), [], 1.0
     while brain.queue.rows:
         now_s = run(brain, running.popleft(), 0.01, now_s + 0.01)
-        while isinstance(decision := brain.next(now_s), FormedBatch):
+        while isinstance(decision := brain.next_batch(now_s), FormedBatch):
             assert decision.running is not None
             running.append(decision.running)
             order.extend([part.pending is huge for part in slices(decision) for _ in range(part.rows)])
@@ -273,8 +273,8 @@ def learned(brain: Batcher, base_s: float = 0.01, row_s: float = 0.001, key: Bat
 )
 def test_a_batch_holds_what_both_the_settings_and_the_model_allow(models_own: int | None, expected: int) -> None:
     brain = batcher()
-    brain.serve(models_own)
-    brain.serve(models_own)
+    brain.set_model(models_own)
+    brain.set_model(models_own)
     brain.admit(request(3 * MAX_ROWS), 0.0)
 
     assert brain.limits.max_rows == expected
@@ -285,10 +285,10 @@ def test_a_batch_holds_what_both_the_settings_and_the_model_allow(models_own: in
 def test_an_objective_is_attainable_if_one_row_alone_just_meets_it(objective_s: float, *, attainable: bool) -> None:
     brain = batcher(objective_s=objective_s)
     learned(brain)
-    alone_s = brain.tables[PLAIN].seconds(1)
+    alone_s = brain.tables[PLAIN].p95_s(1)
     brain.objective_s = alone_s if attainable else alone_s - 1e-9
 
-    assert brain.attainable(PLAIN) is attainable
+    assert brain.can_meet_objective(PLAIN) is attainable
 
 
 def test_where_nobody_asks_by_when_nobody_is_due() -> None:
@@ -297,7 +297,7 @@ def test_where_nobody_asks_by_when_nobody_is_due() -> None:
     pending = request(1)
     brain.admit(pending, 0.0)
 
-    assert pending.due_s == NEVER_S
+    assert pending.soft_deadline_s == NEVER_S
 
 
 @pytest.mark.parametrize(("objective_s", "within"), [(0.5, 0.5), (0.001, None), (0.03, 0.03)])
@@ -310,8 +310,8 @@ def test_whoever_is_let_in_is_due_by_the_objective_or_by_two_full_batches_if_non
     brain.admit(first, 1.0)
     brain.admit(pending, 1.0)
 
-    two_s = 2 * brain.tables[PLAIN].seconds(MAX_ROWS)
-    assert pending.due_s - 1.0 == pytest.approx(two_s if within is None else within)
+    two_s = 2 * brain.tables[PLAIN].p95_s(MAX_ROWS)
+    assert pending.soft_deadline_s - 1.0 == pytest.approx(two_s if within is None else within)
 
 
 @pytest.mark.parametrize(("would_wait_s", "within_s"), [(0.02, 0.02), (10.0, 0.03)])
@@ -319,11 +319,11 @@ def test_how_long_a_caller_would_wait_makes_it_due_sooner_and_never_later(would_
     brain = batcher(objective_s=0.03)
     learned(brain)
     pending = request(1, arrived_s=1.0)
-    pending.due_s = 1.0 + would_wait_s
+    pending.soft_deadline_s = 1.0 + would_wait_s
 
-    assert brain.wanted_s(pending) - 1.0 == pytest.approx(within_s)
+    assert brain.soft_deadline_for(pending) - 1.0 == pytest.approx(within_s)
     brain.admit(pending, 1.0)
-    assert pending.due_s - 1.0 == pytest.approx(within_s)
+    assert pending.soft_deadline_s - 1.0 == pytest.approx(within_s)
 
 
 def test_callers_who_would_wait_for_long_are_refused_like_all_others_where_there_is_an_objective() -> None:
@@ -331,7 +331,7 @@ def test_callers_who_would_wait_for_long_are_refused_like_all_others_where_there
     learned(brain)
     patient = [request(1, arrived_s=0.0) for _ in range(40)]
     for pending in patient:
-        pending.due_s = 30.0
+        pending.soft_deadline_s = 30.0
 
     assert [brain.admit(pending, 0.0) for pending in patient][-1] is Rejection.LATE
 
@@ -355,7 +355,7 @@ def test_where_there_is_no_time_for_two_batches_whoever_comes_later_may_be_worth
     for _ in range(3):
         brain.admit(request(MAX_ROWS, arrived_s=5.0), 5.0)
     hurried = request(1, arrived_s=5.0)
-    hurried.due_s = 5.0 + within_s
+    hurried.soft_deadline_s = 5.0 + within_s
 
     assert brain.admit(hurried, 5.0) is refusal
 
@@ -369,12 +369,12 @@ def test_where_there_is_no_time_for_two_batches_whoever_comes_later_may_be_worth
     ],
 )
 def test_whoever_travels_with_one_who_was_let_in_waits_for_no_other_key(
-    rows: int, due_s: float, refusal: Rejection | None
+    rows: int, soft_deadline_s: float, refusal: Rejection | None
 ) -> None:
     brain = batcher()
     learned(brain)
     head, joining = (request(count, key=RARE, arrived_s=5.0) for count in (1, rows))
-    head.due_s, joining.due_s = 5.03, due_s
+    head.soft_deadline_s, joining.soft_deadline_s = 5.03, soft_deadline_s
     assert brain.admit(head, 5.0) is None
     brain.admit(request(3 * MAX_ROWS, arrived_s=5.0), 5.0)
 
@@ -394,7 +394,7 @@ def test_behind_what_runs_a_row_is_alone_and_behind_what_waits_it_must_have_time
     if runs:
         formed(brain, 5.0)
     pending = request(1, arrived_s=5.0)
-    pending.due_s = 5.0 + 0.1 + 0.011 + spare_s
+    pending.soft_deadline_s = 5.0 + 0.1 + 0.011 + spare_s
 
     assert brain.admit(pending, 5.0) is refusal
 
@@ -408,7 +408,7 @@ def test_an_answer_is_expected_when_the_runtime_is_free_and_has_taken_its_time()
     first, second = formed(brain, 5.0).running, formed(brain, 5.0).running
     assert first is not None
     assert second is not None
-    forward_s = brain.tables[PLAIN].seconds(MAX_ROWS)
+    forward_s = brain.tables[PLAIN].p95_s(MAX_ROWS)
 
     assert first.finish_s == pytest.approx(5.0 + forward_s + 0.002, abs=1e-4)
     assert second.finish_s == pytest.approx(5.0 + 0.001 + 2 * forward_s + 0.002, abs=1e-4)
@@ -450,7 +450,7 @@ def test_with_several_executors_the_next_batch_waits_for_the_one_that_ends_first
         brain.admit(request(1), 0.0)
     for now_s in (0.0, 0.001):
         formed(brain, now_s)
-    batch_s = brain.tables[PLAIN].expected_s(MAX_ROWS)
+    batch_s = brain.tables[PLAIN].mean_s(MAX_ROWS)
 
     assert brain.free_s(0.002) == pytest.approx(batch_s)
     formed(brain, 0.002)
@@ -462,18 +462,18 @@ def test_what_waits_of_each_key_is_known_as_soon_as_there_are_two_and_somebody_h
     learned(brain)
     third = BatchKey(parameters=b"third")
 
-    def expected_s(rows: int) -> float:
+    def mean_s(rows: int) -> float:
         table, (full, rest) = brain.tables[PLAIN], divmod(rows, MAX_ROWS)
-        return full * table.expected_s(MAX_ROWS) + (table.expected_s(rest) if rest else 0.0)
+        return full * table.mean_s(MAX_ROWS) + (table.mean_s(rest) if rest else 0.0)
 
     for key in (PLAIN, PLAIN, PLAIN, RARE, PLAIN, *[third] * 9, RARE, *[PLAIN] * 5):
         brain.admit(request(1, key=key), 0.0)
         groups = brain.queue.groups.values()
         if len(groups) > 1:
-            assert [group.work_s for group in groups] == pytest.approx([expected_s(group.rows) for group in groups])
+            assert [group.work_s for group in groups] == pytest.approx([mean_s(group.rows) for group in groups])
             assert brain.queue.work_s == pytest.approx(sum(group.work_s for group in groups))
     formed(brain, 0.0)
-    assert [group.work_s for group in groups] == pytest.approx([expected_s(group.rows) for group in groups])
+    assert [group.work_s for group in groups] == pytest.approx([mean_s(group.rows) for group in groups])
 
 
 @pytest.mark.parametrize(("spare_s", "held"), [(0.0001, False), (0.0003, True)])
@@ -484,10 +484,10 @@ def test_a_batch_is_held_for_the_rest_of_a_clump_unless_its_head_would_be_late(s
         now_s += 0.00001
         brain.clumps.arrived(now_s)
     pending = request(1, arrived_s=now_s)
-    pending.due_s = now_s + brain.tables[PLAIN].seconds(1) + spare_s
+    pending.soft_deadline_s = now_s + brain.tables[PLAIN].p95_s(1) + spare_s
     brain.admit(pending, now_s)
 
-    decision = brain.next(now_s)
+    decision = brain.next_batch(now_s)
     assert isinstance(decision, WaitUntil) is held
     if isinstance(decision, WaitUntil):
         assert decision.until_s == pytest.approx(now_s + 0.0002)
@@ -523,7 +523,7 @@ class BatcherMachine(RuleBasedStateMachine):
         limits = BatchLimits(MAX_ROWS, delay_s, in_flight, policy)
         shares = FairShares({b"a": 2.0})
         self.brain = Batcher(QueueLimits(64, 10**9, portion_rows), limits, objective_s=objective_s, shares=shares)
-        self.brain.serve(None, allowed, measured)
+        self.brain.set_model(None, allowed, measured)
 
     @rule(
         rows=st.integers(1, 12),
@@ -533,7 +533,7 @@ class BatcherMachine(RuleBasedStateMachine):
     )
     def arrive(self, rows: int, key: BatchKey, lane: LaneKey, allowed_s: float) -> None:
         pending = request(rows, key=key, arrived_s=self.now_s)
-        pending.lane, pending.due_s = lane, self.now_s + allowed_s
+        pending.lane, pending.soft_deadline_s = lane, self.now_s + allowed_s
         before = self.brain.queue.requests
         reason = self.brain.admit(pending, self.now_s)
         assert reason in (None, Rejection.LATE, Rejection.QUEUE_ROWS)
@@ -544,9 +544,9 @@ class BatcherMachine(RuleBasedStateMachine):
 
     @rule()
     def look(self) -> None:
-        while isinstance(decision := self.brain.next(self.now_s), FormedBatch):
-            assert decision.refused or slices(decision)
-            for pending in decision.refused:
+        while isinstance(decision := self.brain.next_batch(self.now_s), FormedBatch):
+            assert decision.rejected or slices(decision)
+            for pending in decision.rejected:
                 del self.waiting[pending]
             rows = 0
             for part in slices(decision):
@@ -577,12 +577,12 @@ class BatcherMachine(RuleBasedStateMachine):
     def come_back(self, data: st.DataObject, forward_s: float | None, *, succeeds: bool) -> None:
         running = self.running.pop(data.draw(st.integers(0, len(self.running) - 1)))
         if not succeeds:
-            self.brain.released(running, self.now_s)
+            self.brain.record_finished(running, self.now_s)
             return
         come_back(self.brain, running, forward_s, self.now_s)
         burst = self.brain.returns.burst(self.now_s)
-        burst.answered(running.rows)
-        burst.came_back(running.rows, self.now_s)
+        burst.add_response(running.rows)
+        burst.record_return(running.rows, self.now_s)
 
     @precondition(lambda self: self.running)
     @rule(rows=st.integers(1, MAX_ROWS))

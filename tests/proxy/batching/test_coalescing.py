@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from shoal_proxy.batching.coalescing import Coalescing
 from shoal_proxy.batching.pending import BatchKey, LaneKey, Outcome, PendingRequest, RequestResult
-from tests.proxy.signatures import hand_over, request
+from tests.proxy.signatures import deliver_outcome, request
 
 ANSWER = RequestResult({}, {})
 
@@ -35,7 +35,7 @@ def test_identical_callers_get_the_outcome_of_the_one_that_ran() -> None:
     assert others == [None, None]
     shared.timing = b"batch;dur=1"
 
-    hand_over(coalescing.deliveries(shared, ANSWER))
+    deliver_outcome(coalescing.deliveries(shared, ANSWER))
 
     assert [one.outcomes for one in callers] == [[ANSWER]] * 3
     assert {one.pending.timing for one in callers} == {b"batch;dur=1"}
@@ -56,7 +56,7 @@ def change(pending: PendingRequest, **values: Any) -> PendingRequest:
         pytest.param(change(caller().pending, lengths={"x": [0]}), id="the same, but as padding"),
         pytest.param(change(caller().pending, lane=LaneKey(b"", 3)), id="another priority"),
         pytest.param(change(caller().pending, lane=LaneKey(b"bob")), id="another class"),
-        pytest.param(change(caller().pending, due_s=0.05), id="less time to live"),
+        pytest.param(change(caller().pending, soft_deadline_s=0.05), id="less time to live"),
     ],
 )
 def test_whoever_differs_in_what_matters_runs_on_its_own(other: PendingRequest) -> None:
@@ -70,7 +70,7 @@ def test_callers_with_the_same_time_to_live_share_although_they_came_apart() -> 
     coalescing = Coalescing()
     first, second = caller(arrived_s=1.1), caller(arrived_s=7.3)
     for one in (first, second):
-        one.pending.due_s = one.pending.deadline_s = one.pending.arrived_s + 0.1
+        one.pending.soft_deadline_s = one.pending.deadline_s = one.pending.arrived_s + 0.1
 
     shared = coalescing.join(first.pending)
 
@@ -85,7 +85,7 @@ def test_each_is_told_how_long_it_has_waited_itself() -> None:
     assert shared is not None
     shared.queued_s = 0.5
 
-    hand_over(coalescing.deliveries(shared, ANSWER))
+    deliver_outcome(coalescing.deliveries(shared, ANSWER))
 
     assert [one.pending.queued_s for one in callers] == pytest.approx([0.5, 0.3, 0.0])
 
@@ -110,9 +110,9 @@ def test_who_comes_when_it_has_begun_runs_on_its_own_and_shares_with_those_after
 
     assert own is not None, "the runtime has the first one's deadline"
     assert coalescing.join(later.pending) is None
-    hand_over(coalescing.deliveries(begun, ANSWER))
+    deliver_outcome(coalescing.deliveries(begun, ANSWER))
     assert (first.outcomes, late.outcomes, later.outcomes) == ([ANSWER], [], [])
-    hand_over(coalescing.deliveries(own, ANSWER))
+    deliver_outcome(coalescing.deliveries(own, ANSWER))
     assert late.outcomes == later.outcomes == [ANSWER]
     assert coalescing.empty
 
@@ -152,14 +152,14 @@ class CoalescingMachine(RuleBasedStateMachine):
     def answer(self, data: st.DataObject) -> None:
         payload = data.draw(st.sampled_from(sorted(self.running)))
         shared, callers = self.running.pop(payload)
-        hand_over(self.coalescing.deliveries(shared, ANSWER))
+        deliver_outcome(self.coalescing.deliveries(shared, ANSWER))
         assert [one.outcomes for one in callers] == [[ANSWER]] * len(callers)
 
     @invariant()
     def nothing_is_kept_of_those_who_are_gone(self) -> None:
         assert self.coalescing.empty == (not self.running)
         for shared, callers in self.running.values():
-            assert all(self.coalescing.standing_for(one.pending) is shared for one in callers)
+            assert all(self.coalescing.executed_for(one.pending) is shared for one in callers)
 
 
 CoalescingMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)

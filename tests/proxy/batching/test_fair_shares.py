@@ -27,7 +27,7 @@ def queue_of(pendings: Iterable[PendingRequest], shares: FairShares | None = Non
 
 def served(queue: Queue, max_rows: int) -> list[PendingRequest]:
     (group,) = queue.groups.values()
-    return [part.pending for part in queue.take(group, max_rows)]
+    return [part.pending for part in queue.dequeue(group, max_rows)]
 
 
 def test_classes_get_rows_by_their_weights_however_much_each_asks() -> None:
@@ -79,7 +79,7 @@ def test_a_class_pays_for_what_ran_again_because_of_it() -> None:
     shares = FairShares()
     queue = queue_of([waiting(LaneKey(name)) for name in (b"ann", b"bob") for _ in range(40)], shares)
 
-    shares.charged(b"bob", 10)
+    shares.charge_retry(b"bob", 10)
 
     assert [Counter(pending.lane.share for pending in served(queue, 10)) for _ in range(2)] == [
         {b"ann": 10},
@@ -89,8 +89,8 @@ def test_a_class_pays_for_what_ran_again_because_of_it() -> None:
 
 def test_what_ran_again_while_nobody_waits_is_forgotten() -> None:
     shares = FairShares()
-    shares.charged(b"bob", 10)
-    FairShares(classes=False).charged(b"", 10)
+    shares.charge_retry(b"bob", 10)
+    FairShares(classes=False).charge_retry(b"", 10)
 
     assert shares._had == {}
 

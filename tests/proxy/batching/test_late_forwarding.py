@@ -17,10 +17,10 @@ START_S, ROW_S = 0.1, 0.1
 """A batch of four takes half the objective."""
 
 
-def brain(*, gives_away: bool = True, coalesce: bool = False) -> Scheduler:
+def brain(*, forwards_late: bool = True, coalesce: bool = False) -> Scheduler:
     batcher = Batcher(QueueLimits(64, 10**9), BatchLimits(8), objective_s=OBJECTIVE_S)
     scheduler = Scheduler(batcher, coalesce=coalesce)
-    scheduler.gives_away = gives_away
+    scheduler.forwards_late = forwards_late
     table = batcher.tables[PLAIN_KEY]
     for rows in table.sizes * 50:
         table.observe(rows, START_S + ROW_S * rows)
@@ -36,7 +36,7 @@ def row(at_s: float, *, guest: bool = False, value: int = 1) -> PendingRequest:
 def busy(scheduler: Scheduler, waiting: int) -> list[PendingRequest]:
     """Let a row run since time 0, and so many wait."""
     assert scheduler.admit(row(0.0), 0.0) is None
-    step = scheduler.next(0.0)
+    step = scheduler.next_batch(0.0)
     assert isinstance(step, SchedulerStep)
     assert step.running is not None
     rows = [row(0.0) for _ in range(waiting)]
@@ -47,11 +47,11 @@ def busy(scheduler: Scheduler, waiting: int) -> list[PendingRequest]:
 def test_who_fits_into_the_next_batch_stays_and_who_would_make_it_late_for_the_first_should_go() -> None:
     scheduler = brain()
     busy(scheduler, 3)
-    assert not scheduler.lags(row(0.1), 0.1)
+    assert not scheduler.would_be_late(row(0.1), 0.1)
     assert scheduler.has_room(PLAIN_KEY, 0.1)
     scheduler = brain()
     busy(scheduler, 7)
-    assert scheduler.lags(row(0.1), 0.1)
+    assert scheduler.would_be_late(row(0.1), 0.1)
     assert not scheduler.has_room(PLAIN_KEY, 0.1)
 
 
@@ -60,7 +60,7 @@ def test_an_idle_replica_has_room_and_without_any_objective_nobody_lags() -> Non
     scheduler = Scheduler(Batcher(QueueLimits(64, 10**9), BatchLimits(4)))
     for _ in range(60):
         assert scheduler.admit(row(0.0), 0.0) is None
-    assert not scheduler.lags(row(0.0), 0.0)
+    assert not scheduler.would_be_late(row(0.0), 0.0)
 
 
 def test_where_identical_requests_share_a_row_nobody_is_sent_away_before_its_time() -> None:
@@ -68,7 +68,7 @@ def test_where_identical_requests_share_a_row_nobody_is_sent_away_before_its_tim
     busy(scheduler, 1)
     for number in range(2, 9):
         assert scheduler.admit(row(0.0, value=number), 0.0) is None
-    assert not scheduler.lags(row(0.1), 0.1)
+    assert not scheduler.would_be_late(row(0.1), 0.1)
 
 
 def test_a_guest_for_whom_there_is_no_room_is_refused_where_one_of_ours_is_let_in() -> None:
@@ -81,25 +81,25 @@ def test_a_guest_for_whom_there_is_no_room_is_refused_where_one_of_ours_is_let_i
 
 
 @pytest.mark.parametrize("gives_away", [True, False])
-def test_who_is_late_when_a_batch_forms_is_kept_for_another_try_only_if_there_is_one(gives_away: bool) -> None:
-    scheduler = brain(gives_away=gives_away)
+def test_who_is_late_when_a_batch_forms_is_kept_for_another_try_only_if_there_is_one(forwards_late: bool) -> None:
+    scheduler = brain(forwards_late=forwards_late)
     waiting = busy(scheduler, 3)
     waiting[0].forwarded = True
-    waiting[1].tried_elsewhere = True
+    waiting[1].returned_by_peer = True
     (running,) = scheduler.running
-    scheduler.released(running, 0.95)
-    step = scheduler.next(0.95)  # the runtime took much longer than it should
+    scheduler.record_finished(running, 0.95)
+    step = scheduler.next_batch(0.95)  # the runtime took much longer than it should
     assert isinstance(step, SchedulerStep)
-    if not gives_away:
+    if not forwards_late:
         assert not step.late
-        assert {pending for pending, _ in step.refused} == set(waiting)
+        assert {pending for pending, _ in step.rejected} == set(waiting)
         assert scheduler.traffic.refused_rows == {Rejection.LATE: 3}
         return
     assert list(step.late) == waiting[2:]
-    assert {pending for pending, _ in step.refused} == set(waiting[:2])
+    assert {pending for pending, _ in step.rejected} == set(waiting[:2])
     assert not waiting[2].resolved
     assert scheduler.traffic.refused_rows == {Rejection.LATE: 2}
     assert step.error is not None
-    ((refused, error),) = scheduler.refuse(waiting[2], step.error)
+    ((refused, error),) = scheduler.reject(waiting[2], step.error)
     assert (refused, error) == (waiting[2], step.error)
     assert scheduler.traffic.refused_rows == {Rejection.LATE: 3}

@@ -13,7 +13,7 @@ from shoal_proxy.model.signature import ModelSignature
 from shoal_schema.wire.datatypes import Array
 from shoal_schema.wire.elements import bytes_array
 from tests.fakes import tensor
-from tests.proxy.signatures import hand_over, padded_request, signature
+from tests.proxy.signatures import deliver_outcome, padded_request, signature
 
 Rows = list[list[int]]
 
@@ -164,7 +164,7 @@ def test_padding_and_cutting_give_each_caller_its_own_values(requests: list[Rows
     batch = batch_of(*pendings)
 
     sent = merge(batch, model)
-    hand_over(split(batch, BatchResult({"y": np.asarray(sent.inputs["ids"]) + 1}), model))
+    deliver_outcome(split(batch, BatchResult({"y": np.asarray(sent.inputs["ids"]) + 1}), model))
 
     if mask:
         values = sum(sum(map(len, rows)) for rows in requests)
@@ -182,7 +182,7 @@ def test_an_output_without_the_axis_to_cut_fails_before_anyone_is_answered() -> 
     pending = ids([[1, 2]], model)
 
     with pytest.raises(ModelFailed, match="1 dimensions"):
-        hand_over(split(batch_of(pending), BatchResult({"y": np.zeros(1)}), model))
+        deliver_outcome(split(batch_of(pending), BatchResult({"y": np.zeros(1)}), model))
 
     assert not pending.resolved
 

@@ -7,7 +7,7 @@ import pytest
 from shoal_proxy.batching.pending import Outcome, RequestResult
 from shoal_proxy.errors import ModelFailed, RowsFailed
 from shoal_schema.wire.row_errors import RowError
-from tests.proxy.signatures import hand_over, request
+from tests.proxy.signatures import deliver_outcome, request
 
 
 class Body:
@@ -21,7 +21,7 @@ def test_an_outcome_is_delivered_once() -> None:
     outcomes: list[Outcome] = []
     pending = request(1, deliver=outcomes.append)
 
-    hand_over([pending.resolve(ModelFailed("first")), (pending, ModelFailed("second"))])
+    deliver_outcome([pending.resolve(ModelFailed("first")), (pending, ModelFailed("second"))])
 
     assert [str(outcome) for outcome in outcomes] == ["first"]
 
@@ -32,7 +32,7 @@ def test_nothing_is_delivered_to_a_caller_who_has_gone() -> None:
 
     delivery = pending.resolve(ModelFailed("late"))
     pending.abandon()
-    hand_over([delivery])
+    deliver_outcome([delivery])
 
     assert outcomes == []
     assert pending.finish(1) is None
@@ -51,7 +51,7 @@ def test_a_resolved_request_lets_go_of_body_and_answer(*, leaves: bool) -> None:
     else:
         outcome = pending.finish(1)
         assert outcome is not None
-        hand_over([pending.resolve(outcome)])
+        deliver_outcome([pending.resolve(outcome)])
         del outcome
 
     gc.collect()

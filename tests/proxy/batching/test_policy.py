@@ -109,7 +109,7 @@ def test_an_idle_runtime_is_never_kept_waiting_and_batches_never_exceed_their_ro
         decision := decide_batch(queue, limits, DeviceState(in_flight, 10.0, 10.0), outlook(max_rows)),
         CloseBatch,
     ):
-        rows = make_batch(queue.take(decision.group, decision.rows)).rows
+        rows = make_batch(queue.dequeue(decision.group, decision.rows)).rows
         assert 1 <= rows <= max_rows
         assert rows == max_rows or in_flight < slots or queue.rows >= max_rows, "others wait for as much"
         in_flight += 1
@@ -162,16 +162,16 @@ def test_unless_told_otherwise_nothing_is_delayed_and_one_batch_runs_at_a_time()
 
 
 def timed(
-    due_s: list[float], device: DeviceState, *, hold_s: float = 0.0, allowed: tuple[int, ...] = ()
+    soft_deadline_s: list[float], device: DeviceState, *, hold_s: float = 0.0, allowed: tuple[int, ...] = ()
 ) -> CloseBatch | WaitUntil:
     """Decide for requests of one row, of a runtime that takes 10 ms and 1 ms for each row, at most 8."""
     table = LatencyTable(8, allowed)
     for size in table.sizes * 30:
         table.observe(size, 0.01 + 0.001 * size)
     queue = Queue(QueueLimits(10**6, 10**9))
-    for each_s in due_s:
+    for each_s in soft_deadline_s:
         pending = request(1, key=A)
-        pending.due_s = each_s
+        pending.soft_deadline_s = each_s
         queue.add(pending)
     known = Estimates(lambda group: BatchCosts(table, 0.0, 8), lambda group, costs, device: hold_s)
     return decide_batch(queue, BatchLimits(8), device, known)
@@ -182,7 +182,7 @@ FREE, BUSY = DeviceState(0, 10.0, 10.0), DeviceState(1, 10.0, 10.02)
 
 def closed(decision: CloseBatch | WaitUntil) -> tuple[int, list[float]]:
     assert isinstance(decision, CloseBatch)
-    return decision.rows, [pending.due_s for pending in decision.refused]
+    return decision.rows, [pending.soft_deadline_s for pending in decision.rejected]
 
 
 def test_whoever_is_too_late_is_refused_whatever_the_order_in_which_they_are_due() -> None:

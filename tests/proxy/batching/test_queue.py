@@ -41,14 +41,14 @@ def test_the_queue_is_bounded_in_rows_and_bytes(
 ) -> None:
     queue = queue_of(*[request(1) for _ in range(waiting)], max_rows=10, max_bytes=1000)
 
-    assert queue.refusal(rows, size_bytes) is reason
+    assert queue.rejection_reason(rows, size_bytes) is reason
 
 
 def test_requests_of_a_group_leave_in_the_order_they_came() -> None:
     first, second, third = request(1), request(2), request(1)
     queue = queue_of(first, second, third)
 
-    slices = queue.take(only_group(queue), 10)
+    slices = queue.dequeue(only_group(queue), 10)
 
     assert [(part.pending, part.start, part.stop) for part in slices] == [(first, 0, 1), (second, 0, 2), (third, 0, 1)]
     assert (queue.rows, queue.requests, queue.size_bytes, queue.groups) == (0, 0, 0, {})
@@ -58,7 +58,7 @@ def test_a_large_request_is_split_and_its_rest_stays_at_the_head() -> None:
     large, small = request(10), request(1)
     queue = queue_of(large, small)
 
-    taken = [[(p.pending is large, p.start, p.stop) for p in queue.take(only_group(queue), 4)] for _ in range(3)]
+    taken = [[(p.pending is large, p.start, p.stop) for p in queue.dequeue(only_group(queue), 4)] for _ in range(3)]
 
     assert taken == [[(True, 0, 4)], [(True, 4, 8)], [(True, 8, 10), (False, 0, 1)]]
 
@@ -66,7 +66,7 @@ def test_a_large_request_is_split_and_its_rest_stays_at_the_head() -> None:
 def test_a_request_partly_taken_is_removed_with_the_rows_that_are_left() -> None:
     large, small = request(10), request(1)
     queue = queue_of(large, small)
-    queue.take(only_group(queue), 4)
+    queue.dequeue(only_group(queue), 4)
 
     assert queue.rows == 7
     assert queue.remove(large)
@@ -80,15 +80,15 @@ def test_what_waits_should_take_as_long_as_its_groups_do_and_less_when_some_of_i
     assert queue.work_s == 0.0
     one, two = (queue.groups[key] for key in KEYS[:2])
     for group, work_s in ((one, 1.0), (two, 0.5), (one, 2.0)):
-        queue.weigh(group, work_s)
+        queue.set_work(group, work_s)
     assert (queue.work_s, one.work_s, two.work_s) == (2.5, 2.0, 0.5)
 
     queue.remove(second)
     assert (queue.work_s, one.work_s) == (2.0, 1.5)
-    queue.take(one, 3)
+    queue.dequeue(one, 3)
     assert queue.work_s == 0.5
-    queue.weigh(two, 0.1)
-    queue.take(two, 2)
+    queue.set_work(two, 0.1)
+    queue.dequeue(two, 2)
     assert queue.work_s == 0.0, "whatever rounding has left"
 
 
@@ -97,12 +97,12 @@ def test_a_request_of_many_rows_counts_with_one_portion_and_others_come_between(
     large, small = request(10, arrived_s=1.0), request(1, arrived_s=2.0)
     queue.add(large)
     assert (queue.rows, queue.later_rows, only_group(queue).claimed_rows) == (10, 6, 4)
-    assert queue.refusal(9, 0) is None, "a portion of it"
+    assert queue.rejection_reason(9, 0) is None, "a portion of it"
     queue.add(small)
 
     served: list[tuple[bool, int, int]] = []
     while queue.groups:
-        slices = queue.take(only_group(queue), 2, now_s=5.0)
+        slices = queue.dequeue(only_group(queue), 2, now_s=5.0)
         served.extend((part.pending is large, part.start, part.stop) for part in slices)
         assert queue.later_rows == max(0, large.left - 4)
     assert served == [
@@ -124,26 +124,26 @@ def test_the_rest_of_a_large_request_takes_its_turn_as_if_it_came_now(
     large = request(10, arrived_s=arrived_s)
     queue.add(large)
 
-    queue.take(only_group(queue), 3, now_s)
+    queue.dequeue(only_group(queue), 3, now_s)
     assert only_group(queue).oldest_s == arrived_s
-    queue.take(only_group(queue), 1, now_s)
+    queue.dequeue(only_group(queue), 1, now_s)
     assert only_group(queue).oldest_s == turn_s
 
 
 @pytest.mark.parametrize(("due_s", "in_order"), [((1.0, 2.0), False), ((2.0, 2.0), True), ((3.0, 2.0), False)])
 def test_a_large_request_that_falls_behind_those_due_later_is_served_out_of_order(
-    due_s: tuple[float, float], *, in_order: bool
+    soft_deadline_s: tuple[float, float], *, in_order: bool
 ) -> None:
     queue = Queue(QueueLimits(10, 10**9, portion_rows=2))
     pendings = request(4), request(1)
-    for pending, each_s in zip(pendings, due_s, strict=True):
-        pending.due_s = each_s
+    for pending, each_s in zip(pendings, soft_deadline_s, strict=True):
+        pending.soft_deadline_s = each_s
         queue.add(pending)
-    queue.take(only_group(queue), 2)
+    queue.dequeue(only_group(queue), 2)
 
-    dues = [pending.due_s for pending in only_group(queue).requests()]
-    assert not only_group(queue).in_due_order or dues == sorted(dues)
-    assert only_group(queue).in_due_order is in_order
+    dues = [pending.soft_deadline_s for pending in only_group(queue).requests()]
+    assert not only_group(queue).in_deadline_order or dues == sorted(dues)
+    assert only_group(queue).in_deadline_order is in_order
 
 
 def test_a_group_knows_whether_it_could_fill_a_batch() -> None:
@@ -158,7 +158,7 @@ def test_a_group_knows_whether_it_could_fill_a_batch() -> None:
     assert list(queue.full) == [KEYS[0], solo.key]
     queue.remove(rest)
     assert list(queue.full) == [solo.key]
-    queue.take(queue.groups[solo.key], 1)
+    queue.dequeue(queue.groups[solo.key], 1)
     assert list(queue.full) == []
 
 
@@ -167,7 +167,7 @@ def test_a_group_that_could_fill_another_batch_waits_behind_the_others_that_are_
     for key, rows in ((KEYS[0], 9), (KEYS[1], 4)):
         queue.add(request(rows, key=key))
     for expected in ([KEYS[1], KEYS[0]], [KEYS[1]]):
-        queue.take(queue.groups[KEYS[0]], 4)
+        queue.dequeue(queue.groups[KEYS[0]], 4)
         assert list(queue.full) == expected
 
 
@@ -189,7 +189,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(data=st.data(), max_rows=st.integers(1, 12))
     def take(self, data: st.DataObject, max_rows: int) -> None:
         key = data.draw(st.sampled_from([entry[1] for entry in self.model]))
-        slices = self.queue.take(self.queue.groups[key], max_rows)
+        slices = self.queue.dequeue(self.queue.groups[key], max_rows)
         expected, room = [], max_rows
         for entry in [entry for entry in self.model if entry[1] == key]:
             count = min(room, entry[2])

@@ -23,7 +23,7 @@ from shoal_proxy.errors import (
     RuntimeUnavailable,
 )
 from shoal_schema.wire.row_errors import RowError
-from tests.proxy.signatures import hand_over, request
+from tests.proxy.signatures import deliver_outcome, request
 
 Rows = list[tuple[int, int]]
 
@@ -32,8 +32,8 @@ def whole(pending: PendingRequest) -> RequestSlice:
     return RequestSlice(pending, 0, pending.rows, pending.inputs)
 
 
-def batch_of(*sizes: int, tries: int = 0) -> Batch:
-    return make_batch([whole(request(size)) for size in sizes], tries)
+def batch_of(*sizes: int, attempts: int = 0) -> Batch:
+    return make_batch([whole(request(size)) for size in sizes], attempts)
 
 
 def rows_of(slices: list[RequestSlice]) -> list[tuple[int, int]]:
@@ -66,11 +66,11 @@ def test_bisecting_keeps_every_caller_who_still_waits_once(requests: list[int], 
     for index in gone:
         batch.slices[index].pending.abandon()
 
-    pieces = BatchRetries().again(batch, ModelFailed("no"))
+    pieces = BatchRetries().batches_to_retry(batch, ModelFailed("no"))
 
     waiting = [part for part in batch.slices if not part.pending.resolved]
     assert [part for piece in pieces for part in piece.slices] == waiting
-    assert all(piece.tries == 1 for piece in pieces)
+    assert all(piece.attempts == 1 for piece in pieces)
 
 
 @pytest.mark.parametrize(
@@ -91,27 +91,30 @@ def test_bisecting_keeps_every_caller_who_still_waits_once(requests: list[int], 
         pytest.param(RowsFailed([RowError(0, 400, "no")]), True, 0, [], id="rows failed on their own"),
     ],
 )
-def test_what_is_tried_again(error: ProxyError, *, idempotent: bool, tries: int, expected: list[int]) -> None:
-    assert sizes(BatchRetries(idempotent=idempotent).again(batch_of(2, 5, tries=tries), error)) == expected
+def test_what_is_tried_again(error: ProxyError, *, idempotent: bool, attempts: int, expected: list[int]) -> None:
+    assert (
+        sizes(BatchRetries(idempotent=idempotent).batches_to_retry(batch_of(2, 5, attempts=attempts), error))
+        == expected
+    )
 
 
 @pytest.mark.parametrize("error", [ModelFailed("no"), InvalidRequest("no")])
 def test_a_caller_who_is_alone_gets_the_error(error: ProxyError) -> None:
-    assert sizes(BatchRetries().again(batch_of(7), error)) == []
+    assert sizes(BatchRetries().batches_to_retry(batch_of(7), error)) == []
 
 
 def test_a_single_row_that_does_not_fit_gets_the_error() -> None:
-    assert sizes(BatchRetries().again(batch_of(1), BatchTooLarge("no"))) == []
+    assert sizes(BatchRetries().batches_to_retry(batch_of(1), BatchTooLarge("no"))) == []
 
 
 def test_whoever_stayed_is_not_blamed_for_whoever_left() -> None:
     batch = batch_of(1, 1)
     batch.slices[0].pending.abandon()
 
-    (alone,) = BatchRetries().again(batch, ModelFailed("no"))
+    (alone,) = BatchRetries().batches_to_retry(batch, ModelFailed("no"))
 
     assert alone.slices == (batch.slices[1],)
-    assert sizes(BatchRetries().again(alone, ModelFailed("no"))) == []
+    assert sizes(BatchRetries().batches_to_retry(alone, ModelFailed("no"))) == []
 
 
 @pytest.mark.parametrize("error", [ModelFailed("no"), BatchTooLarge("no"), NotExecuted("no"), RuntimeLost("no")])
@@ -120,7 +123,7 @@ def test_nothing_runs_for_callers_who_have_all_gone(error: ProxyError) -> None:
     for part in batch.slices:
         part.pending.abandon()
 
-    assert sizes(BatchRetries(idempotent=True).again(batch, error)) == []
+    assert sizes(BatchRetries(idempotent=True).batches_to_retry(batch, error)) == []
 
 
 def settle(recovery: BatchRetries, batches: list[Batch], outcome_of: Callable[[Batch], ProxyError | None]) -> int:
@@ -130,15 +133,15 @@ def settle(recovery: BatchRetries, batches: list[Batch], outcome_of: Callable[[B
         batch = waiting.popleft()
         ran += 1
         if (error := outcome_of(batch)) is None:
-            recovery.succeeded(batch)
+            recovery.record_success(batch)
             for part in batch.slices:
                 part.pending.parts.append((part.start, {}))
                 if (outcome := part.pending.finish(part.rows)) is not None:
-                    hand_over([part.pending.resolve(outcome)])
-        elif pieces := recovery.again(batch, error):
+                    deliver_outcome([part.pending.resolve(outcome)])
+        elif pieces := recovery.batches_to_retry(batch, error):
             waiting.extendleft(reversed(pieces))
         else:
-            hand_over([pending.resolve(error) for pending in unresolved_requests(batch)])
+            deliver_outcome([pending.resolve(error) for pending in unresolved_requests(batch)])
     return ran
 
 
@@ -152,7 +155,7 @@ def test_a_model_that_always_fails_costs_little_more_than_its_load(error: ProxyE
 def test_a_refusal_is_given_to_nobody_else_though_no_tries_are_left() -> None:
     recovery = BatchRetries()
     settle(recovery, [batch_of(*[1] * 32) for _ in range(10)], lambda batch: ModelFailed("no"))
-    assert sizes(recovery.again(batch_of(1, 1), ModelFailed("no"))) == []
+    assert sizes(recovery.batches_to_retry(batch_of(1, 1), ModelFailed("no"))) == []
 
     culprit, *innocent = requests = [request(1) for _ in range(32)]
     batch = make_batch([whole(pending) for pending in requests])
@@ -171,13 +174,13 @@ def test_whoever_is_answered_earns_tries() -> None:
     recovery = BatchRetries()
     poison = [batch_of(*[1] * 32) for _ in range(10)]
     settle(recovery, poison, lambda batch: ModelFailed("no"))
-    assert sizes(recovery.again(batch_of(1, 1), ModelFailed("no"))) == []
+    assert sizes(recovery.batches_to_retry(batch_of(1, 1), ModelFailed("no"))) == []
 
     settle(recovery, [batch_of(1)], lambda batch: None)
 
     for _ in range(EARNED_TRIES // 2):
-        assert sizes(recovery.again(batch_of(1, 1), ModelFailed("no"))) == [1, 1]
-    assert sizes(recovery.again(batch_of(1, 1), ModelFailed("no"))) == []
+        assert sizes(recovery.batches_to_retry(batch_of(1, 1), ModelFailed("no"))) == [1, 1]
+    assert sizes(recovery.batches_to_retry(batch_of(1, 1), ModelFailed("no"))) == []
 
 
 @pytest.mark.parametrize("error", [ModelFailed("no"), BatchTooLarge("no")])
@@ -253,11 +256,11 @@ def test_every_request_ends_with_exactly_one_outcome_and_only_the_culprits_fail(
 
 def test_each_caller_who_is_answered_pays_for_a_few_tries() -> None:
     recovery, pair = BatchRetries(), batch_of(1, 1)
-    while recovery.again(pair, ModelFailed("no")):
+    while recovery.batches_to_retry(pair, ModelFailed("no")):
         pass
-    recovery.succeeded(batch_of(1, 1, 1))
+    recovery.record_success(batch_of(1, 1, 1))
 
-    tries = 0
-    while recovery.again(pair, ModelFailed("no")):
-        tries += 2
-    assert 3 <= tries <= 3 * 8
+    attempts = 0
+    while recovery.batches_to_retry(pair, ModelFailed("no")):
+        attempts += 2
+    assert 3 <= attempts <= 3 * 8

@@ -26,10 +26,10 @@ def learned(think_s: list[float], bursts: int = 20, callers: int = 64) -> tuple[
     for _ in range(bursts):
         burst = returns.burst(now_s)
         for _ in range(callers):
-            burst.answered(1)
+            burst.add_response(1)
         for number in range(callers):
             if (think := think_s[number % len(think_s)]) < 1.0:
-                burst.came_back(1, now_s + think)
+                burst.record_return(1, now_s + think)
         now_s += 0.02
     return returns, now_s
 
@@ -39,7 +39,7 @@ def hold_s(
 ) -> float:
     burst = returns.burst(now_s)
     for _ in range(outstanding):
-        burst.answered(1)
+        burst.add_response(1)
     return returns.hold_s(waiting, [], TABLE, free_s=now_s + after_s, max_rows=MAX_ROWS)
 
 
@@ -87,9 +87,9 @@ def gathering(per_caller_s: float, base_s: float = 0.0002) -> tuple[ReturningCli
     for callers in (2, 62, 10, 54, 28, 36, *[32] * 20):
         burst = returns.burst(now_s)
         for _ in range(callers):
-            burst.answered(1)
+            burst.add_response(1)
         for number in range(callers):
-            burst.came_back(1, now_s + base_s + number * per_caller_s)
+            burst.record_return(1, now_s + base_s + number * per_caller_s)
         now_s += 0.02
     return returns, now_s
 
@@ -126,14 +126,14 @@ def test_counts_never_fall_below_none_and_bursts_are_forgotten() -> None:
         now_s += chance.random() * 0.01
         burst = returns.burst(now_s)
         for rows in (1, 3):
-            burst.answered(rows)
+            burst.add_response(rows)
             away.append((burst, rows))
         chance.shuffle(away)
         for _ in range(chance.randint(0, 3)):
             if away:
                 burst, rows = away.pop()
-                burst.came_back(rows, now_s)
-        assert all(known.outstanding >= 0 and known.callers >= 0 for known in returns._bursts)
+                burst.record_return(rows, now_s)
+        assert all(known.outstanding >= 0 and known.clients >= 0 for known in returns._bursts)
         assert all(count >= 0 for count in returns._counts)
         assert len(returns._bursts) < 50
     assert all(0 <= share <= 1 for share in returns._shares)
@@ -143,19 +143,19 @@ def test_counts_never_fall_below_none_and_bursts_are_forgotten() -> None:
 def test_whoever_comes_back_at_the_last_moment_came_back() -> None:
     returns = ReturningClients()
     first = returns.burst(0.0)
-    first.answered(3)
+    first.add_response(3)
     returns.burst(THINK_S[-1])
-    first.came_back(3, THINK_S[-1])
+    first.record_return(3, THINK_S[-1])
 
-    assert (first.outstanding, first.callers, first.back_rows) == (0, 0, 3)
-    assert first.gathered_s == THINK_S[-1]
+    assert (first.outstanding, first.clients, first.returned_rows) == (0, 0, 3)
+    assert first.gathering_s == THINK_S[-1]
 
 
 def test_a_burst_is_gathered_when_nine_of_ten_are_back() -> None:
     burst = Burst(10.0)
     for number in range(11):
-        burst.answered(1)
-        burst.came_back(1, 10.0 + number * 0.001)
+        burst.add_response(1)
+        burst.record_return(1, 10.0 + number * 0.001)
 
-    assert burst.gathered_s == pytest.approx(0.009)
-    assert Burst(1.0).gathered_s == 0.0
+    assert burst.gathering_s == pytest.approx(0.009)
+    assert Burst(1.0).gathering_s == 0.0

@@ -224,9 +224,9 @@ def _next(replica: Replica) -> RunningBatch | None:
 
 def finish(replica: Replica, check: RunningBatch) -> None:
     replica.now_s += 0.001
-    replica.scheduler.released(check, replica.now_s)
+    replica.scheduler.record_finished(check, replica.now_s)
     result = BatchResult(replica.compute(check), forward_s=0.001)
-    replica.scheduler.checked(check, result, replica.served, answered_s=replica.now_s)
+    replica.scheduler.complete_check(check, result, replica.served, completed_s=replica.now_s)
 
 
 def test_rows_of_one_batch_are_not_neighbours_again() -> None:
@@ -296,7 +296,7 @@ def test_requests_that_waited_at_the_violation_run_alone_too() -> None:
     for row in replica.random_rows():
         inputs = {"x": row[None]}
         replica.scheduler.admit(request(inputs, arrived_s=1.0, deadline_s=99.0), 1.0)
-    replica.scheduler.batcher.separate(alone=True)
+    replica.scheduler.batcher.isolate_requests(alone=True)
     replica.ask()
 
     assert [len(running.batch.slices) for running in replica.sent] == [1] * MAX_ROWS
@@ -306,12 +306,12 @@ def test_pieces_of_a_batch_that_failed_before_the_violation_run_alone_too() -> N
     replica = Replica()
     for row in replica.random_rows(4):
         replica.scheduler.admit(request({"x": row[None]}, arrived_s=1.0, deadline_s=99.0), 1.0)
-    step = replica.scheduler.next(1.0)
+    step = replica.scheduler.next_batch(1.0)
     assert isinstance(step, SchedulerStep)
     assert step.running is not None
-    replica.scheduler.released(step.running, 1.1)
-    replica.scheduler.failed(step.running, ModelFailed("no"), 1.1)
-    replica.scheduler.batcher.separate(alone=True)
+    replica.scheduler.record_finished(step.running, 1.1)
+    replica.scheduler.fail_batch(step.running, ModelFailed("no"), 1.1)
+    replica.scheduler.batcher.isolate_requests(alone=True)
     replica.ask()
 
     assert [len(running.batch.slices) for running in replica.sent] == [1] * 4
@@ -327,7 +327,7 @@ def test_no_check_runs_while_clients_wait_or_run_and_none_twice() -> None:
     assert scheduler.next_check(replica.now_s + 100) is None
     finish(replica, check)
     scheduler.admit(request({"x": replica.random_rows(1)[0][None]}, arrived_s=replica.now_s), replica.now_s)
-    step = scheduler.next(replica.now_s)
+    step = scheduler.next_batch(replica.now_s)
 
     assert isinstance(step, SchedulerStep)
     assert scheduler.next_check(replica.now_s + 0.5) is None
@@ -360,8 +360,8 @@ def test_checks_that_fail_are_dropped_and_pause_longer_and_longer() -> None:
             replica.ask(*replica.random_rows())
         check = _next(replica)
         assert check is not None
-        replica.scheduler.released(check, replica.now_s)
-        replica.scheduler.check_failed(check, replica.now_s)
+        replica.scheduler.record_finished(check, replica.now_s)
+        replica.scheduler.fail_check(check, replica.now_s)
         pauses.append(replica.scheduler.check_s - replica.now_s)
         replica.now_s += pauses[-1]
 
@@ -372,7 +372,7 @@ def test_checks_that_fail_are_dropped_and_pause_longer_and_longer() -> None:
 
 def test_an_objective_that_leaves_no_room_for_a_check_has_none() -> None:
     batcher = Batcher(QueueLimits(64, 10**9), BatchLimits(8), objective_s=0.015)
-    batcher.serve(8, (), ((1, 0.01), (8, 0.02)))
+    batcher.set_model(8, (), ((1, 0.01), (8, 0.02)))
 
     assert row_check_size(batcher, BatchKey()) == 0
 

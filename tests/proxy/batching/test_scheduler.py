@@ -36,7 +36,7 @@ from shoal_schema.resource.traffic import BatchingPolicy
 from shoal_schema.wire.datatypes import Array
 from shoal_schema.wire.row_errors import RowError
 from tests.fakes import tensor
-from tests.proxy.signatures import hand_over, request, signature
+from tests.proxy.signatures import deliver_outcome, request, signature
 
 MODEL = signature([tensor("x", "INT64", [-1, 1])], [tensor("y", "INT64", [-1, 1])])
 MAX_ROWS = 4
@@ -51,7 +51,7 @@ def row(value: int, *, arrived_s: float = 0.0, deadline_s: float = 60.0) -> Pend
 
 
 def sent(scheduler: Scheduler, now_s: float = 0.0) -> RunningBatch:
-    step = scheduler.next(now_s)
+    step = scheduler.next_batch(now_s)
     assert isinstance(step, SchedulerStep)
     assert step.running is not None
     return step.running
@@ -59,9 +59,9 @@ def sent(scheduler: Scheduler, now_s: float = 0.0) -> RunningBatch:
 
 def answer(scheduler: Scheduler, running: RunningBatch, now_s: float = 1.0) -> list[Delivery]:
     """Let the model, y = 3 x, answer a batch that is not released yet."""
-    scheduler.released(running, now_s)
-    return scheduler.answered(
-        running, BatchResult({"y": 3 * rows_of(running)}, forward_s=0.01), MODEL, answered_s=now_s
+    scheduler.record_finished(running, now_s)
+    return scheduler.complete_batch(
+        running, BatchResult({"y": 3 * rows_of(running)}, forward_s=0.01), MODEL, completed_s=now_s
     )
 
 
@@ -70,8 +70,8 @@ def rows_of(running: RunningBatch) -> Array:
 
 
 def fail(scheduler: Scheduler, running: RunningBatch, error: ProxyError, now_s: float = 1.0) -> list[Delivery]:
-    scheduler.released(running, now_s)
-    return list(scheduler.failed(running, error, now_s).deliveries)
+    scheduler.record_finished(running, now_s)
+    return list(scheduler.fail_batch(running, error, now_s).deliveries)
 
 
 def test_pieces_of_a_failed_batch_go_before_everything_that_waits() -> None:
@@ -85,7 +85,9 @@ def test_pieces_of_a_failed_batch_go_before_everything_that_waits() -> None:
     assert fail(scheduler, running, ModelFailed("no")) == []
 
     assert sent(scheduler).batch.slices[0].pending is first[0]
-    assert isinstance(scheduler.next(0.0), WaitUntil), "one at a time: the next piece may be the culprit's company"
+    assert isinstance(scheduler.next_batch(0.0), WaitUntil), (
+        "one at a time: the next piece may be the culprit's company"
+    )
 
 
 def test_who_has_run_once_is_told_so_whatever_the_last_error_says() -> None:
@@ -110,7 +112,7 @@ def test_those_answered_together_are_told_so_and_others_are_not() -> None:
     scheduler.admit(late, 0.0)
 
     answer(scheduler, running)
-    scheduler.expired(1.0)
+    scheduler.expire(1.0)
 
     assert first.burst is second.burst is not None
     assert late.burst is None
@@ -122,7 +124,7 @@ def test_whoever_shares_the_row_of_another_may_have_been_executed_too() -> None:
         scheduler.admit(pending, 0.0)
     assert sent(scheduler).rows == 1
 
-    deliveries = scheduler.expired(1.0)
+    deliveries = scheduler.expire(1.0)
 
     assert [pending for pending, _ in deliveries] == sharing
     assert all(pending.may_have_run for pending in sharing)
@@ -150,8 +152,8 @@ def test_the_message_of_a_deadline_states_where_it_passed() -> None:
             sent(scheduler)
 
     assert scheduler.next_deadline_s == 1.0
-    assert [str(error) for _, error in scheduler.expired(1.0)] == ["the deadline passed while the model ran"]
-    assert [str(error) for _, error in scheduler.expired(2.0)] == ["the deadline passed in the queue"]
+    assert [str(error) for _, error in scheduler.expire(1.0)] == ["the deadline passed while the model ran"]
+    assert [str(error) for _, error in scheduler.expire(2.0)] == ["the deadline passed in the queue"]
     assert scheduler.next_deadline_s == NEVER_S
 
 
@@ -181,13 +183,13 @@ def test_a_result_that_cannot_be_split_resolves_no_request() -> None:
     for pending in callers:
         scheduler.admit(pending, 0.0)
     running = sent(scheduler)
-    scheduler.released(running, 1.0)
+    scheduler.record_finished(running, 1.0)
 
     with pytest.raises(ModelFailed, match="7 rows of 'y'"):
-        scheduler.answered(running, BatchResult({"y": np.zeros((7, 1))}), MODEL, answered_s=1.0)
+        scheduler.complete_batch(running, BatchResult({"y": np.zeros((7, 1))}), MODEL, completed_s=1.0)
 
     assert not any(pending.resolved for pending in callers)
-    assert scheduler.failed(running, ModelFailed("cannot be split"), 1.0).pieces == 2
+    assert scheduler.fail_batch(running, ModelFailed("cannot be split"), 1.0).pieces == 2
 
 
 class Breaking(np.ndarray[Any, Any]):
@@ -205,12 +207,12 @@ def test_an_answer_that_breaks_in_the_middle_leaves_nobody_without_an_outcome() 
     for pending in callers:
         scheduler.admit(pending, 0.0)
     running = sent(scheduler)
-    scheduler.released(running, 1.0)
+    scheduler.record_finished(running, 1.0)
 
     with pytest.raises(MemoryError):
-        scheduler.answered(running, BatchResult({"y": np.zeros((2, 1)).view(Breaking)}), MODEL, answered_s=1.0)
+        scheduler.complete_batch(running, BatchResult({"y": np.zeros((2, 1)).view(Breaking)}), MODEL, completed_s=1.0)
 
-    assert [pending for pending, _ in scheduler.failed(running, ProxyError("internal"), 1.0).deliveries] == callers
+    assert [pending for pending, _ in scheduler.fail_batch(running, ProxyError("internal"), 1.0).deliveries] == callers
 
 
 def test_at_the_end_everybody_is_refused_and_who_ran_may_have_run() -> None:
@@ -220,7 +222,7 @@ def test_at_the_end_everybody_is_refused_and_who_ran_may_have_run() -> None:
     running = sent(scheduler)
     scheduler.admit(waits, 0.0)
 
-    deliveries = scheduler.refuse_all(Draining("stop"), 1.0)
+    deliveries = scheduler.reject_all(Draining("stop"), 1.0)
 
     assert [pending for pending, _ in deliveries] == [ran, waits]
     assert (ran.may_have_run, waits.may_have_run) == (True, False)
@@ -228,21 +230,21 @@ def test_at_the_end_everybody_is_refused_and_who_ran_may_have_run() -> None:
     assert fail(scheduler, running, Draining("cancelled")) == []
 
 
-GATE = AccessControl(ClientLimits({}, {"alice": 4}))
+ACCESS_CONTROL = AccessControl(ClientLimits({}, {"alice": 4}))
 
 
-def charged(pending: PendingRequest, gate: AccessControl = GATE) -> ClientQuota:
+def charged(pending: PendingRequest, access_control: AccessControl = ACCESS_CONTROL) -> ClientQuota:
     """Charge a request to alice, and return what she has left."""
-    pending.caller = Charged("alice", "alice", ())
-    gate.enter(pending.caller, pending.rows, pending.arrived_s, forwarded=False)
-    assert pending.caller.account is not None
-    return pending.caller.account
+    pending.client = Charged("alice", "alice", ())
+    access_control.charge(pending.client, pending.rows, pending.arrived_s, forwarded=False)
+    assert pending.client.quota is not None
+    return pending.client.quota
 
 
-def leave(pending: PendingRequest, gate: AccessControl = GATE) -> None:
+def leave(pending: PendingRequest, access_control: AccessControl = ACCESS_CONTROL) -> None:
     """Let the caller go, as the proxy does when its outcome is out, or it has gone."""
-    assert pending.caller is not None
-    gate.leave(pending.caller)
+    assert pending.client is not None
+    access_control.release(pending.client)
 
 
 def four_of_six(*, coalesce: bool = False) -> tuple[Scheduler, RunningBatch, PendingRequest, ClientQuota]:
@@ -262,13 +264,13 @@ def test_rows_that_run_count_for_who_has_left_until_their_batch_ends(end: str, *
     if end == "cancelled":
         scheduler.cancel(pending)
     else:
-        assert [one for one, _ in scheduler.expired(60.0)] == [pending]
+        assert [one for one, _ in scheduler.expire(60.0)] == [pending]
     leave(pending)
     assert account.rows == 4, "those that only waited are given back at once"
 
-    scheduler.released(running, 61.0)
+    scheduler.record_finished(running, 61.0)
     assert account.rows == 4
-    scheduler.answered(running, BatchResult({"y": 3 * rows_of(running)}), MODEL, answered_s=61.0)
+    scheduler.complete_batch(running, BatchResult({"y": 3 * rows_of(running)}), MODEL, completed_s=61.0)
     assert account.rows == 0
 
 
@@ -313,7 +315,7 @@ def test_a_piece_of_a_failed_batch_goes_without_who_left_while_it_waited() -> No
 def test_at_the_end_of_a_drain_nobody_is_charged() -> None:
     scheduler, running, _, account = four_of_six()
 
-    for pending, _ in scheduler.refuse_all(Draining("stop"), 1.0):
+    for pending, _ in scheduler.reject_all(Draining("stop"), 1.0):
         leave(pending)
     assert account.rows == 0
 
@@ -343,10 +345,10 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.running: list[RunningBatch] = []
         self.succeeded: Counter[tuple[int, int]] = Counter()
         """How often which row of which inputs was answered."""
-        self.gate = AccessControl(ClientLimits({}, {"alice": 10**6}))
-        account = self.gate._limits.account("alice", 0.0, forwarded=False)
+        self.access_control = AccessControl(ClientLimits({}, {"alice": 10**6}))
+        account = self.access_control._limits.quota("alice", 0.0, forwarded=False)
         assert account is not None
-        self.account = account
+        self.quota = account
         self.kept: list[object] = []
         """Those inputs, lest others get their identity."""
 
@@ -381,38 +383,38 @@ class SchedulerMachine(RuleBasedStateMachine):
         pending.lane = LaneKey(share)
         caller = AuthenticatedClient(pending, values)
         pending.deliver = caller.outcomes.append
-        charged(pending, self.gate)
+        charged(pending, self.access_control)
         refusal = self.scheduler.admit(pending, self.now_s)
         if refusal is None:
             self.open[pending] = caller
         else:
             assert isinstance(refusal, Overloaded)
             assert not pending.resolved
-            leave(pending, self.gate)
+            leave(pending, self.access_control)
 
     @rule()
     def look(self) -> None:
-        while isinstance(step := self.scheduler.next(self.now_s), SchedulerStep):
-            assert step.refused or step.running is not None
-            self.settle(step.refused)
+        while isinstance(step := self.scheduler.next_batch(self.now_s), SchedulerStep):
+            assert step.rejected or step.running is not None
+            self.settle(step.rejected)
             if step.running is not None:
                 assert step.running.rows <= MAX_ROWS
-                assert step.running.batch.live, "no batch runs without a client"
+                assert step.running.batch.has_unresolved, "no batch runs without a client"
                 self.running.append(step.running)
 
     @rule(seconds=st.sampled_from([0.0, 0.001, 0.02, 1.0]))
     def time_passes(self, seconds: float) -> None:
         self.now_s += seconds
-        self.settle(self.scheduler.expired(self.now_s))
+        self.settle(self.scheduler.expire(self.now_s))
         assert self.scheduler.next_deadline_s > self.now_s
 
     @precondition(lambda self: self.running)
     @rule(data=st.data(), outcome=st.sampled_from(["answered", "answered", "a row", "unsplittable", *ERRORS]))
     def come_back(self, data: st.DataObject, outcome: str | type[ProxyError]) -> None:
         running = self.running.pop(data.draw(st.integers(0, len(self.running) - 1)))
-        self.scheduler.released(running, self.now_s)
+        self.scheduler.record_finished(running, self.now_s)
         if not isinstance(outcome, str):
-            self.settle(self.scheduler.failed(running, outcome("no"), self.now_s).deliveries)
+            self.settle(self.scheduler.fail_batch(running, outcome("no"), self.now_s).deliveries)
             return
         rows = rows_of(running)
         result = BatchResult({"y": 3 * rows})
@@ -421,15 +423,15 @@ class SchedulerMachine(RuleBasedStateMachine):
         elif outcome == "unsplittable":
             result = BatchResult({"y": np.zeros((99, 1))})
         try:
-            deliveries = self.scheduler.answered(running, result, MODEL, answered_s=self.now_s)
+            deliveries = self.scheduler.complete_batch(running, result, MODEL, completed_s=self.now_s)
         except ModelFailed as error:
-            self.settle(self.scheduler.failed(running, error, self.now_s).deliveries)
+            self.settle(self.scheduler.fail_batch(running, error, self.now_s).deliveries)
             return
         for part in running.batch.slices:
             self.kept.append(part.inputs)
             self.succeeded.update((id(part.inputs), number) for number in range(part.start, part.stop))
         self.settle(deliveries)
-        self.scheduler.delivered(running, self.now_s)
+        self.scheduler.record_delivered(running, self.now_s)
 
     @precondition(lambda self: self.open)
     @rule(data=st.data())
@@ -438,21 +440,21 @@ class SchedulerMachine(RuleBasedStateMachine):
         caller = self.open.pop(pending)
         assert self.scheduler.cancel(pending)
         assert not self.scheduler.cancel(pending)
-        leave(pending, self.gate)
+        leave(pending, self.access_control)
         assert caller.outcomes == []
 
     @rule()
     def stop(self) -> None:
-        self.settle(self.scheduler.refuse_all(Draining("stop"), self.now_s))
+        self.settle(self.scheduler.reject_all(Draining("stop"), self.now_s))
         assert not self.open
         assert self.scheduler.settled
 
     def settle(self, deliveries: object) -> None:
         assert isinstance(deliveries, list | tuple)
-        hand_over(deliveries)
+        deliver_outcome(deliveries)
         for pending, outcome in deliveries:
             caller = self.open.pop(pending)
-            leave(pending, self.gate)
+            leave(pending, self.access_control)
             assert caller.outcomes == [outcome]
             if isinstance(outcome, RequestResult):
                 assert outcome.outputs["y"].ravel().tolist() == [3 * value for value in caller.values]
@@ -470,11 +472,11 @@ class SchedulerMachine(RuleBasedStateMachine):
         runs = [part for running in scheduler._unsettled for part in running.batch.slices]
         for_nobody = [part.rows for part in runs if part.pending not in self.open]
         if self.coalesce:
-            assert self.account.rows >= sum(part.rows for part in runs), "running rows are charged to a client"
+            assert self.quota.rows >= sum(part.rows for part in runs), "running rows are charged to a client"
         else:
-            assert self.account.rows == sum(for_nobody) + sum(pending.rows for pending in self.open)
+            assert self.quota.rows == sum(for_nobody) + sum(pending.rows for pending in self.open)
         if not self.open and not self.running:
-            assert self.account.rows == 0
+            assert self.quota.rows == 0
             assert scheduler.settled
             assert (scheduler.queue.rows, scheduler.queue.groups, scheduler.queue.shares._waiting) == (0, {}, {})
             assert scheduler.next_deadline_s == NEVER_S
@@ -487,11 +489,11 @@ class SchedulerMachine(RuleBasedStateMachine):
                 break
             self.look()
             self.now_s += 0.02
-            self.settle(self.scheduler.expired(self.now_s))
+            self.settle(self.scheduler.expire(self.now_s))
             if self.running:
                 running = self.running.pop(0)
                 self.settle(answer(self.scheduler, running, self.now_s))
-                self.scheduler.delivered(running, self.now_s)
+                self.scheduler.record_delivered(running, self.now_s)
         assert not self.open
 
 

@@ -18,7 +18,7 @@ class One:
     """A waiting request."""
 
     left: int
-    due_s: float
+    soft_deadline_s: float
 
 
 def costs(base_s: float = 0.004, row_s: float = 0.001, allowed: tuple[int, ...] = ()) -> BatchCosts:
@@ -42,10 +42,10 @@ def taken(waiting: list[One], known: BatchCosts = PLAIN) -> tuple[list[One], lis
     plan = select_batch(waiting, known, START_S)
     rows, batch = plan.rows, []
     for request in waiting:
-        if request not in plan.refused and rows > 0:
+        if request not in plan.rejected and rows > 0:
             batch.append(request)
             rows -= request.left
-    return batch, list(plan.refused)
+    return batch, list(plan.rejected)
 
 
 def test_without_deadlines_the_first_in_line_fill_the_batch() -> None:
@@ -76,9 +76,9 @@ def test_rather_one_is_refused_than_all_served_in_small_batches() -> None:
 def test_whoever_misses_this_batch_but_can_make_the_next_stays() -> None:
     waiting = ones(6, *[60] * 20)
 
-    batch, refused = taken(waiting)
+    batch, rejected = taken(waiting)
 
-    assert (batch, refused) == (waiting[1:9], waiting[:1])
+    assert (batch, rejected) == (waiting[1:9], waiting[:1])
 
 
 @pytest.mark.parametrize(
@@ -109,25 +109,25 @@ def test_nobody_in_the_batch_is_late_and_nobody_is_refused_who_could_be_served(
     waiting: list[One], known: BatchCosts
 ) -> None:
     plan = select_batch(waiting, known, START_S)
-    batch, refused = taken(waiting, known)
+    batch, rejected = taken(waiting, known)
 
     assert 0 <= plan.rows <= MAX_ROWS
-    assert plan.rows or refused == waiting
-    assert plan.rows <= sum(request.left for request in waiting if request not in refused)
+    assert plan.rows or rejected == waiting
+    assert plan.rows <= sum(request.left for request in waiting if request not in rejected)
     finish_s = known.finish_s(START_S, plan.rows)
-    assert all(request.due_s >= finish_s for request in batch)
+    assert all(request.soft_deadline_s >= finish_s for request in batch)
     alone_s = known.finish_s(START_S, 1)
-    next_s = START_S + known.table.seconds(1)
-    for request in refused:
-        if request.due_s >= alone_s:
-            assert request.due_s < max(finish_s, known.finish_s(next_s, MAX_ROWS)), "it could be served after"
+    next_s = START_S + known.table.p95_s(1)
+    for request in rejected:
+        if request.soft_deadline_s >= alone_s:
+            assert request.soft_deadline_s < max(finish_s, known.finish_s(next_s, MAX_ROWS)), "it could be served after"
 
 
 @given(lines)
 @settings(max_examples=200, deadline=None)
 def test_the_batch_is_the_first_in_line_or_the_one_of_the_best_rate(waiting: list[One]) -> None:
     plan, known = select_batch(waiting, PLAIN, START_S), PLAIN
-    hopeful = [request for request in waiting if request.due_s >= known.finish_s(START_S, 1)]
+    hopeful = [request for request in waiting if request.soft_deadline_s >= known.finish_s(START_S, 1)]
     if not hopeful:
         return
     everything = min(MAX_ROWS, sum(request.left for request in hopeful))
@@ -136,17 +136,17 @@ def test_the_batch_is_the_first_in_line_or_the_one_of_the_best_rate(waiting: lis
         if rows > 0:
             first.append(request)
             rows -= request.left
-    if all(request.due_s >= known.finish_s(START_S, everything) for request in first):
+    if all(request.soft_deadline_s >= known.finish_s(START_S, everything) for request in first):
         assert plan.rows == everything
-        assert list(plan.refused) == [request for request in waiting if request not in hopeful]
+        assert list(plan.rejected) == [request for request in waiting if request not in hopeful]
         return
 
     def possible(size: int) -> int:
         finish_s = known.finish_s(START_S, size)
-        return min(size, sum(request.left for request in hopeful if request.due_s >= finish_s))
+        return min(size, sum(request.left for request in hopeful if request.soft_deadline_s >= finish_s))
 
-    best = max(rows / known.table.seconds(rows) for size in range(1, MAX_ROWS + 1) if (rows := possible(size)))
-    assert plan.rows / known.table.seconds(plan.rows) == pytest.approx(best)
+    best = max(rows / known.table.p95_s(rows) for size in range(1, MAX_ROWS + 1) if (rows := possible(size)))
+    assert plan.rows / known.table.p95_s(plan.rows) == pytest.approx(best)
 
 
 def exact(seconds: dict[int, float], *, max_rows: int = MAX_ROWS, allowed: tuple[int, ...] = ()) -> BatchCosts:
@@ -169,12 +169,12 @@ def test_a_request_that_does_not_begin_in_this_batch_does_not_shrink_it() -> Non
     waiting = [One(MAX_ROWS, START_S + 60), One(1, PLAIN.finish_s(START_S, 1))]
 
     assert select_batch(waiting, PLAIN, START_S).rows == MAX_ROWS
-    assert select_batch(waiting[::-1], PLAIN, START_S).refused == [waiting[1]]
+    assert select_batch(waiting[::-1], PLAIN, START_S).rejected == [waiting[1]]
 
 
 def test_whoever_could_only_just_make_the_next_batch_stays() -> None:
     first = [One(1, START_S + 60) for _ in range(MAX_ROWS)]
-    after_s = PLAIN.finish_s(START_S + PLAIN.table.seconds(MAX_ROWS), 1)
+    after_s = PLAIN.finish_s(START_S + PLAIN.table.p95_s(MAX_ROWS), 1)
     hurried = One(1, START_S + 0.006)
     just, late = One(1, after_s), One(1, after_s - 1e-6)
 
@@ -198,10 +198,10 @@ def test_a_padded_size_that_serves_no_more_rows_a_second_is_no_reason_to_trim() 
 
 
 def test_what_is_left_by_trimming_may_only_just_make_the_batch_after() -> None:
-    rest_s = PADDED.finish_s(START_S + PADDED.table.seconds(4), 1)
+    rest_s = PADDED.finish_s(START_S + PADDED.table.p95_s(4), 1)
 
-    def trimmed(due_s: float) -> int:
-        waiting = [*ones(*[900] * 4), One(1, due_s)]
+    def trimmed(soft_deadline_s: float) -> int:
+        waiting = [*ones(*[900] * 4), One(1, soft_deadline_s)]
         return select_batch(waiting, PADDED, START_S).rows
 
     assert trimmed(rest_s) == 4

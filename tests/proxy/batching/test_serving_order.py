@@ -50,7 +50,7 @@ class LineMachine(RuleBasedStateMachine):
     @rule(rows=st.integers(1, 12), mine=st.booleans(), data=st.data())
     def take(self, rows: int, data: st.DataObject, *, mine: bool) -> None:
         group = self.queue.first() if mine else data.draw(st.sampled_from(list(self.queue.groups.values())))
-        self.queue.take(group, rows, self.now_s, 1.5)
+        self.queue.dequeue(group, rows, self.now_s, 1.5)
 
     @precondition(lambda self: self.queue.requests)
     @rule(data=st.data())
@@ -65,7 +65,7 @@ class LineMachine(RuleBasedStateMachine):
         if not self.queue.groups:
             return
         heads: list[tuple[float, float, Group]] = [
-            (self.shares.had(key.share), self.shares.turn(key, next(iter(lane))), group)
+            (self.shares.served_rows(key.share), self.shares.turn(key, next(iter(lane))), group)
             for group in self.queue.groups.values()
             for key, lane in group.lanes.items()
         ]
@@ -74,7 +74,7 @@ class LineMachine(RuleBasedStateMachine):
         classes: dict[bytes, list[tuple[float, Group]]] = {}
         for group in self.queue.groups.values():
             for key, lane in group.lanes.items():
-                if self.shares.had(key.share) == least:
+                if self.shares.served_rows(key.share) == least:
                     share = key.share if self.shares.classes else b""
                     classes.setdefault(share, []).append((self.shares.turn(key, next(iter(lane))), group))
         firsts = [group for turns in classes.values() for turn, group in turns if turn == min(t for t, _ in turns)]
@@ -124,7 +124,7 @@ def serve(brain: Batcher, batches: int, now_s: float = 100.0) -> list[FormedBatc
     served: list[FormedBatch] = []
     running: list[FormedBatch] = []
     while len(served) < batches:
-        while isinstance(formed := brain.next(now_s), FormedBatch):
+        while isinstance(formed := brain.next_batch(now_s), FormedBatch):
             if formed.running is not None:
                 running.append(formed)
         if not running:
@@ -166,7 +166,7 @@ def work_per_arrival(policy: BatchingPolicy, keys: int) -> int:
         objective_s=1e6 if policy is BatchingPolicy.ADAPTIVE else float("inf"),
         shares=FairShares(classes=False),
     )
-    brain.serve(None, (), ((1, 0.01), (8, 0.02)))
+    brain.set_model(None, (), ((1, 0.01), (8, 0.02)))
     arrivals = [request(1, key=BatchKey(parameters=b"%d" % n), arrived_s=n / 1e6) for n in range(keys + 20)]
     for pending in arrivals[:keys]:
         assert not brain.admit(pending, pending.arrived_s)
@@ -186,7 +186,7 @@ def work_per_arrival(policy: BatchingPolicy, keys: int) -> int:
         for pending in arrivals[keys:]:
             pending.arrived_s = pending.turn_s = now_s
             brain.admit(pending, now_s)
-            brain.next(now_s)
+            brain.next_batch(now_s)
         serve(brain, 20, now_s)
     finally:
         sys.settrace(before)

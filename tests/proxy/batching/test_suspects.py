@@ -30,12 +30,12 @@ def offender(pending: PendingRequest, at_s: float = 0.0) -> SuspectPayloads:
 def test_whoever_failed_twice_travels_alone_until_its_time_is_over(make: Callable[[], PendingRequest]) -> None:
     known = SuspectPayloads()
     known.failed(make(), 0.0)
-    assert not known.must_go_alone(make(), 0.0), "once may be an accident"
+    assert not known.must_run_alone(make(), 0.0), "once may be an accident"
 
     known.failed(make(), 10.0)
 
-    assert known.must_go_alone(make(), 309.9)
-    assert not known.must_go_alone(make(), 310.0)
+    assert known.must_run_alone(make(), 309.9)
+    assert not known.must_run_alone(make(), 310.0)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_whoever_failed_twice_travels_alone_until_its_time_is_over(make: Callabl
     ],
 )
 def test_others_who_look_like_it_stay_in_company(offence: PendingRequest, innocent: PendingRequest) -> None:
-    assert not offender(offence).must_go_alone(innocent, 1.0)
+    assert not offender(offence).must_run_alone(innocent, 1.0)
 
 
 @given(arrays.arrays(np.int16, st.tuples(st.integers(1, 3), st.integers(0, 3)), elements=st.integers(0, 2)), st.data())
@@ -74,8 +74,8 @@ def test_only_so_many_are_remembered_and_the_oldest_are_forgotten_first() -> Non
             known.failed(floats(number), float(number) / 100)
 
     assert len(known._failed) == len(known._looks) <= 2000
-    assert not known.must_go_alone(floats(0), 51.0)
-    assert known.must_go_alone(floats(4999), 51.0)
+    assert not known.must_run_alone(floats(0), 51.0)
+    assert known.must_run_alone(floats(4999), 51.0)
 
 
 def test_nothing_is_left_of_those_whose_time_is_over() -> None:
@@ -96,4 +96,4 @@ def test_offending_again_starts_the_time_anew() -> None:
 
     known.forget_old(ALONE_S + 50)
 
-    assert known.must_go_alone(floats(1), ALONE_S + 50)
+    assert known.must_run_alone(floats(1), ALONE_S + 50)

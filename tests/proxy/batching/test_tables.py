@@ -54,7 +54,7 @@ def test_the_memory_of_a_shape_shrinks_by_failures_and_grows_by_batches_that_fit
     for length, rows, fits in steps:
         before = tables.max_rows(key(length))
         if fits:
-            tables.fitted(key(length), rows)
+            tables.record_fit(key(length), rows)
             assert tables.max_rows(key(length)) in (before, min(2 * before, 32))
             continue
         cap = tables.ran_out_of_memory(key(length), rows)
@@ -74,7 +74,7 @@ def full_batches(tables: LatencyTables, count: int, holds: Callable[[int], int])
             failed.append(number)
             tables.ran_out_of_memory(key(1), rows)
         else:
-            tables.fitted(key(1), rows)
+            tables.record_fit(key(1), rows)
     return failed
 
 
@@ -123,15 +123,15 @@ def test_batches_that_fitted_before_a_limit_changed_say_nothing_of_it() -> None:
     tables = LatencyTables(32)
     for rows in (32, 16, 8):
         tables.ran_out_of_memory(key(1), rows)
-    for change in (lambda: tables.ran_out_of_memory(key(1), 4), lambda: tables.forgive(key(1), 4)):
+    for change in (lambda: tables.ran_out_of_memory(key(1), 4), lambda: tables.restore_limit(key(1), 4)):
         for _ in range(PROBE_AFTER - 1):
-            tables.fitted(key(1), tables.max_rows(key(1)))
+            tables.record_fit(key(1), tables.max_rows(key(1)))
         change()
     for _ in range(PROBE_AFTER - 1):
-        tables.fitted(key(1), 4)
+        tables.record_fit(key(1), 4)
     assert tables.max_rows(key(1)) == 4
 
-    tables.fitted(key(1), 4)
+    tables.record_fit(key(1), 4)
     assert tables.max_rows(key(1)) == 8
 
 
@@ -139,7 +139,7 @@ def test_only_full_batches_say_that_there_is_memory() -> None:
     tables = LatencyTables(32)
     tables.ran_out_of_memory(key(1), 32)
     for _ in range(2 * PROBE_AFTER):
-        tables.fitted(key(1), 15)
+        tables.record_fit(key(1), 15)
 
     assert tables.max_rows(key(1)) == 16
 
@@ -149,12 +149,12 @@ def test_forgiving_gives_no_more_than_there_was_and_takes_nothing_away() -> None
     tables.ran_out_of_memory(key(1), 32)
 
     for _ in range(PROBE_AFTER - 1):
-        tables.fitted(key(1), 16)
+        tables.record_fit(key(1), 16)
     for length, rows in ((1, 8), (1, 16), (2, 8)):
-        tables.forgive(key(length), rows)
+        tables.restore_limit(key(length), rows)
     assert (tables.max_rows(key(1)), tables.max_rows(key(2))) == (16, 32)
 
-    tables.fitted(key(1), 16)
+    tables.record_fit(key(1), 16)
     assert tables.max_rows(key(1)) == 32, "the batches that fitted still count"
 
 
@@ -166,7 +166,7 @@ def test_a_single_row_that_does_not_fit_caps_nothing() -> None:
 
     for rows in (32, 16, 8, 4, 2):
         tables.ran_out_of_memory(key(1), rows)
-    tables.forgive(key(1), 32)
+    tables.restore_limit(key(1), 32)
     assert tables.max_rows(key(1)) == 32
 
 

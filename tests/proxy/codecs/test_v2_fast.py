@@ -134,7 +134,7 @@ def test_an_answer_of_one_output_of_numbers_takes_the_quick_way_and_is_the_same(
     fast = V2Fast(MODEL)
 
     for _ in range(2):
-        quick = fast.answer(style, outputs, MODEL)
+        quick = fast.encode_response(style, outputs, MODEL)
         thorough = encode_response(style, outputs, MODEL)
         assert quick is not None
         assert (quick.status, quick.lines) == (thorough.status, thorough.lines)
@@ -155,11 +155,11 @@ TWO: Mapping[str, Array] = {"y": np.ones((1, 4), np.float32), "z": np.ones(1, np
     ],
 )
 def test_any_other_answer_is_left_to_the_thorough_way(style: ResponseStyle, outputs: Mapping[str, Array]) -> None:
-    assert V2Fast(MODEL).answer(style, outputs, MODEL) is None
+    assert V2Fast(MODEL).encode_response(style, outputs, MODEL) is None
 
 
 def test_an_answer_to_another_signature_is_left_to_the_thorough_way() -> None:
-    assert V2Fast(MODEL).answer(PLAIN, {"y": TWO["y"]}, signature()) is None
+    assert V2Fast(MODEL).encode_response(PLAIN, {"y": TWO["y"]}, signature()) is None
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_texts_and_what_numpy_does_not_have_are_left_to_the_thorough_way(output:
     array = {"BF16": np.zeros((1, 4), np.uint16), "BYTES": np.array([[b""] * 4], object)}
     outputs = {"y": array.get(output["datatype"], np.zeros((1, 4), np.float32))}
 
-    assert V2Fast(model).answer(PLAIN, outputs, model) is None
+    assert V2Fast(model).encode_response(PLAIN, outputs, model) is None
 
 
 def test_two_outputs_are_answered_whole() -> None:

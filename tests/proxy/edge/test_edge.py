@@ -22,14 +22,14 @@ class Upload(BodyTransfer):
         self.expected_bytes = expected_bytes
         self.refused = False
 
-    def give_way(self) -> None:
+    def evict(self) -> None:
         self.refused = True
 
 
 @dataclass(eq=False)
 class Member:
-    resting_since_s: float | None
-    never_asked: bool = False
+    idle_start_s: float | None
+    is_unused: bool = False
 
 
 @pytest.mark.parametrize(
@@ -53,8 +53,8 @@ def test_the_oldest_of_those_that_never_asked_goes_first() -> None:
         Member(None),
         Member(9.0),
         Member(1.0),
-        Member(5.0, never_asked=True),
-        Member(9.9, never_asked=True),
+        Member(5.0, is_unused=True),
+        Member(9.9, is_unused=True),
     )
     connections = [busy, fresh, stale, just_here, silent]
     order: list[Member] = []
@@ -71,16 +71,16 @@ def test_a_large_crowd_goes_a_hundredth_at_a_time() -> None:
 
 
 def test_a_stretch_below_the_rate_is_too_slow() -> None:
-    patience = TransferTimeouts(head_s=1, body_s=60, write_s=60, idle_s=600, min_bytes_per_s=1000)
-    assert patience.keeps_up(60_000, 60)
-    assert not patience.keeps_up(59_999, 60)
+    timeouts = TransferTimeouts(head_s=1, body_s=60, write_s=60, idle_s=600, min_bytes_per_s=1000)
+    assert timeouts.is_fast_enough(60_000, 60)
+    assert not timeouts.is_fast_enough(59_999, 60)
 
 
 @of_the_sources
 def test_what_is_announced_takes_nothing() -> None:
     bodies = BodyMemory(1000)
     four = [Upload(1000) for _ in range(4)]
-    assert bodies.take(Upload(900), 900, 0, 1.0)
+    assert bodies.reserve(Upload(900), 900, 0, 1.0)
     assert not any(each.refused for each in four)
     assert bodies.size_bytes == 900
 
@@ -89,9 +89,9 @@ def test_what_is_announced_takes_nothing() -> None:
 def test_a_stalled_body_gives_way_to_a_new_one() -> None:
     bodies = BodyMemory(1000)
     stalled, coming = Upload(900), Upload(900)
-    assert bodies.take(stalled, 600, 0, 1.0)
+    assert bodies.reserve(stalled, 600, 0, 1.0)
     for step in range(8):
-        assert bodies.take(coming, 100, 0, 10.0 + step / 10)
+        assert bodies.reserve(coming, 100, 0, 10.0 + step / 10)
     assert stalled.refused
     assert not coming.refused
     assert bodies.size_bytes == 800
@@ -102,8 +102,8 @@ def test_who_is_nearly_done_is_not_given_up_for_one_that_has_just_begun() -> Non
     bodies = BodyMemory(1000)
     old, new = Upload(800), Upload(800)
     for step in range(7):
-        assert bodies.take(old, 100, 0, 1.0 + step / 10)
-    taken = [bodies.take(new, 100, 0, 1.7 + step / 10) for step in range(4)]
+        assert bodies.reserve(old, 100, 0, 1.0 + step / 10)
+    taken = [bodies.reserve(new, 100, 0, 1.7 + step / 10) for step in range(4)]
     assert taken == [True, True, True, False]
     assert not old.refused
 
@@ -113,8 +113,8 @@ def test_a_small_body_is_taken_while_large_ones_fill_everything() -> None:
     bodies = BodyMemory(1000)
     large = [Upload(10_000) for _ in range(2)]
     for each in large:
-        assert bodies.take(each, 500, 0, 1.0)
-    assert bodies.take(Upload(100), 100, 0, 2.0)
+        assert bodies.reserve(each, 500, 0, 1.0)
+    assert bodies.reserve(Upload(100), 100, 0, 2.0)
     assert [each.refused for each in large].count(True) == 1
 
 
@@ -122,8 +122,8 @@ def test_a_small_body_is_taken_while_large_ones_fill_everything() -> None:
 def test_a_full_queue_rejects_only_the_newest() -> None:
     bodies = BodyMemory(1000)
     coming = Upload(500)
-    assert bodies.take(coming, 100, 800, 1.0)
-    assert not bodies.take(Upload(300), 300, 950, 1.0)
+    assert bodies.reserve(coming, 100, 800, 1.0)
+    assert not bodies.reserve(Upload(300), 300, 950, 1.0)
     assert not coming.refused
 
 
@@ -131,7 +131,7 @@ def test_a_full_queue_rejects_only_the_newest() -> None:
 def test_one_body_alone_may_be_larger_than_the_limit() -> None:
     bodies = BodyMemory(1000)
     alone = Upload(5000)
-    assert all(bodies.take(alone, 1000, 0, float(step)) for step in range(5))
+    assert all(bodies.reserve(alone, 1000, 0, float(step)) for step in range(5))
 
 
 @of_the_sources
@@ -154,7 +154,7 @@ def test_bodies_within_half_an_equal_share_are_never_rejected(
         before = {each: each.held_bytes for each in uploads}
         active = sum(1 for each in uploads if each.held_bytes or each is upload)
         share_bytes = (limit_bytes - waiting_bytes) / 2 / active
-        taken = bodies.take(upload, size_bytes, waiting_bytes, now_s)
+        taken = bodies.reserve(upload, size_bytes, waiting_bytes, now_s)
         for each in uploads:
             if each.refused and before[each]:
                 assert before[each] > share_bytes or each is upload

@@ -159,7 +159,7 @@ def test_ten_single_requests_do_not_measure_full_batches() -> None:
 
 def test_the_number_of_batches_states_how_reliable_a_time_is() -> None:
     measured = batcher(known=False)
-    measured.serve(None, measured=((1, 0.005), (32, 0.04)))
+    measured.set_model(None, measured=((1, 0.005), (32, 0.04)))
 
     assert "by warm-up" in explained(measured)
     measured.tables[PLAIN_KEY].observe(1, 0.005)

@@ -39,21 +39,23 @@ def ask(scheduler: Scheduler, rows: int, now_s: float) -> bool:
 def answer(scheduler: Scheduler, step: object, now_s: float) -> None:
     assert isinstance(step, SchedulerStep)
     assert step.running is not None
-    scheduler.released(step.running, now_s)
-    scheduler.answered(step.running, BatchResult({"y": np.zeros((step.running.rows, 1))}), MODEL, answered_s=now_s)
-    scheduler.delivered(step.running, now_s)
+    scheduler.record_finished(step.running, now_s)
+    scheduler.complete_batch(
+        step.running, BatchResult({"y": np.zeros((step.running.rows, 1))}), MODEL, completed_s=now_s
+    )
+    scheduler.record_delivered(step.running, now_s)
 
 
 def test_rows_count_from_their_arrival_until_their_batch_is_back() -> None:
     scheduler = brain(max_rows=4)
     before = read_load(scheduler, 100.0)
     assert ask(scheduler, 3, 100.0)
-    step = scheduler.next(100.0)
+    step = scheduler.next_batch(100.0)
     assert ask(scheduler, 2, 100.5)
-    scheduler.next(100.5)
+    scheduler.next_batch(100.5)
     during = read_load(scheduler, 101.0)
     answer(scheduler, step, 101.0)
-    scheduler.next(101.0)
+    scheduler.next_batch(101.0)
     after = read_load(scheduler, 102.0)
 
     assert (during.queued_rows, during.running_rows) == (2, 3)
@@ -67,7 +69,7 @@ def test_rows_count_from_their_arrival_until_their_batch_is_back() -> None:
 def test_what_is_refused_has_arrived_all_the_same() -> None:
     scheduler = brain(objective_s=0.2)
     now = [ask(scheduler, 1, 50.0 + at * 1e-4) for at in range(40)]
-    scheduler.next(50.01)
+    scheduler.next_batch(50.01)
 
     load = read_load(scheduler, 50.02)
 
@@ -127,7 +129,7 @@ def test_the_expected_wait_grows_with_the_queue_and_is_none_where_nothing_is_tak
     idle = read_load(scheduler, 10.0).expected_wait_s
     for _ in range(2):
         ask(scheduler, 4, 10.0)
-    scheduler.next(10.0)
+    scheduler.next_batch(10.0)
     busy = read_load(scheduler, 10.0).expected_wait_s
 
     assert idle == pytest.approx(0.015, rel=0.05)

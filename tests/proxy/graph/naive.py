@@ -289,13 +289,13 @@ def combine(how: Combine, values: list[Any]) -> Any:
 def run(graph: Typed, models: Mapping[str, str], xs: list[float]) -> Any:
     """Return what the product gives, or the rows that it says failed."""
 
-    async def ask(step: Step, inputs: Mapping[str, Any], rows: int) -> Mapping[str, Any]:
+    async def call_step(step: Step, inputs: Mapping[str, Any], rows: int) -> Mapping[str, Any]:
         await asyncio.sleep(0)
         return _batch(models[step.name], inputs, rows)
 
     frame = GraphRequest(graph, {"x": np.array(xs, np.float32)}, len(xs), 1 << 28)
     try:
-        return asyncio.run(walk(graph.plan, frame, ask))
+        return asyncio.run(walk(graph.plan, frame, call_step))
     except RowsFailed as error:
         return list(error.errors)
     except (RowsError, ProxyError) as error:

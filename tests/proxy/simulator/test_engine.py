@@ -18,7 +18,7 @@ def test_a_request_is_answered_when_its_last_row_is_back() -> None:
 
     Engine(SchedulerDiscipline(BatchLimits(1)), linear, host_s=0.5).run([request])
 
-    assert request.answered_s == pytest.approx(1.0 + 0.5 + 2 * 0.005 + 0.5)
+    assert request.completed_s == pytest.approx(1.0 + 0.5 + 2 * 0.005 + 0.5)
 
 
 def test_everybody_has_one_outcome_whatever_the_load() -> None:
@@ -26,7 +26,7 @@ def test_everybody_has_one_outcome_whatever_the_load() -> None:
         batch = requests(poisson(load * 500, 2_000, seed=1), 0.03)
         Engine(SchedulerDiscipline(BatchLimits(8), objective_s=0.03), linear).run(batch)
 
-        assert all((each.answered_s is None) != (each.refused_s is None) for each in batch)
+        assert all((each.completed_s is None) != (each.refused_s is None) for each in batch)
 
 
 def test_no_policy_beats_the_optimum() -> None:
@@ -45,7 +45,7 @@ def test_a_request_larger_than_a_batch_travels_in_several() -> None:
     engine.run([request])
 
     assert engine.batches == [8, 8, 4]
-    assert request.answered_s == pytest.approx(2 * linear(8) + linear(4))
+    assert request.completed_s == pytest.approx(2 * linear(8) + linear(4))
 
 
 def test_shapes_share_no_batch() -> None:
@@ -65,7 +65,7 @@ def test_the_fixed_policy_waits_and_none_never_batches() -> None:
     none.run([SimulatedRequest(0.0), SimulatedRequest(0.0)])
 
     assert fixed.batches == [2]
-    assert first.answered_s == pytest.approx(0.1 + linear(2))
+    assert first.completed_s == pytest.approx(0.1 + linear(2))
     assert none.batches == [1, 1]
 
 
@@ -79,5 +79,5 @@ def test_callers_in_a_closed_loop_never_have_two_requests_under_way() -> None:
     assert len(loop.sent) > 100
     for request in loop.sent:
         if request.previous is not None:
-            assert request.previous.answered_s is not None
-            assert request.previous.answered_s <= request.arrived_s
+            assert request.previous.completed_s is not None
+            assert request.previous.completed_s <= request.arrived_s

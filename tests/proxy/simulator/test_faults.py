@@ -39,7 +39,7 @@ def assert_nothing_is_kept(shoal: SchedulerDiscipline) -> None:
     assert (queue.rows, queue.requests, queue.size_bytes, queue.groups) == (0, 0, 0, {})
     assert (shoal._requests, shoal._pendings, list(shoal._sent)) == ({}, {}, [])
     assert (list(scheduler.running), scheduler._unsettled) == ([], set())
-    assert not any(batch.live for batch in scheduler._pieces)
+    assert not any(batch.has_unresolved for batch in scheduler._pieces)
     assert scheduler.next_deadline_s == NEVER_S
     if (coalescing := scheduler._coalescing) is not None:
         assert coalescing.empty
@@ -47,7 +47,7 @@ def assert_nothing_is_kept(shoal: SchedulerDiscipline) -> None:
 
 def outcomes(request: SimulatedRequest) -> list[str]:
     """Return what became of it; one word, if all is well."""
-    return [name for name in ("answered_s", "refused_s", "failed_s", "left_s") if getattr(request, name) is not None]
+    return [name for name in ("completed_s", "refused_s", "failed_s", "left_s") if getattr(request, name) is not None]
 
 
 def has_culprit(batch: Sequence[SimulatedRequest]) -> bool:
@@ -197,5 +197,5 @@ def test_whatever_happens_everybody_has_one_outcome_and_nothing_runs_twice_that_
     assert [len(outcomes(request)) for request in requests] == [1] * len(requests)
     assert all(count <= request.rows for request, count in succeeded.items()), "no row succeeds twice"
     if not coalesce:
-        assert all(succeeded[request] == request.rows for request in requests if request.answered_s is not None)
+        assert all(succeeded[request] == request.rows for request in requests if request.completed_s is not None)
     assert_nothing_is_kept(shoal)

@@ -145,7 +145,7 @@ def test_rules_choose_by_what_they_know() -> None:
             self.rows = rows
             self.finish_s = finish_s
 
-        def promise_s(self, request: SimulatedRequest, now_s: float) -> float:
+        def expected_finish_s(self, request: SimulatedRequest, now_s: float) -> float:
             return self.finish_s
 
     short, soon, neither = Fixed(1, 3.0), Fixed(5, 2.0), Fixed(9, 9.0)
@@ -162,7 +162,7 @@ def test_rules_choose_by_what_they_know() -> None:
 
 
 def replace_request(request: SimulatedRequest) -> SimulatedRequest:
-    return SimulatedRequest(request.arrived_s, request.due_s, forwarded=True)
+    return SimulatedRequest(request.arrived_s, request.soft_deadline_s, forwarded=True)
 
 
 def test_a_connection_stays_where_it_leads_while_that_serves() -> None:
@@ -186,7 +186,7 @@ def make_fleet(
 ) -> Fleet:
     def engine(number: int, agenda: EventQueue) -> Engine:
         shoal = SchedulerDiscipline(BatchLimits(32), objective_s=OBJECTIVE_S, max_queue_rows=200)
-        shoal.scheduler.serve(None, (), tuple((rows, linear(rows)) for rows in (1, 2, 4, 8, 16, 32)))
+        shoal.scheduler.set_model(None, (), tuple((rows, linear(rows)) for rows in (1, 2, 4, 8, 16, 32)))
         return Engine(shoal, lambda rows, shape: linear(rows), agenda=agenda)
 
     pick = random.Random(1).randrange
@@ -202,7 +202,7 @@ def linear(rows: int) -> float:
 
 def assert_everybody_has_one_outcome(arrived: Sequence[SimulatedRequest], fleet: Fleet) -> None:
     for request in arrived:
-        outcomes = [request.answered_s, request.refused_s, request.failed_s, request.left_s]
+        outcomes = [request.completed_s, request.refused_s, request.failed_s, request.left_s]
         assert len([at_s for at_s in outcomes if at_s is not None]) == 1
     for replica in fleet.replicas:
         assert replica.shoal.scheduler.settled

@@ -33,8 +33,8 @@ def subsets(items: frozenset[int], largest: int) -> Iterator[tuple[int, ...]]:
 def instances(draw: st.DrawFn) -> tuple[list[float], list[float], list[float]]:
     arrived = sorted(draw(st.lists(st.integers(0, 20), min_size=1, max_size=6)))
     latency = list(itertools.accumulate(draw(st.lists(st.integers(0, 4), min_size=1, max_size=4)), initial=0))[1:]
-    patience = draw(st.lists(st.integers(1, 10), min_size=1, max_size=len(arrived)))
-    due = list(itertools.accumulate((a + patience[i % len(patience)] for i, a in enumerate(arrived)), max))
+    timeouts = draw(st.lists(st.integers(1, 10), min_size=1, max_size=len(arrived)))
+    due = list(itertools.accumulate((a + timeouts[i % len(timeouts)] for i, a in enumerate(arrived)), max))
     return [float(a) for a in arrived], [float(d) for d in due], [float(t) + 1 for t in latency]
 
 

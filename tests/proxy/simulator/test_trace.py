@@ -32,9 +32,9 @@ def test_columns_may_come_in_any_order() -> None:
 def test_a_deadline_of_its_own_counts_for_a_request() -> None:
     own, service = TraceEntry(1.0, deadline_ms=20.0).request(0.05), TraceEntry(1.0).request(0.05)
 
-    assert own.due_s == pytest.approx(1.02)
+    assert own.soft_deadline_s == pytest.approx(1.02)
     assert own.own
-    assert service.due_s == pytest.approx(1.05)
+    assert service.soft_deadline_s == pytest.approx(1.05)
     assert not service.own
 
 

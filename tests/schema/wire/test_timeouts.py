@@ -10,7 +10,7 @@ class Loop:
         self.now_s = 0.0
         self.timers: list[Timer] = []
         self.looks: list[float] = []
-        self.lookout = DeadlineTimer(self.call_later, lambda: self.now_s, self.looks.append)
+        self.timer = DeadlineTimer(self.call_later, lambda: self.now_s, self.looks.append)
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> "Timer":
         timer = Timer(self, self.now_s + delay_s, callback)
@@ -36,7 +36,7 @@ class Timer:
 def test_the_earliest_of_all_times_counts_and_one_timer_serves_them() -> None:
     loop = Loop()
     for at_s in (5.0, 3.0, 4.0):
-        loop.lookout.by(at_s, loop.now_s)
+        loop.timer.check_by(at_s, loop.now_s)
         assert len(loop.timers) == 1
 
     loop.turn(2.9)
@@ -48,7 +48,7 @@ def test_the_earliest_of_all_times_counts_and_one_timer_serves_them() -> None:
 
 def test_a_look_that_we_are_late_for_is_put_off() -> None:
     loop = Loop()
-    loop.lookout.by(1.0, 0.0)
+    loop.timer.check_by(1.0, 0.0)
 
     loop.turn(1.0 + 2 * STALLED_S)
     assert loop.looks == []
@@ -58,11 +58,11 @@ def test_a_look_that_we_are_late_for_is_put_off() -> None:
 
 def test_a_look_is_put_off_for_a_second_only_if_it_comes_more_than_a_second_late() -> None:
     loop = Loop()
-    loop.lookout.by(1.0, 0.0)
+    loop.timer.check_by(1.0, 0.0)
     loop.turn(2.0)
     assert loop.looks == [2.0]
 
-    loop.lookout.by(3.0, 2.0)
+    loop.timer.check_by(3.0, 2.0)
     loop.turn(4.5)
     loop.turn(5.4)
     assert loop.looks == [2.0]
@@ -73,23 +73,23 @@ def test_a_look_is_put_off_for_a_second_only_if_it_comes_more_than_a_second_late
 def test_a_time_that_is_over_is_looked_at_next() -> None:
     loop = Loop()
     loop.turn(5.0)
-    loop.lookout.by(4.5, 5.0)
+    loop.timer.check_by(4.5, 5.0)
 
     assert [timer.at_s for timer in loop.timers] == [5.0]
 
 
 def test_a_peer_keeps_up_as_long_as_each_stretch_has_its_bytes() -> None:
-    patience = TransferTimeouts(1.0, 1.0, 1.0, 1.0, min_bytes_per_s=100.0)
+    timeouts = TransferTimeouts(1.0, 1.0, 1.0, 1.0, min_bytes_per_s=100.0)
 
-    assert patience.keeps_up(200, 2.0)
-    assert not patience.keeps_up(199, 2.0)
-    assert patience.keeps_up(0, 0.0)
+    assert timeouts.is_fast_enough(200, 2.0)
+    assert not timeouts.is_fast_enough(199, 2.0)
+    assert timeouts.is_fast_enough(0, 0.0)
 
 
 def test_after_the_end_nothing_is_looked_at() -> None:
     loop = Loop()
-    loop.lookout.by(1.0, 0.0)
-    loop.lookout.stop()
-    loop.lookout.stop()
+    loop.timer.check_by(1.0, 0.0)
+    loop.timer.stop()
+    loop.timer.stop()
 
     assert loop.timers == []
