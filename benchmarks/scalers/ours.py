@@ -51,7 +51,7 @@ class _Pod:
     def go_on(self, before: Reading, after: Reading, pods: int) -> None:
         """Take a share of what there was between two readings."""
         self._arrived += (after.arrived - before.arrived) / pods
-        self._answered += (after.answered - before.add_response) / pods
+        self._answered += (after.answered - before.answered) / pods
         self._refused += (after.refused - before.refused) / pods
         load = self.load
         self.load = replace(

@@ -1,4 +1,4 @@
-"""``python -m shoal_proxy``: run the proxy with settings from the environment; ``simulate`` or ``record_command``.
+"""``python -m shoal_proxy``: run the proxy with settings from the environment; ``simulate`` or ``record``.
 
 Handles Ctrl-C from here on, also while the other modules are imported.
 """

@@ -37,7 +37,7 @@ _READ: Final = frozenset({b"/v2/repository/index"})
 
 
 class FramedProtocol(TimedProtocol):
-    """One client's connection; ``connection_limits`` is in addition to uvicorn's arguments."""
+    """One client's connection; ``limits`` is in addition to uvicorn's arguments."""
 
     def __init__(self, *args: Any, limits: ConnectionLimits, **kwargs: Any) -> None:
         super().__init__(*args, limits=limits, **kwargs)

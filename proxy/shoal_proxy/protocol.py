@@ -295,7 +295,7 @@ def _too_large(limit_bytes: int) -> BodyTooLarge:
 
 
 class InferProtocol(FramedProtocol):
-    """One client's connection; ``inference`` and ``connection_limits`` are in addition to uvicorn's arguments."""
+    """One client's connection; ``inference`` and ``limits`` are in addition to uvicorn's arguments."""
 
     def __init__(self, *args: Any, inference: Inference, limits: ConnectionLimits, **kwargs: Any) -> None:
         super().__init__(*args, limits=limits, **kwargs)

@@ -172,7 +172,7 @@ def make_certificate(settings: Settings) -> Certificate | None:
     return Certificate(process.tls_certificate, process.tls_key, process.tls_client_ca)
 
 
-def make_guards(
+def make_connection_limits(
     settings: Settings, metrics: Metrics, descriptors: int, unread: UnreadResponses | None = None
 ) -> tuple[ConnectionLimits, ConnectionLimits]:
     """Return the limits of clients' connections, and of the admin port's."""
@@ -229,7 +229,7 @@ class Proxy:
         self._spans = self._exporter()
         self.pages = PublicRoutes(settings, self.link, self.dispatcher, self.metrics, VERSION, self.access_control)
         descriptors = open_files(WANTED_DESCRIPTORS)
-        self.front_guard, self.admin_guard = make_guards(settings, self.metrics, descriptors, self.unread)
+        self.front_limits, self.admin_limits = make_connection_limits(settings, self.metrics, descriptors, self.unread)
         self.socket = bind(settings.process.listen)
         self.admin_socket = bind(settings.process.admin_listen)
         self.grpc: GrpcPort | None = None
@@ -265,10 +265,10 @@ class Proxy:
         """Serve until stopped, then drain."""
         if self._spans is not None:
             self._spans.start()
-        protocol: Any = partial(InferProtocol, inference=self.inference, guard=self.front_guard)
+        protocol: Any = partial(InferProtocol, inference=self.inference, limits=self.front_limits)
         log, app = self.inference.access_log, make_app(self.pages, self.inference.cors, self.inference.compression)
         config = _config(app if log is None else with_access_log(app, log), http=protocol)
-        front = TlsListener(config, self.certificate, self.front_guard) if self.certificate else Listener(config)
+        front = TlsListener(config, self.certificate, self.front_limits) if self.certificate else Listener(config)
         pages = Admin(
             self.metrics,
             self.dispatcher,
@@ -277,7 +277,7 @@ class Proxy:
             started=self.link.started,
             stopping=self,
         )
-        admin_protocol: Any = partial(FramedProtocol, guard=self.admin_guard)
+        admin_protocol: Any = partial(FramedProtocol, limits=self.admin_limits)
         admin = Listener(_config(pages.app(), http=admin_protocol))
         watch = asyncio.create_task(self._watch())
         front_task = asyncio.create_task(front.serve([self.socket]))
@@ -389,7 +389,7 @@ class Proxy:
             declared.IN_FLIGHT_ROWS: lambda: scheduler.in_flight_rows,
             declared.IN_FLIGHT_BATCHES: lambda: len(scheduler.running),
             declared.COALESCED_ROWS: lambda: scheduler.coalesced_rows,
-            declared.CONNECTIONS: lambda: len(self.front_guard.members),
+            declared.CONNECTIONS: lambda: len(self.front_limits.members),
             declared.UNSENT_BYTES: lambda: self.unread.size_bytes,
             declared.RUNTIME_READY: lambda: self.link.ready,
             declared.RUNTIME_LOSSES: lambda: self.link.losses,
@@ -449,7 +449,7 @@ async def serve(settings: Settings) -> None:
         _bound(proxy.admin_socket),
         _reach(proxy.admin_socket),
         "off" if proxy.grpc is None else proxy.grpc.address,
-        proxy.front_guard.max_connections,
+        proxy.front_limits.max_connections,
         "no" if inspect.isfunction(InferProtocol.data_received) else "yes",
     )
     for name, sock in (("SHOAL_PROXY_LISTEN", proxy.socket), ("SHOAL_PROXY_ADMIN_LISTEN", proxy.admin_socket)):

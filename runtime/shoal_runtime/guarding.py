@@ -66,14 +66,14 @@ class GuardedProtocol(HttpToolsProtocol):
     def __init__(self, config: "uvicorn.Config", state: "ServerState", bounds: Bounds) -> None:
         super().__init__(config, state, {}, asyncio.get_running_loop())
         self._bounds = bounds
-        self._patience = bounds.timeouts
+        self._timeouts = bounds.timeouts
         self._meter = Meter(bounds.max_head_bytes)
         self._in_head = self._in_body = self._deaf = self._upgrading = False
         self._messages = self._marked_bytes = 0
         self._since_s = time.monotonic()
         """Start of the connection's current state, or of the current measurement of its rate."""
         self._idle_since_s = self._since_s
-        self._lookout = DeadlineTimer(self.loop.call_later, time.monotonic, self._look)
+        self._timer = DeadlineTimer(self.loop.call_later, time.monotonic, self._check_timeouts)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Accept the connection; at the limit, close the one that has been idle longest."""
@@ -88,7 +88,7 @@ class GuardedProtocol(HttpToolsProtocol):
             oldest = min(idle, key=attrgetter("rank"))
             self.connections.discard(oldest)
             oldest.transport.abort()
-        self._lookout.by(now_s + min(self._patience.head_s, self._patience.idle_s), now_s)
+        self._timer.check_by(now_s + min(self._timeouts.head_s, self._timeouts.idle_s), now_s)
 
     @property
     def idle(self) -> bool:
@@ -106,23 +106,23 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timer."""
-        self._lookout.stop()
+        self._timer.stop()
         super().connection_lost(exc)
 
-    def _look(self, now_s: float) -> None:
+    def _check_timeouts(self, now_s: float) -> None:
         """Check the deadline of the current state: set the timer for the next, or end the connection."""
         due_s = self._due_s(now_s)
         if due_s <= now_s and self._keeps_up(now_s):
             due_s = self._due_s(now_s)
         if due_s > now_s:
-            self._lookout.by(due_s, now_s)
+            self._timer.check_by(due_s, now_s)
             return
         if self._unread:
             # The client does not read, so it would not read an error either.
             self.transport.abort()
             return
         self._count_from(now_s)
-        self._lookout.by(now_s + self._patience.write_s, now_s)
+        self._timer.check_by(now_s + self._timeouts.write_s, now_s)
         if self._in_head or self._in_body:
             self._fail(FramingError(408, "the request did not arrive in time"))
         else:
@@ -133,7 +133,7 @@ class GuardedProtocol(HttpToolsProtocol):
         return self.flow.write_paused or self.transport.is_closing()
 
     def _due_s(self, now_s: float) -> float:
-        timeouts = self._patience
+        timeouts = self._timeouts
         if self._unread:
             return self._since_s + timeouts.write_s
         if self._in_head or self._in_body:
@@ -156,7 +156,7 @@ class GuardedProtocol(HttpToolsProtocol):
         else:
             return False
         elapsed_s, self._since_s = now_s - self._since_s, now_s
-        return self._patience.is_fast_enough(moved_bytes, elapsed_s)
+        return self._timeouts.is_fast_enough(moved_bytes, elapsed_s)
 
     def _count_from(self, now_s: float) -> None:
         self._since_s, self._marked_bytes = now_s, self.transport.get_write_buffer_size()
@@ -166,7 +166,7 @@ class GuardedProtocol(HttpToolsProtocol):
         super().pause_writing()
         now_s = time.monotonic()
         self._count_from(now_s)
-        self._lookout.by(now_s + self._patience.write_s, now_s)
+        self._timer.check_by(now_s + self._timeouts.write_s, now_s)
 
     def data_received(self, data: bytes) -> None:
         """Parse bytes, within the bounds."""
@@ -183,7 +183,7 @@ class GuardedProtocol(HttpToolsProtocol):
             return
         if self._in_head or self._in_body:
             now_s = time.monotonic()
-            self._lookout.by(now_s + (self._patience.head_s if self._in_head else self._patience.body_s), now_s)
+            self._timer.check_by(now_s + (self._timeouts.head_s if self._in_head else self._timeouts.body_s), now_s)
 
     def _feed(self, data: bytes) -> None:
         rest = memoryview(data)

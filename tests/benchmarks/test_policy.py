@@ -37,7 +37,7 @@ def test_saturation_is_what_two_batches_within_the_objective_sustain() -> None:
 def test_a_lone_request_leaves_when_the_rule_says(rule: Callable[[Setting], Discipline], starts_s: float) -> None:
     _, (request,) = run(rule(SETTING), 0.0)
 
-    assert request.answered_s == pytest.approx(starts_s + 0.010)
+    assert request.completed_s == pytest.approx(starts_s + 0.010)
 
 
 def test_a_timer_from_free_makes_old_requests_wait_again() -> None:
@@ -64,7 +64,7 @@ def test_every_rule_settles_every_request(rule: Callable[[Setting], Discipline],
     requests = [SimulatedRequest(time, time + CELL.setting.objective_s) for time in arrivals.tolist()]
     Engine(rule(CELL.setting), CELL.model.latency_s).run(requests)
 
-    assert all((each.answered_s is None) != (each.refused_s is None) for each in requests)
+    assert all((each.completed_s is None) != (each.refused_s is None) for each in requests)
 
 
 def test_no_rule_exceeds_the_optimum() -> None:

@@ -41,7 +41,7 @@ def test_an_age_of_nothing_is_never() -> None:
     with running_proxy(process__connection_age_s=0.0) as running, RawConnection(running.address) as connection:
         connection.send(REQUEST)
         assert "connection" not in connection.response()[1]
-        protocol = next(iter(running.proxy.front_guard.members))
+        protocol = next(iter(running.proxy.front_limits.members))
         assert protocol._ageing is None
 
 
@@ -50,7 +50,7 @@ def test_requests_that_were_sent_ahead_are_all_answered_first() -> None:
         running.hold()
         connection.send(REQUEST * 3)
         running.until(lambda: running.runtime.running == 1)
-        running.until(lambda: next(iter(running.proxy.front_guard.members))._aged)
+        running.until(lambda: next(iter(running.proxy.front_limits.members))._aged)
         running.release()
         answers = [connection.response() for _ in range(3)]
         assert [status for status, _, _ in answers] == [200] * 3
@@ -63,7 +63,7 @@ def test_half_a_request_that_came_already_is_waited_for() -> None:
         running.hold()
         connection.send(REQUEST + REQUEST[:30])
         running.until(lambda: running.runtime.running == 1)
-        running.until(lambda: next(iter(running.proxy.front_guard.members))._aged)
+        running.until(lambda: next(iter(running.proxy.front_limits.members))._aged)
         running.release()
         assert "connection" not in connection.response()[1]
         connection.send(REQUEST[30:])
@@ -75,7 +75,7 @@ def test_a_request_that_crosses_the_last_answer_does_not_cut_it_off() -> None:
     with running_proxy(process__connection_age_s=AGE_S) as running, RawConnection(running.address) as connection:
         running.hold()
         connection.send(REQUEST)
-        running.until(lambda: next(iter(running.proxy.front_guard.members))._aged)
+        running.until(lambda: next(iter(running.proxy.front_limits.members))._aged)
         running.release()
         running.until(lambda: running.proxy.metrics.requests["v2", 200] == 1)
         connection.send(REQUEST)  # as a client does that has not read the answer yet

@@ -37,7 +37,7 @@ def crowd(
 
 
 def connections(running: RunningProxy) -> int:
-    guard = running.proxy.front_guard
+    guard = running.proxy.front_limits
     return len(guard.members) + guard.rejected_connections
 
 
@@ -93,7 +93,7 @@ def test_an_address_has_as_many_connections_as_is_set() -> None:
         with RawConnection(running.address) as caller:
             caller.send(request(2))
             assert value_of(caller.response()[2]) == 2
-    assert running.proxy.front_guard.by_address == {}
+    assert running.proxy.front_limits.by_address == {}
 
 
 def test_silent_callers_leave_descriptors_for_the_admin_port_and_the_runtime() -> None:

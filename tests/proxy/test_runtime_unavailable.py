@@ -59,7 +59,7 @@ def test_a_probe_that_waits_hears_at_once_when_the_first_yes_is_there() -> None:
     with running_proxy(lambda: FakeRuntime(ready=False), ready=False) as running, ThreadPoolExecutor(1) as asking:
         assert plain.get(running.admin_url + "/readyz?wait_ms=1").status_code == 503
         answer = asking.submit(plain.get, running.admin_url + "/readyz?wait_ms=60000")
-        running.until(lambda: any(each.busy for each in running.proxy.admin_guard.members))
+        running.until(lambda: any(each.busy for each in running.proxy.admin_limits.members))
         assert not answer.done()
         running.call(setattr, running.runtime, "ready", True)
         assert answer.result(20).json() == {"ready": True}
@@ -85,7 +85,7 @@ def test_so_many_probes_wait_and_one_more_is_answered_at_once() -> None:
 def test_a_probe_that_waits_holds_no_stop_back() -> None:
     with running_proxy(lambda: FakeRuntime(ready=False), ready=False) as running, ThreadPoolExecutor(1) as asking:
         answer = asking.submit(plain.get, running.admin_url + "/readyz?wait_ms=60000")
-        running.until(lambda: any(each.busy for each in running.proxy.admin_guard.members))
+        running.until(lambda: any(each.busy for each in running.proxy.admin_limits.members))
         running.call(running.proxy.stop)
         assert answer.result(20).status_code == 503
 

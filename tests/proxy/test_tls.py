@@ -174,11 +174,11 @@ def test_the_files_are_looked_at_by_themselves(secure: RunningProxy, mounted: Mo
 def test_a_connection_outlives_the_certificate_that_it_was_opened_with(secure: RunningProxy, mounted: Mounted) -> None:
     with caller(secure) as client:
         answer_to(client.post(V2_PATH, json=v2_body([row(1)])))
-        opened = secure.proxy.front_guard.members.copy()
+        opened = secure.proxy.front_limits.members.copy()
         mounted.put(TRUST.issue("cat.default.svc"))
         look(secure)
         answer_to(client.post(V2_PATH, json=v2_body([row(1)])))
-        assert secure.proxy.front_guard.members == opened
+        assert secure.proxy.front_limits.members == opened
 
 
 @pytest.mark.parametrize("broken", ["another key", "half a certificate", "no certificate", "a password", "nothing"])
@@ -278,7 +278,7 @@ def test_who_hangs_up_leaves_the_queue(secure: RunningProxy) -> None:
         secure.until(lambda: secure.runtime.running == 1)
         secured.sendall(head + body)
         secured.close()
-    secure.until(lambda: not secure.proxy.front_guard.members)
+    secure.until(lambda: not secure.proxy.front_limits.members)
     secure.release()
 
 

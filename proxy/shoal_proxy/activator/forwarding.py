@@ -78,8 +78,8 @@ class Forwarder:
             RuntimeLost: the connection was lost, perhaps within the response; the request may have run.
         """
         try:
-            async with asyncio.timeout(within_s) as timeouts:
-                return await self._exchange(pod, request, timeouts, send)
+            async with asyncio.timeout(within_s) as deadline:
+                return await self._exchange(pod, request, deadline, send)
         except _NOT_CONNECTED:
             return False
         except httpcore.LocalProtocolError as error:
@@ -107,16 +107,16 @@ class Forwarder:
                 return False
             if not is_response(response.status, response.headers):
                 raise httpcore.RemoteProtocolError(f"status {response.status}, or a header's value")
-            timeouts.reschedule(None)
+            deadline.reschedule(None)
             await send({
                 "type": "http.response.start", "status": response.status,
                 "headers": response_headers(response.status, response.headers),
             })  # fmt: skip
             pieces = response.aiter_stream()
             while True:
-                timeouts.reschedule(asyncio.get_running_loop().time() + self._max_pause_s)
+                deadline.reschedule(asyncio.get_running_loop().time() + self._max_pause_s)
                 piece = await anext(pieces, None)
-                timeouts.reschedule(None)  # a client that reads slowly is not the pod's fault
+                deadline.reschedule(None)  # a client that reads slowly is not the pod's fault
                 if piece is None:
                     break
                 await send({"type": "http.response.body", "body": piece, "more_body": True})

@@ -87,8 +87,8 @@ class Activator:
         admin = ConnectionLimits(
             timeouts, metrics, max_body_bytes=ADMIN_BODY_BYTES, max_connections=ADMIN_CONNECTIONS, **heads
         )
-        self._admin_listener = make_listener(self._admin.app(), partial(FramedProtocol, guard=admin))
-        self._listeners = ServiceListeners(settings.listen_host, self._releaser, partial(HeldProtocol, guard=clients))
+        self._admin_listener = make_listener(self._admin.app(), partial(FramedProtocol, limits=admin))
+        self._listeners = ServiceListeners(settings.listen_host, self._releaser, partial(HeldProtocol, limits=clients))
         metrics.read = {
             declared.QUEUE_REQUESTS: lambda: self._holder.requests,
             declared.QUEUE_BYTES: lambda: self._holder.size_bytes,

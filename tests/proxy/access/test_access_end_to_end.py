@@ -229,7 +229,7 @@ def test_rows_of_who_has_left_are_given_back_when_nothing_runs_them(
             running.until(lambda: account.rows == rows_held)
             running.call(running.runtime.arrived.wait)
             caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
-        running.until(lambda: not running.proxy.front_guard.members)
+        running.until(lambda: not running.proxy.front_limits.members)
 
     running.hold()
     come_and_go(1)
