@@ -34,8 +34,8 @@ COMPILED: Mapping[str, Sequence[str]] = {
     "shoal_runtime": tuple(
         f"runtime/shoal_runtime/{name}.py"
         for name in (
-            "batches/padding", "body", "codecs/request", "codecs/response", "guarding", "handlers/answers",
-            "handlers/items", "handlers/results", "infer_cycle", "listening", "pipeline", "server",
+            "batches/padding", "body", "codecs/request", "codecs/response", "connection_limits", "handlers/items",
+            "handlers/outputs", "handlers/results", "infer_cycle", "listening", "pipeline", "server",
             "tensors/numpy_tensors", "tensors/torch_tensors",
         )
     ),

@@ -28,7 +28,7 @@ from shoal_proxy.explaining.report import latency_document, report
 from shoal_proxy.explaining.sentences import explain, explain_graph
 from shoal_proxy.lifecycle.drain import ProxyPhase
 from shoal_proxy.metrics import Metrics
-from shoal_proxy.recorder import LONGEST_RECORDING_S
+from shoal_proxy.recorder import MAX_RECORDING_S
 from shoal_proxy.settings import Settings
 from shoal_schema import load
 from shoal_schema.headers import INSTANCE
@@ -195,8 +195,8 @@ class Admin:
             seconds = float(request.query_params.get("seconds", "10"))
         except ValueError:
             seconds = 0.0
-        if not 0 < seconds <= LONGEST_RECORDING_S:
-            return JSONResponse({"error": f"seconds must be above 0 and at most {LONGEST_RECORDING_S:g}"}, 400)
+        if not 0 < seconds <= MAX_RECORDING_S:
+            return JSONResponse({"error": f"seconds must be above 0 and at most {MAX_RECORDING_S:g}"}, 400)
         return StreamingResponse(self._dispatcher.recorder.lines(seconds), media_type="text/csv")
 
     async def drain(self, request: Request) -> Response:

@@ -30,7 +30,7 @@ from shoal_proxy.recorder import Recorder
 from shoal_proxy.tracer import Tracer
 from shoal_proxy.unread import UnreadResponses
 from shoal_schema.load import GraphState
-from shoal_schema.metrics import Rejection
+from shoal_schema.metrics import RejectionReason
 
 logger = logging.getLogger(__name__)
 
@@ -164,11 +164,11 @@ class Dispatcher:
     def cancel(self, pending: PendingRequest) -> None:
         """Cancel a request whose client has disconnected."""
         if self._forwarder is not None and self._forwarder.cancel(pending):
-            self._metrics.rejected(Rejection.CANCELLED)
+            self._metrics.rejected(RejectionReason.CANCELLED)
             return
         if self.scheduler.cancel(pending):
             self._link.abandoned(pending)
-            self._metrics.rejected(Rejection.CANCELLED)
+            self._metrics.rejected(RejectionReason.CANCELLED)
             self._deliver(())
 
     def reject_waiting(self, error: ProxyError) -> None:
@@ -258,7 +258,7 @@ class Dispatcher:
             error = self._unavailable()
             if not self._forward(forwarder, pending, error, self._link.signature):
                 if isinstance(error, RuntimeUnavailable):
-                    self.scheduler.traffic.count_unread_rejection(Rejection.RUNTIME_AWAY)
+                    self.scheduler.traffic.count_unread_rejection(RejectionReason.RUNTIME_AWAY)
                 raise error
             self.scheduler.traffic.arrived_rows += pending.rows
             return True

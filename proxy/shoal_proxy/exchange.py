@@ -22,9 +22,9 @@ from shoal_schema.load import GraphState
 
 logger = logging.getLogger(__name__)
 
-_MOST_REASONS: Final = 16
+_MAX_REASONS: Final = 16
 """Most reasons logged: other V2 servers may return a new one at each check."""
-_LONGEST_REASON: Final = 1000
+_MAX_REASON: Final = 1000
 STUCK_MARGIN_S: Final = 1.0
 """How long after its last deadline a batch is given up, so that a stuck runtime does not block its slot forever."""
 
@@ -197,10 +197,10 @@ class RuntimeLink:
         if not reason:
             self._logged.clear()
             self._starting = False
-        elif reason not in self._logged and len(self._logged) < _MOST_REASONS:
+        elif reason not in self._logged and len(self._logged) < _MAX_REASONS:
             self._logged.add(reason)
             level = logging.INFO if self._starting else logging.WARNING
-            logger.log(level, "event=not_ready reason=%r", reason[:_LONGEST_REASON])
+            logger.log(level, "event=not_ready reason=%r", reason[:_MAX_REASON])
         if not reason:
             self.started.set()
         if changed:

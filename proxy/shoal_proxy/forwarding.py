@@ -29,7 +29,7 @@ from shoal_proxy.settings import Settings
 from shoal_proxy.upstream import Upstream
 from shoal_schema.addresses import Address, TcpAddress, parse_tcp_address
 from shoal_schema.headers import EXECUTED, FORWARDED, HEADER_LENGTH, INSTANCE, LOAD, LOAD_FORMAT, PRIORITY, TIMEOUT_MS
-from shoal_schema.metrics import Rejection
+from shoal_schema.metrics import RejectionReason
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ EARLY_SHARE: Final = 0.5
 """A request that may still be served here is forwarded only to a peer that finishes it within this share of its
 remaining time. A slower peer is about as busy, and busy replicas achieve more with larger batches than by exchanging
 late requests."""
-LEAST_LEFT_S: Final = 0.001
+MIN_LEFT_S: Final = 0.001
 """A request with less time left is not forwarded."""
 _ASKING: Final = [(FORWARDED.encode(), b"1"), (LOAD_FORMAT.encode(), b"TEXT")]
 _EXECUTED, _HEADER_LENGTH = EXECUTED.encode(), HEADER_LENGTH.encode()
@@ -134,7 +134,7 @@ class RequestForwarder:
         self._pressed_until_s = now_s + PRESSED_S
         self._pressed.set()
         soft_deadline_s = self._batcher.soft_deadline_for(pending)
-        if soft_deadline_s - now_s < LEAST_LEFT_S:
+        if soft_deadline_s - now_s < MIN_LEFT_S:
             return False
         peer = choose_peer(
             list(self._link_of),
@@ -209,7 +209,7 @@ class RequestForwarder:
             # The peer must finish early enough for the response to travel back.
             left_s = soft_deadline_s - time.monotonic() - link.peer.travel_s
             response = await link.upstream.infer(
-                *body, self._headers(pending, max(LEAST_LEFT_S, left_s)), soft_deadline_s
+                *body, self._headers(pending, max(MIN_LEFT_S, left_s)), soft_deadline_s
             )
             self._note_load(link, response)
             given = _decoded(response, pending, mark, signature)
@@ -246,7 +246,7 @@ class RequestForwarder:
         elif outcome is None and rejection is None and not pending.may_have_run:
             self.on_returned(pending)
         else:
-            late = Overloaded("the request would miss its deadline", reason=Rejection.LATE, retry_after_s=1)
+            late = Overloaded("the request would miss its deadline", reason=RejectionReason.LATE, retry_after_s=1)
             pending.resolve(outcome := outcome or rejection or late)
             pending.deliver_outcome(outcome)
         self.on_ended()

@@ -17,7 +17,7 @@ from shoal_proxy.certificate import Certificate
 from shoal_proxy.connection_limits import ConnectionLimits
 from shoal_proxy.listener import Listener
 
-MOST_SHAKING: Final = 256
+MAX_SHAKING: Final = 256
 """Most handshakes in progress; beyond it one is aborted for the next. A regular one takes milliseconds."""
 _GOODBYE_S: Final = 1.0
 """How long a client may take to confirm the end of the TLS connection."""
@@ -94,7 +94,7 @@ class TlsListener(Listener):
                 self._limits.log_rejection("connection_refused", str(error))
                 await asyncio.sleep(_NO_DESCRIPTOR_S)
                 continue
-            if len(self._shaking) >= MOST_SHAKING:
+            if len(self._shaking) >= MAX_SHAKING:
                 aborted = handshake_to_abort(self._shaking)
                 del self._shaking[aborted]
                 aborted.cancel()

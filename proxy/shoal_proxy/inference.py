@@ -63,7 +63,7 @@ from shoal_schema.headers import (
     TRACEPARENT,
     TRACESTATE,
 )
-from shoal_schema.metrics import Rejection
+from shoal_schema.metrics import RejectionReason
 from shoal_schema.resource.model import ExtraColumns
 
 logger = logging.getLogger(__name__)
@@ -203,7 +203,7 @@ class Inference:
         except Exception as error:
             fault = error
             if isinstance(error, RuntimeUnavailable):
-                self._dispatcher.scheduler.traffic.count_unread_rejection(Rejection.RUNTIME_AWAY)
+                self._dispatcher.scheduler.traffic.count_unread_rejection(RejectionReason.RUNTIME_AWAY)
             if not isinstance(fault, ProxyError):
                 # An unexpected error in decoding fails only this request.
                 if (unseen := self._undecoded.take(time.monotonic())) is not None:
@@ -294,8 +294,8 @@ class Inference:
         waiting_bytes = self._dispatcher.scheduler.queue.size_bytes
         if not self._bodies.reserve(body, size_bytes, waiting_bytes, time.monotonic()):
             held = self.reading_bytes + waiting_bytes
-            self._dispatcher.scheduler.traffic.count_unread_rejection(Rejection.QUEUE_BYTES)
-            raise Overloaded(f"too many bytes are held ({held})", reason=Rejection.QUEUE_BYTES, retry_after_s=1)
+            self._dispatcher.scheduler.traffic.count_unread_rejection(RejectionReason.QUEUE_BYTES)
+            raise Overloaded(f"too many bytes are held ({held})", reason=RejectionReason.QUEUE_BYTES, retry_after_s=1)
 
     def shrink_body(self, body: BodyTransfer, size_bytes: int) -> None:
         """Release a part of the bytes counted by `reserve_body`."""

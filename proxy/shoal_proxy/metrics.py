@@ -92,7 +92,7 @@ class Metrics(Collector):
         self.response_bytes = 0
         self.read: dict[declared.Metric, Callable[[], float | None]] = {}
 
-    def rejected(self, reason: declared.Rejection | None) -> None:
+    def rejected(self, reason: declared.RejectionReason | None) -> None:
         """Count a rejected request; an error without a reason is no rejection."""
         if reason is not None:
             self.rejections[reason] += 1
@@ -116,7 +116,7 @@ class Metrics(Collector):
         yield _labelled(
             # All reasons, so that rates exist before the first rejection.
             declared.REJECTIONS,
-            {(reason,): self.rejections.get(reason, 0) for reason in declared.Rejection},
+            {(reason,): self.rejections.get(reason, 0) for reason in declared.RejectionReason},
         )
         if self.access_control is not None:
             yield _labelled(declared.CALLER_REQUESTS, self.access_control.requests)
@@ -126,7 +126,7 @@ class Metrics(Collector):
         yield _labelled(declared.FORWARDED, {(outcome,): count for outcome, count in self.forwarded.items()})
         for metric, read in self.read.items():
             # Values are read at the scrape, so that no code has to update them.
-            family = GaugeMetricFamily if metric.kind is declared.Kind.GAUGE else CounterMetricFamily
+            family = GaugeMetricFamily if metric.kind is declared.MetricKind.GAUGE else CounterMetricFamily
             yield family(metric.family, metric.description, value=read())
         for metric, histogram in (
             (declared.BATCH_ROWS, self.batch_rows),

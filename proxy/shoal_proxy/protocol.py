@@ -33,7 +33,7 @@ from shoal_proxy.inference import Inference
 from shoal_proxy.timed_protocol import NOTHING
 from shoal_proxy.tracer import GONE
 from shoal_schema.headers import REQUEST_ID, TRACEPARENT
-from shoal_schema.metrics import Rejection
+from shoal_schema.metrics import RejectionReason
 from shoal_schema.wire.body import Body
 
 logger = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ class _Held(BodyTransfer):
         self._cycle.stop(
             Overloaded(
                 "request bodies exceed their memory limit, and this one is large and slow",
-                reason=Rejection.QUEUE_BYTES,
+                reason=RejectionReason.QUEUE_BYTES,
                 retry_after_s=1,
             )
         )

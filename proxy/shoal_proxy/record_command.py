@@ -15,7 +15,7 @@ example:
 
 The recording is CSV: arrived_s,rows,shape,deadline_ms. Ctrl-C ends it early; the lines written so far are complete.
 """
-_MOST_S = 3600
+_MAX_S = 3600
 
 
 def record_parser() -> argparse.ArgumentParser:
@@ -27,9 +27,7 @@ def record_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument("--from", dest="source", required=True, metavar="URL", help="admin port of a running proxy")
-    made.add_argument(
-        "--seconds", type=number(0, _MOST_S, " seconds"), default=30.0, help=f"up to {_MOST_S}; default 30"
-    )
+    made.add_argument("--seconds", type=number(0, _MAX_S, " seconds"), default=30.0, help=f"up to {_MAX_S}; default 30")
     made.add_argument("--json", action="store_true", help="print JSON, an object for each arrival")
     return made
 

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from shoal_proxy.batching.pending import NEVER_S, PendingRequest
 
-LONGEST_RECORDING_S = 3600.0
+MAX_RECORDING_S = 3600.0
 HEADER = ("arrived_s", "rows", "shape", "deadline_ms")
-_MOST_WAITING = 100_000
+_MAX_WAITING = 100_000
 """Most arrivals buffered for a slow reader; the recording ends beyond them."""
 _INTERVAL_S = 0.2
 
@@ -48,7 +48,7 @@ class Recorder:
     def arrived(self, pending: PendingRequest) -> None:
         """Note an arrival, admitted or not."""
         for recording in self._recordings:
-            recording.full = recording.full or len(recording.arrivals) >= _MOST_WAITING
+            recording.full = recording.full or len(recording.arrivals) >= _MAX_WAITING
             if not recording.full:
                 # Copied now: admission may set a default deadline later, and only the client's is recorded.
                 arrival = Arrival(pending.arrived_s, pending.rows, pending.key.shapes, pending.soft_deadline_s)

@@ -12,12 +12,12 @@ import httptools
 
 from shoal_proxy.body import LARGE_BYTES
 from shoal_proxy.errors import ModelFailed, NotExecuted, Overloaded, ProxyError, RuntimeLost
-from shoal_schema.metrics import Rejection
+from shoal_schema.metrics import RejectionReason
 from shoal_schema.wire.body import Body
 from shoal_schema.wire.timeouts import DeadlineTimer
 
 _NEVER_S: Final = float("inf")
-MOST_HEAD_BYTES: Final = 1 << 16
+MAX_HEAD_BYTES: Final = 1 << 16
 """Limit on a response without its body, for an untrusted server: head, interim responses (1xx), trailers."""
 _A_BYTES_FRAME: Final = 8
 """Framing bytes per byte of a body, in the smallest chunks possible."""
@@ -49,7 +49,7 @@ class ResponseMemory:
         if size_bytes > self.most_bytes:
             return ModelFailed(f"the response is over the limit of {self.most_bytes} bytes")
         what = f"the responses of all models are over the limit of {self.most_bytes} bytes"
-        return Overloaded(what, reason=Rejection.QUEUE_BYTES, retry_after_s=1)
+        return Overloaded(what, reason=RejectionReason.QUEUE_BYTES, retry_after_s=1)
 
 
 class RuntimeConnection(asyncio.BufferedProtocol):
@@ -177,8 +177,8 @@ class RuntimeConnection(asyncio.BufferedProtocol):
         self._parsed_bytes += nbytes
         if self._memory is None or self._response is None or self._response.done():
             return
-        if self._parsed_bytes > MOST_HEAD_BYTES + (1 + _A_BYTES_FRAME) * self._received_bytes:
-            self._refuse(ModelFailed(f"the response's head is over the limit of {MOST_HEAD_BYTES} bytes"))
+        if self._parsed_bytes > MAX_HEAD_BYTES + (1 + _A_BYTES_FRAME) * self._received_bytes:
+            self._refuse(ModelFailed(f"the response's head is over the limit of {MAX_HEAD_BYTES} bytes"))
 
     def _close_unexpected(self) -> None:
         """Close, as an unexpected response would be taken for that of the next request."""

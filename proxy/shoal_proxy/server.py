@@ -40,7 +40,7 @@ from shoal_proxy.explaining.report import last_key
 from shoal_proxy.forwarding import RequestForwarder
 from shoal_proxy.framed_protocol import FramedProtocol
 from shoal_proxy.graph.link import GraphLink
-from shoal_proxy.handshakes import MOST_SHAKING, TlsListener
+from shoal_proxy.handshakes import MAX_SHAKING, TlsListener
 from shoal_proxy.inference import Inference
 from shoal_proxy.lifecycle.drain import ProxyPhase
 from shoal_proxy.lifecycle.stay import Stay
@@ -185,7 +185,7 @@ def make_connection_limits(
     )
     if settings.process.tls_certificate:
         # Sockets in a handshake do not count as connections yet.
-        descriptors -= min(MOST_SHAKING, descriptors // 4)
+        descriptors -= min(MAX_SHAKING, descriptors // 4)
     front = ConnectionLimits(
         timeouts,
         metrics,

@@ -15,8 +15,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from shoal_proxy.connection_limits import ConnectionLimits
 from shoal_proxy.errors import Overloaded, ProxyError, RequestTimeout
 from shoal_proxy.outbox import Outbox
-from shoal_schema.metrics import Rejection
-from shoal_schema.wire.framing import Meter
+from shoal_schema.metrics import RejectionReason
+from shoal_schema.wire.framing import HeadMeter
 from shoal_schema.wire.timeouts import BUSY_CHECK_S, DeadlineTimer
 
 LINGER_S: Final = 2.0
@@ -48,7 +48,7 @@ class TimedProtocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self.limits = limits
         self.timeouts = limits.timeouts
-        self.meter = Meter(limits.max_head_bytes)
+        self.meter = HeadMeter(limits.max_head_bytes)
         self.timer = DeadlineTimer(self.loop.call_later, time.monotonic, self._check_timeouts)
         self.incoming = NOTHING
         self.page: Any = None
@@ -92,7 +92,7 @@ class TimedProtocol(HttpToolsProtocol):
         if limits.rejected_connections > _MAX_REJECTED:
             self.transport.abort()
             return
-        self.fail(Overloaded(reason, reason=Rejection.CONNECTIONS, retry_after_s=1))
+        self.fail(Overloaded(reason, reason=RejectionReason.CONNECTIONS, retry_after_s=1))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Remove the connection (asyncio)."""

@@ -22,7 +22,6 @@ from shoal_schema.declaring import (
     without_annotations,
 )
 from shoal_schema.decoding import SpecError, decode, decode_text
-from shoal_schema.misspelt import misspelt
 from shoal_schema.processes import (
     ActivatorProcess,
     BatchProcess,
@@ -34,6 +33,7 @@ from shoal_schema.processes import (
 )
 from shoal_schema.resource.offline import BatchInferenceSpec
 from shoal_schema.resource.service import InferenceServiceSpec
+from shoal_schema.unknown_variables import unknown_variable_errors
 
 T = TypeVar("T", bound=Struct)
 
@@ -76,7 +76,7 @@ def read(
         SettingsError: names every variable that is misspelt, malformed or out of range.
     """
     # Report every fault at once, not only the first.
-    faults = [*misspelt(environ, process, variables().keys()), *faults]
+    faults = [*unknown_variable_errors(environ, process, variables().keys()), *faults]
     sections = {
         each.path[0]: _section(each.kind, environ, process, faults, show_values=show_values) for each in fields_of(cls)
     }
@@ -149,7 +149,7 @@ def rendered(setting: Setting, value: Any) -> str:
     return str(value).lower() if setting.env and setting.env.lower else str(value)
 
 
-def fitting(setting: Setting, text: str) -> str:
+def checked_length(setting: Setting, text: str) -> str:
     """Return the text of a setting's variable after checking its length.
 
     Raises:
@@ -166,7 +166,7 @@ def fitting(setting: Setting, text: str) -> str:
     return text
 
 
-def given(section: Struct, process: Process, path: str = "spec") -> Iterator[tuple[str, str]]:
+def variables_of_spec(section: Struct, process: Process, path: str = "spec") -> Iterator[tuple[str, str]]:
     """Yield name and text of a process's variables from a spec, in the spec's order.
 
     Raises:
@@ -175,10 +175,10 @@ def given(section: Struct, process: Process, path: str = "spec") -> Iterator[tup
     for each in fields_of(type(section)):
         value = getattr(section, each.path[0])
         if section_of(type(value)):
-            yield from given(value, process, f"{path}.{each.name}")
+            yield from variables_of_spec(value, process, f"{path}.{each.name}")
         # Unset fields are left out, so that the process has its own default.
         elif each.env and process in each.env.readers and value is not None and value != ():
             try:
-                yield each.env.name, fitting(each, rendered(each, value))
+                yield each.env.name, checked_length(each, rendered(each, value))
             except FieldFault as fault:
                 raise SpecError(f"{path}{fault}") from None

@@ -246,7 +246,7 @@ def test_the_last_words_of_a_command_are_told_in_the_form_of_the_log(
 ) -> None:
     shoal_schema.logs.configure(form=form)
 
-    shoal_schema.logs.say_why("shoal-proxy", "no such port")
+    shoal_schema.logs.log_exit_reason("shoal-proxy", "no such port")
 
     line = written(capsys)
     assert read(line) == Line("CRITICAL", "no such port")

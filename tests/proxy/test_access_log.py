@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal_proxy.access_log import RING, AccessLog, AccessLogEntry, format_entry
-from shoal_proxy.log_writer import MOST_LINES, LogWriter, writing
+from shoal_proxy.log_writer import MAX_LINES, LogWriter, writing
 from shoal_proxy.rpc import inference_pb2 as messages
 from shoal_proxy.rpc.port import SERVICE
 from shoal_proxy.timing import batch_rows
@@ -340,7 +340,7 @@ def test_an_unread_pipe_blocks_no_request_and_dropped_lines_are_counted() -> Non
         log.end(AccessLogEntry(b"POST", long, "v1", {}, ""), 200)
     for _ in range(RING + 1):
         log.end(AccessLogEntry(b"POST", long, "v1", {}, ""), 200)
-    for number in range(MOST_LINES + 2):
+    for number in range(MAX_LINES + 2):
         writer.handle(logging.makeLogRecord({"levelname": "INFO", "msg": "event=other n=%d", "args": (number,)}))
 
     read: list[bytes] = []
@@ -355,7 +355,7 @@ def test_an_unread_pipe_blocks_no_request_and_dropped_lines_are_counted() -> Non
         int(line.rpartition("=")[2]) for line in lines if " WARNING " in line and "event=log_lines_dropped" in line
     ]
     assert dropped >= 2
-    assert sum("event=other" in line for line in lines) >= MOST_LINES - 1
+    assert sum("event=other" in line for line in lines) >= MAX_LINES - 1
     assert {line.split(" ", 2)[1] for line in lines} == {"INFO", "WARNING"}
 
 

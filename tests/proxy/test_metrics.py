@@ -16,8 +16,8 @@ from shoal_schema.metrics import (
     ROWS_CHECKED,
     ROWS_SUSPECTED,
     RUNTIME_LOSSES,
-    Kind,
-    Rejection,
+    MetricKind,
+    RejectionReason,
 )
 from shoal_schema.wire.datatypes import Array
 from shoal_schema.wire.row_errors import RowError
@@ -35,7 +35,7 @@ def busy() -> Metrics:
     metrics.access_control = AccessControl(ClientLimits({}, {}))
     metrics.step_seconds["first"].observe(0.1)
     metrics.step_failures["first"] += 1
-    metrics.read = {metric: lambda: 7 for metric in ALL if metric.kind is Kind.GAUGE or metric in READ}
+    metrics.read = {metric: lambda: 7 for metric in ALL if metric.kind is MetricKind.GAUGE or metric in READ}
     return metrics
 
 
@@ -57,7 +57,7 @@ def test_every_reason_of_a_refusal_is_there_from_the_start_so_that_the_first_one
     families = {family.name: family for family in text_string_to_metric_families(Metrics().text().decode())}
 
     shown = {sample.labels["reason"]: sample.value for sample in families["shoal_proxy_rejections"].samples}
-    assert shown == dict.fromkeys(Rejection, 0)
+    assert shown == dict.fromkeys(RejectionReason, 0)
 
 
 def delivery(outcome: Outcome, *, rows: int = 1, arrived_s: float = 10.0, soft_deadline_s: float = 11.0) -> Delivery:

@@ -49,13 +49,13 @@ def test_a_reader_that_stalls_costs_bounded_memory_and_its_recording_ends() -> N
         lines = recorder.lines(60)
         await anext(lines)
         pending = request(1)
-        for _ in range(recorder_module._MOST_WAITING + 10):
+        for _ in range(recorder_module._MAX_WAITING + 10):
             recorder.arrived(pending)
         return len(recorder._recordings[0].arrivals), [piece async for piece in lines]
 
     kept, pieces = asyncio.run(record())
 
-    assert kept == recorder_module._MOST_WAITING
+    assert kept == recorder_module._MAX_WAITING
     assert len(pieces) == 1
 
 

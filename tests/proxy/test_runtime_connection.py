@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from shoal_proxy.errors import ModelFailed, NotExecuted
-from shoal_proxy.runtime_connection import MOST_HEAD_BYTES, ResponseMemory, RuntimeConnection, RuntimeResponse
+from shoal_proxy.runtime_connection import MAX_HEAD_BYTES, ResponseMemory, RuntimeConnection, RuntimeResponse
 
 ASK = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
@@ -166,13 +166,13 @@ HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n"
 )
 def test_a_head_without_end_is_not_taken(tmp_path: Path, pieces: Iterable[bytes]) -> None:
     room = ResponseMemory(1 << 20)
-    with pytest.raises(ModelFailed, match=str(MOST_HEAD_BYTES)):
+    with pytest.raises(ModelFailed, match=str(MAX_HEAD_BYTES)):
         answer_of(tmp_path, pieces, room)
     assert room.used_bytes == 0
 
 
 def test_a_body_in_the_smallest_chunks_is_taken(tmp_path: Path) -> None:
-    count = MOST_HEAD_BYTES
+    count = MAX_HEAD_BYTES
     body = chain([HEAD, b"\r\n"], repeat(b"1\r\nx\r\n", count), [b"0\r\n\r\n"])
     assert answer_of(tmp_path, body, ResponseMemory(1 << 20)).body == b"x" * count
 

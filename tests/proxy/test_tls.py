@@ -17,7 +17,7 @@ import pytest
 from cryptography import x509
 
 from shoal_proxy.certificate import Certificate, CertificateError
-from shoal_proxy.handshakes import MOST_SHAKING, Handshake, handshake_to_abort
+from shoal_proxy.handshakes import MAX_SHAKING, Handshake, handshake_to_abort
 from shoal_proxy.rpc import inference_pb2 as messages
 from shoal_proxy.rpc.port import SERVICE
 from shoal_proxy.settings import Settings
@@ -258,7 +258,7 @@ def test_nonsense_ends_its_own_connection_alone(secure: RunningProxy) -> None:
 def test_the_silent_do_not_keep_others_out(secure: RunningProxy) -> None:
     with ExitStack() as stack:
         silent = [
-            stack.enter_context(socket.create_connection(secure.address, timeout=20)) for _ in range(MOST_SHAKING + 50)
+            stack.enter_context(socket.create_connection(secure.address, timeout=20)) for _ in range(MAX_SHAKING + 50)
         ]
         with caller(secure) as client:
             answer_to(client.post(V2_PATH, json=v2_body([row(1)])))

@@ -34,10 +34,10 @@ def test_staging_memory_has_the_tensor_s_form() -> None:
     pool = StagingPool(Host())
 
     for like in (torch.ones(3, 5), torch.ones(2, dtype=torch.int64), torch.ones(0, 4)):
-        view, buffer = pool.take(like)
+        view, buffer = pool.acquire(like)
         view.copy_(like)
         assert torch.equal(view, like)
-        pool.give_back(buffer)
+        pool.release(buffer)
 
 
 def test_staging_memory_is_reused_for_sizes_alike() -> None:
@@ -45,8 +45,8 @@ def test_staging_memory_is_reused_for_sizes_alike() -> None:
     pool = StagingPool(host)
 
     for rows in (30, 32, 31):
-        _, buffer = pool.take(torch.ones(rows, 16))
-        pool.give_back(buffer)
+        _, buffer = pool.acquire(torch.ones(rows, 16))
+        pool.release(buffer)
 
     assert host.allocated == [2048]
 
@@ -55,7 +55,7 @@ def test_a_buffer_in_use_is_not_handed_out_again() -> None:
     host = Host()
     pool = StagingPool(host)
 
-    first, second = pool.take(torch.ones(4)), pool.take(torch.ones(4))
+    first, second = pool.acquire(torch.ones(4)), pool.acquire(torch.ones(4))
 
     assert first[0].data_ptr() != second[0].data_ptr()
     assert host.allocated == [16, 16]
@@ -63,11 +63,11 @@ def test_a_buffer_in_use_is_not_handed_out_again() -> None:
 
 def test_a_buffer_waits_for_the_copy_that_used_it() -> None:
     pool, copy = StagingPool(Host()), Copy()
-    _, buffer = pool.take(torch.ones(4))
-    pool.give_back(buffer, copy)
+    _, buffer = pool.acquire(torch.ones(4))
+    pool.release(buffer, copy)
     assert not copy.waited
 
-    pool.take(torch.ones(4))
+    pool.acquire(torch.ones(4))
 
     assert copy.waited
 

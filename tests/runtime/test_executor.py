@@ -8,7 +8,7 @@ import pytest
 
 from shoal_runtime.errors import DeviceLost, NotReady
 from shoal_runtime.executor import MAX_WAITING, Executor
-from shoal_runtime.faults import Escaped
+from shoal_runtime.faults import EscapedException
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_nothing_that_a_call_raises_ends_the_thread(executor: Executor, fault: B
     def leave() -> None:
         raise fault
 
-    with pytest.raises(Escaped, match=type(fault).__name__) as escaped:
+    with pytest.raises(EscapedException, match=type(fault).__name__) as escaped:
         asyncio.run(executor.call(leave))
 
     assert escaped.value.__cause__ is fault

@@ -12,7 +12,7 @@ import torch
 from shoal_runtime import ItemError, TensorSpec
 from shoal_runtime.codecs.response import encode_error
 from shoal_runtime.errors import FailedRow, ForwardFailed, LoadError, OutOfMemory
-from shoal_runtime.faults import MAX_TEXT, Escaped, describe, message_text, run_contained
+from shoal_runtime.faults import MAX_TEXT, EscapedException, call_contained, describe, message_text
 from tests.runtime.fakes import Adder, Bench, texts
 
 if TYPE_CHECKING:
@@ -179,8 +179,8 @@ def test_what_would_end_a_thread_is_told_as_an_exception() -> None:
     def leave() -> None:
         raise SystemExit(3)
 
-    with pytest.raises(Escaped, match="SystemExit: 3") as escaped:
-        run_contained(leave)
+    with pytest.raises(EscapedException, match="SystemExit: 3") as escaped:
+        call_contained(leave)
     assert describe(escaped.value) == "SystemExit: 3"
 
 

@@ -12,7 +12,7 @@ import pytest
 from shoal_runtime.body import LARGE_BYTES
 from shoal_runtime.listening import Connections, open_socket
 from shoal_runtime.readiness import Readiness
-from shoal_runtime.server import App, Response, ServedModel
+from shoal_runtime.server import App, HttpResponse, ServedModel
 from shoal_schema.addresses import Address
 from tests.runtime.fakes import Adder, Bench, infer_body
 
@@ -36,7 +36,7 @@ class Watched:
 
     async def infer(
         self, headers: Mapping[bytes, bytes], body: bytes | memoryview, arrived_s: float, target: str
-    ) -> Response:
+    ) -> HttpResponse:
         return await self._app.infer(headers, body, arrived_s, target)
 
 

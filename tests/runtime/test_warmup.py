@@ -8,7 +8,7 @@ import torch
 from shoal_runtime import ItemError, PaddingRule, TensorSpec
 from shoal_runtime.errors import LoadError
 from shoal_runtime.formats.module import ModuleHandler
-from shoal_runtime.handlers.base import stages_of
+from shoal_runtime.handlers.base import methods_of
 from shoal_runtime.importing import HandlerFailed
 from shoal_runtime.loading import Model
 from shoal_runtime.machine import choose_machine
@@ -24,7 +24,7 @@ from tests.runtime.fakes import Adder, signature_of
 def model_of(handler: Any, sizes: Sequence[int] = ()) -> Model:
     signature = signature_of(handler, allowed_batch_sizes=sizes)
     return Model(
-        "m", "p", handler, stages_of(handler), signature, choose_machine(RuntimeSpec(), torch=True), graphs=False
+        "m", "p", handler, methods_of(handler), signature, choose_machine(RuntimeSpec(), torch=True), graphs=False
     )
 
 

@@ -9,7 +9,7 @@ import orjson
 
 from shoal_schema.declaring import PROXY, FieldFault, Setting, section_of, settings_of
 from shoal_schema.decoding import nearest
-from shoal_schema.environment import fitting, manifest_fields, parse_text, rendered, variables
+from shoal_schema.environment import checked_length, manifest_fields, parse_text, rendered, variables
 from shoal_schema.headers import OWN_HEADERS
 from shoal_schema.resource.service import RENAMED, InferenceServiceSpec
 
@@ -136,7 +136,7 @@ def to_environment(values: Values) -> dict[str, str]:
 
 def _carried(name: str, setting: Setting, value: Any) -> str:
     try:
-        text = fitting(setting, rendered(setting, value))
+        text = checked_length(setting, rendered(setting, value))
     except FieldFault as fault:
         raise FieldError(f"{name} {fault.what}") from None
     except UnicodeEncodeError:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import blake2b, sha256
 from typing import Final
 
-LEAST_CHARACTERS: Final = 16
+MIN_CHARACTERS: Final = 16
 """Least length of a key: a shorter one can be guessed."""
 MAX_CHARACTERS: Final = 4096
 MAX_KEYS: Final = 10_000
@@ -104,6 +104,6 @@ def parse_key_file(text: bytes) -> tuple[dict[str, bytes], Sequence[str]]:
 def _key_fault(given: bytes) -> str:
     if given.startswith(b"sha256:"):
         return "" if _HASHED.fullmatch(given) else "begins with sha256: but not with 64 hexadecimal digits after it"
-    if not LEAST_CHARACTERS <= len(given) <= MAX_CHARACTERS:
-        return f"has {len(given)} characters; it must have {LEAST_CHARACTERS} to {MAX_CHARACTERS}"
+    if not MIN_CHARACTERS <= len(given) <= MAX_CHARACTERS:
+        return f"has {len(given)} characters; it must have {MIN_CHARACTERS} to {MAX_CHARACTERS}"
     return "" if _KEY.fullmatch(given) else "holds a space, or a character that is not ASCII"

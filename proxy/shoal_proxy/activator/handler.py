@@ -9,7 +9,7 @@ from typing import Any
 
 from shoal_proxy.activator.forwarding import ForwardedRequest, Forwarder, PodTimeoutError
 from shoal_proxy.activator.headers import (
-    LONGEST_TIMEOUT_S,
+    MAX_TIMEOUT_S,
     content_length,
     is_liveness,
     liveness_response,
@@ -147,7 +147,7 @@ class RequestHandler:
         begun_s = time.monotonic()
         own_s = requested_timeout_s(scope["headers"])
         default_s = self._queue().service.timeout_s
-        deadline_s = begun_s + min(own_s or default_s, LONGEST_TIMEOUT_S)
+        deadline_s = begun_s + min(own_s or default_s, MAX_TIMEOUT_S)
         target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
         while True:
             try:

@@ -17,7 +17,7 @@ _HOP_BY_HOP = frozenset({
 _ALIVE = frozenset({"/", "/ping", "/v2/health/live", "/v2/health/ready"})
 _NO_BODY = frozenset({204, 304})
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
-LONGEST_TIMEOUT_S = 3600.0
+MAX_TIMEOUT_S = 3600.0
 UNAVAILABLE = 503
 
 

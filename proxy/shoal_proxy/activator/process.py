@@ -31,7 +31,7 @@ from shoal_schema.activator import ActivatorTable
 from shoal_schema.addresses import TcpAddress
 from shoal_schema.declaring import ACTIVATOR
 from shoal_schema.environment import SettingsError
-from shoal_schema.logs import configure, form_asked, say_why
+from shoal_schema.logs import configure, log_exit_reason, requested_format
 from shoal_schema.open_files import open_files
 from shoal_schema.processes import ActivatorProcess, LogSettings, ProxyProcess
 from shoal_schema.wire.timeouts import TransferTimeouts
@@ -169,16 +169,16 @@ async def serve(settings: Settings) -> None:
 
 def run() -> int:
     """Run until stopped; return the exit status."""
-    configure(form=form_asked(os.environ))
+    configure(form=requested_format(os.environ))
     try:
         settings = Settings.from_env(os.environ)
         configure(settings.logging.level, settings.logging.form)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serve(settings))
     except SettingsError as error:
-        say_why("shoal-waiting", error)
+        log_exit_reason("shoal-waiting", error)
         return 2
     except OSError as error:
-        say_why("shoal-waiting", error.strerror or error)
+        log_exit_reason("shoal-waiting", error.strerror or error)
         return 1
     return 0

@@ -15,7 +15,7 @@ _FORMATS: Final = {b"text": TEXT, b"json": JSON}
 _WAIT: Final = "expected_wait_seconds"
 _WAIT_TEXT: Final = f"named_metrics.{_WAIT}=".encode()
 _LINE: Final = f"{LOAD}: ".encode()
-_LONGEST_BYTES: Final = 1024
+_MAX_BYTES: Final = 1024
 
 
 class OrcaReport:
@@ -61,7 +61,7 @@ def load_value(load: OrcaReport, form: int) -> bytes:
 def parse_expected_wait_s(value: bytes | None) -> float | None:
     """Return the expected wait of a text report; None where it has none, or is malformed."""
     # The peer's header is not trusted.
-    if value is None or len(value) > _LONGEST_BYTES or not value.startswith(b"TEXT "):
+    if value is None or len(value) > _MAX_BYTES or not value.startswith(b"TEXT "):
         return None
     _, found, rest = value.partition(_WAIT_TEXT)
     try:

@@ -16,16 +16,16 @@ from typing import Final
 NEVER_S: Final = float("inf")
 MAX_REPORT_AGE_S: Final = 2.5
 """How long a promise counts: a few polls of a small idle service; a rejection corrects it sooner."""
-LONGEST_WAIT_S: Final = 3600.0
+MAX_WAIT_S: Final = 3600.0
 """A longer wait is ignored as malformed."""
 FIRST_PAUSE_S: Final = 0.02
 """Pause after a first rejection: about a small batch; the load reported with it counts besides."""
-LONGEST_PAUSE_S: Final = 2.0
+MAX_PAUSE_S: Final = 2.0
 FIRST_LATE_PAUSE_S: Final = 0.05
 FIRST_FAILED_PAUSE_S: Final = 0.5
 """Pause after a missing load report, a broken connection or response, or failures in a row."""
-LONGEST_FAILED_PAUSE_S: Final = 5.0
-LEAST_FAILURES: Final = 0.1
+MAX_FAILED_PAUSE_S: Final = 5.0
+MIN_FAILURES: Final = 0.1
 """Least assumed share of failing requests: any model raises now and then."""
 CHANCE: Final = 0.05
 """Failures in a row that are less probable than this, at the share that fails here, are the peer's."""
@@ -83,7 +83,7 @@ class Peer:
 
     def record_expected_wait(self, wait_s: float | None, now_s: float, travel_s: float | None = None) -> None:
         """Record a promise; None and values out of range are none."""
-        sensible = wait_s is not None and isfinite(wait_s) and 0 <= wait_s <= LONGEST_WAIT_S
+        sensible = wait_s is not None and isfinite(wait_s) and 0 <= wait_s <= MAX_WAIT_S
         self.wait_s = wait_s if wait_s is not None and sensible else NEVER_S
         self.reported_s = self.polled_s = now_s
         self.rows_since_report = 0
@@ -96,7 +96,7 @@ class Peer:
         """Record that it did not report its load."""
         self.wait_s = NEVER_S
         self.polled_s = now_s
-        self._skip(FIRST_FAILED_PAUSE_S, LONGEST_FAILED_PAUSE_S, now_s)
+        self._skip(FIRST_FAILED_PAUSE_S, MAX_FAILED_PAUSE_S, now_s)
 
     def record_forwarded(self, rows: int) -> None:
         """Record rows that were forwarded to it."""
@@ -107,15 +107,15 @@ class Peer:
         """Record their outcome; ``own_failures`` is the share of requests that fail at this replica, 0 to 1."""
         self.forwarded_rows -= rows
         if end is ForwardingOutcome.REFUSED:
-            self._skip(FIRST_PAUSE_S, LONGEST_PAUSE_S, now_s)
+            self._skip(FIRST_PAUSE_S, MAX_PAUSE_S, now_s)
         elif end is ForwardingOutcome.LATE:
-            self._skip(FIRST_LATE_PAUSE_S, LONGEST_PAUSE_S, now_s)
+            self._skip(FIRST_LATE_PAUSE_S, MAX_PAUSE_S, now_s)
         elif end is ForwardingOutcome.LOST or end is ForwardingOutcome.BROKEN:
             self._failed(now_s)
         elif end is ForwardingOutcome.FAILED:
             # A model may fail for the request itself. So many failures in a row are no chance.
             self.errors += 1
-            if max(LEAST_FAILURES, own_failures) ** self.errors < CHANCE:
+            if max(MIN_FAILURES, own_failures) ** self.errors < CHANCE:
                 self._failed(now_s)
         elif end is ForwardingOutcome.ANSWERED:
             self.failures = self.errors = 0
@@ -123,7 +123,7 @@ class Peer:
 
     def _failed(self, now_s: float) -> None:
         self.on_trial = True
-        self._skip(FIRST_FAILED_PAUSE_S, LONGEST_FAILED_PAUSE_S, now_s)
+        self._skip(FIRST_FAILED_PAUSE_S, MAX_FAILED_PAUSE_S, now_s)
 
     def finish_s(self, now_s: float, row_s: float) -> float:
         """Return when a request forwarded now should be answered; `NEVER_S` where that is unknown."""

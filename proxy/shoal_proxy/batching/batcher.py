@@ -23,7 +23,7 @@ from shoal_proxy.batching.returns import ReturningClients
 from shoal_proxy.batching.row_check import RowCheck
 from shoal_proxy.batching.selection import BatchCosts
 from shoal_proxy.batching.tables import LatencyTables
-from shoal_schema.metrics import Rejection
+from shoal_schema.metrics import RejectionReason
 from shoal_schema.resource.traffic import BatchingPolicy
 
 SLACK_QUANTILE = 0.75
@@ -132,7 +132,7 @@ class Batcher:
             return self.objective_s
         return max(self.objective_s, 2 * costs.finish_s(0.0, costs.max_rows))
 
-    def admit(self, pending: PendingRequest, now_s: float) -> Rejection | None:
+    def admit(self, pending: PendingRequest, now_s: float) -> RejectionReason | None:
         """Queue ``pending`` and set its ``soft_deadline_s``, or return why it is rejected."""
         self.clumps.arrived(now_s)
         rejection = self.queue.rejection_reason(pending.rows, pending.size_bytes)
@@ -140,7 +140,7 @@ class Batcher:
             return rejection
         # The other policies reject only when the queue is full.
         if self.limits.policy is BatchingPolicy.ADAPTIVE and self._too_late(pending, now_s):
-            return Rejection.LATE
+            return RejectionReason.LATE
         self.queue.add(pending)
         if self._weighs and len(self.queue.groups) > 1:
             self._weigh(self.queue.groups[pending.key])

@@ -14,7 +14,7 @@ from shoal_proxy.batching.fair_shares import FairShares, Lane
 from shoal_proxy.batching.group import Group
 from shoal_proxy.batching.pending import BatchKey, LaneKey, PendingRequest, RequestSlice
 from shoal_proxy.batching.serving_order import ServingOrder
-from shoal_schema.metrics import Rejection
+from shoal_schema.metrics import RejectionReason
 
 
 @dataclass(frozen=True)
@@ -57,15 +57,15 @@ class Queue:
         self._lined_up = False
         """Whether groups are in `_line`; a single group is not."""
 
-    def rejection_reason(self, rows: int, size_bytes: int) -> Rejection | None:
+    def rejection_reason(self, rows: int, size_bytes: int) -> RejectionReason | None:
         """Return why ``rows`` more of ``size_bytes`` do not fit; None where they do.
 
         A request larger than a bound is admitted when the queue is empty; otherwise it could never be served.
         """
         if self.rows and self.rows - self.later_rows + min(rows, self._portion_rows) > self.limits.max_rows:
-            return Rejection.QUEUE_ROWS
+            return RejectionReason.QUEUE_ROWS
         if self.size_bytes and self.size_bytes + size_bytes > self.limits.max_bytes:
-            return Rejection.QUEUE_BYTES
+            return RejectionReason.QUEUE_BYTES
         return None
 
     def first(self) -> Group:

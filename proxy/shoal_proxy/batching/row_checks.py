@@ -25,7 +25,7 @@ from shoal_proxy.batching.row_samples import Group, Pick, SampledBatch, SampledR
 from shoal_proxy.batching.row_suspicion import COPIES, GROSS, RerunKind, Suspicion
 from shoal_proxy.model.signature import ModelSignature
 
-MOST_ROWS: Final = 32
+MAX_ROWS: Final = 32
 """Rows of a check."""
 ROWS_PER_S: Final = 256
 """Most rows that are run again: comparing them is the proxy's work."""
@@ -40,21 +40,21 @@ WAITS_S: Final = 2.0
 _ANCHOR_S: Final = 60.0
 """Age at which the anchor is replaced."""
 _PAUSE_S: Final = 60.0
-_LONGEST_PAUSE_S: Final = 3600.0
+_MAX_PAUSE_S: Final = 3600.0
 """Pause after a failed check, doubled for each further one in a row."""
-_LEAST_TIMEOUT_S: Final = 2.0
+_MIN_TIMEOUT_S: Final = 2.0
 _SUSPICIONS: Final = 4
 """Most suspicions at a time."""
 _WEIGHT: Final = 1 / 200
 """Weight of the newest row in the mean noise."""
 _NOISES: Final = 8.0
 """Distances above so many times the mean noise are suspicions."""
-_LEAST_NOISE: Final = 3e-5
+_MIN_NOISE: Final = 3e-5
 """Noise of a model that repeats itself to the last digit."""
 _FEW_COMPARED: Final = 64
 """Rows compared before the measured noise counts."""
-_MOST_CAUTION: Final = 1e6
-_MOST_OTHERS: Final = 64
+_MAX_CAUTION: Final = 1e6
+_MAX_OTHERS: Final = 64
 
 
 class RowViolation(NamedTuple):
@@ -93,7 +93,7 @@ class RowChecks:
         self._samples = SampleStore(self._pick)
         self._ruler = ResultDistance({})
         self._suspicions: deque[Suspicion] = deque()
-        self._recent: deque[tuple[Group, float, Row]] = deque(maxlen=_MOST_OTHERS)
+        self._recent: deque[tuple[Group, float, Row]] = deque(maxlen=_MAX_OTHERS)
         """Results that clients got, and when their batch was answered: a result common among them proves nothing."""
         self._anchor: SampledRow | None = None
         """A row that agreed when it was checked; checked again with others."""
@@ -245,7 +245,7 @@ class RowChecks:
 
     def timeout_s(self, expected_s: float) -> float:
         """Return the timeout (s) of a check that should take ``mean_s``."""
-        return max(_LEAST_TIMEOUT_S, 10 * expected_s)
+        return max(_MIN_TIMEOUT_S, 10 * expected_s)
 
     def failed(self, check: RowCheck, now_s: float) -> None:
         """Drop a check that failed. Each further failure in a row doubles the pause."""
@@ -255,7 +255,7 @@ class RowChecks:
         self._budget.spend(now_s - check.sent_s)
         if check.suspicion is not None:
             self._suspicions.remove(check.suspicion)
-        self._paused_until_s = now_s + min(_LONGEST_PAUSE_S, _PAUSE_S * 2**self._failures)
+        self._paused_until_s = now_s + min(_MAX_PAUSE_S, _PAUSE_S * 2**self._failures)
         self._failures += 1
 
     def complete(self, check: RowCheck, result: BatchResult, took_s: float) -> RowViolation | None:
@@ -297,7 +297,7 @@ class RowChecks:
         # A suspicion is a distance of many times the usual noise, and more where that was often noise too.
         gross = GROSS
         if self._compared >= _FEW_COMPARED:
-            gross = min(GROSS, _NOISES * max(_LEAST_NOISE, self._noise) * self._caution)
+            gross = min(GROSS, _NOISES * max(_MIN_NOISE, self._noise) * self._caution)
         apart = self._ruler.units_of_all(given, again)
         # A row that agrees proves that results have not changed since its batch.
         agreed_s = min(
@@ -338,11 +338,11 @@ class RowChecks:
             met = {*met, *(each.taken_s for each in kept)}
             others = [row for group, at_s, row in self._recent if group == batch.group and at_s not in met]
             others += [row_of(each.outputs, row, suspicion.sample.cuts) for each in kept for row in range(each.rows)]
-            if suspicion.is_exchanged(self._ruler, others[: 2 * _MOST_OTHERS]):
+            if suspicion.is_exchanged(self._ruler, others[: 2 * _MAX_OTHERS]):
                 finding = RowFinding.EXCHANGED
         if finding in {RowFinding.NOISE, RowFinding.VARIED}:
             # Such distances are ordinary for this model: raise the one that counts as a suspicion.
-            self._caution = min(_MOST_CAUTION, 2 * self._caution)
+            self._caution = min(_MAX_CAUTION, 2 * self._caution)
         if finding is RowFinding.FOREIGN and not (suspicion.steady or (suspicion.agreed and batch.tally.foreign)):
             finding = RowFinding.UNSTEADY  # without an earlier foreign row of the batch, results may have changed since
         if finding is RowFinding.FOREIGN:
@@ -374,7 +374,7 @@ class RowChecks:
 
 def row_check_size(batcher: Batcher, key: BatchKey) -> int:
     """Return how many rows a check may have; 0 where even one row would make a client's request late."""
-    table, most = batcher.tables[key], min(MOST_ROWS, batcher.tables.max_rows(key))
+    table, most = batcher.tables[key], min(MAX_ROWS, batcher.tables.max_rows(key))
     if not table.known:
         return min(4, most)
     within_s = ALONE_TIMES * table.p95_s(1)

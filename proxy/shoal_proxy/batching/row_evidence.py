@@ -11,8 +11,8 @@ RANDOM: Final = 3
 """Rows with random results after which the model is not checked any more."""
 _DEPENDENT: Final = 2
 """Rows that depend on their neighbours after which the model violates independence."""
-_LEAST_VARIED: Final = 8
-_LEAST_CHECKED: Final = 64
+_MIN_VARIED: Final = 8
+_MIN_CHECKED: Final = 64
 VARIED_SHARE: Final = 0.1
 """Share of rows whose result follows their neighbours that ties and rounding do not reach."""
 _ALL: Final = 0.999
@@ -119,7 +119,7 @@ class Evidence:
                 return self.dependent >= _DEPENDENT
             case RowFinding.VARIED:
                 self.varied += 1
-                if self.varied < _LEAST_VARIED or self.checked < _LEAST_CHECKED or self.random or self.changing:
+                if self.varied < _MIN_VARIED or self.checked < _MIN_CHECKED or self.random or self.changing:
                     return False
                 # Results follow the batch more often than ties and rounding explain.
                 return self.suspected / self.checked * self.varied / self.concluded > VARIED_SHARE

@@ -20,13 +20,13 @@ from shoal_proxy.model.signature import ModelSignature
 from shoal_proxy.model.sizes import byte_size_of
 from shoal_schema.wire.datatypes import Array
 
-MOST_BATCHES: Final = 64
-MOST_BYTES: Final = 8 << 20
+MAX_BATCHES: Final = 64
+MAX_BYTES: Final = 8 << 20
 """Most bytes of copied inputs and of outputs; a batch that takes an eighth of it is not kept."""
 ROWS_OF_BATCH: Final = 32
 """Most rows kept of one batch."""
-_LARGEST: Final = MOST_BYTES // 8
-_MOST_STRIDE: Final = 64
+_LARGEST: Final = MAX_BYTES // 8
+_MAX_STRIDE: Final = 64
 """Most batches between two kept ones, on average."""
 
 Lengths = tuple[tuple[str, int], ...]
@@ -93,12 +93,12 @@ class SampleStore:
 
         So kept rows are not all of one moment, and few are copied in vain.
         """
-        if self.batches < MOST_BATCHES and self.size_bytes < MOST_BYTES:
+        if self.batches < MAX_BATCHES and self.size_bytes < MAX_BYTES:
             return True
         self._skip -= 1
         if self._skip > 0:
             return False
-        self._stride = min(_MOST_STRIDE, 2 * self._stride)
+        self._stride = min(_MAX_STRIDE, 2 * self._stride)
         self._skip = 1 + self._pick(2 * self._stride - 1)
         return True
 
@@ -107,7 +107,7 @@ class SampleStore:
         kept = _sampled(batch, result, rules, now_s, self._pick)
         if kept is None:
             return
-        while self._groups and (self.batches >= MOST_BATCHES or self.size_bytes + kept.size_bytes > MOST_BYTES):
+        while self._groups and (self.batches >= MAX_BATCHES or self.size_bytes + kept.size_bytes > MAX_BYTES):
             # Drop the oldest batch of all groups.
             group = min(self._groups, key=lambda each: self._groups[each][0].taken_s)
             self._dropped(self._groups[group].popleft())

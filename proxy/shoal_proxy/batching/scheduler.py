@@ -35,7 +35,7 @@ from shoal_proxy.batching.throughput import Throughput
 from shoal_proxy.batching.traffic import Traffic
 from shoal_proxy.errors import BatchTooLarge, DeadlineExceeded, InvalidRequest, ModelFailed, Overloaded, ProxyError
 from shoal_proxy.model.signature import ModelSignature
-from shoal_schema.metrics import Rejection
+from shoal_schema.metrics import RejectionReason
 
 
 class SchedulerStep:
@@ -143,7 +143,7 @@ class Scheduler:
             self.traffic.arrived_rows += pending.rows
             # A peer's request must not cost this replica's own requests their place: when all are full, no one gains.
             guest = pending.forwarded and self.would_be_late(pending, now_s)
-            rejection = Rejection.LATE if guest else self.batcher.admit(runs, now_s)
+            rejection = RejectionReason.LATE if guest else self.batcher.admit(runs, now_s)
             if rejection is not None:
                 if self._coalescing:
                     self._coalescing.leave(pending)
@@ -200,13 +200,13 @@ class Scheduler:
         late: Sequence[PendingRequest] = ()
         error: Overloaded | None = None
         if formed.rejected:
-            error = self._overloaded(Rejection.LATE, len(formed.rejected))
+            error = self._overloaded(RejectionReason.LATE, len(formed.rejected))
             gone: Sequence[PendingRequest] = formed.rejected
             # Rejections of requests that may be forwarded are counted in `refuse`.
             if self.forwards_late and self._coalescing is None:
                 late = [pending for pending in gone if not pending.must_not_forward]
                 gone = [pending for pending in gone if pending.must_not_forward]
-            self.traffic.count_rejected(Rejection.LATE, sum([pending.rows for pending in gone]))
+            self.traffic.count_rejected(RejectionReason.LATE, sum([pending.rows for pending in gone]))
             rejected = self._drop(gone, error)
         if formed.running is not None:
             self._unsettled.add(formed.running)
@@ -217,7 +217,7 @@ class Scheduler:
 
     def reject(self, pending: PendingRequest, error: ProxyError) -> Sequence[Delivery]:
         """Reject a late request that no peer accepted."""
-        self.traffic.count_rejected(Rejection.LATE, pending.rows)
+        self.traffic.count_rejected(RejectionReason.LATE, pending.rows)
         return self._drop((pending,), error)
 
     def _next_piece(self, now_s: float) -> SchedulerStep | WaitUntil | None:
@@ -392,10 +392,10 @@ class Scheduler:
             deliveries.extend(self._give_up(self._pieces.popleft(), error, now_s))
         return deliveries
 
-    def _overloaded(self, rejection: Rejection, rows: int) -> Overloaded:
-        if rejection is Rejection.LATE:
+    def _overloaded(self, rejection: RejectionReason, rows: int) -> Overloaded:
+        if rejection is RejectionReason.LATE:
             message = "the response would be late"
-        elif rejection is Rejection.QUEUE_ROWS:
+        elif rejection is RejectionReason.QUEUE_ROWS:
             message = f"the queue is full ({self.queue.rows} rows wait)"
         else:
             message = f"the queue is full ({self.queue.size_bytes} bytes wait)"

@@ -6,7 +6,7 @@ can be read at any time.
 
 from typing import Final
 
-from shoal_schema.metrics import Rejection
+from shoal_schema.metrics import RejectionReason
 
 _SPAN_S: Final = 1.0
 """Span of `offered_rows_per_s` and `busy`; longer while nothing happens."""
@@ -23,7 +23,7 @@ class Traffic:
         self.batches = 0
         """Batches that were answered."""
         self.forwarded_rows = 0
-        self.refused_rows: dict[Rejection, int] = {}
+        self.refused_rows: dict[RejectionReason, int] = {}
         self.row_s = 0.0
         """Rows waiting and running, integrated over time."""
         self.queued_row_s = 0.0
@@ -42,11 +42,11 @@ class Traffic:
         self._kept_began_s, self._kept_rows = -1.0, 0
         self._span_busy_s = 0.0
 
-    def count_rejected(self, reason: Rejection, rows: int) -> None:
+    def count_rejected(self, reason: RejectionReason, rows: int) -> None:
         """Count rows that had arrived and were rejected."""
         self.refused_rows[reason] = self.refused_rows.get(reason, 0) + rows
 
-    def count_unread_rejection(self, reason: Rejection) -> None:
+    def count_unread_rejection(self, reason: RejectionReason) -> None:
         """Count a request that was rejected before it was read, as one row."""
         self.arrived_rows += 1
         self.count_rejected(reason, 1)

@@ -8,10 +8,10 @@ from shoal_proxy.codecs.base import DecodedRequest, HttpResponse, InferCall, jso
 from shoal_proxy.codecs.v1 import decode_rows, rows_of
 from shoal_proxy.errors import InvalidRequest, ProxyError, RowsFailed
 from shoal_proxy.model.signature import ModelSignature
-from shoal_schema.wire.carried import decode_head, encode_headers
+from shoal_schema.wire.carried_headers import decode_head, encode_headers
 from shoal_schema.wire.datatypes import Array
 from shoal_schema.wire.elements import bytes_array
-from shoal_schema.wire.multipart import Part, form_parts
+from shoal_schema.wire.multipart import FormPart, form_parts
 
 _TYPES = {
     400: "BadRequestException",
@@ -90,7 +90,7 @@ class TorchServe:
         return json_response(error.status, {"code": error.status, "type": kind, "message": message})
 
 
-def _by_name(parts: list[Part], signature: ModelSignature, *, ignore_extra: bool) -> DecodedRequest:
+def _by_name(parts: list[FormPart], signature: ModelSignature, *, ignore_extra: bool) -> DecodedRequest:
     """Return a form as one row: parts of BYTES inputs as they are, others parsed as JSON.
 
     Raises:

@@ -3,8 +3,8 @@
 from shoal_proxy.batching.scheduler import Scheduler
 from shoal_proxy.explaining.capacity import capacity
 from shoal_proxy.explaining.report import last_key, limiting
-from shoal_schema.load import Capacity, GraphState, Load, Refused, RowsChecked
-from shoal_schema.metrics import Rejection
+from shoal_schema.load import Capacity, GraphState, Load, RejectedRows, RowsChecked
+from shoal_schema.metrics import RejectionReason
 
 
 def read_load(
@@ -37,7 +37,7 @@ def read_load(
         running_rows=scheduler.in_flight_rows,
         arrived_rows=traffic.arrived_rows,
         answered_rows=traffic.answered_rows,
-        refused_rows=Refused(*(traffic.refused_rows.get(reason, 0) for reason in _REASONS)),
+        refused_rows=RejectedRows(*(traffic.refused_rows.get(reason, 0) for reason in _REASONS)),
         forwarded_rows=traffic.forwarded_rows,
         row_seconds=traffic.row_s,
         queued_row_seconds=traffic.queued_row_s,
@@ -55,8 +55,8 @@ def read_load(
     )
 
 
-# In the order of the fields of `Refused`.
-_REASONS = (Rejection.QUEUE_ROWS, Rejection.QUEUE_BYTES, Rejection.LATE, Rejection.RUNTIME_AWAY)
+# In the order of the fields of `RejectedRows`.
+_REASONS = (RejectionReason.QUEUE_ROWS, RejectionReason.QUEUE_BYTES, RejectionReason.LATE, RejectionReason.RUNTIME_AWAY)
 
 
 def utilization(scheduler: Scheduler, now_s: float) -> float:

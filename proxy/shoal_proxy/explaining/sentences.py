@@ -7,7 +7,7 @@ from typing import Final
 from shoal_proxy.explaining.bound import ENOUGH_BATCHES
 from shoal_proxy.explaining.report import FigureBounds, LatencyReport
 from shoal_schema.bounds import ADVICE, Bound
-from shoal_schema.metrics import Rejection
+from shoal_schema.metrics import RejectionReason
 from shoal_schema.resource.traffic import BatchingPolicy
 
 _PADDING: Final = 0.2
@@ -23,11 +23,11 @@ _NOT_REPEATED: Final = {
 }
 
 _REJECTED: Final = {
-    Rejection.LATE: "because the response would have been late. Add replicas, or raise the latency objective.",
-    Rejection.QUEUE_ROWS: "because queue.maxRows rows waited. Add replicas, or raise it if clients can wait.",
-    Rejection.QUEUE_BYTES: "because queue.maxBytes were in use. Raise it, or send smaller requests.",
-    Rejection.DEADLINE: "with 504, because their deadline passed: it is shorter than the model's time under load.",
-    Rejection.LIMIT: "with 429, because their clients were at their limits. Raise access.limits to allow more.",
+    RejectionReason.LATE: "because the response would have been late. Add replicas, or raise the latency objective.",
+    RejectionReason.QUEUE_ROWS: "because queue.maxRows rows waited. Add replicas, or raise it if clients can wait.",
+    RejectionReason.QUEUE_BYTES: "because queue.maxBytes were in use. Raise it, or send smaller requests.",
+    RejectionReason.DEADLINE: "with 504, because their deadline passed: it is shorter than the model's time under load.",
+    RejectionReason.LIMIT: "with 429, because their clients were at their limits. Raise access.limits to allow more.",
 }
 """Cause and remedy by reason, in the order in which they are reported."""
 

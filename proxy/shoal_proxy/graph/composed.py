@@ -7,11 +7,11 @@ from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from typing import Any, Final
 
-from shoal_proxy.errors import MOST_WORDS, InvalidRequest, ModelFailed, ProxyError, RowsFailed, StepFailed
+from shoal_proxy.errors import MAX_WORDS, InvalidRequest, ModelFailed, ProxyError, RowsFailed, StepFailed
 from shoal_proxy.graph.canonical import canonical, readable
 from shoal_proxy.graph.graph_request import Ask
 from shoal_proxy.graph.values import filled_shape, gaps
-from shoal_schema.graphs.types import Typed
+from shoal_schema.graphs.types import TypedGraph
 from shoal_schema.wire.datatypes import Array
 from shoal_schema.wire.row_errors import RowError
 
@@ -52,7 +52,7 @@ class Steps:
     Refused = Refused
     Failed = Failed
 
-    def __init__(self, graph: Typed, deadline_s: float, call_step: Ask, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, graph: TypedGraph, deadline_s: float, call_step: Ask, loop: asyncio.AbstractEventLoop) -> None:
         self._graph = graph
         self._deadline_s = deadline_s
         self._ask = call_step
@@ -138,4 +138,4 @@ def exception_text(error: BaseException) -> str:
         text = str(error)
     except BaseException as odd:
         text = f"(its text raises {type(odd).__name__})"
-    return text.encode(errors="backslashreplace").decode()[:MOST_WORDS]
+    return text.encode(errors="backslashreplace").decode()[:MAX_WORDS]

@@ -20,9 +20,9 @@ from shoal_proxy.graph.canonical import canonical, readable
 from shoal_proxy.graph.composed import Steps, client_error, exception_text
 from shoal_proxy.graph.graph_request import Ask
 from shoal_schema.graphs.composer import declared_signature, read_source
-from shoal_schema.graphs.faults import GraphError
+from shoal_schema.graphs.errors import GraphError
 from shoal_schema.graphs.tensors import Signature
-from shoal_schema.graphs.types import Typed
+from shoal_schema.graphs.types import TypedGraph
 from shoal_schema.resource.graph import ComposerSpec
 from shoal_schema.wire.datatypes import Array
 
@@ -97,7 +97,7 @@ class Composer:
         return found
 
     async def run(
-        self, graph: Typed, inputs: Mapping[str, Array], rows: int, deadline_s: float, call_step: Ask
+        self, graph: TypedGraph, inputs: Mapping[str, Array], rows: int, deadline_s: float, call_step: Ask
     ) -> Mapping[str, Array]:
         """Return the outputs of one request's rows.
 
@@ -174,7 +174,9 @@ class Composer:
         sys.path.append(self._folder)
         return importlib.import_module(name), member
 
-    async def _run(self, graph: Typed, inputs: Mapping[str, Array], rows: int, steps: Steps) -> Mapping[str, Array]:
+    async def _run(
+        self, graph: TypedGraph, inputs: Mapping[str, Array], rows: int, steps: Steps
+    ) -> Mapping[str, Array]:
         try:
             answer = await self._composer.run(readable(inputs, graph.request), steps)
             outputs, count = canonical(answer, graph.outputs, frozenset(), "the composer's result")

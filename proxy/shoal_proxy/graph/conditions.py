@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from shoal_schema.expressions import Among, Column, Comparison, Expression, IsNull, Joined, Not
+from shoal_schema.expressions import BooleanOperation, Column, Comparison, Expression, IsNull, Membership, Negation
 from shoal_schema.wire.datatypes import FIRST_ROUNDED, Array, bfloat16_to_float32
 
 _OPERATORS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
@@ -65,7 +65,7 @@ def _truth(expression: Expression, columns: Columns) -> RowTruth:
                 both = left.known & right.known
                 return RowTruth(_pairwise(left.array, name, right.array) & both, both)
             return RowTruth(_against(left.array, name, value) & left.known, left.known)
-        case Among(column=of, values=among):
+        case Membership(column=of, values=among):
             values, known = columns[of.name]
             wanted: list[Any] = [each for each in among if each is not None]
             if values.dtype.kind == "O":
@@ -79,10 +79,10 @@ def _truth(expression: Expression, columns: Columns) -> RowTruth:
         case IsNull(column=of):
             known = columns[of.name].known
             return RowTruth(~known, np.ones(len(known), bool))
-        case Not(part=part):
+        case Negation(part=part):
             so, known = _truth(part, columns)
             return RowTruth(~so & known, known)
-        case Joined(every=every, parts=parts):
+        case BooleanOperation(every=every, parts=parts):
             return _joined([_truth(part, columns) for part in parts], every=every)
 
 

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shoal_proxy.errors import MOST_WORDS
+from shoal_proxy.errors import MAX_WORDS
 from shoal_proxy.graph.combining import combined
 from shoal_proxy.graph.conditions import Values1D, column, matching_rows
 from shoal_proxy.graph.values import SpaceRows, SpaceValues, completed, filled_shape, gaps, items_of, open_rows, stacked
-from shoal_schema.graphs.plan import ROOT, Ref, Space, Step, is_item, meeting
+from shoal_schema.graphs.plan import ROOT, GraphStep, Space, TensorRef, innermost_common, is_item
 from shoal_schema.graphs.tensors import Tensor
-from shoal_schema.graphs.types import Typed
+from shoal_schema.graphs.types import TypedGraph
 from shoal_schema.resource.graph import REQUEST
 from shoal_schema.wire.datatypes import DTYPES, Array
 from shoal_schema.wire.row_errors import RowError
@@ -38,9 +38,9 @@ class StepCall(NamedTuple):
     """Their number."""
 
 
-Ask = Callable[[Step, Mapping[str, Array], int], Coroutine[Any, Any, Mapping[str, Array]]]
+Ask = Callable[[GraphStep, Mapping[str, Array], int], Coroutine[Any, Any, Mapping[str, Array]]]
 """Calls a step's model for a number of rows; raises a `ProxyError`."""
-MOST_ROWS = 1 << 18
+MAX_ROWS = 1 << 18
 """Most rows of a space: as many as a request may have."""
 
 
@@ -54,21 +54,21 @@ class GraphRequest:
         most_bytes: most bytes of lists of items.
     """
 
-    def __init__(self, graph: Typed, inputs: Mapping[str, Array], count: int, most_bytes: int) -> None:
+    def __init__(self, graph: TypedGraph, inputs: Mapping[str, Array], count: int, most_bytes: int) -> None:
         self._graph = graph
         self._plan = graph.plan
         self._count = count
         self._most_bytes = most_bytes
-        self._values: dict[Ref, SpaceValues] = {
-            Ref(REQUEST, name): SpaceValues(array) for name, array in inputs.items()
+        self._values: dict[TensorRef, SpaceValues] = {
+            TensorRef(REQUEST, name): SpaceValues(array) for name, array in inputs.items()
         }
         self._spaces: dict[Space, SpaceRows] = {}
         self._chosen: dict[Space, Array | None] = {}
-        self._items: dict[tuple[Space, Ref], SpaceValues] = {}
+        self._items: dict[tuple[Space, TensorRef], SpaceValues] = {}
         self.omitted: dict[str, int] = {}
         """By step, the number of rows that continue without it, since it failed for them."""
 
-    def begin(self, step: Step) -> StepCall:
+    def begin(self, step: GraphStep) -> StepCall:
         """Return the call of a step's model, whose inputs must be known.
 
         Raises:
@@ -78,8 +78,8 @@ class GraphRequest:
             # The step opens a space: each item of a list becomes a row.
             source = self._values[step.each[0]]
             opened, chosen = open_rows(source, self._counts(step, source))
-            if opened.count > MOST_ROWS:
-                self._refuse(step, f"{opened.count} items of {step.each[0]}; the limit is {MOST_ROWS}", 413)
+            if opened.count > MAX_ROWS:
+                self._refuse(step, f"{opened.count} items of {step.each[0]}; the limit is {MAX_ROWS}", 413)
             self._spaces[step.space], self._chosen[step.space] = opened, chosen
         count = self._rows(step.space)
         given = {name: self._seen(ref, step) for name, ref in step.inputs.items()}
@@ -106,13 +106,13 @@ class GraphRequest:
             inputs[name] = array if array.dtype == dtype else array.astype(dtype)
         return StepCall(inputs, rows, count if rows is None else len(rows))
 
-    def finish(self, step: Step, call: StepCall, outputs: Mapping[str, Array]) -> None:
+    def finish(self, step: GraphStep, call: StepCall, outputs: Mapping[str, Array]) -> None:
         """Record a step's outputs: a row for each row of the call."""
         for name, array in outputs.items():
-            self._values[Ref(step.name, name)] = SpaceValues(array, call.rows)
+            self._values[TensorRef(step.name, name)] = SpaceValues(array, call.rows)
 
     def finish_parts(
-        self, step: Step, call: StepCall, parts: Sequence[tuple[Sequence[int], Mapping[str, Array]]]
+        self, step: GraphStep, call: StepCall, parts: Sequence[tuple[Sequence[int], Mapping[str, Array]]]
     ) -> None:
         """Record outputs of some rows of the call, and of others; the remaining rows continue without the step."""
         if omitted := call.asked - sum(len(rows) for rows, _ in parts):
@@ -130,12 +130,14 @@ class GraphRequest:
         for name, tensor in self._graph.signatures[step.name].outputs.items():
             if name in parts[0][1]:
                 array = stacked([outputs[name] for _, outputs in parts], tensor)
-                self._values[Ref(step.name, name)] = SpaceValues(array[order], asked[numbers[order]])
+                self._values[TensorRef(step.name, name)] = SpaceValues(array[order], asked[numbers[order]])
 
-    def skip(self, step: Step) -> None:
+    def skip(self, step: GraphStep) -> None:
         """Record that no row has a step's outputs."""
         for name, tensor in self._graph.signatures[step.name].outputs.items():
-            self._values[Ref(step.name, name)] = SpaceValues(gaps(tensor, (0, *filled_shape(tensor))), np.arange(0))
+            self._values[TensorRef(step.name, name)] = SpaceValues(
+                gaps(tensor, (0, *filled_shape(tensor))), np.arange(0)
+            )
 
     def outputs(self) -> Mapping[str, Array]:
         """Return the graph's outputs, once every step has ended.
@@ -158,13 +160,13 @@ class GraphRequest:
             outputs[output.name] = completed(values, self._count, tensors[0])
         return outputs
 
-    def errors_of_rows(self, step: Step, call: StepCall, errors: Sequence[RowError]) -> list[RowError]:
+    def errors_of_rows(self, step: GraphStep, call: StepCall, errors: Sequence[RowError]) -> list[RowError]:
         """Return errors of a call as errors of the request's rows: the first of each row, with the step's name."""
         found: dict[int, RowError] = {}
         for error in errors:
             row = error.row if call.rows is None else int(call.rows[error.row])
             row, where = self._origin(step.space, row)
-            found.setdefault(row, RowError(row, error.status, f"step {step.name}{where}: {error.message[:MOST_WORDS]}"))
+            found.setdefault(row, RowError(row, error.status, f"step {step.name}{where}: {error.message[:MAX_WORDS]}"))
         return [found[row] for row in sorted(found)]
 
     def _origin(self, space: Space, row: int) -> tuple[int, str]:
@@ -179,7 +181,7 @@ class GraphRequest:
     def _rows(self, space: Space) -> int:
         return self._spaces[space].count if space else self._count
 
-    def _counts(self, step: Step, source: SpaceValues) -> Array | None:
+    def _counts(self, step: GraphStep, source: SpaceValues) -> Array | None:
         """Return the number of items of each row; None where the step does not limit it."""
         if step.count is None:
             return None
@@ -199,16 +201,16 @@ class GraphRequest:
             raise RowsError([errors[row] for row in sorted(errors)])
         return wanted.astype(np.int64)
 
-    def _refuse(self, step: Step, what: str, status: int) -> None:
+    def _refuse(self, step: GraphStep, what: str, status: int) -> None:
         raise self._all_refused(f"step {step.name}: {what}", status)
 
     def _all_refused(self, message: str, status: int) -> RowsError:
         return RowsError([RowError(row, status, message) for row in range(self._count)])
 
-    def _tensor(self, ref: Ref) -> Tensor:
+    def _tensor(self, ref: TensorRef) -> Tensor:
         return self._graph.tensor(ref, "")
 
-    def _seen(self, ref: Ref, step: Step) -> SpaceValues:
+    def _seen(self, ref: TensorRef, step: GraphStep) -> SpaceValues:
         """Return a tensor as rows of a step's space."""
         if not is_item(ref, step):
             return self._moved(ref, step.space)
@@ -228,11 +230,11 @@ class GraphRequest:
             values = self._repeated(values, step.space[:depth])
         return values
 
-    def _moved(self, ref: Ref, space: Space) -> SpaceValues:
+    def _moved(self, ref: TensorRef, space: Space) -> SpaceValues:
         """Return a tensor as rows of another space: gathered into lists on the way up, repeated on the way down."""
         own = self._plan.space_of(ref)
-        values = self._raised(self._values[ref], self._tensor(ref), own, meeting(own, space))
-        for depth in range(len(meeting(own, space)) + 1, len(space) + 1):
+        values = self._raised(self._values[ref], self._tensor(ref), own, innermost_common(own, space))
+        for depth in range(len(innermost_common(own, space)) + 1, len(space) + 1):
             values = self._repeated(values, space[:depth])
         return values
 

@@ -28,9 +28,9 @@ from shoal_proxy.metrics import Metrics
 from shoal_proxy.model.signature import ModelSignature, SignatureError, parse_metadata
 from shoal_proxy.runtime_connection import LOST, ResponseMemory
 from shoal_proxy.settings import Settings
-from shoal_schema.graphs.faults import Fault, GraphError
-from shoal_schema.graphs.plan import Plan, Step, make_plan
-from shoal_schema.graphs.types import Typed, graph_metadata, typed
+from shoal_schema.graphs.errors import GraphError, GraphFault
+from shoal_schema.graphs.plan import GraphPlan, GraphStep, make_plan
+from shoal_schema.graphs.types import TypedGraph, graph_metadata, type_check
 from shoal_schema.headers import GRAPHS, PRIORITY
 from shoal_schema.load import GRAPH_VALID, STEP_NOT_READY, GraphState
 from shoal_schema.resource.graph import GraphSpec
@@ -86,14 +86,14 @@ class GraphLink:
         self._fair_share_header = settings.fair_share_header
         self._most_bytes = settings.queue.max_bytes
         self._room = ResponseMemory(settings.queue.max_bytes)
-        self._plan: Plan = make_plan(spec, settings.name)
+        self._plan: GraphPlan = make_plan(spec, settings.name)
         # Of each step only the outputs that the graph uses are requested.
         used = {each.name: [ref.tensor for _, ref in self._plan.refs if ref.step == each.name] for each in spec.steps}
         self._steps = {
             each.name: StepClient(each, list(dict.fromkeys(used[each.name])), self._room) for each in spec.steps
         }
         self._composer = Composer(spec.composer, settings.process.composer_dir) if spec.composer else None
-        self._typed: Typed | None = None
+        self._typed: TypedGraph | None = None
         self._walks: dict[PendingRequest, asyncio.Task[Any]] = {}
         self._wake = asyncio.Event()
         self._doubted_s = 0.0
@@ -134,7 +134,7 @@ class GraphLink:
             self._wake.clear()
             reason, fault = await self._check_models()
             # While a model is unavailable only its own requests fail. A changed model makes the graph unready.
-            if not self.ready or fault in (Fault.MISMATCH, Fault.CYCLE, Fault.INVALID):
+            if not self.ready or fault in (GraphFault.MISMATCH, GraphFault.CYCLE, GraphFault.INVALID):
                 self._become(reason, fault)
             away_s = _AWAY_INTERVAL_S if self.ready else min(away_s * _SLOWER, _AWAY_MOST_S)
             try:
@@ -169,7 +169,7 @@ class GraphLink:
             return problems[0]
         documents = {name: document for name, (document, _, _) in zip(self._steps, said, strict=True)}
         try:
-            graph = typed(self._plan, documents, self._identity, composer)
+            graph = type_check(self._plan, documents, self._identity, composer)
             for name, document in documents.items():
                 step = self._steps[name]
                 step.signature = parse_metadata(document)
@@ -183,7 +183,7 @@ class GraphLink:
         except GraphError as wrong:
             return str(wrong), wrong.fault
         except SignatureError as error:
-            return str(error), Fault.MISMATCH
+            return str(error), GraphFault.MISMATCH
         self._typed = graph
         return "", ""
 
@@ -197,10 +197,10 @@ class GraphLink:
         except RuntimeLost:  # a constant text, since each change of it is a write of a status
             return {}, f"step {step.name}: {LOST} ({step.url})", ""
         except RuntimeUnavailable as away:
-            fault = Fault.MISSING if isinstance(away, UnknownHost) else ""
+            fault = GraphFault.MISSING if isinstance(away, UnknownHost) else ""
             return {}, f"step {step.name}: {away} ({step.url})", fault
         except (ProxyError, SignatureError) as error:
-            return {}, f"step {step.name}: {error} ({step.url})", Fault.MISSING
+            return {}, f"step {step.name}: {error} ({step.url})", GraphFault.MISSING
         except TimeoutError:
             return {}, f"step {step.name}: no response from {step.url} within {_CHECK_S:g} s", ""
 
@@ -265,7 +265,7 @@ class GraphLink:
         context: CallContext,
         metrics: Metrics,
         took_s: dict[str, float],
-        step: Step,
+        step: GraphStep,
         inputs: Mapping[str, Array],
         rows: int,
     ) -> Mapping[str, Array]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from shoal_proxy.errors import ModelFailed, ProxyError, RowsFailed
 from shoal_proxy.graph.graph_request import Ask, GraphRequest, StepCall
-from shoal_schema.graphs.plan import Plan, Step
+from shoal_schema.graphs.plan import GraphPlan, GraphStep
 from shoal_schema.wire.datatypes import Array
 
 _TRIES = 32
@@ -18,7 +18,7 @@ _OF_ROWS = (400, 413, 422, ModelFailed.status)
 """Statuses that may be caused by single rows, or by their number; not by load or by a lost model."""
 
 
-async def walk(plan: Plan, frame: GraphRequest, call_step: Ask) -> Mapping[str, Array]:
+async def walk(plan: GraphPlan, frame: GraphRequest, call_step: Ask) -> Mapping[str, Array]:
     """Return the graph's outputs.
 
     Raises:
@@ -26,7 +26,7 @@ async def walk(plan: Plan, frame: GraphRequest, call_step: Ask) -> Mapping[str, 
         ProxyError: a required step failed, with its name.
     """
     left = {step.name: step for step in plan.steps}
-    running: dict[asyncio.Task[None], Step] = {}
+    running: dict[asyncio.Task[None], GraphStep] = {}
     try:
         while left or running:
             waited_for = left.keys() | {step.name for step in running.values()}
@@ -50,7 +50,7 @@ async def walk(plan: Plan, frame: GraphRequest, call_step: Ask) -> Mapping[str, 
     return frame.outputs()
 
 
-async def _run_step(step: Step, frame: GraphRequest, call_step: Ask) -> None:
+async def _run_step(step: GraphStep, frame: GraphRequest, call_step: Ask) -> None:
     """Pass the rows through one step."""
     call = frame.begin(step)
     if not call.asked:
@@ -64,7 +64,7 @@ async def _run_step(step: Step, frame: GraphRequest, call_step: Ask) -> None:
             raise RowsFailed(frame.errors_of_rows(step, call, error.errors)) from None
 
 
-async def _run_optional_step(step: Step, frame: GraphRequest, call: StepCall, call_step: Ask) -> None:
+async def _run_optional_step(step: GraphStep, frame: GraphRequest, call: StepCall, call_step: Ask) -> None:
     """Pass the rows that do not fail through an optional step; the others continue without it.
 
     A model that names the failed rows is called for the others; one that fails as a whole is called with halves.

@@ -10,9 +10,16 @@ from typing import Any, Final
 import torch
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.faults import said
+from shoal_runtime.faults import exception_message
 from shoal_runtime.formats.module import ModuleHandler, require_tensors
-from shoal_runtime.formats.source import Loaded, NotTrusted, Source, Unreadable, check_static_batch, oddity
+from shoal_runtime.formats.source import (
+    LoadedModel,
+    ModelSource,
+    UnreadableFile,
+    UntrustedFile,
+    check_static_batch,
+    unreadable_reason,
+)
 from shoal_runtime.formats.table import model_file
 from shoal_runtime.formats.tabular import imported
 from shoal_runtime.handlers.spec import ANY, TensorSpec
@@ -23,7 +30,7 @@ UNSAFE: Final = ("safe_mode", "unsafe")
 """Common words of Keras' errors about files that could run code."""
 
 
-def load(source: Source) -> Loaded:
+def load(source: ModelSource) -> LoadedModel:
     """Load the model onto the device.
 
     Raises:
@@ -53,24 +60,24 @@ def load(source: Source) -> Loaded:
         source, path.name, inputs, "give keras.Input a shape, not a batch_shape or batch_size, and save it again"
     )
     run = _by_position(keras, model, taken)
-    return Loaded(ModuleHandler(run, inputs, outputs), inputs, outputs, "keras")
+    return LoadedModel(ModuleHandler(run, inputs, outputs), inputs, outputs, "keras")
 
 
 def _read(keras: Any, path: Path, *, trusted: bool) -> Any:
     try:
         model = keras.saving.load_model(path, compile=False, safe_mode=not trusted)
     except Exception as error:  # h5py, zipfile and the constructors of layers raise types of their own
-        text = said(error)
+        text = exception_message(error)
         if any(word in text for word in UNSAFE):
-            raise NotTrusted(path.name, "code (a lambda, or other code that Keras' safe mode rejects)") from None
+            raise UntrustedFile(path.name, "code (a lambda, or other code that Keras' safe mode rejects)") from None
         if found := re.search(r"Could not locate (?:class|function|object) '(.*?)'", text):
             raise LoadError(
                 f"{path.name} uses {found[1]}, which is not part of Keras, and a file cannot contain it."
                 " Write a handler that imports it and loads the file"
             ) from None
         # For a file that is not an archive, Keras reports that there is no file.
-        why = oddity(path) or (text if zipfile.is_zipfile(path) else "it is not a complete zip archive")
-        raise Unreadable(path.name, "Keras model", why or type(error).__name__) from None
+        why = unreadable_reason(path) or (text if zipfile.is_zipfile(path) else "it is not a complete zip archive")
+        raise UnreadableFile(path.name, "Keras model", why or type(error).__name__) from None
     return model.eval()
 
 

@@ -12,23 +12,23 @@ import pyarrow.compute as pc
 
 from shoal_runtime.batches.collate import collate
 from shoal_runtime.handlers.spec import ANY, TensorSpec
+from shoal_runtime.offline.column_types import is_bytes, is_list, is_spelled, is_text, is_time, plain
 from shoal_runtime.offline.converting import converted, fitted_to, parsed
 from shoal_runtime.offline.dates import iso_texts
-from shoal_runtime.offline.kinds import is_bytes, is_list, is_spelled, is_text, is_time, plain
 from shoal_runtime.offline.mapping import JSON
-from shoal_runtime.offline.spelled import trimmed
+from shoal_runtime.offline.numeric_text import trimmed
 from shoal_runtime.offline.windows import Window, is_file
 from shoal_runtime.tensors.numpy_tensors import NumpyTensors
 from shoal_schema.wire.columns import NULL
 from shoal_schema.wire.datatypes import DTYPES, Array
 
 LIBRARY: Final = NumpyTensors()
-MOST_DIGITS: Final = 10**19
+MAX_DIGITS: Final = 10**19
 """No 64-bit timestamp of any unit reaches it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class InputRows:
     """A window's rows as the model takes them."""
 
     values: Mapping[str, Array]
@@ -46,7 +46,7 @@ class Rows:
         return np.array([row for row in range(len(self.keys)) if row not in self.errors], dtype=np.int64)
 
 
-def make_rows(window: Window, specs: Sequence[TensorSpec], columns: Mapping[str, Sequence[str]]) -> Rows:
+def make_rows(window: Window, specs: Sequence[TensorSpec], columns: Mapping[str, Sequence[str]]) -> InputRows:
     """Return a window's rows as the model takes them."""
     table, errors = window.table, dict(window.faults)
     values: dict[str, Array] = {}
@@ -76,7 +76,7 @@ def make_rows(window: Window, specs: Sequence[TensorSpec], columns: Mapping[str,
             )
             for row in range(table.num_rows)
         ]
-    return Rows(values, keys, sizes, errors)
+    return InputRows(values, keys, sizes, errors)
 
 
 def _cells(table: pa.Table, name: str, spec: TensorSpec, errors: dict[int, str]) -> Any:
@@ -104,14 +104,14 @@ def _digits(part: Any, name: str, errors: dict[int, str]) -> Any:
     """Return integers as decimal digits; other cells are errors of their rows."""
     cells: list[str | None] = []
     for row, cell in enumerate(part.to_pylist()):
-        good = cell is not None and math.isfinite(cell) and abs(cell) < MOST_DIGITS and cell == int(cell)
+        good = cell is not None and math.isfinite(cell) and abs(cell) < MAX_DIGITS and cell == int(cell)
         cells.append(str(int(cell)) if good else None)
         if cell is not None and not good:
             errors.setdefault(row, f"{name} is {cell}, expected an integer")
     return pa.array(cells, pa.large_string())
 
 
-def take(rows: Rows, chosen: Array, specs: Sequence[TensorSpec]) -> dict[str, Array]:
+def batch_of_rows(rows: InputRows, chosen: Array, specs: Sequence[TensorSpec]) -> dict[str, Array]:
     """Return chosen rows as a batch, padded, with the masks that the model takes."""
     given = [spec for spec in specs if spec.name in rows.values]
     # Fast path: no ragged rows, so nothing is padded.
@@ -269,7 +269,7 @@ def _is_null(part: Any) -> Array:
     return found
 
 
-def lengths(rows: Rows) -> dict[str, list[int]]:
+def lengths(rows: InputRows) -> dict[str, list[int]]:
     """Return the length of each row of ragged inputs, along the first axis."""
     return {
         name: [each.shape[0] if each.ndim else 0 for each in array]

@@ -4,7 +4,7 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 
-from shoal_schema.declaring import Json, Rule, Section
+from shoal_schema.declaring import Json, Rule, SettingsSection
 from shoal_schema.publishing.openapi import object_schema, rule_schema
 from shoal_schema.resource import API_VERSION, GROUP, KIND, PLURAL, VERSION
 from shoal_schema.resource.service import InferenceServiceSpec
@@ -92,7 +92,7 @@ class Definition:
     plural: str
     short_name: str
     description: str
-    spec: type[Section]
+    spec: type[SettingsSection]
     """The section that users write."""
     status: Json
     """Properties of the status without conditions."""

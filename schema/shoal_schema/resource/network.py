@@ -5,11 +5,11 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta, field
 
-from shoal_schema.declaring import Rule, Section
+from shoal_schema.declaring import Rule, SettingsSection
 from shoal_schema.resource.passthrough import SECRET_NAME, OpenObject, PassedThrough
 
 
-class TlsSpec(Section, frozen=True):
+class TlsSpec(SettingsSection, frozen=True):
     """TLS in the proxy. The admin port stays plain HTTP."""
 
     secret_name: Annotated[
@@ -70,7 +70,7 @@ class Peer(PassedThrough, frozen=True):
     ) = None
 
 
-class NetworkPolicySpec(Section, frozen=True):
+class NetworkPolicySpec(SettingsSection, frozen=True):
     """Which pods may connect, in clusters whose network enforces policies. Other connections are denied."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (

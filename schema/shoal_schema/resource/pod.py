@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from shoal_schema.declaring import FieldFault, Rule, Section
+from shoal_schema.declaring import FieldFault, Rule, SettingsSection
 from shoal_schema.resource.passthrough import (
     OWN_CONTAINERS,
     OWN_VOLUMES,
@@ -17,7 +17,7 @@ from shoal_schema.resource.passthrough import (
 )
 
 
-class PodSpec(Section, frozen=True):
+class PodSpec(SettingsSection, frozen=True):
     """Fields of the pods."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (

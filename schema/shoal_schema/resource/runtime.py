@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from shoal_schema.declaring import PROXY, RUNTIME, Env, Rule, Section
+from shoal_schema.declaring import PROXY, RUNTIME, Env, Rule, SettingsSection
 from shoal_schema.headers import OWN_HEADERS, OWN_HEADERS_PATTERN
 from shoal_schema.quantities import Quantity
 from shoal_schema.resource.passthrough import (
@@ -53,7 +53,7 @@ GrpcPort = Annotated[int, Meta(ge=0, le=65_535)]
 """A process accepts any port; 0 picks a free one."""
 
 
-class RuntimeSpec(Section, frozen=True):
+class RuntimeSpec(SettingsSection, frozen=True):
     """The container that runs the model."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -234,7 +234,7 @@ class RuntimeSpec(Section, frozen=True):
 ORIGIN = r"^(\*|https?://[a-z0-9.:\[\]-]+)\Z"
 
 
-class CorsSpec(Section, frozen=True):
+class CorsSpec(SettingsSection, frozen=True):
     """Cross-origin access to responses in a browser (CORS)."""
 
     allowed_origins: Annotated[
@@ -249,7 +249,7 @@ class CorsSpec(Section, frozen=True):
     ] = ()
 
 
-class ProxySpec(Section, frozen=True):
+class ProxySpec(SettingsSection, frozen=True):
     """The proxy's container, which queues and batches requests."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (

@@ -4,11 +4,11 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from shoal_schema.declaring import Rule, Section
+from shoal_schema.declaring import Rule, SettingsSection
 from shoal_schema.metrics import DEMAND
 
 
-class HorizontalPodAutoscalerSpec(Section, frozen=True):
+class HorizontalPodAutoscalerSpec(SettingsSection, frozen=True):
     """An HPA (`autoscaling/v2`). It needs an adapter that serves the pods' metrics (`custom.metrics.k8s.io`)."""
 
     metric_name: Annotated[
@@ -21,7 +21,7 @@ class HorizontalPodAutoscalerSpec(Section, frozen=True):
     ] = DEMAND.name
 
 
-class ScaledObjectSpec(Section, frozen=True):
+class ScaledObjectSpec(SettingsSection, frozen=True):
     """A ScaledObject of KEDA that queries Prometheus."""
 
     server_address: Annotated[
@@ -46,7 +46,7 @@ class ScaledObjectSpec(Section, frozen=True):
     ) = None
 
 
-class ScalersSpec(Section, frozen=True):
+class ScalersSpec(SettingsSection, frozen=True):
     """The autoscaler that the operator creates."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from shoal_schema.declaring import Rule, Section
+from shoal_schema.declaring import Rule, SettingsSection
 from shoal_schema.resource.access import AccessSpec
 from shoal_schema.resource.model import ModelSpec
 from shoal_schema.resource.network import NetworkPolicySpec, TlsSpec
@@ -33,7 +33,7 @@ _QUEUED = (
 _BATCHED = "(self.batching.inFlight + 1) * self.batching.maxBatchSize"
 
 
-class InferenceServiceSpec(Section, frozen=True):
+class InferenceServiceSpec(SettingsSection, frozen=True):
     """Desired state of the service."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from shoal_schema.declaring import KIB, MIB, PROXY, RUNTIME, TIB, Env, Rule, Section
+from shoal_schema.declaring import KIB, MIB, PROXY, RUNTIME, TIB, Env, Rule, SettingsSection
 from shoal_schema.headers import OWN_HEADERS, OWN_HEADERS_PATTERN
 from shoal_schema.resource.passthrough import HEADER_NAME, SET
 from shoal_schema.resource.scalers import ScalersSpec
@@ -34,7 +34,7 @@ class RowChecks(StrEnum):
     OFF = "Off"
 
 
-class BatchingSpec(Section, frozen=True):
+class BatchingSpec(SettingsSection, frozen=True):
     """How requests are combined into batches."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -156,7 +156,7 @@ class BatchingSpec(Section, frozen=True):
     ] = RowChecks.AUTO
 
 
-class QueueSpec(Section, frozen=True):
+class QueueSpec(SettingsSection, frozen=True):
     """Queue of one pod. Requests beyond its limits are rejected with 503 and `Retry-After`."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -240,7 +240,7 @@ class ScalingMode(StrEnum):
     EXTERNAL = "External"
 
 
-class ScalingSpec(Section, frozen=True, kw_only=True):
+class ScalingSpec(SettingsSection, frozen=True, kw_only=True):
     """Autoscaling. Without it `replicas` is set by hand."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -324,7 +324,7 @@ class ScalingSpec(Section, frozen=True, kw_only=True):
     ) = None
 
 
-class RolloutSpec(Section, frozen=True):
+class RolloutSpec(SettingsSection, frozen=True):
     """Rollout of a changed spec."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from shoal_proxy.balance.peers import (
     FIRST_FAILED_PAUSE_S,
     FIRST_PAUSE_S,
-    LONGEST_PAUSE_S,
-    LONGEST_WAIT_S,
+    MAX_PAUSE_S,
     MAX_REPORT_AGE_S,
+    MAX_WAIT_S,
     ForwardingOutcome,
     Peer,
     choose_peer,
@@ -42,7 +42,7 @@ def test_the_one_that_finishes_soonest_is_chosen_and_none_where_all_would_be_lat
     assert chosen([], soft_deadline_s=1.0) is None
 
 
-@pytest.mark.parametrize("wait_s", [None, nan, inf, -inf, -0.001, LONGEST_WAIT_S * 1.01])
+@pytest.mark.parametrize("wait_s", [None, nan, inf, -inf, -0.001, MAX_WAIT_S * 1.01])
 def test_what_makes_no_sense_is_no_promise(wait_s: float | None) -> None:
     assert chosen([promising(wait_s)], soft_deadline_s=1e9) is None
 
@@ -221,7 +221,7 @@ def test_peers_that_lie_cost_few_futile_tries(count: int, asked_per_s: int) -> N
             tries += 1
             best.record_forwarded(1)
             best.record_outcome(1, ForwardingOutcome.REFUSED, now_s)
-    assert tries <= count * (8 + seconds / LONGEST_PAUSE_S + 1)
+    assert tries <= count * (8 + seconds / MAX_PAUSE_S + 1)
 
 
 def test_addresses_at_which_nobody_answers_do_not_keep_others_from_being_asked() -> None:

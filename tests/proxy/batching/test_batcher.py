@@ -14,7 +14,7 @@ from shoal_proxy.batching.fair_shares import FairShares
 from shoal_proxy.batching.pending import NEVER_S, BatchKey, LaneKey, PendingRequest, RequestSlice
 from shoal_proxy.batching.policy import BatchLimits, WaitUntil
 from shoal_proxy.batching.queue import QueueLimits
-from shoal_schema.metrics import Rejection
+from shoal_schema.metrics import RejectionReason
 from shoal_schema.resource.traffic import BatchingPolicy
 from tests.proxy.signatures import come_back, request
 
@@ -93,7 +93,7 @@ def test_an_objective_that_nothing_can_meet_is_served_as_well_as_can_be() -> Non
     assert not brain.can_meet_objective(PLAIN)
 
 
-def overloaded(brain: Batcher) -> list[Rejection | None]:
+def overloaded(brain: Batcher) -> list[RejectionReason | None]:
     """Learn that a row takes 10 ms and any batch as much, then ask for far too much while one runs."""
     closed_loop(brain, 50, latency_s=0.01)
     assert brain.admit(request(MAX_ROWS, arrived_s=100.0), 100.0) is None
@@ -104,7 +104,7 @@ def overloaded(brain: Batcher) -> list[Rejection | None]:
 def test_whoever_could_not_be_answered_in_time_is_refused_at_once() -> None:
     reasons = overloaded(batcher(objective_s=0.05))
 
-    assert Counter(reasons)[Rejection.LATE] > 20
+    assert Counter(reasons)[RejectionReason.LATE] > 20
     assert reasons == sorted(reasons, key=lambda reason: reason is not None), "later requests wait longer"
 
 
@@ -154,7 +154,7 @@ class Load:
     def __init__(self, brain: Batcher, rate: float, shares: Mapping[BatchKey, float]) -> None:
         self.brain, self.rate, self.shares = brain, rate, shares
         self.chance = random.Random(1)
-        self.reasons: Counter[tuple[BatchKey, Rejection | None]] = Counter()
+        self.reasons: Counter[tuple[BatchKey, RejectionReason | None]] = Counter()
         self.waited_s: dict[BatchKey, list[float]] = {key: [] for key in shares}
         self.refused_s: list[float] = []
 
@@ -211,7 +211,7 @@ def test_whoever_is_let_in_under_a_full_key_is_answered_and_others_are_refused_a
     load.run(10.0)
 
     assert load.reasons[rare, None] > 10
-    assert load.reasons[PLAIN, Rejection.LATE] > 1000
+    assert load.reasons[PLAIN, RejectionReason.LATE] > 1000
     served = sum(map(len, load.waited_s.values()))
     assert len(load.refused_s) <= 0.02 * served
     assert max(load.waited_s[rare]) < 1.0
@@ -228,7 +228,7 @@ def test_a_huge_request_shares_the_runtime_and_the_queue_with_those_who_come_lat
         "one portion is all that it takes of the queue"
     )
     assert brain.admit(request(2000, arrived_s=1.0), 1.0) is None, "and so would another"
-    assert brain.admit(request(1, arrived_s=1.0), 1.0) is Rejection.QUEUE_ROWS
+    assert brain.admit(request(1, arrived_s=1.0), 1.0) is RejectionReason.QUEUE_ROWS
 
     assert first is not None
     running, order, now_s = deque([first]), [], 1.0
@@ -333,7 +333,7 @@ def test_callers_who_would_wait_for_long_are_refused_like_all_others_where_there
     for pending in patient:
         pending.soft_deadline_s = 30.0
 
-    assert [brain.admit(pending, 0.0) for pending in patient][-1] is Rejection.LATE
+    assert [brain.admit(pending, 0.0) for pending in patient][-1] is RejectionReason.LATE
 
 
 def test_the_first_of_a_key_has_nobody_of_its_own_before_it() -> None:
@@ -343,12 +343,12 @@ def test_the_first_of_a_key_has_nobody_of_its_own_before_it() -> None:
     formed(brain, 5.0)
 
     assert brain.admit(request(MAX_ROWS, arrived_s=5.0), 5.0) is None, "the batch after the one that runs"
-    assert brain.admit(request(MAX_ROWS, arrived_s=5.0), 5.0) is Rejection.LATE
+    assert brain.admit(request(MAX_ROWS, arrived_s=5.0), 5.0) is RejectionReason.LATE
 
 
-@pytest.mark.parametrize(("within_s", "refusal"), [(0.03, None), (0.04, Rejection.LATE)])
+@pytest.mark.parametrize(("within_s", "refusal"), [(0.03, None), (0.04, RejectionReason.LATE)])
 def test_where_there_is_no_time_for_two_batches_whoever_comes_later_may_be_worth_more(
-    within_s: float, refusal: Rejection | None
+    within_s: float, refusal: RejectionReason | None
 ) -> None:
     brain = batcher()
     learned(brain)
@@ -364,12 +364,12 @@ def test_where_there_is_no_time_for_two_batches_whoever_comes_later_may_be_worth
     ("rows", "due_s", "refusal"),
     [
         pytest.param(7, 5.03, None, id="it joins a batch with as much time"),
-        pytest.param(8, 5.03, Rejection.LATE, id="it does not fit in beside it"),
-        pytest.param(7, 5.029, Rejection.LATE, id="it has less time"),
+        pytest.param(8, 5.03, RejectionReason.LATE, id="it does not fit in beside it"),
+        pytest.param(7, 5.029, RejectionReason.LATE, id="it has less time"),
     ],
 )
 def test_whoever_travels_with_one_who_was_let_in_waits_for_no_other_key(
-    rows: int, soft_deadline_s: float, refusal: Rejection | None
+    rows: int, soft_deadline_s: float, refusal: RejectionReason | None
 ) -> None:
     brain = batcher()
     learned(brain)
@@ -382,10 +382,10 @@ def test_whoever_travels_with_one_who_was_let_in_waits_for_no_other_key(
 
 
 @pytest.mark.parametrize(
-    ("runs", "spare_s", "refusal"), [(True, 0.001, None), (False, 0.001, Rejection.LATE), (False, 0.006, None)]
+    ("runs", "spare_s", "refusal"), [(True, 0.001, None), (False, 0.001, RejectionReason.LATE), (False, 0.006, None)]
 )
 def test_behind_what_runs_a_row_is_alone_and_behind_what_waits_it_must_have_time_to_spare(
-    spare_s: float, refusal: Rejection | None, *, runs: bool
+    spare_s: float, refusal: RejectionReason | None, *, runs: bool
 ) -> None:
     brain = batcher()
     learned(brain)
@@ -536,11 +536,13 @@ class BatcherMachine(RuleBasedStateMachine):
         pending.lane, pending.soft_deadline_s = lane, self.now_s + allowed_s
         before = self.brain.queue.requests
         reason = self.brain.admit(pending, self.now_s)
-        assert reason in (None, Rejection.LATE, Rejection.QUEUE_ROWS)
+        assert reason in (None, RejectionReason.LATE, RejectionReason.QUEUE_ROWS)
         if reason is None:
             self.waiting[pending] = rows
         assert self.brain.queue.requests == before + (reason is None)
-        assert not (reason is Rejection.LATE and not self.running and not before), "an idle runtime rejects no request"
+        assert not (reason is RejectionReason.LATE and not self.running and not before), (
+            "an idle runtime rejects no request"
+        )
 
     @rule()
     def look(self) -> None:

@@ -9,7 +9,7 @@ from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.batching.queue import QueueLimits
 from shoal_proxy.batching.scheduler import Scheduler, SchedulerStep
 from shoal_proxy.errors import Overloaded
-from shoal_schema.metrics import Rejection
+from shoal_schema.metrics import RejectionReason
 from tests.proxy.signatures import request
 
 OBJECTIVE_S = 1.0
@@ -76,7 +76,7 @@ def test_a_guest_for_whom_there_is_no_room_is_refused_where_one_of_ours_is_let_i
     busy(scheduler, 7)
     refusal = scheduler.admit(row(0.05, guest=True), 0.05)
     assert isinstance(refusal, Overloaded)
-    assert refusal.reason is Rejection.LATE
+    assert refusal.reason is RejectionReason.LATE
     assert scheduler.admit(row(0.05), 0.05) is None
 
 
@@ -93,13 +93,13 @@ def test_who_is_late_when_a_batch_forms_is_kept_for_another_try_only_if_there_is
     if not forwards_late:
         assert not step.late
         assert {pending for pending, _ in step.rejected} == set(waiting)
-        assert scheduler.traffic.refused_rows == {Rejection.LATE: 3}
+        assert scheduler.traffic.refused_rows == {RejectionReason.LATE: 3}
         return
     assert list(step.late) == waiting[2:]
     assert {pending for pending, _ in step.rejected} == set(waiting[:2])
     assert not waiting[2].resolved
-    assert scheduler.traffic.refused_rows == {Rejection.LATE: 2}
+    assert scheduler.traffic.refused_rows == {RejectionReason.LATE: 2}
     assert step.error is not None
     ((refused, error),) = scheduler.reject(waiting[2], step.error)
     assert (refused, error) == (waiting[2], step.error)
-    assert scheduler.traffic.refused_rows == {Rejection.LATE: 3}
+    assert scheduler.traffic.refused_rows == {RejectionReason.LATE: 3}

@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from shoal_proxy.batching.pending import BatchKey, PendingRequest
 from shoal_proxy.batching.queue import Queue, QueueLimits
-from shoal_schema.metrics import Rejection
+from shoal_schema.metrics import RejectionReason
 from tests.proxy.signatures import request
 
 KEYS = [BatchKey(parameters=name) for name in (b"a", b"b", b"c")]
@@ -29,15 +29,15 @@ def only_group(queue: Queue) -> Any:
     ("waiting", "rows", "size_bytes", "reason"),
     [
         pytest.param(6, 4, 0, None, id="exactly full"),
-        pytest.param(6, 5, 0, Rejection.QUEUE_ROWS, id="one row too many"),
+        pytest.param(6, 5, 0, RejectionReason.QUEUE_ROWS, id="one row too many"),
         pytest.param(1, 1, 984, None, id="exactly the bytes"),
-        pytest.param(1, 1, 985, Rejection.QUEUE_BYTES, id="one byte too many"),
+        pytest.param(1, 1, 985, RejectionReason.QUEUE_BYTES, id="one byte too many"),
         pytest.param(0, 11, 2000, None, id="larger than everything, alone"),
-        pytest.param(1, 10, 2000, Rejection.QUEUE_ROWS, id="larger than everything, not alone"),
+        pytest.param(1, 10, 2000, RejectionReason.QUEUE_ROWS, id="larger than everything, not alone"),
     ],
 )
 def test_the_queue_is_bounded_in_rows_and_bytes(
-    waiting: int, rows: int, size_bytes: int, reason: Rejection | None
+    waiting: int, rows: int, size_bytes: int, reason: RejectionReason | None
 ) -> None:
     queue = queue_of(*[request(1) for _ in range(waiting)], max_rows=10, max_bytes=1000)
 

@@ -14,9 +14,9 @@ from shoal_proxy.batching.batcher import Batcher, RunningBatch
 from shoal_proxy.batching.pending import NEVER_S, BatchKey, PendingRequest, RequestSlice
 from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.batching.queue import QueueLimits
-from shoal_proxy.batching.row_budget import IDLE_SHARE, LEAST_SHARE
+from shoal_proxy.batching.row_budget import IDLE_SHARE, MIN_SHARE
 from shoal_proxy.batching.row_checks import row_check_size
-from shoal_proxy.batching.row_samples import MOST_BATCHES, MOST_BYTES, SampleStore, SamplingRules
+from shoal_proxy.batching.row_samples import MAX_BATCHES, MAX_BYTES, SampleStore, SamplingRules
 from shoal_proxy.batching.scheduler import SchedulerStep
 from shoal_proxy.errors import ModelFailed
 from shoal_proxy.model.signature import ModelSignature
@@ -247,8 +247,8 @@ def test_what_is_kept_is_bounded_in_batches_and_bytes() -> None:
         replica.ask(*replica.rng.standard_normal((MAX_ROWS, 2048)).astype(np.float32))
 
     kept = replica.checks._samples
-    assert 0 < kept.batches <= MOST_BATCHES
-    assert 0 < kept.size_bytes <= MOST_BYTES
+    assert 0 < kept.batches <= MAX_BATCHES
+    assert 0 < kept.size_bytes <= MAX_BYTES
 
 
 def test_any_row_of_a_large_batch_may_be_the_first_to_run_again() -> None:
@@ -266,7 +266,7 @@ def test_any_row_of_a_large_batch_may_be_the_first_to_run_again() -> None:
 def test_a_row_that_is_too_large_is_not_kept() -> None:
     wide = signature([tensor("x", "FP32", [-1, -1])], [tensor("y", "FP32", [-1, -1])])
     replica = Replica(served=wide)
-    replica.ask(*replica.rng.standard_normal((2, MOST_BYTES // 16)).astype(np.float32))
+    replica.ask(*replica.rng.standard_normal((2, MAX_BYTES // 16)).astype(np.float32))
 
     assert replica.checks._samples.batches == 0
 
@@ -431,7 +431,7 @@ def test_checks_stay_within_their_share_of_the_device() -> None:
     assert idle.checks is not None
     assert busy.checks is not None
 
-    assert idle.checks.device_s / 5 < LEAST_SHARE + IDLE_SHARE
+    assert idle.checks.device_s / 5 < MIN_SHARE + IDLE_SHARE
     assert busy.checks.device_s < 0.01 * busy.busy_s
 
 

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 
 from shoal_proxy.batching.traffic import Traffic
-from shoal_schema.metrics import Rejection
+from shoal_schema.metrics import RejectionReason
 
 
 @given(steps=st.lists(st.tuples(st.floats(0, 5), st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=30))
@@ -51,8 +51,8 @@ def test_the_rate_is_of_the_last_second_or_so() -> None:
 
 def test_a_request_refused_unread_is_demand_of_a_row() -> None:
     traffic = Traffic()
-    traffic.count_unread_rejection(Rejection.RUNTIME_AWAY)
-    traffic.count_rejected(Rejection.LATE, 4)
+    traffic.count_unread_rejection(RejectionReason.RUNTIME_AWAY)
+    traffic.count_rejected(RejectionReason.LATE, 4)
 
     assert traffic.arrived_rows == 1
-    assert traffic.refused_rows == {Rejection.RUNTIME_AWAY: 1, Rejection.LATE: 4}
+    assert traffic.refused_rows == {RejectionReason.RUNTIME_AWAY: 1, RejectionReason.LATE: 4}

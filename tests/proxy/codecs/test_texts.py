@@ -10,7 +10,7 @@ from shoal_proxy.codecs.base import DecodedRequest
 from shoal_proxy.codecs.texts import Embeddings, Rerank
 from shoal_proxy.errors import BodyTooLarge, InvalidRequest, NotFound, Overloaded, ProxyError, RowsFailed
 from shoal_proxy.model.signature import ModelSignature
-from shoal_schema.metrics import Rejection
+from shoal_schema.metrics import RejectionReason
 from shoal_schema.wire.row_errors import RowError
 from tests.fakes import tensor
 from tests.proxy.signatures import call, document, signature
@@ -191,7 +191,7 @@ def test_a_model_that_does_not_rerank_says_what_one_has(model: ModelSignature) -
     ("error", "kind"),
     [
         (InvalidRequest("bad"), "invalid_request_error"),
-        (Overloaded("full", reason=Rejection.QUEUE_ROWS, retry_after_s=1), "server_error"),
+        (Overloaded("full", reason=RejectionReason.QUEUE_ROWS, retry_after_s=1), "server_error"),
     ],
 )
 def test_errors_have_openais_shape(error: ProxyError, kind: str) -> None:

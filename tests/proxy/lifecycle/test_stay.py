@@ -1,6 +1,6 @@
 """How long a stopping replica keeps serving, by what it was told and when."""
 
-from shoal_proxy.lifecycle.stay import LONGEST_WORD_S, WORD_S, Stay
+from shoal_proxy.lifecycle.stay import MAX_WORD_S, WORD_S, Stay
 
 
 def test_a_replica_without_an_operator_leaves_at_once() -> None:
@@ -22,8 +22,8 @@ def test_a_replica_that_still_gets_requests_waits_longer_for_the_operator() -> N
     stay.begin(100.0)
     stay.request_arrived(102.0)
     assert stay.left_s(102.0) == WORD_S
-    stay.request_arrived(99.0 + LONGEST_WORD_S)
-    assert stay.left_s(99.0 + LONGEST_WORD_S) == 1.0
+    stay.request_arrived(99.0 + MAX_WORD_S)
+    assert stay.left_s(99.0 + MAX_WORD_S) == 1.0
     stay.grant(0.0, 120.0)
     stay.request_arrived(121.0)
     assert stay.left_s(121.0) == 0

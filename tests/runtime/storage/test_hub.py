@@ -9,8 +9,8 @@ import pytest
 from shoal_runtime.errors import LoadError
 from shoal_runtime.fetching import Fetcher
 from shoal_runtime.readiness import Readiness
-from shoal_runtime.storage.hub import needed
-from shoal_runtime.storage.listing import Entry
+from shoal_runtime.storage.hub import needed_files
+from shoal_runtime.storage.listing import ListedFile
 from tests.runtime.storage.stand_in import StandIn, serving
 
 COMMITS = {"main": "a" * 40, "v1": "b" * 40}
@@ -130,9 +130,9 @@ def test_a_hub_that_cannot_be_reached_is_told(tmp_path: Path, monkeypatch: pytes
 
 
 def test_weights_of_other_frameworks_come_where_there_are_no_safetensors() -> None:
-    files = [Entry(name, 1, "", name) for name in ("pytorch_model.bin", "config.json")]
+    files = [ListedFile(name, 1, "", name) for name in ("pytorch_model.bin", "config.json")]
 
-    assert needed(files) == files
+    assert needed_files(files) == files
 
 
 def test_what_an_init_container_has_fetched_is_taken_without_credentials(hub: Hub, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from shoal_runtime.errors import LoadError
 from shoal_runtime.fetching import Fetcher
 from shoal_runtime.readiness import Readiness
-from shoal_runtime.unpacking import Limits
+from shoal_runtime.unpacking import ArchiveLimits
 from tests.runtime.storage.stand_in import StandIn, serving
 
 MODEL = {"": [{"path": "a", "file_size": "1"}, {"path": "sub", "is_dir": True}], "sub": [{"path": "b", "file_size": 2}]}
@@ -56,7 +56,7 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
         yield made
 
 
-def fetch(cache: Path, uri: str, limits: Limits | None = None) -> dict[str, bytes]:
+def fetch(cache: Path, uri: str, limits: ArchiveLimits | None = None) -> dict[str, bytes]:
     found = Fetcher(cache, Readiness(), limits=limits, pause_s=lambda attempt: 0.0).fetch(uri)
     files = (path for path in found.directory.rglob("*") if path.is_file())
     return {str(path.relative_to(found.directory)): path.read_bytes() for path in files}
@@ -181,7 +181,7 @@ def test_a_folder_that_holds_itself_ends_at_the_limit(registry: Registry, tmp_pa
         registry.says(f"/mlflow-artifacts/artifacts?path={path.replace('/', '%2F')}", {"files": files})
 
     with pytest.raises(LoadError, match="SHOAL_MODEL_MAX_FILES"):
-        fetch(tmp_path, "models:/iris/1", Limits(max_files=3))
+        fetch(tmp_path, "models:/iris/1", ArchiveLimits(max_files=3))
 
 
 def test_a_name_that_leads_out_of_the_folder_is_refused(registry: Registry, tmp_path: Path) -> None:

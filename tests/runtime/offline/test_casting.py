@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_runtime.offline.fitting import cells_column, constant, fitted
-from shoal_runtime.offline.kinds import PARTITION, promoted
+from shoal_runtime.offline.casting import cast_table, cells_column, constant
+from shoal_runtime.offline.column_types import PARTITION, promoted
 from shoal_runtime.offline.windows import Window
 
 
 def window_of(column: Any, kind: pa.DataType) -> Window:
-    return fitted(pa.table({"x": column}), pa.schema([("x", kind)]))
+    return cast_table(pa.table({"x": column}), pa.schema([("x", kind)]))
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_a_number_in_the_common_type_is_unchanged(one: pa.DataType, other: pa.Da
 
 def test_a_missing_column_is_null_and_the_others_keep_their_order() -> None:
     schema = pa.schema([("y", pa.string()), ("x", pa.int64())])
-    window = fitted(pa.table({"x": [1, 2], "z": [0, 0]}), schema)
+    window = cast_table(pa.table({"x": [1, 2], "z": [0, 0]}), schema)
 
     assert window.table.schema == schema
     assert window.table.to_pylist() == [{"y": None, "x": 1}, {"y": None, "x": 2}]
@@ -134,7 +134,7 @@ def test_a_partition_has_the_path_value_and_a_different_cell_is_an_error(
     own: Any, path: str, kind: pa.DataType, value: Any, wrong: set[int]
 ) -> None:
     table = pa.table({"id": [1, 2, 3]} if own is None else {"id": [1, 2, 3], "x": own})
-    window = fitted(table, pa.schema([pa.field("x", kind, metadata=PARTITION)]), path)
+    window = cast_table(table, pa.schema([pa.field("x", kind, metadata=PARTITION)]), path)
 
     assert window.table["x"].to_pylist() == [value] * 3
     assert set(window.faults) == wrong

@@ -8,23 +8,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from shoal_runtime.offline.directory import DirectoryPlace
-from shoal_runtime.offline.errors import WrongSettings
-from shoal_runtime.offline.shards import File, split_pattern
+from shoal_runtime.offline.directory import LocalDirectory
+from shoal_runtime.offline.errors import InvalidSettings
+from shoal_runtime.offline.shards import InputFile, split_pattern
 from shoal_schema.resource.locations import LocationError, local_path, scheme_of, shown
 from shoal_schema.resource.offline import IN_WORDS, STORES
 
 
-class Place(Protocol):
+class Directory(Protocol):
     """A directory. Every method may raise `JobError`."""
 
     shown: str
     """Its address, without secrets."""
 
-    def files(self, pattern: str) -> list[File]:
+    def files(self, pattern: str) -> list[InputFile]:
         """Return the files that match a pattern, in order of their names."""
 
-    def open(self, file: File, ahead_bytes: int = ...) -> BinaryIO:
+    def open(self, file: InputFile, ahead_bytes: int = ...) -> BinaryIO:
         """Open a listed file for reading; the file is seekable.
 
         Args:
@@ -54,7 +54,7 @@ class Place(Protocol):
         """Remove the incomplete files of processes that have ended."""
 
 
-def open_outputs(uri: str, errors_uri: str | None) -> tuple[Place, Place | None]:
+def open_outputs(uri: str, errors_uri: str | None) -> tuple[Directory, Directory | None]:
     """Return the directories of results and of failed rows, if they have one of their own.
 
     Raises:
@@ -62,35 +62,35 @@ def open_outputs(uri: str, errors_uri: str | None) -> tuple[Place, Place | None]
     """
     results, failures = _open_output(uri), _open_output(errors_uri) if errors_uri else None
     if failures and failures.shown.rstrip("/") == results.shown.rstrip("/"):
-        raise WrongSettings(f"{errors_uri} is the directory of the results. Give --errors another directory")
+        raise InvalidSettings(f"{errors_uri} is the directory of the results. Give --errors another directory")
     return results, failures
 
 
-def _open_output(uri: str) -> Place:
-    place = open_place(uri)
-    if isinstance(place, DirectoryPlace) and place.is_file:
-        raise WrongSettings(f"{uri} is a file. Name a directory for the results")
+def _open_output(uri: str) -> Directory:
+    place = open_directory(uri)
+    if isinstance(place, LocalDirectory) and place.is_file:
+        raise InvalidSettings(f"{uri} is a file. Name a directory for the results")
     return place
 
 
-def open_input(uri: str, written: Sequence[Place]) -> tuple[Place, list[File]]:
+def open_input(uri: str, written: Sequence[Directory]) -> tuple[Directory, list[InputFile]]:
     """Return the place of an input and its files, without those below outputs.
 
     Raises:
         WrongSettings: there are no files.
     """
     folder, pattern = split_pattern(uri)
-    place = open_place(folder)
+    place = open_directory(folder)
     outer = f"{place.shown.rstrip('/')}/"
     # Results below the input's directory must not be read as rows.
     own = tuple(f"{each.shown.rstrip('/').removeprefix(outer)}/" for each in written if each.shown.startswith(outer))
     found = [each for each in place.files(pattern) if not each.path.startswith(own)]
     if not found:
-        raise WrongSettings(f"there are no files at {uri}. Correct the input")
+        raise InvalidSettings(f"there are no files at {uri}. Correct the input")
     return place, found
 
 
-def open_place(uri: str) -> Place:
+def open_directory(uri: str) -> Directory:
     """Return the directory or the file at an address.
 
     Raises:
@@ -99,21 +99,21 @@ def open_place(uri: str) -> Place:
     scheme = scheme_of(uri)
     try:
         if not scheme:
-            return DirectoryPlace(Path(os.path.abspath(uri)))
+            return LocalDirectory(Path(os.path.abspath(uri)))
         if scheme == "file":
-            return DirectoryPlace(Path(os.path.abspath(local_path(uri))))
+            return LocalDirectory(Path(os.path.abspath(local_path(uri))))
     except LocationError as error:
-        raise WrongSettings(str(error)) from None
+        raise InvalidSettings(str(error)) from None
     if scheme not in STORES:
-        raise WrongSettings(f"{shown(uri)} is not an address: expected a path, or a URI that begins with {IN_WORDS}")
+        raise InvalidSettings(f"{shown(uri)} is not an address: expected a path, or a URI that begins with {IN_WORDS}")
     try:
         from shoal_runtime.offline.bucket import open_bucket  # noqa: PLC0415 (its library is an extra)
     except ImportError as error:
-        raise WrongSettings(f"{scheme}:// needs {error.name}: pip install 'shoal[{scheme}]'") from None
+        raise InvalidSettings(f"{scheme}:// needs {error.name}: pip install 'shoal[{scheme}]'") from None
     return open_bucket(uri)
 
 
-def plain_file(opened: BinaryIO, file: File) -> Any:
+def decompressed_file(opened: BinaryIO, file: InputFile) -> Any:
     """Return a file's content, decompressed if its name ends in ``.gz``."""
     if not file.path.lower().endswith(".gz"):
         return opened

@@ -13,14 +13,14 @@ from typing import Final, TypeVar
 import pyarrow as pa
 from pyarrow import parquet
 
+from shoal_runtime.offline.column_types import SPELLED
 from shoal_runtime.offline.csv_rows import csv_names
-from shoal_runtime.offline.errors import JobError, PlaceUnavailable, ShardError
+from shoal_runtime.offline.directories import Directory
+from shoal_runtime.offline.errors import DirectoryUnavailable, JobError, ShardError
 from shoal_runtime.offline.json_lines import parsed_line
-from shoal_runtime.offline.kinds import SPELLED
 from shoal_runtime.offline.partitions import partitions_above
-from shoal_runtime.offline.places import Place
-from shoal_runtime.offline.schemas import Found, check_names, chosen, kinds_of, unified, with_partitions
-from shoal_runtime.offline.shards import File, Shard, readable
+from shoal_runtime.offline.schemas import InputSchema, check_names, chosen, kinds_of, unified, with_partitions
+from shoal_runtime.offline.shards import InputFile, Shard, readable
 from shoal_runtime.offline.tables import FILES, lines_of, shard_errors
 from shoal_schema.resource.offline import RowFormat
 
@@ -31,19 +31,19 @@ SCANNED_LINES: Final = 1000
 FOOTER_BYTES: Final = 2**16
 
 
-def find_columns(place: Place, files: Sequence[File], kind: RowFormat) -> Found:
+def find_columns(place: Directory, files: Sequence[InputFile], kind: RowFormat) -> InputSchema:
     """Return the columns of an input, without those of files that cannot be read.
 
     Raises:
         JobError: no file can be read, or a store is unavailable.
     """
     if kind is RowFormat.FILES:
-        found = Found(FILES)
+        found = InputSchema(FILES)
     elif kind is RowFormat.JSON_LINES:
         found = chosen(_json_types(place, files))
     else:
 
-        def schema_of(file: File) -> tuple[str, pa.Schema]:
+        def schema_of(file: InputFile) -> tuple[str, pa.Schema]:
             path = readable(file.path)
             if kind is RowFormat.CSV:
                 names = csv_names(place, file)
@@ -61,20 +61,20 @@ def find_columns(place: Place, files: Sequence[File], kind: RowFormat) -> Found:
     return with_partitions(found, paths, partitions_above(place.shown, paths))
 
 
-def _each(files: Sequence[File], read: Callable[[File], _T]) -> Iterable[_T]:
+def _each(files: Sequence[InputFile], read: Callable[[InputFile], _T]) -> Iterable[_T]:
     """Yield the result for each readable file, in order; files are read in parallel.
 
     Raises:
         JobError: no file can be read.
     """
 
-    def tried(file: File) -> _T | ShardError:
+    def tried(file: InputFile) -> _T | ShardError:
         try:
             with shard_errors(Shard("", (file,), 0, file.size_bytes)):
                 return read(file)
         except ShardError as error:
             # An unavailable store would hide all files, so it is not the fault of one.
-            if isinstance(error.__cause__, PlaceUnavailable):
+            if isinstance(error.__cause__, DirectoryUnavailable):
                 raise error.__cause__ from None
             return error
 
@@ -91,7 +91,7 @@ def _each(files: Sequence[File], read: Callable[[File], _T]) -> Iterable[_T]:
         raise JobError(str(failed))
 
 
-def _json_types(place: Place, files: Sequence[File]) -> dict[str, Counter[pa.DataType]]:
+def _json_types(place: Directory, files: Sequence[InputFile]) -> dict[str, Counter[pa.DataType]]:
     """Return how often each key has values of each type."""
     ends = itertools.accumulate(each.size_bytes for each in files)
     # Infinite within the first GiB of the input: a compressed file holds more than its size.
@@ -100,7 +100,7 @@ def _json_types(place: Place, files: Sequence[File]) -> dict[str, Counter[pa.Dat
         for file, end in zip(files, ends, strict=True)
     }
 
-    def of_file(file: File) -> dict[str, Counter[pa.DataType]]:
+    def of_file(file: InputFile) -> dict[str, Counter[pa.DataType]]:
         counted: dict[str, Counter[pa.DataType]] = {}
         read_bytes = 0
         with place.open(file) as opened:

@@ -57,7 +57,7 @@ _PROTOCOL: Final = 1
 """Protocol of skops files; the first one that stores names of functions where they are checked here."""
 
 
-def vouched(schema: bytes) -> Set[str]:
+def trusted_types(schema: bytes) -> Set[str]:
     """Return the types that are trusted in a file with this schema.json."""
     misused: set[str] = set()
 

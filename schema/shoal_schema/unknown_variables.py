@@ -24,7 +24,7 @@ _SERVICE_PORT = re.compile(r"SHOAL_(\w+_)?PORT")
 _SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://")
 
 
-def misspelt(environ: Mapping[str, str], process: Process, known: Collection[str]) -> list[str]:
+def unknown_variable_errors(environ: Mapping[str, str], process: Process, known: Collection[str]) -> list[str]:
     """Return an error for each unknown name of ``environ`` that starts as settings do.
 
     Args:

@@ -15,7 +15,7 @@ OUT_OF_MEMORY = "OUT_OF_MEMORY"
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class EngineReady:
     """The first message: the model is loaded."""
 
     metadata: Mapping[str, Any]
@@ -29,14 +29,14 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class EngineFailed:
     """The first message of a failed engine, which then ends."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class EngineBatch:
     """A batch of rows to compute, from the batch process."""
 
     number: int
@@ -45,7 +45,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class BatchDone:
     """Result of a batch: outputs of the rows that succeeded, in order, and errors by row."""
 
     number: int
@@ -54,7 +54,7 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class BatchFailed:
     """A batch failed as a whole; smaller batches find the row at fault."""
 
     number: int
@@ -62,4 +62,4 @@ class Failed:
     why: str
 
 
-Message = Ready | Refused | Done | Failed
+Message = EngineReady | EngineFailed | BatchDone | BatchFailed

@@ -34,7 +34,7 @@ from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 
 from shoal_runtime.errors import LoadError
-from tests.runtime.formats import refused
+from tests.runtime.formats import rejected
 from tests.runtime.formats.rounds import assert_answers_as
 
 if TYPE_CHECKING:
@@ -229,7 +229,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         held = members(estimator.fit(X, KINDS))
         change(held)
         write(folders[name], held)
-    return refused.outcomes(folders)
+    return rejected.outcomes(folders)
 
 
 @pytest.mark.parametrize("name", CRAFTED)

@@ -22,9 +22,9 @@ _NUMBER: Final = r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$"
 _IS_WHOLE: Final = re.compile(_DIGITS[1:-1], re.ASCII)
 _IS_NUMBER: Final = re.compile(_NUMBER[1:-1], re.ASCII)
 _LIMITLESS: Final = re.compile(r"[+-]?(?:nan|inf(?:inity)?)", re.ASCII | re.IGNORECASE)
-_MOST_DIGITS: Final = 4000
+_MAX_DIGITS: Final = 4000
 """Python parses integers of at most 4,300 digits."""
-_MOST_EXPONENT: Final = 400
+_MAX_EXPONENT: Final = 400
 """Numbers with more digits before or after the point are beyond every datatype."""
 
 Number = int | Decimal | float
@@ -39,7 +39,7 @@ def trimmed(texts: Any) -> Any:
 def exact_number(cell: str) -> Number | None:
     """Return the number that a text spells, or None; NaN and infinities are floats."""
     # Decimal would also accept these, but integers compare faster.
-    if _IS_WHOLE.fullmatch(cell) and len(cell) < _MOST_DIGITS:
+    if _IS_WHOLE.fullmatch(cell) and len(cell) < _MAX_DIGITS:
         return int(cell)
     if _LIMITLESS.fullmatch(cell):
         return float(cell)
@@ -115,7 +115,7 @@ def whole_within(number: Number | None, kind: pa.DataType) -> int | None:
     least, most = range_of(kind)
     if isinstance(number, Decimal):
         # The exponent is checked first: int() of a huge one would take all memory.
-        if number.adjusted() > _MOST_EXPONENT or number != number.to_integral_value():
+        if number.adjusted() > _MAX_EXPONENT or number != number.to_integral_value():
             return None
         number = int(number)
     return number if isinstance(number, int) and least <= number <= most else None

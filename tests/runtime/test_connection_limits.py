@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shoal_runtime.guarding import Bounds
+from shoal_runtime.connection_limits import ConnectionBounds
 from shoal_runtime.listening import Connections, open_socket
 from shoal_schema.addresses import Address
 from tests.runtime.test_body import LARGE, LIMIT_BYTES, Echo
@@ -22,7 +22,7 @@ async def listening(**bounds: Any) -> AsyncIterator[tuple[Connections, int]]:
     app: Any = Echo()
     listener = open_socket(Address(host="127.0.0.1", port=0))
     port = listener.getsockname()[1]
-    connections = Connections(app, listener, on_empty=lambda: None, bounds=Bounds(LIMIT_BYTES, **bounds))
+    connections = Connections(app, listener, on_empty=lambda: None, bounds=ConnectionBounds(LIMIT_BYTES, **bounds))
     await connections.listen()
     try:
         yield connections, port

@@ -12,18 +12,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shoal_runtime.offline.comparing import Cells, Incomparable, among, of_columns, truth, with_literal
-from shoal_runtime.offline.errors import WrongSettings
-from shoal_runtime.offline.kinds import is_spelled, plain
+from shoal_runtime.offline.column_types import is_spelled, plain
+from shoal_runtime.offline.comparing import Cells, IncomparableTypes, among, of_columns, truth, with_literal
+from shoal_runtime.offline.errors import InvalidSettings
 from shoal_runtime.offline.schemas import few
 from shoal_schema.expressions import (
-    Among,
+    BooleanOperation,
     Column,
     Expression,
     ExpressionError,
     IsNull,
-    Joined,
-    Not,
+    Membership,
+    Negation,
     parse,
 )
 from shoal_schema.expressions import (
@@ -32,7 +32,7 @@ from shoal_schema.expressions import (
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class RowFilter:
     """A filter over the columns of a table."""
 
     expression: Expression
@@ -47,7 +47,7 @@ class Where:
         return _evaluate(self.expression, table, unread), unread
 
 
-def compiled(text: str | None, schema: pa.Schema) -> Where | None:
+def compiled(text: str | None, schema: pa.Schema) -> RowFilter | None:
     """Return the filter; None selects all rows.
 
     Raises:
@@ -55,14 +55,14 @@ def compiled(text: str | None, schema: pa.Schema) -> Where | None:
     """
     if text is None:
         return None
-    where = Where(_parsed(text))
+    where = RowFilter(_parsed(text))
     if absent := [name for name in _names(where.expression) if name not in schema.names]:
-        raise WrongSettings(f"--where names the column {absent[0]}, but the input has {few(schema.names)}")
+        raise InvalidSettings(f"--where names the column {absent[0]}, but the input has {few(schema.names)}")
     try:
         # On no rows: the types alone decide.
         where.select(schema.empty_table())
-    except (pa.ArrowException, Incomparable, RecursionError) as error:
-        raise WrongSettings(f"--where {text!r:.200} cannot be evaluated: {error}") from None
+    except (pa.ArrowException, IncomparableTypes, RecursionError) as error:
+        raise InvalidSettings(f"--where {text!r:.200} cannot be evaluated: {error}") from None
     return where
 
 
@@ -81,14 +81,14 @@ def _parsed(text: str) -> Expression:
     try:
         return parse(text)
     except ExpressionError as error:
-        raise WrongSettings(f"--where {text!r:.200} {error}") from None
+        raise InvalidSettings(f"--where {text!r:.200} {error}") from None
 
 
 def _evaluate(expression: Expression, table: pa.Table, unread: dict[int, str]) -> Any:
     match expression:
-        case Not(part=part):
+        case Negation(part=part):
             return pc.invert(_evaluate(part, table, unread))
-        case Joined(every=every, parts=parts):
+        case BooleanOperation(every=every, parts=parts):
             # Kleene logic: false and null is false, true or null is true.
             return reduce(pc.and_kleene if every else pc.or_kleene, [_evaluate(each, table, unread) for each in parts])
         case IsNull(column=column):
@@ -96,7 +96,7 @@ def _evaluate(expression: Expression, table: pa.Table, unread: dict[int, str]) -
         case Column():
             return truth(_cells(expression, table), unread)
     cells = _cells(expression.column, table)
-    if isinstance(expression, Among):
+    if isinstance(expression, Membership):
         return among(cells, expression.values, unread)
     sign, value = expression.operator, expression.value
     if isinstance(value, Column):

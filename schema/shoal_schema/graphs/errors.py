@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 
-class Fault(StrEnum):
+class GraphFault(StrEnum):
     """Reasons of the condition ``GraphValid``."""
 
     # Values are reasons of `conditions.Reason`.
@@ -25,7 +25,7 @@ class GraphError(ValueError):
         fault: the reason.
     """
 
-    def __init__(self, path: str, what: str, fault: Fault = Fault.INVALID) -> None:
+    def __init__(self, path: str, what: str, fault: GraphFault = GraphFault.INVALID) -> None:
         super().__init__(f"{path}: {what}")
         self.path = path
         self.what = what

@@ -10,15 +10,15 @@ from collections.abc import Callable
 from contextlib import suppress
 
 INTERRUPTED = 130
-NOBODY_READS = 141
+BROKEN_PIPE = 141
 """Exit status after SIGPIPE, as in `shoal ... | head`."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of writing to a full disk or a closed terminal."""
 
 
-def ended(run: Callable[[], int]) -> int:
+def run_command(run: Callable[[], int]) -> int:
     """Run a command and return its exit status."""
-    _open_what_is_closed()
+    _open_closed_streams()
     try:
         try:
             return run()
@@ -28,18 +28,18 @@ def ended(run: Callable[[], int]) -> int:
         return INTERRUPTED
     # The reader has closed the pipe, as `head` does.
     except BrokenPipeError:
-        _write_no_more()
-        return NOBODY_READS
+        _discard_output()
+        return BROKEN_PIPE
     except OSError as error:
         if error.errno not in FULL:
             raise
-        _write_no_more()
+        _discard_output()
         with suppress(OSError):
             print(f"shoal: cannot write: {error.strerror}", file=sys.stderr, flush=True)  # noqa: T201 (the output of commands)
         return 1
 
 
-def _open_what_is_closed() -> None:
+def _open_closed_streams() -> None:
     # The next file opened would get a closed standard stream's number, and its output.
     for number in (0, 1, 2):
         try:
@@ -52,6 +52,6 @@ def _open_what_is_closed() -> None:
         sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
 
 
-def _write_no_more() -> None:
+def _discard_output() -> None:
     # Python flushes standard output at exit, and would print an error.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -10,14 +10,14 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from shoal_runtime.offline.kinds import is_list, is_partition, plain, plain_type, promoted
+from shoal_runtime.offline.column_types import is_list, is_partition, plain, plain_type, promoted
 from shoal_runtime.offline.partitions import partition_cell
 from shoal_runtime.offline.windows import Window
 
 _SHOWN: Final = 60
 
 
-def fitted(table: pa.Table, schema: pa.Schema, path: str = "") -> Window:
+def cast_table(table: pa.Table, schema: pa.Schema, path: str = "") -> Window:
     """Return a table in the schema, with partition columns from the file's ``path``."""
     faults: dict[int, str] = {}
     names = set(table.column_names)
@@ -93,12 +93,12 @@ def _cell_by_cell(column: pa.ChunkedArray, wanted: pa.Field, faults: dict[int, s
                 shown = column[row].as_py()
             except (ValueError, OverflowError):  # a time beyond Python's range
                 shown = column.slice(row, 1).cast(pa.string())[0].as_py()
-            faults.setdefault(row, misfit(wanted, shown))
+            faults.setdefault(row, cast_error(wanted, shown))
             cells.append(pa.nulls(1, wanted.type))
     return pa.concat_arrays(cells)
 
 
-def misfit(wanted: pa.Field, cell: Any) -> str:
+def cast_error(wanted: pa.Field, cell: Any) -> str:
     """Return the error of a cell that does not fit its column's type."""
     return f"{wanted.name} is {str(cell)[:_SHOWN]!r}, expected {wanted.type}"
 
@@ -157,7 +157,7 @@ def cells_column(rows: Sequence[Mapping[str, Any]], wanted: pa.Field, faults: di
         except (pa.ArrowException, OverflowError):
             fits = False
         if not fits:
-            faults.setdefault(row, misfit(wanted, cell))
+            faults.setdefault(row, cast_error(wanted, cell))
             cells[row] = None
     return pa.array(cells, wanted.type)
 

@@ -5,10 +5,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from shoal_runtime.offline.errors import WrongSettings
-from shoal_runtime.offline.kinds import SPELLED
+from shoal_runtime.offline.column_types import SPELLED
+from shoal_runtime.offline.errors import InvalidSettings
+from shoal_runtime.offline.row_filter import columns_of, compiled
 from shoal_runtime.offline.tables import filtered
-from shoal_runtime.offline.where import columns_of, compiled
 from shoal_runtime.offline.windows import Window
 
 ROWS = pa.table({"n": [1, 2, 3, None], "t": ["a", "b", None, "a"], "ok": [True, False, True, True], "m": [3, 2, 1, 0]})
@@ -75,7 +75,7 @@ def test_the_columns_of_an_expression_are_read() -> None:
     ],
 )
 def test_invalid_expressions_are_rejected(text: str, message: str) -> None:
-    with pytest.raises(WrongSettings) as raised:
+    with pytest.raises(InvalidSettings) as raised:
         compiled(text, ROWS.schema)
     assert message in str(raised.value)
 
@@ -153,5 +153,5 @@ def test_a_time_is_compared_with_text_of_its_own_kind() -> None:
     assert where is not None
 
     assert where.select(table)[0].to_pylist() == [False, True]
-    with pytest.raises(WrongSettings, match="offset"):
+    with pytest.raises(InvalidSettings, match="offset"):
         compiled("t > '1970-01-01'", schema)

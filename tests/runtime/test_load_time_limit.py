@@ -1,7 +1,7 @@
 import threading
 
-from shoal_runtime.load_limit import within
-from shoal_runtime.readiness import Phase, Readiness
+from shoal_runtime.load_time_limit import load_time_limit
+from shoal_runtime.readiness import Readiness, RuntimePhase
 
 PATIENCE_S = 20.0
 
@@ -14,20 +14,20 @@ def test_what_takes_too_long_ends_with_a_line_that_says_at_what_it_was() -> None
         ended.set()
 
     readiness.progress("downloading 40 %")
-    with within(0.01, "SHOAL_MODEL_FETCH_TIMEOUT_S", readiness, grace_s=0.01, end=end):
+    with load_time_limit(0.01, "SHOAL_MODEL_FETCH_TIMEOUT_S", readiness, grace_s=0.01, end=end):
         assert ended.wait(PATIENCE_S)
 
     assert output == [
         "the model cannot be loaded: downloading 40 % takes longer than 0.01 s (SHOAL_MODEL_FETCH_TIMEOUT_S)"
     ]
-    assert readiness.phase is Phase.LOST
+    assert readiness.phase is RuntimePhase.LOST
 
 
 def test_what_ends_in_time_goes_on() -> None:
     readiness, output = Readiness(), list[str]()
 
-    with within(3600.0, "SHOAL_MODEL_LOAD_TIMEOUT_S", readiness, end=output.append):
+    with load_time_limit(3600.0, "SHOAL_MODEL_LOAD_TIMEOUT_S", readiness, end=output.append):
         pass
 
     assert output == []
-    assert readiness.phase is Phase.STARTING
+    assert readiness.phase is RuntimePhase.STARTING

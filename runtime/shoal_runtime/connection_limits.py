@@ -15,7 +15,14 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from shoal_runtime.codecs.response import encode_error
-from shoal_schema.wire.framing import FramingError, Meter, check_head, check_repeated, check_upgrade, without_upgrade
+from shoal_schema.wire.framing import (
+    FramingError,
+    HeadMeter,
+    check_head,
+    check_repeated,
+    check_upgrade,
+    without_upgrade,
+)
 from shoal_schema.wire.timeouts import BUSY_CHECK_S, DeadlineTimer, TransferTimeouts
 
 if TYPE_CHECKING:
@@ -30,7 +37,7 @@ _LINGER_S: Final = 2.0
 logger = logging.getLogger(__name__)
 
 
-class Bounds(NamedTuple):
+class ConnectionBounds(NamedTuple):
     """Limits of one connection."""
 
     max_body_bytes: int
@@ -58,16 +65,16 @@ def max_connections() -> int:
     return MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else max(1, min(MAX_CONNECTIONS, soft // 2))
 
 
-class GuardedProtocol(HttpToolsProtocol):
+class LimitedProtocol(HttpToolsProtocol):
     """One connection, within ``bounds``."""
 
     cycle: Any
 
-    def __init__(self, config: "uvicorn.Config", state: "ServerState", bounds: Bounds) -> None:
+    def __init__(self, config: "uvicorn.Config", state: "ServerState", bounds: ConnectionBounds) -> None:
         super().__init__(config, state, {}, asyncio.get_running_loop())
         self._bounds = bounds
         self._timeouts = bounds.timeouts
-        self._meter = Meter(bounds.max_head_bytes)
+        self._meter = HeadMeter(bounds.max_head_bytes)
         self._in_head = self._in_body = self._deaf = self._upgrading = False
         self._messages = self._marked_bytes = 0
         self._since_s = time.monotonic()

@@ -13,34 +13,34 @@ from shoal_runtime.batches.collate import collate
 from shoal_runtime.batches.padding import count_rows
 from shoal_runtime.errors import ForwardFailed, LoadError
 from shoal_runtime.faults import HANDLER_FAULTS, describe
-from shoal_runtime.handlers.answers import Answers
 from shoal_runtime.handlers.items import batch_of_items, row_item, tensor_batch
+from shoal_runtime.handlers.outputs import OutputConverter
 from shoal_runtime.handlers.ragged import UNEVEN_REMEDY
 from shoal_runtime.handlers.signature import Signature
-from shoal_runtime.invariance import Leak, Uneven, answers_a_row, doubts
+from shoal_runtime.invariance import RowCountMismatch, RowDependence, accepts_single_row, dependence_warnings
 from shoal_runtime.loading import Model
 from shoal_runtime.placement import Placement
 from shoal_runtime.trial_rows import (
     GENTLE,
     LARGE,
     Batch,
-    Kind,
-    MadeUp,
-    Samples,
-    Source,
-    can_be_made_up,
+    ExampleRows,
+    GeneratedRows,
+    RowKind,
+    RowSource,
+    can_be_generated,
     kinds,
 )
 from shoal_schema.wire.datatypes import Array
 
-TRYING_S: Final = 3.0
+TRIAL_S: Final = 3.0
 """Time for rows of further kinds; the first kind is tried without a limit."""
 SLOW_S: Final = 1.0
 """A handler whose forward takes longer than this is not tried."""
 MODEST: Final = 255.0
 """Largest scale of numbers for handlers."""
 
-NOT_TRIED_REMEDY: Final = (
+UNTRIED_REMEDY: Final = (
     "give a handler's warmup_items() rows that it accepts, or serve one row at a time with"
     " SHOAL_BATCHING_MAX_BATCH_SIZE=1 (batching.maxBatchSize)"
 )
@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 class RowTrials:
     """Run made-up rows through a model, as the pipeline would."""
 
-    def __init__(self, model: Model, placement: Placement, answers: Answers) -> None:
+    def __init__(self, model: Model, placement: Placement, answers: OutputConverter) -> None:
         self._model = model
         self._placement = placement
         self._answers = answers
@@ -73,8 +73,8 @@ class RowTrials:
         source = self._source()
         if not model.tried or signature.max_batch_size < 2 or source is None or (model.apart and forward_s > SLOW_S):
             return
-        end_s = time.monotonic() + TRYING_S
-        tried = doubts(
+        end_s = time.monotonic() + TRIAL_S
+        tried = dependence_warnings(
             self._run,
             source,
             signature,
@@ -85,10 +85,10 @@ class RowTrials:
         try:
             with _quiet():
                 found = list(tried)
-        except Uneven as uneven:
+        except RowCountMismatch as uneven:
             raise LoadError(_uneven(signature, uneven)) from None
-        except Leak as leak:
-            if isinstance(source, Samples):
+        except RowDependence as leak:
+            if isinstance(source, ExampleRows):
                 found = [str(leak)]
             else:
                 raise LoadError(_mixes_rows(signature, leak)) from None
@@ -99,16 +99,16 @@ class RowTrials:
                 "event=rows_not_tried message=the model rejects all made-up rows (%s), so whether a row of a batch"
                 " changes another's result is unknown; %s",
                 describe(error),
-                NOT_TRIED_REMEDY,
+                UNTRIED_REMEDY,
             )
             return
         for doubt in found:
             logger.warning("event=rows_not_apart message=%s", doubt)
 
-    def _kinds_for(self, source: Source) -> Sequence[Kind]:
+    def _kinds_for(self, source: RowSource) -> Sequence[RowKind]:
         """Return the kinds of rows to try."""
         # The handler's own items have no kinds, and for proven models only unusual numbers can make a difference.
-        if isinstance(source, Samples):
+        if isinstance(source, ExampleRows):
             return self._kinds[:1]
         nullable = any(spec.nullable for spec in self._model.signature.inputs)
         kinds = [kind for kind in self._kinds if nullable or not kind.missing]
@@ -120,16 +120,16 @@ class RowTrials:
         """Return whether the model answers any single made-up row."""
         source = self._source()
         with _quiet():
-            return source is not None and answers_a_row(self._run, source, self._kinds)
+            return source is not None and accepts_single_row(self._run, source, self._kinds)
 
-    def _source(self) -> Source | None:
+    def _source(self) -> RowSource | None:
         model = self._model
         items: Any = getattr(model.handler, "warmup_items", None)
         if items is not None and model.apart:
             own = list(items())
-            return Samples(own) if own else None
+            return ExampleRows(own) if own else None
         values = getattr(model.handler, "trial_values", None)
-        return MadeUp(model.signature, values) if can_be_made_up(model.signature) else None
+        return GeneratedRows(model.signature, values) if can_be_generated(model.signature) else None
 
     def _run(self, batch: Batch) -> Mapping[str, Array]:
         signature, stages, placement = self._model.signature, self._model.stages, self._placement
@@ -170,13 +170,13 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def _uneven(signature: Signature, uneven: Uneven) -> str:
+def _uneven(signature: Signature, uneven: RowCountMismatch) -> str:
     if signature.returned:
         return f"warm-up found outputs that do not fit their rows: {uneven}. Correct row_index or row_column"
     return f"an output may have no row or several rows for a row of the batch: {uneven}. {UNEVEN_REMEDY}"
 
 
-def _mixes_rows(signature: Signature, leak: Leak) -> str:
+def _mixes_rows(signature: Signature, leak: RowDependence) -> str:
     sizes = signature.allowed_batch_sizes
     single = "" if sizes and 1 not in sizes else ". SHOAL_BATCHING_MAX_BATCH_SIZE=1 serves each row alone"
     return (

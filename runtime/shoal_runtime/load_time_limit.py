@@ -21,7 +21,7 @@ EXIT_UNLOADED: Final = partial(exit_now, code=EXIT_LOAD_FAILED)
 
 
 @contextmanager
-def within(
+def load_time_limit(
     limit_s: float,
     setting: str,
     readiness: Readiness,

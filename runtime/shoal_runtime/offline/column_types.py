@@ -25,7 +25,7 @@ _LISTS: Final = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_siz
 _VIEWS: Final = (pa.types.is_list_view, pa.types.is_large_list_view)
 _TIMES: Final = (pa.types.is_timestamp, pa.types.is_date)
 _FEW_DIGITS: Final = 38
-_MOST_DIGITS: Final = 76
+_MAX_DIGITS: Final = 76
 """Digits of decimals of 128 and of 256 bits."""
 
 
@@ -193,6 +193,6 @@ def _promoted_decimals(one: pa.DataType, other: pa.DataType) -> pa.DataType | No
     # Enough digits on both sides of the point for either type.
     scale = max(scale for _, scale in digits)
     precision = scale + max(whole for whole, _ in digits)
-    if len(digits) == 1 or precision > _MOST_DIGITS:
+    if len(digits) == 1 or precision > _MAX_DIGITS:
         return None
     return pa.decimal128(precision, scale) if precision <= _FEW_DIGITS else pa.decimal256(precision, scale)

@@ -11,7 +11,7 @@ import numpy as np
 
 from shoal_runtime.batches.ragged import own_lengths
 from shoal_runtime.errors import FailedRow, ForwardFailed
-from shoal_runtime.faults import HANDLER_FAULTS, describe, said
+from shoal_runtime.faults import HANDLER_FAULTS, describe, exception_message
 from shoal_runtime.handlers import results
 from shoal_runtime.handlers.calling import postprocess_row
 from shoal_runtime.handlers.grouping import Grouping
@@ -26,7 +26,7 @@ Outputs = dict[str, Array]
 _NO_MISFITS: Final[dict[int, str]] = {}
 
 
-class Collected:
+class HostResult:
     """A result of `forward`, on the host."""
 
     __slots__ = ("misfits", "per_row", "result")
@@ -40,7 +40,7 @@ class Collected:
         """Reason by row, counted with padding, for numbers that the declared datatype cannot hold."""
 
 
-class Answers:
+class OutputConverter:
     """Convert results of `forward` into outputs.
 
     Args:
@@ -72,7 +72,7 @@ class Answers:
         self._declared = [(s.name, library.dtype(s.datatype)) for s in signature.outputs if s.datatype != "BYTES"]
         self._takes_whole = postprocess is None and not strict and len(self._declared) == len(signature.outputs)
 
-    def collect(self, result: Any) -> Collected:
+    def collect(self, result: Any) -> HostResult:
         """Copy a result of `forward` to the host. Runs on the device thread.
 
         Raises:
@@ -82,11 +82,11 @@ class Answers:
         tensors = self._as_declared(result)
         if tensors is not None:
             names = [name for name, _ in self._declared]
-            return Collected(dict(zip(names, self._fetch(tensors), strict=True)), per_row=False)
+            return HostResult(dict(zip(names, self._fetch(tensors), strict=True)), per_row=False)
         if self._grouping is not None and isinstance(result, list):
             raise ForwardFailed("forward returned a list with one value per row; ragged outputs need tensors by name")
         if isinstance(result, list) or self._postprocess is not None:
-            return Collected(self._library.fetch_all(result, self._fetch), per_row=True)
+            return HostResult(self._library.fetch_all(result, self._fetch), per_row=True)
         if self._strict and (surplus := results.undeclared(result, self._signature)):
             raise ForwardFailed(surplus)
         named = results.named_outputs(result, self._signature, self._library)
@@ -108,7 +108,7 @@ class Answers:
         fetched = self._fetch([*cast.values(), *lost.values()])
         where_lost = [self._library.host_array(tensor) for tensor in fetched[len(cast) :]]
         misfits = self._misfits(given, dict(zip(lost, where_lost, strict=True)))
-        return Collected(dict(zip(cast, fetched, strict=False)), per_row=False, misfits=misfits)
+        return HostResult(dict(zip(cast, fetched, strict=False)), per_row=False, misfits=misfits)
 
     def _as_declared(self, result: Any) -> list[Tensor] | None:
         """Return the outputs if each is a tensor of its declared datatype, else None."""
@@ -138,7 +138,7 @@ class Answers:
         return found
 
     def finish(
-        self, collected: Collected, rows: Sequence[int], given: int, inputs: Mapping[str, Array]
+        self, collected: HostResult, rows: Sequence[int], given: int, inputs: Mapping[str, Array]
     ) -> tuple[Outputs, list[FailedRow]]:
         """Return the outputs of the rows that succeeded, in order, and the errors of the others.
 
@@ -187,7 +187,7 @@ class Answers:
                 if self._strict and not self._one_json_value:
                     surplus = results.undeclared(made, self._signature)
             except ValueError as error:
-                errors.append(FailedRow(row, 500, said(error), error))
+                errors.append(FailedRow(row, 500, exception_message(error), error))
             except HANDLER_FAULTS as error:  # raised by __array__, __len__... of the value
                 errors.append(FailedRow(row, 500, describe(error), error))
             else:

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
-from shoal_runtime.formats.source import Source
-from shoal_runtime.formats.table import found, loader
+from shoal_runtime.formats.source import ModelSource
+from shoal_runtime.formats.table import formats_of, loader
 from shoal_runtime.handlers.base import Context
 from shoal_schema.wire.datatypes import DTYPES
 
 
 def outcomes(folders: Mapping[str, Path]) -> dict[str, str]:
     """Return the message for the model in each directory, until a model ends the process."""
-    command = [sys.executable, "-m", "tests.runtime.formats.refused", *map(str, folders.values())]
+    command = [sys.executable, "-m", "tests.runtime.formats.rejected", *map(str, folders.values())]
     ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=100, check=False)
     return dict(map(json.loads, ended.stdout.splitlines()))
 
@@ -26,9 +26,9 @@ def main() -> None:
     for folder in map(Path, sys.argv[1:]):
         said = "it answered"
         try:
-            [form] = found(folder.iterdir())
+            [form] = formats_of(folder.iterdir())
             loaded = loader(form)(
-                Source(folder, None, None, Context(folder, "cpu", None, 8), (), (), allow_pickle=False)
+                ModelSource(folder, None, None, Context(folder, "cpu", None, 8), (), (), allow_pickle=False)
             )
             [spec] = loaded.inputs
             loaded.handler.forward({spec.name: np.zeros((2, *spec.row_shape), DTYPES[spec.datatype])})
