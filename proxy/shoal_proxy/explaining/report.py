@@ -79,7 +79,7 @@ class LatencyReport:
     rejected: dict[str, int]
     bound: Bound
     """What is exhausted first when the load grows."""
-    is_saturated: bool
+    at_its_end: bool
     """Whether the busiest second had no room left."""
     independent: bool = True
     """Whether each row gets its own result, as far as row checks show."""
@@ -139,7 +139,7 @@ def report(
         capped_rows=batcher.tables.capped_rows,
         rejected=rejected,
         bound=limiting(batcher, busiest),
-        is_saturated=is_saturated(busiest, room_rows=allowed),
+        at_its_end=is_saturated(busiest, room_rows=allowed),
         independent=checks is None or not checks.violated,
         checked_rows=0 if checks is None else checks.checked_rows,
         varying_rows=0 if checks is None else checks.evidence.varies,

@@ -233,7 +233,7 @@ def _served(report: LatencyReport) -> str:
             " again." + _ceiling(report)
         )
     # Full batches without a pause, or a whole core: this was the capacity.
-    if report.is_saturated:
+    if report.at_its_end:
         reached = f"batches of {number(busiest.batch_rows)} rows ran without a pause"
         if report.bound is Bound.PROXY:
             reached = f"the proxy used {busiest.proxy_busy:.0%} of a core"
