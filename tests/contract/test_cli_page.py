@@ -63,7 +63,7 @@ EVERY_PARSER = {**PARSERS, **{f"local {name}": made for name, made in commands(L
 
 
 @pytest.mark.parametrize("command", EVERY_PARSER)
-def test_help_tells_the_default_of_every_option_that_has_one(command: str) -> None:
+def test_help_reports_the_default_of_every_option_that_has_one(command: str) -> None:
     made = EVERY_PARSER[command]
     for action in made._actions:
         if not action.option_strings or action.default in (None, False, [], argparse.SUPPRESS):

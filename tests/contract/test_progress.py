@@ -5,7 +5,7 @@ from shoal_runtime.offline.progress import JobTally
 from shoal_schema.progress import MAX_BYTES, JobProgress, WorkDone, combined_work, share
 
 
-def test_the_operator_reads_what_the_batch_program_tells() -> None:
+def test_the_operator_reads_what_the_batch_program_reports() -> None:
     tally = JobTally(shards_total=40, bytes_total=400, shards_done=3, bytes_done=30, rows=12, failed=1, begun_s=1.0)
     tally.before, tally.resumed, tally.siblings = WorkDone(1, 2, 0, 9), WorkDone(2, 8, 1, 20), WorkDone(5, 5, 5, 5)
     reported = tally.encoded(3.0, "x" * 2000)

@@ -145,7 +145,7 @@ def test_failed_rows_are_absent_from_the_outputs_and_named_beside(failed: Sequen
 
 
 @pytest.mark.parametrize("codec", [V2(), V1()])
-def test_the_client_knows_which_rows_the_proxy_says_failed(codec: V1 | V2) -> None:
+def test_the_client_reports_the_failed_rows_of_the_proxy(codec: V1 | V2) -> None:
     rows = (RowError(0, 422, "too dark"), RowError(3, 500, "boom"))
     reply = codec.error(RowsFailed(rows))
 
@@ -176,7 +176,7 @@ def test_a_failed_batch_means_the_same_on_both_sides(
     assert error.message == "because"
 
 
-def test_the_callers_requests_reach_the_runtime_in_row_order() -> None:
+def test_the_clients_requests_reach_the_runtime_in_row_order() -> None:
     theirs = runtime_signature("FP32", 0)
     ours = proxy_signature(theirs)
     x = np.zeros((3, 3), "<f4")

@@ -85,7 +85,7 @@ def head(path: str = V1_PATH, *lines: str, method: str = "POST") -> bytes:
     return "\r\n".join([f"{method} {path} HTTP/1.1", "host: a", *lines, "", ""]).encode()
 
 
-def test_an_answer_has_a_line_of_all_that_is_known(running: RunningProxy) -> None:
+def test_a_response_has_a_line_of_all_available_fields(running: RunningProxy) -> None:
     headers = {"x-request-id": "me-2", "user-agent": "a client/1.0"}
     answer = httpx.post(f"{running.url}{V1_PATH}?a=b", json=ROW, headers=headers)
 
@@ -154,7 +154,7 @@ def test_each_request_of_a_connection_has_its_own_line(running: RunningProxy) ->
         (b"\x16\x03\x01\x02 what is this\r\n\r\n", 400, None),
     ],
 )
-def test_what_is_refused_has_a_line_too(running: RunningProxy, data: bytes, status: int, path: str | None) -> None:
+def test_what_is_rejected_has_a_line_too(running: RunningProxy, data: bytes, status: int, path: str | None) -> None:
     answer = raw(running, data.replace(b"host: a", b"host: a\r\nconnection: close"))
 
     assert answer.startswith(b"HTTP/1.1 %d" % status)
@@ -265,7 +265,7 @@ BYTES = st.binary(max_size=700)
 
 
 @given(BYTES, BYTES, BYTES, st.text(max_size=300))
-def test_no_caller_makes_a_line_or_a_field(path: bytes, agent: bytes, identity: bytes, name: str) -> None:
+def test_no_client_can_forge_a_line_or_a_field(path: bytes, agent: bytes, identity: bytes, name: str) -> None:
     entry = AccessLogEntry(b"POST", path, "v1", {b"user-agent": agent, b"x-request-id": identity}, "::1")
     entry.status, entry.client_name = 200, name[:128]
     line = format_entry(entry)
@@ -302,7 +302,7 @@ def unquoted(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("timing", "rows"), [(b"", None), (b'batch;dur=1.00, rows;desc="12", padding;desc="0%"', 12)])
-def test_the_batch_is_as_large_as_server_timing_says(timing: bytes, rows: int | None) -> None:
+def test_the_batch_is_as_large_as_server_timing_states(timing: bytes, rows: int | None) -> None:
     assert batch_rows(timing) == rows
 
 

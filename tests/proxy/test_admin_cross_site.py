@@ -36,7 +36,7 @@ def test_a_page_cannot_drain(running: RunningProxy, headers: dict[str, str]) -> 
     assert running.proxy.dispatcher.phase is ProxyPhase.SERVING
 
 
-def test_a_page_that_asks_for_leave_gets_none(running: RunningProxy) -> None:
+def test_a_page_that_sends_a_preflight_request_gets_none(running: RunningProxy) -> None:
     headers = {
         "origin": "https://evil.example",
         "access-control-request-method": "POST",
@@ -88,7 +88,7 @@ def test_data_of_single_requests_needs_the_header(running: RunningProxy, path: s
         pytest.param({"origin": "https://evil.example"}, 403, id="another origin"),
     ],
 )
-def test_who_may_read(admin: RunningProxy, path: str, headers: dict[str, str], status: int) -> None:
+def test_readers_of_the_admin_port(admin: RunningProxy, path: str, headers: dict[str, str], status: int) -> None:
     answer = plain.get(admin.admin_url + path, headers=headers)
     assert answer.status_code == status
     if status == 403:
@@ -112,7 +112,7 @@ def test_names_can_be_given() -> None:
         assert plain.get(running.admin_url + "/metrics", headers={"host": "any.example"}).status_code == 200
 
 
-def test_whoever_says_that_it_means_it_drains() -> None:
+def test_a_post_with_the_admin_header_drains() -> None:
     with running_proxy() as running:
         answers: list[httpx.Response] = []
         ask = threading.Thread(

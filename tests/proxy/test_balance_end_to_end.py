@@ -151,14 +151,14 @@ def share_refused(outcomes: list[Outcome]) -> float:
     return sum(each.refused for each in outcomes) / sum(each.asked for each in outcomes)
 
 
-def test_pinned_connections_beside_one_idle_peer_are_nearly_all_answered() -> None:
+def test_pinned_connections_beside_one_idle_peer_are_nearly_all_completed() -> None:
     alone = share_refused(run_pinned([1.5, 0.0], handing=False))
     together = share_refused(run_pinned([1.5, 0.0], handing=True))
     assert alone > 0.2
     assert together < alone / 4
 
 
-def test_where_all_are_full_no_more_are_refused_than_if_each_were_alone() -> None:
+def test_where_all_are_full_no_more_are_rejected_than_if_each_were_alone() -> None:
     alone = share_refused(run_pinned([1.4, 1.4], handing=False))
     together = share_refused(run_pinned([1.4, 1.4], handing=True))
     assert together < alone + 0.05

@@ -183,7 +183,7 @@ def test_rows_of_one_bucket_are_padded_together_and_cut_again() -> None:
         assert sorted(shapes) == [(1, 4), (1, 8), (4, 4)]
 
 
-def test_a_row_longer_than_the_last_bucket_is_refused() -> None:
+def test_a_row_longer_than_the_last_bucket_is_rejected() -> None:
     with running_proxy(padded) as running, plain.Client(base_url=running.url) as client:
         answer = client.post(V2_PATH, json=v2_body([[1.0] * 9]))
         assert answer.status_code == 400
@@ -225,7 +225,7 @@ def test_a_row_that_fails_leaves_the_rest_of_the_batch_alone() -> None:
         assert [seen.rows for seen in running.runtime.seen] == [1, 5]
 
 
-def test_a_request_with_failed_rows_says_which() -> None:
+def test_a_request_with_failed_rows_names_them() -> None:
     with running_proxy(picky, max_batch_size=2) as running, plain.Client(base_url=running.url) as client:
         answer = client.post(V2_PATH, json=v2_body([row(1), row(2), row(3), row(-4), row(-5)]))
         assert answer.status_code == 422
@@ -248,7 +248,7 @@ def test_headers_to_forward_split_batches_and_reach_the_runtime() -> None:
         assert rows == {None: 1, "ann": 2, "bob": 1}
 
 
-def test_trace_headers_return_to_the_caller_and_reach_the_runtime(running: RunningProxy) -> None:
+def test_trace_headers_return_to_the_client_and_reach_the_runtime(running: RunningProxy) -> None:
     trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     answer = plain.post(
         running.url + V2_PATH, json=v2_body([row(1)]), headers={"x-request-id": "me", "traceparent": trace}

@@ -38,7 +38,7 @@ def test_1_a_failed_batch_is_never_a_success(status: int, body: bytes, expected:
             assert words in answer.json()["error"]
 
 
-def test_2_requests_are_taken_in_while_a_batch_runs(running: RunningProxy) -> None:
+def test_2_requests_are_accepted_while_a_batch_runs(running: RunningProxy) -> None:
     running.hold()
     with callers(running.url) as group:
         first = group.ask(0)
@@ -89,7 +89,7 @@ def test_6_headers_go_through_both_ways(running: RunningProxy, client: httpx.Cli
     assert running.runtime.seen[0].headers["x-request-id"] == "r-7"
 
 
-def test_7_a_full_queue_refuses_at_once_with_a_time_to_come_back() -> None:
+def test_7_a_full_queue_rejects_at_once_with_a_retry_after() -> None:
     with running_proxy(max_batch_size=2, max_rows=2) as running:
         running.hold()
         with callers(running.url) as group:
@@ -110,7 +110,7 @@ def test_7_a_full_queue_refuses_at_once_with_a_time_to_come_back() -> None:
         assert running.proxy.metrics.rejections["queue_rows"] == 2
 
 
-def test_7_a_caller_that_goes_away_leaves_the_queue(running: RunningProxy) -> None:
+def test_7_a_client_that_disconnects_leaves_the_queue(running: RunningProxy) -> None:
     running.hold()
 
     async def ask_and_leave() -> None:
@@ -160,7 +160,7 @@ def test_9_nothing_is_logged_for_a_request(
 
 
 @pytest.mark.parametrize("rows", [0, 1, 3])
-def test_a_wrong_number_of_rows_is_an_error_and_never_a_mis_split_answer(rows: int) -> None:
+def test_a_wrong_number_of_rows_is_an_error_and_never_a_mis_split_response(rows: int) -> None:
     runtime = lambda: FakeRuntime(model=lambda inputs: {"y": inputs["x"][:1].repeat(rows, axis=0)})  # noqa: E731
     with running_proxy(runtime) as running:
         running.hold()

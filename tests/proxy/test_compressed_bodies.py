@@ -52,7 +52,7 @@ REQUESTS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate", "GZip"])
 @pytest.mark.parametrize("path", REQUESTS)
-def test_every_protocol_takes_compressed_bodies(running: RunningProxy, path: str, coding: str) -> None:
+def test_every_protocol_accepts_compressed_bodies(running: RunningProxy, path: str, coding: str) -> None:
     document, found = REQUESTS[path]
     answer = post(running, path, PACK[coding.lower()](orjson.dumps(document)), coding)
     assert answer.status_code == 200, answer.text
@@ -97,7 +97,7 @@ def test_a_compressed_body_may_come_in_chunks_and_single_bytes(running: RunningP
         assert caller.response()[0] == 200
 
 
-def test_pipelined_requests_are_answered_in_their_order(running: RunningProxy) -> None:
+def test_pipelined_requests_get_responses_in_their_order(running: RunningProxy) -> None:
     def request(value: float, coding: str) -> bytes:
         body = orjson.dumps(v2_body([row(value)]))
         packed = PACK[coding](body) if coding in PACK else body
@@ -118,7 +118,7 @@ def packed_zeros(coding: str) -> bytes:
 
 @pytest.mark.parametrize("coding", PACK)
 @pytest.mark.parametrize("announced", [True, False])
-def test_a_bomb_is_too_large_and_takes_no_more_memory_than_a_body(
+def test_a_bomb_is_too_large_and_needs_no_more_memory_than_a_body(
     running: RunningProxy, coding: str, announced: bool
 ) -> None:
     bomb = packed_zeros(coding)
@@ -158,14 +158,14 @@ def test_other_and_stacked_codings_are_unsupported_and_the_known_ones_named(runn
 @pytest.mark.parametrize(
     "codings", [("gzip", "identity"), ("identity", "gzip"), ("gzip", "gzip"), ("identity", "identity")]
 )
-def test_a_second_coding_is_refused(running: RunningProxy, codings: tuple[str, str]) -> None:
+def test_a_second_coding_is_rejected(running: RunningProxy, codings: tuple[str, str]) -> None:
     headers = [("content-encoding", coding) for coding in codings]
     answer = plain.post(running.url + V2_PATH, content=b"{}", headers=headers)
     assert answer.status_code == 400
     assert "Content-Encoding" in answer.json()["error"]
 
 
-def test_a_client_that_hangs_up_leaves_nothing_held(running: RunningProxy) -> None:
+def test_a_client_that_disconnects_leaves_nothing_held(running: RunningProxy) -> None:
     head = (
         b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Length: 1000000\r\n\r\n" % V2_PATH.encode()
     )

@@ -126,7 +126,7 @@ def test_the_access_log_has_the_bytes_that_were_sent(capfd: pytest.CaptureFixtur
     assert (line["status"], line["bytes_out"], line["rows"]) == (200, len(answer.content), len(MANY))
 
 
-def test_it_is_off_unless_asked_for() -> None:
+def test_it_is_off_unless_requested() -> None:
     with running_proxy(max_batch_size=1024) as running:
         answer = raw(running, V2_PATH, LARGE[V2_PATH], "gzip")
         assert answer.status_code == 200

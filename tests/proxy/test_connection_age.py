@@ -45,7 +45,7 @@ def test_an_age_of_nothing_is_never() -> None:
         assert protocol._ageing is None
 
 
-def test_requests_that_were_sent_ahead_are_all_answered_first() -> None:
+def test_requests_that_were_sent_ahead_are_all_completed_first() -> None:
     with running_proxy(process__connection_age_s=AGE_S) as running, RawConnection(running.address) as connection:
         running.hold()
         connection.send(REQUEST * 3)
@@ -71,7 +71,7 @@ def test_half_a_request_that_came_already_is_waited_for() -> None:
         assert (status, headers["connection"]) == (200, "close")
 
 
-def test_a_request_that_crosses_the_last_answer_does_not_cut_it_off() -> None:
+def test_a_request_that_crosses_the_last_response_does_not_cut_it_off() -> None:
     with running_proxy(process__connection_age_s=AGE_S) as running, RawConnection(running.address) as connection:
         running.hold()
         connection.send(REQUEST)

@@ -42,7 +42,7 @@ def connections(running: RunningProxy) -> int:
 
 
 @pytest.mark.parametrize("sent", [b"", b"\r\n" * 10, HALF_A_HEAD])
-def test_silent_callers_make_room_for_others(sent: bytes) -> None:
+def test_silent_clients_make_room_for_others(sent: bytes) -> None:
     with running_proxy(max_connections=20) as running, crowd(running, 60, sent):
         for value in range(5):
             with RawConnection(running.address) as caller:
@@ -51,7 +51,7 @@ def test_silent_callers_make_room_for_others(sent: bytes) -> None:
         assert connections(running) <= 20
 
 
-def test_callers_that_never_asked_go_before_those_that_did() -> None:
+def test_clients_that_sent_no_request_go_before_those_that_did() -> None:
     with running_proxy(max_connections=10) as running, crowd(running, 5, request(1)) as old:
         for caller in old:
             assert value_of(caller.response()[2]) == 1
@@ -96,7 +96,7 @@ def test_an_address_has_as_many_connections_as_is_set() -> None:
     assert running.proxy.front_limits.by_address == {}
 
 
-def test_silent_callers_leave_descriptors_for_the_admin_port_and_the_runtime() -> None:
+def test_silent_clients_leave_descriptors_for_the_admin_port_and_the_runtime() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with running_proxy(max_connections=40) as running:
         own = 300 + 80 + 10  # the callers' ends are this process's too
@@ -117,7 +117,7 @@ def test_silent_callers_leave_descriptors_for_the_admin_port_and_the_runtime() -
     ("sent", "status"), [(b"", None), (b"\r\n", None), (HALF_A_HEAD, 408), (b"GET / HTTP/1.1\r\nA: b\r\n", 408)]
 )
 @pytest.mark.parametrize("admin", [False, True])
-def test_who_does_not_ask_is_closed(sent: bytes, status: int | None, admin: bool) -> None:
+def test_a_connection_without_a_request_is_closed(sent: bytes, status: int | None, admin: bool) -> None:
     with running_proxy(head_timeout_s=0.1) as running, crowd(running, 1, sent, admin=admin) as (caller,):
         if status is not None:
             assert caller.response()[0] == status
@@ -167,7 +167,7 @@ def test_unread_responses_are_dropped() -> None:
         running.until(lambda: connections(running) == 0)
 
 
-def test_an_answer_may_be_taken_slowly() -> None:
+def test_a_response_may_be_read_slowly() -> None:
     with running_proxy(echo, write_timeout_s=0.3, min_bytes_per_s=1_000_000) as running, crowd(running, 1) as (caller,):
         caller.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
         caller.send(ask_for_much())
@@ -179,13 +179,13 @@ def test_an_answer_may_be_taken_slowly() -> None:
             time.sleep(0.02)  # at most 10 MB/s, in 0.4 s and more
 
 
-def test_a_caller_that_closes_behind_an_untaken_answer_does_not_keep_it() -> None:
+def test_a_client_that_closes_behind_an_unread_response_does_not_keep_it() -> None:
     with running_proxy(echo, write_timeout_s=0.2) as running, crowd(running, 1) as (caller,):
         caller.send(ask_for_much().replace(b"Host: x", b"Connection: close"))
         running.until(lambda: connections(running) == 0)
 
 
-def test_a_drip_of_requests_for_large_answers_does_not_make_time_stand_still() -> None:
+def test_a_drip_of_requests_for_large_responses_does_not_make_time_stand_still() -> None:
     with running_proxy(echo, write_timeout_s=0.3, body_timeout_s=0.3) as running, crowd(running, 1) as (caller,):
         stopped = threading.Event()
 

@@ -17,7 +17,7 @@ def value_of(body: bytes) -> float:
     return value / 2
 
 
-def test_pipelined_requests_are_answered_in_order(running: RunningProxy) -> None:
+def test_pipelined_requests_get_responses_in_order(running: RunningProxy) -> None:
     with RawConnection(running.address) as caller:
         caller.send(request(1), request(2), b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n", request(3))
         assert value_of(caller.response()[2]) == 1
@@ -58,7 +58,7 @@ def test_a_request_may_arrive_byte_by_byte(running: RunningProxy) -> None:
         assert value_of(caller.response()[2]) == 5
 
 
-def test_the_caller_is_asked_for_its_body_when_it_waits_to_be(running: RunningProxy) -> None:
+def test_the_body_is_requested_from_a_client_that_sends_expect(running: RunningProxy) -> None:
     with RawConnection(running.address) as caller:
         head, _, body = request(6, b"Expect: 100-continue").partition(b"\r\n\r\n")
         caller.send(head + b"\r\n\r\n")
@@ -67,7 +67,7 @@ def test_the_caller_is_asked_for_its_body_when_it_waits_to_be(running: RunningPr
         assert value_of(caller.response()[2]) == 6
 
 
-def test_a_body_over_the_limit_is_not_asked_for() -> None:
+def test_a_body_over_the_limit_is_not_requested() -> None:
     with running_proxy(max_body_bytes=1024) as running, RawConnection(running.address) as caller:
         caller.send(b"POST %s HTTP/1.1\r\nContent-Length: 9999\r\nExpect: 100-continue\r\n\r\n" % V2_PATH.encode())
         assert caller.response()[0] == 413
@@ -89,7 +89,7 @@ def test_a_query_string_does_not_hide_the_route(running: RunningProxy) -> None:
         assert value_of(caller.response()[2]) == 8
 
 
-def test_a_caller_that_hangs_up_mid_body_costs_nothing(running: RunningProxy) -> None:
+def test_a_client_that_disconnects_mid_body_costs_nothing(running: RunningProxy) -> None:
     with RawConnection(running.address) as caller:
         caller.send(request(9)[:-10])
         running.until(lambda: running.proxy.inference.reading_bytes > 0)
@@ -108,7 +108,7 @@ def test_pipelined_requests_behind_a_hang_up_are_dropped(running: RunningProxy) 
     assert len(running.runtime.seen) == 1
 
 
-def test_a_caller_that_does_not_read_is_not_read_either() -> None:
+def test_a_client_that_does_not_read_is_not_read_either() -> None:
     with running_proxy(max_body_bytes=1 << 20) as running, RawConnection(running.address) as caller:
         big = orjson.dumps(v2_body([row(number) for number in range(4000)]))
         asked = b"POST %s HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % (V2_PATH.encode(), len(big)) + big

@@ -49,7 +49,9 @@ def test_a_preflight_request_needs_no_key_and_is_for_allowed_origins(running: Ru
 
 @pytest.mark.parametrize("path", INFER)
 @pytest.mark.parametrize("key", [ALICE, "wrong-key-0123456789"])
-def test_answers_and_refusals_can_be_read_by_allowed_origins_only(running: RunningProxy, path: str, key: str) -> None:
+def test_responses_and_rejections_can_be_read_by_allowed_origins_only(
+    running: RunningProxy, path: str, key: str
+) -> None:
     def ask(**headers: str) -> httpx.Response:
         given = {"authorization": f"Bearer {key}", **headers}
         return plain.post(running.url + path, headers=given, **INFER[path])

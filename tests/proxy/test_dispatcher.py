@@ -8,7 +8,7 @@ from tests.fakes import RunningProxy
 from tests.proxy.signatures import request
 
 
-def test_a_batch_that_is_given_up_before_its_task_began_is_answered(running: RunningProxy) -> None:
+def test_a_batch_that_is_abandoned_before_its_task_began_gets_a_response(running: RunningProxy) -> None:
     outcomes: list[Outcome] = []
     error = Draining("stop")
 

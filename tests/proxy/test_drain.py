@@ -16,7 +16,7 @@ from tests.fakes import FakeRuntime, RunningProxy, running_proxy
 from tests.proxy.test_connections import request, value_of
 
 
-def test_queued_and_running_requests_are_answered_before_it_stops(running: RunningProxy) -> None:
+def test_queued_and_running_requests_get_responses_before_it_stops(running: RunningProxy) -> None:
     running.hold()
     with callers(running.url) as group:
         first = group.ask(0)
@@ -81,7 +81,7 @@ def test_a_staying_replica_serves_until_the_stay_ends() -> None:
         running.call(running.proxy.stop)
 
 
-def test_a_replica_whose_operator_is_silent_leaves_and_a_second_signal_ends_a_stay() -> None:
+def test_a_replica_whose_operator_does_not_respond_leaves_and_a_second_signal_ends_a_stay() -> None:
     with running_proxy(process__replacement_timeout_s=0.05) as running:
         running.call(running.proxy.stop)
     assert running.proxy.dispatcher.phase is ProxyPhase.STOPPED
@@ -93,7 +93,7 @@ def test_a_replica_whose_operator_is_silent_leaves_and_a_second_signal_ends_a_st
     assert running.proxy.dispatcher.phase is ProxyPhase.STOPPED
 
 
-def test_a_drain_that_is_asked_for_ends_a_stay() -> None:
+def test_a_drain_that_is_requested_ends_a_stay() -> None:
     with running_proxy(process__replacement_timeout_s=600.0) as running:
         assert stay(running, 600) == 200
         answer = httpx.post(running.admin_url + "/drain", headers=ADMIN, timeout=10, trust_env=False)
@@ -101,12 +101,12 @@ def test_a_drain_that_is_asked_for_ends_a_stay() -> None:
 
 
 @pytest.mark.parametrize("seconds", ["", "-1", "1.5", "3601", "99999", "NaN", "\u0663"])
-def test_a_stay_of_another_length_is_refused(running: RunningProxy, seconds: str) -> None:
+def test_a_stay_of_another_length_is_rejected(running: RunningProxy, seconds: str) -> None:
     assert stay(running, seconds) == 400
     assert not running.proxy._stay.granted
 
 
-def test_a_stay_that_was_meant_for_another_pod_is_refused() -> None:
+def test_a_stay_that_was_meant_for_another_pod_is_rejected() -> None:
     with running_proxy(process__replacement_timeout_s=60.0, process__instance="this") as running:
         assert stay(running, 60, **{"x-shoal-instance": "other"}) == 409
         assert stay(running, 60, **{"x-shoal-instance": "this"}) == 200
@@ -115,7 +115,7 @@ def test_a_stay_that_was_meant_for_another_pod_is_refused() -> None:
         assert stay(running, 0) == 200
 
 
-def test_a_runtime_that_never_answers_does_not_hold_the_drain_for_ever() -> None:
+def test_a_runtime_that_never_responds_does_not_hold_the_drain_forever() -> None:
     with running_proxy(drain_timeout_seconds=0.2) as running:
         running.hold()
         with callers(running.url) as group:
@@ -149,7 +149,7 @@ def test_the_watch_ends_though_the_runtime_goes_in_the_same_moment(turns: int) -
 
 
 @pytest.mark.parametrize("times", [1, 3])
-def test_drain_may_be_asked_more_than_once(running: RunningProxy, times: int) -> None:
+def test_drain_may_be_requested_more_than_once(running: RunningProxy, times: int) -> None:
     with callers(running.admin_url) as group:
         answers = [group.post("/drain", headers={"x-shoal-admin": "1"}) for _ in range(times)]
         statuses = {answer.result().status_code for answer in answers if answer.exception() is None}

@@ -22,12 +22,12 @@ def said(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, executed
 
 
-def test_an_answer_needs_no_word_about_it(client: httpx.Client) -> None:
+def test_a_response_needs_no_header_for_it(client: httpx.Client) -> None:
     assert "x-shoal-executed" not in client.post(V2_PATH, json=v2_body([row(1)])).headers
 
 
 @pytest.mark.parametrize("path", [V2_PATH, V1_PATH, TORCHSERVE_PATH, "/v2/models/other/infer", "/v2/nowhere"])
-def test_what_is_refused_at_the_door_was_not_executed(client: httpx.Client, path: str) -> None:
+def test_what_is_rejected_before_queueing_was_not_executed(client: httpx.Client, path: str) -> None:
     answer = client.post(path, content=b"{", headers={"content-type": "application/json"})
     assert said(answer)[1] == "no"
 
@@ -146,7 +146,7 @@ def test_when_the_drains_time_is_up_only_what_still_waits_was_not_executed() -> 
             assert said(second.result()) == (503, "no")
 
 
-def test_whoever_waited_through_it_all_is_answered(running: RunningProxy) -> None:
+def test_a_held_request_gets_its_response_in_the_end(running: RunningProxy) -> None:
     running.hold()
     with callers(running.url) as group:
         first = group.ask(0)

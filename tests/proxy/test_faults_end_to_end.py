@@ -42,7 +42,7 @@ def ask_together(running: RunningProxy, group: Callers, values: list[float]) -> 
 
 
 @pytest.mark.parametrize("culprits", [[7], [0], [15], [3, 12], [4, 5]], ids=str)
-def test_only_the_culprits_of_a_failed_batch_get_the_error(culprits: list[int]) -> None:
+def test_only_the_failing_requests_of_a_failed_batch_get_the_error(culprits: list[int]) -> None:
     with running_proxy(lambda: FakeRuntime(model=poisoned)) as running, callers(running.url) as group:
         values = [POISON + number if number in culprits else float(number) for number in range(16)]
 
@@ -58,7 +58,7 @@ def test_only_the_culprits_of_a_failed_batch_get_the_error(culprits: list[int]) 
         assert len(running.runtime.seen) <= 2 + 2 * 4 * len(culprits)
 
 
-def test_the_class_of_a_culprit_pays_for_looking_for_it() -> None:
+def test_the_class_of_a_failing_request_is_charged_for_isolating_it() -> None:
     settings: dict[str, Any] = {"fair_share_header": "x-api-key", "max_batch_size": 4}
     with running_proxy(lambda: FakeRuntime(model=poisoned), **settings) as running, callers(running.url) as group:
         running.hold()

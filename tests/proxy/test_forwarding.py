@@ -163,7 +163,7 @@ def late(answer: Future[httpx.Response], executed: str) -> None:
     assert int(response.headers["retry-after"]) >= 1
 
 
-def test_a_request_that_would_be_late_is_answered_by_the_peer() -> None:
+def test_a_request_that_would_be_late_is_served_by_the_peer() -> None:
     with replica() as idle, replica(at(idle)) as busy, callers(busy.url) as group, made_busy(busy, group):
         answers = [hurried(group, value) for value in (2, 3)]
         for value, answer in zip((2, 3), answers, strict=True):
@@ -174,7 +174,7 @@ def test_a_request_that_would_be_late_is_answered_by_the_peer() -> None:
         assert b'forwarded_total{outcome="answered"} 2' in plain.get(busy.admin_url + "/metrics").content
 
 
-def test_every_protocol_gets_its_own_answer_from_the_peer() -> None:
+def test_every_protocol_gets_its_own_response_from_the_peer() -> None:
     with replica() as idle, replica(at(idle)) as busy, callers(busy.url) as group, made_busy(busy, group):
         v1 = plain.post(busy.url + V1_PATH, json={"instances": [row(1), row(2)]}, headers=IN_TIME)
         assert v1.json() == {"predictions": [[2 * each for each in row(value)] for value in (1, 2)]}
@@ -189,7 +189,7 @@ def test_every_protocol_gets_its_own_answer_from_the_peer() -> None:
         assert forwarded(busy) == {"answered": 3}
 
 
-def test_what_a_caller_asks_for_travels_with_its_request() -> None:
+def test_what_a_client_requests_travels_with_its_request() -> None:
     settings: dict[str, Any] = {"proxy__forward_headers": ("x-tenant",), "fair_share_header": "x-user"}
     with (
         replica(**settings) as idle,
@@ -257,7 +257,7 @@ def test_rows_that_fail_at_the_peer_are_reported() -> None:
         assert forwarded(busy) == {"error": 1}
 
 
-def test_who_is_late_when_a_batch_forms_without_it_is_given_away_then() -> None:
+def test_a_request_left_out_of_a_batch_and_late_is_forwarded() -> None:
     with replica() as idle, replica(at(idle)) as busy, callers(busy.url) as group, made_busy(busy, group):
         believe(busy, 0.02)
         waiting = [hurried(group, value) for value in (1, 2)]
@@ -278,7 +278,7 @@ def test_a_request_that_was_forwarded_is_never_handed_on() -> None:
         assert not idle.runtime.seen
 
 
-def test_three_that_are_full_refuse_as_if_they_were_alone() -> None:
+def test_three_that_are_full_reject_as_if_they_were_alone() -> None:
     with (
         replica() as third,
         replica(at(third)) as second,
@@ -299,7 +299,7 @@ def test_three_that_are_full_refuse_as_if_they_were_alone() -> None:
         assert all(not running.runtime.seen[1:] for running in (first, second, third))
 
 
-def test_a_peer_that_lies_is_asked_seldom_and_refusals_are_as_before() -> None:
+def test_a_peer_that_lies_is_polled_seldom_and_rejections_are_as_before() -> None:
     async def refuse(writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 503 Busy\r\nx-shoal-executed: no\r\n%bcontent-length: 0\r\n\r\n" % peer.lines)
 
@@ -367,7 +367,7 @@ BROKEN_ANSWERS = {
 
 
 @pytest.mark.parametrize("kind", BROKEN_ANSWERS)
-def test_an_answer_that_breaks_the_contract_is_none_and_its_peer_is_left_alone(kind: str) -> None:
+def test_a_response_that_breaks_the_contract_is_none_and_its_peer_is_left_alone(kind: str) -> None:
     async def babble(writer: asyncio.StreamWriter) -> None:
         writer.write(BROKEN_ANSWERS[kind] % peer.lines)
 
@@ -378,7 +378,7 @@ def test_an_answer_that_breaks_the_contract_is_none_and_its_peer_is_left_alone(k
         assert (peer.asked, forwarded(busy)) == (1, {"broken": 1})
 
 
-def test_a_peer_whose_model_fails_everything_costs_two_callers_their_refusal_and_is_left_alone() -> None:
+def test_a_peer_whose_model_fails_everything_costs_two_clients_their_rejection_and_is_left_alone() -> None:
     async def fail(writer: asyncio.StreamWriter) -> None:
         body = b'{"error":"it raised","code":"FORWARD_FAILED"}'
         head = b"HTTP/1.1 500 Failed\r\nx-shoal-executed: maybe\r\n%bcontent-length: %d\r\n\r\n"
@@ -425,7 +425,7 @@ def test_a_disconnect_cancels_the_request_at_the_peer() -> None:
         assert busy.proxy.metrics.rejections == {"cancelled": 1}
 
 
-def test_a_replica_among_its_own_peers_knows_itself() -> None:
+def test_a_replica_among_its_own_peers_recognizes_itself() -> None:
     with replica("127.0.0.1:9") as running:
         chance = running.proxy.forwarder
         assert chance is not None
@@ -433,7 +433,7 @@ def test_a_replica_among_its_own_peers_knows_itself() -> None:
         running.until(lambda: any(each.is_self for each in known(running)))
 
 
-def test_a_replica_that_drains_waits_for_what_it_gave_away_and_takes_nothing() -> None:
+def test_a_replica_that_drains_waits_for_what_it_forwarded_and_accepts_nothing() -> None:
     with (
         replica() as idle,
         replica(at(idle), drain_delay_seconds=0.0) as busy,
@@ -454,7 +454,7 @@ def test_without_peers_there_is_no_forwarding_at_all() -> None:
         assert not running.proxy.scheduler.forwards_late
 
 
-def test_a_request_that_a_peer_sends_back_is_served_as_if_it_had_not_been_away() -> None:
+def test_a_request_that_a_peer_returns_is_served_as_if_it_had_not_been_forwarded() -> None:
     async def refuse(writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 503 Busy\r\nx-shoal-executed: no\r\n%bcontent-length: 0\r\n\r\n" % peer.lines)
 
@@ -524,7 +524,7 @@ def test_a_disconnected_request_is_not_admitted_when_it_is_sent_back() -> None:
         assert first.result().status_code in (200, 503)
 
 
-def test_while_the_runtime_is_away_and_while_the_replica_drains_peers_serve() -> None:
+def test_while_the_runtime_is_unavailable_and_while_the_replica_drains_peers_serve() -> None:
     with replica() as idle, replica(at(idle), drain_timeout_seconds=5.0) as away, callers(away.url) as group:
         away.until(lambda: known(away)[0].wait_s < 0.5)
         with RawConnection(away.address) as kept:

@@ -31,7 +31,7 @@ def statuses(caller: RawConnection) -> list[int]:
     return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d+)", data)]
 
 
-def test_a_request_that_offers_to_upgrade_is_answered_as_it_is(running: RunningProxy) -> None:
+def test_a_request_that_offers_to_upgrade_gets_a_response_as_it_is(running: RunningProxy) -> None:
     with RawConnection(running.address) as caller:
         for value in (1, 2, 3):  # the third could be in the header cache
             caller.send(request(value, *UPGRADE))
@@ -81,7 +81,7 @@ def test_a_websocket_is_not_opened(running: RunningProxy) -> None:
         assert [caller.response()[0] for _ in range(2)] == [200, 200]
 
 
-def test_connect_is_not_taken(running: RunningProxy) -> None:
+def test_connect_is_not_accepted(running: RunningProxy) -> None:
     with RawConnection(running.address) as caller:
         caller.send(b"CONNECT x:80 HTTP/1.1\r\nHost: x\r\n\r\n", LIVE)
         assert statuses(caller) == [501]
@@ -134,7 +134,7 @@ CHUNKED = b"Transfer-Encoding: chunked"
         pytest.param(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400, id="HTTP/2's preface"),
     ],
 )  # fmt: skip
-def test_a_body_without_one_certain_end_is_refused_and_nothing_behind_it_is_heard(
+def test_a_body_without_one_certain_end_is_rejected_and_nothing_behind_it_is_processed(
     running: RunningProxy, asked: bytes, status: int
 ) -> None:
     with RawConnection(running.address) as caller:
@@ -164,7 +164,7 @@ def test_one_byte_a_chunk_is_no_offence(running: RunningProxy) -> None:
         assert value_of(caller.response()[2]) == 7
 
 
-def test_trailers_are_bounded_and_say_nothing() -> None:
+def test_trailers_are_bounded_and_have_no_effect() -> None:
     with running_proxy(max_head_bytes=4096) as running:
         body = request(7).partition(b"\r\n\r\n")[2]
         chunks = b"%x\r\n%b\r\n0\r\n" % (len(body), body)
@@ -201,7 +201,7 @@ def test_any_other_target_is_404(running: RunningProxy, target: str) -> None:
         assert [caller.response()[0] for _ in range(2)] == [404, 200]
 
 
-def test_garbage_behind_a_request_does_not_swallow_its_answer(running: RunningProxy) -> None:
+def test_garbage_behind_a_request_does_not_swallow_its_response(running: RunningProxy) -> None:
     running.hold()
     for behind in (
         b"\x16\x03\x01 this is no HTTP\r\n\r\n",
@@ -227,7 +227,7 @@ def test_garbage_behind_a_page_does_not_swallow_it(running: RunningProxy) -> Non
 
 
 @pytest.mark.parametrize("asked", [LIVE, request(3), request(2) + LIVE + request(3)])
-def test_a_caller_that_says_it_is_done_still_gets_its_answers(running: RunningProxy, asked: bytes) -> None:
+def test_a_client_that_closes_its_sending_side_still_gets_its_responses(running: RunningProxy, asked: bytes) -> None:
     running.hold()
     with RawConnection(running.address) as caller:
         caller.send(asked)
@@ -239,7 +239,7 @@ def test_a_caller_that_says_it_is_done_still_gets_its_answers(running: RunningPr
         assert [status for status in seen if status != 100] == [200] * asked.count(b"HTTP/1.1")
 
 
-def test_a_connection_that_spoke_http_1_0_before_is_answered_by_what_it_speaks_now(running: RunningProxy) -> None:
+def test_a_connection_that_spoke_http_1_0_before_is_served_by_what_it_speaks_now(running: RunningProxy) -> None:
     with RawConnection(running.address) as other:
         other.send(request(2))
         assert other.response()[0] == 200
@@ -255,7 +255,7 @@ def test_a_connection_that_spoke_http_1_0_before_is_answered_by_what_it_speaks_n
         assert statuses(caller) == [200]
 
 
-def test_a_caller_that_is_done_after_garbage_still_gets_its_answers(running: RunningProxy) -> None:
+def test_a_client_that_closes_its_sending_side_after_garbage_still_gets_its_responses(running: RunningProxy) -> None:
     running.hold()
     with RawConnection(running.address) as caller:
         caller.send(request(1), b"\0garbage")
@@ -266,7 +266,9 @@ def test_a_caller_that_is_done_after_garbage_still_gets_its_answers(running: Run
         assert statuses(caller) == [200, 400]
 
 
-def test_a_caller_that_is_done_amid_a_request_gets_what_it_asked_before(running: RunningProxy) -> None:
+def test_a_client_that_closes_its_sending_side_within_a_request_gets_the_responses_before_it(
+    running: RunningProxy,
+) -> None:
     running.hold()
     with RawConnection(running.address) as caller:
         caller.send(request(1), request(2)[:-5])
@@ -277,7 +279,7 @@ def test_a_caller_that_is_done_amid_a_request_gets_what_it_asked_before(running:
     running.until(lambda: running.proxy.scheduler.settled)
 
 
-def test_thousands_of_refused_requests_behind_one_are_each_answered(running: RunningProxy) -> None:
+def test_thousands_of_rejected_requests_behind_one_are_each_completed(running: RunningProxy) -> None:
     running.hold()
     with RawConnection(running.address) as caller:
         caller.send(request(1))
@@ -300,7 +302,7 @@ def test_malformed_requests_share_one_line_of_the_log(running: RunningProxy, cap
 
 
 @pytest.mark.parametrize("start", [b"GET /", b"GET / HTTP/1.1\r\nA: ", b"GET / HTTP/1.1\r\n"])
-def test_a_head_without_end_is_refused_early(running: RunningProxy, start: bytes) -> None:
+def test_a_head_without_end_is_rejected_early(running: RunningProxy, start: bytes) -> None:
     piece = b"a: b\r\n" * 100 if start.endswith(b"\n") else b"a" * 600
     with RawConnection(running.address) as caller:
         caller.send(start)
@@ -318,13 +320,13 @@ def test_many_small_headers_are_as_dear_as_a_large_one(running: RunningProxy) ->
 
 
 @pytest.mark.parametrize("start", [b"nonsense\r\n\r\n", b"GET /v2 HTTP/1.1\r\n" + b"a:b\r\n" * 1000 + b"\r\n"])
-def test_what_is_refused_for_its_head_was_not_executed(running: RunningProxy, start: bytes) -> None:
+def test_what_is_rejected_for_its_head_was_not_executed(running: RunningProxy, start: bytes) -> None:
     with RawConnection(running.address) as caller:
         caller.send(start)
         assert caller.response()[1]["x-shoal-executed"] == "no"
 
 
-def test_a_torchserve_caller_is_refused_in_its_own_words(running: RunningProxy) -> None:
+def test_a_torchserve_client_is_rejected_in_its_own_format(running: RunningProxy) -> None:
     with RawConnection(running.address) as caller:
         caller.send(b"GET /predictions/double HTTP/1.1\r\nA: ", b"a" * 40_000, b"\r\n\r\n")
         status, _, body = caller.response()

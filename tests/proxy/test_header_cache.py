@@ -78,7 +78,7 @@ def cache(*learned: bytes, max_body_bytes: int = 100, max_head_bytes: int = 3276
     return made
 
 
-def test_a_whole_request_that_begins_alike_is_known() -> None:
+def test_a_whole_request_with_the_same_beginning_is_recognized() -> None:
     known = cache(request()).find(request(body=b"abcdef"))
 
     assert known is not None
@@ -152,7 +152,7 @@ def test_whatever_differs_in_more_than_a_plain_value_is_for_the_parser(data: byt
     ],
     ids=["expect", "close", "get", "old", "old-kept", "newline", "large", "long", "twice"],
 )
-def test_what_asks_for_more_than_an_answer_is_not_learned(data: bytes) -> None:
+def test_requests_with_expectations_are_not_cached(data: bytes) -> None:
     assert cache(data).find(data) is None
 
 
@@ -179,7 +179,7 @@ def test_the_limit_of_a_head_holds() -> None:
     assert made.find(request(b"A: " + b"x" * 200)) is None
 
 
-def test_clients_of_several_kinds_are_known_at_once_and_no_more_than_so_many() -> None:
+def test_clients_of_several_kinds_are_cached_together_and_no_more_than_so_many() -> None:
     kinds = [
         each
         for number in range(MAX_TEMPLATES)
@@ -274,7 +274,7 @@ def answers(running: RunningProxy, *pieces: bytes) -> bytes:
 
 @given(mutated(REAL))
 @settings(max_examples=100, deadline=None)
-def test_a_proxy_answers_a_head_that_it_knows_as_one_that_it_parses(
+def test_a_proxy_handles_a_cached_head_like_one_that_it_parses(
     double: RunningProxy, drawn: tuple[list[bytes], bytes]
 ) -> None:
     learned, asked = drawn

@@ -73,13 +73,13 @@ def test_large_and_small_requests_take_turns_on_one_connection(wide: RunningProx
             assert caller.response()[0] == 400
 
 
-def test_pipelined_large_requests_are_answered_in_order(wide: RunningProxy) -> None:
+def test_pipelined_large_requests_get_responses_in_order(wide: RunningProxy) -> None:
     with RawConnection(wide.address) as caller:
         caller.send(request(1), request(2), request(3))
         assert [is_answer_to(seed, caller.response()) for seed in (1, 2, 3)] == [True] * 3
 
 
-def test_large_rows_of_several_callers_share_a_batch_and_keep_apart(wide: RunningProxy) -> None:
+def test_large_rows_of_several_clients_share_a_batch_and_keep_apart(wide: RunningProxy) -> None:
     wide.hold()
     with (
         RawConnection(wide.address) as first,
@@ -98,7 +98,7 @@ def test_large_rows_of_several_callers_share_a_batch_and_keep_apart(wide: Runnin
     assert [seen.rows for seen in wide.runtime.seen] == [1, 3]
 
 
-def test_a_caller_that_hangs_up_inside_a_large_body_leaves_nothing_held(wide: RunningProxy) -> None:
+def test_a_client_that_disconnects_inside_a_large_body_leaves_nothing_held(wide: RunningProxy) -> None:
     with RawConnection(wide.address) as caller:
         caller.send(request(4)[:-10])
         wide.until(lambda: wide.proxy.inference.reading_bytes > 0)
@@ -106,7 +106,7 @@ def test_a_caller_that_hangs_up_inside_a_large_body_leaves_nothing_held(wide: Ru
     assert wide.runtime.seen == []
 
 
-def test_a_large_body_that_stops_coming_is_given_up_in_time(wide: RunningProxy) -> None:
+def test_a_large_body_that_stops_coming_is_abandoned_in_time(wide: RunningProxy) -> None:
     with RawConnection(wide.address) as caller:
         caller.send(request(5)[:-10])
         assert caller.response()[0] == 408
@@ -136,7 +136,7 @@ def test_announced_bodies_that_never_arrive_block_no_other() -> None:
             assert caller.response()[0] == 200
 
 
-def test_the_memory_of_a_body_is_taken_as_it_comes() -> None:
+def test_the_memory_of_a_body_is_accepted_as_it_comes() -> None:
     before = peak_bytes()
     body = Body(8 << 30, FIRST_BYTES)
     assert len(body.rest) == FIRST_BYTES
@@ -150,7 +150,7 @@ def peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def test_who_holds_most_of_what_does_not_come_gives_way_to_small_bodies() -> None:
+def test_the_body_that_holds_most_missing_bytes_is_dropped_for_small_bodies() -> None:
     with running_proxy(max_bytes=1 << 20, max_body_bytes=1 << 20) as running:
         inference = running.proxy.inference
         with silent_callers(running, 3, announce(900_000) + bytes(330_000)) as hogs:
@@ -193,7 +193,7 @@ def test_a_slow_body_may_take_longer_than_the_time_for_bodies(wide_and_slow: Run
         assert is_answer_to(1, caller.response())
 
 
-def test_a_body_that_drips_is_given_up(wide_and_slow: RunningProxy) -> None:
+def test_a_body_that_drips_is_abandoned(wide_and_slow: RunningProxy) -> None:
     with RawConnection(wide_and_slow.address) as caller:
         caller.send(request(1)[:1000])
         stopped = threading.Event()

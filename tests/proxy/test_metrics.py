@@ -53,7 +53,7 @@ def test_what_is_exposed_is_what_is_declared() -> None:
     assert families(busy()) == {metric.name: metric.kind for metric in ALL}
 
 
-def test_every_reason_of_a_refusal_is_there_from_the_start_so_that_the_first_one_is_an_increase() -> None:
+def test_every_reason_of_a_rejection_is_there_from_the_start_so_that_the_first_one_is_an_increase() -> None:
     families = {family.name: family for family in text_string_to_metric_families(Metrics().text().decode())}
 
     shown = {sample.labels["reason"]: sample.value for sample in families["shoal_proxy_rejections"].samples}
@@ -74,7 +74,7 @@ def delivery(outcome: Outcome, *, rows: int = 1, arrived_s: float = 10.0, soft_d
     return pending, outcome
 
 
-def test_an_answer_counts_with_its_time_and_a_late_one_as_late() -> None:
+def test_a_response_counts_with_its_time_and_a_late_one_as_late() -> None:
     metrics, answer = Metrics(), RequestResult({}, {})
 
     metrics.returned([delivery(answer), delivery(answer, soft_deadline_s=10.1)], now_s=10.2)

@@ -23,7 +23,7 @@ def body(length: int) -> dict[str, Any]:
     return {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, length], "data": [1] * length}]}
 
 
-def test_a_small_body_that_would_be_padded_to_gigabytes_is_refused_with_a_sentence() -> None:
+def test_a_small_body_that_would_be_padded_to_gigabytes_is_rejected_with_a_sentence() -> None:
     with running_proxy(ragged_runtime) as running:
         attack = plain.post(running.url + V1_PATH, json={"instances": [[1]] * 5000 + [[1] * 500_000]})
         assert attack.status_code == 413

@@ -67,7 +67,7 @@ def test_a_recording_without_time_has_its_header_only(seconds: float) -> None:
     assert asyncio.run(record()) == [",".join(HEADER) + "\n"]
 
 
-def test_what_admission_sets_is_not_the_callers_word() -> None:
+def test_what_admission_sets_is_not_a_value_of_the_client() -> None:
     async def record() -> str:
         recorder = Recorder()
         lines = recorder.lines(60)

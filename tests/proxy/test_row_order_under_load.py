@@ -127,7 +127,7 @@ def busy() -> Iterator[RunningProxy]:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], print_blob=True)
 @given(group=CALLERS)
-def test_each_caller_gets_exactly_f_of_its_own_rows(busy: RunningProxy, group: list[Caller]) -> None:
+def test_each_client_gets_exactly_f_of_its_own_rows(busy: RunningProxy, group: list[Caller]) -> None:
     asyncio.run(call_all(busy.url, group))
     busy.until(lambda: busy.proxy.scheduler.settled)
     assert max((seen.rows for seen in busy.runtime.seen), default=0) <= 8

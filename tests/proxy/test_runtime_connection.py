@@ -48,7 +48,7 @@ def with_runtime(folder: Path, answers: int, ask: Callable[[RuntimeConnection], 
     asyncio.run(run())
 
 
-def test_an_answer_that_does_not_come_is_given_up_when_it_is_due_and_with_it_the_connection(tmp_path: Path) -> None:
+def test_a_response_that_does_not_come_is_abandoned_at_its_deadline_and_with_it_the_connection(tmp_path: Path) -> None:
     async def ask(connection: RuntimeConnection) -> None:
         due_s = time.monotonic() + 0.02
         with pytest.raises(TimeoutError):
@@ -164,21 +164,21 @@ HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n"
     ],
     ids=["line", "lines", "continue", "trailers", "extension"],
 )
-def test_a_head_without_end_is_not_taken(tmp_path: Path, pieces: Iterable[bytes]) -> None:
+def test_a_head_without_end_is_not_accepted(tmp_path: Path, pieces: Iterable[bytes]) -> None:
     room = ResponseMemory(1 << 20)
     with pytest.raises(ModelFailed, match=str(MAX_HEAD_BYTES)):
         answer_of(tmp_path, pieces, room)
     assert room.used_bytes == 0
 
 
-def test_a_body_in_the_smallest_chunks_is_taken(tmp_path: Path) -> None:
+def test_a_body_in_the_smallest_chunks_is_accepted(tmp_path: Path) -> None:
     count = MAX_HEAD_BYTES
     body = chain([HEAD, b"\r\n"], repeat(b"1\r\nx\r\n", count), [b"0\r\n\r\n"])
     assert answer_of(tmp_path, body, ResponseMemory(1 << 20)).body == b"x" * count
 
 
 @pytest.mark.parametrize("announced", [True, False])
-def test_of_an_answer_that_is_given_up_nothing_stays(tmp_path: Path, announced: bool) -> None:
+def test_an_abandoned_response_leaves_nothing(tmp_path: Path, announced: bool) -> None:
     size = 8 << 20
 
     async def run() -> int:

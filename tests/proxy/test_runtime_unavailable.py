@@ -55,7 +55,7 @@ def test_each_time_that_a_runtime_goes_is_counted_and_its_start_is_none() -> Non
             assert f"shoal_proxy_runtime_losses_total {losses}.0\n" in shown
 
 
-def test_a_probe_that_waits_hears_at_once_when_the_first_yes_is_there() -> None:
+def test_a_probe_that_waits_gets_the_response_at_once_when_the_first_yes_is_there() -> None:
     with running_proxy(lambda: FakeRuntime(ready=False), ready=False) as running, ThreadPoolExecutor(1) as asking:
         assert plain.get(running.admin_url + "/readyz?wait_ms=1").status_code == 503
         answer = asking.submit(plain.get, running.admin_url + "/readyz?wait_ms=60000")
@@ -69,7 +69,7 @@ def test_a_probe_that_waits_hears_at_once_when_the_first_yes_is_there() -> None:
         assert plain.get(running.admin_url + "/readyz?wait_ms=60000").status_code == 503
 
 
-def test_so_many_probes_wait_and_one_more_is_answered_at_once() -> None:
+def test_so_many_probes_wait_and_one_more_gets_a_response_at_once() -> None:
     with (
         running_proxy(lambda: FakeRuntime(ready=False), ready=False) as running,
         ThreadPoolExecutor(MAX_READY_WAITING + 1) as asking,
@@ -91,7 +91,7 @@ def test_a_probe_that_waits_holds_no_stop_back() -> None:
 
 
 @pytest.mark.parametrize("wait_ms", ["-1", "60001", "nan", "soon", "1_000", "1e3", "%2b5", ""])
-def test_a_wait_that_makes_no_sense_is_refused(running: RunningProxy, wait_ms: str) -> None:
+def test_a_wait_that_makes_no_sense_is_rejected(running: RunningProxy, wait_ms: str) -> None:
     answer = plain.get(running.admin_url + f"/readyz?wait_ms={wait_ms}")
     assert answer.status_code == 400
     assert "wait_ms must be 0 to 60000" in answer.json()["error"]
@@ -115,7 +115,7 @@ def test_a_batch_whose_runtime_dies_is_503_and_what_waits_is_kept(running: Runni
     assert [seen.rows for seen in running.runtime.seen] == [1, 2]
 
 
-def test_a_runtime_that_hangs_up_in_its_answer_fails_that_batch_alone(running: RunningProxy) -> None:
+def test_a_runtime_that_disconnects_in_its_response_fails_that_batch_alone(running: RunningProxy) -> None:
     running.runtime.respond = lambda seen: None
     assert plain.post(running.url + V2_PATH, json=v2_body([row(1)])).status_code == 503
     running.runtime.respond = None
@@ -123,7 +123,7 @@ def test_a_runtime_that_hangs_up_in_its_answer_fails_that_batch_alone(running: R
     assert answer_to(plain.post(running.url + V2_PATH, json=v2_body([row(2)])))[0] == 4
 
 
-def test_a_stuck_batch_gives_its_slot_back_after_its_callers_deadline(running: RunningProxy) -> None:
+def test_a_stuck_batch_gives_its_slot_back_after_its_clients_deadline(running: RunningProxy) -> None:
     running.hold()
     headers = {"x-request-timeout-ms": "50"}
     assert plain.post(running.url + V2_PATH, json=v2_body([row(1)]), headers=headers).status_code == 504

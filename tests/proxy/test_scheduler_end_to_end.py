@@ -134,13 +134,13 @@ def test_a_huge_request_neither_fills_the_queue_nor_delays_later_ones() -> None:
 
 
 @pytest.mark.parametrize("priority", ["10", "-1", "high", "1.5"])
-def test_a_priority_that_is_no_digit_is_refused(client: httpx.Client, priority: str) -> None:
+def test_a_priority_that_is_no_digit_is_rejected(client: httpx.Client, priority: str) -> None:
     answer = client.post(V2_PATH, json=v2_body([row(1)]), headers={"x-shoal-priority": priority})
     assert answer.status_code == 400
     assert "x-shoal-priority must be a digit" in answer.json()["error"]
 
 
-def test_overload_is_refused_at_once_and_whoever_is_taken_in_is_answered() -> None:
+def test_overload_is_rejected_at_once_and_admitted_requests_get_responses() -> None:
     with (
         running_proxy(latency_objective_milliseconds=2000.0, max_batch_size=2) as running,
         callers(running.url) as group,
@@ -183,7 +183,7 @@ def test_policy_none_runs_each_request_alone() -> None:
         assert [seen.rows for seen in running.runtime.seen] == [1] * 6
 
 
-def test_a_deadline_is_the_callers_own(running: RunningProxy) -> None:
+def test_a_deadline_is_the_clients_own(running: RunningProxy) -> None:
     running.hold()
     with callers(running.url) as group:
         patient = group.ask(1)
@@ -211,7 +211,7 @@ TIMING = re.compile(
     ],
     ids=["v2", "v1", "torchserve"],
 )
-def test_each_answer_says_what_it_cost(client: httpx.Client, path: str, body: object, rows: int) -> None:
+def test_each_response_states_what_it_cost(client: httpx.Client, path: str, body: object, rows: int) -> None:
     answer = client.post(path, json=body)
 
     match = TIMING.fullmatch(answer.headers["server-timing"])
@@ -222,14 +222,14 @@ def test_each_answer_says_what_it_cost(client: httpx.Client, path: str, body: ob
 
 
 @pytest.mark.parametrize(("path", "body"), [(V2_PATH, {}), (V1_PATH, {"instances": []}), (TORCHSERVE_PATH, "x")])
-def test_an_error_says_nothing_of_costs(client: httpx.Client, path: str, body: object) -> None:
+def test_an_error_states_no_costs(client: httpx.Client, path: str, body: object) -> None:
     answer = client.post(path, json=body)
 
     assert answer.status_code == 400
     assert "server-timing" not in answer.headers
 
 
-def test_the_admin_port_says_what_is_there(running: RunningProxy) -> None:
+def test_the_admin_port_states_what_is_there(running: RunningProxy) -> None:
     with plain.Client(base_url=running.admin_url) as admin:
         index, elsewhere = admin.get("/"), admin.get("/v1/models")
         listed = re.findall("^GET (\\S+)", index.text, re.MULTILINE)
@@ -257,7 +257,7 @@ def test_the_admin_port_explains_and_shows_what_was_learned(running: RunningProx
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "soon", "3601", ""])
-def test_a_recording_of_no_time_is_refused(running: RunningProxy, seconds: str) -> None:
+def test_a_recording_of_no_time_is_rejected(running: RunningProxy, seconds: str) -> None:
     answer = plain.get(f"{running.admin_url}/v1/trace", params={"seconds": seconds}, headers={"x-shoal-admin": "1"})
     assert answer.status_code == 400
     assert "above 0 and at most 3600" in answer.json()["error"]
@@ -292,7 +292,7 @@ def test_recordings_end_with_their_readers(running: RunningProxy, client: httpx.
     assert [line.split(",")[1:] for line in lines[1:]] == [["2", "", ""], ["1", "", "2000.000"]]
 
 
-def test_no_module_looks_at_a_clock_that_can_be_set() -> None:
+def test_no_module_reads_a_clock_that_can_be_set() -> None:
     package = Path(shoal_proxy.__file__).parent
     found = {
         f"{path.name}: {match[0]}"

@@ -42,7 +42,7 @@ def test_the_index_lists_the_model(running: RunningProxy, asked: Any) -> None:
     assert plain.get(f"{running.url}/v2/repository/index").json() == READY
 
 
-def test_the_index_says_why_the_model_is_not_ready() -> None:
+def test_the_index_states_the_reason_the_model_is_not_ready() -> None:
     with running_proxy(lambda: FakeRuntime(ready=False), ready=False, grpc_port=0) as running:
         url = f"{running.url}/v2/repository/index"
         [described] = plain.post(url).json()
@@ -55,7 +55,7 @@ def test_the_index_says_why_the_model_is_not_ready() -> None:
 
 
 @pytest.mark.parametrize(("body", "status"), [(b"[]", 400), (b'{"ready": 1}', 400), (b"{", 400), (b" " * 9000, 413)])
-def test_an_index_is_not_asked_for_in_other_words(running: RunningProxy, body: bytes, status: int) -> None:
+def test_an_index_is_not_requested_under_another_name(running: RunningProxy, body: bytes, status: int) -> None:
     answer = plain.post(f"{running.url}/v2/repository/index", content=body)
     assert (answer.status_code, "error" in answer.json()) == (status, True)
 

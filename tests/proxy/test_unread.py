@@ -124,7 +124,7 @@ def test_a_pace_is_that_of_the_last_window() -> None:
     assert pace.needs_s(900) == float("inf")
 
 
-def test_room_is_given_back_when_a_client_has_read_or_gone() -> None:
+def test_room_is_released_when_a_client_has_read_or_gone() -> None:
     async def scenario() -> None:
         unsent, calls = UnreadResponses(100, 60.0), 0
 

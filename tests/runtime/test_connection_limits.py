@@ -76,7 +76,7 @@ def test_the_body_of_an_upgrade_is_a_body(body: bytes) -> None:
         pytest.param(b"GET / HTTP/1.1\r\nA: " + b"a" * 40_000 + b"\r\n\r\n", 431, id="a long header"),
     ],
 )
-def test_what_is_no_request_is_refused_with_all_behind_it(asked: bytes, status: int) -> None:
+def test_what_is_no_request_is_rejected_with_all_behind_it(asked: bytes, status: int) -> None:
     assert statuses(talk(asked + CLOSE * 2)) == [status]
 
 
@@ -110,7 +110,7 @@ def test_a_body_that_comes_at_the_rate_may_take_longer() -> None:
     assert answers.endswith(LARGE)
 
 
-def test_an_answer_that_nobody_takes_is_let_go() -> None:
+def test_a_response_that_is_not_read_is_dropped() -> None:
     async def run() -> None:
         async with listening(transfer_timeout_s=0.2, idle_timeout_s=0.2) as (connections, port):
             _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
@@ -126,7 +126,7 @@ def test_an_answer_that_nobody_takes_is_let_go() -> None:
     asyncio.run(run())
 
 
-def test_silent_callers_make_room_and_one_that_asked_stays() -> None:
+def test_silent_clients_make_room_and_one_with_a_request_stays() -> None:
     async def run() -> None:
         async with listening(max_connections=4) as (connections, port):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -114,7 +114,7 @@ def test_a_form_is_captured_once() -> None:
     assert len(captured) == 1
 
 
-def test_a_model_that_cannot_be_captured_runs_eagerly_and_is_not_asked_again() -> None:
+def test_a_model_that_cannot_be_captured_runs_eagerly_and_is_not_captured_again() -> None:
     asked: list[Any] = []
 
     def capture(function: Callable[[Any], Any], batch: Any) -> Recorded | None:
@@ -238,7 +238,7 @@ def _lose_the_device() -> list[str]:
 
 @pytest.mark.gpu
 @needs_cuda
-def test_a_device_tells_how_much_of_its_memory_is_in_use() -> None:
+def test_a_device_reports_how_much_of_its_memory_is_in_use() -> None:
     placement = cuda(graphs=False)
     before = placement.memory()
     held = torch.empty(2**28, dtype=torch.uint8, device=placement.device)

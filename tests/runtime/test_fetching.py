@@ -211,7 +211,7 @@ def test_a_partial_download_never_counts_as_a_model(tmp_path: Path, site: Site) 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_refusal_is_final_and_tells_no_secret(tmp_path: Path, site: Site) -> None:
+def test_a_rejection_is_final_and_reveals_no_secret(tmp_path: Path, site: Site) -> None:
     site.answers = [(403, b"", None)]
 
     with pytest.raises(LoadError) as caught:
@@ -269,7 +269,7 @@ def test_what_killed_processes_left_is_swept_after_a_day(tmp_path: Path) -> None
     assert left_behind(tmp_path) == [new]
 
 
-def test_what_nobody_writes_any_more_is_swept_at_once(tmp_path: Path) -> None:
+def test_a_directory_without_a_writer_is_swept_at_once(tmp_path: Path) -> None:
     """A crash loop would else leave a copy each time, until the disk is full."""
     held, left = tmp_path / f"{PARTIAL_PREFIX}held", tmp_path / f"{PARTIAL_PREFIX}left"
     for folder in (held, left):
@@ -296,7 +296,7 @@ def test_a_download_over_the_limit_is_stopped_and_removed(tmp_path: Path, site: 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_server_that_drips_is_given_up(tmp_path: Path, site: Site) -> None:
+def test_a_server_that_drips_is_abandoned(tmp_path: Path, site: Site) -> None:
     site.answers = [(200, CONTENT, None)]
     site.drips = threading.Event()
 
@@ -325,7 +325,7 @@ def test_an_archive_that_takes_too_much_leaves_nothing_behind(tmp_path: Path) ->
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-def test_nobody_sends_a_secure_download_on_to_an_insecure_server() -> None:
+def test_no_server_redirects_a_secure_download_on_to_an_insecure_server() -> None:
     (check,) = reject_insecure_redirects("https://host/cat.pt2?token=secret")["request"]
 
     check(httpx.Request("GET", "https://other/cat.pt2"))
@@ -339,7 +339,7 @@ def test_what_another_process_removes_meanwhile_stops_no_sweep(tmp_path: Path) -
     remove_stale(tmp_path)
 
 
-def test_a_download_is_asked_for_again_only_if_it_has_changed(tmp_path: Path, site: Site) -> None:
+def test_a_download_is_requested_again_only_if_it_has_changed(tmp_path: Path, site: Site) -> None:
     site.etag = '"one"'
     site.answers = [(200, CONTENT, None), (304, b"", None)]
     first = fetcher(tmp_path).fetch(f"{site.url}/model.pt2")
@@ -348,7 +348,7 @@ def test_a_download_is_asked_for_again_only_if_it_has_changed(tmp_path: Path, si
     assert site.conditions == [None, '"one"']
 
 
-def test_a_changed_file_takes_the_place_of_the_old_one(tmp_path: Path, site: Site) -> None:
+def test_a_changed_file_replaces_the_old_one(tmp_path: Path, site: Site) -> None:
     site.etag = '"one"'
     site.answers = [(200, CONTENT, None), (200, b"new", None), (304, b"", None)]
     fetcher(tmp_path).fetch(f"{site.url}/model.pt2")
@@ -358,13 +358,13 @@ def test_a_changed_file_takes_the_place_of_the_old_one(tmp_path: Path, site: Sit
     assert third == second
 
 
-def test_when_the_server_is_away_the_last_download_serves(tmp_path: Path, site: Site) -> None:
+def test_when_the_server_is_unavailable_the_last_download_serves(tmp_path: Path, site: Site) -> None:
     site.answers = [(200, CONTENT, None), (503, b"", None), (503, b"", None), (503, b"", None)]
     first = fetcher(tmp_path).fetch(f"{site.url}/model.pt2")
     assert fetcher(tmp_path).fetch(f"{site.url}/model.pt2") == first
 
 
-def test_a_cache_that_has_lost_the_file_asks_without_a_condition(tmp_path: Path, site: Site) -> None:
+def test_a_cache_that_has_lost_the_file_sends_no_condition(tmp_path: Path, site: Site) -> None:
     site.etag = '"one"'
     site.answers = [(200, CONTENT, None), (200, CONTENT, None)]
     first = fetcher(tmp_path).fetch(f"{site.url}/model.pt2")
@@ -383,7 +383,7 @@ def test_what_was_noted_badly_is_as_good_as_nothing(tmp_path: Path, site: Site) 
     assert site.conditions == [None, None]
 
 
-def test_what_an_init_container_has_fetched_is_taken_and_nobody_is_asked(tmp_path: Path, site: Site) -> None:
+def test_what_an_init_container_has_fetched_is_used_without_a_request(tmp_path: Path, site: Site) -> None:
     site.answers = [(200, CONTENT, None)]
     uri = f"{site.url}/model.pt2"
     first = fetcher(tmp_path).fetch(uri)

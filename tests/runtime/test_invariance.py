@@ -96,13 +96,13 @@ def test_names_are_compared_as_labels_are() -> None:
         tried(lambda x: named(np.cumsum(x, 0)), bytes_out)
 
 
-def test_an_answer_that_changes_when_asked_again_is_doubted() -> None:
+def test_a_response_that_changes_on_repetition_is_doubted() -> None:
     [doubt] = tried(lambda x: x + RNG.standard_normal(x.shape), signature())
 
     assert "when it is repeated" in doubt
 
 
-def test_an_answer_that_depends_on_how_many_share_the_batch_is_refused_or_doubted() -> None:
+def test_a_response_that_depends_on_how_many_share_the_batch_is_rejected_or_doubted() -> None:
     with pytest.raises(RowDependence, match="differs by 75% alone"):
         tried(lambda x: x / len(x), signature())
 
@@ -115,7 +115,7 @@ def ranks(x: Array) -> Array:
     return np.argsort(np.argsort(x[:, 0])).astype(np.int64)
 
 
-def test_whole_numbers_that_are_places_in_the_batch_are_refused_and_labels_that_turn_on_a_tie_are_not() -> None:
+def test_whole_numbers_that_are_places_in_the_batch_are_rejected_and_labels_that_turn_on_a_tie_are_not() -> None:
     counted = Signature((TensorSpec("x", "FP32", [-1, 6]),), (TensorSpec("y", "INT64", [-1]),), 32)
 
     with pytest.raises(RowDependence):
@@ -139,7 +139,7 @@ def test_rows_are_found_along_the_dimension_that_counts_them() -> None:
 
 
 @pytest.mark.parametrize("datatype", ["BOOL", "INT64", "UINT8", "FP16", "FP64"])
-def test_rows_of_every_datatype_are_made_up(datatype: str) -> None:
+def test_rows_of_every_datatype_are_generated(datatype: str) -> None:
     with pytest.raises(RowDependence):
         tried(lambda x: np.cumsum(x, 0, dtype=np.float32), signature(datatype))
 
@@ -156,7 +156,7 @@ def test_integers_are_no_larger_than_a_table_of_two() -> None:
     assert max(seen) == 1
 
 
-def test_bytes_cannot_be_made_up() -> None:
+def test_bytes_cannot_be_generated() -> None:
     assert not can_be_generated(signature("BYTES"))
 
 
@@ -174,7 +174,7 @@ def started(load: Load, path: Path, **settings: Any) -> None:
     warm(model, model.machine.place(False), Readiness())
 
 
-def test_a_graph_that_mixes_rows_is_refused_before_it_is_ready(tmp_path: Path, load: Load) -> None:
+def test_a_graph_that_mixes_rows_is_rejected_before_it_is_ready(tmp_path: Path, load: Load) -> None:
     path = graph(tmp_path / "mixes.onnx", helper.make_node("Softmax", ["x"], ["y"], axis=0))
 
     with pytest.raises(LoadError, match=r"the rows of a batch affect each other's .*: output y .*MAX_BATCH_SIZE=1"):

@@ -6,7 +6,7 @@ from shoal_runtime.readiness import Readiness, RuntimePhase
 PATIENCE_S = 20.0
 
 
-def test_what_takes_too_long_ends_with_a_line_that_says_at_what_it_was() -> None:
+def test_what_takes_too_long_ends_with_a_line_that_names_its_last_step() -> None:
     readiness, output, ended = Readiness(), list[str](), threading.Event()
 
     def end(message: str) -> None:

@@ -58,7 +58,7 @@ def zipped(path: Path, members: dict[str, bytes]) -> Path:
         (".zip", None),
     ],
 )
-def test_archives_are_told_by_their_suffix(name: str, stem: str | None) -> None:
+def test_archives_are_recognized_by_their_suffix(name: str, stem: str | None) -> None:
     assert archive_stem(name) == stem
 
 
@@ -127,14 +127,14 @@ def test_a_tar_cannot_reach_outside_its_folder(
 
 @pytest.mark.parametrize("name", ["m.tar.gz", "m.zip"])
 @pytest.mark.parametrize("content", [b"", b"no archive", b"PK\3\4", b"\x1f\x8b\x08"])
-def test_what_is_no_archive_is_refused(tmp_path: Path, name: str, content: bytes) -> None:
+def test_an_invalid_archive_is_rejected(tmp_path: Path, name: str, content: bytes) -> None:
     (tmp_path / name).write_bytes(content)
 
     with pytest.raises(LoadError, match="cannot be unpacked"):
         unpack(tmp_path / name, tmp_path / "out", name)
 
 
-def test_a_cut_archive_is_refused(tmp_path: Path) -> None:
+def test_a_cut_archive_is_rejected(tmp_path: Path) -> None:
     path = tar(tmp_path / "m.tar.gz", {"a": bytes(range(256)) * 400})
     path.write_bytes(path.read_bytes()[:200])
 
@@ -376,7 +376,7 @@ def test_a_long_header_is_not_read(tmp_path: Path, kind: bytes) -> None:
         unpack(tmp_path / "m.tar", tmp_path / "out", "m.tar")
 
 
-def test_headers_upon_headers_are_refused(tmp_path: Path) -> None:
+def test_headers_upon_headers_are_rejected(tmp_path: Path) -> None:
     info = tarfile.TarInfo("header")
     info.type, info.size = b"x", 0
     (tmp_path / "m.tar").write_bytes(info.tobuf() * 5000)

@@ -24,7 +24,7 @@ class Counts(SettingsSection, frozen=True):
     most: Annotated[int, Meta(ge=0, le=2**63 - 1, description="As many as there are.")] = 0
 
 
-def test_a_whole_number_is_as_wide_as_its_range_asks() -> None:
+def test_a_whole_number_is_as_wide_as_its_range_needs() -> None:
     properties = object_schema(Counts)["properties"]
 
     assert {name: each["format"] for name, each in properties.items()} == {

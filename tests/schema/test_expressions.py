@@ -51,6 +51,6 @@ def test_the_columns_are_those_that_it_names() -> None:
      "true", "a == -'x'", "lambda: a", "a == 1; b", "(" * 300 + "a" + ")" * 300, "not " * 51 + "a", "a == 1j",
      "a in a", "a is 5", "\x00"],
 )  # fmt: skip
-def test_what_is_none_is_refused(text: str) -> None:
+def test_what_is_none_is_rejected(text: str) -> None:
     with pytest.raises(ExpressionError):
         parse(text)

@@ -89,7 +89,7 @@ def test_a_uri_is_parsed(uri: str, location: Location) -> None:
         ),
     ],
 )
-def test_what_names_no_model_is_refused_with_what_would(uri: str, fragment: str) -> None:
+def test_what_names_no_model_is_rejected_with_what_would(uri: str, fragment: str) -> None:
     with pytest.raises(LocationError) as error:
         parse(uri)
 
@@ -204,7 +204,7 @@ def test_what_may_be_secret_is_not_shown(uri: str, expected: str) -> None:
         ("https://host/iris@v1", False),
     ],
 )
-def test_a_name_moves_where_somebody_may_point_it_elsewhere(uri: str, *, expected: bool) -> None:
+def test_a_name_moves_where_it_may_be_redirected(uri: str, *, expected: bool) -> None:
     assert moves(uri) is expected
     if uri.startswith(("hf:", "models:")):
         assert (re.search(FIXED, uri) is None) is expected

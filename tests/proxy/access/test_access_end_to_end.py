@@ -91,7 +91,7 @@ def bearer(key: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("path", INFER)
 @pytest.mark.parametrize("headers", [{}, shown(WRONG), bearer(WRONG), {"authorization": f"Basic {ALICE}"}])
-def test_nobody_asks_the_model_without_a_key(client: httpx.Client, path: str, headers: dict[str, str]) -> None:
+def test_no_request_reaches_the_model_without_a_key(client: httpx.Client, path: str, headers: dict[str, str]) -> None:
     answer = client.post(path, headers=headers, **INFER[path])
 
     assert answer.status_code == 401
@@ -101,7 +101,7 @@ def test_nobody_asks_the_model_without_a_key(client: httpx.Client, path: str, he
     assert WRONG not in answer.text
 
 
-def test_the_refusal_has_the_shape_of_each_protocol(client: httpx.Client) -> None:
+def test_the_rejection_has_the_shape_of_each_protocol(client: httpx.Client) -> None:
     texts = {path: client.post(path, **INFER[path]).json() for path in INFER}
 
     assert isinstance(texts["/v1/models/double:predict"]["error"], str)
@@ -130,7 +130,7 @@ def test_health_and_readiness_stay_open(client: httpx.Client, path: str) -> None
 
 
 @pytest.mark.parametrize("path", GUARDED)
-def test_what_says_more_is_guarded(client: httpx.Client, path: str) -> None:
+def test_detailed_pages_need_the_admin_header(client: httpx.Client, path: str) -> None:
     assert client.get(path).status_code == 401
     assert client.get(path, headers=shown(ALICE)).status_code in (200, 404)
 
@@ -141,14 +141,14 @@ def test_no_other_method_passes_an_open_path(client: httpx.Client, path: str) ->
     assert client.post(path, headers=shown(ALICE)).status_code == 405
 
 
-def test_a_large_body_is_refused_by_its_head(running: RunningProxy) -> None:
+def test_a_large_body_is_rejected_by_its_head(running: RunningProxy) -> None:
     head = f"POST {V2_PATH} HTTP/1.1\r\nhost: x\r\ncontent-length: 5000000\r\n\r\n".encode()
     with socket.create_connection(running.address, 10) as caller:
         caller.sendall(head)
         assert caller.recv(65536).startswith(b"HTTP/1.1 401 ")
 
 
-def test_grpc_says_who_may_not(running: RunningProxy) -> None:
+def test_grpc_reports_missing_permission(running: RunningProxy) -> None:
     stub = Stub(running)
     key = (("authorization", f"Bearer {ALICE}"),)
 
@@ -166,7 +166,7 @@ def test_grpc_says_who_may_not(running: RunningProxy) -> None:
     stub.channel.close()
 
 
-def test_a_gateway_names_its_callers_and_nobody_else_does(client: httpx.Client, running: RunningProxy) -> None:
+def test_a_gateway_names_its_clients_and_no_other_client_does(client: httpx.Client, running: RunningProxy) -> None:
     def ask(key: str, **more: str) -> httpx.Response:
         return client.post(V2_PATH, json=v2_body([row(1)]), headers={**shown(key), **more})
 
@@ -180,7 +180,7 @@ def test_a_gateway_names_its_callers_and_nobody_else_does(client: httpx.Client, 
     assert counted == {("carol", 200): 1, ("carol", 429): 1, ("edge", 200): 1, ("alice", 200): 1}
 
 
-def test_a_rate_is_refused_with_when_to_come_back(client: httpx.Client) -> None:
+def test_a_rate_is_rejected_with_a_retry_after(client: httpx.Client) -> None:
     headers = {**shown(EDGE), "x-consumer": "carol"}
     client.post(V2_PATH, json=v2_body([row(1)]), headers=headers)
     refused = client.post(V2_PATH, json=v2_body([row(1)] * 3), headers=headers)
@@ -189,7 +189,7 @@ def test_a_rate_is_refused_with_when_to_come_back(client: httpx.Client) -> None:
     assert refused.headers["x-shoal-executed"] == "no"
 
 
-def test_rows_in_flight_are_bounded_and_given_back(client: httpx.Client, running: RunningProxy) -> None:
+def test_rows_in_flight_are_bounded_and_released(client: httpx.Client, running: RunningProxy) -> None:
     statuses: list[int] = []
 
     def ask() -> None:
@@ -212,7 +212,7 @@ def test_rows_in_flight_are_bounded_and_given_back(client: httpx.Client, running
     assert client.post(V2_PATH, json=v2_body([row(1)] * 2), headers=shown(BOB)).status_code == 200
 
 
-def test_rows_of_who_has_left_are_given_back_when_nothing_runs_them(
+def test_rows_of_a_disconnected_client_are_released_when_nothing_runs_them(
     client: httpx.Client, running: RunningProxy
 ) -> None:
     """Otherwise a client that cancels repeatedly could have any number run. Waiting rows are released at once."""
@@ -253,9 +253,7 @@ DOUBLED = [
 
 @pytest.mark.parametrize(("name", "first", "last"), DOUBLED)
 @pytest.mark.parametrize("path", [V2_PATH, "/predictions/double", "/v1/embeddings", "/v2"])
-def test_who_calls_twice_in_one_head_is_refused(
-    client: httpx.Client, path: str, name: str, first: str, last: str
-) -> None:
+def test_repeated_credentials_are_rejected(client: httpx.Client, path: str, name: str, first: str, last: str) -> None:
     headers = [(name, first), (name.lower(), last), *([("x-api-key", EDGE)] if name == "X-Consumer" else [])]
     answer = client.post(path, headers=headers, **INFER.get(path, {}))
 
@@ -267,7 +265,7 @@ def test_who_calls_twice_in_one_head_is_refused(
 
 
 @pytest.mark.parametrize(("name", "first", "last"), DOUBLED)
-def test_grpc_refuses_who_calls_twice_in_one_head(running: RunningProxy, name: str, first: str, last: str) -> None:
+def test_grpc_rejects_repeated_credentials(running: RunningProxy, name: str, first: str, last: str) -> None:
     stub, name = Stub(running), name.lower()
     metadata = ((name, first), (name, last), *((("x-api-key", EDGE),) if name == "x-consumer" else ()))
 
@@ -316,7 +314,7 @@ def test_keys_change_under_load_without_a_lost_request(running: RunningProxy, se
         assert client.post(V2_PATH, json=v2_body([row(1)]), headers=bearer(old)).status_code == 401
 
 
-def test_a_folder_without_keys_is_not_ready_and_says_why(tmp_path: Path) -> None:
+def test_a_folder_without_keys_is_not_ready_and_states_the_reason(tmp_path: Path) -> None:
     (tmp_path / "keys").mkdir()
     with running_proxy(ready=False, process__api_keys=str(tmp_path / "keys")) as running, plain.Client() as client:
         answer = client.get(f"{running.admin_url}/readyz")

@@ -23,7 +23,7 @@ def owner(access_control: AccessControl, key: bytes) -> str | None:
     return access_control.keys.owner(key)
 
 
-def test_a_file_that_is_amid_being_written_is_left_until_it_stays_for_a_look(
+def test_a_file_that_is_being_written_is_left_until_it_is_unchanged_for_one_check(
     tmp_path: Path, access_control: AccessControl
 ) -> None:
     path = tmp_path / "keys.env"
@@ -56,7 +56,7 @@ def test_a_file_that_becomes_no_text_leaves_the_keys_that_were(tmp_path: Path, a
     assert owner(access_control, ALICE) == "alice"
 
 
-def test_what_is_no_file_is_told_and_never_waited_for(
+def test_what_is_no_file_is_reported_and_never_waited_for(
     tmp_path: Path, access_control: AccessControl, caplog: pytest.LogCaptureFixture
 ) -> None:
     os.mkfifo(tmp_path / "keys.env")

@@ -158,7 +158,7 @@ def test_the_client_of_credentials(headers: dict[bytes, bytes], outcome: str | t
         )
 
 
-def test_labels_are_names_that_somebody_wrote_down() -> None:
+def test_labels_are_names_that_a_client_wrote_down() -> None:
     known = access_control(
         ClientLimits({"carol": 5, "*": 1}, {}),
         header=b"x-consumer",
@@ -201,7 +201,9 @@ def test_a_rate_is_kept_over_any_time(rate_s: float, arrivals: list[tuple[float,
 
 
 @given(rate_s=st.floats(0.1, 1000), rows=st.integers(1, 5000), used=st.integers(0, 2000), clock_s=st.floats(0, 1e9))
-def test_who_comes_back_when_told_is_let_in(rate_s: float, rows: int, used: int, clock_s: float) -> None:
+def test_a_client_that_retries_after_retry_after_is_admitted(
+    rate_s: float, rows: int, used: int, clock_s: float
+) -> None:
     account = ClientQuota(rate_s, 0, clock_s)
     if used:
         take(account, used, clock_s)
@@ -263,7 +265,7 @@ def test_what_is_forwarded_is_neither_charged_twice_nor_a_way_around() -> None:
 
 
 @pytest.mark.parametrize("name", [b"x-api-key", b"authorization", b"x-consumer"])
-def test_the_client_of_credentials_is_said_once(name: bytes) -> None:
+def test_the_client_of_credentials_is_reported_once(name: bytes) -> None:
     known, other = access_control(header=b"x-consumer", gateways=["edge"]), (b"accept", b"*/*")
     said = (name, KEY)
     known.reject_repeated_credentials([other, said, other])

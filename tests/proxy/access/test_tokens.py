@@ -140,7 +140,7 @@ def test_a_valid_token_without_permission_is_forbidden(tokens: TokenVerifier, ch
 
 
 @pytest.mark.parametrize("document", [[], {}, {"keys": {}}, {"keys": []}, {"keys": [{"kty": "oct", "k": "eA"}]}])
-def test_a_set_without_a_key_of_use_is_refused_and_changes_nothing(tokens: TokenVerifier, document: Any) -> None:
+def test_a_set_without_a_key_of_use_is_rejected_and_changes_nothing(tokens: TokenVerifier, document: Any) -> None:
     with pytest.raises(ValueError, match=r"JSON object|none of its keys"):
         tokens.set_keys(document)
     assert tokens.check(token()) == "alice"
@@ -152,7 +152,7 @@ def test_the_only_key_needs_no_name() -> None:
     assert tokens.check(token(kid=None)) == "alice"
 
 
-def test_an_unknown_key_is_asked_for_and_the_caller_may_come_again(tokens: TokenVerifier) -> None:
+def test_an_unknown_key_is_requested_and_the_client_may_come_again(tokens: TokenVerifier) -> None:
     asked = []
 
     def look_again() -> bool:
@@ -168,7 +168,7 @@ def test_an_unknown_key_is_asked_for_and_the_caller_may_come_again(tokens: Token
         TokenVerifier(ISSUER, AUDIENCE).check(token())
 
 
-def test_a_key_of_ours_is_no_token_in_its_header() -> None:
+def test_a_key_of_its_own_is_no_token_in_its_header() -> None:
     access_control = AccessControl(ClientLimits({}, {}), check_token=lambda text: "alice")
     assert access_control.identify({b"authorization": b"Bearer a.b.c"}).name == "alice"
     with pytest.raises(ProxyError):

@@ -104,7 +104,7 @@ def test_a_large_body_arrives_as_it_was_sent_and_the_deadline_is_reduced(
     assert f"content-length: {len(body)}" in text.lower()
 
 
-def test_a_long_answer_is_streamed_on(activator: RunningActivator) -> None:
+def test_a_long_response_is_streamed_on(activator: RunningActivator) -> None:
     chunks = b"".join(b"5\r\nabcde\r\n" for _ in range(50000))
     with responding(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n") as (pod, _):
         activator.pods(pod)
@@ -194,13 +194,13 @@ def test_a_request_over_the_limit_is_rejected_and_held_ones_get_their_responses(
     assert int(refused.headers["retry-after"]) >= 1
 
 
-def test_a_pod_that_refuses_the_connection_is_skipped(activator: RunningActivator) -> None:
+def test_a_pod_that_rejects_the_connection_is_skipped(activator: RunningActivator) -> None:
     with running_proxy() as proxy:
         activator.pods(f"127.0.0.1:{free_port()}", address(proxy))
         assert [answer_to(infer(activator, value))[0] for value in (1.0, 2.0, 3.0)] == [2.0, 4.0, 6.0]
 
 
-def test_a_request_that_a_stopping_pod_refused_waits_for_the_next_pod(
+def test_a_request_that_a_stopping_pod_rejected_waits_for_the_next_pod(
     activator: RunningActivator, pool: ThreadPoolExecutor
 ) -> None:
     refusal = b"HTTP/1.1 503 Service Unavailable\r\nx-shoal-executed: no\r\ncontent-length: 0\r\n\r\n"

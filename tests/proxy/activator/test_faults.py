@@ -110,7 +110,7 @@ def test_a_frozen_pod_that_left_the_table_frees_its_slots(activator: RunningActi
         assert [call.result()[0] for call in calls] == [504, 504]
 
 
-def test_a_silent_pod_gets_one_request_at_a_time_until_it_responds(activator: RunningActivator) -> None:
+def test_an_unresponsive_pod_gets_one_request_at_a_time_until_it_responds(activator: RunningActivator) -> None:
     with silent() as (pod, taken), ThreadPoolExecutor(4) as pool:
         activator.pods(pod, forwards=4)
         assert sent(activator, b"x-request-timeout-ms: 100")[0] == 504
@@ -165,7 +165,7 @@ def test_a_slow_body_does_not_count_against_the_deadline(activator: RunningActiv
             assert caller.response()[0] == 200
 
 
-def test_a_request_that_all_pods_refused_gets_that_as_the_cause(activator: RunningActivator) -> None:
+def test_a_request_that_all_pods_rejected_gets_that_as_the_cause(activator: RunningActivator) -> None:
     activator.pods(f"127.0.0.1:{free_port()}", start_s=30.0)
     status, headers, body = sent(activator, b"x-request-timeout-ms: 400")
 
@@ -267,7 +267,7 @@ def test_a_service_without_a_valid_address_holds_its_requests(activator: Running
     assert (status, headers["x-shoal-executed"]) == (503, "no")
 
 
-def test_a_port_stays_with_its_service_and_a_second_one_is_refused(activator: RunningActivator) -> None:
+def test_a_port_stays_with_its_service_and_a_second_one_is_rejected(activator: RunningActivator) -> None:
     with responding(WELL, times=2) as (pod, seen), responding(WELL) as (other, unseen):
         mine = ActivatorService(NAME, activator.port, addresses=(pod,))
         version = activator.operator.publish(ActivatorService("default/a", activator.port, addresses=(other,)), mine)
@@ -286,7 +286,7 @@ def test_the_first_of_two_ports_of_a_service_counts(activator: RunningActivator)
         assert sent(activator)[0] == 200
 
 
-def test_services_over_the_limit_are_refused_and_known_ones_stay() -> None:
+def test_services_over_the_limit_are_rejected_and_known_ones_stay() -> None:
     with running_activator(SHOAL_ACTIVATOR_MAX_SERVICES="2") as activator, responding(WELL) as (pod, _):
         others = [ActivatorService(f"default/a{count}", free_port()) for count in range(3)]
         version = activator.operator.publish(*others, ActivatorService(NAME, activator.port, addresses=(pod,)))

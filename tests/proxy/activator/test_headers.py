@@ -44,7 +44,7 @@ def test_the_deadline_is_reduced_by_the_time_that_has_passed(value: bytes, waite
     ("value", "requests_s"),
     [(b"500", 0.5), (b"1e300", 1e297), *[(value, None) for value in (b"0", b"-1", b"soon", b"nan", b"inf")]],
 )
-def test_a_time_that_makes_no_sense_is_none_and_left_to_a_pod_to_refuse(value: bytes, requests_s: float | None) -> None:
+def test_a_time_that_makes_no_sense_is_none_and_left_to_a_pod_to_reject(value: bytes, requests_s: float | None) -> None:
     given = [(b"x-request-timeout-ms", value)]
 
     assert requested_timeout_s(given) == (requests_s and pytest.approx(requests_s))

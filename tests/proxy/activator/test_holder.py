@@ -72,7 +72,7 @@ def test_the_pod_with_the_fewest_requests_is_next() -> None:
     assert [pod for _, pod in holder.queues["default/adder"].release(0)] == [PODS[0], PODS[1], PODS[0], PODS[1]]
 
 
-def test_a_refused_request_keeps_its_position_and_its_pod_is_skipped() -> None:
+def test_a_rejected_request_keeps_its_position_and_its_pod_is_skipped() -> None:
     holder = RequestHolder(BOUNDS)
     holder.follow([service("default/adder", PODS[0], forwards=1)])
     queue = holder.queues["default/adder"]
@@ -99,7 +99,7 @@ def test_no_release_is_scheduled_for_a_busy_pod() -> None:
     assert queue.next_release_s(PAUSE_S) is None
 
 
-def test_a_silent_pod_is_last_and_gets_one_request_until_it_responds() -> None:
+def test_an_unresponsive_pod_is_last_and_gets_one_request_until_it_responds() -> None:
     holder = RequestHolder(BOUNDS)
     holder.follow([service("default/adder", *PODS)])
     queue = holder.queues["default/adder"]

@@ -34,12 +34,12 @@ def test_the_forms_are_those_that_envoy_reads() -> None:
 @pytest.mark.parametrize(
     ("asked", "form"), [(None, 0), (b"TEXT", TEXT), (b"text", TEXT), (b"JSON", JSON), (b"BIN", 0), (b"", 0)]
 )
-def test_a_form_is_given_to_whoever_asks_for_one_that_there_is(asked: bytes | None, form: int) -> None:
+def test_a_supported_format_is_used_when_requested(asked: bytes | None, form: int) -> None:
     assert requested_format(asked) == form
 
 
 @given(st.floats(0, 3600), st.floats(0, 1), st.floats(0, 1e6))
-def test_what_is_told_is_read(wait_s: float, utilization: float, rate: float) -> None:
+def test_what_is_reported_is_read(wait_s: float, utilization: float, rate: float) -> None:
     read = parse_expected_wait_s(load_value(OrcaReport(wait_s, utilization, rate), TEXT))
     assert read == pytest.approx(wait_s, abs=1e-6)
 

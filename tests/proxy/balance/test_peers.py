@@ -47,7 +47,7 @@ def test_what_makes_no_sense_is_no_promise(wait_s: float | None) -> None:
     assert chosen([promising(wait_s)], soft_deadline_s=1e9) is None
 
 
-def test_nobody_was_asked_yet_nobody_is_chosen() -> None:
+def test_without_a_poll_no_peer_is_chosen() -> None:
     assert chosen([Peer()], soft_deadline_s=inf) is None
 
 
@@ -114,7 +114,7 @@ def test_a_broken_promise_is_followed_by_a_pause_that_doubles_until_one_is_kept(
     assert peer.skipped_until_s - now_s == pytest.approx(first_s)
 
 
-def test_a_model_that_fails_one_request_is_asked_again_and_one_that_fails_two_in_a_row_is_left_alone() -> None:
+def test_a_model_that_fails_one_request_is_retried_and_one_that_fails_two_in_a_row_is_left_alone() -> None:
     peer = promising(0.0)
     peer.record_outcome(0, ForwardingOutcome.FAILED, 0.0)
     assert chosen([peer], soft_deadline_s=inf) == 0
@@ -139,7 +139,7 @@ def test_where_requests_fail_here_as_well_it_takes_more_failures_to_be_the_peers
     assert chosen([fails_alike], soft_deadline_s=inf) == 0
 
 
-def test_rows_that_the_model_refuses_are_not_held_against_the_peer() -> None:
+def test_rows_that_the_model_rejects_are_not_held_against_the_peer() -> None:
     peer = promising(0.0)
     for _ in range(100):
         peer.record_outcome(0, ForwardingOutcome.ERROR, 0.0)
@@ -147,7 +147,7 @@ def test_rows_that_the_model_refuses_are_not_held_against_the_peer() -> None:
 
 
 @pytest.mark.parametrize("end", [ForwardingOutcome.LOST, ForwardingOutcome.BROKEN, ForwardingOutcome.FAILED])
-def test_one_that_was_left_alone_for_failing_gets_one_request_at_a_time_until_it_answers_one(
+def test_one_that_was_left_alone_for_failing_gets_one_request_at_a_time_until_it_responds_to_one(
     end: ForwardingOutcome,
 ) -> None:
     peer = promising(0.0)
@@ -163,7 +163,7 @@ def test_one_that_was_left_alone_for_failing_gets_one_request_at_a_time_until_it
     assert chosen([peer], soft_deadline_s=inf, now_s=now_s) == 0
 
 
-def test_many_refusals_at_once_are_one_broken_promise() -> None:
+def test_many_rejections_at_once_are_one_failure() -> None:
     peer = promising(0.0)
     peer.record_forwarded(50)
     for _ in range(50):
@@ -171,14 +171,14 @@ def test_many_refusals_at_once_are_one_broken_promise() -> None:
     assert peer.skipped_until_s == pytest.approx(1.0 + FIRST_PAUSE_S)
 
 
-def test_the_caller_going_away_says_nothing_about_the_peer() -> None:
+def test_a_disconnect_does_not_count_against_the_peer() -> None:
     peer = promising(0.0)
     peer.record_forwarded(1)
     peer.record_outcome(1, ForwardingOutcome.CANCELLED, 0.0)
     assert chosen([peer], soft_deadline_s=inf) == 0
 
 
-def test_those_who_have_been_silent_longest_are_asked_first() -> None:
+def test_those_that_have_been_silent_longest_are_requested_first() -> None:
     peers = [promising(0.1, reported_s=3.0), promising(0.1, reported_s=1.0), Peer(), promising(0.1, reported_s=2.0)]
     assert [peers.index(each) for each in least_recently_polled(peers, 3, 4.0)] == [2, 1, 3]
 
@@ -188,7 +188,7 @@ def test_those_who_have_been_silent_longest_are_asked_first() -> None:
     st.integers(1, 40),
     st.floats(0, 10),
 )
-def test_whoever_is_chosen_promised_to_be_in_time_and_nobody_promised_better(
+def test_the_chosen_peer_is_expected_in_time_and_no_peer_earlier(
     told: list[tuple[float, int, bool, float]], rows: int, soft_deadline_s: float
 ) -> None:
     now_s, peers = 5.0, []
@@ -224,7 +224,7 @@ def test_peers_that_lie_cost_few_futile_tries(count: int, asked_per_s: int) -> N
     assert tries <= count * (8 + seconds / MAX_PAUSE_S + 1)
 
 
-def test_addresses_at_which_nobody_answers_do_not_keep_others_from_being_asked() -> None:
+def test_addresses_without_a_response_do_not_keep_others_from_being_tried() -> None:
     peers, asked = [Peer() for _ in range(20)], list[int]()
     for tick in range(40):
         now_s = tick / 2

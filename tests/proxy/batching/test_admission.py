@@ -30,7 +30,7 @@ def finish_s(rows_ahead: int = 0, rows: int = 1, *, within_s: float = 10.0, **pl
     )
 
 
-def test_where_nothing_else_must_be_done_first_a_request_is_answered_with_those_of_its_own_batch() -> None:
+def test_where_nothing_else_must_be_done_first_a_request_gets_a_response_with_those_of_its_own_batch() -> None:
     assert finish_s() == COSTS.finish_s(100.0, 1)
     assert finish_s(MOST - 1) == COSTS.finish_s(100.0, MOST)
 
@@ -58,7 +58,7 @@ def test_behind_batches_of_other_keys_its_own_is_expected_to_stay_as_small_as_it
     assert finish_s(MOST, 1, others_first=True) == pytest.approx(COSTS.finish_s(full_first_s, MOST) + GUARD * 10.0)
 
 
-def test_where_there_is_no_time_for_two_batches_only_the_hopeless_are_turned_away() -> None:
+def test_where_there_is_no_time_for_two_batches_only_the_hopeless_are_rejected() -> None:
     short_s = 2 * BATCH_S - 1e-9
 
     assert finish_s(5 * MOST, 3, within_s=short_s, queued_behind=True) == COSTS.finish_s(100.0, 3)

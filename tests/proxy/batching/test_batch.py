@@ -73,7 +73,7 @@ def run(batch: Batch, failing: frozenset[int] = frozenset()) -> BatchResult:
     data=st.data(),
 )
 @settings(max_examples=300, deadline=None)
-def test_each_caller_gets_exactly_its_own_rows(sizes: list[int], max_rows: int, data: st.DataObject) -> None:
+def test_each_client_gets_exactly_its_own_rows(sizes: list[int], max_rows: int, data: st.DataObject) -> None:
     everyone = callers(*sizes)
     failing = data.draw(st.frozensets(st.integers(0, sum(sizes) - 1), max_size=4))
     gone = data.draw(st.sets(st.sampled_from(range(len(sizes))), max_size=2))
@@ -138,7 +138,7 @@ def test_a_result_that_would_need_guessing_is_rejected(
     assert [one.outcomes for one in everyone] == [[], []]
 
 
-def test_a_row_that_fails_leaves_the_other_callers_alone() -> None:
+def test_a_row_that_fails_leaves_the_other_clients_alone() -> None:
     first, second, third = everyone = callers(2, 2, 1)
     (batch,) = batches_of(everyone, 100)
 
@@ -162,7 +162,7 @@ def test_all_rows_may_fail_and_leave_no_output() -> None:
     assert (outcome.message, outcome.status) == ("row 0: a", 400)
 
 
-def test_a_caller_who_leaves_between_closing_and_merging_does_not_take_the_others_rows() -> None:
+def test_a_client_that_disconnects_between_closing_and_merging_does_not_change_the_other_rows() -> None:
     leaving, staying = callers(2, 3)
     (batch,) = batches_of([leaving, staying], 100)
     leaving.pending.abandon()
@@ -217,7 +217,7 @@ class TestAModelThatDoesNotBatch:
         (batch,) = batches_of([one], 100)
         return one, batch
 
-    def test_gives_its_whole_output_to_its_only_caller(self) -> None:
+    def test_gives_its_whole_output_to_its_only_client(self) -> None:
         one, batch = self.batch()
 
         deliver_outcome(split(batch, BatchResult({"y": np.ones((5, 2))}), self.model))
@@ -239,7 +239,7 @@ class TestAModelThatDoesNotBatch:
             pytest.param(BatchResult({"y": np.ones((5, 2))}, [RowError(1, 400, "?")]), id="an error of another row"),
         ],
     )
-    def test_cannot_answer_with_neither_output_nor_error(self, result: BatchResult) -> None:
+    def test_cannot_respond_with_neither_output_nor_error(self, result: BatchResult) -> None:
         one, batch = self.batch()
 
         with pytest.raises(ModelFailed):

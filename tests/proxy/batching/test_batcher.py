@@ -62,7 +62,7 @@ def closed_loop(brain: Batcher, batches: int, *, latency_s: float, now_s: float 
 
 @pytest.mark.parametrize("factor", [0.01, 0.1, 10.0, 1000.0])
 @pytest.mark.parametrize("objective_s", [0.05, NEVER_S])
-def test_a_table_that_is_wrong_refuses_nobody_for_ever(factor: float, objective_s: float) -> None:
+def test_a_table_that_is_wrong_rejects_no_request_forever(factor: float, objective_s: float) -> None:
     brain = batcher(objective_s=objective_s)
     now_s, _ = closed_loop(brain, 50, latency_s=0.01 * factor)
 
@@ -101,7 +101,7 @@ def overloaded(brain: Batcher) -> list[RejectionReason | None]:
     return [brain.admit(request(1, arrived_s=100.0), 100.0) for _ in range(60)]
 
 
-def test_whoever_could_not_be_answered_in_time_is_refused_at_once() -> None:
+def test_a_request_that_would_be_late_is_rejected_at_once() -> None:
     reasons = overloaded(batcher(objective_s=0.05))
 
     assert Counter(reasons)[RejectionReason.LATE] > 20
@@ -109,7 +109,7 @@ def test_whoever_could_not_be_answered_in_time_is_refused_at_once() -> None:
 
 
 @pytest.mark.parametrize("policy", [BatchingPolicy.FIXED, BatchingPolicy.NONE])
-def test_other_policies_refuse_nobody_for_being_late(policy: BatchingPolicy) -> None:
+def test_other_policies_reject_no_client_for_being_late(policy: BatchingPolicy) -> None:
     assert set(overloaded(batcher(policy))) == {None}
 
 
@@ -123,7 +123,7 @@ def test_the_first_whom_nothing_holds_up_is_tried_whatever_is_believed() -> None
     assert [part.pending for part in slices(formed(brain, 50.0))] == [hurried]
 
 
-def test_requests_are_not_batched_where_that_is_asked_for() -> None:
+def test_requests_are_not_batched_where_that_is_requested() -> None:
     brain = batcher(BatchingPolicy.NONE)
     pendings = [request(1, arrived_s=1.0) for _ in range(3)]
     for pending in pendings:
@@ -201,7 +201,9 @@ def test_a_rare_key_waits_no_longer_than_the_one_that_fills_every_batch(
 
 
 @pytest.mark.parametrize("rare", [RARE, SLOW])
-def test_whoever_is_let_in_under_a_full_key_is_answered_and_others_are_refused_at_the_door(rare: BatchKey) -> None:
+def test_a_request_that_is_admitted_under_a_full_key_gets_a_response_and_others_are_rejected_before_queueing(
+    rare: BatchKey,
+) -> None:
     brain = Batcher(QueueLimits(10**6, 10**9), BatchLimits(MAX_ROWS), objective_s=1.0)
     for key, time_s in ((PLAIN, 0.01), (rare, 0.1 if rare is SLOW else 0.01)):
         for rows in brain.tables[key].sizes * 30:
@@ -217,7 +219,7 @@ def test_whoever_is_let_in_under_a_full_key_is_answered_and_others_are_refused_a
     assert max(load.waited_s[rare]) < 1.0
 
 
-def test_a_huge_request_shares_the_runtime_and_the_queue_with_those_who_come_later() -> None:
+def test_a_huge_request_shares_the_runtime_and_the_queue_with_those_that_come_later() -> None:
     brain = Batcher(QueueLimits(64, 10**9, portion_rows=2 * MAX_ROWS), BatchLimits(MAX_ROWS))
     huge = request(2000)
     assert not brain.admit(huge, 0.0)
@@ -291,7 +293,7 @@ def test_an_objective_is_attainable_if_one_row_alone_just_meets_it(objective_s: 
     assert brain.can_meet_objective(PLAIN) is attainable
 
 
-def test_where_nobody_asks_by_when_nobody_is_due() -> None:
+def test_without_timeouts_no_request_has_a_deadline() -> None:
     brain = batcher()
     learned(brain)
     pending = request(1)
@@ -301,7 +303,7 @@ def test_where_nobody_asks_by_when_nobody_is_due() -> None:
 
 
 @pytest.mark.parametrize(("objective_s", "within"), [(0.5, 0.5), (0.001, None), (0.03, 0.03)])
-def test_whoever_is_let_in_is_due_by_the_objective_or_by_two_full_batches_if_none_can_meet_it(
+def test_an_admitted_request_has_a_deadline_by_the_objective_or_by_two_full_batches_if_none_can_meet_it(
     objective_s: float, within: float | None
 ) -> None:
     brain = batcher(objective_s=objective_s)
@@ -315,7 +317,9 @@ def test_whoever_is_let_in_is_due_by_the_objective_or_by_two_full_batches_if_non
 
 
 @pytest.mark.parametrize(("would_wait_s", "within_s"), [(0.02, 0.02), (10.0, 0.03)])
-def test_how_long_a_caller_would_wait_makes_it_due_sooner_and_never_later(would_wait_s: float, within_s: float) -> None:
+def test_how_long_a_client_would_wait_moves_its_deadline_earlier_and_never_later(
+    would_wait_s: float, within_s: float
+) -> None:
     brain = batcher(objective_s=0.03)
     learned(brain)
     pending = request(1, arrived_s=1.0)
@@ -326,7 +330,7 @@ def test_how_long_a_caller_would_wait_makes_it_due_sooner_and_never_later(would_
     assert pending.soft_deadline_s - 1.0 == pytest.approx(within_s)
 
 
-def test_callers_who_would_wait_for_long_are_refused_like_all_others_where_there_is_an_objective() -> None:
+def test_clients_that_would_wait_for_long_are_rejected_like_all_others_where_there_is_an_objective() -> None:
     brain = batcher(objective_s=0.05)
     learned(brain)
     patient = [request(1, arrived_s=0.0) for _ in range(40)]
@@ -336,7 +340,7 @@ def test_callers_who_would_wait_for_long_are_refused_like_all_others_where_there
     assert [brain.admit(pending, 0.0) for pending in patient][-1] is RejectionReason.LATE
 
 
-def test_the_first_of_a_key_has_nobody_of_its_own_before_it() -> None:
+def test_the_first_request_of_a_key_has_none_of_its_key_before_it() -> None:
     brain = batcher(objective_s=0.045)
     learned(brain)
     brain.admit(request(MAX_ROWS, arrived_s=5.0), 5.0)
@@ -347,7 +351,7 @@ def test_the_first_of_a_key_has_nobody_of_its_own_before_it() -> None:
 
 
 @pytest.mark.parametrize(("within_s", "refusal"), [(0.03, None), (0.04, RejectionReason.LATE)])
-def test_where_there_is_no_time_for_two_batches_whoever_comes_later_may_be_worth_more(
+def test_where_there_is_no_time_for_two_batches_a_later_request_may_be_worth_more(
     within_s: float, refusal: RejectionReason | None
 ) -> None:
     brain = batcher()
@@ -368,7 +372,7 @@ def test_where_there_is_no_time_for_two_batches_whoever_comes_later_may_be_worth
         pytest.param(7, 5.029, RejectionReason.LATE, id="it has less time"),
     ],
 )
-def test_whoever_travels_with_one_who_was_let_in_waits_for_no_other_key(
+def test_a_request_that_joins_an_admitted_batch_waits_for_no_other_key(
     rows: int, soft_deadline_s: float, refusal: RejectionReason | None
 ) -> None:
     brain = batcher()
@@ -399,7 +403,7 @@ def test_behind_what_runs_a_row_is_alone_and_behind_what_waits_it_must_have_time
     assert brain.admit(pending, 5.0) is refusal
 
 
-def test_an_answer_is_expected_when_the_runtime_is_free_and_has_taken_its_time() -> None:
+def test_a_response_is_expected_when_the_runtime_is_free_and_has_taken_its_time() -> None:
     brain = batcher()
     learned(brain)
     brain.pace.observe(0.002)
@@ -417,7 +421,7 @@ def test_an_answer_is_expected_when_the_runtime_is_free_and_has_taken_its_time()
     assert brain.free_s(9.0) == 9.0, "it should have been through by then"
 
 
-def test_what_was_a_guess_says_nothing_of_how_late_answers_are() -> None:
+def test_what_was_a_guess_does_not_affect_the_lateness_estimate() -> None:
     brain = batcher()
     closed_loop(brain, 1, latency_s=0.5)
     assert brain.slack.value == 0.0
@@ -426,7 +430,7 @@ def test_what_was_a_guess_says_nothing_of_how_late_answers_are() -> None:
     assert brain.slack.value > 0.0
 
 
-def test_only_a_batch_that_found_the_runtime_free_tells_what_the_host_takes() -> None:
+def test_only_a_batch_that_found_the_runtime_free_reports_what_the_host_takes() -> None:
     brain = batcher()
     learned(brain)
     for _ in range(2 * MAX_ROWS):
@@ -457,7 +461,7 @@ def test_with_several_executors_the_next_batch_waits_for_the_one_that_ends_first
     assert brain.free_s(0.002) == pytest.approx(0.001 + batch_s, rel=0.1)
 
 
-def test_what_waits_of_each_key_is_known_as_soon_as_there_are_two_and_somebody_has_asked() -> None:
+def test_what_waits_of_each_key_is_tracked_from_the_second_key_with_a_deadline_on() -> None:
     brain = batcher(objective_s=10.0)
     learned(brain)
     third = BatchKey(parameters=b"third")

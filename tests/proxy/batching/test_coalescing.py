@@ -28,7 +28,7 @@ def caller(payload: float = 1.0, *, key: BatchKey | None = None, arrived_s: floa
     return Caller(made, payload, outcomes)
 
 
-def test_identical_callers_get_the_outcome_of_the_one_that_ran() -> None:
+def test_identical_clients_get_the_outcome_of_the_one_that_ran() -> None:
     coalescing, callers = Coalescing(), [caller() for _ in range(3)]
     shared, *others = [coalescing.join(one.pending) for one in callers]
     assert shared is not None
@@ -59,14 +59,14 @@ def change(pending: PendingRequest, **values: Any) -> PendingRequest:
         pytest.param(change(caller().pending, soft_deadline_s=0.05), id="less time to live"),
     ],
 )
-def test_whoever_differs_in_what_matters_runs_on_its_own(other: PendingRequest) -> None:
+def test_a_request_that_differs_in_what_matters_runs_on_its_own(other: PendingRequest) -> None:
     coalescing = Coalescing()
     coalescing.join(caller().pending)
 
     assert coalescing.join(other) is not None
 
 
-def test_callers_with_the_same_time_to_live_share_although_they_came_apart() -> None:
+def test_clients_with_the_same_time_to_live_share_although_they_came_apart() -> None:
     coalescing = Coalescing()
     first, second = caller(arrived_s=1.1), caller(arrived_s=7.3)
     for one in (first, second):
@@ -79,7 +79,7 @@ def test_callers_with_the_same_time_to_live_share_although_they_came_apart() -> 
     assert shared.deadline_s == second.pending.deadline_s, "the batch is waited for as long as anybody waits"
 
 
-def test_each_is_told_how_long_it_has_waited_itself() -> None:
+def test_each_is_forwarded_with_its_own_waiting_time() -> None:
     coalescing, callers = Coalescing(), [caller(arrived_s=1.0), caller(arrived_s=1.2), caller(arrived_s=9.0)]
     shared, *_ = [coalescing.join(one.pending) for one in callers]
     assert shared is not None
@@ -100,7 +100,7 @@ def test_payloads_that_do_not_run_are_not_kept() -> None:
     assert shared.inputs["x"].tolist() == [[1.0]]
 
 
-def test_who_comes_when_it_has_begun_runs_on_its_own_and_shares_with_those_after() -> None:
+def test_a_request_that_arrives_after_the_start_runs_on_its_own_and_shares_with_those_after() -> None:
     coalescing, first, late, later = Coalescing(), caller(), caller(arrived_s=0.9), caller(arrived_s=0.95)
     begun = coalescing.join(first.pending)
     assert begun is not None

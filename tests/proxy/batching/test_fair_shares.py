@@ -30,7 +30,7 @@ def served(queue: Queue, max_rows: int) -> list[PendingRequest]:
     return [part.pending for part in queue.dequeue(group, max_rows)]
 
 
-def test_classes_get_rows_by_their_weights_however_much_each_asks() -> None:
+def test_classes_get_rows_by_their_weights_however_much_each_requests() -> None:
     lanes = {b"ann": 900, b"bob": 300, b"cem": 300}
     pendings = [waiting(LaneKey(name)) for name, count in lanes.items() for _ in range(count)]
     queue = queue_of(pendings, FairShares({b"ann": 2.0, b"bob": 1.0}))
@@ -53,7 +53,7 @@ def test_rows_are_shared_and_not_requests() -> None:
     assert rows[b"large"] == pytest.approx(rows[b"small"], abs=20)
 
 
-def test_a_class_that_was_away_does_not_catch_up() -> None:
+def test_a_class_that_was_absent_does_not_catch_up() -> None:
     queue = queue_of(waiting(LaneKey(b"ann")) for _ in range(300))
     for _ in range(10):
         served(queue, 10)
@@ -87,7 +87,7 @@ def test_a_class_pays_for_what_ran_again_because_of_it() -> None:
     ]
 
 
-def test_what_ran_again_while_nobody_waits_is_forgotten() -> None:
+def test_what_ran_again_without_a_waiting_client_is_forgotten() -> None:
     shares = FairShares()
     shares.charge_retry(b"bob", 10)
     FairShares(classes=False).charge_retry(b"", 10)
@@ -146,7 +146,7 @@ def test_the_order_that_is_planned_with_is_the_order_of_serving(
 
 
 @given(st.lists(st.tuples(lanes, st.booleans()), min_size=1, max_size=60))
-def test_whatever_happens_nobody_is_forgotten_and_nothing_is_left(steps: list[tuple[LaneKey, bool]]) -> None:
+def test_whatever_happens_no_request_is_forgotten_and_nothing_is_left(steps: list[tuple[LaneKey, bool]]) -> None:
     shares = FairShares({b"a": 3.0})
     queue, here = queue_of([], shares), 0
     for number, (lane, take) in enumerate(steps):

@@ -44,7 +44,7 @@ def busy(scheduler: Scheduler, waiting: int) -> list[PendingRequest]:
     return rows
 
 
-def test_who_fits_into_the_next_batch_stays_and_who_would_make_it_late_for_the_first_should_go() -> None:
+def test_a_request_that_fits_into_the_next_batch_stays_and_one_that_would_make_the_first_late_is_forwarded() -> None:
     scheduler = brain()
     busy(scheduler, 3)
     assert not scheduler.would_be_late(row(0.1), 0.1)
@@ -55,7 +55,7 @@ def test_who_fits_into_the_next_batch_stays_and_who_would_make_it_late_for_the_f
     assert not scheduler.has_room(PLAIN_KEY, 0.1)
 
 
-def test_an_idle_replica_has_room_and_without_any_objective_nobody_lags() -> None:
+def test_an_idle_replica_has_room_and_without_any_objective_no_request_is_late() -> None:
     assert brain().has_room(PLAIN_KEY, 0.0)
     scheduler = Scheduler(Batcher(QueueLimits(64, 10**9), BatchLimits(4)))
     for _ in range(60):
@@ -63,7 +63,7 @@ def test_an_idle_replica_has_room_and_without_any_objective_nobody_lags() -> Non
     assert not scheduler.would_be_late(row(0.0), 0.0)
 
 
-def test_where_identical_requests_share_a_row_nobody_is_sent_away_before_its_time() -> None:
+def test_where_identical_requests_share_a_row_no_request_is_rejected_early() -> None:
     scheduler = brain(coalesce=True)
     busy(scheduler, 1)
     for number in range(2, 9):
@@ -71,7 +71,7 @@ def test_where_identical_requests_share_a_row_nobody_is_sent_away_before_its_tim
     assert not scheduler.would_be_late(row(0.1), 0.1)
 
 
-def test_a_guest_for_whom_there_is_no_room_is_refused_where_one_of_ours_is_let_in() -> None:
+def test_a_forwarded_request_is_rejected_where_a_direct_one_is_admitted() -> None:
     scheduler = brain()
     busy(scheduler, 7)
     refusal = scheduler.admit(row(0.05, guest=True), 0.05)
@@ -80,8 +80,8 @@ def test_a_guest_for_whom_there_is_no_room_is_refused_where_one_of_ours_is_let_i
     assert scheduler.admit(row(0.05), 0.05) is None
 
 
-@pytest.mark.parametrize("gives_away", [True, False])
-def test_who_is_late_when_a_batch_forms_is_kept_for_another_try_only_if_there_is_one(forwards_late: bool) -> None:
+@pytest.mark.parametrize("forwards_late", [True, False])
+def test_a_request_that_is_late_when_a_batch_forms_is_kept_only_for_forwarding(forwards_late: bool) -> None:
     scheduler = brain(forwards_late=forwards_late)
     waiting = busy(scheduler, 3)
     waiting[0].forwarded = True

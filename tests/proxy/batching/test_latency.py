@@ -189,7 +189,9 @@ def test_the_table_never_falls_with_size_and_is_never_beside_itself(table: Laten
 
 @given(tables(), st.floats(0, 12), st.integers(1, 50))
 @settings(max_examples=200, deadline=None)
-def test_the_largest_size_within_a_time_is_what_the_times_say(table: LatencyTable, within_s: float, most: int) -> None:
+def test_the_largest_size_within_a_time_is_what_the_times_state(
+    table: LatencyTable, within_s: float, most: int
+) -> None:
     most = min(most, table.sizes[-1])
 
     rows = table.largest(within_s, most)
@@ -212,7 +214,7 @@ def test_batches_that_seem_to_take_no_time_are_no_trouble() -> None:
 
 
 @pytest.mark.parametrize(("rows", "nearer", "farther"), [(33, 32, 36), (35, 36, 32)])
-def test_a_batch_between_two_knots_says_more_of_the_nearer_one(rows: int, nearer: int, farther: int) -> None:
+def test_a_batch_between_two_knots_weighs_more_for_the_nearer_one(rows: int, nearer: int, farther: int) -> None:
     table = LatencyTable(MAX_ROWS)
     for size in table.sizes * 20:
         table.observe(size, linear(size))
@@ -224,7 +226,7 @@ def test_a_batch_between_two_knots_says_more_of_the_nearer_one(rows: int, nearer
     assert after[nearer] - before[nearer] > 2 * (after[farther] - before[farther]) > 0
 
 
-def test_a_batch_half_way_between_two_knots_says_as_much_of_both() -> None:
+def test_a_batch_half_way_between_two_knots_weighs_equally_for_both() -> None:
     table = LatencyTable(MAX_ROWS)
     table.observe(34, 0.01)
 
@@ -235,7 +237,7 @@ def test_a_batch_half_way_between_two_knots_says_as_much_of_both() -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 8, 40, 64, 100])
-def test_a_batch_of_a_knots_size_or_of_more_than_the_last_says_something_of_that_one_alone(rows: int) -> None:
+def test_a_batch_of_a_knots_size_or_of_more_than_the_last_affects_that_one_alone(rows: int) -> None:
     table = LatencyTable(MAX_ROWS)
     table.observe(rows, 0.01)
 
@@ -244,7 +246,7 @@ def test_a_batch_of_a_knots_size_or_of_more_than_the_last_says_something_of_that
 
 
 @pytest.mark.parametrize("seconds", [-1e-9, -1.0, inf, nan])
-def test_a_time_that_is_none_says_nothing(seconds: float) -> None:
+def test_a_time_that_is_none_has_no_effect(seconds: float) -> None:
     table = LatencyTable(MAX_ROWS)
     table.observe(1, seconds)
 

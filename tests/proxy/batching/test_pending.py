@@ -26,7 +26,7 @@ def test_an_outcome_is_delivered_once() -> None:
     assert [str(outcome) for outcome in outcomes] == ["first"]
 
 
-def test_nothing_is_delivered_to_a_caller_who_has_gone() -> None:
+def test_nothing_is_delivered_to_a_client_that_has_gone() -> None:
     outcomes: list[Outcome] = []
     pending = request(1, deliver=outcomes.append)
 
@@ -39,7 +39,7 @@ def test_nothing_is_delivered_to_a_caller_who_has_gone() -> None:
 
 
 @pytest.mark.parametrize("leaves", [True, False], ids=["abandoned", "answered"])
-def test_a_resolved_request_lets_go_of_body_and_answer(*, leaves: bool) -> None:
+def test_a_resolved_request_releases_body_and_response(*, leaves: bool) -> None:
     body = Body()
     alive = weakref.ref(body)
     pending = request(1, deliver=body.take)
@@ -72,7 +72,7 @@ def test_failed_rows_are_reported_in_order_when_the_last_row_is_done() -> None:
     assert outcome.status == 422
 
 
-def test_a_resolved_request_keeps_its_answer_for_the_caller() -> None:
+def test_a_resolved_request_keeps_its_response_for_the_client() -> None:
     pending = request(1)
     pending.parts.append((0, {"y": np.ones(1)}))
 

@@ -153,7 +153,7 @@ def awaited_s(decision: CloseBatch | WaitUntil) -> float:
     return decision.until_s
 
 
-def test_unless_told_otherwise_nothing_is_delayed_and_one_batch_runs_at_a_time() -> None:
+def test_by_default_nothing_is_delayed_and_one_batch_runs_at_a_time() -> None:
     fixed = BatchLimits(4, policy=BatchingPolicy.FIXED)
     queue = queue_of([(A, 1, 10.0)], fixed_rows=4)
 
@@ -185,7 +185,7 @@ def closed(decision: CloseBatch | WaitUntil) -> tuple[int, list[float]]:
     return decision.rows, [pending.soft_deadline_s for pending in decision.rejected]
 
 
-def test_whoever_is_too_late_is_refused_whatever_the_order_in_which_they_are_due() -> None:
+def test_a_request_that_is_too_late_is_rejected_whatever_the_order_of_their_deadlines() -> None:
     assert closed(timed([NEVER_S, 10.001, NEVER_S], FREE)) == (2, [10.001])
     assert closed(timed([10.001, NEVER_S, NEVER_S], FREE)) == (2, [10.001])
     assert closed(timed([60.0, 61.0, 62.0], FREE)) == (3, [])
@@ -196,7 +196,7 @@ def test_a_batch_just_above_a_padded_size_is_trimmed() -> None:
     assert closed(timed([60.0] * 7, FREE, allowed=(1, 2, 4, 8))) == (7, [])
 
 
-def test_callers_about_to_return_are_waited_for_unless_somebody_has_no_time() -> None:
+def test_clients_about_to_return_are_waited_for_unless_a_request_would_be_late() -> None:
     assert awaited_s(timed([60.0], FREE, hold_s=0.5)) == 10.5
     assert closed(timed([10.001, 60.0], FREE, hold_s=0.5)) == (1, [10.001])
 
@@ -212,7 +212,7 @@ def test_a_partial_batch_leaves_when_its_time_has_come() -> None:
     assert closed(timed([60.0], DeviceState(1, 10.01, 10.02, 10.01))) == (1, [])
 
 
-def test_a_fixed_batch_never_holds_more_than_the_model_takes() -> None:
+def test_a_fixed_batch_never_holds_more_than_the_model_accepts() -> None:
     fixed = BatchLimits(4, policy=BatchingPolicy.FIXED)
     for rows, expected in ((9, 4), (3, 3)):
         decision = decide_batch(queue_of([(A, rows, 10.0)], fixed_rows=4), fixed, FREE, outlook(4))

@@ -63,7 +63,7 @@ def test_a_large_request_is_split_and_its_rest_stays_at_the_head() -> None:
     assert taken == [[(True, 0, 4)], [(True, 4, 8)], [(True, 8, 10), (False, 0, 1)]]
 
 
-def test_a_request_partly_taken_is_removed_with_the_rows_that_are_left() -> None:
+def test_a_request_partly_dequeued_is_removed_with_the_rows_that_are_left() -> None:
     large, small = request(10), request(1)
     queue = queue_of(large, small)
     queue.dequeue(only_group(queue), 4)
@@ -130,8 +130,10 @@ def test_the_rest_of_a_large_request_takes_its_turn_as_if_it_came_now(
     assert only_group(queue).oldest_s == turn_s
 
 
-@pytest.mark.parametrize(("due_s", "in_order"), [((1.0, 2.0), False), ((2.0, 2.0), True), ((3.0, 2.0), False)])
-def test_a_large_request_that_falls_behind_those_due_later_is_served_out_of_order(
+@pytest.mark.parametrize(
+    ("soft_deadline_s", "in_order"), [((1.0, 2.0), False), ((2.0, 2.0), True), ((3.0, 2.0), False)]
+)
+def test_a_large_request_that_falls_behind_those_with_later_deadlines_is_served_out_of_order(
     soft_deadline_s: tuple[float, float], *, in_order: bool
 ) -> None:
     queue = Queue(QueueLimits(10, 10**9, portion_rows=2))
@@ -146,7 +148,7 @@ def test_a_large_request_that_falls_behind_those_due_later_is_served_out_of_orde
     assert only_group(queue).in_deadline_order is in_order
 
 
-def test_a_group_knows_whether_it_could_fill_a_batch() -> None:
+def test_a_group_determines_whether_it_could_fill_a_batch() -> None:
     queue = Queue(QueueLimits(1000, 10**9), None, lambda key: 4)
     rest, whole, solo = request(2, key=KEYS[0]), request(2, key=KEYS[0]), request(1, key=BatchKey(solo=1))
     for pending in (rest, whole, solo, request(3, key=KEYS[1])):

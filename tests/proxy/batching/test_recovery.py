@@ -60,7 +60,7 @@ def test_halving_keeps_every_row_once_and_in_order(requests: list[int]) -> None:
 
 
 @given(st.lists(st.integers(1, 9), min_size=2, max_size=9), st.data())
-def test_bisecting_keeps_every_caller_who_still_waits_once(requests: list[int], data: st.DataObject) -> None:
+def test_bisecting_keeps_every_client_that_still_waits_once(requests: list[int], data: st.DataObject) -> None:
     batch = batch_of(*requests)
     gone = data.draw(st.sets(st.sampled_from(range(len(requests)))))
     for index in gone:
@@ -99,7 +99,7 @@ def test_what_is_tried_again(error: ProxyError, *, idempotent: bool, attempts: i
 
 
 @pytest.mark.parametrize("error", [ModelFailed("no"), InvalidRequest("no")])
-def test_a_caller_who_is_alone_gets_the_error(error: ProxyError) -> None:
+def test_a_client_that_is_alone_gets_the_error(error: ProxyError) -> None:
     assert sizes(BatchRetries().batches_to_retry(batch_of(7), error)) == []
 
 
@@ -107,7 +107,7 @@ def test_a_single_row_that_does_not_fit_gets_the_error() -> None:
     assert sizes(BatchRetries().batches_to_retry(batch_of(1), BatchTooLarge("no"))) == []
 
 
-def test_whoever_stayed_is_not_blamed_for_whoever_left() -> None:
+def test_a_remaining_request_is_not_blamed_for_a_cancelled_one() -> None:
     batch = batch_of(1, 1)
     batch.slices[0].pending.abandon()
 
@@ -118,7 +118,7 @@ def test_whoever_stayed_is_not_blamed_for_whoever_left() -> None:
 
 
 @pytest.mark.parametrize("error", [ModelFailed("no"), BatchTooLarge("no"), NotExecuted("no"), RuntimeLost("no")])
-def test_nothing_runs_for_callers_who_have_all_gone(error: ProxyError) -> None:
+def test_nothing_runs_for_clients_that_have_all_gone(error: ProxyError) -> None:
     batch = batch_of(2, 2)
     for part in batch.slices:
         part.pending.abandon()
@@ -152,7 +152,7 @@ def test_a_model_that_always_fails_costs_little_more_than_its_load(error: ProxyE
     assert ran <= 100 + MAX_TRIES
 
 
-def test_a_refusal_is_given_to_nobody_else_though_no_tries_are_left() -> None:
+def test_a_rejection_is_given_to_no_other_client_though_no_tries_are_left() -> None:
     recovery = BatchRetries()
     settle(recovery, [batch_of(*[1] * 32) for _ in range(10)], lambda batch: ModelFailed("no"))
     assert sizes(recovery.batches_to_retry(batch_of(1, 1), ModelFailed("no"))) == []
@@ -170,7 +170,7 @@ def test_a_refusal_is_given_to_nobody_else_though_no_tries_are_left() -> None:
     assert culprit.finished == 0
 
 
-def test_whoever_is_answered_earns_tries() -> None:
+def test_each_response_earns_retries() -> None:
     recovery = BatchRetries()
     poison = [batch_of(*[1] * 32) for _ in range(10)]
     settle(recovery, poison, lambda batch: ModelFailed("no"))
@@ -185,7 +185,7 @@ def test_whoever_is_answered_earns_tries() -> None:
 
 @pytest.mark.parametrize("error", [ModelFailed("no"), BatchTooLarge("no")])
 @pytest.mark.parametrize("culprits", [1, 2, 3, 8, 16])
-def test_culprits_in_every_batch_take_no_innocent_with_them(culprits: int, error: ProxyError) -> None:
+def test_failing_requests_in_every_batch_take_no_innocent_with_them(culprits: int, error: ProxyError) -> None:
     chance = random.Random(1)
     failed: Counter[bool] = Counter()
 
@@ -207,7 +207,7 @@ def test_culprits_in_every_batch_take_no_innocent_with_them(culprits: int, error
     assert ran <= batches * (1 + 10 * culprits)
 
 
-def test_a_model_that_answers_hardly_anybody_costs_no_more_than_they_are_worth() -> None:
+def test_a_model_that_responds_to_few_requests_costs_no_more_than_they_are_worth() -> None:
     chance = random.Random(1)
     answered: list[Outcome] = []
     batches = [make_batch([whole(request(1, deliver=answered.append)) for _ in range(32)]) for _ in range(300)]
@@ -225,7 +225,7 @@ def test_a_model_that_answers_hardly_anybody_costs_no_more_than_they_are_worth()
     data=st.data(),
 )
 @settings(deadline=None)
-def test_every_request_ends_with_exactly_one_outcome_and_only_the_culprits_fail(
+def test_every_request_ends_with_exactly_one_outcome_and_only_the_failing_requests_fail(
     requests: list[int], holds: int, data: st.DataObject
 ) -> None:
     outcomes: Counter[int] = Counter()
@@ -254,7 +254,7 @@ def test_every_request_ends_with_exactly_one_outcome_and_only_the_culprits_fail(
         assert failed == poison
 
 
-def test_each_caller_who_is_answered_pays_for_a_few_tries() -> None:
+def test_each_client_that_gets_a_response_pays_for_a_few_tries() -> None:
     recovery, pair = BatchRetries(), batch_of(1, 1)
     while recovery.batches_to_retry(pair, ModelFailed("no")):
         pass

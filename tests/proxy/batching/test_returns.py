@@ -43,27 +43,27 @@ def hold_s(
     return returns.hold_s(waiting, [], TABLE, free_s=now_s + after_s, max_rows=MAX_ROWS)
 
 
-def test_callers_who_all_come_back_at_once_are_held_for() -> None:
+def test_clients_that_all_come_back_at_once_are_held_for() -> None:
     returns, now_s = learned([0.0003, 0.0005, 0.0006])
 
     assert 0 < hold_s(returns, now_s) <= 0.002
 
 
-def test_think_times_are_told_apart_from_the_shortest_on() -> None:
+def test_think_times_are_reported_apart_from_the_shortest_on() -> None:
     assert list(THINK_S) == sorted(set(THINK_S))
 
 
 @pytest.mark.parametrize(
     "think_s", [[5.0], [0.1, 5.0], [0.02], [0.0005, 0.02]], ids=["never", "much later", "later", "half of them later"]
 )
-def test_callers_of_an_open_loop_are_never_held_for(think_s: list[float]) -> None:
+def test_clients_of_an_open_loop_are_never_held_for(think_s: list[float]) -> None:
     returns, now_s = learned(think_s)
 
     assert not returns.closed_loop
     assert hold_s(returns, now_s) == 0.0
 
 
-def test_before_anything_was_seen_nobody_is_held_for() -> None:
+def test_before_anything_was_seen_no_batch_is_held() -> None:
     assert hold_s(ReturningClients(), 5.0) == 0.0
 
 
@@ -94,7 +94,7 @@ def gathering(per_caller_s: float, base_s: float = 0.0002) -> tuple[ReturningCli
     return returns, now_s
 
 
-def test_two_batches_stay_two_where_gathering_all_callers_would_take_longer_in_each_round() -> None:
+def test_two_batches_stay_two_where_gathering_all_clients_would_take_longer_in_each_round() -> None:
     quick, quick_s = gathering(30e-6)
     slow, slow_s = gathering(80e-6)
 
@@ -103,7 +103,7 @@ def test_two_batches_stay_two_where_gathering_all_callers_would_take_longer_in_e
     assert hold_s(slow, slow_s, waiting=32, outstanding=32) == 0.0
 
 
-def test_callers_who_think_for_longer_than_a_second_batch_costs_are_not_waited_for_by_the_first_of_them() -> None:
+def test_clients_that_think_for_longer_than_a_second_batch_costs_are_not_waited_for_by_the_first_of_them() -> None:
     returns, now_s = learned([0.005, 0.0053])
 
     assert hold_s(returns, now_s, after_s=0.005) == 0.0
@@ -140,7 +140,7 @@ def test_counts_never_fall_below_none_and_bursts_are_forgotten() -> None:
     assert returns._shares == sorted(returns._shares)
 
 
-def test_whoever_comes_back_at_the_last_moment_came_back() -> None:
+def test_a_client_that_returns_at_the_last_moment_counts_as_returned() -> None:
     returns = ReturningClients()
     first = returns.burst(0.0)
     first.add_response(3)

@@ -333,7 +333,7 @@ def test_no_check_runs_while_clients_wait_or_run_and_none_twice() -> None:
     assert scheduler.next_check(replica.now_s + 0.5) is None
 
 
-def test_a_check_is_no_load_and_refuses_nobody() -> None:
+def test_a_check_is_no_load_and_rejects_no_request() -> None:
     replica = Replica(objective_s=0.05)
     for _ in range(8):
         replica.ask(*replica.random_rows())
@@ -385,7 +385,7 @@ def test_an_objective_that_leaves_no_room_for_a_check_has_none() -> None:
         (FLOATS, ""),
     ],
 )
-def test_what_cannot_be_checked_says_why(served: ModelSignature, why: str) -> None:
+def test_what_cannot_be_checked_states_the_reason(served: ModelSignature, why: str) -> None:
     assert Replica(served=served).checks.unchecked == why
 
 

@@ -90,7 +90,7 @@ def test_pieces_of_a_failed_batch_go_before_everything_that_waits() -> None:
     )
 
 
-def test_who_has_run_once_is_told_so_whatever_the_last_error_says() -> None:
+def test_a_request_that_ran_once_is_reported_so_whatever_the_last_error() -> None:
     scheduler = make_scheduler()
     callers = [row(1), row(2)]
     for pending in callers:
@@ -103,7 +103,7 @@ def test_who_has_run_once_is_told_so_whatever_the_last_error_says() -> None:
     assert (error.may_have_run, first.may_have_run) == (False, True)  # type: ignore[union-attr]
 
 
-def test_those_answered_together_are_told_so_and_others_are_not() -> None:
+def test_requests_of_one_batch_share_a_burst_and_others_do_not() -> None:
     scheduler = make_scheduler()
     first, second, late = row(1), row(2), row(3, deadline_s=0.5)
     for pending in (first, second):
@@ -118,7 +118,7 @@ def test_those_answered_together_are_told_so_and_others_are_not() -> None:
     assert late.burst is None
 
 
-def test_whoever_shares_the_row_of_another_may_have_been_executed_too() -> None:
+def test_a_request_that_shares_the_row_of_another_may_have_been_executed_too() -> None:
     scheduler, sharing = make_scheduler(coalesce=True), [row(1, deadline_s=1.0) for _ in range(2)]
     for pending in sharing:
         scheduler.admit(pending, 0.0)
@@ -130,7 +130,7 @@ def test_whoever_shares_the_row_of_another_may_have_been_executed_too() -> None:
     assert all(pending.may_have_run for pending in sharing)
 
 
-def test_who_asks_for_a_row_that_has_begun_is_given_its_own_time() -> None:
+def test_a_request_for_a_row_that_runs_has_its_own_deadline() -> None:
     scheduler, first, late = (
         make_scheduler(coalesce=True),
         row(1, deadline_s=1.0),
@@ -157,7 +157,7 @@ def test_the_message_of_a_deadline_states_where_it_passed() -> None:
     assert scheduler.next_deadline_s == NEVER_S
 
 
-def test_a_full_queue_says_what_it_is_full_of_and_when_to_come_again() -> None:
+def test_a_full_queue_states_its_limit_and_a_retry_after() -> None:
     scheduler = Scheduler(Batcher(QueueLimits(2, 100), BatchLimits(1)))
     for value in range(2):
         assert scheduler.admit(row(value), 0.0) is None
@@ -201,7 +201,7 @@ class Breaking(np.ndarray[Any, Any]):
         return super().__getitem__(rows)
 
 
-def test_an_answer_that_breaks_in_the_middle_leaves_nobody_without_an_outcome() -> None:
+def test_a_response_that_breaks_in_the_middle_leaves_every_request_an_outcome() -> None:
     scheduler = make_scheduler()
     callers = [row(1), row(2)]
     for pending in callers:
@@ -215,7 +215,7 @@ def test_an_answer_that_breaks_in_the_middle_leaves_nobody_without_an_outcome() 
     assert [pending for pending, _ in scheduler.fail_batch(running, ProxyError("internal"), 1.0).deliveries] == callers
 
 
-def test_at_the_end_everybody_is_refused_and_who_ran_may_have_run() -> None:
+def test_at_the_end_every_client_is_rejected_and_running_requests_may_have_run() -> None:
     scheduler = make_scheduler()
     ran, waits = row(1), row(2)
     scheduler.admit(ran, 0.0)
@@ -257,7 +257,7 @@ def four_of_six(*, coalesce: bool = False) -> tuple[Scheduler, RunningBatch, Pen
 
 @pytest.mark.parametrize("coalesce", [False, True])
 @pytest.mark.parametrize("end", ["cancelled", "expired"])
-def test_rows_that_run_count_for_who_has_left_until_their_batch_ends(end: str, *, coalesce: bool) -> None:
+def test_rows_that_run_count_for_a_disconnected_client_until_their_batch_ends(end: str, *, coalesce: bool) -> None:
     scheduler, running, pending, account = four_of_six(coalesce=coalesce)
     assert account.rows == 6
 
@@ -275,7 +275,7 @@ def test_rows_that_run_count_for_who_has_left_until_their_batch_ends(end: str, *
 
 
 @pytest.mark.parametrize("error", [ModelFailed("no"), NotExecuted("restarting"), DeadlineExceeded("stuck")])
-def test_rows_that_ran_are_given_back_when_their_batch_fails(error: ProxyError) -> None:
+def test_rows_that_ran_are_released_when_their_batch_fails(error: ProxyError) -> None:
     scheduler, running, pending, account = four_of_six()
     scheduler.cancel(pending)
     leave(pending)
@@ -285,7 +285,7 @@ def test_rows_that_ran_are_given_back_when_their_batch_fails(error: ProxyError) 
     assert account.rows == 0
 
 
-def test_who_leaves_again_and_again_has_no_more_running_than_is_allowed() -> None:
+def test_a_client_that_disconnects_repeatedly_has_no_more_running_than_is_allowed() -> None:
     """A limit of four: the second, sent when the first has gone but still runs, is refused; the third is not."""
     scheduler, running, pending, account = four_of_six()
     scheduler.cancel(pending)
@@ -299,7 +299,7 @@ def test_who_leaves_again_and_again_has_no_more_running_than_is_allowed() -> Non
     leave(last)
 
 
-def test_a_piece_of_a_failed_batch_goes_without_who_left_while_it_waited() -> None:
+def test_a_piece_of_a_failed_batch_goes_without_requests_cancelled_while_it_waited() -> None:
     scheduler, callers = make_scheduler(), [row(value) for value in range(4)]
     for pending in callers:
         scheduler.admit(pending, 0.0)
@@ -312,7 +312,7 @@ def test_a_piece_of_a_failed_batch_goes_without_who_left_while_it_waited() -> No
     assert [part.pending for part in sent(scheduler).batch.slices] == [callers[2]]
 
 
-def test_at_the_end_of_a_drain_nobody_is_charged() -> None:
+def test_at_the_end_of_a_drain_no_client_is_charged() -> None:
     scheduler, running, _, account = four_of_six()
 
     for pending, _ in scheduler.reject_all(Draining("stop"), 1.0):
@@ -516,7 +516,7 @@ def test_it_is_settled_when_nothing_waits_nothing_runs_and_nothing_is_to_be_trie
     assert scheduler.settled
 
 
-def test_whoever_was_alone_by_chance_when_its_batch_failed_is_no_suspect() -> None:
+def test_a_request_that_was_alone_by_chance_when_its_batch_failed_is_no_suspect() -> None:
     scheduler = make_scheduler()
     for number in range(5):
         scheduler.admit(row(7), float(number))

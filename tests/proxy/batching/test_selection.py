@@ -55,25 +55,25 @@ def test_without_deadlines_the_first_in_line_fill_the_batch() -> None:
     assert select_batch(waiting, PLAIN, START_S).rows == MAX_ROWS
 
 
-def test_whoever_would_be_late_even_alone_is_refused_and_the_rest_is_served() -> None:
+def test_a_request_that_would_be_late_even_alone_is_rejected_and_the_rest_is_served() -> None:
     waiting = ones(1, 50, 5, 50)
 
     assert taken(waiting) == ([waiting[1], waiting[3]], [waiting[0], waiting[2]])
 
 
-def test_when_all_are_hopeless_all_are_refused() -> None:
+def test_when_all_would_be_late_all_are_rejected() -> None:
     waiting = ones(1, 2, 3)
 
     assert taken(waiting) == ([], waiting)
 
 
-def test_rather_one_is_refused_than_all_served_in_small_batches() -> None:
+def test_one_request_is_rejected_rather_than_all_served_in_small_batches() -> None:
     waiting = ones(6, *[60] * 7)
 
     assert taken(waiting) == (waiting[1:], waiting[:1])
 
 
-def test_whoever_misses_this_batch_but_can_make_the_next_stays() -> None:
+def test_a_request_that_misses_this_batch_but_can_make_the_next_stays() -> None:
     waiting = ones(6, *[60] * 20)
 
     batch, rejected = taken(waiting)
@@ -105,9 +105,7 @@ lines = st.lists(requests, min_size=1, max_size=14)
 
 @given(lines, st.sampled_from([PLAIN, PADDED, costs(0.01, 0.0), costs(0.0, 0.004)]))
 @settings(max_examples=200, deadline=None)
-def test_nobody_in_the_batch_is_late_and_nobody_is_refused_who_could_be_served(
-    waiting: list[One], known: BatchCosts
-) -> None:
+def test_no_request_of_the_batch_is_late_and_no_servable_one_is_rejected(waiting: list[One], known: BatchCosts) -> None:
     plan = select_batch(waiting, known, START_S)
     batch, rejected = taken(waiting, known)
 
@@ -156,7 +154,7 @@ def exact(seconds: dict[int, float], *, max_rows: int = MAX_ROWS, allowed: tuple
     return BatchCosts(table, 0.0, max_rows)
 
 
-def test_whoever_is_due_just_when_the_answer_comes_is_in_time() -> None:
+def test_a_response_exactly_at_the_deadline_is_in_time() -> None:
     alone_s, both_s = (PLAIN.finish_s(START_S, rows) for rows in (1, 2))
 
     last = One(1, alone_s)
@@ -172,7 +170,7 @@ def test_a_request_that_does_not_begin_in_this_batch_does_not_shrink_it() -> Non
     assert select_batch(waiting[::-1], PLAIN, START_S).rejected == [waiting[1]]
 
 
-def test_whoever_could_only_just_make_the_next_batch_stays() -> None:
+def test_a_request_that_could_only_just_make_the_next_batch_stays() -> None:
     first = [One(1, START_S + 60) for _ in range(MAX_ROWS)]
     after_s = PLAIN.finish_s(START_S + PLAIN.table.p95_s(MAX_ROWS), 1)
     hurried = One(1, START_S + 0.006)
@@ -225,7 +223,7 @@ def test_of_sizes_that_serve_as_many_rows_a_second_the_smallest_goes_which_holds
     assert taken(waiting, even) == (waiting[:2], [])
 
 
-def test_whoever_is_due_just_when_the_fastest_batch_ends_is_in_it() -> None:
+def test_a_deadline_at_the_end_of_the_fastest_batch_is_met() -> None:
     hurried, end_s = One(1, PLAIN.finish_s(START_S, 1)), PLAIN.finish_s(START_S, MAX_ROWS)
     waiting = [hurried, *[One(1, end_s) for _ in range(MAX_ROWS)]]
 

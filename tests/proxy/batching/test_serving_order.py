@@ -95,7 +95,7 @@ TestLineAgainstLookingAtEverybody = LineMachine.TestCase
 
 
 @pytest.mark.parametrize("what", ["keys", "classes", "levels of classes"])
-def test_whoever_comes_and_goes_costs_bounded_memory(what: str) -> None:
+def test_repeated_connections_cost_bounded_memory(what: str) -> None:
     queue = Queue(QueueLimits(10**6, 10**9))
     queue.add(waiting(BatchKey(), LaneKey(), 10**6, 0.0))
     most = 0

@@ -27,7 +27,7 @@ def offender(pending: PendingRequest, at_s: float = 0.0) -> SuspectPayloads:
 
 
 @pytest.mark.parametrize("make", [lambda: floats(1, 2, 3), lambda: words(b"a", b"bc" * 1000)])
-def test_whoever_failed_twice_travels_alone_until_its_time_is_over(make: Callable[[], PendingRequest]) -> None:
+def test_a_payload_that_failed_twice_runs_alone_until_its_time_is_over(make: Callable[[], PendingRequest]) -> None:
     known = SuspectPayloads()
     known.failed(make(), 0.0)
     assert not known.must_run_alone(make(), 0.0), "once may be an accident"
@@ -48,7 +48,7 @@ def test_whoever_failed_twice_travels_alone_until_its_time_is_over(make: Callabl
         pytest.param(floats(1, 2), request({"x": np.array([[1, 2]], np.float32).view(np.int32)}), id="another type"),
     ],
 )
-def test_others_who_look_like_it_stay_in_company(offence: PendingRequest, innocent: PendingRequest) -> None:
+def test_similar_payloads_still_share_batches(offence: PendingRequest, innocent: PendingRequest) -> None:
     assert not offender(offence).must_run_alone(innocent, 1.0)
 
 

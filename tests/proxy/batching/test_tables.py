@@ -119,7 +119,7 @@ def test_a_try_that_fails_makes_the_next_one_rarer_once_however_small_its_pieces
     assert failed == [0, 1, 2, tried, tried + 1, tried + 2, tried + 3 + 2 * PROBE_AFTER]
 
 
-def test_batches_that_fitted_before_a_limit_changed_say_nothing_of_it() -> None:
+def test_batches_that_fitted_before_a_limit_changed_do_not_affect_it() -> None:
     tables = LatencyTables(32)
     for rows in (32, 16, 8):
         tables.ran_out_of_memory(key(1), rows)
@@ -135,7 +135,7 @@ def test_batches_that_fitted_before_a_limit_changed_say_nothing_of_it() -> None:
     assert tables.max_rows(key(1)) == 8
 
 
-def test_only_full_batches_say_that_there_is_memory() -> None:
+def test_only_full_batches_state_that_there_is_memory() -> None:
     tables = LatencyTables(32)
     tables.ran_out_of_memory(key(1), 32)
     for _ in range(2 * PROBE_AFTER):
@@ -144,7 +144,7 @@ def test_only_full_batches_say_that_there_is_memory() -> None:
     assert tables.max_rows(key(1)) == 16
 
 
-def test_forgiving_gives_no_more_than_there_was_and_takes_nothing_away() -> None:
+def test_restoring_a_limit_never_changes_a_larger_one() -> None:
     tables = LatencyTables(32)
     tables.ran_out_of_memory(key(1), 32)
 

@@ -19,7 +19,7 @@ def busiest(throughput: Throughput) -> BusiestSecond:
     return throughput.busiest
 
 
-def test_before_the_first_batch_nothing_is_known() -> None:
+def test_before_the_first_batch_nothing_is_measured() -> None:
     assert Throughput().busiest is None
 
 
@@ -76,7 +76,7 @@ def test_what_is_sent_a_second_later_belongs_to_the_next_second() -> None:
     assert busiest(throughput).rows_per_s == 10
 
 
-def test_of_seconds_with_as_many_rows_the_last_is_told() -> None:
+def test_of_seconds_with_as_many_rows_the_last_is_reported() -> None:
     throughput = Throughput()
     for sent_s, took_s in ((0.0, 0.25), (1.0, 0.5), (2.0, 0.125)):
         throughput.record(10, sent_s=sent_s, completed_s=sent_s + took_s, cpu_s=0.0)
@@ -96,7 +96,7 @@ def test_the_busiest_second_is_forgotten_after_ten_minutes(ended_s: float, rows_
 
 
 @given(st.lists(st.tuples(st.integers(1, 64), st.floats(0, 3), st.floats(0, 3)), min_size=1))
-def test_no_more_rows_a_second_are_told_than_there_were(batches: list[tuple[int, float, float]]) -> None:
+def test_no_more_rows_a_second_are_reported_than_there_were(batches: list[tuple[int, float, float]]) -> None:
     throughput, sent_s = Throughput(), 0.0
     for rows, gap_s, took_s in batches:
         sent_s += gap_s

@@ -7,7 +7,7 @@ from shoal_schema.metrics import RejectionReason
 
 
 @given(steps=st.lists(st.tuples(st.floats(0, 5), st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=30))
-def test_rows_are_integrated_over_time_however_often_it_is_told(steps: list[tuple[float, int, int]]) -> None:
+def test_rows_are_integrated_over_time_however_often_it_is_reported(steps: list[tuple[float, int, int]]) -> None:
     traffic = Traffic()
     traffic.advance(100.0)
     now_s, queued_row_s, row_s, busy_s = 100.0, 0.0, 0.0, 0.0
@@ -49,7 +49,7 @@ def test_the_rate_is_of_the_last_second_or_so() -> None:
     assert traffic.offered_rows_per_s == 0.0
 
 
-def test_a_request_refused_unread_is_demand_of_a_row() -> None:
+def test_a_request_rejected_unread_is_demand_of_a_row() -> None:
     traffic = Traffic()
     traffic.count_unread_rejection(RejectionReason.RUNTIME_AWAY)
     traffic.count_rejected(RejectionReason.LATE, 4)

@@ -122,7 +122,7 @@ def admit(codec: Codec, call: InferCall, model: ModelSignature) -> None:
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 @given(value=values, codec=st.sampled_from(CODECS))
 @settings(max_examples=60, deadline=None)
-def test_any_json_is_decoded_or_refused(model: ModelSignature, value: Any, codec: Codec) -> None:
+def test_any_json_is_decoded_or_rejected(model: ModelSignature, value: Any, codec: Codec) -> None:
     ask(codec, InferCall({}, orjson.dumps(value)), model)
     ask(codec, InferCall({}, orjson.dumps({"instances": value})), model)
     ask(codec, InferCall({}, orjson.dumps({"inputs": value})), model)
@@ -134,7 +134,7 @@ def test_any_json_is_decoded_or_refused(model: ModelSignature, value: Any, codec
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 @given(value=values, key=st.sampled_from(["shape", "data", "parameters", "name", "datatype"]), datatype=st.booleans())
 @settings(max_examples=80, deadline=None)
-def test_any_tensor_is_decoded_or_refused(model: ModelSignature, value: Any, key: str, *, datatype: bool) -> None:
+def test_any_tensor_is_decoded_or_rejected(model: ModelSignature, value: Any, key: str, *, datatype: bool) -> None:
     spec = next(iter(model.inputs.values()))
     shape = [4 if size == -1 else size for size in spec.shape]
     good = {"name": "x", "datatype": spec.datatype if datatype else "FP32", "shape": shape, "data": value}
@@ -152,7 +152,7 @@ def test_any_tensor_is_decoded_or_refused(model: ModelSignature, value: Any, key
     length=st.none() | st.integers(-1, 120).map(lambda n: b"%d" % n) | st.binary(max_size=3),
 )
 @settings(max_examples=80, deadline=None)
-def test_any_bytes_are_decoded_or_refused(
+def test_any_bytes_are_decoded_or_rejected(
     model: ModelSignature, body: bytes, codec: Codec, media_type: bytes, length: bytes | None
 ) -> None:
     headers = {b"content-type": media_type} if media_type else {}
@@ -185,7 +185,7 @@ def message(datatype: str, shape: list[int], raw: bytes, *, typed: bool) -> byte
     cut=st.integers(0, 3),
 )
 @settings(max_examples=60, deadline=None)
-def test_any_message_of_grpc_is_decoded_or_refused(
+def test_any_message_of_grpc_is_decoded_or_rejected(
     model: ModelSignature, datatype: str, shape: list[int], raw: bytes, *, typed: bool, cut: int
 ) -> None:
     body = message(datatype, shape, raw, typed=typed)
@@ -196,7 +196,7 @@ def test_any_message_of_grpc_is_decoded_or_refused(
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 @given(value=values, body=mutated(), length=st.none() | st.integers(0, 120).map(lambda n: b"%d" % n))
 @settings(max_examples=80, deadline=None)
-def test_any_answer_of_the_runtime_is_decoded_or_its_failure(
+def test_any_response_of_the_runtime_is_decoded_or_its_failure(
     model: ModelSignature, value: Any, body: bytes, length: bytes | None
 ) -> None:
     bodies = [
@@ -221,7 +221,7 @@ def test_any_answer_of_the_runtime_is_decoded_or_its_failure(
     rule=st.dictionaries(st.sampled_from(WORDS), scalars, max_size=4),
 )
 @settings(max_examples=400, deadline=None)
-def test_any_metadata_is_a_signature_or_refused(value: Any, key: str, rule: dict[str, Any]) -> None:
+def test_any_metadata_is_a_signature_or_rejected(value: Any, key: str, rule: dict[str, Any]) -> None:
     x: Any = {**tensor("x", "FP32", [-1, -1]), "parameters": rule}
     y: Any = {**tensor("y", "FP32", [-1, -1]), "parameters": rule}
     if key in ("shape", "datatype", "tensor"):

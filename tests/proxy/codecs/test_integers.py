@@ -83,7 +83,7 @@ def integers_in(value: object) -> list[int]:
 
 
 @given(VALUE)
-def test_what_is_refused_is_just_what_64_bits_do_not_hold(value: object) -> None:
+def test_what_is_rejected_is_just_what_64_bits_do_not_hold(value: object) -> None:
     beyond = any(not -(2**63) <= number < 2**64 for number in integers_in(value))
 
     try:

@@ -90,7 +90,7 @@ def test_tokens_are_counted_if_the_model_reports_them() -> None:
         ({"input": "a", "dimensions": True}, "dimensions"),
     ],
 )
-def test_what_embeddings_refuse_is_named(body: Any, words: str) -> None:
+def test_what_embeddings_reject_is_named(body: Any, words: str) -> None:
     with pytest.raises(InvalidRequest) as raised:
         embed(body)
     assert words in raised.value.message
@@ -106,7 +106,7 @@ def test_what_embeddings_refuse_is_named(body: Any, words: str) -> None:
         pytest.param(signature([tensor("t", "BYTES", [1])], [tensor("y", "FP32", [1, 2])]), id="no batches"),
     ],
 )
-def test_a_model_that_gives_no_embeddings_says_what_one_has(model: ModelSignature) -> None:
+def test_a_model_that_gives_no_embeddings_states_what_one_has(model: ModelSignature) -> None:
     with pytest.raises(InvalidRequest, match="does not support embeddings"):
         embed({"input": "a"}, model)
 
@@ -161,7 +161,7 @@ def test_a_score_that_is_no_number_is_null_and_last() -> None:
         (query(return_documents=1), '"return_documents" must be true or false'),
     ],
 )
-def test_what_rerank_refuses_is_named(body: Any, words: str) -> None:
+def test_what_rerank_rejects_is_named(body: Any, words: str) -> None:
     with pytest.raises(InvalidRequest) as raised:
         rerank(body)
     assert words in raised.value.message
@@ -182,7 +182,7 @@ def test_a_long_query_is_not_multiplied_beyond_what_a_body_may_have() -> None:
         pytest.param(signature([PAIR[0], tensor("document", "FP32", [-1])], [VECTOR]), id="numbers"),
     ],
 )
-def test_a_model_that_does_not_rerank_says_what_one_has(model: ModelSignature) -> None:
+def test_a_model_that_does_not_rerank_states_what_one_has(model: ModelSignature) -> None:
     with pytest.raises(InvalidRequest, match="does not support reranking"):
         rerank(query(), model)
 

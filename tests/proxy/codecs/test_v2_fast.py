@@ -127,7 +127,7 @@ def test_headers_without_end_cost_bounded_memory() -> None:
 
 @pytest.mark.parametrize("style", [PLAIN, ALL_BINARY], ids=["JSON", "binary"])
 @pytest.mark.parametrize("shape", [(1, 4), (3, 4), (0, 4)])
-def test_an_answer_of_one_output_of_numbers_takes_the_quick_way_and_is_the_same(
+def test_a_response_of_one_output_of_numbers_takes_the_quick_way_and_is_the_same(
     style: ResponseStyle, shape: tuple[int, ...]
 ) -> None:
     outputs = {"y": np.arange(np.prod(shape), dtype=np.float32).reshape(shape)}
@@ -154,11 +154,11 @@ TWO: Mapping[str, Array] = {"y": np.ones((1, 4), np.float32), "z": np.ones(1, np
         (PLAIN, {}),
     ],
 )
-def test_any_other_answer_is_left_to_the_thorough_way(style: ResponseStyle, outputs: Mapping[str, Array]) -> None:
+def test_any_other_response_is_left_to_the_thorough_way(style: ResponseStyle, outputs: Mapping[str, Array]) -> None:
     assert V2Fast(MODEL).encode_response(style, outputs, MODEL) is None
 
 
-def test_an_answer_to_another_signature_is_left_to_the_thorough_way() -> None:
+def test_a_response_to_another_signature_is_left_to_the_thorough_way() -> None:
     assert V2Fast(MODEL).encode_response(PLAIN, {"y": TWO["y"]}, signature()) is None
 
 
@@ -173,7 +173,7 @@ def test_texts_and_what_numpy_does_not_have_are_left_to_the_thorough_way(output:
     assert V2Fast(model).encode_response(PLAIN, outputs, model) is None
 
 
-def test_two_outputs_are_answered_whole() -> None:
+def test_two_outputs_get_responses_whole() -> None:
     model = signature(outputs=[tensor("y", "FP32", [-1, 4]), tensor("z", "FP32", [-1])])
     codec = V2()
     asked = codec.decode(call({"inputs": [ROW]}), model)

@@ -34,7 +34,7 @@ from shoal_proxy.edge.compressor import FEED_BYTES, BodyCompressor, coding_for
         (b"gzip;level=1", b"gzip"),
     ],
 )
-def test_the_best_coding_that_is_accepted_is_taken(accepted: bytes, coding: bytes | None) -> None:
+def test_the_best_coding_that_is_accepted_is_accepted(accepted: bytes, coding: bytes | None) -> None:
     assert coding_for(accepted) == coding
 
 

@@ -42,7 +42,7 @@ def test_a_body_in_any_pieces_becomes_what_was_packed(coding: bytes, pack: objec
     assert unpacked(coding, whole[:at], whole[at:]) == plain
 
 
-def test_several_gzip_streams_are_one_body_and_too_many_are_refused() -> None:
+def test_several_gzip_streams_are_one_body_and_too_many_are_rejected() -> None:
     assert unpacked(b"gzip", gzip.compress(b"ab") + gzip.compress(b"") + gzip.compress(b"cd")) == b"abcd"
     assert unpacked(b"gzip", gzip.compress(b"a") * MAX_MEMBERS) == b"a" * MAX_MEMBERS
     with pytest.raises(InvalidRequest, match="streams"):
@@ -50,7 +50,7 @@ def test_several_gzip_streams_are_one_body_and_too_many_are_refused() -> None:
 
 
 @pytest.mark.parametrize(("coding", "whole"), [(b"gzip", gzip.compress(TEXT)), (b"deflate", zlib.compress(TEXT))])
-def test_streams_that_are_cut_off_or_corrupt_are_refused(coding: bytes, whole: bytes) -> None:
+def test_streams_that_are_cut_off_or_corrupt_are_rejected(coding: bytes, whole: bytes) -> None:
     for length in (0, 1, 5, 11, len(whole) // 2, len(whole) - 1):
         with pytest.raises(InvalidRequest, match="truncated"):
             unpacked(coding, whole[:length])
@@ -59,7 +59,7 @@ def test_streams_that_are_cut_off_or_corrupt_are_refused(coding: bytes, whole: b
             unpacked(coding, wrong)
 
 
-def test_the_codings_are_not_taken_for_one_another() -> None:
+def test_the_codings_are_not_confused() -> None:
     for coding, other in ((b"gzip", zlib.compress(TEXT)), (b"deflate", gzip.compress(TEXT))):
         with pytest.raises(InvalidRequest, match="not a valid"):
             unpacked(coding, other)

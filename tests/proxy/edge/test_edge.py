@@ -44,11 +44,11 @@ class Member:
         (0, 1, 1),
     ],
 )
-def test_descriptors_are_kept_for_what_is_no_caller(wanted: int, descriptors: int, limit: int) -> None:
+def test_descriptors_are_kept_for_other_than_clients(wanted: int, descriptors: int, limit: int) -> None:
     assert connection_limit(wanted, descriptors) == limit
 
 
-def test_the_oldest_of_those_that_never_asked_goes_first() -> None:
+def test_the_oldest_of_those_that_sent_no_request_goes_first() -> None:
     busy, fresh, stale, silent, just_here = (
         Member(None),
         Member(9.0),
@@ -77,7 +77,7 @@ def test_a_stretch_below_the_rate_is_too_slow() -> None:
 
 
 @of_the_sources
-def test_what_is_announced_takes_nothing() -> None:
+def test_an_announced_size_reserves_nothing() -> None:
     bodies = BodyMemory(1000)
     four = [Upload(1000) for _ in range(4)]
     assert bodies.reserve(Upload(900), 900, 0, 1.0)
@@ -86,7 +86,7 @@ def test_what_is_announced_takes_nothing() -> None:
 
 
 @of_the_sources
-def test_a_stalled_body_gives_way_to_a_new_one() -> None:
+def test_a_stalled_body_is_dropped_for_a_new_one() -> None:
     bodies = BodyMemory(1000)
     stalled, coming = Upload(900), Upload(900)
     assert bodies.reserve(stalled, 600, 0, 1.0)
@@ -98,7 +98,7 @@ def test_a_stalled_body_gives_way_to_a_new_one() -> None:
 
 
 @of_the_sources
-def test_who_is_nearly_done_is_not_given_up_for_one_that_has_just_begun() -> None:
+def test_a_nearly_complete_body_is_not_dropped_for_a_new_one() -> None:
     bodies = BodyMemory(1000)
     old, new = Upload(800), Upload(800)
     for step in range(7):
@@ -109,7 +109,7 @@ def test_who_is_nearly_done_is_not_given_up_for_one_that_has_just_begun() -> Non
 
 
 @of_the_sources
-def test_a_small_body_is_taken_while_large_ones_fill_everything() -> None:
+def test_a_small_body_is_accepted_while_large_ones_fill_everything() -> None:
     bodies = BodyMemory(1000)
     large = [Upload(10_000) for _ in range(2)]
     for each in large:
@@ -167,7 +167,7 @@ def test_bodies_within_half_an_equal_share_are_never_rejected(
         assert not others or bodies.size_bytes + waiting_bytes <= limit_bytes or not taken
 
 
-def test_one_line_in_a_while_says_how_many_it_stands_for() -> None:
+def test_one_line_in_a_while_states_how_many_it_stands_for() -> None:
     sampler = LogSampler(10.0)
     assert [sampler.take(float(second)) for second in range(100, 125)] == [
         0, *[None] * 9, 9, *[None] * 9, 9, *[None] * 4,

@@ -66,7 +66,7 @@ def test_rows_count_from_their_arrival_until_their_batch_is_back() -> None:
     assert (after.arrived_rows, after.answered_rows) == (5, 3)
 
 
-def test_what_is_refused_has_arrived_all_the_same() -> None:
+def test_what_is_rejected_has_arrived_all_the_same() -> None:
     scheduler = brain(objective_s=0.2)
     now = [ask(scheduler, 1, 50.0 + at * 1e-4) for at in range(40)]
     scheduler.next_batch(50.01)
@@ -105,7 +105,7 @@ def test_batches_that_run_side_by_side_count_each() -> None:
     assert two.rows_per_s == pytest.approx(2 * one.rows_per_s)
 
 
-def test_before_anything_is_known_there_is_no_capacity() -> None:
+def test_before_any_measurement_there_is_no_capacity() -> None:
     load = read_load(Scheduler(Batcher(QueueLimits(8, 10**9), BatchLimits(4))), 1.0)
 
     assert load.capacity is None
@@ -124,7 +124,7 @@ def test_of_several_shapes_the_capacity_is_that_of_their_mix() -> None:
     assert load.capacity.rows_per_s == pytest.approx(1 / 0.02, rel=0.03)
 
 
-def test_the_expected_wait_grows_with_the_queue_and_is_none_where_nothing_is_taken() -> None:
+def test_the_expected_wait_grows_with_the_queue_and_is_none_where_nothing_is_accepted() -> None:
     scheduler = brain(max_rows=4)
     idle = read_load(scheduler, 10.0).expected_wait_s
     for _ in range(2):
@@ -138,7 +138,7 @@ def test_the_expected_wait_grows_with_the_queue_and_is_none_where_nothing_is_tak
     assert read_load(scheduler, 10.0, taking=False).expected_wait_s is None
 
 
-def test_utilization_is_what_is_asked_for_by_what_can_be_served() -> None:
+def test_utilization_is_demand_divided_by_capacity() -> None:
     scheduler = brain(0.0, 0.01)
     read_load(scheduler, 10.0)
     for each in range(8):

@@ -74,7 +74,7 @@ def test_lists_that_are_joined_are_filled_up_within() -> None:
 
 
 @pytest.mark.parametrize("how", [CombineRule.MEAN, CombineRule.MAX, CombineRule.VOTE])
-def test_brain_floats_are_the_numbers_that_they_stand_for(how: CombineRule) -> None:
+def test_scheduler_floats_are_the_numbers_that_they_stand_for(how: CombineRule) -> None:
     rows = [[1.0, nan, -0.0, -3.0], [2.0, 1.0, 0.0, -2.0], [2.0, nan, 0.0, -1.0]]
     wide = combined(how, [listed([row]) for row in rows], [LISTS] * 3, 1)
     narrow = [listed([float32_to_bfloat16(np.array(row, np.float32)).tolist()], kind=np.uint16) for row in rows]
@@ -83,7 +83,7 @@ def test_brain_floats_are_the_numbers_that_they_stand_for(how: CombineRule) -> N
     np.testing.assert_array_equal(found.array, float32_to_bfloat16(wide.array))
 
 
-def test_rows_of_several_answers_stand_one_after_another() -> None:
+def test_rows_of_several_responses_stand_one_after_another() -> None:
     rows = stacked([SHORT.array, LONG.array], LISTS)
     np.testing.assert_array_equal(rows, [[4, nan, nan], [1, 2, 3], [7, 8, 9]])
     assert stacked([LONG.array], LISTS).tolist() == LONG.array.tolist()

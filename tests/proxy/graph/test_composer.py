@@ -61,7 +61,7 @@ def test_a_loop_that_no_document_holds() -> None:
         assert 'shoal_proxy_step_seconds_count{step="first"} 5.0' in metrics
 
 
-def test_steps_beside_one_another_and_what_each_caller_gets_is_his_own() -> None:
+def test_steps_beside_one_another_and_what_each_client_gets_are_its_own() -> None:
     spec = composed(
         """
         one, two = await asyncio.gather(steps.first(x=inputs["x"]), steps.second(x=inputs["x"].tolist()))
@@ -75,7 +75,7 @@ def test_steps_beside_one_another_and_what_each_caller_gets_is_his_own() -> None
             assert data(answer) == [4 * each for start in (value, value + 0.5) for each in row(start)]
 
 
-def test_a_buffer_that_code_fills_again_and_again_is_no_other_callers() -> None:
+def test_a_buffer_that_code_fills_again_and_again_is_no_other_clients() -> None:
     spec = composed(
         """
         if not hasattr(self, "own"):
@@ -184,7 +184,7 @@ def test_what_its_code_does_wrong_is_within(body: str, status: int, said: str) -
             assert said in answer.json()["error"]
 
 
-def test_a_step_that_is_asked_about_no_rows_gives_none() -> None:
+def test_a_step_that_is_called_with_no_rows_gives_none() -> None:
     models, spec = (
         chain(),
         composed('y = (await steps.first(x=inputs["x"][:0]))["y"]\nreturn {"y": [*y, *inputs["x"]]}'),
@@ -194,7 +194,7 @@ def test_a_step_that_is_asked_about_no_rows_gives_none() -> None:
         assert models["first"].seen == []
 
 
-def test_of_rows_that_fail_at_a_step_none_is_taken_for_a_row_of_the_caller() -> None:
+def test_of_rows_that_fail_at_a_step_none_is_accepted_for_a_row_of_the_client() -> None:
     failed = {"row": 0, "status": 422, "message": "four is odd"}
     models = chain()
     models["first"].respond = lambda seen: (422, {}, orjson.dumps({"error": "row", "errors": [failed]}))
@@ -245,7 +245,7 @@ def test_code_that_blocks_holds_up_no_probe_and_is_within() -> None:
         running.until(lambda: running.proxy.link.ready)
 
 
-def test_who_is_asked_for_nothing_any_more_is_left_alone_and_no_room_is_lost() -> None:
+def test_cancelled_steps_release_their_memory() -> None:
     hedged = composed(
         """
         asked = [asyncio.create_task(ask(x=inputs["x"])) for ask in (steps.first, steps.second)]
@@ -267,7 +267,7 @@ def test_who_is_asked_for_nothing_any_more_is_left_alone_and_no_room_is_lost() -
         assert data(send(running, [1])) == [2 * each for each in row(1)]
 
 
-def test_a_step_that_is_asked_after_the_request_is_not_asked() -> None:
+def test_a_step_called_after_the_request_is_not_run() -> None:
     spec = composed(
         """
         async def later():
@@ -291,7 +291,7 @@ def test_a_step_that_is_asked_after_the_request_is_not_asked() -> None:
         assert models["first"].seen == []
 
 
-def test_who_leaves_ends_the_code_and_its_steps() -> None:
+def test_a_client_that_disconnects_ends_the_code_and_its_steps() -> None:
     models = chain()
     models["first"].gate.clear()
     with running_graph(models, AGAIN) as running:

@@ -97,7 +97,7 @@ def _same(inputs: Mapping[str, Array]) -> Mapping[str, Array]:
     return {"y": inputs["x"]}
 
 
-def test_each_step_is_explained_what_is_left_of_the_time_and_who_asks() -> None:
+def test_each_step_is_explained_what_is_left_of_the_time_and_the_request() -> None:
     given = {
         "x-request-timeout-ms": "5000",
         "x-request-id": "me",
@@ -125,7 +125,7 @@ def test_every_step_is_explained_the_requests_parameters() -> None:
             assert model.seen[0].document["parameters"]["temperature"] == 0.5
 
 
-def test_a_model_that_takes_json_alone_gets_json() -> None:
+def test_a_model_that_accepts_json_alone_gets_json() -> None:
     models = {"first": FakeRuntime(binary=False), "second": FakeRuntime(binary=False)}
     with running_graph(models, CHAIN) as running:
         assert send(running, [1, 2]).json()["outputs"][0]["data"] == [4 * value for v in (1, 2) for value in row(v)]
@@ -142,7 +142,7 @@ def test_a_model_that_takes_json_alone_gets_json() -> None:
         assert answer.json()["error"].startswith("step first: input 'x' has NaN")
 
 
-def test_a_model_whose_rows_are_not_its_first_dimension_is_asked_in_its_own_way() -> None:
+def test_a_model_whose_rows_are_not_its_first_dimension_is_called_in_its_own_way() -> None:
     sideways = FakeRuntime(
         inputs=[tensor("x", "FP32", [4, -1], batch_dim=1)], outputs=[tensor("y", "FP32", [4, -1], batch_dim=1)]
     )
@@ -152,7 +152,7 @@ def test_a_model_whose_rows_are_not_its_first_dimension_is_asked_in_its_own_way(
         assert sideways.seen[0].inputs["x"].shape == (4, 3)
 
 
-def test_the_graphs_deadline_holds_for_whoever_names_a_longer_one() -> None:
+def test_the_graphs_deadline_holds_for_any_longer_timeout_of_a_client() -> None:
     with running_graph(chain(), {**CHAIN, "deadlineMilliseconds": 200}) as running:
         running.call(running.models["first"].gate.clear)
         answer = send(running, [1], headers={"x-request-timeout-ms": "60000"})
@@ -175,7 +175,7 @@ def test_a_steps_failure_is_the_graphs_by_the_steps_name(status: int, expected: 
         assert 'shoal_proxy_step_failures_total{step="second"} 1.0' in plain.get(f"{running.admin_url}/metrics").text
 
 
-def test_a_model_that_hangs_up_is_explained_by_its_name() -> None:
+def test_a_model_that_disconnects_is_explained_by_its_name() -> None:
     models = chain()
     models["second"].respond = lambda seen: None
     with running_graph(models, CHAIN) as running:
@@ -195,7 +195,7 @@ def test_a_model_that_hangs_up_is_explained_by_its_name() -> None:
         {"y": np.zeros((2, 4, 1), np.float32)},
     ],
 )
-def test_an_answer_that_is_none_of_the_models_is_no_row_of_anybody(outputs: Mapping[str, Array]) -> None:
+def test_a_response_that_is_none_of_the_models_is_the_row_of_no_request(outputs: Mapping[str, Array]) -> None:
     models = chain()
     models["first"].respond = lambda seen: (200, *write_answer(outputs, {}, binary=True))
     with running_graph(models, CHAIN) as running:
@@ -205,7 +205,7 @@ def test_an_answer_that_is_none_of_the_models_is_no_row_of_anybody(outputs: Mapp
 
 
 @pytest.mark.parametrize("announced", [True, False])
-def test_an_answer_larger_than_all_that_may_wait_is_not_taken(announced: bool) -> None:
+def test_a_response_larger_than_all_that_may_wait_is_not_accepted(announced: bool) -> None:
     models = chain()
     head = {} if announced else {"transfer-encoding": "chunked"}
     piece = b"8000\r\n" + bytes(0x8000) + b"\r\n"
@@ -239,7 +239,7 @@ def test_steps_that_do_not_depend_on_one_another_run_at_the_same_time() -> None:
         assert asked.result().json()["outputs"][0]["data"] == [3 * value for value in row(1)]
 
 
-def test_a_caller_that_leaves_ends_its_steps() -> None:
+def test_a_client_that_disconnects_ends_its_steps() -> None:
     models = chain()
     with running_graph(models, CHAIN) as running:
         running.call(models["first"].gate.clear)
@@ -272,7 +272,7 @@ def state(running: RunningGraph) -> str:
     return running.proxy.link.reason
 
 
-def test_a_caller_that_leaves_between_being_sent_and_the_first_step_leaves_no_slot_behind() -> None:
+def test_a_client_that_disconnects_between_being_sent_and_the_first_step_leaves_no_slot_behind() -> None:
     models = chain()
     with running_graph(models, CHAIN) as running:
         dispatcher = running.proxy.dispatcher
@@ -304,7 +304,7 @@ def test_a_graph_is_explained_as_one() -> None:
         assert "the proxy of each step" in explained
 
 
-def test_a_request_that_has_been_here_is_refused() -> None:
+def test_a_request_that_has_been_here_is_rejected() -> None:
     with running_graph(chain(), CHAIN) as running:
         answer = send(running, [1], headers={"x-shoal-graphs": "outer,graph"})
         assert answer.status_code == 400
@@ -357,7 +357,7 @@ def test_a_graph_is_not_ready_before_its_models_are_and_stays_when_one_goes() ->
         ({"name": "another"}, "GraphValid", ""),
     ],
 )
-def test_models_that_do_not_fit_are_said_before_any_traffic(change: Any, reason: str, said: str) -> None:
+def test_models_that_do_not_fit_are_reported_before_any_traffic(change: Any, reason: str, said: str) -> None:
     models = {"first": FakeRuntime(), "second": FakeRuntime(**change)}
     with running_graph(models, CHAIN, ready=False) as running:
         running.until(lambda: running.proxy.link.reason != "metadata of the graph's models has not been requested yet")
@@ -393,7 +393,7 @@ def stranger(url: str) -> StepClient:
     return StepClient(StepSpec(name="stranger", inputs={"x": "request.x"}, url=url), [], ResponseMemory(1 << 20))
 
 
-def test_a_model_that_becomes_another_is_noticed_when_it_refuses() -> None:
+def test_a_model_that_becomes_another_is_noticed_when_it_rejects() -> None:
     models = chain()
     with running_graph(models, CHAIN) as running:
         models["second"].inputs = [tensor("x", "FP32", [-1, 5])]
@@ -522,7 +522,7 @@ def test_each_item_takes_its_own_branch_and_comes_back_to_its_row() -> None:
         assert asked.inputs["crop"].tolist() == [b"by", b"at", b"no", b"sea"]
 
 
-def test_no_items_and_no_rows_for_a_step_ask_nobody() -> None:
+def test_no_items_and_no_rows_for_a_step_call_no_model() -> None:
     with running_graph(pictures(), DETECT) as running:
         assert labels_of(running, ["", " "]) == [[], []]
         assert labels_of(running, ["house", "mouse"]) == [["h"], ["m"]]
@@ -622,7 +622,7 @@ def test_lists_without_an_item_in_any_row_are_given_to_models_that_take_none_wit
         assert [seen.inputs["words"].shape for seen in models["joined"].seen] == [(2, 2), (2, 1)]
 
 
-def test_the_answers_of_all_steps_share_one_room_and_give_it_back() -> None:
+def test_the_responses_of_all_steps_share_one_memory_limit_and_release_it() -> None:
     large = bytes(300_000)
 
     def respond(seen: Any) -> tuple[int, dict[str, str], bytes]:
@@ -653,7 +653,7 @@ def test_a_steps_long_message_is_cut() -> None:
         assert 4000 < len(send(running, [1]).json()["error"]) < 4200
 
 
-def test_a_model_that_gives_another_datatype_is_asked_again() -> None:
+def test_a_model_that_gives_another_datatype_is_retried() -> None:
     models = chain()
     with running_graph(models, CHAIN) as running:
         second = models["second"]

@@ -20,7 +20,7 @@ FAILS, LEAVES = 7, 29
 """Every so many requests fail, and every so many callers leave."""
 
 
-def test_nothing_stays_behind_of_those_that_failed_and_those_who_left() -> None:
+def test_nothing_stays_behind_of_those_that_failed_and_those_that_left() -> None:
     def respond(seen: Seen) -> tuple[int, dict[str, str], bytes]:
         if seen.inputs["x"][0][0] == FAILS:
             return 500, {}, b'{"error": "broken"}'

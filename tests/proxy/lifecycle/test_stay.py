@@ -36,7 +36,7 @@ def test_requests_do_not_extend_a_limit() -> None:
     assert stay.left_s(101.0) == 1.0
 
 
-def test_a_replica_stays_as_long_as_it_was_told_and_at_most_to_the_limit() -> None:
+def test_a_replica_stays_for_the_granted_time_and_at_most_to_the_limit() -> None:
     stay = Stay(300.0)
     stay.begin(100.0)
     stay.grant(20.0, 101.0)
@@ -52,7 +52,7 @@ def test_the_operator_may_be_faster_than_the_signal() -> None:
     assert stay.left_s(102.0) == 58.0
 
 
-def test_a_replica_that_is_told_to_leave_does_not_wait() -> None:
+def test_a_replica_that_is_stopped_does_not_wait() -> None:
     for told_s in (99.0, 101.0):
         stay = Stay(300.0)
         if told_s < 100.0:

@@ -13,7 +13,7 @@ def linear(rows: int, shape: str = "") -> float:
     return 0.004 + 0.001 * rows
 
 
-def test_a_request_is_answered_when_its_last_row_is_back() -> None:
+def test_a_request_completes_when_its_last_row_is_back() -> None:
     request = SimulatedRequest(1.0, rows=2)
 
     Engine(SchedulerDiscipline(BatchLimits(1)), linear, host_s=0.5).run([request])
@@ -21,7 +21,7 @@ def test_a_request_is_answered_when_its_last_row_is_back() -> None:
     assert request.completed_s == pytest.approx(1.0 + 0.5 + 2 * 0.005 + 0.5)
 
 
-def test_everybody_has_one_outcome_whatever_the_load() -> None:
+def test_every_request_has_one_outcome_whatever_the_load() -> None:
     for load in (0.5, 1.5, 5.0):
         batch = requests(poisson(load * 500, 2_000, seed=1), 0.03)
         Engine(SchedulerDiscipline(BatchLimits(8), objective_s=0.03), linear).run(batch)
@@ -69,7 +69,7 @@ def test_the_fixed_policy_waits_and_none_never_batches() -> None:
     assert none.batches == [1, 1]
 
 
-def test_callers_in_a_closed_loop_never_have_two_requests_under_way() -> None:
+def test_clients_in_a_closed_loop_never_have_two_requests_under_way() -> None:
     random = np.random.default_rng(1)
     loop = ClosedLoop(5, lambda: random.exponential(0.001), until_s=0.5, objective_s=1.0)
     engine = Engine(SchedulerDiscipline(BatchLimits(8)), linear, following=loop.following)

@@ -55,7 +55,7 @@ def has_culprit(batch: Sequence[SimulatedRequest]) -> bool:
 
 
 @pytest.mark.parametrize("error", [ModelFailed("no"), InvalidRequest("no"), BatchTooLarge("no")])
-def test_a_culprit_fails_alone(error: ProxyError) -> None:
+def test_a_failing_request_fails_alone(error: ProxyError) -> None:
     requests = [SimulatedRequest(0.0, payload=CULPRIT if number == 5 else number) for number in range(9)]
 
     engine = run(requests, lambda batch, counts: error if has_culprit(batch) else None)
@@ -66,7 +66,7 @@ def test_a_culprit_fails_alone(error: ProxyError) -> None:
     assert engine.batches[0] > engine.batches[-1]
 
 
-def test_a_culprit_who_comes_back_travels_alone() -> None:
+def test_a_failing_request_that_comes_back_travels_alone() -> None:
     requests = [SimulatedRequest(number / 2, payload=CULPRIT) for number in range(6)]
     requests += [SimulatedRequest(number / 2, payload=1) for number in range(6)]
 
@@ -85,7 +85,7 @@ def test_batches_get_as_small_as_memory_wants() -> None:
     assert len(too_large) < 0.1 * len(engine.batches)
 
 
-def test_a_runtime_that_died_runs_nothing_twice_unless_told_that_it_may() -> None:
+def test_a_runtime_that_died_runs_nothing_twice_unless_it_is_idempotent() -> None:
     for idempotent in (False, True):
         first = iter([RuntimeLost("gone")])
         request = SimulatedRequest(0.0)
@@ -96,7 +96,7 @@ def test_a_runtime_that_died_runs_nothing_twice_unless_told_that_it_may() -> Non
         assert engine.batches == ([1, 1] if idempotent else [1])
 
 
-def test_equal_rows_run_once_and_all_who_sent_them_are_answered() -> None:
+def test_equal_rows_run_once_and_all_their_clients_get_responses() -> None:
     requests = [
         SimulatedRequest(0.0, payload=0),
         *[SimulatedRequest(0.001, payload=number % 3) for number in range(30)],
@@ -108,7 +108,7 @@ def test_equal_rows_run_once_and_all_who_sent_them_are_answered() -> None:
     assert engine.batches == [1, 3], "the first had begun when the others came"
 
 
-def test_a_caller_who_leaves_takes_no_row_from_those_who_share_it() -> None:
+def test_a_client_that_disconnects_takes_no_row_from_those_that_share_it() -> None:
     leaving, staying, alone = (
         SimulatedRequest(0.0, leaves_s=0.001),
         SimulatedRequest(0.0),
@@ -159,7 +159,7 @@ REQUESTS = st.lists(
     idempotent=st.booleans(),
 )
 @settings(deadline=None, max_examples=150)
-def test_whatever_happens_everybody_has_one_outcome_and_nothing_runs_twice_that_should_not(
+def test_whatever_happens_every_request_has_one_outcome_and_nothing_runs_twice_that_should_not(
     requests: list[SimulatedRequest],
     failures: list[ProxyError | None],
     policy: BatchingPolicy,

@@ -55,7 +55,7 @@ def in_time(balance: Balance, load: float, cv: float = 1.0, slow: float = 1.0) -
         (Balance.REQUEST_FORWARDING, 0.9, 1, 1.5, 0.97, 1),
     ],
 )
-def test_eight_replicas_answer_in_time_what_was_published(
+def test_eight_replicas_meet_the_deadlines_of_what_was_published(
     balance: Balance, load: float, cv: float, slow: float, least: float, most: float
 ) -> None:
     assert least <= in_time(balance, load, cv, slow) <= most
@@ -73,7 +73,7 @@ def test_request_forwarding_helps_fleets_of_any_size(replicas: int) -> None:
 
 
 @pytest.mark.parametrize("load", [1.5, 3.0])
-def test_beyond_saturation_request_forwarding_refuses_nobody_more(load: float) -> None:
+def test_beyond_saturation_request_forwarding_rejects_no_request_more(load: float) -> None:
     pinned, second = (
         run(replace(EIGHT, balance=balance), load) for balance in (Balance.PINNED, Balance.REQUEST_FORWARDING)
     )
@@ -82,7 +82,7 @@ def test_beyond_saturation_request_forwarding_refuses_nobody_more(load: float) -
     assert second.in_time >= pinned.in_time
 
 
-def test_a_dead_pod_loses_what_it_held_and_its_callers_connect_elsewhere() -> None:
+def test_a_dead_pod_loses_what_it_held_and_its_clients_connect_elsewhere() -> None:
     service = replace(EIGHT, balance=Balance.REQUEST_FORWARDING, death_s=0.3, start_s=0.2)
     outcome = run(service, 0.6)
 
@@ -91,7 +91,7 @@ def test_a_dead_pod_loses_what_it_held_and_its_callers_connect_elsewhere() -> No
     assert outcome.in_time >= 0.99 * (outcome.offered - outcome.failed)
 
 
-def test_a_caller_who_leaves_after_a_hand_over_leaves_the_peer() -> None:
+def test_a_client_that_disconnects_after_a_forwarding_leaves_the_peer() -> None:
     fleet = make_fleet(Balance.REQUEST_FORWARDING, replicas=2, connections=1)
     crowd = [SimulatedRequest(0.0, 0.1, rows=32, leaves_s=0.01) for _ in range(4)]
 
@@ -101,7 +101,7 @@ def test_a_caller_who_leaves_after_a_hand_over_leaves_the_peer() -> None:
     assert_everybody_has_one_outcome(crowd, fleet)
 
 
-def test_a_drained_replica_answers_what_it_has_and_gets_nothing_new() -> None:
+def test_a_drained_replica_completes_what_it_has_and_gets_nothing_new() -> None:
     fleet = make_fleet(Balance.PINNED, replicas=2, connections=8)
     first, second = fleet.replicas
     early = [SimulatedRequest(0.0, 1.0) for _ in range(20)]
@@ -173,7 +173,7 @@ def test_a_connection_stays_where_it_leads_while_that_serves() -> None:
     assert kept.next(["d"], 9.0) == "d"
 
 
-def test_the_table_says_how_requests_came_and_how_many_were_forwarded() -> None:
+def test_the_table_states_how_requests_came_and_how_many_were_forwarded() -> None:
     service = replace(EIGHT, balance=Balance.REQUEST_FORWARDING)
     text = "\n".join(lines(StudyResult(run(service, 1.0, count=1_000), None, None, None), service))
 
@@ -219,7 +219,7 @@ def assert_everybody_has_one_outcome(arrived: Sequence[SimulatedRequest], fleet:
 )
 @example(Balance.REQUEST_FORWARDING, [0.0] * 4, [(0.001953125, "kill")], NEVER_S, 0.002, 22)
 @settings(deadline=None, max_examples=40)
-def test_whatever_becomes_of_pods_everybody_has_one_outcome(
+def test_whatever_becomes_of_pods_every_request_has_one_outcome(
     balance: Balance,
     gaps_s: list[float],
     changes: list[tuple[float, str]],

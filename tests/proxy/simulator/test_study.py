@@ -20,7 +20,7 @@ def trace(rate: float, count: int = 600) -> list[TraceEntry]:
     return [TraceEntry(time) for time in poisson(rate, count, seed=1).tolist()]
 
 
-def test_below_capacity_everybody_is_in_time() -> None:
+def test_below_capacity_every_client_is_in_time() -> None:
     result = study(trace(300), SERVICE)
 
     assert result.outcome.in_time == 600
@@ -30,14 +30,14 @@ def test_below_capacity_everybody_is_in_time() -> None:
     assert 0 < result.outcome.busy <= 1
 
 
-def test_deadlines_that_nobody_misses_leave_the_device_as_busy_as_it_was() -> None:
+def test_deadlines_that_all_requests_meet_leave_the_device_as_busy_as_it_was() -> None:
     patient = study(trace(300), replace(SERVICE, timeout_s=3600.0))
 
     assert patient.outcome.failed == 0
     assert patient.outcome.busy == pytest.approx(study(trace(300), SERVICE).outcome.busy)
 
 
-def test_above_it_the_rest_is_refused_and_the_bound_is_nearly_reached() -> None:
+def test_above_it_the_rest_is_rejected_and_the_bound_is_nearly_reached() -> None:
     result = study(trace(2000), SERVICE)
 
     assert result.best_in_time is not None
@@ -135,7 +135,7 @@ def test_identical_requests_bear_a_load_that_others_do_not() -> None:
     assert shared.in_time > 590
 
 
-def test_whoever_gives_up_gets_an_error_and_is_in_the_table() -> None:
+def test_a_request_that_aborts_gets_an_error_and_is_in_the_table() -> None:
     result = study(trace(2000), replace(SERVICE, objective_s=float("inf"), timeout_s=0.02))
 
     assert result.outcome.failed > 100

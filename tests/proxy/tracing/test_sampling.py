@@ -11,7 +11,7 @@ IDS = st.integers(1, 2**128 - 1), st.integers(1, 2**64 - 1)
 PARENT = SpanContext(0x4BF92F3577B34DA6A3CE929D0E0E4736, 0x00F067AA0BA902B7, sampled=True)
 
 
-def test_a_callers_span_is_read_as_the_standard_writes_it() -> None:
+def test_a_clients_span_is_read_as_the_standard_writes_it() -> None:
     header = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
     assert parse_traceparent(header.encode()) == PARENT
@@ -43,16 +43,16 @@ def test_what_is_no_span_is_none(value: bytes) -> None:
 
 
 @given(st.binary(max_size=80))
-def test_no_bytes_of_a_caller_raise(value: bytes) -> None:
+def test_no_bytes_of_a_client_raise(value: bytes) -> None:
     parse_traceparent(value)
 
 
-def test_a_later_version_may_say_more() -> None:
+def test_a_later_version_may_have_more_fields() -> None:
     assert parse_traceparent(b"01-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-more") == PARENT
 
 
 @given(*IDS)
-def test_a_callers_decision_counts_where_it_is_asked_for(trace_id: int, span_id: int) -> None:
+def test_a_clients_decision_counts_where_it_is_requested(trace_id: int, span_id: int) -> None:
     for sampled in (True, False):
         parent = SpanContext(trace_id, span_id, sampled)
         assert Sampling(by_parent=True, share=0.5).takes(parent, trace_id) is sampled
@@ -61,7 +61,7 @@ def test_a_callers_decision_counts_where_it_is_asked_for(trace_id: int, span_id:
 
 
 @given(st.integers(1, 2**128 - 1), st.floats(0, 1), st.floats(0, 1))
-def test_who_is_in_a_small_share_is_in_a_larger_one(trace_id: int, one: float, other: float) -> None:
+def test_a_larger_share_includes_a_smaller_one(trace_id: int, one: float, other: float) -> None:
     small, large = sorted((one, other))
     assert Sampling(share=large).takes(None, trace_id) or not Sampling(share=small).takes(None, trace_id)
 

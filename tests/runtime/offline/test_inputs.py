@@ -341,7 +341,7 @@ def test_a_large_whole_number_is_exact_beside_a_fraction() -> None:
     assert "integer" in errors[1]
 
 
-def test_a_csv_word_is_nan_or_an_error_and_never_null() -> None:
+def test_a_csv_cell_is_nan_or_an_error_and_never_null() -> None:
     taken, errors = spelled(["nan", "", "NA", "-inf"], TensorSpec("x", "FP64", [-1], nullable=True))
 
     assert taken == [NAN, NAN, float("-inf")]

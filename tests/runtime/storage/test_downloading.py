@@ -96,7 +96,7 @@ def test_a_file_whose_reading_breaks_is_read_again_and_others_are_not(tmp_path: 
     assert store.read_of == ["a", "empty", "sub/b", "sub/b", "sub/b"]
 
 
-def test_what_is_refused_when_it_is_whole_is_thrown_away(tmp_path: Path) -> None:
+def test_what_is_rejected_when_it_is_whole_is_thrown_away(tmp_path: Path) -> None:
     download = Download(
         Shelf(), tmp_path, Readiness(), limits=ArchiveLimits(), deadline_s=float("inf"), pause_s=lambda attempt: 0.0
     )
@@ -111,7 +111,7 @@ def test_what_is_refused_when_it_is_whole_is_thrown_away(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("lie", "expected"), [(-1, "larger than listed"), (1, "ended after 4 of 5 bytes")])
-def test_a_file_of_another_size_than_listed_is_refused(lie: int, expected: str, tmp_path: Path) -> None:
+def test_a_file_of_another_size_than_listed_is_rejected(lie: int, expected: str, tmp_path: Path) -> None:
     store = Shelf()
     store.lies["a"] = lie
 
@@ -144,7 +144,7 @@ def test_two_processes_on_one_volume_download_once(tmp_path: Path) -> None:
     assert store.read_of == list(FILES)
 
 
-def test_whoever_waits_for_another_process_waits_no_longer_than_a_model_may_take(tmp_path: Path) -> None:
+def test_a_wait_for_another_process_waits_no_longer_than_a_model_may_take(tmp_path: Path) -> None:
     store = Shelf()
     parts = tmp_path / f"{PARTS_PREFIX}{store.list(9).digest()}"
     parts.mkdir()

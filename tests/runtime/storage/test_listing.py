@@ -41,7 +41,7 @@ def test_a_folder_is_what_lies_below_it_by_whole_segments(prefix: str, paths: li
     ["../a", "/a", "a/../../b", "C:\\a", "a\x00b", "a\nb", "c:a"],
     ids=["up", "root", "far up", "DOS", "NUL", "LF", "drive"],
 )
-def test_a_file_that_would_land_elsewhere_is_refused(path: str) -> None:
+def test_a_file_that_would_land_elsewhere_is_rejected(path: str) -> None:
     with pytest.raises(LoadError, match="outside its directory"):
         checked(listing("good", path), ArchiveLimits(), "s3://b/m")
 
@@ -56,7 +56,7 @@ def test_a_file_that_would_land_elsewhere_is_refused(path: str) -> None:
         (["a-b", "a", "a/b/c"], "'a' both as a file and as a directory"),
     ],
 )
-def test_what_makes_no_folder_is_refused(paths: list[str], expected: str) -> None:
+def test_an_invalid_directory_is_rejected(paths: list[str], expected: str) -> None:
     with pytest.raises(LoadError, match=expected):
         checked(listing(*paths), ArchiveLimits(), "s3://b/m")
 
@@ -74,7 +74,7 @@ def test_a_listing_without_end_is_read_to_its_limit() -> None:
         list(bounded(itertools.count(), 1000))
 
 
-def test_a_listing_is_the_same_while_the_store_says_that_nothing_has_changed() -> None:
+def test_a_listing_is_the_same_while_the_store_states_that_nothing_has_changed() -> None:
     base = Listing([ListedFile("a", 1, "x", "p/a"), ListedFile("b", 2, "y", "p/b")])
     moved = Listing([ListedFile("a", 1, "x", "q/a"), ListedFile("b", 2, "y", "q/b")])
     others = [
@@ -98,7 +98,7 @@ def test_the_digest_of_a_tree_does_not_depend_on_the_order(sums: dict[str, str])
     assert tree_digest(dict(reversed(sums.items()))) == tree_digest(sums)
 
 
-def test_the_page_tells_how_a_folder_is_summed(tmp_path: Path) -> None:
+def test_the_page_reports_how_a_folder_is_summed(tmp_path: Path) -> None:
     page = (Path(__file__).parents[3] / "docs" / "reference" / "model-sources.md").read_text()
     command = next(part for part in page.split("`") if part.startswith("find . -type f"))
     files = {"b/c d": b"2", "a": b"1", "a-b": b"", "\u00e9": b"3"}

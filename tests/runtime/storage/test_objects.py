@@ -15,7 +15,7 @@ class PanicException(BaseException):
 PanicException.__module__ = "pyo3_runtime"
 
 
-def test_a_panic_of_the_library_is_a_refusal_without_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_panic_of_the_library_is_a_rejection_without_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     def panic(*_: Any, **__: Any) -> None:
         raise PanicException("called `Result::unwrap()` on an `Err` value: s3cret-key")
 

@@ -82,7 +82,7 @@ def test_every_store_trusts_whom_each_variable_names(
 
 
 @pytest.mark.parametrize("uri", URIS)
-def test_who_trusts_nobody_of_them_is_told_of_tls_and_of_the_setting(
+def test_without_a_trusted_authority_the_error_names_tls_and_the_setting(
     uri: str, addresses: dict[str, str], tmp_path: Path
 ) -> None:
     with pytest.raises(LoadError, match=r"TLS certificate of .* is not trusted") as error:

@@ -46,7 +46,7 @@ def test_the_earliest_of_all_times_counts_and_one_timer_serves_them() -> None:
     assert loop.timers == []
 
 
-def test_a_look_that_we_are_late_for_is_put_off() -> None:
+def test_a_check_that_we_are_late_for_is_put_off() -> None:
     loop = Loop()
     loop.timer.check_by(1.0, 0.0)
 
@@ -56,7 +56,7 @@ def test_a_look_that_we_are_late_for_is_put_off() -> None:
     assert loop.looks == [1.0 + 3 * STALLED_S]
 
 
-def test_a_look_is_put_off_for_a_second_only_if_it_comes_more_than_a_second_late() -> None:
+def test_a_check_is_put_off_for_a_second_only_if_it_comes_more_than_a_second_late() -> None:
     loop = Loop()
     loop.timer.check_by(1.0, 0.0)
     loop.turn(2.0)
@@ -70,7 +70,7 @@ def test_a_look_is_put_off_for_a_second_only_if_it_comes_more_than_a_second_late
     assert loop.looks == [2.0, 5.5]
 
 
-def test_a_time_that_is_over_is_looked_at_next() -> None:
+def test_a_time_that_is_over_is_read_next() -> None:
     loop = Loop()
     loop.turn(5.0)
     loop.timer.check_by(4.5, 5.0)
@@ -86,7 +86,7 @@ def test_a_peer_keeps_up_as_long_as_each_stretch_has_its_bytes() -> None:
     assert timeouts.is_fast_enough(0, 0.0)
 
 
-def test_after_the_end_nothing_is_looked_at() -> None:
+def test_after_the_end_nothing_is_read() -> None:
     loop = Loop()
     loop.timer.check_by(1.0, 0.0)
     loop.timer.stop()
