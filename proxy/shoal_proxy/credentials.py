@@ -182,7 +182,7 @@ class Issuer:
 
 
 def make_access_control(settings: Settings) -> tuple[AccessControl | None, Sequence[KeyFiles | Issuer]]:
-    """Return the gate, None if all clients are allowed, and the sources of keys to watch.
+    """Return the access control, None if all clients are allowed, and the sources of keys to watch.
 
     Raises:
         SettingsError: tokens are configured, and the library for them is not installed.

@@ -1,4 +1,4 @@
-"""The batching brain from outside: coalescing, order, objectives, timing, explanations, recordings."""
+"""The scheduler from outside: coalescing, order, objectives, timing, explanations, recordings."""
 
 import re
 import threading

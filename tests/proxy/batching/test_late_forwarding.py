@@ -1,4 +1,4 @@
-"""What the brain says of requests that may be answered elsewhere, and of those that come from there."""
+"""The scheduler with request forwarding: requests that may be forwarded, and forwarded ones."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ START_S, ROW_S = 0.1, 0.1
 """A batch of four takes half the objective."""
 
 
-def brain(*, forwards_late: bool = True, coalesce: bool = False) -> Scheduler:
+def make_scheduler(*, forwards_late: bool = True, coalesce: bool = False) -> Scheduler:
     batcher = Batcher(QueueLimits(64, 10**9), BatchLimits(8), objective_s=OBJECTIVE_S)
     scheduler = Scheduler(batcher, coalesce=coalesce)
     scheduler.forwards_late = forwards_late
@@ -45,18 +45,18 @@ def busy(scheduler: Scheduler, waiting: int) -> list[PendingRequest]:
 
 
 def test_a_request_that_fits_into_the_next_batch_stays_and_one_that_would_make_the_first_late_is_forwarded() -> None:
-    scheduler = brain()
+    scheduler = make_scheduler()
     busy(scheduler, 3)
     assert not scheduler.would_be_late(row(0.1), 0.1)
     assert scheduler.has_room(PLAIN_KEY, 0.1)
-    scheduler = brain()
+    scheduler = make_scheduler()
     busy(scheduler, 7)
     assert scheduler.would_be_late(row(0.1), 0.1)
     assert not scheduler.has_room(PLAIN_KEY, 0.1)
 
 
 def test_an_idle_replica_has_room_and_without_any_objective_no_request_is_late() -> None:
-    assert brain().has_room(PLAIN_KEY, 0.0)
+    assert make_scheduler().has_room(PLAIN_KEY, 0.0)
     scheduler = Scheduler(Batcher(QueueLimits(64, 10**9), BatchLimits(4)))
     for _ in range(60):
         assert scheduler.admit(row(0.0), 0.0) is None
@@ -64,7 +64,7 @@ def test_an_idle_replica_has_room_and_without_any_objective_no_request_is_late()
 
 
 def test_where_identical_requests_share_a_row_no_request_is_rejected_early() -> None:
-    scheduler = brain(coalesce=True)
+    scheduler = make_scheduler(coalesce=True)
     busy(scheduler, 1)
     for number in range(2, 9):
         assert scheduler.admit(row(0.0, value=number), 0.0) is None
@@ -72,7 +72,7 @@ def test_where_identical_requests_share_a_row_no_request_is_rejected_early() -> 
 
 
 def test_a_forwarded_request_is_rejected_where_a_direct_one_is_admitted() -> None:
-    scheduler = brain()
+    scheduler = make_scheduler()
     busy(scheduler, 7)
     refusal = scheduler.admit(row(0.05, guest=True), 0.05)
     assert isinstance(refusal, Overloaded)
@@ -82,7 +82,7 @@ def test_a_forwarded_request_is_rejected_where_a_direct_one_is_admitted() -> Non
 
 @pytest.mark.parametrize("forwards_late", [True, False])
 def test_a_request_that_is_late_when_a_batch_forms_is_kept_only_for_forwarding(forwards_late: bool) -> None:
-    scheduler = brain(forwards_late=forwards_late)
+    scheduler = make_scheduler(forwards_late=forwards_late)
     waiting = busy(scheduler, 3)
     waiting[0].forwarded = True
     waiting[1].returned_by_peer = True

@@ -74,7 +74,7 @@ def test_bisecting_keeps_every_client_that_still_waits_once(requests: list[int],
 
 
 @pytest.mark.parametrize(
-    ("error", "idempotent", "tries", "expected"),
+    ("error", "idempotent", "attempts", "expected"),
     [
         pytest.param(BatchTooLarge("no"), False, 0, [4, 3], id="out of memory: half the rows"),
         pytest.param(BatchTooLarge("no"), False, 5, [4, 3], id="out of memory again"),

@@ -119,12 +119,12 @@ def first(formed: FormedBatch) -> PendingRequest:
     return formed.running.batch.slices[0].pending
 
 
-def serve(brain: Batcher, batches: int, now_s: float = 100.0) -> list[FormedBatch]:
+def serve(batcher: Batcher, batches: int, now_s: float = 100.0) -> list[FormedBatch]:
     """Let the runtime take 10 ms a batch; return the batches."""
     served: list[FormedBatch] = []
     running: list[FormedBatch] = []
     while len(served) < batches:
-        while isinstance(formed := brain.next_batch(now_s), FormedBatch):
+        while isinstance(formed := batcher.next_batch(now_s), FormedBatch):
             if formed.running is not None:
                 running.append(formed)
         if not running:
@@ -132,46 +132,46 @@ def serve(brain: Batcher, batches: int, now_s: float = 100.0) -> list[FormedBatc
         now_s += 0.01
         served.append(running.pop(0))
         assert served[-1].running is not None
-        come_back(brain, served[-1].running, 0.01, now_s)
+        come_back(batcher, served[-1].running, 0.01, now_s)
     return served
 
 
 def test_a_class_with_a_new_key_for_each_request_gets_its_share_of_the_runtime_and_no_more() -> None:
-    brain = Batcher(QueueLimits(10**6, 10**9), BatchLimits(8))
+    batcher = Batcher(QueueLimits(10**6, 10**9), BatchLimits(8))
     for number in range(400):
-        assert not brain.admit(waiting(BatchKey(), LaneKey(b"fair"), 1, 0.0), 0.0)
+        assert not batcher.admit(waiting(BatchKey(), LaneKey(b"fair"), 1, 0.0), 0.0)
         key = BatchKey(parameters=b"%d" % number)
-        assert not brain.admit(waiting(key, LaneKey(b"greedy"), 1, 0.0), 0.0)
+        assert not batcher.admit(waiting(key, LaneKey(b"greedy"), 1, 0.0), 0.0)
 
-    batches = Counter(first(formed).lane.share for formed in serve(brain, 60))
+    batches = Counter(first(formed).lane.share for formed in serve(batcher, 60))
 
     assert batches[b"fair"] == pytest.approx(batches[b"greedy"], abs=4)
 
 
 def test_the_levels_of_all_keys_are_served_in_their_order() -> None:
-    brain = Batcher(QueueLimits(10**6, 10**9), BatchLimits(8), shares=FairShares(ageing_s=10.0))
+    batcher = Batcher(QueueLimits(10**6, 10**9), BatchLimits(8), shares=FairShares(ageing_s=10.0))
     for number in range(12):
-        brain.admit(waiting(KEYS[number % 4], LaneKey(level=number % 3), 1, number / 100), number / 100)
+        batcher.admit(waiting(KEYS[number % 4], LaneKey(level=number % 3), 1, number / 100), number / 100)
 
-    levels = [first(formed).lane.level for formed in serve(brain, 12)]
+    levels = [first(formed).lane.level for formed in serve(batcher, 12)]
 
     assert levels == sorted(levels)
 
 
 def work_per_arrival(policy: BatchingPolicy, keys: int) -> int:
-    """Return how many instructions the brain needs for an arrival and a batch while ``keys`` keys wait."""
-    brain = Batcher(
+    """Return how many instructions the batcher needs for an arrival and a batch while ``keys`` keys wait."""
+    batcher = Batcher(
         QueueLimits(10**6, 10**9),
         BatchLimits(8, 1.0 if policy is BatchingPolicy.FIXED else 0.0, 1, policy),
         objective_s=1e6 if policy is BatchingPolicy.ADAPTIVE else float("inf"),
         shares=FairShares(classes=False),
     )
-    brain.set_model(None, (), ((1, 0.01), (8, 0.02)))
+    batcher.set_model(None, (), ((1, 0.01), (8, 0.02)))
     arrivals = [request(1, key=BatchKey(parameters=b"%d" % n), arrived_s=n / 1e6) for n in range(keys + 20)]
     for pending in arrivals[:keys]:
-        assert not brain.admit(pending, pending.arrived_s)
+        assert not batcher.admit(pending, pending.arrived_s)
     now_s = 5.0
-    serve(brain, 3, now_s)
+    serve(batcher, 3, now_s)
     count = 0
 
     def step(frame: FrameType, event: str, arg: object) -> Any:
@@ -185,16 +185,16 @@ def work_per_arrival(policy: BatchingPolicy, keys: int) -> int:
     try:
         for pending in arrivals[keys:]:
             pending.arrived_s = pending.turn_s = now_s
-            brain.admit(pending, now_s)
-            brain.next_batch(now_s)
-        serve(brain, 20, now_s)
+            batcher.admit(pending, now_s)
+            batcher.next_batch(now_s)
+        serve(batcher, 20, now_s)
     finally:
         sys.settrace(before)
     return count
 
 
 @pytest.mark.skipif(
-    not hasattr(ServingOrder.first, "__code__"), reason="the instructions of a compiled brain cannot be counted"
+    not hasattr(ServingOrder.first, "__code__"), reason="the instructions of a compiled batcher cannot be counted"
 )
 @pytest.mark.parametrize("policy", BatchingPolicy)
 def test_an_arrival_costs_the_same_however_many_keys_wait(policy: BatchingPolicy) -> None:
