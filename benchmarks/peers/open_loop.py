@@ -235,7 +235,7 @@ class Sender:
         await sweeping
 
     async def _sweep(self) -> None:
-        """Give up requests older than the caller's patience; return when all are sent and have ended."""
+        """Give up requests older than the client's patience; return when all are sent and have ended."""
         first = 0
         while not (self._all_sent and first == len(self.requests)):
             limit_s = time.monotonic() - self.load.patience_s

@@ -73,7 +73,7 @@ def whole(one: PendingRequest) -> RequestSlice:
 
 
 @st.composite
-def callers(draw: st.DrawFn, datatype: str) -> list[Array]:
+def clients(draw: st.DrawFn, datatype: str) -> list[Array]:
     def one(rows: int) -> Array:
         if datatype == "BYTES":
             flat = np.empty(rows * 3, dtype=object)
@@ -90,7 +90,7 @@ def test_rows_go_there_and_back_bit_by_bit(datatype: str, batch_dim: int) -> Non
     theirs = runtime_signature(datatype, batch_dim)
     ours = proxy_signature(theirs)
 
-    @given(xs=callers(datatype))
+    @given(xs=clients(datatype))
     def check(xs: list[Array]) -> None:
         outcomes: list[list[Outcome]] = [[] for _ in xs]
         slices = [whole(pending(x, outcome)) for x, outcome in zip(xs, outcomes, strict=True)]

@@ -73,10 +73,10 @@ def logged(running: RunningProxy, count: int = 1) -> list[dict[str, Any]]:
 
 
 def raw(running: RunningProxy, data: bytes) -> bytes:
-    with socket.create_connection(running.address, 10) as caller:
-        caller.sendall(data)
+    with socket.create_connection(running.address, 10) as client:
+        client.sendall(data)
         answer = b""
-        while part := caller.recv(65536):
+        while part := client.recv(65536):
             answer += part
         return answer
 
@@ -126,9 +126,9 @@ def test_each_request_of_a_stream_has_its_own_line(running: RunningProxy) -> Non
 
 
 def test_each_request_of_a_connection_has_its_own_line(running: RunningProxy) -> None:
-    with httpx.Client() as caller:
+    with httpx.Client() as client:
         for number in range(4):  # from the second on its head is known
-            caller.post(
+            client.post(
                 f"{running.url}{V2_PATH}", json=v2_body([row(1)] * (number + 1)), headers={"x-request-id": f"{number}"}
             )
 
@@ -175,19 +175,19 @@ def test_disconnects_and_rejected_connections_are_logged(running: RunningProxy) 
     body = json.dumps({"instances": [row(1)] * 8}).encode()
     whole = head(V1_PATH, f"content-length: {len(body)}") + body
     scheduler = running.proxy.scheduler
-    callers: list[socket.socket] = []
+    clients: list[socket.socket] = []
 
     def has(rows: int) -> bool:
         return scheduler.in_flight_rows + scheduler.queue.rows == rows
 
     # One batch runs, one is sent ahead, one waits, and there is no room for another.
     for rows in (8, 16, 24, 24):
-        callers.append(socket.create_connection(running.address, 10))
-        callers[-1].sendall(whole)
+        clients.append(socket.create_connection(running.address, 10))
+        clients[-1].sendall(whole)
         running.until(partial(has, rows))
-    assert callers[3].recv(65536).startswith(b"HTTP/1.1 503")
+    assert clients[3].recv(65536).startswith(b"HTTP/1.1 503")
     [refused] = logged(running)
-    for each in callers:
+    for each in clients:
         each.close()
     gone = logged(running, 3)
     running.release()
@@ -198,8 +198,8 @@ def test_disconnects_and_rejected_connections_are_logged(running: RunningProxy) 
 
 
 def test_a_client_that_disconnects_within_its_body_is_logged(running: RunningProxy) -> None:
-    with socket.create_connection(running.address, 10) as caller:
-        caller.sendall(head(V1_PATH, "content-length: 100") + b"0123456789")
+    with socket.create_connection(running.address, 10) as client:
+        client.sendall(head(V1_PATH, "content-length: 100") + b"0123456789")
 
     [line] = logged(running)
     assert (line["status"], line["bytes_in"]) == (GONE, 10)

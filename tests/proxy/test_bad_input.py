@@ -1,4 +1,4 @@
-"""Bad requests over real connections: a clear error in the caller's protocol, and nothing else disturbed."""
+"""Bad requests over real connections: a clear error in the client's protocol, and nothing else disturbed."""
 
 import httpx
 import orjson

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from tests import plain
-from tests.calls import V1_PATH, V2_PATH, answer_to, callers, row, v2_body
+from tests.calls import V1_PATH, V2_PATH, answer_to, concurrent_clients, row, v2_body
 from tests.fakes import FakeRuntime, RunningProxy, running_proxy
 
 
@@ -40,7 +40,7 @@ def test_1_a_failed_batch_is_never_a_success(status: int, body: bytes, expected:
 
 def test_2_requests_are_accepted_while_a_batch_runs(running: RunningProxy) -> None:
     running.hold()
-    with callers(running.url) as group:
+    with concurrent_clients(running.url) as group:
         first = group.ask(0)
         running.until(lambda: len(running.runtime.seen) == 1)
         assert plain.get(running.url + "/v2/health/live").status_code == 200
@@ -61,7 +61,7 @@ def test_3_an_idle_runtime_gets_a_request_without_any_window(running: RunningPro
 def test_4_a_large_request_behind_a_queue_does_not_burst_the_batch() -> None:
     with running_proxy(max_batch_size=32, max_rows=1000) as running:
         running.hold()
-        with callers(running.url) as group:
+        with concurrent_clients(running.url) as group:
             first = group.ask(0)
             running.until(lambda: len(running.runtime.seen) == 1)
             small = [group.ask(number) for number in range(31)]
@@ -92,7 +92,7 @@ def test_6_headers_go_through_both_ways(running: RunningProxy, client: httpx.Cli
 def test_7_a_full_queue_rejects_at_once_with_a_retry_after() -> None:
     with running_proxy(max_batch_size=2, max_rows=2) as running:
         running.hold()
-        with callers(running.url) as group:
+        with concurrent_clients(running.url) as group:
             running_batches = [group.ask(0)]
             running.until(lambda: len(running.runtime.seen) == 1)
             running_batches += [group.ask(1), group.ask(2)]
@@ -120,7 +120,7 @@ def test_7_a_client_that_disconnects_leaves_the_queue(running: RunningProxy) -> 
                 await asyncio.sleep(0.002)
             task.cancel()
 
-    with callers(running.url) as group:
+    with concurrent_clients(running.url) as group:
         first = group.ask(0)
         running.until(lambda: len(running.runtime.seen) == 1)
         asyncio.run(ask_and_leave())
@@ -136,7 +136,7 @@ def test_7_a_client_that_disconnects_leaves_the_queue(running: RunningProxy) -> 
 
 def test_8_a_deadline_is_kept_in_the_queue_and_at_the_runtime(running: RunningProxy) -> None:
     running.hold()
-    with callers(running.url) as group:
+    with concurrent_clients(running.url) as group:
         started_s = time.monotonic()
         at_runtime = group.ask(0, headers={"x-request-timeout-ms": "150"})
         running.until(lambda: len(running.runtime.seen) == 1)
@@ -164,7 +164,7 @@ def test_a_wrong_number_of_rows_is_an_error_and_never_a_mis_split_response(rows:
     runtime = lambda: FakeRuntime(model=lambda inputs: {"y": inputs["x"][:1].repeat(rows, axis=0)})  # noqa: E731
     with running_proxy(runtime) as running:
         running.hold()
-        with callers(running.url) as group:
+        with concurrent_clients(running.url) as group:
             first = group.post(V2_PATH, json=v2_body([row(0), row(0)]))
             running.until(lambda: len(running.runtime.seen) == 1)
             answers = [first, group.ask(1), group.ask(2)]

@@ -84,7 +84,7 @@ def test_a_request_that_crosses_the_last_response_does_not_cut_it_off() -> None:
 
 
 def test_one_replica_that_joins_seven_gets_its_share_of_kept_connections_within_their_age() -> None:
-    """Callers reach replicas as a Service hands connections out, in turn, and keep them."""
+    """Clients reach replicas as a Service hands connections out, in turn, and keep them."""
     age_s, kept = 2.0, 56
     with ExitStack() as stack:
         replicas = [stack.enter_context(running_proxy(process__connection_age_s=age_s)) for _ in range(8)]
@@ -105,16 +105,16 @@ def test_one_replica_that_joins_seven_gets_its_share_of_kept_connections_within_
                         closing = headers.get("connection") == "close"
                         stop.wait(0.1)
 
-        callers = [threading.Thread(target=call, args=(number,)) for number in range(kept)]
-        for caller in callers:
-            caller.start()
+        clients = [threading.Thread(target=call, args=(number,)) for number in range(kept)]
+        for client in clients:
+            client.start()
         replicas[0].until(lambda: len(at) == kept)
         endpoints.append(replicas[7])
         time.sleep(age_s + 0.3)
         with lock:
             shares = Counter(map(replicas.index, at.values()))
         stop.set()
-        for caller in callers:
-            caller.join(20)
+        for client in clients:
+            client.join(20)
     assert shares[7] >= kept / 8 / 2
     assert max(shares.values()) <= 2 * kept / 8

@@ -11,14 +11,14 @@ from shoal_proxy.exchange import RuntimeLink
 from shoal_proxy.lifecycle.drain import ProxyPhase
 from shoal_schema.addresses import Address
 from tests import plain
-from tests.calls import V2_PATH, RawConnection, answer_to, callers, row, v2_body
+from tests.calls import V2_PATH, RawConnection, answer_to, concurrent_clients, row, v2_body
 from tests.fakes import FakeRuntime, RunningProxy, running_proxy
 from tests.proxy.test_connections import request, value_of
 
 
 def test_queued_and_running_requests_get_responses_before_it_stops(running: RunningProxy) -> None:
     running.hold()
-    with callers(running.url) as group:
+    with concurrent_clients(running.url) as group:
         first = group.ask(0)
         running.until(lambda: len(running.runtime.seen) == 1)
         rest = [group.ask(number) for number in range(1, 9)]
@@ -118,7 +118,7 @@ def test_a_stay_that_was_meant_for_another_pod_is_rejected() -> None:
 def test_a_runtime_that_never_responds_does_not_hold_the_drain_forever() -> None:
     with running_proxy(drain_timeout_seconds=0.2) as running:
         running.hold()
-        with callers(running.url) as group:
+        with concurrent_clients(running.url) as group:
             first = group.ask(0)
             running.until(lambda: len(running.runtime.seen) == 1)
             second = group.ask(1)
@@ -150,7 +150,7 @@ def test_the_watch_ends_though_the_runtime_goes_in_the_same_moment(turns: int) -
 
 @pytest.mark.parametrize("times", [1, 3])
 def test_drain_may_be_requested_more_than_once(running: RunningProxy, times: int) -> None:
-    with callers(running.admin_url) as group:
+    with concurrent_clients(running.admin_url) as group:
         answers = [group.post("/drain", headers={"x-shoal-admin": "1"}) for _ in range(times)]
         statuses = {answer.result().status_code for answer in answers if answer.exception() is None}
     assert 200 in statuses

@@ -16,7 +16,7 @@ from shoal_proxy.errors import ProxyError
 from shoal_proxy.rpc import inference_pb2 as messages
 from shoal_proxy.rpc.port import CODES, SERVICE
 from tests import plain
-from tests.calls import V2_PATH, answer_to, callers, row, v2_body
+from tests.calls import V2_PATH, answer_to, concurrent_clients, row, v2_body
 from tests.fakes import FakeRuntime, RunningProxy, running_proxy, tensor
 
 DEADLINE_S = 20.0
@@ -98,7 +98,7 @@ def test_raw_contents_get_responses_raw(stub: Stub) -> None:
 def test_a_grpc_client_shares_a_batch_with_one_of_http() -> None:
     with (
         running_proxy(grpc_port=0, max_batch_size=2, max_delay_milliseconds=10_000) as running,
-        callers(running.url) as group,
+        concurrent_clients(running.url) as group,
     ):
         stub = Stub(running)
         first, second = group.ask(1), stub.future(request(row(2)))

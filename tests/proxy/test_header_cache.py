@@ -261,13 +261,13 @@ def double() -> Iterator[RunningProxy]:
 
 def answers(running: RunningProxy, *pieces: bytes) -> bytes:
     """Send one request in these pieces and return all that comes back, but for what depends on the time."""
-    with RawConnection(running.address) as caller:
+    with RawConnection(running.address) as client:
         for piece in pieces:
-            caller.send(piece)
+            client.send(piece)
             running.call(lambda: None)
-        caller.socket.shutdown(socket.SHUT_WR)
+        client.socket.shutdown(socket.SHUT_WR)
         data = b""
-        while more := caller.socket.recv(65536):
+        while more := client.socket.recv(65536):
             data += more
     return re.sub(rb"(date|server-timing|connection): [^\r]*\r\n|HTTP/1.1 100 Continue\r\n\r\n", b"", data)
 

@@ -1,4 +1,4 @@
-"""The promise that matters most: whatever arrives together, each caller gets exactly f of its own rows, in order."""
+"""The promise that matters most: whatever arrives together, each client gets exactly f of its own rows, in order."""
 
 import asyncio
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ def make_runtime() -> FakeRuntime:
 
 
 @dataclass(frozen=True)
-class Caller:
+class Client:
     """One request: its protocol, its shape, and whether it goes away instead of waiting."""
 
     number: int
@@ -58,10 +58,10 @@ CALLERS = st.lists(
     ),
     min_size=1,
     max_size=24,
-).map(lambda drawn: [Caller(number, *one) for number, one in enumerate(drawn)])
+).map(lambda drawn: [Client(number, *one) for number, one in enumerate(drawn)])
 
 
-def request_of(caller: Caller) -> dict[str, Any]:
+def request_of(caller: Client) -> dict[str, Any]:
     x = caller.x
     head = {"name": "x", "datatype": "FP64", "shape": list(x.shape)}
     match caller.protocol:
@@ -82,7 +82,7 @@ def request_of(caller: Caller) -> dict[str, Any]:
             return {"url": TORCHSERVE_PATH, "json": x[0].tolist()}
 
 
-def y_of(caller: Caller, response: httpx.Response) -> Array:
+def y_of(caller: Client, response: httpx.Response) -> Array:
     assert response.status_code == 200, response.text
     match caller.protocol:
         case "v1-rows":
@@ -101,7 +101,7 @@ def y_of(caller: Caller, response: httpx.Response) -> Array:
             return np.array([response.json()["y"]])
 
 
-async def call(client: httpx.AsyncClient, caller: Caller) -> None:
+async def call(client: httpx.AsyncClient, caller: Client) -> None:
     task = asyncio.create_task(client.post(**request_of(caller)))
     if caller.leaves_after_turns is not None:
         for _ in range(caller.leaves_after_turns):
@@ -114,7 +114,7 @@ async def call(client: httpx.AsyncClient, caller: Caller) -> None:
     np.testing.assert_array_equal(y_of(caller, response), caller.x * 3 + 1)
 
 
-async def call_all(url: str, group: list[Caller]) -> None:
+async def call_all(url: str, group: list[Client]) -> None:
     async with plain.AsyncClient(base_url=url, timeout=20) as client:
         await asyncio.gather(*(call(client, caller) for caller in group))
 
@@ -127,7 +127,7 @@ def busy() -> Iterator[RunningProxy]:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], print_blob=True)
 @given(group=CALLERS)
-def test_each_client_gets_exactly_f_of_its_own_rows(busy: RunningProxy, group: list[Caller]) -> None:
+def test_each_client_gets_exactly_f_of_its_own_rows(busy: RunningProxy, group: list[Client]) -> None:
     asyncio.run(call_all(busy.url, group))
     busy.until(lambda: busy.proxy.scheduler.settled)
     assert max((seen.rows for seen in busy.runtime.seen), default=0) <= 8

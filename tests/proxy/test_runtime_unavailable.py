@@ -6,7 +6,7 @@ import pytest
 
 from shoal_proxy.admin import MAX_READY_WAITING
 from tests import plain
-from tests.calls import V2_PATH, answer_to, callers, row, v2_body
+from tests.calls import V2_PATH, answer_to, concurrent_clients, row, v2_body
 from tests.fakes import FakeRuntime, RunningProxy, running_proxy
 
 
@@ -99,7 +99,7 @@ def test_a_wait_that_makes_no_sense_is_rejected(running: RunningProxy, wait_ms: 
 
 def test_a_batch_whose_runtime_dies_is_503_and_what_waits_is_kept(running: RunningProxy) -> None:
     running.hold()
-    with callers(running.url) as group:
+    with concurrent_clients(running.url) as group:
         died_with = group.ask(0)
         running.until(lambda: len(running.runtime.seen) == 1)
         waiting = [group.ask(number) for number in (1, 2)]

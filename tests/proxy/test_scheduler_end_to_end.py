@@ -14,7 +14,7 @@ import shoal_proxy
 from shoal_proxy.batching.pending import PLAIN_KEY
 from shoal_schema.resource.traffic import BatchingPolicy
 from tests import plain
-from tests.calls import TORCHSERVE_PATH, V1_PATH, V2_PATH, RawConnection, answer_to, callers, row, v2_body
+from tests.calls import TORCHSERVE_PATH, V1_PATH, V2_PATH, RawConnection, answer_to, concurrent_clients, row, v2_body
 from tests.fakes import RunningProxy, running_proxy
 
 
@@ -39,7 +39,7 @@ def believe(running: RunningProxy, latency_s: float) -> None:
 
 
 def test_identical_waiting_requests_share_one_row() -> None:
-    with running_proxy(coalesce_identical=True) as running, callers(running.url) as group:
+    with running_proxy(coalesce_identical=True) as running, concurrent_clients(running.url) as group:
         running.hold()
         first = group.ask(3)
         running.until(lambda: len(running.runtime.seen) == 1)
@@ -68,7 +68,7 @@ def test_identical_waiting_requests_share_one_row() -> None:
 
 def test_without_coalescing_each_request_costs_its_rows(running: RunningProxy) -> None:
     running.hold()
-    with callers(running.url) as group:
+    with concurrent_clients(running.url) as group:
         answers = [group.ask(1)]
         running.until(lambda: len(running.runtime.seen) == 1)
         answers.extend(group.ask(1) for _ in range(3))
@@ -84,7 +84,7 @@ def test_priorities_and_fair_shares_are_the_order_in_which_rows_reach_the_runtim
         "fair_share_weights": {"ann": 2.0},
         "max_batch_size": 3,
     }
-    with running_proxy(**settings) as running, callers(running.url) as group:
+    with running_proxy(**settings) as running, concurrent_clients(running.url) as group:
         running.hold()
         first = group.ask(0)
         running.until(lambda: len(running.runtime.seen) == 1)
@@ -101,7 +101,7 @@ def test_priorities_and_fair_shares_are_the_order_in_which_rows_reach_the_runtim
 
 
 def test_a_rare_parameter_is_not_starved_by_full_batches() -> None:
-    with running_proxy(max_batch_size=4) as running, callers(running.url) as group:
+    with running_proxy(max_batch_size=4) as running, concurrent_clients(running.url) as group:
         running.hold()
         answers = [group.ask(0)]
         running.until(lambda: len(running.runtime.seen) == 1)
@@ -118,7 +118,7 @@ def test_a_rare_parameter_is_not_starved_by_full_batches() -> None:
 
 
 def test_a_huge_request_neither_fills_the_queue_nor_delays_later_ones() -> None:
-    with running_proxy(max_batch_size=4, max_rows=32) as running, callers(running.url) as group:
+    with running_proxy(max_batch_size=4, max_rows=32) as running, concurrent_clients(running.url) as group:
         running.hold()
         huge = group.post(V2_PATH, json=v2_body([row(9)] * 400))
         running.until(lambda: len(running.runtime.seen) == 2)
@@ -143,7 +143,7 @@ def test_a_priority_that_is_no_digit_is_rejected(client: httpx.Client, priority:
 def test_overload_is_rejected_at_once_and_admitted_requests_get_responses() -> None:
     with (
         running_proxy(latency_objective_milliseconds=2000.0, max_batch_size=2) as running,
-        callers(running.url) as group,
+        concurrent_clients(running.url) as group,
     ):
         believe(running, 0.4)
         running.hold()
@@ -174,7 +174,7 @@ def test_an_objective_that_cannot_be_met_is_served_and_reported() -> None:
 
 
 def test_policy_none_runs_each_request_alone() -> None:
-    with running_proxy(policy=BatchingPolicy.NONE) as running, callers(running.url) as group:
+    with running_proxy(policy=BatchingPolicy.NONE) as running, concurrent_clients(running.url) as group:
         running.hold()
         answers = [group.ask(number) for number in range(6)]
         running.until(lambda: running.proxy.scheduler.queue.requests == 4)
@@ -185,7 +185,7 @@ def test_policy_none_runs_each_request_alone() -> None:
 
 def test_a_deadline_is_the_clients_own(running: RunningProxy) -> None:
     running.hold()
-    with callers(running.url) as group:
+    with concurrent_clients(running.url) as group:
         patient = group.ask(1)
         running.until(lambda: len(running.runtime.seen) == 1)
         hurried = group.ask(2, headers={"x-request-timeout-ms": "100"})

@@ -115,7 +115,7 @@ def test_plain_http_gets_an_error_in_plain_http(secure: RunningProxy) -> None:
 
 
 class Load:
-    """Callers that call as long as the test lasts, each time anew or on one connection."""
+    """Clients that call as long as the test lasts, each time anew or on one connection."""
 
     def __init__(self, running: RunningProxy) -> None:
         self._running = running
@@ -231,7 +231,7 @@ def test_without_a_certificate_there_is_no_expiry_metric() -> None:
         assert "certificate" not in plain.get(running.admin_url + "/metrics", timeout=20).text
 
 
-# Callers who do not shake hands.
+# Clients who do not shake hands.
 
 
 def test_a_handshake_may_take_as_long_as_a_head(mounted: Mounted) -> None:
@@ -298,7 +298,7 @@ def test_a_drain_does_not_wait_for_idle_connections(mounted: Mounted) -> None:
 
 @pytest.fixture
 def mutual(mounted: Mounted, tmp_path: Path) -> Iterator[RunningProxy]:
-    """Run a proxy whose callers need a certificate."""
+    """Run a proxy whose clients need a certificate."""
     with running_proxy(**files(mounted, TRUST.written(tmp_path / "ca"))) as running:
         yield running
 
@@ -409,7 +409,7 @@ def promised(running: RunningProxy) -> list[bool]:
 
 @pytest.mark.parametrize("client_ca", [False, True])
 def test_peers_know_one_another_by_their_certificate(mounted: Mounted, tmp_path: Path, *, client_ca: bool) -> None:
-    # Of no pod's address, as a Service's is; and with mutual TLS it must be good for a caller too.
+    # Of no pod's address, as a Service's is; and with mutual TLS it must be good for a client too.
     issued = TRUST.issue("cat.default.svc", usages=(SERVER, CLIENT), loopback=False)
     mounted.put(issued)
     ca = TRUST.written(tmp_path / "ca") if client_ca else None

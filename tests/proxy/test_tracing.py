@@ -84,11 +84,11 @@ def attributes(span: Any) -> dict[str, Any]:
 
 
 def test_requests_of_one_batch_are_linked_to_its_span_and_it_to_theirs(collector: Collector) -> None:
-    with running_proxy() as running, ThreadPoolExecutor(3) as callers:
+    with running_proxy() as running, ThreadPoolExecutor(3) as clients:
         running.hold()
-        first = callers.submit(ask, running)
+        first = clients.submit(ask, running)
         running.until(lambda: running.proxy.scheduler.in_flight_rows == 1)
-        others = [callers.submit(ask, running, traceparent=CALLER) for _ in range(2)]
+        others = [clients.submit(ask, running, traceparent=CALLER) for _ in range(2)]
         running.until_waiting(2)
         running.release()
         assert {each.result().status_code for each in (first, *others)} == {200}

@@ -9,7 +9,7 @@ import pytest
 
 from shoal_proxy.rpc import inference_pb2 as messages
 from tests import plain
-from tests.calls import V2_PATH, answer_to, callers, row, v2_body
+from tests.calls import V2_PATH, answer_to, concurrent_clients, row, v2_body
 from tests.fakes import FakeRuntime, RunningProxy, running_proxy
 from tests.proxy.test_grpc import Stub, failure
 
@@ -75,7 +75,10 @@ def test_models_are_not_loaded_on_request(running: RunningProxy, stub: Stub, wha
 
 
 def test_statistics_count_requests_batches_and_their_time() -> None:
-    with running_proxy(max_batch_size=4, max_delay_milliseconds=10_000) as running, callers(running.url) as group:
+    with (
+        running_proxy(max_batch_size=4, max_delay_milliseconds=10_000) as running,
+        concurrent_clients(running.url) as group,
+    ):
         assert statistics(running)["inference_stats"]["success"] == {"count": 0, "ns": 0}
         assert statistics(running)["last_inference"] == 0
         for future in [group.ask(number) for number in range(4)]:

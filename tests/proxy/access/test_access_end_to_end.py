@@ -276,7 +276,7 @@ def test_grpc_rejects_repeated_credentials(running: RunningProxy, name: str, fir
 
 
 def test_keys_change_under_load_without_a_lost_request(running: RunningProxy, secret: Path) -> None:
-    """Old and new are valid while callers change over; then the old one is no key any more."""
+    """Old and new are valid while clients change over; then the old one is no key any more."""
     old, new = ALICE, "alice-key-new-0123456789"
     key, stop, statuses = [old], threading.Event(), list[int]()
 

@@ -1,4 +1,4 @@
-"""The cores of access: what is kept of keys, and what a caller has left."""
+"""The cores of access: what is kept of keys, and what a client has left."""
 
 import hashlib
 from typing import Any
@@ -96,7 +96,7 @@ def test_no_more_keys_are_held_than_there_may_be() -> None:
 
 def test_a_file_of_lines_is_read_as_kubectl_reads_it() -> None:
     entries, faults = parse_key_file(
-        b"# callers\n\nalice=key-of-alice-012345==\nbob = key-of-bob-0123456\nalice=second-of-alice-0123\n"
+        b"# clients\n\nalice=key-of-alice-012345==\nbob = key-of-bob-0123456\nalice=second-of-alice-0123\n"
     )
     assert entries == {"alice": b"\nkey-of-alice-012345==\nsecond-of-alice-0123", "bob": b"\n key-of-bob-0123456"}
     assert faults == []
@@ -134,7 +134,7 @@ def test_a_skipped_line_is_reported_by_its_number_alone(line: bytes, fault: str)
         ({b"authorization": b"Bearer"}, Unauthenticated),
         ({b"x-api-key": b""}, Unauthenticated),
         ({b"x-api-key": b"x" * 100_000}, Unauthenticated),
-        # A key of its own speaks for a caller, whatever token a gateway passes on beside it.
+        # A key of its own speaks for a client, whatever token a gateway passes on beside it.
         ({b"x-api-key": KEY, b"authorization": b"Bearer a.b.c"}, "alice"),
         ({b"x-api-key": b"wrong-key-0123456789", b"authorization": b"Bearer " + KEY}, Unauthenticated),
         ({b"x-consumer": b"carol"}, Unauthenticated),
@@ -225,21 +225,21 @@ def test_rows_in_flight_never_exceed_what_is_allowed_but_by_a_request_alone(step
     held: list[AuthenticatedClient] = []
     for enters, rows in steps:
         if enters:
-            caller = known.identify({b"x-api-key": KEY})
+            client = known.identify({b"x-api-key": KEY})
             before = sum(each.rows for each in held)
             try:
-                known.charge(caller, rows, 0.0, forwarded=False)
+                known.charge(client, rows, 0.0, forwarded=False)
             except LimitReached:
                 assert before
                 assert before + rows > 8
-                known.record_response(caller, 429)
+                known.record_response(client, 429)
             else:
                 assert not before or before + rows <= 8
-                held.append(caller)
+                held.append(client)
         elif held:
-            caller = held.pop(0)
-            known.record_response(caller, 200)
-            known.release(caller)  # a second time gives nothing back
+            client = held.pop(0)
+            known.record_response(client, 200)
+            known.release(client)  # a second time gives nothing back
     account = known._limits.quota("alice", 0.0, forwarded=False)
     assert account is not None
     assert account.rows == sum(each.rows for each in held)
@@ -250,12 +250,12 @@ def test_what_is_forwarded_is_neither_charged_twice_nor_a_way_around() -> None:
     known = access_control(ClientLimits({"alice": 2.0}, {}))
 
     def enter(*, forwarded: bool) -> bool:
-        caller = known.identify({b"x-api-key": KEY})
+        client = known.identify({b"x-api-key": KEY})
         try:
-            known.charge(caller, 1, 0.0, forwarded=forwarded)
+            known.charge(client, 1, 0.0, forwarded=forwarded)
         except LimitReached:
             return False
-        known.record_response(caller, 200)
+        known.record_response(client, 200)
         return True
 
     assert [enter(forwarded=True) for _ in range(3)] == [True, True, False]

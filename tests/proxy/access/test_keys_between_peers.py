@@ -1,4 +1,4 @@
-"""A request that a replica gives away shows the peer its caller's own key: it is let in by that, or not at all."""
+"""A request that a replica gives away shows the peer its client's own key: it is let in by that, or not at all."""
 
 from collections import Counter
 from concurrent.futures import Future
@@ -8,15 +8,15 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.calls import Callers, answer_to, row
+from tests.calls import ConcurrentClients, answer_to, row
 from tests.fakes import RunningProxy
 from tests.proxy.test_forwarding import IN_TIME, at, forwarded, made_busy, replica
 
 ALICE, EDGE, OTHER = "alice-key-0123456789", "edge-key-0123456789", "other-key-0123456789"
 
 
-class Keyed(Callers):
-    """Callers that show a key."""
+class Keyed(ConcurrentClients):
+    """Clients that show a key."""
 
     def __init__(self, url: str, **headers: str) -> None:
         super().__init__(url)

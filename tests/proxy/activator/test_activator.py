@@ -140,8 +140,8 @@ def test_metadata_requests_are_forwarded_to_a_pod(activator: RunningActivator, p
 def test_a_request_of_a_client_that_disconnects_is_not_forwarded(
     activator: RunningActivator, pool: ThreadPoolExecutor
 ) -> None:
-    with RawConnection(("127.0.0.1", activator.port)) as caller:
-        caller.send(b"POST /v2/models/double/infer HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\n\r\nx")
+    with RawConnection(("127.0.0.1", activator.port)) as client:
+        client.send(b"POST /v2/models/double/infer HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\n\r\nx")
         activator.until_waiting(1)
     activator.until_waiting(0)
     (call,) = waiting(activator, pool)
@@ -152,8 +152,8 @@ def test_a_request_of_a_client_that_disconnects_is_not_forwarded(
 
 
 def test_a_client_that_disconnects_within_its_body_is_removed(activator: RunningActivator) -> None:
-    with RawConnection(("127.0.0.1", activator.port)) as caller:
-        caller.send(b"POST /v2/models/double/infer HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\nx")
+    with RawConnection(("127.0.0.1", activator.port)) as client:
+        client.send(b"POST /v2/models/double/infer HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\nx")
         activator.until_waiting(1)
     activator.until_waiting(0)
 
@@ -172,9 +172,9 @@ def test_a_malformed_request_is_rejected_and_not_forwarded(
 ) -> None:
     with responding(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n") as (pod, seen):
         activator.pods(pod, max_body_bytes=1000)
-        with RawConnection(("127.0.0.1", activator.port)) as caller:
-            caller.send(request_bytes)
-            got, headers, _ = caller.response()
+        with RawConnection(("127.0.0.1", activator.port)) as client:
+            client.send(request_bytes)
+            got, headers, _ = client.response()
 
         assert (got, headers["x-shoal-executed"]) == (status, "no")
         assert seen == []

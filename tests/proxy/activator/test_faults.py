@@ -63,9 +63,9 @@ def sent(
 ) -> tuple[int, dict[str, str], bytes]:
     """Return the response to one request with these header lines."""
     head = b"POST %b HTTP/1.1\r\nhost: a\r\n" % path.encode()
-    with RawConnection(("127.0.0.1", activator.port)) as caller:
-        caller.send(head, *(line + b"\r\n" for line in lines), b"content-length: %d\r\n\r\n" % len(body), body)
-        return caller.response()
+    with RawConnection(("127.0.0.1", activator.port)) as client:
+        client.send(head, *(line + b"\r\n" for line in lines), b"content-length: %d\r\n\r\n" % len(body), body)
+        return client.response()
 
 
 # Silent pods.
@@ -143,9 +143,9 @@ def test_an_announced_body_over_the_limit_is_rejected_at_once_and_starts_no_pod(
         activator.pods(*([pod] if ready else []), max_body_bytes=1000)
         before = activator.news()
         began_s = time.monotonic()
-        with RawConnection(("127.0.0.1", activator.port)) as caller:
-            caller.send(HEAD, line, b"content-length: 1001\r\n\r\n")
-            status, headers, body = caller.response()
+        with RawConnection(("127.0.0.1", activator.port)) as client:
+            client.send(HEAD, line, b"content-length: 1001\r\n\r\n")
+            status, headers, body = client.response()
 
         assert (status, headers["x-shoal-executed"]) == (413, "no")
         assert time.monotonic() - began_s < 1.5
@@ -156,13 +156,13 @@ def test_an_announced_body_over_the_limit_is_rejected_at_once_and_starts_no_pod(
 def test_a_slow_body_does_not_count_against_the_deadline(activator: RunningActivator) -> None:
     with responding(WELL) as (pod, _):
         activator.pods(pod)
-        with RawConnection(("127.0.0.1", activator.port)) as caller:
-            caller.send(HEAD, b"x-request-timeout-ms: 1000\r\ncontent-length: 2\r\n\r\n{")
+        with RawConnection(("127.0.0.1", activator.port)) as client:
+            client.send(HEAD, b"x-request-timeout-ms: 1000\r\ncontent-length: 2\r\n\r\n{")
             activator.until_waiting(1)
             threading.Event().wait(1.1)  # what is under test is time that passes
-            caller.send(b"}")
+            client.send(b"}")
 
-            assert caller.response()[0] == 200
+            assert client.response()[0] == 200
 
 
 def test_a_request_that_all_pods_rejected_gets_that_as_the_cause(activator: RunningActivator) -> None:
@@ -179,9 +179,9 @@ def test_two_host_headers_get_the_same_error_as_from_a_proxy(activator: RunningA
         activator.pods("{}:{}".format(*proxy.address))
         answers = []
         for address in (("127.0.0.1", activator.port), proxy.address):
-            with RawConnection(address) as caller:
-                caller.send(HEAD, b"host: b\r\ncontent-length: 2\r\n\r\n{}")
-                status, headers, body = caller.response()
+            with RawConnection(address) as client:
+                client.send(HEAD, b"host: b\r\ncontent-length: 2\r\n\r\n{}")
+                status, headers, body = client.response()
             answers.append((status, headers["x-shoal-executed"], body))
 
     assert answers[0] == answers[1]

@@ -18,7 +18,7 @@ MODEL = signature([tensor("x", "INT64", [-1, 2])], [tensor("y", "INT64", [-1, 2]
 
 
 @dataclass
-class Caller:
+class Client:
     """A request and every outcome that was delivered for it."""
 
     pending: PendingRequest
@@ -32,21 +32,21 @@ class Caller:
         return outcome
 
 
-def caller(rows: Array) -> Caller:
+def client(rows: Array) -> Client:
     outcomes: list[Outcome] = []
-    return Caller(request({"x": rows}, deliver=outcomes.append), rows, outcomes)
+    return Client(request({"x": rows}, deliver=outcomes.append), rows, outcomes)
 
 
-def callers(*sizes: int) -> list[Caller]:
-    """Return callers whose rows are numbered through, so that no two rows are alike."""
+def clients(*sizes: int) -> list[Client]:
+    """Return clients whose rows are numbered through, so that no two rows are alike."""
     starts = np.cumsum([0, *sizes])
     return [
-        caller(np.stack([np.arange(start, start + size)] * 2, axis=1))
+        client(np.stack([np.arange(start, start + size)] * 2, axis=1))
         for start, size in zip(starts[:-1].tolist(), sizes, strict=True)
     ]
 
 
-def batches_of(everyone: list[Caller], max_rows: int) -> list[Batch]:
+def batches_of(everyone: list[Client], max_rows: int) -> list[Batch]:
     queue = Queue(QueueLimits(10**6, 10**9))
     for one in everyone:
         queue.add(one.pending)
@@ -74,7 +74,7 @@ def run(batch: Batch, failing: frozenset[int] = frozenset()) -> BatchResult:
 )
 @settings(max_examples=300, deadline=None)
 def test_each_client_gets_exactly_its_own_rows(sizes: list[int], max_rows: int, data: st.DataObject) -> None:
-    everyone = callers(*sizes)
+    everyone = clients(*sizes)
     failing = data.draw(st.frozensets(st.integers(0, sum(sizes) - 1), max_size=4))
     gone = data.draw(st.sets(st.sampled_from(range(len(sizes))), max_size=2))
     batches = data.draw(st.permutations(batches_of(everyone, max_rows)))
@@ -103,7 +103,7 @@ def test_each_client_gets_exactly_its_own_rows(sizes: list[int], max_rows: int, 
 
 @given(sizes=st.lists(st.integers(1, 6), min_size=1, max_size=5), wrong=st.integers(-3, 3).filter(bool))
 def test_a_wrong_row_count_fails_the_batch_and_resolves_no_request(sizes: list[int], wrong: int) -> None:
-    everyone = callers(*sizes)
+    everyone = clients(*sizes)
     (batch,) = batches_of(everyone, 100)
     rows = max(0, batch.rows + wrong) if batch.rows + wrong != 0 else 0
     answer = run(batch)
@@ -129,7 +129,7 @@ def test_a_wrong_row_count_fails_the_batch_and_resolves_no_request(sizes: list[i
 def test_a_result_that_would_need_guessing_is_rejected(
     outputs: dict[str, Array], rows: list[int], message: str
 ) -> None:
-    everyone = callers(2, 1)
+    everyone = clients(2, 1)
     (batch,) = batches_of(everyone, 100)
 
     with pytest.raises(ModelFailed, match=message):
@@ -139,7 +139,7 @@ def test_a_result_that_would_need_guessing_is_rejected(
 
 
 def test_a_row_that_fails_leaves_the_other_clients_alone() -> None:
-    first, second, third = everyone = callers(2, 2, 1)
+    first, second, third = everyone = clients(2, 2, 1)
     (batch,) = batches_of(everyone, 100)
 
     deliver_outcome(split(batch, run(batch, frozenset({3})), MODEL))
@@ -152,7 +152,7 @@ def test_a_row_that_fails_leaves_the_other_clients_alone() -> None:
 
 
 def test_all_rows_may_fail_and_leave_no_output() -> None:
-    (one,) = callers(2)
+    (one,) = clients(2)
     (batch,) = batches_of([one], 100)
 
     deliver_outcome(split(batch, BatchResult({}, [RowError(1, 422, "b"), RowError(0, 400, "a")]), MODEL))
@@ -163,7 +163,7 @@ def test_all_rows_may_fail_and_leave_no_output() -> None:
 
 
 def test_a_client_that_disconnects_between_closing_and_merging_does_not_change_the_other_rows() -> None:
-    leaving, staying = callers(2, 3)
+    leaving, staying = clients(2, 3)
     (batch,) = batches_of([leaving, staying], 100)
     leaving.pending.abandon()
 
@@ -174,7 +174,7 @@ def test_a_client_that_disconnects_between_closing_and_merging_does_not_change_t
 
 
 def test_the_pieces_of_a_split_request_must_fit_together() -> None:
-    (one,) = callers(3)
+    (one,) = clients(3)
     first, second = batches_of([one], 2)
     deliver_outcome(split(first, BatchResult({"y": np.zeros((2, 5))}), MODEL))
 
@@ -187,7 +187,7 @@ def test_the_pieces_of_a_split_request_must_fit_together() -> None:
 
 
 def test_a_whole_request_alone_travels_without_a_copy() -> None:
-    (one,) = callers(3)
+    (one,) = clients(3)
     (batch,) = batches_of([one], 100)
 
     assert merge(batch, MODEL).inputs["x"] is one.rows
@@ -195,7 +195,7 @@ def test_a_whole_request_alone_travels_without_a_copy() -> None:
 
 @pytest.mark.parametrize(("columns", "apart"), [(250, False), (16_000, True)], ids=["2 KB", "128 KB"])
 def test_large_rows_travel_from_where_they_lie_and_small_ones_are_copied_together(columns: int, *, apart: bool) -> None:
-    everyone = [caller(np.ones((1, columns))) for _ in range(3)]
+    everyone = [client(np.ones((1, columns))) for _ in range(3)]
 
     merged = merge(batches_of(everyone, 100)[0], MODEL).inputs["x"]
 
@@ -203,7 +203,7 @@ def test_large_rows_travel_from_where_they_lie_and_small_ones_are_copied_togethe
 
 
 def test_merging_counts_elements() -> None:
-    merged = merge(batches_of(callers(3, 2), 100)[0], MODEL)
+    merged = merge(batches_of(clients(3, 2), 100)[0], MODEL)
 
     assert (merged.elements, merged.padded_elements) == (10, 0)
 
@@ -211,8 +211,8 @@ def test_merging_counts_elements() -> None:
 class TestAModelThatDoesNotBatch:
     model = signature([tensor("x", "FP32", [3])], [tensor("y", "FP32", [5, 2])])
 
-    def batch(self) -> tuple[Caller, Batch]:
-        one = caller(np.zeros(3, np.float32))
+    def batch(self) -> tuple[Client, Batch]:
+        one = client(np.zeros(3, np.float32))
         one.pending.rows = 1
         (batch,) = batches_of([one], 100)
         return one, batch

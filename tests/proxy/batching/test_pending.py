@@ -11,7 +11,7 @@ from tests.proxy.signatures import deliver_outcome, request
 
 
 class Body:
-    """Stands for whatever a caller's delivery holds on to."""
+    """Stands for whatever a client's delivery holds on to."""
 
     def take(self, outcome: Outcome) -> None:
         """Receive the outcome."""

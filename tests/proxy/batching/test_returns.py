@@ -21,7 +21,7 @@ TABLE = table()
 
 
 def learned(think_s: list[float], bursts: int = 20, callers: int = 64) -> tuple[ReturningClients, float]:
-    """Return what is known after bursts whose callers came back after these times, in turn."""
+    """Return what is known after bursts whose clients came back after these times, in turn."""
     returns, now_s = ReturningClients(), 100.0
     for _ in range(bursts):
         burst = returns.burst(now_s)
@@ -82,7 +82,7 @@ def test_a_batch_is_not_held_in_vain(waiting: int, outstanding: int, after_s: fl
 
 
 def gathering(per_caller_s: float, base_s: float = 0.0002) -> tuple[ReturningClients, float]:
-    """Return what is known after bursts of many sizes, whose callers came back one after the other."""
+    """Return what is known after bursts of many sizes, whose clients came back one after the other."""
     returns, now_s = ReturningClients(), 100.0
     for callers in (2, 62, 10, 54, 28, 36, *[32] * 20):
         burst = returns.burst(now_s)

@@ -242,13 +242,13 @@ def charged(pending: PendingRequest, access_control: AccessControl = ACCESS_CONT
 
 
 def leave(pending: PendingRequest, access_control: AccessControl = ACCESS_CONTROL) -> None:
-    """Let the caller go, as the proxy does when its outcome is out, or it has gone."""
+    """Let the client go, as the proxy does when its outcome is out, or it has gone."""
     assert pending.client is not None
     access_control.release(pending.client)
 
 
 def four_of_six(*, coalesce: bool = False) -> tuple[Scheduler, RunningBatch, PendingRequest, ClientQuota]:
-    """Return a scheduler that runs four rows of a caller's six, while two wait."""
+    """Return a scheduler that runs four rows of a client's six, while two wait."""
     scheduler, pending = make_scheduler(coalesce=coalesce), request({"x": np.arange(6).reshape(6, 1)}, deadline_s=60.0)
     account = charged(pending)
     scheduler.admit(pending, 0.0)

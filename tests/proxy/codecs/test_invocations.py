@@ -1,4 +1,4 @@
-"""``POST /invocations``: tables, instances, inputs and CSV, as MLflow's and SageMaker's callers write them."""
+"""``POST /invocations``: tables, instances, inputs and CSV, as MLflow's and SageMaker's clients write them."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Embeddings and reranking, as OpenAI's, Cohere's and Jina's callers write them."""
+"""Embeddings and reranking, as OpenAI's, Cohere's and Jina's clients write them."""
 
 from base64 import b64decode
 from typing import Any

@@ -1,4 +1,4 @@
-"""The decisions about callers' connections, with time by hand."""
+"""The decisions about clients' connections, with time by hand."""
 
 from dataclasses import dataclass
 

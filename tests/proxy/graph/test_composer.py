@@ -178,7 +178,7 @@ def test_a_step_that_fails_is_the_graphs_or_caught() -> None:
 )
 def test_what_its_code_does_wrong_is_within(body: str, status: int, said: str) -> None:
     with running_graph(chain(), composed(body)) as running:
-        for _ in range(2):  # and the next caller is served as well
+        for _ in range(2):  # and the next client is served as well
             answer = send(running, [1, 2])
             assert answer.status_code == status, answer.text
             assert said in answer.json()["error"]

@@ -1,4 +1,4 @@
-"""A graph as its callers meet it: real sockets, fake models."""
+"""A graph as its clients meet it: real sockets, fake models."""
 
 import asyncio
 import time
@@ -15,7 +15,7 @@ from shoal_proxy.graph.steps import StepClient
 from shoal_proxy.runtime_connection import ResponseMemory
 from shoal_schema.resource.graph import StepSpec
 from tests import plain
-from tests.calls import callers, row, v2_body
+from tests.calls import concurrent_clients, row, v2_body
 from tests.fakes import FakeRuntime, double, tensor, write_answer
 from tests.graphs import RunningGraph, running_graph
 
@@ -229,7 +229,7 @@ def test_a_failed_step_ends_those_beside_it() -> None:
 
 def test_steps_that_do_not_depend_on_one_another_run_at_the_same_time() -> None:
     models = {"left": FakeRuntime(), "right": FakeRuntime(model=lambda inputs: {"y": inputs["x"] * 4})}
-    with running_graph(models, SIDE_BY_SIDE) as running, callers(running.url) as group:
+    with running_graph(models, SIDE_BY_SIDE) as running, concurrent_clients(running.url) as group:
         running.call(models["left"].gate.clear)
         running.call(models["right"].gate.clear)
         asked = group.post(PATH, json=v2_body([row(1)]))

@@ -1,4 +1,4 @@
-"""Nothing stays behind: ten thousand requests, some of which fail, and some of whose callers leave."""
+"""Nothing stays behind: ten thousand requests, some of which fail, and some of whose clients leave."""
 
 import asyncio
 import gc
@@ -17,7 +17,7 @@ from tests.proxy.graph.test_graph_end_to_end import PATH, SIDE_BY_SIDE
 CALLERS = 8
 EACH = 1250
 FAILS, LEAVES = 7, 29
-"""Every so many requests fail, and every so many callers leave."""
+"""Every so many requests fail, and every so many clients leave."""
 
 
 def test_nothing_stays_behind_of_those_that_failed_and_those_that_left() -> None:
@@ -55,7 +55,7 @@ def _walking() -> list[str]:
 
 
 def _call(running: RunningGraph) -> list[int | None]:
-    """Return the statuses of so many requests; None of those whose caller left."""
+    """Return the statuses of so many requests; None of those whose client left."""
     found: list[int | None] = []
     connection = RawConnection(running.address)
     for number in range(EACH):
