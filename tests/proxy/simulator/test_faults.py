@@ -61,7 +61,7 @@ def test_a_failing_request_fails_alone(error: ProxyError) -> None:
     engine = run(requests, lambda batch, counts: error if has_culprit(batch) else None)
 
     assert [outcomes(request) for request in requests] == [
-        ["failed_s"] if request.payload == CULPRIT else ["answered_s"] for request in requests
+        ["failed_s"] if request.payload == CULPRIT else ["completed_s"] for request in requests
     ]
     assert engine.batches[0] > engine.batches[-1]
 
@@ -80,7 +80,7 @@ def test_batches_get_as_small_as_memory_wants() -> None:
 
     engine = run(requests, lambda batch, counts: BatchTooLarge("no") if sum(counts) > 3 else None)
 
-    assert all(outcomes(request) == ["answered_s"] for request in requests)
+    assert all(outcomes(request) == ["completed_s"] for request in requests)
     too_large = [rows for rows in engine.batches if rows > 3]
     assert len(too_large) < 0.1 * len(engine.batches)
 
@@ -92,7 +92,7 @@ def test_a_runtime_that_died_runs_nothing_twice_unless_it_is_idempotent() -> Non
 
         engine = run([request], lambda batch, counts, first=first: next(first, None), idempotent=idempotent)  # type: ignore[misc]
 
-        assert outcomes(request) == (["answered_s"] if idempotent else ["failed_s"])
+        assert outcomes(request) == (["completed_s"] if idempotent else ["failed_s"])
         assert engine.batches == ([1, 1] if idempotent else [1])
 
 
@@ -104,7 +104,7 @@ def test_equal_rows_run_once_and_all_their_clients_get_responses() -> None:
 
     engine = run(requests, lambda batch, counts: None, coalesce=True)
 
-    assert all(outcomes(request) == ["answered_s"] for request in requests)
+    assert all(outcomes(request) == ["completed_s"] for request in requests)
     assert engine.batches == [1, 3], "the first had begun when the others came"
 
 
@@ -117,7 +117,7 @@ def test_a_client_that_disconnects_takes_no_row_from_those_that_share_it() -> No
 
     engine = run([leaving, staying, alone], lambda batch, counts: None, coalesce=True)
 
-    assert [outcomes(request) for request in (leaving, staying, alone)] == [["left_s"], ["answered_s"], ["left_s"]]
+    assert [outcomes(request) for request in (leaving, staying, alone)] == [["left_s"], ["completed_s"], ["left_s"]]
     assert engine.batches == [1]
 
 
@@ -131,7 +131,7 @@ def test_deadlines_pass_in_the_queue_and_in_flight() -> None:
     engine = run([running, waiting, patient], lambda batch, counts: None)
 
     assert (running.failed_s, waiting.failed_s) == (0.002, 0.003)
-    assert outcomes(patient) == ["answered_s"]
+    assert outcomes(patient) == ["completed_s"]
     assert engine.batches == [1, 1], "a request that was cancelled in the queue does not run"
 
 
