@@ -1,4 +1,4 @@
-"""The same cluster, request by request: replicas with the proxy's own scheduler, clients that keep their connections."""
+"""The same cluster, request by request: replicas with the proxy's scheduler, clients that keep their connections."""
 
 import random
 from collections.abc import Callable, Sequence

@@ -39,8 +39,8 @@ class AccessLogEntry:
     """
 
     __slots__ = (
-        "batch_rows", "began_s", "bytes_in", "bytes_out", "client", "client_name", "ended_s", "method", "path", "protocol",
-        "queued_s", "request_id", "rows", "status", "user_agent",
+        "batch_rows", "began_s", "bytes_in", "bytes_out", "client", "client_name", "ended_s", "method", "path",
+        "protocol", "queued_s", "request_id", "rows", "status", "user_agent",
     )  # fmt: skip
 
     def __init__(self, method: bytes, path: bytes, protocol: str, headers: Mapping[bytes, bytes], client: str) -> None:
@@ -135,7 +135,7 @@ class AccessLog:
         entry.status, entry.bytes_out, entry.ended_s = status, bytes_out, time.monotonic()
         if pending is not None:
             # A request that was never taken from the queue waited until its end.
-            waits = not (pending.taken or pending.queued_s)
+            waits = not (pending.dequeued_rows or pending.queued_s)
             entry.rows, entry.queued_s = pending.rows, entry.ended_s - pending.arrived_s if waits else pending.queued_s
             entry.batch_rows = batch_rows(pending.timing)
         if authenticated is not None:

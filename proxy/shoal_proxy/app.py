@@ -313,14 +313,14 @@ def _set_parameters(**parameters: Any) -> dict[str, Any]:
 
 async def _proxy_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ProxyError)
-    reply = codec_for(request.url.path).error(error)
+    response = codec_for(request.url.path).error(error)
     # Errors of pages occur before anything runs.
     headers = {EXECUTED: "no"}
     if error.status == Unauthenticated.status:
         headers["www-authenticate"] = "Bearer"
     if error.retry_after_s is not None:
         headers["retry-after"] = str(error.retry_after_s)
-    return Response(b"".join(map(bytes, reply.body)), reply.status, headers, "application/json")
+    return Response(b"".join(map(bytes, response.body)), response.status, headers, "application/json")
 
 
 async def _http_error(request: Request, error: Exception) -> Response:

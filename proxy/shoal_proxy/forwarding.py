@@ -120,8 +120,8 @@ class RequestForwarder:
     def forward(self, pending: PendingRequest, rejection: ProxyError | None, signature: ModelSignature | None) -> bool:
         """Forward ``pending``; return False if no peer is expected to finish it in time.
 
-        Its outcome is delivered once: the peer's result, or ``rejection``. Without a refusal it may still be served here,
-        so it is sent back if the peer did not run it.
+        Its outcome is delivered once: the peer's result, or ``rejection``. Without a rejection it may still be served
+        here, so it is admitted again if the peer did not run it.
         """
         if pending.must_not_forward or signature is None:
             return False

@@ -202,13 +202,13 @@ class FramedProtocol(TimedProtocol):
         self.limits.metrics.rejected(error.reason)
         self.limits.log_rejected_request(error)
         busy = self.busy
-        refused = RejectedRequest(error, self.url, NO_EVENT)
-        self.cycle = refused
+        rejected = RejectedRequest(error, self.url, NO_EVENT)
+        self.cycle = rejected
         if busy:
             # Responses keep the order of the requests.
-            self.pipeline.appendleft((refused, self.app))
+            self.pipeline.appendleft((rejected, self.app))
         else:
-            self._respond_rejected(refused)
+            self._respond_rejected(rejected)
 
     def fail_open(self, cycle: Any, error: ProxyError) -> bool:
         """Reject the request whose body is incomplete; return whether it gets a response of its own nevertheless."""
@@ -221,30 +221,32 @@ class FramedProtocol(TimedProtocol):
         cycle.message_event.set()
         return True
 
-    def _respond_rejected(self, refused: RejectedRequest) -> None:
-        refused.response_complete = True
-        if refused.disconnected or self.transport.is_closing():
+    def _respond_rejected(self, rejected: RejectedRequest) -> None:
+        rejected.response_complete = True
+        if rejected.disconnected or self.transport.is_closing():
             return
-        reply = codec_for(refused.url.decode("latin-1")).error(refused.error)
-        reply.lines += EXECUTED[False]
-        if refused.error.retry_after_s is not None:
-            reply.lines += b"retry-after: %d\r\n" % refused.error.retry_after_s
-        self.transport.write(b"".join((self.reply_head(reply, reply.lines + b"connection: close\r\n"), *reply.body)))
-        self.note_rejected_response(refused, reply)
+        response = codec_for(rejected.url.decode("latin-1")).error(rejected.error)
+        response.lines += EXECUTED[False]
+        if rejected.error.retry_after_s is not None:
+            response.lines += b"retry-after: %d\r\n" % rejected.error.retry_after_s
+        self.transport.write(
+            b"".join((self.response_head(response, response.lines + b"connection: close\r\n"), *response.body))
+        )
+        self.note_rejected_response(rejected, response)
         self.linger()
 
-    def note_rejected_response(self, refused: RejectedRequest, reply: HttpResponse) -> None:
+    def note_rejected_response(self, rejected: RejectedRequest, response: HttpResponse) -> None:
         """Note the response to a refused request."""
 
-    def reply_head(self, reply: HttpResponse, lines: bytes) -> bytes:
-        """Return the status line and headers of ``reply``, with ``lines`` in place of its own."""
+    def response_head(self, response: HttpResponse, lines: bytes) -> bytes:
+        """Return the status line and headers of ``response``, with ``lines`` in place of its own."""
         known, default_lines = self._keep_alive_lines
         if known is not self.server_state.default_headers:  # uvicorn renews them each second
             known = self.server_state.default_headers
             default_lines = b"".join(b"%b: %b\r\n" % header for header in known)
             self._keep_alive_lines = known, default_lines
         return b"%b%bcontent-type: %b\r\ncontent-length: %d\r\n%b\r\n" % (
-            STATUS_LINE[reply.status], default_lines, reply.content_type, reply.size_bytes, lines,
+            STATUS_LINE[response.status], default_lines, response.content_type, response.size_bytes, lines,
         )  # fmt: skip
 
     def on_response_complete(self) -> None:

@@ -75,13 +75,13 @@ class QueueParameters:
 class RequestHead:
     """A request's route and headers; header names in lower case."""
 
-    __slots__ = ("client", "headers", "keep_alive", "route", "terms")
+    __slots__ = ("client", "headers", "keep_alive", "parameters", "route")
 
     def __init__(self, route: InferRoute, headers: dict[bytes, bytes], *, keep_alive: bool) -> None:
         self.route = route
         self.headers = headers
         self.keep_alive = keep_alive
-        self.terms: QueueParameters | None = None
+        self.parameters: QueueParameters | None = None
         """None until the headers are interpreted."""
         self.client: AuthenticatedClient | None = None
         """The authenticated client; None until then, or without access control. Never cached."""
@@ -90,17 +90,34 @@ class RequestHead:
 class HeadTemplate:
     """A head with gaps for the values that change; ``lines`` are the header lines that it was made from."""
 
-    __slots__ = ("after", "gaps", "head", "headers", "length_gap", "lines", "same_terms", "start", "target", "varying")
+    __slots__ = (
+        "after",
+        "gaps",
+        "head",
+        "headers",
+        "length_gap",
+        "lines",
+        "same_parameters",
+        "start",
+        "target",
+        "varying",
+    )
 
     def __init__(
-        self, head: RequestHead, target: bytes, lines: Sequence[bytes], varying: frozenset[bytes], *, same_terms: bool
+        self,
+        head: RequestHead,
+        target: bytes,
+        lines: Sequence[bytes],
+        varying: frozenset[bytes],
+        *,
+        same_parameters: bool,
     ) -> None:
         self.head = head
         self.headers: dict[bytes, bytes] = head.headers
         self.target = target
         self.lines = lines
         self.varying = varying
-        self.same_terms = same_terms
+        self.same_parameters = same_parameters
         """Whether no gap is a header that affects `QueueParameters`."""
         self.gaps: list[bytes] = []
         """Lower-case names of the gaps' headers, in the order of the head."""
@@ -134,7 +151,7 @@ class HeaderCache:
         self._templates: list[HeadTemplate] = []
         self._max_body_bytes = max_body_bytes
         self._max_head_bytes = max_head_bytes
-        self._term_names = term_names
+        self._parameter_headers = term_names
 
     def find(self, data: bytes) -> tuple[RequestHead, int] | None:
         """Return the head of ``data`` and where its body starts, if ``data`` is one complete request of a template."""
@@ -162,8 +179,8 @@ class HeaderCache:
             for index in range(len(values)):
                 headers[template.gaps[index]] = values[index]
             head = RequestHead(template.head.route, headers, keep_alive=True)
-            if template.same_terms:
-                head.terms = template.head.terms
+            if template.same_parameters:
+                head.parameters = template.head.parameters
             return head, start
         return None
 
@@ -174,7 +191,7 @@ class HeaderCache:
         headers = head.headers
         if start < 4 or size_bytes > self._max_body_bytes or not data.startswith(_METHODS):
             return
-        if head.terms is None or not head.keep_alive or not headers.keys().isdisjoint(_UNKEPT):
+        if head.parameters is None or not head.keep_alive or not headers.keys().isdisjoint(_UNKEPT):
             return
         target, *lines = data[: start - 4].split(b"\r\n")
         parts = [line.partition(b":") for line in lines]
@@ -192,8 +209,8 @@ class HeaderCache:
                 varying = template.varying | differing
                 break
         # If no gap affects `QueueParameters`, they are computed once per template.
-        same_terms = varying.isdisjoint(self._term_names)
-        self._templates.insert(0, HeadTemplate(head, target, lines, varying, same_terms=same_terms))
+        same_parameters = varying.isdisjoint(self._parameter_headers)
+        self._templates.insert(0, HeadTemplate(head, target, lines, varying, same_parameters=same_parameters))
         # The least recently used ones are last.
         del self._templates[MAX_TEMPLATES:]
 

@@ -1,4 +1,4 @@
-"""The path of every infer request: from a call to a queued request, and from its outcome to a reply."""
+"""The path of every infer request: from a call to a queued request, and from its outcome to a response."""
 
 import logging
 import time
@@ -149,47 +149,47 @@ class Inference:
         return self._dispatcher.phase in KEEPS_CONNECTIONS
 
     def start(
-        self, head: RequestHead, body: bytes | memoryview, reply: Callable[[HttpResponse], None]
+        self, head: RequestHead, body: bytes | memoryview, respond: Callable[[HttpResponse], None]
     ) -> PendingRequest | None:
-        """Queue a request; ``reply`` is called once: if the request is rejected, at once, and None is returned."""
+        """Queue a request; ``respond`` is called once: if the request is rejected, at once, and None is returned."""
         if self.tracer is not None:
             span = self.tracer.begin(head.headers, head.route.codec.name, time.monotonic())
             if span is not None:
                 tracer = self.tracer
 
-                def end_span(answer: HttpResponse) -> None:
-                    tracer.end(span, answer.status, time.monotonic())
-                    reply(answer)
+                def end_span(response: HttpResponse) -> None:
+                    tracer.end(span, response.status, time.monotonic())
+                    respond(response)
 
                 return self._start(head, body, end_span, span)
-        return self._start(head, body, reply, None)
+        return self._start(head, body, respond, None)
 
     def _start(
-        self, head: RequestHead, body: bytes | memoryview, reply: Callable[[HttpResponse], None], span: Span | None
+        self, head: RequestHead, body: bytes | memoryview, respond: Callable[[HttpResponse], None], span: Span | None
     ) -> PendingRequest | None:
         route = head.route
         self._metrics.request_bytes += len(body)
         if self.access_control is not None:
             rejection = self.authenticate(head)
             if rejection is not None:
-                reply(self.refuse(route, rejection))
+                respond(self.reject(route, rejection))
                 return None
             # The response ends the request's share of its client's limits.
-            reply = self._releasing_limits(reply, head.client)
+            respond = self._releasing_limits(respond, head.client)
         try:
             signature = self._dispatcher.signature_to_decode()
-            terms = head.terms
-            if terms is None:
-                terms = head.terms = self._queue_parameters(head.headers)
-            if terms.load_format:
-                reply = self._reporting_load(reply, terms)
+            parameters = head.parameters
+            if parameters is None:
+                parameters = head.parameters = self._queue_parameters(head.headers)
+            if parameters.load_format:
+                respond = self._reporting_load(respond, parameters)
             decoded = route.codec.decode(InferCall(head.headers, body), signature)
             # Binary bodies are not limited by the number of JSON values.
             check_rows(decoded.rows)
             if not self._dispatcher.supports_binary:
                 # The runtime cannot receive bytes, NaN and infinities as JSON.
                 check_json(decoded.inputs, signature)
-            pending = self._pending(decoded, terms, signature)
+            pending = self._pending(decoded, parameters, signature)
             if self.access_control is not None and head.client is not None:
                 pending.client = head.client
                 # Raises `LimitReached` for a client over its limits.
@@ -209,14 +209,14 @@ class Inference:
                 if (unseen := self._undecoded.take(time.monotonic())) is not None:
                     logger.error("event=decoding_failed unlogged=%d", unseen, exc_info=error)
                 fault = ProxyError(f"the proxy could not decode this request: {type(error).__name__}: {error}")
-            reply(self.refuse(route, fault))
+            respond(self.reject(route, fault))
             return None
         decoded.inputs = {}  # only the queue refers to them now, and frees them as soon as they are sent
-        pending.deliver = lambda outcome: reply(self._finish(route, decoded, outcome, signature, pending))
+        pending.deliver = lambda outcome: respond(self._finish(route, decoded, outcome, signature, pending))
         try:
             self._dispatcher.submit(pending)
         except ProxyError as error:
-            reply(self.refuse(route, error, counts=not pending.forwarded))
+            respond(self.reject(route, error, counts=not pending.forwarded))
             return None
         return pending
 
@@ -230,29 +230,29 @@ class Inference:
         return None
 
     def _releasing_limits(
-        self, reply: Callable[[HttpResponse], None], client: AuthenticatedClient | None
+        self, respond: Callable[[HttpResponse], None], client: AuthenticatedClient | None
     ) -> Callable[[HttpResponse], None]:
-        """Return ``reply``, which also ends what the request counts against its client's limits."""
+        """Return ``respond``, which also ends what the request counts against its client's limits."""
 
-        def release(answer: HttpResponse) -> None:
+        def release(response: HttpResponse) -> None:
             if self.access_control is not None and client is not None:
-                self.access_control.record_response(client, answer.status)
-            reply(answer)
+                self.access_control.record_response(client, response.status)
+            respond(response)
 
         return release
 
     def _reporting_load(
-        self, reply: Callable[[HttpResponse], None], terms: QueueParameters
+        self, respond: Callable[[HttpResponse], None], parameters: QueueParameters
     ) -> Callable[[HttpResponse], None]:
-        """Return ``reply``, which also adds the load to the response, and for a peer this replica's instance name."""
+        """Return ``respond``, which also adds the load to the response, and for a peer this replica's instance name."""
 
-        def report(answer: HttpResponse) -> None:
-            load = self._dispatcher.load(time.monotonic(), peer=terms.forwarded)
+        def report(response: HttpResponse) -> None:
+            load = self._dispatcher.load(time.monotonic(), peer=parameters.forwarded)
             if load is not None:
-                answer.lines += load_line(load, terms.load_format)
-            if terms.forwarded:
-                answer.lines += self._instance_line
-            reply(answer)
+                response.lines += load_line(load, parameters.load_format)
+            if parameters.forwarded:
+                response.lines += self._instance_line
+            respond(response)
 
         return report
 
@@ -266,7 +266,7 @@ class Inference:
         ):  # after `cancel`: rows in a running batch still count
             self.access_control.release(pending.client)
 
-    def refuse(
+    def reject(
         self, route: InferRoute, error: ProxyError, *, may_have_run: bool = False, counts: bool = True
     ) -> HttpResponse:
         """Return ``error`` in the route's protocol; ``counts`` is False where the forwarding replica counts it."""
@@ -275,15 +275,15 @@ class Inference:
         may_have_run = may_have_run or error.may_have_run
         if may_have_run and error.status in _SEND_AGAIN:
             error = MaybeExecuted(error)
-        reply = route.codec.error(error)
-        reply.lines += EXECUTED[may_have_run]
+        response = route.codec.error(error)
+        response.lines += EXECUTED[may_have_run]
         if error.status == Unauthenticated.status:
-            reply.lines += CHALLENGE
+            response.lines += CHALLENGE
         if isinstance(error, UnsupportedCoding):
-            reply.lines += _ACCEPTED_CODINGS
+            response.lines += _ACCEPTED_CODINGS
         if error.retry_after_s is not None:
-            reply.lines += b"retry-after: %d\r\n" % error.retry_after_s
-        return self._counted(route, reply)
+            response.lines += b"retry-after: %d\r\n" % error.retry_after_s
+        return self._counted(route, response)
 
     def reserve_body(self, body: BodyTransfer, size_bytes: int) -> None:
         """Account for received bytes of a body; other bodies may be rejected for them.
@@ -310,7 +310,9 @@ class Inference:
         """Return the received bytes of bodies that are not in the queue yet."""
         return self._bodies.size_bytes
 
-    def _pending(self, decoded: DecodedRequest, terms: QueueParameters, signature: ModelSignature) -> PendingRequest:
+    def _pending(
+        self, decoded: DecodedRequest, parameters: QueueParameters, signature: ModelSignature
+    ) -> PendingRequest:
         if signature.pads:
             # The rows of a rectangular tensor all have its length.
             for name, array in decoded.inputs.items():
@@ -320,15 +322,15 @@ class Inference:
             check_lengths(decoded.lengths, signature)
         now_s = time.monotonic()
         # The shorter one of the header's timeout and the body's counts; 0 stands for none.
-        timeout_s = terms.timeout_s
+        timeout_s = parameters.timeout_s
         if decoded.timeout_ms is not None:
             own_s = _timeout_s(decoded.timeout_ms)
             timeout_s = min(timeout_s, own_s) if timeout_s else own_s
-        if signature.fixed and not (decoded.parameters or decoded.tensors or terms.forwarded_headers):
+        if signature.fixed and not (decoded.parameters or decoded.tensors or parameters.forwarded_headers):
             key = PLAIN_KEY
         else:
             shapes = shape_key(decoded.inputs, signature, self._padding_factor) if signature.batches else ()
-            key = BatchKey(shapes, decoded.parameters, decoded.tensors, terms.forwarded_headers)
+            key = BatchKey(shapes, decoded.parameters, decoded.tensors, parameters.forwarded_headers)
             if not signature.batches:
                 key = key.alone()
         pending = PendingRequest(
@@ -341,11 +343,11 @@ class Inference:
             soft_deadline_s=now_s + timeout_s if timeout_s else NEVER_S,
             deliver=_not_set,
             key=key,
-            lane=terms.lane,
+            lane=parameters.lane,
             lengths=decoded.lengths,
-            trace=terms.trace,
+            trace=parameters.trace,
         )
-        if terms.forwarded:
+        if parameters.forwarded:
             pending.forwarded = True
         return pending
 
@@ -398,19 +400,19 @@ class Inference:
     ) -> HttpResponse:
         if isinstance(outcome, RequestResult):
             try:
-                reply = route.codec.encode(decoded, outcome.outputs, outcome.lengths, signature)
-                reply.lines += server_timing(pending.queued_s, pending.timing)
-                return self._counted(route, reply)
+                response = route.codec.encode(decoded, outcome.outputs, outcome.lengths, signature)
+                response.lines += server_timing(pending.queued_s, pending.timing)
+                return self._counted(route, response)
             except Exception as error:
                 outcome = ModelFailed(f"the model's result cannot be encoded: {type(error).__name__}: {error}")
         # Triton's statistics have the time of failed requests.
         self._metrics.failed_s += time.monotonic() - pending.arrived_s
-        return self.refuse(route, outcome, may_have_run=pending.may_have_run, counts=not pending.forwarded)
+        return self.reject(route, outcome, may_have_run=pending.may_have_run, counts=not pending.forwarded)
 
-    def _counted(self, route: InferRoute, reply: HttpResponse) -> HttpResponse:
-        self._metrics.requests[route.codec.name, reply.status] += 1
-        self._metrics.response_bytes += reply.size_bytes
-        return reply
+    def _counted(self, route: InferRoute, response: HttpResponse) -> HttpResponse:
+        self._metrics.requests[route.codec.name, response.status] += 1
+        self._metrics.response_bytes += response.size_bytes
+        return response
 
 
 def _timeout_s(timeout_ms: float) -> float:

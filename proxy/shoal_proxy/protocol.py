@@ -121,7 +121,7 @@ class InferCycle:
         """Continue, once this request is the next to get a response."""
         self.active = True
         if self._refusal is not None:
-            self.refuse(self._refusal)
+            self.reject(self._refusal)
         elif self._packed is not None:
             if self._packed.ready:
                 # From here on the request is like one with an uncompressed body.
@@ -138,7 +138,7 @@ class InferCycle:
     def submit(self, body: bytes | memoryview) -> None:
         """Queue the request with its complete ``body``, in its turn."""
         self.active = self.complete = True
-        self._pending = self._protocol.inference.start(self.head, body, self.reply)
+        self._pending = self._protocol.inference.start(self.head, body, self.respond)
         if self._pending is not None:
             self._release()
 
@@ -185,29 +185,29 @@ class InferCycle:
         if self._pending is not None:
             self._protocol.inference.cancel(self._pending)
 
-    def refuse(self, error: ProxyError) -> None:
+    def reject(self, error: ProxyError) -> None:
         """Respond with an error before the body is complete, and close the connection."""
         self.keep_alive = False
         self._protocol.limits.log_rejected_request(error)
-        self.reply(self._protocol.inference.refuse(self.head.route, error))
+        self.respond(self._protocol.inference.reject(self.head.route, error))
 
-    def reply(self, reply: HttpResponse) -> None:
-        """Write ``reply``, once; called when the request's batch returns."""
+    def respond(self, response: HttpResponse) -> None:
+        """Write ``response``, once; called when the request's batch returns."""
         if self._pending is not None:
             # Before the response is written, as the client may be back at once.
             self._protocol.answered(self._pending)
         self._pending = None
         self._release()
         compression = self._protocol.inference.compression
-        if compression is not None and (coding := compression.coding_for(self.head.headers, reply)) is not None:
-            compression.start(reply, coding, self._write)
+        if compression is not None and (coding := compression.coding_for(self.head.headers, response)) is not None:
+            compression.start(response, coding, self._write)
         else:
-            self._write(reply)
+            self._write(response)
 
-    def _write(self, reply: HttpResponse) -> None:
+    def _write(self, response: HttpResponse) -> None:
         self.response_complete = True
         try:
-            self._protocol.write_reply(self, reply)
+            self._protocol.write_response(self, response)
         except Exception:
             # A failure must not affect the batch's other requests; this client's connection is closed.
             logger.exception("event=reply_failed")
@@ -240,7 +240,7 @@ class InferCycle:
         self._release()
         self._protocol.ignore_input()
         if self.active:
-            self.refuse(error)
+            self.reject(error)
 
     def _release(self) -> None:
         """Stop counting the body: the queue counts it from here on, or it was dropped."""
@@ -280,14 +280,14 @@ class LoggedCycle(InferCycle):
         super().abandon()
         self._log.end(self._entry, GONE, 0, pending, self.head.client)
 
-    def reply(self, reply: HttpResponse) -> None:
-        """Write ``reply``, and log it."""
+    def respond(self, response: HttpResponse) -> None:
+        """Write ``response``, and log it."""
         self._answered = self._pending
-        super().reply(reply)
+        super().respond(response)
 
-    def _write(self, reply: HttpResponse) -> None:
-        super()._write(reply)
-        self._log.end(self._entry, reply.status, reply.size_bytes, self._answered, self.head.client)
+    def _write(self, response: HttpResponse) -> None:
+        super()._write(response)
+        self._log.end(self._entry, response.status, response.size_bytes, self._answered, self.head.client)
 
 
 def _too_large(limit_bytes: int) -> BodyTooLarge:
@@ -421,16 +421,16 @@ class InferProtocol(FramedProtocol):
         entry = log.begin(method, target, head.route.codec.name, head.headers, client_host(self.client))
         return InferCycle(self, head) if entry is None else LoggedCycle(self, head, log, entry)
 
-    def note_rejected_response(self, refused: RejectedRequest, reply: HttpResponse) -> None:
+    def note_rejected_response(self, rejected: RejectedRequest, response: HttpResponse) -> None:
         """Log a refused request, of which only the target and headers may be known."""
         log = self.inference.access_log
         entry = (
             None
             if log is None
-            else log.begin(b"", refused.url, "http", dict(self.headers or ()), client_host(self.client))
+            else log.begin(b"", rejected.url, "http", dict(self.headers or ()), client_host(self.client))
         )
         if log is not None and entry is not None:
-            log.end(entry, reply.status, reply.size_bytes)
+            log.end(entry, response.status, response.size_bytes)
 
     def _route_of(self, target: bytes) -> InferRoute | None:
         """Return the route of a target with a query, a host, or percent-encoded characters."""
@@ -503,13 +503,13 @@ class InferProtocol(FramedProtocol):
             burst.add_response(pending.rows)
             self._burst, self._burst_rows = burst, pending.rows
 
-    def write_reply(self, cycle: InferCycle, reply: HttpResponse) -> None:
+    def write_response(self, cycle: InferCycle, response: HttpResponse) -> None:
         """Write one whole response."""
         if self._unanswered:
             self._unanswered.popleft()
         if cycle.disconnected or self.transport.is_closing():
             return
-        lines, headers = reply.lines, cycle.head.headers
+        lines, headers = response.lines, cycle.head.headers
         for name in _ECHOED:
             if name in headers:
                 lines += b"%b: %b\r\n" % (name, headers[name])
@@ -522,12 +522,12 @@ class InferProtocol(FramedProtocol):
         if last or not (cycle.keep_alive and self.inference.keeps_connections):
             cycle.keep_alive = False
             lines += b"connection: close\r\n"
-        head = self.reply_head(reply, lines)
-        if reply.size_bytes <= _SMALL_BYTES:
+        head = self.response_head(response, lines)
+        if response.size_bytes <= _SMALL_BYTES:
             # For a small response one copy is cheaper than several buffers.
-            self.transport.write(b"".join((head, *reply.body)))
+            self.transport.write(b"".join((head, *response.body)))
         else:
-            self.write_large([head, *reply.body])
+            self.write_large([head, *response.body])
         if cycle.keep_alive:
             self.on_response_complete()
         elif cycle.complete and not self._aged:

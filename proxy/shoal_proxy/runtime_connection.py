@@ -44,7 +44,7 @@ class ResponseMemory:
         self.most_bytes = most_bytes
         self.used_bytes = 0
 
-    def refusal(self, size_bytes: int) -> ProxyError:
+    def rejection(self, size_bytes: int) -> ProxyError:
         """Return the error for a response, of which ``size_bytes`` have arrived."""
         if size_bytes > self.most_bytes:
             return ModelFailed(f"the response is over the limit of {self.most_bytes} bytes")
@@ -205,7 +205,7 @@ class RuntimeConnection(asyncio.BufferedProtocol):
         self._keep = self._parser.should_keep_alive()
         size_bytes = int(self._headers.get(b"content-length", 0))
         if self._memory is not None and size_bytes > self._memory.most_bytes:
-            self._refuse(self._memory.refusal(size_bytes))
+            self._refuse(self._memory.rejection(size_bytes))
         elif size_bytes > LARGE_BYTES:
             # A trusted server sends all that it announces, so the whole body is allocated.
             self._body = Body(size_bytes, None if self._memory is None else LARGE_BYTES)
@@ -227,7 +227,7 @@ class RuntimeConnection(asyncio.BufferedProtocol):
         memory.used_bytes += size_bytes
         if memory.used_bytes <= memory.most_bytes:
             return True
-        self._refuse(memory.refusal(self._received_bytes))
+        self._refuse(memory.rejection(self._received_bytes))
         return False
 
     def _forget(self) -> None:

@@ -1,7 +1,7 @@
 """Declarations of settings: type, range, default, description, and the processes that read them.
 
-A setting is an annotated attribute of a `SettingsSection`. Sections of the custom resources are in ``resource``, those of the
-environment only in ``processes``.
+A setting is an annotated attribute of a `SettingsSection`. Sections of the custom resources are in ``resource``,
+those of the environment only in ``processes``.
 """
 
 import types

@@ -65,9 +65,9 @@ class Parsed:
     def on_message_complete(self) -> None:
         self.messages += 1
 
-    def head(self, terms: QueueParameters | None = PLAIN) -> RequestHead:
+    def head(self, parameters: QueueParameters | None = PLAIN) -> RequestHead:
         head = RequestHead(ROUTE, self.headers, keep_alive=self.keep_alive)
-        head.terms = terms
+        head.parameters = parameters
         return head
 
 
@@ -83,7 +83,7 @@ def test_a_whole_request_with_the_same_beginning_is_recognized() -> None:
 
     assert known is not None
     assert known[0].headers == {b"content-length": b"6"}
-    assert known[0].terms is PLAIN
+    assert known[0].parameters is PLAIN
     assert request(body=b"abcdef")[known[1] :] == b"abcdef"
 
 
@@ -96,7 +96,7 @@ def test_values_that_were_seen_to_change_may_change_again() -> None:
 
     assert known is not None
     assert known[0].headers == Parsed(asked).headers
-    assert known[0].terms is None  # an id is for the runtime too
+    assert known[0].parameters is None  # an id is for the runtime too
 
 
 def test_a_value_that_never_changed_is_compared() -> None:
@@ -158,7 +158,7 @@ def test_requests_with_expectations_are_not_cached(data: bytes) -> None:
 
 def test_an_invalid_head_is_not_cached() -> None:
     made = cache()
-    made.store(request(), Parsed(request()).head(terms=None))
+    made.store(request(), Parsed(request()).head(parameters=None))
 
     assert made.find(request()) is None
 

@@ -23,7 +23,7 @@ CheckToken = Callable[[bytes], str]
 class AuthenticatedClient:
     """A client, and the rows that it holds of its limits."""
 
-    __slots__ = ("quota", "credentials", "label", "name", "rows")
+    __slots__ = ("credentials", "label", "name", "quota", "rows")
 
     def __init__(self, name: str, label: str, credentials: tuple[tuple[bytes, bytes], ...]) -> None:
         self.name = name

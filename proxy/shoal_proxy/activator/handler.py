@@ -231,12 +231,12 @@ def _service_gone() -> ProxyError:
 async def _reject(send: Send, path: str, error: ProxyError, receive: Receive | None) -> None:
     if error.may_have_run:
         error = MaybeExecuted(error)
-    reply = codec_for(path).error(error)
+    response = codec_for(path).error(error)
     name, _, value = EXECUTED[error.may_have_run].strip().partition(b": ")
     lines = [(name, value)]
     if error.retry_after_s is not None:
         lines.append((b"retry-after", b"%d" % error.retry_after_s))
-    await _respond(send, reply.status, b"".join(reply.body), reply.content_type, lines, linger=receive)
+    await _respond(send, response.status, b"".join(response.body), response.content_type, lines, linger=receive)
 
 
 async def _respond(

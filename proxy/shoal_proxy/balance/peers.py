@@ -56,8 +56,10 @@ class ForwardingOutcome(StrEnum):
 class Peer:
     """A peer: its promise, the rows forwarded since, and whether it kept its promises."""
 
-    __slots__ = ("polled_s", "errors", "failures", "forwarded_rows", "is_self", "on_trial", "skipped_until_s",
-                 "rows_since_report", "reported_s", "travel_s", "wait_s")  # fmt: skip
+    __slots__ = (
+        "errors", "failures", "forwarded_rows", "is_self", "on_trial", "polled_s", "reported_s", "rows_since_report",
+        "skipped_until_s", "travel_s", "wait_s",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.wait_s = NEVER_S
@@ -146,7 +148,7 @@ def choose_peer(
     Args:
         peers: the known peers.
         rows: rows of the request.
-        due_s: when its response is wanted here.
+        soft_deadline_s: when its response is wanted here.
         now_s: monotonic time (s).
         row_s: time that each row forwarded since a promise adds to it.
         most_rows: most rows that one peer may hold of this replica, unless one request alone is larger. A peer that

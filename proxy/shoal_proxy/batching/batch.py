@@ -21,7 +21,7 @@ Rows = Array | tuple[Array, ...]
 class Batch:
     """Rows of one or more requests that run together, in the order of ``slices``."""
 
-    __slots__ = ("fitting_rows", "rows", "slices", "attempts")
+    __slots__ = ("attempts", "fitting_rows", "rows", "slices")
 
     def __init__(self, slices: tuple[RequestSlice, ...], rows: int, tries: int = 0, fitting_rows: int = 0) -> None:
         self.slices = slices

@@ -161,7 +161,7 @@ class Batcher:
             self.queue.set_work(group, full * table.mean_s(most) + rest_s if full else rest_s)
 
     def _too_late(self, pending: PendingRequest, now_s: float) -> bool:
-        """Return whether ``pending`` would be answered after ``soft_deadline_s``, by its client's timeout or the objective."""
+        """Return whether the response to ``pending`` would be late, by its client's timeout or the objective."""
         if pending.soft_deadline_s == NEVER_S and self.objective_s == NEVER_S:
             return False
         if not self._weighs:

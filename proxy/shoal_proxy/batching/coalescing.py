@@ -38,7 +38,7 @@ class Coalescing:
         time_to_live_s = round(request.soft_deadline_s - request.arrived_s, 3)
         mark = (request.key, request.lane, time_to_live_s, payload_digest(request))
         shared = self._joinable.get(mark)
-        if shared is not None and not shared.taken:
+        if shared is not None and not shared.dequeued_rows:
             # The executed request lives as long as any of its clients waits.
             shared.deadline_s = max(shared.deadline_s, request.deadline_s)
             self._requests[shared].append(request)

@@ -88,7 +88,7 @@ class FairShares:
             if tag < had[key.share]:  # another lane of the same class was served meanwhile
                 heapq.heapreplace(heap, (had[key.share], self.turn(key, request), serial, key, request, rest))
                 continue
-            had[key.share] += self.cost(key.share, request.left)
+            had[key.share] += self.cost(key.share, request.remaining_rows)
             yield request
             following = next(rest, None)
             if following is None:

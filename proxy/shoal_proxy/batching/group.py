@@ -30,7 +30,7 @@ class Group:
         self.work_s = 0.0
         """Expected time of its batches, where it is tracked (`Batcher._weigh`)."""
         self.in_deadline_order = True
-        """Whether serving order is also the order of ``soft_deadline_s``: true while all requests have the same time to live."""
+        """Whether serving order is the order of soft deadlines: true while all requests have the same time to live."""
         self.latest_soft_deadline_s = 0.0
         self._shares = shares
 

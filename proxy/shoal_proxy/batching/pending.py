@@ -71,9 +71,9 @@ class PendingRequest:
     """
 
     __slots__ = (
-        "arrived_s", "burst", "client", "deadline_s", "deliver", "soft_deadline_s", "errors", "finished", "forwarded", "inputs",
-        "key", "lane", "lengths", "may_have_run", "parts", "queued_s", "resolved", "rows", "size_bytes", "span",
-        "taken", "timing", "trace", "returned_by_peer", "turn_s",
+        "arrived_s", "burst", "client", "deadline_s", "deliver", "dequeued_rows", "errors", "finished", "forwarded",
+        "inputs", "key", "lane", "lengths", "may_have_run", "parts", "queued_s", "resolved", "returned_by_peer", "rows",
+        "size_bytes", "soft_deadline_s", "span", "timing", "trace", "turn_s",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913 (a dataclass would do, but mypyc does not compile what that generates)
@@ -110,7 +110,7 @@ class PendingRequest:
         """How long it waited (s)."""
         self.timing = b""
         """Cost of its last batch, in the form of Server-Timing."""
-        self.taken = 0
+        self.dequeued_rows = 0
         """Rows that have left the queue in a batch."""
         self.may_have_run = False
         """Whether the runtime may have run some of its rows."""
@@ -149,12 +149,12 @@ class PendingRequest:
     @property
     def must_not_forward(self) -> bool:
         """Return whether it must not be forwarded: it has begun, or was forwarded before."""
-        return self.taken > 0 or self.forwarded or self.returned_by_peer
+        return self.dequeued_rows > 0 or self.forwarded or self.returned_by_peer
 
     @property
-    def left(self) -> int:
+    def remaining_rows(self) -> int:
         """Return how many rows still wait."""
-        return self.rows - self.taken
+        return self.rows - self.dequeued_rows
 
     def resolve(self, outcome: Outcome) -> Delivery:
         """Drop everything but the client's callback, which is to get ``outcome``; at most once."""

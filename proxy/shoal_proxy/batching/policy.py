@@ -3,12 +3,13 @@
 `Adaptive`: work-conserving. While the runtime has a free slot, waiting rows are sent at once; the one exception is a
 burst of requests about to come (`returns`, `clumps`). One more batch may be sent ahead to a busy runtime, so that it
 never waits for the host. A full batch is sent ahead at once, since waiting could not improve it. A partial one is sent
-just in time (`host_timing`), since it may still grow while the runtime is busy. So is a full batch of a lower priority, in
-which a request of a higher one may still find a place: it delays such requests by one batch at most, the running one.
+just in time (`host_timing`), since it may still grow while the runtime is busy. So is a full batch of a lower priority,
+in which a request of a higher one may still find a place: it delays such requests by one batch at most, the running
+one.
 `selection` decides the contents and which requests are rejected.
 
-The order of groups (`serving_order`) comes first: a full batch of one key is not sent ahead of an older partial one of another,
-or a key that is always full would starve all others.
+The order of groups (`serving_order`) comes first: a full batch of one key is not sent ahead of an older partial one of
+another, or a key that is always full would starve all others.
 
 `Fixed`: when full, or ``max_delay_s`` old, as in other servers. `None`: each request alone.
 """
@@ -95,7 +96,7 @@ def decide_batch(queue: Queue, limits: BatchLimits, device: DeviceState, outlook
     # A request that must run alone has nothing to wait for, so the adaptive policy forms its batch by itself.
     forms_alone = group.key.solo > 0 and limits.policy is BatchingPolicy.ADAPTIVE
     if limits.policy is BatchingPolicy.NONE or (limits.alone and not forms_alone):
-        return CloseBatch(group, min(group.head.left, outlook.costs_of(group).max_rows))
+        return CloseBatch(group, min(group.head.remaining_rows, outlook.costs_of(group).max_rows))
     if limits.policy is BatchingPolicy.FIXED:
         return _close_fixed(queue, group, limits, device, outlook)
     return _close_adaptive(queue, group, limits, device, outlook)
@@ -123,7 +124,7 @@ def _close_adaptive(
         full = group.key.solo > 0 or group.rows >= costs.max_rows
         if full and not group.key.solo and any(lane.level for lane in group.lanes):
             # A later request of level 0, which is served first, may still take the place of rows of lower levels.
-            urgent = [pending.left for key, lane in group.lanes.items() if not key.level for pending in lane]
+            urgent = [pending.remaining_rows for key, lane in group.lanes.items() if not key.level for pending in lane]
             full = sum(urgent) >= costs.max_rows
         # A partial batch might still grow, but not while a full batch of other keys waits behind it.
         if full or (device.ahead_s == NEVER_S and queue.rows - group.rows >= costs.max_rows):

@@ -98,7 +98,7 @@ class Queue:
         group = self.groups.get(pending.key)
         if group is None or pending not in group:
             return False
-        self._forget(group, pending, pending.left)
+        self._forget(group, pending, pending.remaining_rows)
         if self.full and group.key in self.full and not self._fills(group):
             del self.full[group.key]
         return True
@@ -110,13 +110,13 @@ class Queue:
         first: list[PendingRequest] = []
         while rows > 0 and (head := next(requests, None)) is not None:
             first.append(head)
-            rows -= head.left
+            rows -= head.remaining_rows
         slices: list[RequestSlice] = []
         room = max_rows
         for pending in first:
-            start, left = pending.taken, pending.left
+            start, left = pending.dequeued_rows, pending.remaining_rows
             count = min(room, left)
-            pending.taken = start + count
+            pending.dequeued_rows = start + count
             room -= count
             slices.append(RequestSlice(pending, start, count, pending.inputs))
             if self._classes:
@@ -148,14 +148,14 @@ class Queue:
 
     def _requeue_rest(self, group: Group, pending: PendingRequest, start: int, now_s: float) -> None:
         """Keep the rows of ``pending`` that did not fit: at the head, unless a portion is complete."""
-        count, portion_rows = pending.taken - start, self._portion_rows
+        count, portion_rows = pending.dequeued_rows - start, self._portion_rows
         if pending.rows > portion_rows:
-            self._count_beyond_portion(group, pending.left + count, -1)
-            self._count_beyond_portion(group, pending.left, 1)
+            self._count_beyond_portion(group, pending.remaining_rows + count, -1)
+            self._count_beyond_portion(group, pending.remaining_rows, 1)
         group.rows -= count
         self.rows -= count
         # A portion is complete: other requests are served before the next one.
-        if start // portion_rows != pending.taken // portion_rows:
+        if start // portion_rows != pending.dequeued_rows // portion_rows:
             group.wait_again(pending, now_s)
 
     def _count_beyond_portion(self, group: Group, rows: int, sign: int) -> None:

@@ -40,7 +40,7 @@ _FORGET = 0.9
 class Burst:
     """The clients answered with one batch, and the rows of those that have not returned yet."""
 
-    __slots__ = ("completed_s", "returned_rows", "back_s", "clients", "outstanding")
+    __slots__ = ("back_s", "clients", "completed_s", "outstanding", "returned_rows")
 
     def __init__(self, completed_s: float) -> None:
         self.completed_s = completed_s

@@ -39,7 +39,7 @@ from shoal_schema.metrics import RejectionReason
 
 
 class SchedulerStep:
-    """What to do next: send ``running``, if there is one, deliver ``rejected``, and call `Scheduler.next_batch` again."""
+    """What to do next: send ``running``, if any, deliver ``rejected``, and call `Scheduler.next_batch` again."""
 
     __slots__ = ("error", "late", "rejected", "running")
 
@@ -257,7 +257,7 @@ class Scheduler:
             running: the batch, which was `released`.
             result: the runtime's result.
             signature: signature of its model.
-            answered_s: when the result arrived.
+            completed_s: when the result arrived.
             timing: costs of the batch, in the form of Server-Timing.
 
         Raises:
@@ -369,7 +369,7 @@ class Scheduler:
         deliveries: list[Delivery] = []
         for pending in self._deadlines.expired(now_s):
             runs = self._coalescing.executed_for(pending) if self._coalescing else pending
-            pending.may_have_run = runs.may_have_run or runs.taken > 0
+            pending.may_have_run = runs.may_have_run or runs.dequeued_rows > 0
             self._keep_charged(pending)
             waited = "while the model ran" if pending.may_have_run else "in the queue"
             deliveries.append(pending.resolve(DeadlineExceeded(f"the deadline passed {waited}")))
@@ -404,7 +404,7 @@ class Scheduler:
 
     def _drop(self, rejected: Sequence[PendingRequest], error: ProxyError) -> list[Delivery]:
         """Reject requests that wait in the queue, or have just left it."""
-        _mark([pending for pending in rejected if pending.taken > 0])
+        _mark([pending for pending in rejected if pending.dequeued_rows > 0])
         return self._resolve(rejected, error)
 
     def _give_up(self, batch: Batch, error: ProxyError, now_s: float) -> list[Delivery]:
@@ -417,7 +417,7 @@ class Scheduler:
             self._suspects.failed(requests[0], now_s)
             # Charge about as many rows as its first batch had: they ran twice to isolate this request.
             self.queue.shares.charge_retry(requests[0].lane.share, batch.rows << batch.attempts)
-        _mark([part.pending for part in batch.slices if part.pending.taken > part.rows])
+        _mark([part.pending for part in batch.slices if part.pending.dequeued_rows > part.rows])
         return self._resolve(requests, error)
 
     def _resolve(self, requests: Sequence[PendingRequest], error: ProxyError) -> list[Delivery]:
@@ -437,7 +437,7 @@ class Scheduler:
         if client is None or client.quota is None:
             return
         runs = self._coalescing.executed_for(pending) if self._coalescing else pending
-        if not runs.taken:
+        if not runs.dequeued_rows:
             return
         for running in self._unsettled:
             if running.cancelled_rows is None:

@@ -27,7 +27,7 @@ class WaitingRequest(Protocol):
     """The properties of a request that a selection depends on."""
 
     @property
-    def left(self) -> int:
+    def remaining_rows(self) -> int:
         """Rows that still wait."""
 
     @property
@@ -77,7 +77,7 @@ def select_batch(waiting: Sequence[W], costs: BatchCosts, start_s: float) -> Bat
     if not hopeful:
         return BatchSelection(0, waiting)
     # Case 2, unless a request of the full batch would be late.
-    rows = min(sum([request.left for request in hopeful]), costs.max_rows)
+    rows = min(sum([request.remaining_rows for request in hopeful]), costs.max_rows)
     if costs.finish_s(start_s, rows) > _soonest_s(hopeful, rows):  # case 3
         rows = _best_rate(hopeful, costs, start_s)
         finish_s = costs.finish_s(start_s, rows)
@@ -87,7 +87,7 @@ def select_batch(waiting: Sequence[W], costs: BatchCosts, start_s: float) -> Bat
         for request in candidates:
             if request.soft_deadline_s >= finish_s and (left > 0 or request.soft_deadline_s >= after_s):
                 hopeful.append(request)
-                left -= request.left
+                left -= request.remaining_rows
     # Case 4.
     rows = _trim(hopeful, rows, costs, start_s)
     if len(hopeful) == len(waiting):
@@ -101,7 +101,7 @@ def _soonest_s(waiting: Sequence[W], rows: int) -> float:
     soonest_s = NEVER_S
     for request in waiting:
         soonest_s = min(soonest_s, request.soft_deadline_s)
-        rows -= request.left
+        rows -= request.remaining_rows
         if rows <= 0:
             break
     return soonest_s
@@ -109,7 +109,7 @@ def _soonest_s(waiting: Sequence[W], rows: int) -> float:
 
 def _best_rate(hopeful: Sequence[W], costs: BatchCosts, start_s: float) -> int:
     """Return the size of the batch that serves the most rows per second, all of them in time."""
-    order = sorted([(-request.soft_deadline_s, request.left) for request in hopeful])
+    order = sorted([(-request.soft_deadline_s, request.remaining_rows) for request in hopeful])
     soft_deadline_s = [due for due, _ in order]
     rows_due_later = [0, *accumulate([left for _, left in order])]
     # Both lists are by falling deadline: the rows in time for a size are those before its finish.
@@ -143,11 +143,11 @@ def _trim(hopeful: Sequence[W], rows: int, costs: BatchCosts, start_s: float) ->
     rest: Sequence[W] = ()
     first_rows = smaller
     for index, request in enumerate(hopeful):
-        first_rows -= request.left
+        first_rows -= request.remaining_rows
         if first_rows < 0:
             rest = hopeful[index:]
             break
-    rest_rows = sum([request.left for request in hopeful]) - smaller
+    rest_rows = sum([request.remaining_rows for request in hopeful]) - smaller
     next_start_s = start_s + costs.table.p95_s(smaller)
     in_time = costs.finish_s(next_start_s, min(rest_rows, rows)) <= _soonest_s(rest, rest_rows)
     return smaller if in_time else rows

@@ -1,8 +1,8 @@
 """The order of groups: which group forms the next batch.
 
-Between groups the same order holds as within one (`fair_shares`): the waiting class that has been served least is next, and
-within a class the head whose turn came first. Without classes and priorities that is the oldest head. So many requests
-of one key cannot starve those of another, and a new key for each request does not evade fair shares.
+Between groups the same order holds as within one (`fair_shares`): the waiting class that has been served least is next,
+and within a class the head whose turn came first. Without classes and priorities that is the oldest head. So many
+requests of one key cannot starve those of another, and a new key for each request does not evade fair shares.
 
 A heap of classes, and for each class a heap of its lanes' heads. Nothing moves when a head leaves or a class is served:
 the top is corrected when it is read, since turns and shares only ever increase. So an arrival or a batch costs the

@@ -16,12 +16,12 @@ ALONE_S = 300.0
 """For how long, from its last failure."""
 _MAX_RECORDS = 1024
 _FIRST_VALUES = 8
-_Look = tuple[int, int, object]
+_Traits = tuple[int, int, object]
 """Features of a payload that cost nothing to read."""
 
 
 class _Record(NamedTuple):
-    look: _Look
+    traits: _Traits
     times: int
     last_s: float
 
@@ -45,22 +45,22 @@ class SuspectPayloads:
 
     def __init__(self) -> None:
         self._failed: OrderedDict[bytes, _Record] = OrderedDict()
-        self._looks: Counter[_Look] = Counter()
+        self._traits: Counter[_Traits] = Counter()
 
     def failed(self, pending: PendingRequest, now_s: float) -> None:
         """Record that ``pending`` failed alone."""
-        mark, look = payload_digest(pending), _look(pending)
+        mark, traits = payload_digest(pending), _traits_of(pending)
         before = self._failed.pop(mark, None)
-        self._failed[mark] = _Record(look, 1 if before is None else before.times + 1, now_s)
+        self._failed[mark] = _Record(traits, 1 if before is None else before.times + 1, now_s)
         if before is None:
-            self._looks[look] += 1
+            self._traits[traits] += 1
         if len(self._failed) > _MAX_RECORDS:
             self._forget(next(iter(self._failed)))
 
     def must_run_alone(self, pending: PendingRequest, now_s: float) -> bool:
         """Return whether ``pending`` has failed so often, so recently, that it must not share a batch."""
         # The digest is computed only of requests that look like a suspect.
-        if not self._looks or _look(pending) not in self._looks:
+        if not self._traits or _traits_of(pending) not in self._traits:
             return False
         record = self._failed.get(payload_digest(pending))
         return record is not None and record.times >= OFFENCES and now_s - record.last_s < ALONE_S
@@ -71,13 +71,13 @@ class SuspectPayloads:
             self._forget(next(iter(self._failed)))
 
     def _forget(self, mark: bytes) -> None:
-        look = self._failed.pop(mark).look
-        self._looks[look] -= 1
-        if not self._looks[look]:
-            del self._looks[look]
+        traits = self._failed.pop(mark).traits
+        self._traits[traits] -= 1
+        if not self._traits[traits]:
+            del self._traits[traits]
 
 
-def _look(pending: PendingRequest) -> _Look:
+def _traits_of(pending: PendingRequest) -> _Traits:
     first = next(iter(pending.inputs.values())).flat[:_FIRST_VALUES]
     if first.dtype.hasobject:  # elements may be large, such as pictures: compare their first bytes
         return pending.rows, pending.size_bytes, tuple(element[:_FIRST_VALUES] for element in first)

@@ -22,7 +22,7 @@ _MAX_PROBE_AFTER = 1024
 class RowLimit:
     """The most ``rows`` of a batch of one shape: with more, the device ran out of memory."""
 
-    __slots__ = ("record_fit", "probe_after", "probed", "rows")
+    __slots__ = ("probe_after", "probed", "record_fit", "rows")
 
     def __init__(self, rows: int) -> None:
         self.rows = rows

@@ -41,7 +41,7 @@ class Throughput:
         Args:
             rows: rows of the batch.
             sent_s: when it was sent to the runtime.
-            answered_s: when its responses had left.
+            completed_s: when its responses had left.
             cpu_s: processor time of the proxy's thread since it started.
         """
         if not self._batches or sent_s >= self._begin_s + _WINDOW_S:

@@ -26,7 +26,9 @@ _REJECTED: Final = {
     RejectionReason.LATE: "because the response would have been late. Add replicas, or raise the latency objective.",
     RejectionReason.QUEUE_ROWS: "because queue.maxRows rows waited. Add replicas, or raise it if clients can wait.",
     RejectionReason.QUEUE_BYTES: "because queue.maxBytes were in use. Raise it, or send smaller requests.",
-    RejectionReason.DEADLINE: "with 504, because their deadline passed: it is shorter than the model's time under load.",
+    RejectionReason.DEADLINE: (
+        "with 504, because their deadline passed: it is shorter than the model's time under load."
+    ),
     RejectionReason.LIMIT: "with 429, because their clients were at their limits. Raise access.limits to allow more.",
 }
 """Cause and remedy by reason, in the order in which they are reported."""

@@ -164,10 +164,10 @@ class GraphLink:
             composer = None if self._composer is None else await self._composer.load_signature()
         except GraphError as wrong:
             return str(wrong), wrong.fault
-        said = await asyncio.gather(*(self._request_metadata(each) for each in self._steps.values()))
-        if problems := [(sentence, fault) for _, sentence, fault in said if sentence]:
+        warned = await asyncio.gather(*(self._request_metadata(each) for each in self._steps.values()))
+        if problems := [(sentence, fault) for _, sentence, fault in warned if sentence]:
             return problems[0]
-        documents = {name: document for name, (document, _, _) in zip(self._steps, said, strict=True)}
+        documents = {name: document for name, (document, _, _) in zip(self._steps, warned, strict=True)}
         try:
             graph = type_check(self._plan, documents, self._identity, composer)
             for name, document in documents.items():

@@ -66,7 +66,7 @@ class CallContext:
         self._held_bytes += size_bytes
         self._room.used_bytes += size_bytes
         if self._room.used_bytes > self._room.most_bytes:
-            raise self._room.refusal(self._held_bytes)
+            raise self._room.rejection(self._held_bytes)
 
     def end(self) -> None:
         """Release the memory."""
@@ -102,7 +102,7 @@ class StepClient:
         Args:
             inputs: canonical arrays by name.
             rows: their number of rows.
-            terms: the terms of the request.
+            context: the terms of the request.
 
         Raises:
             RowsFailed: some rows failed on their own.

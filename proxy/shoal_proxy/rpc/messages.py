@@ -43,7 +43,7 @@ _EMPTY_FINAL_RESPONSE: Final = "triton_enable_empty_final_response"
 
 
 class GrpcV2:
-    """Decode and encode ``ModelInfer``; the body of a call and of a reply is one message."""
+    """Decode and encode ``ModelInfer``; the body of a call and of a response is one message."""
 
     name = "grpc"
 
@@ -137,10 +137,10 @@ def metadata_message(document: Mapping[str, Any]) -> ModelMetadataResponse:
     return ModelMetadataResponse(**names, **tensors)
 
 
-def stream_message(reply: HttpResponse, request: bytes) -> bytes:
-    """Return a ``reply`` as a message of a stream; header lines of an error become parameters."""
-    body = b"".join(map(bytes, reply.body))
-    if reply.status == 200:
+def stream_message(result: HttpResponse, request: bytes) -> bytes:
+    """Return the response ``result`` as a message of a stream; header lines of an error become parameters."""
+    body = b"".join(map(bytes, result.body))
+    if result.status == 200:
         response = ModelInferResponse.FromString(body)
         response.parameters["triton_final_response"].bool_param = True
         return _serialized(ModelStreamInferResponse(infer_response=response))
@@ -149,8 +149,8 @@ def stream_message(reply: HttpResponse, request: bytes) -> bytes:
     except DecodeError:
         request_id = ""
     response = ModelInferResponse(id=request_id)
-    response.parameters["status"].int64_param = reply.status
-    for line in reply.lines.splitlines():
+    response.parameters["status"].int64_param = result.status
+    for line in result.lines.splitlines():
         name, _, value = line.decode("latin-1").partition(": ")
         response.parameters[name].string_param = value
     message = body.decode(errors="replace")

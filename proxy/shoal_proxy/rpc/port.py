@@ -106,7 +106,7 @@ class GrpcPort:
         batching = settings.batching
         calls = 2 * (settings.queue_rows + (batching.in_flight + 1) * batching.max_batch_size)
         self._server = grpc.aio.server(options=_options(settings), maximum_concurrent_rpcs=calls)
-        self._streams = Streams(self._answer_of_stream, self._count)
+        self._streams = Streams(self._respond_in_stream, self._count)
         self._health = Health(pages.reason, (SERVICE, settings.name))
         self._server.add_generic_rpc_handlers((self._handlers(), self._health.handler()))
         enable_server_reflection((SERVICE, HEALTH, REFLECTION), self._server)
@@ -169,8 +169,8 @@ class GrpcPort:
         call = self._call(context, _PATH)
         head, headers = call.head, call.head.headers
         try:
-            if (refusal := self._refusal(head, context)) is not None:
-                reply = self._inference.refuse(self._route, refusal)
+            if (rejection := self._refusal(head, context)) is not None:
+                response = self._inference.reject(self._route, rejection)
             else:
                 try:
                     async with asyncio.timeout(self._settings.process.body_timeout_s):
@@ -178,15 +178,15 @@ class GrpcPort:
                 except (TimeoutError, StopAsyncIteration):
                     call.status = RequestTimeout.status
                     await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the request was not complete in time")
-                reply = await self._reply(call, body)
-            call.status, call.bytes_out = reply.status, reply.size_bytes
-            # The reply's header lines become trailing metadata.
-            lines = [line.partition(b": ") for line in reply.lines.split(b"\r\n") if line]
+                response = await self._respond(call, body)
+            call.status, call.bytes_out = response.status, response.size_bytes
+            # The response's header lines become trailing metadata.
+            lines = [line.partition(b": ") for line in response.lines.split(b"\r\n") if line]
             trailers = [(name.decode(), value.decode("latin-1")) for name, _, value in lines]
             trailers += [(name.decode(), headers[name].decode("latin-1")) for name in _ECHOED if name in headers]
-            answer = b"".join(map(bytes, reply.body))
-            if reply.status != 200:
-                await context.abort(_code(reply.status), answer.decode(errors="replace"), tuple(trailers))
+            answer = b"".join(map(bytes, response.body))
+            if response.status != 200:
+                await context.abort(_code(response.status), answer.decode(errors="replace"), tuple(trailers))
             context.set_trailing_metadata(tuple(trailers))
             if len(answer) > LARGE_BYTES:
                 release = self._count(context, len(answer))
@@ -207,18 +207,18 @@ class GrpcPort:
 
     async def _stream(self, requests: AsyncIterator[bytes], context: Any) -> None:
         head = RequestHead(self._route, _headers(context), keep_alive=True)
-        if (refusal := self._refusal(head, context)) is not None:
-            reply = self._inference.refuse(self._route, refusal)
-            await context.abort(_code(reply.status), refusal.message)
+        if (rejection := self._refusal(head, context)) is not None:
+            response = self._inference.reject(self._route, rejection)
+            await context.abort(_code(response.status), rejection.message)
         await self._streams.serve(requests, context)
 
-    async def _answer_of_stream(self, body: bytes, context: Any) -> HttpResponse:
-        """Return the reply to one request of a stream."""
+    async def _respond_in_stream(self, body: bytes, context: Any) -> HttpResponse:
+        """Return the response to one request of a stream."""
         call = self._call(context, _STREAM_PATH)
         try:
-            reply = await self._reply(call, body)
-            call.status, call.bytes_out = reply.status, reply.size_bytes
-            return reply
+            response = await self._respond(call, body)
+            call.status, call.bytes_out = response.status, response.size_bytes
+            return response
         finally:
             self._log(call)
 
@@ -240,17 +240,17 @@ class GrpcPort:
             return error
         return self._inference.authenticate(head)
 
-    async def _reply(self, call: "GrpcCall", body: bytes) -> HttpResponse:
-        """Queue a request and return its reply; a disconnect or gRPC's deadline cancels it."""
+    async def _respond(self, call: "GrpcCall", body: bytes) -> HttpResponse:
+        """Queue a request and return its response; a disconnect or gRPC's deadline cancels it."""
         answered: asyncio.Future[HttpResponse] = asyncio.get_running_loop().create_future()
 
-        def reply(given: HttpResponse) -> None:
+        def deliver(given: HttpResponse) -> None:
             if not answered.done():
                 answered.set_result(given)
 
         if call.entry is not None:
             call.entry.bytes_in = len(body)
-        pending = call.pending = self._inference.start(call.head, body, reply)
+        pending = call.pending = self._inference.start(call.head, body, deliver)
         try:
             return await answered
         except asyncio.CancelledError:

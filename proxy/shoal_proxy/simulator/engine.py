@@ -49,10 +49,10 @@ class SimulatedRequest:
 
 @dataclass(frozen=True, slots=True)
 class SendBatch:
-    """Send ``batch``, reject ``refused`` and give ``failed`` an error; each may be empty."""
+    """Send ``batch``, reject ``rejected`` and give ``failed`` an error; each may be empty."""
 
     batch: Sequence[SimulatedRequest] = ()
-    refused: Sequence[SimulatedRequest] = ()
+    rejected: Sequence[SimulatedRequest] = ()
     counts: Sequence[int] = ()
     """Rows of each request in this batch; empty for all of them."""
     failed: Sequence[SimulatedRequest] = ()
@@ -214,7 +214,7 @@ class Engine:
     def run_discipline(self) -> None:
         """Do what the discipline decides, until it sleeps."""
         while isinstance(action := self.discipline.decide(self.now_s), SendBatch):
-            self._refuse(action.refused)
+            self._refuse(action.rejected)
             self._fail(action.failed)
             if not action.batch:
                 continue

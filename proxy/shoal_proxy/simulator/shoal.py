@@ -106,7 +106,7 @@ class SchedulerDiscipline:
             return SleepUntil(min(step.until_s, self.scheduler.next_deadline_s))
         refused = self._settled(step.rejected)
         if step.running is None:
-            return SendBatch(refused=refused)
+            return SendBatch(rejected=refused)
         self._sent.append(step.running)
         slices = step.running.batch.slices
         # The engine knows only the client's requests.

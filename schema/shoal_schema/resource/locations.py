@@ -5,8 +5,8 @@
     models:/NAME@ALIAS, models:/NAME/latest   moves
     runs:/RUN/PATH                            fixed
 
-To resolve a URI, call `version_request`, make that GET, pass its JSON to `read_uri`, and repeat with the URI that it returns:
-while `moves` is true to pin a version, or until `version_request` returns None to locate the files.
+To resolve a URI, call `version_request`, make that GET, pass its JSON to `read_uri`, and repeat with the URI that it
+returns: while `moves` is true to pin a version, or until `version_request` returns None to locate the files.
 """
 
 import base64

@@ -104,7 +104,7 @@ def test_a_request_that_arrives_after_the_start_runs_on_its_own_and_shares_with_
     coalescing, first, late, later = Coalescing(), client(), client(arrived_s=0.9), client(arrived_s=0.95)
     begun = coalescing.join(first.pending)
     assert begun is not None
-    begun.taken = 1
+    begun.dequeued_rows = 1
 
     own = coalescing.join(late.pending)
 

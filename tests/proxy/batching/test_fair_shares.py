@@ -140,7 +140,7 @@ def test_the_order_that_is_planned_with_is_the_order_of_serving(
     one_by_one = []
     while queue.groups:
         head = group.head
-        one_by_one.extend(served(queue, head.left))
+        one_by_one.extend(served(queue, head.remaining_rows))
 
     assert one_by_one == planned
 

@@ -104,7 +104,7 @@ def test_a_request_of_many_rows_counts_with_one_portion_and_others_come_between(
     while queue.groups:
         slices = queue.dequeue(only_group(queue), 2, now_s=5.0)
         served.extend((part.pending is large, part.start, part.stop) for part in slices)
-        assert queue.later_rows == max(0, large.left - 4)
+        assert queue.later_rows == max(0, large.remaining_rows - 4)
     assert served == [
         (True, 0, 2),
         (True, 2, 4),

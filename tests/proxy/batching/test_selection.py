@@ -17,7 +17,7 @@ START_S = 10.0
 class One:
     """A waiting request."""
 
-    left: int
+    remaining_rows: int
     soft_deadline_s: float
 
 
@@ -37,46 +37,46 @@ def ones(*left_ms: float) -> list[One]:
     return [One(1, START_S + ms / 1000) for ms in left_ms]
 
 
-def taken(waiting: list[One], known: BatchCosts = PLAIN) -> tuple[list[One], list[One]]:
+def selected(waiting: list[One], known: BatchCosts = PLAIN) -> tuple[list[One], list[One]]:
     """Return the requests with a row in the batch, and the rejected ones."""
     plan = select_batch(waiting, known, START_S)
     rows, batch = plan.rows, []
     for request in waiting:
         if request not in plan.rejected and rows > 0:
             batch.append(request)
-            rows -= request.left
+            rows -= request.remaining_rows
     return batch, list(plan.rejected)
 
 
 def test_without_deadlines_the_first_in_line_fill_the_batch() -> None:
     waiting = [One(3, float("inf")) for _ in range(5)]
 
-    assert taken(waiting) == (waiting[:3], [])
+    assert selected(waiting) == (waiting[:3], [])
     assert select_batch(waiting, PLAIN, START_S).rows == MAX_ROWS
 
 
 def test_a_request_that_would_be_late_even_alone_is_rejected_and_the_rest_is_served() -> None:
     waiting = ones(1, 50, 5, 50)
 
-    assert taken(waiting) == ([waiting[1], waiting[3]], [waiting[0], waiting[2]])
+    assert selected(waiting) == ([waiting[1], waiting[3]], [waiting[0], waiting[2]])
 
 
 def test_when_all_would_be_late_all_are_rejected() -> None:
     waiting = ones(1, 2, 3)
 
-    assert taken(waiting) == ([], waiting)
+    assert selected(waiting) == ([], waiting)
 
 
 def test_one_request_is_rejected_rather_than_all_served_in_small_batches() -> None:
     waiting = ones(6, *[60] * 7)
 
-    assert taken(waiting) == (waiting[1:], waiting[:1])
+    assert selected(waiting) == (waiting[1:], waiting[:1])
 
 
 def test_a_request_that_misses_this_batch_but_can_make_the_next_stays() -> None:
     waiting = ones(6, *[60] * 20)
 
-    batch, rejected = taken(waiting)
+    batch, rejected = selected(waiting)
 
     assert (batch, rejected) == (waiting[1:9], waiting[:1])
 
@@ -107,11 +107,11 @@ lines = st.lists(requests, min_size=1, max_size=14)
 @settings(max_examples=200, deadline=None)
 def test_no_request_of_the_batch_is_late_and_no_servable_one_is_rejected(waiting: list[One], known: BatchCosts) -> None:
     plan = select_batch(waiting, known, START_S)
-    batch, rejected = taken(waiting, known)
+    batch, rejected = selected(waiting, known)
 
     assert 0 <= plan.rows <= MAX_ROWS
     assert plan.rows or rejected == waiting
-    assert plan.rows <= sum(request.left for request in waiting if request not in rejected)
+    assert plan.rows <= sum(request.remaining_rows for request in waiting if request not in rejected)
     finish_s = known.finish_s(START_S, plan.rows)
     assert all(request.soft_deadline_s >= finish_s for request in batch)
     alone_s = known.finish_s(START_S, 1)
@@ -128,12 +128,12 @@ def test_the_batch_is_the_first_in_line_or_the_one_of_the_best_rate(waiting: lis
     hopeful = [request for request in waiting if request.soft_deadline_s >= known.finish_s(START_S, 1)]
     if not hopeful:
         return
-    everything = min(MAX_ROWS, sum(request.left for request in hopeful))
+    everything = min(MAX_ROWS, sum(request.remaining_rows for request in hopeful))
     first, rows = [], everything
     for request in hopeful:
         if rows > 0:
             first.append(request)
-            rows -= request.left
+            rows -= request.remaining_rows
     if all(request.soft_deadline_s >= known.finish_s(START_S, everything) for request in first):
         assert plan.rows == everything
         assert list(plan.rejected) == [request for request in waiting if request not in hopeful]
@@ -141,7 +141,7 @@ def test_the_batch_is_the_first_in_line_or_the_one_of_the_best_rate(waiting: lis
 
     def possible(size: int) -> int:
         finish_s = known.finish_s(START_S, size)
-        return min(size, sum(request.left for request in hopeful if request.soft_deadline_s >= finish_s))
+        return min(size, sum(request.remaining_rows for request in hopeful if request.soft_deadline_s >= finish_s))
 
     best = max(rows / known.table.p95_s(rows) for size in range(1, MAX_ROWS + 1) if (rows := possible(size)))
     assert plan.rows / known.table.p95_s(plan.rows) == pytest.approx(best)
@@ -158,9 +158,9 @@ def test_a_response_exactly_at_the_deadline_is_in_time() -> None:
     alone_s, both_s = (PLAIN.finish_s(START_S, rows) for rows in (1, 2))
 
     last = One(1, alone_s)
-    assert taken([last]) == ([last], [])
+    assert selected([last]) == ([last], [])
     pair = [One(1, both_s), One(1, both_s)]
-    assert taken(pair) == (pair, [])
+    assert selected(pair) == (pair, [])
 
 
 def test_a_request_that_does_not_begin_in_this_batch_does_not_shrink_it() -> None:
@@ -176,8 +176,8 @@ def test_a_request_that_could_only_just_make_the_next_batch_stays() -> None:
     hurried = One(1, START_S + 0.006)
     just, late = One(1, after_s), One(1, after_s - 1e-6)
 
-    assert taken([hurried, *first, just])[1] == [hurried]
-    assert taken([hurried, *first, late])[1] == [hurried, late]
+    assert selected([hurried, *first, just])[1] == [hurried]
+    assert selected([hurried, *first, late])[1] == [hurried, late]
 
 
 def test_a_time_of_nothing_divides_nothing() -> None:
@@ -220,14 +220,14 @@ def test_of_sizes_that_serve_as_many_rows_a_second_the_smallest_goes_which_holds
     waiting = [One(1, START_S + 0.3), *ones(*[9000] * 4)]
 
     assert even.rate(2) == even.rate(4)
-    assert taken(waiting, even) == (waiting[:2], [])
+    assert selected(waiting, even) == (waiting[:2], [])
 
 
 def test_a_deadline_at_the_end_of_the_fastest_batch_is_met() -> None:
     hurried, end_s = One(1, PLAIN.finish_s(START_S, 1)), PLAIN.finish_s(START_S, MAX_ROWS)
     waiting = [hurried, *[One(1, end_s) for _ in range(MAX_ROWS)]]
 
-    assert taken(waiting) == (waiting[1:], [hurried])
+    assert selected(waiting) == (waiting[1:], [hurried])
 
 
 @pytest.mark.parametrize("rows", [1, 2, 31, 32, 33, 34, 35, 36, 37, 64])

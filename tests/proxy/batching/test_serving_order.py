@@ -84,10 +84,12 @@ class LineMachine(RuleBasedStateMachine):
     def rows_are_counted_right(self) -> None:
         queue, portion_rows = self.queue, self.queue.limits.portion_rows
         here = [one for one in self.all if one in self.queue_of(one)]
-        assert queue.rows == sum(one.left for one in here)
-        assert queue.rows - queue.later_rows == sum(min(one.left, portion_rows) for one in here)
+        assert queue.rows == sum(one.remaining_rows for one in here)
+        assert queue.rows - queue.later_rows == sum(min(one.remaining_rows, portion_rows) for one in here)
         for group in queue.groups.values():
-            assert group.claimed_rows == sum(min(one.left, portion_rows) for one in here if one.key == group.key)
+            assert group.claimed_rows == sum(
+                min(one.remaining_rows, portion_rows) for one in here if one.key == group.key
+            )
 
 
 LineMachine.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)

@@ -73,7 +73,7 @@ def test_only_so_many_are_remembered_and_the_oldest_are_forgotten_first() -> Non
         for _ in range(OFFENCES):
             known.failed(floats(number), float(number) / 100)
 
-    assert len(known._failed) == len(known._looks) <= 2000
+    assert len(known._failed) == len(known._traits) <= 2000
     assert not known.must_run_alone(floats(0), 51.0)
     assert known.must_run_alone(floats(4999), 51.0)
 
@@ -84,9 +84,9 @@ def test_nothing_is_left_of_those_whose_time_is_over() -> None:
         known.failed(floats(number), float(number))
 
     known.forget_old(ALONE_S + 4)
-    assert len(known._failed) == len(known._looks) == 5
+    assert len(known._failed) == len(known._traits) == 5
     known.forget_old(2 * ALONE_S)
-    assert (len(known._failed), len(known._looks)) == (0, 0)
+    assert (len(known._failed), len(known._traits)) == (0, 0)
 
 
 def test_offending_again_starts_the_time_anew() -> None:

@@ -284,7 +284,7 @@ def test_a_client_that_disconnects_between_being_sent_and_the_first_step_leaves_
                 inputs=inputs, rows=1, size_bytes=16, arrived_s=now_s, deadline_s=now_s + 3600, deliver=lambda _: None
             )
             dispatcher.submit(pending)
-            while not pending.taken:  # noqa: ASYNC110 (it is the very turn of the loop that counts)
+            while not pending.dequeued_rows:  # noqa: ASYNC110 (it is the very turn of the loop that counts)
                 await asyncio.sleep(0)
             dispatcher.cancel(pending)
 
