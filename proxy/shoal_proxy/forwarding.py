@@ -273,8 +273,8 @@ class RequestForwarder:
         instance = response.headers.get(_INSTANCE)
         # DNS also returns the address of this replica.
         peer.is_self = instance is not None and instance == self._instance
-        promise = parse_expected_wait_s(response.headers.get(_LOAD)) if instance is not None else None
-        peer.record_expected_wait(promise, time.monotonic(), travel_s)
+        expected_wait_s = parse_expected_wait_s(response.headers.get(_LOAD)) if instance is not None else None
+        peer.record_expected_wait(expected_wait_s, time.monotonic(), travel_s)
 
     async def _request_loads(self) -> None:
         while True:

@@ -1,11 +1,11 @@
 """Load of the peers, and which of them a late request is forwarded to.
 
-A replica promises how long a request that arrives now would take. The promise is old when it is read, several replicas
+A replica reports the expected wait of a request that arrives now. The report is old when it is read, several replicas
 may act on it at once, and it may be wrong. So it counts for a short time only, and rows forwarded since are added to
-it. The rows forwarded at once are bounded. A peer that breaks its promise is skipped for a while, each time twice as
-long. A failing peer is fast, and promises to be: errors count too, unless requests fail here alike, and a peer that
-failed gets one request at a time until it has answered one. Where all replicas are full all promises are late, and no
-request is forwarded.
+it. The rows forwarded at once are bounded. A peer that exceeds its expected wait is skipped for a while, each time
+twice as long. A failing peer is fast, and reports short waits: errors count too, unless requests fail here alike, and
+a peer that failed gets one request at a time until one succeeds. Where all replicas are full all expected waits are
+too long, and no request is forwarded.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from typing import Final
 
 NEVER_S: Final = float("inf")
 MAX_REPORT_AGE_S: Final = 2.5
-"""How long a promise counts: a few polls of a small idle service; a rejection corrects it sooner."""
+"""How long a report counts: a few polls of a small idle service; a rejection corrects it sooner."""
 MAX_WAIT_S: Final = 3600.0
 """A longer wait is ignored as malformed."""
 FIRST_PAUSE_S: Final = 0.02
@@ -54,7 +54,7 @@ class ForwardingOutcome(StrEnum):
 
 
 class Peer:
-    """A peer: its promise, the rows forwarded since, and whether it kept its promises."""
+    """A peer: its expected wait, the rows forwarded since, and its failures in a row."""
 
     __slots__ = (
         "errors", "failures", "forwarded_rows", "is_self", "on_trial", "polled_s", "reported_s", "rows_since_report",
@@ -72,9 +72,9 @@ class Peer:
         self.forwarded_rows = 0
         """Rows that are there now."""
         self.rows_since_report = 0
-        """Rows forwarded since the last promise."""
+        """Rows forwarded since the last report."""
         self.failures = 0
-        """Broken promises in a row."""
+        """Rejections, missed deadlines and errors in a row."""
         self.errors = 0
         """Requests in a row that failed as a whole."""
         self.on_trial = False
@@ -84,7 +84,7 @@ class Peer:
         """Whether it is this replica, under the address that others use."""
 
     def record_expected_wait(self, wait_s: float | None, now_s: float, travel_s: float | None = None) -> None:
-        """Record a promise; None and values out of range are none."""
+        """Record an expected wait; None and values out of range are unknown."""
         sensible = wait_s is not None and isfinite(wait_s) and 0 <= wait_s <= MAX_WAIT_S
         self.wait_s = wait_s if wait_s is not None and sensible else NEVER_S
         self.reported_s = self.polled_s = now_s
@@ -134,7 +134,7 @@ class Peer:
         return now_s + self.travel_s + self.wait_s + self.rows_since_report * row_s
 
     def _skip(self, first_s: float, longest_s: float, now_s: float) -> None:
-        # Requests that were forwarded together are one broken promise.
+        # Requests that were forwarded together are one failure.
         if now_s >= self.skipped_until_s:
             self.skipped_until_s = now_s + min(first_s * 2.0 ** min(self.failures, 16), longest_s)
             self.failures += 1
@@ -143,14 +143,14 @@ class Peer:
 def choose_peer(
     peers: Sequence[Peer], rows: int, *, soft_deadline_s: float, now_s: float, row_s: float, most_rows: int
 ) -> Peer | None:
-    """Return the peer that promises to finish soonest, and before ``soft_deadline_s``; None for none.
+    """Return the peer that is expected to finish soonest, and before ``soft_deadline_s``; None for none.
 
     Args:
         peers: the known peers.
         rows: rows of the request.
         soft_deadline_s: when its response is wanted here.
         now_s: monotonic time (s).
-        row_s: time that each row forwarded since a promise adds to it.
+        row_s: time that each row forwarded since a report adds to the wait.
         most_rows: most rows that one peer may hold of this replica, unless one request alone is larger. A peer that
             failed gets one request at a time.
     """
@@ -160,7 +160,7 @@ def choose_peer(
         # It holds enough rows of this replica, or one request on trial.
         if peer.forwarded_rows and (peer.on_trial or peer.forwarded_rows + rows > most_rows):
             continue
-        # The promise is for one row; add the others.
+        # The report is for one row; add the others.
         finish_s = peer.finish_s(now_s, row_s) + (rows - 1) * row_s
         if finish_s < best_s:
             best, best_s = peer, finish_s

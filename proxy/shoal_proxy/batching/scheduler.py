@@ -4,15 +4,15 @@ Its methods receive events with their times, and return what to do: batches to s
 wait. It reads no clock and does no I/O. The proxy's `dispatcher` drives it with sockets, the `simulator` with numbers:
 the code is the same.
 
-    admit ──▶ next ──▶ released ──▶ answered ──▶ delivered
-      │        ▲          │
-    cancel     └─ pieces ─┴───────▶ failed
-    expired
+    admit ──▶ next_batch ──▶ record_finished ──▶ complete_batch ──▶ record_delivered
+      │           ▲               │
+    cancel        └─── pieces ────┴────────────▶ fail_batch
+    expire
 
-    next_check ──▶ released ──▶ checked / check_failed: rows run again for no client, to verify results (`row_checks`)
+    next_check ──▶ record_finished ──▶ complete_check / fail_check: rows run again for no client (`row_checks`)
 
-Every admitted request gets exactly one outcome from `next`, `answered`, `failed`, `expired` or `reject_all`, unless it
-is cancelled (`cancel`).
+Every admitted request gets exactly one outcome from `next_batch`, `complete_batch`, `fail_batch`, `expire` or
+`reject_all`, unless it is cancelled (`cancel`).
 """
 
 from collections import deque
@@ -92,7 +92,7 @@ class Scheduler:
         self._pieces: deque[Batch] = deque()
         """Parts of failed batches; they are sent before everything that waits."""
         self._unsettled: set[RunningBatch] = set()
-        """Batches that were sent and neither answered nor failed: at the runtime, or just back from it."""
+        """Batches that were sent and neither completed nor failed: at the runtime, or just back from it."""
 
     @property
     def settled(self) -> bool:
@@ -142,8 +142,8 @@ class Scheduler:
         else:
             self.traffic.arrived_rows += pending.rows
             # A peer's request must not cost this replica's own requests their place: when all are full, no one gains.
-            guest = pending.forwarded and self.would_be_late(pending, now_s)
-            rejection = RejectionReason.LATE if guest else self.batcher.admit(runs, now_s)
+            is_late_forward = pending.forwarded and self.would_be_late(pending, now_s)
+            rejection = RejectionReason.LATE if is_late_forward else self.batcher.admit(runs, now_s)
             if rejection is not None:
                 if self._coalescing:
                     self._coalescing.leave(pending)
@@ -202,7 +202,7 @@ class Scheduler:
         if formed.rejected:
             error = self._overloaded(RejectionReason.LATE, len(formed.rejected))
             gone: Sequence[PendingRequest] = formed.rejected
-            # Rejections of requests that may be forwarded are counted in `refuse`.
+            # Rejections of requests that may be forwarded are counted in `reject`.
             if self.forwards_late and self._coalescing is None:
                 late = [pending for pending in gone if not pending.must_not_forward]
                 gone = [pending for pending in gone if pending.must_not_forward]
@@ -254,14 +254,14 @@ class Scheduler:
         """Return the outcomes of a batch's requests, each its own rows.
 
         Args:
-            running: the batch, which was `released`.
+            running: the batch; `record_finished` was called before.
             result: the runtime's result.
             signature: signature of its model.
             completed_s: when the result arrived.
             timing: costs of the batch, in the form of Server-Timing.
 
         Raises:
-            ModelFailed: the result cannot be split. No request has an outcome; call `failed`.
+            ModelFailed: the result cannot be split. No request has an outcome; call `fail_batch`.
         """
         batch = running.batch
         for part in batch.slices:
@@ -283,7 +283,7 @@ class Scheduler:
         return deliveries
 
     def record_delivered(self, running: RunningBatch, now_s: float, cpu_s: float = 0.0) -> None:
-        """Learn from an `answered` batch whose responses have left.
+        """Update the estimates after the responses of a completed batch have left.
 
         Args:
             running: the batch.
@@ -323,7 +323,7 @@ class Scheduler:
     def complete_check(
         self, running: RunningBatch, result: BatchResult, signature: ModelSignature, *, completed_s: float
     ) -> RowViolation | None:
-        """Compare the results of a check, which was `released`; after a violation batches hold one request each.
+        """Compare the results of a finished check; after a violation batches hold one request each.
 
         Raises:
             ModelFailed: the result cannot be split. Call `fail_check`.

@@ -38,10 +38,10 @@ class DeadlineTimer:
     Args:
         call_later: of the event loop; returns a handle with ``cancel``.
         clock: monotonic seconds.
-        on_look: called with the time.
+        on_timeout: called with the time.
     """
 
-    __slots__ = ("_at_s", "_call_later", "_clock", "_on_look", "_timer")
+    __slots__ = ("_at_s", "_call_later", "_clock", "_on_timeout", "_timer")
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class DeadlineTimer:
     ) -> None:
         self._call_later = call_later
         self._clock = clock
-        self._on_look = on_timeout
+        self._on_timeout = on_timeout
         self._timer: Any = None
         self._at_s = 0.0
 
@@ -79,4 +79,4 @@ class DeadlineTimer:
             # The event loop was blocked: check again after it has read what arrived.
             self.check_by(now_s + STALLED_S, now_s)
         else:
-            self._on_look(now_s)
+            self._on_timeout(now_s)
