@@ -22,10 +22,11 @@ COMPILED: Mapping[str, Sequence[str]] = {
         *(
             f"proxy/shoal_proxy/{name}.py"
             for name in (
-                "balance/*", "batching/*", "codecs/*", "edge/*", "graph/combining", "graph/conditions", "graph/frame",
-                "graph/link", "graph/steps", "graph/values", "model/*", "body", "connected", "connection",
-                "dispatcher", "exchange", "guard", "guarded", "header_cache", "inference", "link", "metrics",
-                "outbox", "protocol", "timing", "tracer", "tracing/*", "unsent", "upstream", "activator/protocol",
+                "balance/*", "batching/*", "codecs/*", "edge/*", "graph/combining", "graph/conditions",
+                "graph/graph_request", "graph/link", "graph/steps", "graph/values", "model/*", "body",
+                "connection_limits", "dispatcher", "exchange", "framed_protocol", "header_cache", "inference", "link",
+                "metrics", "outbox", "protocol", "runtime_connection", "timed_protocol", "timing", "tracer",
+                "tracing/*", "unread", "upstream", "activator/protocol",
             )
         ),
         "schema/shoal_schema/wire/*.py",
@@ -33,8 +34,8 @@ COMPILED: Mapping[str, Sequence[str]] = {
     "shoal_runtime": tuple(
         f"runtime/shoal_runtime/{name}.py"
         for name in (
-            "batches/padding", "body", "codecs/request", "codecs/response", "guarding", "handlers/answers",
-            "handlers/items", "handlers/results", "infer_cycle", "listening", "pipeline", "server",
+            "batches/padding", "body", "codecs/request", "codecs/response", "connection_limits", "handlers/items",
+            "handlers/outputs", "handlers/results", "infer_cycle", "listening", "pipeline", "server",
             "tensors/numpy_tensors", "tensors/torch_tensors",
         )
     ),

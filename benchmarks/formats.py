@@ -1,7 +1,7 @@
 """Formats beside their own library: ``python -m benchmarks.formats keras FOLDER``, one line of JSON on standard output.
 
 A model is saved as users save theirs; the library reads it and predicts in a loop, one batch after the other, at the
-batch size that suits it best: once rows that are ready, and once the bodies that callers send, with answers to send
+batch size that suits it best: once rows that are ready, and once the bodies that clients send, with answers to send
 back. To add a format, add a `Case`. A process of its own, as `benchmarks.bare` is.
 """
 
@@ -32,7 +32,7 @@ class Case:
     Args:
         save: writes a model into a folder.
         library: reads it again, and returns what predicts a batch of items as they come: arrays of one row per item.
-        inputs: the items, and how callers send one.
+        inputs: the items, and how clients send one.
     """
 
     save: Callable[[Path], None]

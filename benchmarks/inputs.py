@@ -14,7 +14,7 @@ PICTURES = 48
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What a model is asked, and how a caller sends one of them.
+    """What a model is asked, and how a client sends one of them.
 
     Args:
         items: as ``preprocess`` takes them.

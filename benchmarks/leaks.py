@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from shoal_proxy.batching.batch import Result
-from shoal_proxy.batching.batcher import Batcher, Running
-from shoal_proxy.batching.pending import NEVER_S, Pending
-from shoal_proxy.batching.policy import BatchLimits, Wait
+from shoal_proxy.batching.batch import BatchResult
+from shoal_proxy.batching.batcher import Batcher, RunningBatch
+from shoal_proxy.batching.pending import NEVER_S, PendingRequest
+from shoal_proxy.batching.policy import BatchLimits, WaitUntil
 from shoal_proxy.batching.queue import QueueLimits
 from shoal_proxy.batching.row_checks import RowChecks
 from shoal_proxy.batching.scheduler import Scheduler
@@ -73,9 +73,9 @@ class Service:
         batcher = Batcher(QueueLimits(4096, 1 << 30), BatchLimits(self.max_rows), objective_s=self.objective_s)
         self.scheduler = Scheduler(batcher, checks=self.checks)
         measured = tuple((rows, self.forward_s(rows)) for rows in (1, 2, 4, 8, 16, 32) if rows <= self.max_rows)
-        self.scheduler.serve(self.max_rows, (), measured)
+        self.scheduler.set_model(self.max_rows, (), measured)
         self.scheduler.verify(self.signature)
-        self._device: deque[tuple[Running, float]] = deque()
+        self._device: deque[tuple[RunningBatch, float]] = deque()
         self._free_s = 0.0
         self._arrival_s = self.now_s
 
@@ -112,7 +112,7 @@ class Service:
 
     def _arrive(self) -> None:
         inputs = self.rng.standard_normal((1, 4)).astype(np.float32)
-        pending = Pending(
+        pending = PendingRequest(
             inputs={"x": inputs},
             rows=1,
             size_bytes=16,
@@ -128,30 +128,30 @@ class Service:
             check = self.scheduler.next_check(self.now_s)
             if check is not None:
                 self._send(check)
-            step = self.scheduler.next(self.now_s)
-            if isinstance(step, Wait):
+            step = self.scheduler.next_batch(self.now_s)
+            if isinstance(step, WaitUntil):
                 return min(step.until_s, self.scheduler.check_s)
             if step.running is not None:
                 self._send(step.running)
 
-    def _send(self, running: Running) -> None:
+    def _send(self, running: RunningBatch) -> None:
         self._free_s = max(self._free_s, self.now_s) + self.forward_s(running.rows)
         self._device.append((running, self._free_s))
 
-    def _finish(self, running: Running) -> None:
+    def _finish(self, running: RunningBatch) -> None:
         scheduler, slices = self.scheduler, running.batch.slices
-        scheduler.released(running, self.now_s)
+        scheduler.record_finished(running, self.now_s)
         outputs = self.answer(np.concatenate([part.inputs["x"] for part in slices]))
-        result = Result({"y": outputs}, forward_s=self.forward_s(running.rows))
+        result = BatchResult({"y": outputs}, forward_s=self.forward_s(running.rows))
         if running.check is not None:
-            if scheduler.checked(running, result, self.signature, answered_s=self.now_s) is not None:
+            if scheduler.complete_check(running, result, self.signature, completed_s=self.now_s) is not None:
                 self.found_s = self.now_s
             return
         self.busy_s += self.forward_s(running.rows)
         self.batch_requests.append(len(slices))
-        for pending, _ in scheduler.answered(running, result, self.signature, answered_s=self.now_s):
+        for pending, _ in scheduler.complete_batch(running, result, self.signature, completed_s=self.now_s):
             self.waited_s.append(self.now_s - pending.arrived_s)
-        scheduler.delivered(running, self.now_s)
+        scheduler.record_delivered(running, self.now_s)
 
 
 MODELS = (

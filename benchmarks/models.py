@@ -1,4 +1,4 @@
-"""Serve the example models to many callers, and compare with a bare loop: ``make bench-models``.
+"""Serve the example models to many clients, and compare with a bare loop: ``make bench-models``.
 
 Real inputs (photographs to `cat`, sentences to `embed`) go to ``shoal serve`` in closed loop, at the
 batch size that a loop without a server (`benchmarks.bare`) finds best, with the same threads. Loops
@@ -40,7 +40,7 @@ from shoal_runtime.threads import wait_briefly
 ROOT = Path(__file__).parents[1]
 SIZES = {"cpu": "1,2,4,8,16,32", "cuda": "8,16,32,64,128,256"}
 BATCHES_AT_ONCE = 3
-"""Callers per row of a batch: one batch runs, one waits, and one is on its way."""
+"""Clients per row of a batch: one batch runs, one waits, and one is on its way."""
 LOOPS = ("bare", "tuned")
 BARE_TIMEOUT_S = 300.0
 PATIENCE_S = 60

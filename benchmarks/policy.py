@@ -68,7 +68,7 @@ def beside(count: int) -> dict[str, Mapping[str, Mapping[str, float]]]:
         f"padding to powers of two, over exact sizes: {cell.name}": cases.buckets(cell, count, 1),
         f"padding to powers of two, over exact sizes: {bursts.name}": cases.buckets(bursts, count, 1),
         "closed loop": {
-            f"{callers} callers, think {think_s * 1000:g} ms": cases.returning(callers, think_s, 1)
+            f"{callers} clients, think {think_s * 1000:g} ms": cases.returning(callers, think_s, 1)
             for callers, think_s in product((64, 256), THINKS_S)
         },
     }

@@ -1,4 +1,4 @@
-"""Rows of numbers to send: each request its own, as real callers have them. Pure: the seed is fixed."""
+"""Rows of numbers to send: each request its own, as real clients have them. Pure: the seed is fixed."""
 
 from collections.abc import Sequence
 from random import Random

@@ -24,7 +24,7 @@ from shoal_operator.planning.observation import Key
 from shoal_operator.scaling import Autoscaler
 from shoal_operator.scraper import Scraper, allow_connections
 from shoal_schema.declaring import Json
-from shoal_schema.load import Capacity, Load, Refused
+from shoal_schema.load import Capacity, Load, RejectedRows
 from shoal_schema.processes import OperatorProcess
 
 INTERVAL_S = 2.0
@@ -57,7 +57,7 @@ def load_at(now_s: float) -> Load:
         running_rows=3,
         arrived_rows=rows,
         answered_rows=rows,
-        refused_rows=Refused(0, 0, 0, 0),
+        refused_rows=RejectedRows(0, 0, 0, 0),
         forwarded_rows=0,
         row_seconds=5.0 * now_s,
         queued_row_seconds=2.0 * now_s,

@@ -83,5 +83,5 @@ def between(first: Moment, last: Moment) -> dict[str, float]:
 
 
 def latencies(measured: Measurement) -> dict[str, Any]:
-    """Return how long callers waited in the whole load."""
+    """Return how long clients waited in the whole load."""
     return {"p50_ms": measured.p50_ms, "p99_ms": measured.p99_ms}

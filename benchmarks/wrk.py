@@ -1,7 +1,7 @@
 """Load from wrk, https://github.com/wg/wrk: find it, run it, read what it measured.
 
 Every connection sends its next request when the last is answered (a closed loop), so latencies are
-those at that many callers, not at a fixed rate.
+those at that many clients, not at a fixed rate.
 """
 
 import json

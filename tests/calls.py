@@ -1,4 +1,4 @@
-"""Requests in each protocol, and callers that run beside a test."""
+"""Requests in each protocol, and clients that run beside a test."""
 
 import socket
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ def row(value: float) -> list[float]:
     return [value, value + 0.25, value + 0.5, value + 0.75]
 
 
-class Callers:
+class ConcurrentClients:
     """Requests under way, each in a thread of its own."""
 
     def __init__(self, url: str) -> None:
@@ -49,9 +49,9 @@ class Callers:
 
 
 @contextmanager
-def callers(url: str) -> Iterator[Callers]:
+def concurrent_clients(url: str) -> Iterator[ConcurrentClients]:
     """Call ``url`` beside the test."""
-    group = Callers(url)
+    group = ConcurrentClients(url)
     try:
         yield group
     finally:
@@ -66,7 +66,7 @@ def answer_to(response: httpx.Response) -> list[float]:
 
 
 class RawConnection:
-    """A socket, for callers that break the rules."""
+    """A socket, for clients that break the rules."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self.socket = socket.create_connection(address, timeout=20)

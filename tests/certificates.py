@@ -85,7 +85,7 @@ class Authority:
         return folder / "ca.crt"
 
     def trusted(self, own: tuple[Path, Path] | None = None) -> ssl.SSLContext:
-        """Return what a caller needs who trusts this authority, and shows a certificate of its ``own``."""
+        """Return what a client needs who trusts this authority, and shows a certificate of its ``own``."""
         context = ssl.create_default_context(cadata=self.certificate.decode())
         if own:
             context.load_cert_chain(*own)

@@ -1,7 +1,7 @@
-"""What a service's callers notice of a batch that goes through it: `shoal batch --to` beside requests that arrive.
+"""What a service's clients notice of a batch that goes through it: `shoal batch --to` beside requests that arrive.
 
 The model sleeps as long as an accelerator would, and as long for a full batch as for one row: what is spare is rows of
-batches that run anyway, where callers are many, and time, where they are few.
+batches that run anyway, where clients are many, and time, where they are few.
 """
 
 import json
@@ -32,7 +32,7 @@ PATIENCE_S = 60.0
 
 
 def live(folder: Path, rounds: int) -> list[dict[str, float]]:
-    """Measure how long callers wait, with and without a batch, in turn."""
+    """Measure how long clients wait, with and without a batch, in turn."""
     source = numbers(folder / "backfill.parquet", ROWS)
     measured: list[dict[str, float]] = []
     with serving(ADDER, fields=COST) as server:

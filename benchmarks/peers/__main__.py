@@ -2,7 +2,7 @@
 
 Three models everywhere: `wait` (4 ms and 0.1 ms a row, 64 rows a batch: at most 6154 requests/s), `mlp` (a
 perceptron of microseconds) and `slow` (20 ms and 0.5 ms a row, 32 rows: at most 889/s). Closed loops of 1, 64
-and 256 callers on the first two; Poisson arrivals at 0.5 to 2 x saturation with an objective of 100 ms on the
+and 256 clients on the first two; Poisson arrivals at 0.5 to 2 x saturation with an objective of 100 ms on the
 third. Each server has an environment of its own below .venvs/peers, is alone while it is measured, and runs
 with the settings that ``--tune`` found best. Linux only. What cannot be installed or started is left out, with
 the reason.

@@ -46,7 +46,7 @@ def measure(peer: str, workload: str, settings: Settings, effort: Effort) -> Ite
 
 
 def closed_loads(peer: str, workload: str, settings: Settings, effort: Effort) -> Iterator[tuple[str, Figures | str]]:
-    """Load with callers that each wait for their answer before they ask again."""
+    """Load with clients that each wait for their answer before they ask again."""
     with served(peer, WORKLOADS[workload], settings) as server:
         for connections in effort.connections:
             try:

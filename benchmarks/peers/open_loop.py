@@ -80,7 +80,7 @@ def send(load: PoissonLoad) -> Sent:
 class Request:
     """One request: when it was due and sent (monotonic clock), and what came of it."""
 
-    due_s: float
+    soft_deadline_s: float
     sent_s: float = 0.0
     done_s: float = 0.0
     status: int | None = None
@@ -93,7 +93,7 @@ class Request:
     def outcome(self) -> Outcome:
         """Return the outcome; a request never sent lagged for as long as it was waited for."""
         status = TIMED_OUT if self.status is None else self.status
-        return Outcome(status, self.done_s - self.due_s, (self.sent_s or self.done_s) - self.due_s)
+        return Outcome(status, self.done_s - self.soft_deadline_s, (self.sent_s or self.done_s) - self.soft_deadline_s)
 
 
 class Connection(asyncio.Protocol):
@@ -221,10 +221,10 @@ class Sender:
         if self._waiting:
             self._open_another()
 
-    async def run(self, due_s: Sequence[float]) -> None:
+    async def run(self, soft_deadline_s: Sequence[float]) -> None:
         """Send each request when it is due; return when all have ended."""
         sweeping = asyncio.create_task(self._sweep())
-        for each in due_s:
+        for each in soft_deadline_s:
             # The loop's timers count whole milliseconds; rounding up never sends early.
             if (wait_s := each - time.monotonic()) > 0:
                 await asyncio.sleep(ceil(wait_s * 1000) / 1000)
@@ -235,7 +235,7 @@ class Sender:
         await sweeping
 
     async def _sweep(self) -> None:
-        """Give up requests older than the caller's patience; return when all are sent and have ended."""
+        """Give up requests older than the client's patience; return when all are sent and have ended."""
         first = 0
         while not (self._all_sent and first == len(self.requests)):
             limit_s = time.monotonic() - self.load.patience_s
@@ -244,7 +244,7 @@ class Sender:
             await asyncio.sleep(SWEEP_S)
 
     def _is_over(self, request: Request, limit_s: float) -> bool:
-        if request.status is None and request.due_s < limit_s:
+        if request.status is None and request.soft_deadline_s < limit_s:
             self._give_up(request)
         return request.status is not None
 

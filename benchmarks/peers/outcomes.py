@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from examples.report import percentile
 
 TIMED_OUT, BROKEN = 0, -1
-"""In place of an HTTP status: no answer within the caller's patience; the connection broke."""
+"""In place of an HTTP status: no answer within the client's patience; the connection broke."""
 REFUSALS = {408, 429, 503, 504}
 """A server's word that it will not answer: over capacity, or out of time."""
 

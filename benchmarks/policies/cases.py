@@ -13,8 +13,8 @@ from benchmarks.policies.rivals import BestRate, Eager, Nexus, Setting
 from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.errors import ProxyError
 from shoal_proxy.simulator.arrivals import ClosedLoop, poisson, requests
-from shoal_proxy.simulator.engine import Discipline, Engine, Request, Send, Sleep
-from shoal_proxy.simulator.shoal import Shoal
+from shoal_proxy.simulator.engine import Discipline, Engine, SendBatch, SimulatedRequest, SleepUntil
+from shoal_proxy.simulator.shoal import SchedulerDiscipline
 
 Figure = Mapping[str, float]
 HOLD_MODEL = Model("adder", 0.004, 0.0001, 64)
@@ -89,7 +89,7 @@ def drift(seed: int) -> dict[str, Figure]:
 
 def _drift(model: Model, setting: Setting, speed: Speed, believed: float, seed: int) -> Figure:
     discipline = shoal(setting, preset=False)
-    discipline.scheduler.serve(None, measured=tuple((rows, believed * setting.lat(rows)) for rows in (1, 8, 64)))
+    discipline.scheduler.set_model(None, measured=tuple((rows, believed * setting.lat(rows)) for rows in (1, 8, 64)))
     watch = _Watch(discipline)
     arrivals = poisson(0.5 * setting.saturation, 20_000, seed=seed)
     batch = requests(arrivals, setting.objective_s)
@@ -99,40 +99,40 @@ def _drift(model: Model, setting: Setting, speed: Speed, believed: float, seed: 
         "batches until right": watch.longest_wrong,
         "in time": sum([request.in_time for request in batch]) / len(batch),
         "in time, last fifth": sum([request.in_time for request in last_fifth]) / len(last_fifth),
-        "without outcome": sum([request.answered_s is None and request.refused_s is None for request in batch]),
+        "without outcome": sum([request.completed_s is None and request.refused_s is None for request in batch]),
     }
 
 
 class _Watch:
     """Shoal's rule, and for how many batches in a row its table was wrong by more than a fifth."""
 
-    def __init__(self, inner: Shoal) -> None:
+    def __init__(self, inner: SchedulerDiscipline) -> None:
         self.inner = inner
         self.longest_wrong = 0
         self._wrong = 0
         self._expected_s: deque[float] = deque()
 
-    def arrive(self, request: Request, now_s: float) -> Sequence[Request]:
+    def arrive(self, request: SimulatedRequest, now_s: float) -> Sequence[SimulatedRequest]:
         """Pass it on (`Discipline`)."""
         return self.inner.arrive(request, now_s)
 
-    def decide(self, now_s: float) -> Send | Sleep:
+    def decide(self, now_s: float) -> SendBatch | SleepUntil:
         """Pass it on, and note what the table says of a batch (`Discipline`)."""
         action = self.inner.decide(now_s)
-        if isinstance(action, Send) and action.batch:
+        if isinstance(action, SendBatch) and action.batch:
             table = next(iter(self.inner.scheduler.batcher.tables.all().values()))
-            self._expected_s.append(table.expected_s(len(action.batch)))
+            self._expected_s.append(table.mean_s(len(action.batch)))
         return action
 
-    def failed(self, batch: Sequence[Request], error: ProxyError, now_s: float) -> Sequence[Request]:
+    def failed(self, batch: Sequence[SimulatedRequest], error: ProxyError, now_s: float) -> Sequence[SimulatedRequest]:
         """Pass it on (`Discipline`)."""
         return self.inner.failed(batch, error, now_s)
 
-    def left(self, request: Request, now_s: float) -> None:
+    def left(self, request: SimulatedRequest, now_s: float) -> None:
         """Pass it on (`Discipline`)."""
         self.inner.left(request, now_s)
 
-    def finished(self, batch: Sequence[Request], took_s: float, now_s: float) -> Sequence[Request]:
+    def finished(self, batch: Sequence[SimulatedRequest], took_s: float, now_s: float) -> Sequence[SimulatedRequest]:
         """Compare what was expected with what it took (`Discipline`)."""
         ratio = self._expected_s.popleft() / took_s
         self._wrong = 0 if 0.8 <= ratio <= 1.25 else self._wrong + 1
@@ -184,4 +184,4 @@ def _closed_loop(discipline: Discipline, callers: int, think_s: float, seed: int
     engine = Engine(discipline, HOLD_MODEL.latency_s, following=loop.following)
     engine.run(loop.start())
     # The first second is for learning.
-    return sum([1.0 <= (request.answered_s or 0.0) < 4.0 for request in loop.sent]) / 3.0
+    return sum([1.0 <= (request.completed_s or 0.0) < 4.0 for request in loop.sent]) / 3.0

@@ -21,9 +21,9 @@ from benchmarks.policies.rivals import (
 )
 from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.simulator.arrivals import Times, bursty, gamma, on_off, poisson, requests, scaled
-from shoal_proxy.simulator.engine import Discipline, Engine, Request
+from shoal_proxy.simulator.engine import Discipline, Engine, SimulatedRequest
 from shoal_proxy.simulator.optimum import most_in_time
-from shoal_proxy.simulator.shoal import Shoal
+from shoal_proxy.simulator.shoal import SchedulerDiscipline
 
 LOADS = (0.8, 1.0, 1.5, 2.0)
 """Offered load, in multiples of what two batches within the objective sustain."""
@@ -133,7 +133,7 @@ class Figures:
     goodput: Sequence[float]
 
 
-def shoal(setting: Setting, *, preset: bool = False, sizes: tuple[int, ...] = ()) -> Shoal:
+def shoal(setting: Setting, *, preset: bool = False, sizes: tuple[int, ...] = ()) -> SchedulerDiscipline:
     """Return Shoal's rule as the proxy runs it.
 
     Args:
@@ -143,10 +143,10 @@ def shoal(setting: Setting, *, preset: bool = False, sizes: tuple[int, ...] = ()
     """
     # The proxy's default queue length.
     most = max(1024, 4 * setting.largest)
-    discipline = Shoal(BatchLimits(setting.largest), objective_s=setting.objective_s, max_queue_rows=most)
+    discipline = SchedulerDiscipline(BatchLimits(setting.largest), objective_s=setting.objective_s, max_queue_rows=most)
     powers = [1 << power for power in range(setting.largest.bit_length())]
     measured = tuple((rows, setting.lat(rows)) for rows in powers) if preset else ()
-    discipline.scheduler.serve(None, sizes, measured)
+    discipline.scheduler.set_model(None, sizes, measured)
     return discipline
 
 
@@ -201,8 +201,8 @@ def keeps_up(make: Make, cell: Cell, arrived_s: Times) -> bool:
     return sum([not request.in_time for request in batch]) <= may_miss
 
 
-def _lost(request: Request, now_s: float) -> bool:
-    return request.refused_s is not None or (request.due_s < now_s and not request.in_time)
+def _lost(request: SimulatedRequest, now_s: float) -> bool:
+    return request.refused_s is not None or (request.soft_deadline_s < now_s and not request.in_time)
 
 
 def measure(make: Make, cell: Cell, arrivals: Times, most: float) -> Figures:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.errors import ProxyError
-from shoal_proxy.simulator.engine import Request, Send, Sleep
+from shoal_proxy.simulator.engine import SendBatch, SimulatedRequest, SleepUntil
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,49 +50,49 @@ class Eager:
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
-        self.queue: deque[Request] = deque()
+        self.queue: deque[SimulatedRequest] = deque()
         self.busy = False
 
-    def arrive(self, request: Request, now_s: float) -> Sequence[Request]:
+    def arrive(self, request: SimulatedRequest, now_s: float) -> Sequence[SimulatedRequest]:
         """Queue it (`Discipline`)."""
         self.queue.append(request)
         return ()
 
-    def decide(self, now_s: float) -> Send | Sleep:
+    def decide(self, now_s: float) -> SendBatch | SleepUntil:
         """Ask the rule whenever something waits for a free device (`Discipline`)."""
         if self.busy or not self.queue:
-            return Sleep()
+            return SleepUntil()
         return self.form(now_s)
 
-    def finished(self, batch: Sequence[Request], took_s: float, now_s: float) -> Sequence[Request]:
+    def finished(self, batch: Sequence[SimulatedRequest], took_s: float, now_s: float) -> Sequence[SimulatedRequest]:
         """Note that the device is free (`Discipline`)."""
         self.busy = False
         return batch
 
-    def failed(self, batch: Sequence[Request], error: ProxyError, now_s: float) -> Sequence[Request]:
+    def failed(self, batch: Sequence[SimulatedRequest], error: ProxyError, now_s: float) -> Sequence[SimulatedRequest]:
         """Fail all requests of the batch (`Discipline`)."""
         self.busy = False
         return batch
 
-    def left(self, request: Request, now_s: float) -> None:
+    def left(self, request: SimulatedRequest, now_s: float) -> None:
         """Take it out (`Discipline`)."""
         if request in self.queue:
             self.queue.remove(request)
 
-    def form(self, now_s: float) -> Send | Sleep:
+    def form(self, now_s: float) -> SendBatch | SleepUntil:
         """Form the next batch of a queue that is not empty."""
         return self.send(self.setting.largest)
 
-    def send(self, most: int, refused: Sequence[Request] = ()) -> Send:
+    def send(self, most: int, refused: Sequence[SimulatedRequest] = ()) -> SendBatch:
         """Send up to ``most`` of the queue."""
         batch = [self.queue.popleft() for _ in range(min(most, len(self.queue)))]
         self.busy = bool(batch)
-        return Send(batch, refused)
+        return SendBatch(batch, refused)
 
-    def drop_late(self, finish_s: float) -> list[Request]:
+    def drop_late(self, finish_s: float) -> list[SimulatedRequest]:
         """Remove requests at the head with a deadline before ``finish_s``."""
         refused = []
-        while self.queue and self.queue[0].due_s < finish_s:
+        while self.queue and self.queue[0].soft_deadline_s < finish_s:
             refused.append(self.queue.popleft())
         return refused
 
@@ -100,10 +100,10 @@ class Eager:
 class TimerFromHead(Eager):
     """Full, or the first has waited for a quarter of the objective (Triton's queue delay)."""
 
-    def form(self, now_s: float) -> Send | Sleep:
+    def form(self, now_s: float) -> SendBatch | SleepUntil:
         """Form the next batch."""
         close_s = self.queue[0].arrived_s + self.setting.objective_s / 4
-        return self.send(self.setting.largest) if self._closes(now_s, close_s) else Sleep(close_s)
+        return self.send(self.setting.largest) if self._closes(now_s, close_s) else SleepUntil(close_s)
 
     def _closes(self, now_s: float, close_s: float) -> bool:
         return len(self.queue) >= self.setting.largest or now_s >= close_s
@@ -116,12 +116,12 @@ class TimerFromFree(TimerFromHead):
         super().__init__(setting)
         self._close_s = NEVER_S
 
-    def form(self, now_s: float) -> Send | Sleep:
+    def form(self, now_s: float) -> SendBatch | SleepUntil:
         """Form the next batch."""
         if self._close_s == NEVER_S:
             self._close_s = now_s + self.setting.objective_s / 4
         if not self._closes(now_s, self._close_s):
-            return Sleep(self._close_s)
+            return SleepUntil(self._close_s)
         self._close_s = NEVER_S
         return self.send(self.setting.largest)
 
@@ -133,13 +133,13 @@ class Clipper(Eager):
         super().__init__(setting)
         self._most = 1.0
 
-    def form(self, now_s: float) -> Send | Sleep:
+    def form(self, now_s: float) -> SendBatch | SleepUntil:
         """Form the next batch."""
         return self.send(int(self._most))
 
-    def finished(self, batch: Sequence[Request], took_s: float, now_s: float) -> Sequence[Request]:
+    def finished(self, batch: Sequence[SimulatedRequest], took_s: float, now_s: float) -> Sequence[SimulatedRequest]:
         """Grow or shrink."""
-        in_time = all(now_s <= request.due_s for request in batch)
+        in_time = all(now_s <= request.soft_deadline_s for request in batch)
         if not in_time:
             self._most = max(1.0, 0.9 * self._most)
         elif len(batch) >= int(self._most):
@@ -150,51 +150,51 @@ class Clipper(Eager):
 class Clockwork(Eager):
     """The largest batch that still answers the first in time; who cannot be answered in time is refused."""
 
-    def form(self, now_s: float) -> Send | Sleep:
+    def form(self, now_s: float) -> SendBatch | SleepUntil:
         """Form the next batch."""
         refused = self.drop_late(now_s + self.setting.lat(1))
         if not self.queue:
             return self.send(0, refused)
-        return self.send(self.setting.most_within(self.queue[0].due_s - now_s), refused)
+        return self.send(self.setting.most_within(self.queue[0].soft_deadline_s - now_s), refused)
 
 
 class Nexus(Eager):
     """Those at the head are refused until a batch of the sustained size answers the first in time (early drop)."""
 
-    def drop_early(self, now_s: float) -> list[Request]:
+    def drop_early(self, now_s: float) -> list[SimulatedRequest]:
         """Slide the window of the sustained size along the queue."""
-        refused: list[Request] = []
+        refused: list[SimulatedRequest] = []
         while self.queue:
             finish_s = now_s + self.setting.lat(min(len(self.queue), self.setting.sustained))
-            if self.queue[0].due_s >= finish_s:
+            if self.queue[0].soft_deadline_s >= finish_s:
                 break
             refused.append(self.queue.popleft())
         return refused
 
-    def form(self, now_s: float) -> Send | Sleep:
+    def form(self, now_s: float) -> SendBatch | SleepUntil:
         """Form the next batch."""
         refused = self.drop_early(now_s)
         if not self.queue:
             return self.send(0, refused)
-        return self.send(self.setting.most_within(self.queue[0].due_s - now_s), refused)
+        return self.send(self.setting.most_within(self.queue[0].soft_deadline_s - now_s), refused)
 
 
 class Symphony(Nexus):
     """A batch is held until one more row would make the first late; early drop (Symphony, Proteus)."""
 
-    def form(self, now_s: float) -> Send | Sleep:
+    def form(self, now_s: float) -> SendBatch | SleepUntil:
         """Form the next batch."""
         refused = self.drop_early(now_s)
         if not self.queue:
             return self.send(0, refused)
-        due_s = self.queue[0].due_s
-        rows = min(len(self.queue), self.setting.most_within(due_s - now_s))
+        soft_deadline_s = self.queue[0].soft_deadline_s
+        rows = min(len(self.queue), self.setting.most_within(soft_deadline_s - now_s))
         if rows < min(len(self.queue), self.setting.largest) or rows == self.setting.largest:
             return self.send(rows, refused)
-        latest_s = due_s - self.setting.lat(rows + 1)
+        latest_s = soft_deadline_s - self.setting.lat(rows + 1)
         if now_s >= latest_s:
             return self.send(rows, refused)
-        return Send((), refused) if refused else Sleep(latest_s)
+        return SendBatch((), refused) if refused else SleepUntil(latest_s)
 
 
 class BentoML(Eager):
@@ -210,23 +210,23 @@ class BentoML(Eager):
         self._waits_s: deque[float] = deque(maxlen=50)
         self._look_s = 0.0
 
-    def decide(self, now_s: float) -> Send | Sleep:
+    def decide(self, now_s: float) -> SendBatch | SleepUntil:
         """Look at the queue once a tick, at once when something comes to an idle dispatcher."""
         if not self.queue:
-            return Sleep()
+            return SleepUntil()
         if now_s < self._look_s:
-            return Sleep(self._look_s)
+            return SleepUntil(self._look_s)
         refused = self._drop(now_s)
         count = len(self.queue)
         if not count:
-            return Send((), refused)
+            return SendBatch((), refused)
         if self.busy or (count < self.setting.largest and self._waits(count, now_s)):
             self._look_s = now_s + self.TICK_S
-            return Send((), refused) if refused else Sleep(self._look_s)
+            return SendBatch((), refused) if refused else SleepUntil(self._look_s)
         self._waits_s.append(now_s - self.queue[0].arrived_s)
         return self.send(self.setting.largest, refused)
 
-    def _drop(self, now_s: float) -> list[Request]:
+    def _drop(self, now_s: float) -> list[SimulatedRequest]:
         refused = []
         while len(self.queue) > 1:
             age_s = now_s - self.queue[0].arrived_s
@@ -249,7 +249,7 @@ class AgeReject(Eager):
         self._oldest_s = oldest_s
         self._most = most
 
-    def form(self, now_s: float) -> Send | Sleep:
+    def form(self, now_s: float) -> SendBatch | SleepUntil:
         """Form the next batch."""
         refused = []
         while self.queue and now_s - self.queue[0].arrived_s > self._oldest_s:
@@ -260,7 +260,7 @@ class AgeReject(Eager):
 class BestRate(Eager):
     """The rule that Shoal's began as: the stretch of the queue that serves the most requests a second, all in time."""
 
-    def form(self, now_s: float) -> Send | Sleep:
+    def form(self, now_s: float) -> SendBatch | SleepUntil:
         """Form the next batch."""
         refused = self.drop_late(now_s + self.setting.lat(1))
         if not self.queue:
@@ -272,8 +272,8 @@ class BestRate(Eager):
             refused += [self.queue.popleft() for _ in range(first)]
         return self.send(rows, refused)
 
-    def _fitting(self, first: Request, waiting: int, now_s: float) -> int:
-        return min(waiting, self.setting.most_within(first.due_s - now_s))
+    def _fitting(self, first: SimulatedRequest, waiting: int, now_s: float) -> int:
+        return min(waiting, self.setting.most_within(first.soft_deadline_s - now_s))
 
     def _best(self, now_s: float) -> tuple[int, int]:
         best, best_rate = (0, 1), 0.0

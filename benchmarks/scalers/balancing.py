@@ -9,14 +9,14 @@ from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.simulator.arrivals import gamma, requests
 from shoal_proxy.simulator.balance import Balance
-from shoal_proxy.simulator.engine import Agenda, Engine
+from shoal_proxy.simulator.engine import Engine, EventQueue
 from shoal_proxy.simulator.fleet import Fleet
 from shoal_proxy.simulator.latencies import parse_terms
-from shoal_proxy.simulator.shoal import Shoal
-from shoal_proxy.simulator.study import Service, simulate
+from shoal_proxy.simulator.shoal import SchedulerDiscipline
+from shoal_proxy.simulator.study import SimulatedService, simulate
 
 REPLICAS = 8
-SERVICE = Service(parse_terms("20ms+0.5ms"), BatchLimits(32), 0.1, replicas=REPLICAS, max_queue_rows=1024)
+SERVICE = SimulatedService(parse_terms("20ms+0.5ms"), BatchLimits(32), 0.1, replicas=REPLICAS, max_queue_rows=1024)
 SATURATION = REPLICAS * 32 / 0.036
 SLOW = 1.5
 
@@ -121,8 +121,8 @@ def _joining(max_age_s: float, seed: int, within_s: float) -> float:
     return REPLICAS * rows / len([time for time in times if time >= before_s])
 
 
-def _engine(number: int, agenda: Agenda) -> Engine:
-    shoal = Shoal(BatchLimits(32), objective_s=1.0)
+def _engine(number: int, agenda: EventQueue) -> Engine:
+    shoal = SchedulerDiscipline(BatchLimits(32), objective_s=1.0)
     return Engine(shoal, lambda rows, shape: 0.02 + 0.0005 * rows, agenda=agenda)
 
 

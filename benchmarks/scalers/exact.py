@@ -1,4 +1,4 @@
-"""The same cluster, request by request: replicas with the proxy's own brain, callers who keep their connections."""
+"""The same cluster, request by request: replicas with the proxy's scheduler, clients that keep their connections."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -8,9 +8,9 @@ from benchmarks.scalers.cluster import Course
 from benchmarks.scalers.readings import Law, Reading, Service
 from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.simulator.balance import Balance
-from shoal_proxy.simulator.engine import Agenda, Engine, Request
+from shoal_proxy.simulator.engine import Engine, EventQueue, SimulatedRequest
 from shoal_proxy.simulator.fleet import Fleet, Replica
-from shoal_proxy.simulator.shoal import Shoal
+from shoal_proxy.simulator.shoal import SchedulerDiscipline
 
 LOOK_S = 0.1
 """How often the rows in the system are added up."""
@@ -19,7 +19,7 @@ CONNECTIONS = 64
 
 def run(law: Law, service: Service, times: Sequence[float], replicas: int, *, seed: int = 1) -> Course:
     """Let a row arrive at each of ``times``, at ``replicas`` that are ready, and ``law`` scale them."""
-    requests = [Request(time, time + service.objective_s) for time in times]
+    requests = [SimulatedRequest(time, time + service.objective_s) for time in times]
     cluster = _Cluster(law, service, replicas, requests, seed)
     cluster.fleet.run(requests, until_s=requests[-1].arrived_s + 2 * service.objective_s)
     course = cluster.course
@@ -35,7 +35,9 @@ def run(law: Law, service: Service, times: Sequence[float], replicas: int, *, se
 class _Cluster:
     """A fleet, and the law that is asked about it."""
 
-    def __init__(self, law: Law, service: Service, replicas: int, requests: Sequence[Request], seed: int) -> None:
+    def __init__(
+        self, law: Law, service: Service, replicas: int, requests: Sequence[SimulatedRequest], seed: int
+    ) -> None:
         self._law = law
         self._service = service
         self._requests = requests
@@ -103,7 +105,7 @@ class _Cluster:
             sum(replica.shoal.scheduler.queue.rows for replica in existing),
             sum(replica.shoal.scheduler.in_flight_rows for replica in existing),
             len(gone),
-            sum(request.answered_s is not None for request in gone),
+            sum(request.completed_s is not None for request in gone),
             sum(request.refused_s is not None or request.failed_s is not None for request in gone),
             self._row_s,
             self._queued_row_s,
@@ -111,8 +113,8 @@ class _Cluster:
         )
 
 
-def _engine(service: Service, number: int, agenda: Agenda) -> Engine:
-    shoal = Shoal(BatchLimits(service.largest), objective_s=service.objective_s, max_queue_rows=1024)
+def _engine(service: Service, number: int, agenda: EventQueue) -> Engine:
+    shoal = SchedulerDiscipline(BatchLimits(service.largest), objective_s=service.objective_s, max_queue_rows=1024)
     measured = tuple((rows, service.latency_s(rows)) for rows in (1, 2, 4, 8, 16) if rows <= service.largest)
-    shoal.scheduler.serve(None, (), measured)
+    shoal.scheduler.set_model(None, (), measured)
     return Engine(shoal, lambda rows, shape: service.latency_s(rows), agenda=agenda)

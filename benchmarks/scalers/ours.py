@@ -6,7 +6,7 @@ from benchmarks.scalers.readings import Reading, Service
 from shoal_operator.autoscaler.aim import HEADROOM, Aim
 from shoal_operator.autoscaler.decision import State, Surroundings, decide
 from shoal_operator.autoscaler.signals import Memory
-from shoal_schema.load import Capacity, Load, Refused
+from shoal_schema.load import Capacity, Load, RejectedRows
 
 
 class Shoal:
@@ -61,7 +61,7 @@ class _Pod:
             running_rows=round(after.running_rows / pods),
             arrived_rows=int(self._arrived),
             answered_rows=int(self._answered),
-            refused_rows=Refused(0, 0, int(self._refused), 0),
+            refused_rows=RejectedRows(0, 0, int(self._refused), 0),
             row_seconds=load.row_seconds + (after.row_seconds - before.row_seconds) / pods,
             queued_row_seconds=load.queued_row_seconds + (after.queued_row_seconds - before.queued_row_seconds) / pods,
             busy_s=load.busy_s + (after.busy_s - before.busy_s) / pods,
@@ -74,7 +74,7 @@ _NEW = Load(
     running_rows=0,
     arrived_rows=0,
     answered_rows=0,
-    refused_rows=Refused(0, 0, 0, 0),
+    refused_rows=RejectedRows(0, 0, 0, 0),
     forwarded_rows=0,
     row_seconds=0.0,
     queued_row_seconds=0.0,

@@ -2,7 +2,7 @@
 
 All of them read the rows that wait and run, their mean over the time that each looks at, at once and without error; in
 clusters there are seconds of Prometheus or of a metrics server in between. They know no refusals. Servers that they
-were made for let callers wait instead, so a refused row counts for them as one that waited for the whole objective.
+were made for let clients wait instead, so a refused row counts for them as one that waited for the whole objective.
 """
 
 import math

@@ -1,6 +1,6 @@
 """Attack a server for long, beside honest callers: ``make soak``, or ``python -m benchmarks.soak [--quick]``.
 
-Each attack runs in a process of its own, while eight honest callers check every answer and a watch reads memory,
+Each attack runs in a process of its own, while eight honest clients check every answer and a watch reads memory,
 descriptors and readiness. Then the tests' properties run with other seeds. Prints a table, writes a JSON file to
 benchmarks/results, and ends with 1 when an answer was wrong, a neighbour failed, memory ran away or the server did not
 recover. Linux only.

@@ -20,10 +20,10 @@ Row = list[int]
 
 @dataclass(slots=True)
 class Tally:
-    """What became of the honest callers' requests.
+    """What became of the honest clients' requests.
 
     Args:
-        right: answers that were the caller's own.
+        right: answers that were the client's own.
         wrong: answers that were not.
         refused: 503 with ``Retry-After``.
         failed: everything else, by status or exception.
@@ -106,7 +106,7 @@ async def keep_calling(url: str, random: Random, until_s: float, tally: Tally) -
 
 
 async def neighbours(url: str, seed: int, duration_s: float) -> Tally:
-    """Let all honest callers call for so long, and return what became of it."""
+    """Let all honest clients call for so long, and return what became of it."""
     tally = Tally()
     until_s = time.monotonic() + duration_s
     async with asyncio.TaskGroup() as group:

@@ -34,7 +34,14 @@ from shoal.wire.signature import Signature, parse_signature
 from shoal_schema.headers import PRIORITY, TIMEOUT_MS
 from shoal_schema.logs import configure
 from shoal_schema.wire.datatypes import Array, bfloat16_to_float32, float32_to_bfloat16
-from shoal_schema.wire.engine import OUT_OF_MEMORY, Batch, Done, Failed, Ready, Refused
+from shoal_schema.wire.engine_messages import (
+    OUT_OF_MEMORY,
+    BatchDone,
+    BatchFailed,
+    EngineBatch,
+    EngineFailed,
+    EngineReady,
+)
 
 LOWEST_PRIORITY = "9"
 TIMEOUT_S = 60.0
@@ -62,7 +69,7 @@ class Service:
         self._changed = threading.Condition()
         self._told_s = 0.0
 
-    def compute(self, batch: Batch) -> Done | Failed:
+    def compute(self, batch: EngineBatch) -> BatchDone | BatchFailed:
         """Send a batch until it succeeds or fails for its own fault, and return the outcome."""
         headers = {PRIORITY: LOWEST_PRIORITY, TIMEOUT_MS: str(int(1000 * TIMEOUT_S))}
         # The engine has BF16 as bits, the client as float32.
@@ -87,11 +94,11 @@ class Service:
                     self._end(None)
                     # Without the row number, which counts within this request.
                     why = error.errors[0].message if len(error.errors) == batch.rows == 1 else error.message
-                    return Failed(batch.number, OUT_OF_MEMORY if error.status == TOO_LARGE else "", why)
+                    return BatchFailed(batch.number, OUT_OF_MEMORY if error.status == TOO_LARGE else "", why)
                 self._end(error)
             else:
                 self._end(None)
-                return Done(batch.number, wire, {each.row: each.message for each in errors})
+                return BatchDone(batch.number, wire, {each.row: each.message for each in errors})
 
     def _send(self, request: Request) -> Response:
         with mapped_errors(TIMEOUT_S):
@@ -151,7 +158,7 @@ def serve(connection: Connection, service: Service) -> None:
     """Compute the batches that arrive on the connection, until the parent closes it."""
     sending = threading.Lock()
 
-    def compute(batch: Batch) -> None:
+    def compute(batch: EngineBatch) -> None:
         outcome = service.compute(batch)
         with sending:
             connection.send(outcome)
@@ -188,10 +195,12 @@ def main(arguments: Sequence[str]) -> int:
             service = Service(http, name, options.api_key_file)
             # Identifies the model to a resumed job, which must not mix results of two versions.
             versions = ",".join(map(str, service.metadata.get("versions") or ()))
-            connection.send(Ready(service.metadata, f"{base_url(options.url)} {name} {versions}".strip(), {}, MOST))
+            connection.send(
+                EngineReady(service.metadata, f"{base_url(options.url)} {name} {versions}".strip(), {}, MOST)
+            )
             serve(connection, service)
     except ShoalError as error:
-        connection.send(Refused(f"{options.url}: {error}"))
+        connection.send(EngineFailed(f"{options.url}: {error}"))
         return 3
     return 0
 

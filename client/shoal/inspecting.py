@@ -19,10 +19,10 @@ from shoal.serving.fields import MachineError
 from shoal.serving.graph_drawing import described
 from shoal.serving.supervision import CANNOT_LOAD, Exit, cause, exit_message
 from shoal_schema.graphs.composer import ComposerReport, declared_signature
-from shoal_schema.graphs.faults import GraphError
+from shoal_schema.graphs.errors import GraphError
 from shoal_schema.graphs.plan import make_plan
 from shoal_schema.graphs.tensors import Signature
-from shoal_schema.graphs.types import graph_metadata, typed
+from shoal_schema.graphs.types import graph_metadata, type_check
 
 STANDARD_ERROR = 2
 READERS_PATIENCE_S = 2.0
@@ -93,7 +93,7 @@ def inspect_graph(graph: ServedGraph, known: dict[str, Any]) -> dict[str, Any]:
                 raise GraphError(report.path, report.refused)
             composer = declared_signature(report.inputs, report.outputs, "composer")
         if not unknown:
-            typed_graph = typed(plan, documents, graph.name, composer)
+            typed_graph = type_check(plan, documents, graph.name, composer)
             known[graph.name] = graph_metadata(typed_graph, graph.name, frozenset({graph.name, *graph.graphs}))
     except GraphError as error:
         refused = str(error)

@@ -26,7 +26,7 @@ from shoal.serving.fields import MachineError, without_secrets
 from shoal.serving.hints import first_requests
 from shoal.serving.supervision import Exit
 from shoal_schema.addresses import Address
-from shoal_schema.graphs.faults import Fault
+from shoal_schema.graphs.errors import GraphFault
 from shoal_schema.load import PATH as LOAD
 
 MODULES = {"runtime": "shoal_runtime", "proxy": "shoal_proxy"}
@@ -39,7 +39,7 @@ KEYS = "SHOAL_PROXY_API_KEYS"
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """Hosts that mean every interface, and the loopback address that reaches them."""
 POLL_INTERVAL_S = 0.1
-NEVER_READY = (Fault.MISMATCH, Fault.CYCLE, Fault.INVALID)
+NEVER_READY = (GraphFault.MISMATCH, GraphFault.CYCLE, GraphFault.INVALID)
 """Faults of a graph that waiting does not repair."""
 STANDARD_OUTPUT, STANDARD_ERROR = 1, 2
 READERS_PATIENCE_S = 2.0

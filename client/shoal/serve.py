@@ -12,7 +12,7 @@ from shoal.directory import own_directory
 from shoal.front import Front
 from shoal.pair import PROXY_SOCKET, READERS_PATIENCE_S, Launch, Pair, Reporter, url_of, warn_of_everywhere
 from shoal.serving.supervision import Exit, exit_message, was_drained
-from shoal_schema.ending import INTERRUPTED
+from shoal_schema.exit_status import INTERRUPTED
 from shoal_schema.resource.locations import shown
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from shoal_schema.ending import ended
+from shoal_schema.exit_status import run_command
 
 
 def guarded(module: str, arguments: Sequence[str]) -> int:
@@ -13,4 +13,4 @@ def guarded(module: str, arguments: Sequence[str]) -> int:
 
         return int(import_module(module).run(list(arguments)))
 
-    return ended(run)
+    return run_command(run)

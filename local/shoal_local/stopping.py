@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from shoal_local.kubeconfig import BadKubeconfigError
-from shoal_schema.ending import INTERRUPTED
+from shoal_schema.exit_status import INTERRUPTED
 from shoal_schema.logs import configure
 
 

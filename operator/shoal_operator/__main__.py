@@ -6,7 +6,7 @@ Imports little, so that Ctrl-C is handled while the rest is imported.
 import sys
 from collections.abc import Sequence
 
-from shoal_schema.ending import ended
+from shoal_schema.exit_status import run_command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -17,7 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return run(list(sys.argv[1:] if arguments is None else arguments))
 
-    return ended(run)
+    return run_command(run)
 
 
 if __name__ == "__main__":

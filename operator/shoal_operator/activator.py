@@ -34,8 +34,8 @@ from shoal_operator.planning.observation import Key, Observation, dig, key_of
 from shoal_operator.planning.ports import Ports, offered, stored_port
 from shoal_operator.replicas import Replicas, ScaleCluster
 from shoal_schema.activator import (
-    LONGEST_WAIT_S,
-    ActivatorNews,
+    MAX_POLL_S,
+    ActivatorReport,
     ActivatorService,
     encode,
 )
@@ -270,7 +270,7 @@ class Activators:
             return None
         if seen == self._book.mark:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LONGEST_WAIT_S):
+                async with asyncio.timeout(MAX_POLL_S):
                     await self._table_changed.wait()
         return encode(self._book.table()) if self._is_complete() else None
 
@@ -344,7 +344,7 @@ class Activators:
         for key in self._guests:
             self._changed(key, 0.0)
 
-    def _receive(self, news: ActivatorNews, tasks: asyncio.TaskGroup) -> None:
+    def _receive(self, news: ActivatorReport, tasks: asyncio.TaskGroup) -> None:
         for key, guest in self._guests.items():
             if news.waiting.get(str(key)):
                 tasks.create_task(self._wake(key, guest))

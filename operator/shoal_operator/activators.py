@@ -12,7 +12,7 @@ from shoal_operator.manifests.environment import ADMIN_PORT
 from shoal_operator.planning.activators import Room
 from shoal_operator.planning.observation import dig
 from shoal_operator.planning.pods import is_leaving, is_ready
-from shoal_schema.activator import LONGEST_WAIT_S, MAX_NEWS_BYTES, SEEN, WAITING_PATH, ActivatorNews, decode_news
+from shoal_schema.activator import MAX_POLL_S, MAX_REPORT_BYTES, REPORT_PATH, SEEN, ActivatorReport, decode_report
 from shoal_schema.addresses import TcpAddress
 from shoal_schema.declaring import Json
 from shoal_schema.processes import OperatorProcess
@@ -26,7 +26,7 @@ _PAUSE_S = 0.05
 _RETRY_S = 0.5
 _SILENT_S = 20.0
 """An activator without a response for this long is reported as unreachable."""
-_TIMEOUT = aiohttp.ClientTimeout(total=LONGEST_WAIT_S + 5.0, connect=2.0)
+_TIMEOUT = aiohttp.ClientTimeout(total=MAX_POLL_S + 5.0, connect=2.0)
 
 
 class ActivatorsCluster(Protocol):
@@ -52,7 +52,7 @@ class Rooms:
         settings: OperatorProcess,
         *,
         changed: Callable[[], object],
-        received: Callable[[ActivatorNews, asyncio.TaskGroup], object],
+        received: Callable[[ActivatorReport, asyncio.TaskGroup], object],
         version_of: Callable[[str], int],
         clock: Callable[[], float],
     ) -> None:
@@ -112,7 +112,7 @@ class Rooms:
         seen = ""
         while (room := self._rooms.get(uid)) is not None:
             try:
-                news = await _read(http, f"http://{TcpAddress(room.address, ADMIN_PORT)}{WAITING_PATH}", seen)
+                news = await _read(http, f"http://{TcpAddress(room.address, ADMIN_PORT)}{REPORT_PATH}", seen)
             except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
                 logger.debug("event=activator_silent address=%s error=%r", room.address, error)
                 # Nothing is known of it any more: neither its version of the table nor its held requests.
@@ -133,12 +133,12 @@ class Rooms:
             await asyncio.sleep(_PAUSE_S)
 
 
-async def _read(http: aiohttp.ClientSession, url: str, seen: str) -> ActivatorNews:
+async def _read(http: aiohttp.ClientSession, url: str, seen: str) -> ActivatorReport:
     async with http.get(url, params={SEEN: seen}, allow_redirects=False) as response:
         if response.status != 200:
             raise ValueError(f"status {response.status}")
-        # Read at most one byte beyond the limit; `decode_news` rejects a longer body.
-        body = await response.content.read(MAX_NEWS_BYTES + 1)
-        while not response.content.at_eof() and len(body) <= MAX_NEWS_BYTES:
-            body += await response.content.read(MAX_NEWS_BYTES)
-        return decode_news(body)
+        # Read at most one byte beyond the limit; `decode_report` rejects a longer body.
+        body = await response.content.read(MAX_REPORT_BYTES + 1)
+        while not response.content.at_eof() and len(body) <= MAX_REPORT_BYTES:
+            body += await response.content.read(MAX_REPORT_BYTES)
+        return decode_report(body)

@@ -34,7 +34,7 @@ from shoal_schema.conditions import FAILURES, Reason
 from shoal_schema.declaring import Json
 from shoal_schema.decoding import SpecError, parse_batch_spec
 from shoal_schema.processes import OperatorProcess
-from shoal_schema.progress import Progress
+from shoal_schema.progress import JobProgress
 from shoal_schema.resource.locations import LocationError
 from shoal_schema.resource.offline import BatchInferenceSpec
 
@@ -60,7 +60,7 @@ class _Names(Protocol):
 
 
 class _Progresses(Protocol):
-    def latest(self, key: Key, replicas: list[Replica]) -> dict[str, Progress]: ...
+    def latest(self, key: Key, replicas: list[Replica]) -> dict[str, JobProgress]: ...
     def remaining_s(self, key: Key) -> float | None: ...
     def forget(self, key: Key) -> None: ...
 

@@ -13,7 +13,7 @@ from msgspec import structs
 from shoal_operator.errors import OperatorError
 from shoal_operator.settings import Settings
 from shoal_schema.environment import SettingsError
-from shoal_schema.logs import configure, form_asked, say_why
+from shoal_schema.logs import configure, log_exit_reason, requested_format
 from shoal_schema.version import VERSION
 
 
@@ -35,7 +35,7 @@ def run(argv: Sequence[str]) -> int:
     if options.kubeconfig:
         os.environ["KUBECONFIG"] = options.kubeconfig
     # Errors in the settings are already logged in the requested format.
-    configure(form=form_asked(os.environ))
+    configure(form=requested_format(os.environ))
     try:
         settings = Settings.from_env(os.environ)
         if not settings.process.identity:
@@ -47,10 +47,10 @@ def run(argv: Sequence[str]) -> int:
             logging.getLogger("shoal_operator").setLevel(logging.DEBUG)
         asyncio.run(_run(settings))
     except _MissingPackage as error:
-        say_why("shoal-operator", f'{error}: pip install "shoal[operator]"')
+        log_exit_reason("shoal-operator", f'{error}: pip install "shoal[operator]"')
         return 2
     except (OperatorError, SettingsError) as error:
-        say_why("shoal-operator", error)
+        log_exit_reason("shoal-operator", error)
         return 2
     return 0
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from shoal_schema.metrics import LookError
+from shoal_schema.metrics import ReconcileError
 from shoal_schema.redaction import redacted
 
 # Server-side apply returns 500 for these: an unknown field, 1.5 for an integer, too large an object.
@@ -75,12 +75,17 @@ class NotLeadingError(OperatorError):
     """This operator does not hold the Lease."""
 
 
-def reason_of(error: Exception) -> LookError:
+def reason_of(error: Exception) -> ReconcileError:
     """Return the label under which metrics count a failed reconciliation."""
     if isinstance(error, NotLeadingError):
-        return LookError.NOT_LEADING
+        return ReconcileError.NOT_LEADING
     if not isinstance(error, ApiError):
-        return LookError.UNFORESEEN
+        return ReconcileError.UNFORESEEN
     # All other statuses are errors of the server.
-    by_code = {0: LookError.UNREACHABLE, 403: LookError.FORBIDDEN, 409: LookError.CONFLICT, 422: LookError.REFUSED}
-    return by_code.get(error.code, LookError.SERVER)
+    by_code = {
+        0: ReconcileError.UNREACHABLE,
+        403: ReconcileError.FORBIDDEN,
+        409: ReconcileError.CONFLICT,
+        422: ReconcileError.REFUSED,
+    }
+    return by_code.get(error.code, ReconcileError.SERVER)

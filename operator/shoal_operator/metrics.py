@@ -22,12 +22,12 @@ from shoal_operator.planning.workqueue import Outcome
 from shoal_operator.scaling import Standing
 from shoal_operator.scraper import Scrape
 from shoal_schema import metrics as declared
-from shoal_schema.activator import ROOMS_PATH, SEEN
+from shoal_schema.activator import SEEN, TABLE_PATH
 from shoal_schema.addresses import Address
 from shoal_schema.declaring import Json
 from shoal_schema.environment import SettingsError
 from shoal_schema.fleet import PATH as FLEET_PATH
-from shoal_schema.metrics import LookError, Metric
+from shoal_schema.metrics import Metric, ReconcileError
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # no gauge of the creation time beside each counter
 
@@ -75,7 +75,7 @@ class Metrics:
         self._registry = CollectorRegistry()
         self._scrapes = self._counter(declared.OPERATOR_SCRAPES, Scrape)
         self._reconciles = self._counter(declared.OPERATOR_LOOKS, Outcome)
-        self._reconcile_errors = self._counter(declared.OPERATOR_LOOK_ERRORS, LookError)
+        self._reconcile_errors = self._counter(declared.OPERATOR_RECONCILE_ERRORS, ReconcileError)
         self._api_requests = self._counter(declared.OPERATOR_API_REQUESTS)
         took = declared.OPERATOR_LOOK_SECONDS
         self._reconcile_seconds = Histogram(took.family, took.description, registry=self._registry)
@@ -96,7 +96,7 @@ class Metrics:
         self._reconciles.labels(outcome).inc()
         self._reconcile_seconds.observe(took_s)
 
-    def count_reconcile_error(self, reason: LookError) -> None:
+    def count_reconcile_error(self, reason: ReconcileError) -> None:
         """Count one failed reconciliation."""
         self._reconcile_errors.labels(reason).inc()
 
@@ -206,6 +206,6 @@ def _application(
     app = web.Application()
     app.router.add_get("/metrics", show)
     app.router.add_get("/readyz", show_readiness)
-    app.router.add_get(ROOMS_PATH, show_rooms)
+    app.router.add_get(TABLE_PATH, show_rooms)
     app.router.add_get(FLEET_PATH, show_fleet)
     return app

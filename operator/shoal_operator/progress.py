@@ -9,15 +9,15 @@ import msgspec
 from shoal_operator.load.fleet import Replica
 from shoal_operator.planning.observation import Key
 from shoal_operator.scraper import Scraper
-from shoal_schema.progress import MAX_BYTES, PATH, Progress, share
+from shoal_schema.progress import MAX_BYTES, PATH, JobProgress, share
 
-_DECODER = msgspec.json.Decoder(Progress)
+_DECODER = msgspec.json.Decoder(JobProgress)
 _MAX_REMAINING_S = 366 * 86400.0
 
 
 @dataclass(slots=True)
 class _Job:
-    reported: dict[str, Progress] = field(default_factory=dict)
+    reported: dict[str, JobProgress] = field(default_factory=dict)
     began: tuple[float, float] | None = None
     """The first share done that was read, and when (s)."""
     task: asyncio.Task[None] | None = None
@@ -36,7 +36,7 @@ class Progresses:
         self._clock = clock
         self._jobs: dict[Key, _Job] = {}
 
-    def latest(self, key: Key, replicas: Sequence[Replica]) -> dict[str, Progress]:
+    def latest(self, key: Key, replicas: Sequence[Replica]) -> dict[str, JobProgress]:
         """Return the last progress of these pods by uid, and start the next read."""
         job = self._jobs.setdefault(key, _Job())
         if replicas and (job.task is None or job.task.done()):
@@ -80,7 +80,7 @@ def make_progresses(clock: Callable[[], float]) -> Progresses:
     return Progresses(Scraper(path=PATH, decode=read_progress), clock)
 
 
-def read_progress(body: bytes) -> Progress:
+def read_progress(body: bytes) -> JobProgress:
     """Decode a response of the progress endpoint.
 
     Raises:

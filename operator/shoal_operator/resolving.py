@@ -18,13 +18,13 @@ from shoal_schema.resource.credentials import fault
 from shoal_schema.resource.locations import (
     REDIRECTS,
     LocationError,
-    Question,
+    VersionRequest,
     moves,
-    question,
-    refusal,
+    redirected,
+    rejection_reason,
     scheme_of,
-    sent_on,
     shown,
+    version_request,
 )
 
 logger = logging.getLogger(__name__)
@@ -206,12 +206,12 @@ class Registries:
             if wrong := fault(scheme_of(found), self._environment):
                 raise LocationError(f"{shown(found)} cannot be resolved: {wrong}{_REMEDY}")
             try:
-                request = question(found, self._environment)
+                request = version_request(found, self._environment)
             except LocationError as error:
                 raise LocationError(f"{error}{_REMEDY}") from None
             if request is None or not moves(found):
                 break
-            found = request.answer(await self._get(found, request))
+            found = request.read_uri(await self._get(found, request))
             if not is_of_model(found, uri):
                 break
         if not is_version_of(found, uri):
@@ -223,7 +223,7 @@ class Registries:
         if self._session is not None:
             await self._session.close()
 
-    async def _get(self, uri: str, request: Question) -> object:
+    async def _get(self, uri: str, request: VersionRequest) -> object:
         if self._session is None:
             # Proxies and certificates come from the environment; aiohttp sends credentials to no other host.
             self._session = aiohttp.ClientSession(trust_env=True, cookie_jar=aiohttp.DummyCookieJar())
@@ -239,7 +239,7 @@ class Registries:
         except ValueError:
             raise LocationError(f"{server} responds with no JSON. Check that it is a registry") from None
 
-    async def _body(self, uri: str, request: Question, session: aiohttp.ClientSession) -> bytes:
+    async def _body(self, uri: str, request: VersionRequest, session: aiohttp.ClientSession) -> bytes:
         """Return a successful response's body; follow redirects within the same server."""
         url = request.url
         for _ in range(_MAX_REDIRECTS):
@@ -253,7 +253,7 @@ class Registries:
                     return bytes(body)
                 if response.status not in REDIRECTS or "location" not in response.headers:
                     remedy = _REMEDY if response.status in (401, 403) else ""
-                    raise LocationError(f"{refusal(uri, response.status)}{remedy}")
+                    raise LocationError(f"{rejection_reason(uri, response.status)}{remedy}")
                 # Raises for a redirect to another server, which must not receive the credentials.
-                url = sent_on(uri, url, response.headers["location"])
+                url = redirected(uri, url, response.headers["location"])
         raise LocationError(f"{shown(uri)} cannot be resolved: too many redirects of {urlsplit(url).netloc}")

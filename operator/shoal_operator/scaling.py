@@ -24,7 +24,7 @@ from shoal_operator.planning.evidence import Scaling
 from shoal_operator.planning.observation import Key
 from shoal_operator.replicas import Replicas, ScaleCluster
 from shoal_schema.fleet import Fleet as ShownFleet
-from shoal_schema.fleet import Pod, Service
+from shoal_schema.fleet import FleetPod, FleetService
 
 logger = logging.getLogger(__name__)
 
@@ -130,13 +130,13 @@ class Autoscaler:
         self._independent: dict[Key, dict[str, bool]] = {}
         self._shown_s = self._all_s = -math.inf
         self._reads_all = False
-        self._pods: dict[Key, tuple[Pod, ...]] = {}
+        self._pods: dict[Key, tuple[FleetPod, ...]] = {}
         self._runs = False
 
     def fleet(self) -> bytes | None:
         """Return the last load of all services' pods, as `shoal_schema.fleet`; None while this operator reads none."""
         self._shown_s = self._clock()
-        services = (Service(key.namespace, key.name, pods) for key, pods in self._pods.items())
+        services = (FleetService(key.namespace, key.name, pods) for key, pods in self._pods.items())
         return msgspec.json.encode(ShownFleet(tuple(services))) if self._runs else None
 
     def scaling(self, key: Key) -> Scaling | None:
@@ -217,7 +217,7 @@ class Autoscaler:
         readings = await self._source.read(service.replicas)
         self._read_s[service.key] = self._clock()
         pairs = zip(service.replicas, readings, strict=True)
-        self._pods[service.key] = tuple(Pod(replica.name, reading.load) for replica, reading in pairs)
+        self._pods[service.key] = tuple(FleetPod(replica.name, reading.load) for replica, reading in pairs)
         # Results of the row checks.
         by_uid = dict(zip([each.uid for each in service.replicas], readings, strict=True))
         rows_before = self._independent.get(service.key)

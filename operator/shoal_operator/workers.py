@@ -10,7 +10,7 @@ from typing import Protocol
 from shoal_operator.errors import ApiError, NotLeadingError, reason_of
 from shoal_operator.planning.observation import Key
 from shoal_operator.planning.workqueue import Outcome, Priority, WorkQueue
-from shoal_schema.metrics import LookError
+from shoal_schema.metrics import ReconcileError
 
 logger = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ class Counts(Protocol):
     """The part of `shoal_operator.metrics.Metrics` that counts reconciliations."""
 
     def count_reconcile(self, outcome: Outcome, took_s: float) -> None: ...  # noqa: D102
-    def count_reconcile_error(self, reason: LookError) -> None: ...  # noqa: D102
+    def count_reconcile_error(self, reason: ReconcileError) -> None: ...  # noqa: D102
 
 
 class Workers:

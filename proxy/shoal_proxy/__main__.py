@@ -6,7 +6,7 @@ Handles Ctrl-C from here on, also while the other modules are imported.
 import sys
 from collections.abc import Sequence
 
-from shoal_schema.ending import ended
+from shoal_schema.exit_status import run_command
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -17,7 +17,7 @@ def main(arguments: Sequence[str]) -> int:
 
         return run(list(arguments))
 
-    return ended(run)
+    return run_command(run)
 
 
 if __name__ == "__main__":

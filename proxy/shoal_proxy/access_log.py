@@ -11,11 +11,11 @@ from typing import Any, Final, NamedTuple
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from shoal_proxy.access.gate import Caller
-from shoal_proxy.batching.pending import Pending
+from shoal_proxy.access.control import AuthenticatedClient
+from shoal_proxy.batching.pending import PendingRequest
 from shoal_proxy.timing import batch_rows
 from shoal_proxy.tracer import GONE
-from shoal_proxy.tracing.sampling import Share
+from shoal_proxy.tracing.sampling import ShareSampler
 from shoal_schema.headers import REQUEST_ID
 from shoal_schema.log_lines import word
 
@@ -27,7 +27,7 @@ _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _NOT_ALLOWED: Final = 405
 
 
-class Entry:
+class AccessLogEntry:
     """One request, from its head to its response. Times are monotonic (s).
 
     Args:
@@ -39,8 +39,8 @@ class Entry:
     """
 
     __slots__ = (
-        "batch_rows", "began_s", "bytes_in", "bytes_out", "caller", "client", "ended_s", "method", "path", "protocol",
-        "queued_s", "request_id", "rows", "status", "user_agent",
+        "batch_rows", "began_s", "bytes_in", "bytes_out", "client", "client_name", "ended_s", "method", "path",
+        "protocol", "queued_s", "request_id", "rows", "status", "user_agent",
     )  # fmt: skip
 
     def __init__(self, method: bytes, path: bytes, protocol: str, headers: Mapping[bytes, bytes], client: str) -> None:
@@ -59,7 +59,7 @@ class Entry:
         self.rows: int | None = None
         self.batch_rows: int | None = None
         self.queued_s: float | None = None
-        self.caller = ""
+        self.client_name = ""
 
     def fields(self) -> dict[str, Any]:
         """Return the line's fields in order, without unknown ones."""
@@ -75,7 +75,7 @@ class Entry:
             "bytes_in": self.bytes_in,
             "bytes_out": self.bytes_out,
             "client": self.client,
-            "caller": self.caller,
+            "caller": self.client_name,
             REQUEST_ID: _text(self.request_id),
             "user_agent": _text(self.user_agent),
         }
@@ -86,19 +86,19 @@ def _text(value: bytes) -> str:
     return value.decode("utf-8", "backslashreplace")
 
 
-class Line(NamedTuple):
+class AccessLogLine(NamedTuple):
     """A line's template and arguments, for `logging`."""
 
     template: str
     arguments: tuple[Any, ...]
 
 
-def line_of(entry: Entry) -> Line:
+def format_entry(entry: AccessLogEntry) -> AccessLogLine:
     """Return the line of a finished request, with texts quoted."""
     fields = entry.fields()
     # `word` quotes texts, so that none can end its field.
     values = (word(value) if isinstance(value, str) else value for value in fields.values())
-    return Line(" ".join(["event=access", *(f"{name}=%s" for name in fields)]), tuple(values))
+    return AccessLogLine(" ".join(["event=access", *(f"{name}=%s" for name in fields)]), tuple(values))
 
 
 class AccessLog:
@@ -109,25 +109,25 @@ class AccessLog:
     """
 
     def __init__(self, percent: float) -> None:
-        self._share = Share(percent / 100)
-        self._ring: deque[Entry] = deque()
+        self._share = ShareSampler(percent / 100)
+        self._ring: deque[AccessLogEntry] = deque()
         self.dropped = 0
 
     def begin(
         self, method: bytes, path: bytes, protocol: str, headers: Mapping[bytes, bytes], client: str
-    ) -> Entry | None:
+    ) -> AccessLogEntry | None:
         """Return the entry of a request; None if it is not sampled."""
         if not self._share.takes(random.getrandbits(64)):
             return None
-        return Entry(method, path, protocol, headers, client)
+        return AccessLogEntry(method, path, protocol, headers, client)
 
     def end(
         self,
-        entry: Entry,
+        entry: AccessLogEntry,
         status: int,
         bytes_out: int = 0,
-        pending: Pending | None = None,
-        caller: Caller | None = None,
+        pending: PendingRequest | None = None,
+        authenticated: AuthenticatedClient | None = None,
     ) -> None:
         """Complete an entry, once; ``status`` is the response's, or `GONE`."""
         if entry.status:
@@ -135,18 +135,18 @@ class AccessLog:
         entry.status, entry.bytes_out, entry.ended_s = status, bytes_out, time.monotonic()
         if pending is not None:
             # A request that was never taken from the queue waited until its end.
-            waits = not (pending.taken or pending.queued_s)
+            waits = not (pending.dequeued_rows or pending.queued_s)
             entry.rows, entry.queued_s = pending.rows, entry.ended_s - pending.arrived_s if waits else pending.queued_s
             entry.batch_rows = batch_rows(pending.timing)
-        if caller is not None:
-            entry.caller = caller.name[:_MAX_TEXT]
+        if authenticated is not None:
+            entry.client_name = authenticated.name[:_MAX_TEXT]
         # The writer's thread empties the ring. When it is slow, entries are dropped rather than requests delayed.
         if len(self._ring) < RING:
             self._ring.append(entry)
         else:
             self.dropped += 1
 
-    def take(self) -> list[Entry]:
+    def take(self) -> list[AccessLogEntry]:
         """Remove and return all entries; callable from any thread."""
         return [self._ring.popleft() for _ in range(len(self._ring))]
 

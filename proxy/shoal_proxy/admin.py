@@ -21,15 +21,15 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from shoal_proxy.cross_site import rejection_reason
 from shoal_proxy.dispatcher import Dispatcher
 from shoal_proxy.explaining.load import read_load
 from shoal_proxy.explaining.report import latency_document, report
 from shoal_proxy.explaining.sentences import explain, explain_graph
-from shoal_proxy.lifecycle.drain import Phase
+from shoal_proxy.lifecycle.drain import ProxyPhase
 from shoal_proxy.metrics import Metrics
-from shoal_proxy.recording import LONGEST_RECORDING_S
+from shoal_proxy.recorder import MAX_RECORDING_S
 from shoal_proxy.settings import Settings
-from shoal_proxy.strangers import refusal
 from shoal_schema import load
 from shoal_schema.headers import INSTANCE
 from shoal_schema.stay import MAX_S as MAX_STAY_S
@@ -53,7 +53,7 @@ MAX_READY_WAITING = 16
 """Most readiness requests that wait; others get a response at once, so that liveness finds a free connection."""
 
 
-class Stopping(Protocol):
+class ReplicaShutdown(Protocol):
     """The shutdown of a replica."""
 
     async def drain(self) -> None:
@@ -83,7 +83,7 @@ class Admin:
         *,
         reason: Callable[[], str],
         started: asyncio.Event,
-        stopping: Stopping,
+        stopping: ReplicaShutdown,
     ) -> None:
         self._metrics = metrics
         self._dispatcher = dispatcher
@@ -114,14 +114,14 @@ class Admin:
                 Route(STAY_PATH, self.stay, methods=["POST"]),
             ],
             middleware=[Middleware(_OriginCheck, hosts=self._hosts)],
-            exception_handlers={404: self.no_page},
+            exception_handlers={404: self.not_found},
         )
 
     async def pages(self, request: Request) -> Response:
         """List the paths."""
         return PlainTextResponse(PAGES)
 
-    async def no_page(self, request: Request, error: Exception) -> Response:
+    async def not_found(self, request: Request, error: Exception) -> Response:
         """Respond with 404 and the list of paths."""
         return PlainTextResponse(f"no such path: {request.url.path}\n{PAGES}", 404)
 
@@ -160,8 +160,8 @@ class Admin:
         now = read_load(
             dispatcher.scheduler,
             time.monotonic(),
-            draining=dispatcher.phase is not Phase.SERVING,
-            taking=dispatcher.takes,
+            draining=dispatcher.phase is not ProxyPhase.SERVING,
+            taking=dispatcher.accepts_requests,
             graph=dispatcher.graph_state,
         )
         return Response(msgspec.json.encode(now), headers=self._named, media_type="application/json")
@@ -195,8 +195,8 @@ class Admin:
             seconds = float(request.query_params.get("seconds", "10"))
         except ValueError:
             seconds = 0.0
-        if not 0 < seconds <= LONGEST_RECORDING_S:
-            return JSONResponse({"error": f"seconds must be above 0 and at most {LONGEST_RECORDING_S:g}"}, 400)
+        if not 0 < seconds <= MAX_RECORDING_S:
+            return JSONResponse({"error": f"seconds must be above 0 and at most {MAX_RECORDING_S:g}"}, 400)
         return StreamingResponse(self._dispatcher.recorder.lines(seconds), media_type="text/csv")
 
     async def drain(self, request: Request) -> Response:
@@ -227,6 +227,6 @@ class _OriginCheck:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope)
         guarded = scope["path"] == TRACE
-        why = refusal(request.method, request.headers, self._hosts, guarded=guarded)
+        why = rejection_reason(request.method, request.headers, self._hosts, guarded=guarded)
         app = JSONResponse({"error": why}, 403) if why else self._app
         await app(scope, receive, send)

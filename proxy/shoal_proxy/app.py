@@ -13,18 +13,18 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from shoal_proxy.access.gate import Gate
-from shoal_proxy.balance.orca import asked_format, load_value
+from shoal_proxy.access.control import AccessControl
+from shoal_proxy.balance.orca import load_value, requested_format
 from shoal_proxy.codecs.tensors import wire_axis, wire_shape
 from shoal_proxy.compression import Compression
+from shoal_proxy.connection_limits import codec_for
 from shoal_proxy.cors import Cors
 from shoal_proxy.dispatcher import Dispatcher
 from shoal_proxy.docs import docs_routes
 from shoal_proxy.errors import NotFound, NotImplementedHere, ProxyError, Unauthenticated
-from shoal_proxy.guard import codec_for
 from shoal_proxy.lifecycle.drain import unready_reason
-from shoal_proxy.link import Link
-from shoal_proxy.management import describe_model, instead_of_registering
+from shoal_proxy.link import ModelLink
+from shoal_proxy.management import describe_model, registration_advice
 from shoal_proxy.metrics import Metrics
 from shoal_proxy.model.signature import InputSpec, ModelSignature, OutputSpec
 from shoal_proxy.model_statistics import model_statistics
@@ -39,24 +39,24 @@ _INFER_PATHS = ("/v1/embeddings", "/v1/rerank", "/v2/rerank", "/invocations")
 """Infer routes without a model's name."""
 
 
-class Pages:
+class PublicRoutes:
     """The handlers; one instance per proxy."""
 
     def __init__(
         self,
         settings: Settings,
-        link: Link,
+        link: ModelLink,
         dispatcher: Dispatcher,
         metrics: Metrics,
         version: str,
-        gate: Gate | None = None,
+        access_control: AccessControl | None = None,
     ) -> None:
         self._settings = settings
         self._link = link
         self._dispatcher = dispatcher
         self._metrics = metrics
         self._version = version
-        self.gate = gate
+        self.access_control = access_control
         """Authenticates all requests but health checks; None: all clients are allowed."""
 
     def routes(self) -> Sequence[Route]:
@@ -68,19 +68,19 @@ class Pages:
             Route("/ping", self.ping),
             Route("/models", self.list_models),
             Route("/models", self.register_model, methods=["POST"]),
-            *(Route(path, self.described_model) for path in ("/models/{model}", "/models/{model}/{version}")),
+            *(Route(path, self.describe_model) for path in ("/models/{model}", "/models/{model}/{version}")),
             Route("/v1/models", self.v1_models),
-            *(Route(f"{path}:predict", self.unknown_infer, methods=["POST"]) for path in (v1_model, v1_version)),
+            *(Route(f"{path}:predict", self.unknown_model, methods=["POST"]) for path in (v1_model, v1_version)),
             # Without these, "NAME:predict" would match as a model's name below.
-            *(Route(f"{path}:predict", self.only_post, methods=_NOT_POST) for path in (v1_model, v1_version)),
+            *(Route(f"{path}:predict", self.method_not_allowed, methods=_NOT_POST) for path in (v1_model, v1_version)),
             *(Route(path, self.v1_model) for path in (v1_model, v1_version)),
-            *(Route(path, self.only_post, methods=_NOT_POST) for path in _INFER_PATHS),
+            *(Route(path, self.method_not_allowed, methods=_NOT_POST) for path in _INFER_PATHS),
             Route("/v2", self.server),
             Route("/v2/health/live", self.live),
             Route("/v2/health/ready", self.ready),
             Route("/v2/repository/index", self.repository_index, methods=["GET", "POST"]),
             *(
-                Route(f"/v2/repository/models/{{model}}/{what}", self.no_loading, methods=["POST"])
+                Route(f"/v2/repository/models/{{model}}/{what}", self.reject_loading, methods=["POST"])
                 for what in ("load", "unload")
             ),
             # A model named "stats" has its metadata at that path.
@@ -88,9 +88,9 @@ class Pages:
             *(Route(path, self.metadata) for path in (model, version)),
             *(Route(f"{path}/ready", self.model_ready) for path in (model, version)),
             *(Route(f"{path}/stats", self.statistics) for path in (model, version)),
-            *(Route(f"{path}/infer", self.unknown_infer, methods=["POST"]) for path in (model, version)),
+            *(Route(f"{path}/infer", self.unknown_model, methods=["POST"]) for path in (model, version)),
             *(
-                Route(path, self.unknown_infer, methods=["POST", "PUT"])
+                Route(path, self.unknown_model, methods=["POST", "PUT"])
                 for path in ("/predictions/{model}", "/predictions/{model}/{version}")
             ),
             *(
@@ -103,7 +103,7 @@ class Pages:
     def reason(self) -> str:
         """Return why this replica is not ready; empty when it is."""
         # A replica without keys would reject every request, so it is not ready.
-        closed = "" if self.gate is None else self.gate.reason
+        closed = "" if self.access_control is None else self.access_control.reason
         return unready_reason(self._dispatcher.phase, closed or self._link.reason)
 
     async def alive(self, request: Request) -> Response:
@@ -120,7 +120,7 @@ class Pages:
         name = self._settings.name
         return JSONResponse({"models": [{"modelName": name, "modelUrl": name}]})
 
-    async def described_model(self, request: Request) -> Response:
+    async def describe_model(self, request: Request) -> Response:
         """Describe the one model as TorchServe does."""
         if request.path_params.get("version") == "all":  # TorchServe's name for all versions
             request.path_params.pop("version")
@@ -140,7 +140,7 @@ class Pages:
 
     async def register_model(self, request: Request) -> Response:
         """Reject a registration, with the alternative."""
-        raise HTTPException(405, instead_of_registering(request.query_params), headers={"allow": "GET"})
+        raise HTTPException(405, registration_advice(request.query_params), headers={"allow": "GET"})
 
     async def live(self, request: Request) -> Response:
         """Respond to V2's liveness check."""
@@ -160,7 +160,7 @@ class Pages:
         reason = self.reason()
         document = {"name": self._settings.name, "ready": not reason}
         headers: dict[str, str] = {}
-        form = asked_format(request.headers.get(LOAD_FORMAT, "").encode("latin-1"))
+        form = requested_format(request.headers.get(LOAD_FORMAT, "").encode("latin-1"))
         peer = FORWARDED in request.headers
         if form and (load := self._dispatcher.load(time.monotonic(), peer=peer)) is not None:
             headers[LOAD] = load_value(load, form).decode()
@@ -170,34 +170,34 @@ class Pages:
 
     async def server(self, request: Request) -> Response:
         """Respond with V2's server metadata."""
-        return JSONResponse(self.about())
+        return JSONResponse(self.server_metadata())
 
-    def about(self) -> dict[str, Any]:
+    def server_metadata(self) -> dict[str, Any]:
         """Return V2's server metadata."""
         return {"name": "shoal", "version": self._version, "extensions": list(EXTENSIONS)}
 
     async def metadata(self, request: Request) -> Response:
         """Respond with V2's model metadata."""
         self._check_model(request)
-        return JSONResponse(self.description())
+        return JSONResponse(self.model_metadata())
 
-    def description(self) -> dict[str, Any]:
+    def model_metadata(self) -> dict[str, Any]:
         """Return V2's metadata of the one model."""
         return describe(self._dispatcher.signature(), self._settings)
 
     async def repository_index(self, request: Request) -> Response:
         """List the one model as Triton does."""
-        return JSONResponse(self.index(ready=await read_index_request(request)))
+        return JSONResponse(self.triton_index(ready=await read_index_request(request)))
 
-    def index(self, *, ready: bool) -> list[dict[str, str]]:
+    def triton_index(self, *, ready: bool) -> list[dict[str, str]]:
         """Return Triton's index of the one model; with ``ready`` only if the model is ready."""
         return index(self._settings.name, self._settings.version, self.reason(), ready=ready)
 
-    async def no_loading(self, request: Request) -> Response:
+    async def reject_loading(self, request: Request) -> Response:
         """Reject loading and unloading of models."""
-        raise self.loads_nothing()
+        raise self.loading_error()
 
-    def loads_nothing(self) -> ProxyError:
+    def loading_error(self) -> ProxyError:
         """Return the error for loading and unloading."""
         return NotImplementedHere(
             f"this server serves only {self._settings.name!r} and does not load or unload models."
@@ -208,9 +208,9 @@ class Pages:
         """Respond with Triton's statistics of the one model."""
         if "model" in request.path_params:
             self._check_model(request)
-        return JSONResponse(self.about_requests())
+        return JSONResponse(self.triton_statistics())
 
-    def about_requests(self) -> dict[str, Any]:
+    def triton_statistics(self) -> dict[str, Any]:
         """Return Triton's statistics."""
         settings = self._settings
         statistics = model_statistics(
@@ -233,12 +233,12 @@ class Pages:
         reason = self.reason()
         return JSONResponse({"name": self._settings.name, "ready": not reason}, 503 if reason else 200)
 
-    async def unknown_infer(self, request: Request) -> Response:
+    async def unknown_model(self, request: Request) -> Response:
         """Reject an infer request for another model or version."""
         self._check_model(request)
         raise NotFound(f"no such path: {request.url.path}")
 
-    async def only_post(self, request: Request) -> Response:
+    async def method_not_allowed(self, request: Request) -> Response:
         """Reject a method other than POST on an infer path."""
         raise HTTPException(405, headers={"allow": "POST"})
 
@@ -259,7 +259,7 @@ def describe(signature: ModelSignature, settings: Settings) -> dict[str, Any]:
     """Return V2 model metadata for clients."""
     inputs, outputs = [], []
     for each in signature.inputs.values():
-        parameters = _given(
+        parameters = _set_parameters(
             batch_dim=each.batch_dim,
             content_type=",".join(each.content_types),
             optional=each.optional,
@@ -276,7 +276,7 @@ def describe(signature: ModelSignature, settings: Settings) -> dict[str, Any]:
         )
         inputs.append(_tensor(each, parameters))
     for spec in signature.outputs.values():
-        parameters = _given(
+        parameters = _set_parameters(
             batch_dim=spec.batch_dim,
             content_type=spec.content_type if spec.datatype == "BYTES" else "",
             unpad_axis=None if spec.unpad_axis is None else wire_axis(spec, spec.unpad_axis),
@@ -290,7 +290,7 @@ def describe(signature: ModelSignature, settings: Settings) -> dict[str, Any]:
         "platform": signature.platform,
         "inputs": inputs,
         "outputs": outputs,
-        "parameters": _given(
+        "parameters": _set_parameters(
             max_batch_size=signature.largest_batch(settings.batching.max_batch_size),
             allowed_batch_sizes=",".join(map(str, signature.allowed_batch_sizes)),
             graphs=signature.graphs,
@@ -306,21 +306,21 @@ def _tensor(spec: InputSpec | OutputSpec, parameters: Mapping[str, Any]) -> dict
 _AXES = ("pad_axis", "unpad_axis")
 
 
-def _given(**parameters: Any) -> dict[str, Any]:
+def _set_parameters(**parameters: Any) -> dict[str, Any]:
     """Return the parameters without defaults. Axes have no default, so an axis of 0 stays."""
     return {key: value for key, value in parameters.items() if value or (value is not None and key in _AXES)}
 
 
 async def _proxy_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ProxyError)
-    reply = codec_for(request.url.path).error(error)
+    response = codec_for(request.url.path).error(error)
     # Errors of pages occur before anything runs.
     headers = {EXECUTED: "no"}
     if error.status == Unauthenticated.status:
         headers["www-authenticate"] = "Bearer"
     if error.retry_after_s is not None:
         headers["retry-after"] = str(error.retry_after_s)
-    return Response(b"".join(map(bytes, reply.body)), reply.status, headers, "application/json")
+    return Response(b"".join(map(bytes, response.body)), response.status, headers, "application/json")
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
@@ -332,13 +332,15 @@ async def _http_error(request: Request, error: Exception) -> Response:
     return response
 
 
-def make_app(pages: Pages, cors: Cors | None = None, compression: Compression | None = None) -> Starlette:
+def make_app(pages: PublicRoutes, cors: Cors | None = None, compression: Compression | None = None) -> Starlette:
     """Return the ASGI application of the inference port."""
     handlers = {ProxyError: _proxy_error, HTTPException: _http_error}
     # Browsers send no key with a preflight request, so CORS comes before authentication.
     middleware = [] if compression is None else [compression.middleware()]
     middleware += [] if cors is None else [cors.middleware()]
-    middleware += [] if pages.gate is None else [Middleware(_Authentication, gate=pages.gate)]
+    middleware += (
+        [] if pages.access_control is None else [Middleware(_Authentication, access_control=pages.access_control)]
+    )
     return Starlette(routes=list(pages.routes()), exception_handlers=handlers, middleware=middleware)
 
 
@@ -351,14 +353,14 @@ _OPEN = re.compile(
 class _Authentication:
     """Rejects requests without a valid key, alike for existing and unknown paths."""
 
-    def __init__(self, app: ASGIApp, gate: Gate) -> None:
+    def __init__(self, app: ASGIApp, access_control: AccessControl) -> None:
         self._app = app
-        self._gate = gate
+        self._access_control = access_control
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not (_OPEN.fullmatch(scope["path"]) and scope["method"] in ("GET", "HEAD")):
             try:
-                self._gate.identify(dict(scope["headers"]))
+                self._access_control.identify(dict(scope["headers"]))
             except ProxyError as error:
                 await (await _proxy_error(Request(scope), error))(scope, receive, send)
                 return

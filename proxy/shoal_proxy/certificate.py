@@ -29,7 +29,7 @@ class CertificateError(SettingsError):
     """The files make no working certificate; the message names them."""
 
 
-class Pem(NamedTuple):
+class CertificateFiles(NamedTuple):
     """The contents of the files; ``client_ca`` is empty if clients need no certificate."""
 
     certificate: bytes
@@ -85,13 +85,13 @@ class Certificate:
             self._refused = ""
             logger.info("event=certificate_changed expires=%r", self.expires)
 
-    def _read(self) -> Pem:
+    def _read(self) -> CertificateFiles:
         try:
-            return Pem(*(Path(file).read_bytes() if file else b"" for file in self._files))
+            return CertificateFiles(*(Path(file).read_bytes() if file else b"" for file in self._files))
         except OSError as error:
             raise CertificateError(f"{error.filename}: {error.strerror}") from None
 
-    def _use(self, pem: Pem) -> None:
+    def _use(self, pem: CertificateFiles) -> None:
         certificate, key, client_ca = self._files
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2

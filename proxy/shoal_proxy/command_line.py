@@ -16,9 +16,9 @@ def run(arguments: Sequence[str]) -> int:
     except ModuleNotFoundError as missing:
         # The package is part of an extra that is not installed.
         extra = "grpc" if (missing.name or "").partition(".")[0] in _GRPC_PACKAGES else "proxy"
-        from shoal_schema.logs import say_why  # noqa: PLC0415
+        from shoal_schema.logs import log_exit_reason  # noqa: PLC0415
 
-        say_why("shoal-proxy", f'{missing}: pip install "shoal[{extra}]"')
+        log_exit_reason("shoal-proxy", f'{missing}: pip install "shoal[{extra}]"')
         return 1
 
 
@@ -30,12 +30,12 @@ def _command(arguments: Sequence[str]) -> int:
     if arguments == ["--version"]:
         print(f"shoal-proxy {VERSION}")  # noqa: T201
         return 0
-    from shoal_proxy import record, simulate  # noqa: PLC0415
+    from shoal_proxy import record_command, simulate  # noqa: PLC0415
     from shoal_proxy.graph import report  # noqa: PLC0415
 
     commands = {
         "simulate": (simulate.parser, simulate.run),
-        "record": (record.parser, record.run),
+        "record": (record_command.record_parser, record_command.run),
         "composer": (report.parser, report.run),
     }
     if not arguments or arguments[0] not in commands:
@@ -55,10 +55,10 @@ def _serve() -> int:
     """Run the proxy until stopped; return the exit status."""
     import asyncio  # noqa: PLC0415 (the commands above need none of these)
 
-    from shoal_schema.logs import configure, form_asked, say_why  # noqa: PLC0415
+    from shoal_schema.logs import configure, log_exit_reason, requested_format  # noqa: PLC0415
 
     # Before the other imports, so that their errors are logged in the requested format.
-    configure(form=form_asked(os.environ))
+    configure(form=requested_format(os.environ))
     import uvloop  # noqa: PLC0415
 
     from shoal_proxy.server import serve  # noqa: PLC0415
@@ -73,9 +73,9 @@ def _serve() -> int:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serve(settings))
     except SettingsError as error:
-        say_why("shoal-proxy", error)
+        log_exit_reason("shoal-proxy", error)
         return 2
     except OSError as error:
-        say_why("shoal-proxy", error.strerror or error)
+        log_exit_reason("shoal-proxy", error.strerror or error)
         return 1
     return 0

@@ -7,13 +7,13 @@ from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from shoal_proxy.codecs.base import Reply
-from shoal_proxy.edge.packing import Packing, coding_for
+from shoal_proxy.codecs.base import HttpResponse
+from shoal_proxy.edge.compressor import BodyCompressor, coding_for
 from shoal_proxy.rotation import TURN_COST, Rotation
 
 VARY: Final = b"vary: accept-encoding\r\n"
 _STEP_COST: Final = TURN_COST
-"""The cost of one step of `Packing`."""
+"""The cost of one step of `BodyCompressor`."""
 _ACCEPT_ENCODING: Final = b"accept-encoding"
 
 
@@ -29,14 +29,14 @@ class Compression:
         self._min_bytes = min_bytes
         self._rotation = rotation
 
-    def coding_for(self, headers: Mapping[bytes, bytes], reply: Reply) -> bytes | None:
+    def coding_for(self, headers: Mapping[bytes, bytes], response: HttpResponse) -> bytes | None:
         """Return the coding of a response; None to send it uncompressed."""
         accepted = headers.get(_ACCEPT_ENCODING)
-        return None if accepted is None or reply.size_bytes < self._min_bytes else coding_for(accepted)
+        return None if accepted is None or response.size_bytes < self._min_bytes else coding_for(accepted)
 
-    def start(self, reply: Reply, coding: bytes, write: Callable[[Reply], None]) -> None:
-        """Schedule the compression of ``reply``; ``write`` is called with the result."""
-        self._rotation.schedule(_Job(reply, coding, write, self._rotation))
+    def start(self, response: HttpResponse, coding: bytes, write: Callable[[HttpResponse], None]) -> None:
+        """Schedule the compression of ``response``; ``write`` is called with the result."""
+        self._rotation.schedule(_Job(response, coding, write, self._rotation))
 
     def middleware(self) -> Middleware:
         """Return a middleware that compresses pages."""
@@ -46,14 +46,16 @@ class Compression:
 class _Job:
     """The compression of one response."""
 
-    __slots__ = ("_coding", "_packing", "_reply", "_rotation", "_write", "scheduled")
+    __slots__ = ("_coding", "_packing", "_response", "_rotation", "_write", "scheduled")
 
-    def __init__(self, reply: Reply, coding: bytes, write: Callable[[Reply], None], rotation: Rotation) -> None:
-        self._reply = reply
+    def __init__(
+        self, response: HttpResponse, coding: bytes, write: Callable[[HttpResponse], None], rotation: Rotation
+    ) -> None:
+        self._response = response
         self._coding = coding
         self._write = write
         self._rotation = rotation
-        self._packing = Packing(coding, reply.body)
+        self._packing = BodyCompressor(coding, response.body)
         self.scheduled = False
 
     def step(self) -> int:
@@ -61,12 +63,12 @@ class _Job:
         if self._packing.step():
             self._rotation.schedule(self)
             return _STEP_COST
-        reply = self._reply
+        response = self._response
         if not self._packing.given_up:
-            lines = b"%bcontent-encoding: %b\r\n" % (reply.lines, self._coding)
-            # A new reply, as its size is computed from the body.
-            reply = Reply(reply.status, self._packing.body, reply.content_type, lines)
-        self._write(reply)
+            lines = b"%bcontent-encoding: %b\r\n" % (response.lines, self._coding)
+            # A new response, as its size is computed from the body.
+            response = HttpResponse(response.status, self._packing.body, response.content_type, lines)
+        self._write(response)
         return _STEP_COST
 
 

@@ -10,18 +10,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from shoal_proxy.access.gate import Gate
-from shoal_proxy.access.keys import Keys, entries_of
-from shoal_proxy.access.limits import Limits
+from shoal_proxy.access.control import AccessControl
+from shoal_proxy.access.keys import ApiKeys, parse_key_file
+from shoal_proxy.access.limits import ClientLimits
 from shoal_proxy.settings import Settings
 from shoal_schema.environment import SettingsError
 
 if TYPE_CHECKING:
-    from shoal_proxy.access.tokens import Tokens
+    from shoal_proxy.access.tokens import TokenVerifier
 
 logger = logging.getLogger(__name__)
 
-LOOK_S: Final = 1.0
+CHECK_S: Final = 1.0
 """The interval of checks of the files."""
 FETCH_S: Final = 300.0
 """The interval of fetches of the issuer's keys; a token with an unknown key triggers one earlier."""
@@ -43,15 +43,15 @@ _SWAPPED: Final = "..data"
 class KeyFiles:
     """The keys in a directory, or in a file of ``NAME=KEY`` lines."""
 
-    def __init__(self, path: str, gate: Gate) -> None:
+    def __init__(self, path: str, access_control: AccessControl) -> None:
         self._path = Path(path)
-        self._gate = gate
+        self._access_control = access_control
         self._salt = secrets.token_bytes(32)
         self._seen: object = None
         self._changing: object = None
         self._fault = ""
 
-    def look(self) -> None:
+    def reload(self) -> None:
         """Load the keys if the files have changed; while they cannot be read, the previous keys stay in use."""
         try:
             seen = _state(self._path)
@@ -74,7 +74,7 @@ class KeyFiles:
                     if name not in entries
                 ]
             else:
-                entries, faults = entries_of(_bytes(self._path))
+                entries, faults = parse_key_file(_bytes(self._path))
             self._seen = seen
         except (OSError, ValueError) as error:
             fault = str(error) if isinstance(error, ValueError) else f"{error.strerror}"
@@ -82,15 +82,15 @@ class KeyFiles:
             if message != self._fault:
                 self._fault = message
                 logger.error("event=keys_unreadable message=%s", message)
-            if self._gate.keys is None:
-                self._gate.reasons["keys"] = f"the clients' keys in {self._path} cannot be read"
+            if self._access_control.keys is None:
+                self._access_control.reasons["keys"] = f"the clients' keys in {self._path} cannot be read"
             return
-        keys = self._gate.keys = Keys(entries, self._salt)
+        keys = self._access_control.keys = ApiKeys(entries, self._salt)
         self._fault = ""
         if keys.names:
-            self._gate.reasons.pop("keys", None)
+            self._access_control.reasons.pop("keys", None)
         else:
-            self._gate.reasons["keys"] = f"there is no client key in {self._path}"
+            self._access_control.reasons["keys"] = f"there is no client key in {self._path}"
         logger.info("event=keys_read names=%d", len(keys.names))
         for fault in (*faults, *keys.faults)[:10]:
             logger.warning("event=key_passed_over message=%s", fault)
@@ -98,8 +98,8 @@ class KeyFiles:
     async def watch(self) -> None:
         """Reload the keys when the files change, until cancelled."""
         while True:
-            await asyncio.sleep(LOOK_S)
-            await asyncio.to_thread(self.look)  # a slow file system must not block requests
+            await asyncio.sleep(CHECK_S)
+            await asyncio.to_thread(self.reload)  # a slow file system must not block requests
 
 
 def _files(path: Path) -> list[Path]:
@@ -130,15 +130,15 @@ def _bytes(path: Path) -> bytes:
 class Issuer:
     """Fetches an issuer's keys."""
 
-    def __init__(self, url: str, tokens: "Tokens", gate: Gate) -> None:
+    def __init__(self, url: str, tokens: "TokenVerifier", access_control: AccessControl) -> None:
         self._url = url
         self._tokens = tokens
-        self._gate = gate
+        self._access_control = access_control
         self._wanted = asyncio.Event()
         self._fetched_s = float("-inf")
         self._fault = ""
         tokens.look_again = self._fetch_soon
-        gate.reasons["issuer"] = "the issuer's keys have not been fetched yet"
+        access_control.reasons["issuer"] = "the issuer's keys have not been fetched yet"
 
     def _fetch_soon(self) -> bool:
         self._wanted.set()
@@ -160,7 +160,7 @@ class Issuer:
                             body += piece
                             if len(body) > MAX_BYTES:
                                 raise ValueError(f"more than {MAX_BYTES} bytes")
-                count = self._tokens.take_keys(json.loads(body))
+                count = self._tokens.set_keys(json.loads(body))
             except (httpx.HTTPError, httpx.InvalidURL, OSError, TimeoutError, ValueError, RecursionError) as error:
                 remedy = _UNTRUSTED if "CERTIFICATE_VERIFY_FAILED" in str(error) else ""
                 fault = f"{type(error).__name__}: {error}{remedy}"
@@ -168,12 +168,12 @@ class Issuer:
                 if fault != self._fault:
                     logger.error("event=issuer_keys_not_fetched url=%s error=%r", self._url, fault)
             else:
-                self._gate.reasons.pop("issuer", None)
+                self._access_control.reasons.pop("issuer", None)
                 logger.debug("event=issuer_keys_fetched keys=%d", count)
             self._fault = fault
             self._fetched_s = time.monotonic()
             # The least interval, whatever tokens with unknown keys arrive.
-            await asyncio.sleep(FETCH_AGAIN_S if self._tokens.ready else LOOK_S)
+            await asyncio.sleep(FETCH_AGAIN_S if self._tokens.ready else CHECK_S)
             try:
                 async with asyncio.timeout(FETCH_S if self._tokens.ready else 0):
                     await self._wanted.wait()
@@ -181,8 +181,8 @@ class Issuer:
                 continue
 
 
-def make_gate(settings: Settings) -> tuple[Gate | None, Sequence[KeyFiles | Issuer]]:
-    """Return the gate, None if all clients are allowed, and the sources of keys to watch.
+def make_access_control(settings: Settings) -> tuple[AccessControl | None, Sequence[KeyFiles | Issuer]]:
+    """Return the access control, None if all clients are allowed, and the sources of keys to watch.
 
     Raises:
         SettingsError: tokens are configured, and the library for them is not installed.
@@ -193,21 +193,21 @@ def make_gate(settings: Settings) -> tuple[Gate | None, Sequence[KeyFiles | Issu
     tokens = None
     if jwt.issuer:
         try:
-            from shoal_proxy.access.tokens import Tokens  # noqa: PLC0415 (an extra)
+            from shoal_proxy.access.tokens import TokenVerifier  # noqa: PLC0415 (an extra)
         except ImportError:
             raise SettingsError("SHOAL_ACCESS_JWT_ISSUER needs PyJWT: pip install 'shoal[jwt]'") from None
-        tokens = Tokens(jwt.issuer, jwt.audience, jwt.scope or "", jwt.caller_claim)
-    gate = Gate(
-        Limits(limits.rows_per_second or {}, limits.rows_in_flight or {}),
+        tokens = TokenVerifier(jwt.issuer, jwt.audience, jwt.scope or "", jwt.caller_claim)
+    access_control = AccessControl(
+        ClientLimits(limits.rows_per_second or {}, limits.rows_in_flight or {}),
         header=header.name.lower().encode(),
         gateways=header.keys,
         check_token=None if tokens is None else tokens.check,
     )
     watched: list[KeyFiles | Issuer] = []
     if tokens is not None:
-        watched.append(Issuer(jwt.jwks_url, tokens, gate))
+        watched.append(Issuer(jwt.jwks_url, tokens, access_control))
     if settings.process.api_keys:
-        files = KeyFiles(settings.process.api_keys, gate)
-        files.look()
+        files = KeyFiles(settings.process.api_keys, access_control)
+        files.reload()
         watched.append(files)
-    return gate, watched
+    return access_control, watched

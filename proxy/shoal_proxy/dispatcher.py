@@ -12,25 +12,25 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from shoal_proxy.alarm import Alarm
-from shoal_proxy.balance.orca import Report
-from shoal_proxy.batching.batcher import Running
-from shoal_proxy.batching.pending import NEVER_S, Delivery, Outcome, Pending
-from shoal_proxy.batching.policy import Wait
+from shoal_proxy.balance.orca import OrcaReport
+from shoal_proxy.batching.batcher import RunningBatch
+from shoal_proxy.batching.pending import NEVER_S, Delivery, Outcome, PendingRequest
+from shoal_proxy.batching.policy import WaitUntil
 from shoal_proxy.batching.scheduler import Scheduler
-from shoal_proxy.errors import Draining, ModelFailed, ProxyError, RuntimeAway
+from shoal_proxy.errors import Draining, ModelFailed, ProxyError, RuntimeUnavailable
 from shoal_proxy.explaining.load import expected_wait_s, utilization
 from shoal_proxy.explaining.report import last_key
 from shoal_proxy.forwarding import RequestForwarder
-from shoal_proxy.lifecycle.drain import ACCEPTS, Phase
-from shoal_proxy.link import Link, Returned
+from shoal_proxy.lifecycle.drain import ACCEPTS, ProxyPhase
+from shoal_proxy.link import BatchResponse, ModelLink
 from shoal_proxy.metrics import Metrics
 from shoal_proxy.model.signature import ModelSignature
 from shoal_proxy.model.sizes import result_row_bytes
-from shoal_proxy.recording import Recorder
+from shoal_proxy.recorder import Recorder
 from shoal_proxy.tracer import Tracer
-from shoal_proxy.unsent import Unsent
+from shoal_proxy.unread import UnreadResponses
 from shoal_schema.load import GraphState
-from shoal_schema.metrics import Rejection
+from shoal_schema.metrics import RejectionReason
 
 logger = logging.getLogger(__name__)
 
@@ -46,12 +46,12 @@ class Dispatcher:
 
     def __init__(
         self,
-        link: Link,
+        link: ModelLink,
         metrics: Metrics,
         scheduler: Scheduler,
         forwarder: RequestForwarder | None = None,
         instance: bytes = b"",
-        unsent: Unsent | None = None,
+        unread: UnreadResponses | None = None,
     ) -> None:
         self._link = link
         self._metrics = metrics
@@ -60,7 +60,7 @@ class Dispatcher:
         self._send_scheduled = False
         self._deadline_s = NEVER_S
         self._deadline_timer: asyncio.TimerHandle | None = None
-        self._unsent = unsent or Unsent()
+        self._unsent = unread or UnreadResponses()
         self._unsent.on_room = self._send_soon
         self._tasks: set[asyncio.Task[None]] = set()
         self._checks: set[asyncio.Task[None]] = set()
@@ -73,29 +73,29 @@ class Dispatcher:
         self._forwarder = forwarder
         """Forwards requests to peers; None if there are none."""
         if forwarder is not None:
-            scheduler.gives_away = True
+            scheduler.forwards_late = True
             forwarder.on_ended = self._check_settled
-            forwarder.on_sent_back = self._sent_back
+            forwarder.on_returned = self._readmit
         self.tracer: Tracer | None = None
         """Traces batches with sampled requests; None if tracing is disabled."""
         self.recorder = Recorder()
-        self.phase = Phase.SERVING
+        self.phase = ProxyPhase.SERVING
         self.on_settled: Callable[[], None] = lambda: None
         link.on_change = self._runtime_changed
 
     @property
     def settled(self) -> bool:
         """Return whether no request waits or runs."""
-        given = self._forwarder is not None and self._forwarder.under_way
+        given = self._forwarder is not None and self._forwarder.has_forwarded
         return self.scheduler.settled and not self._tasks and not given
 
     @property
-    def speaks_binary(self) -> bool:
+    def supports_binary(self) -> bool:
         """Return whether the runtime accepts binary tensors."""
         return self._link.binary
 
     @property
-    def takes(self) -> bool:
+    def accepts_requests(self) -> bool:
         """Return whether requests are accepted: the runtime is ready, and the drain has not begun."""
         return self.phase in ACCEPTS and self._link.ready and self._link.signature is not None
 
@@ -112,7 +112,7 @@ class Dispatcher:
             Draining: this replica is draining.
         """
         signature = self._link.signature
-        if signature is None or not self.takes:
+        if signature is None or not self.accepts_requests:
             raise self._unavailable()
         return signature
 
@@ -124,16 +124,16 @@ class Dispatcher:
             Draining: this replica is draining.
         """
         signature = self._link.signature
-        if signature is None or (self._forwarder is None and not self.takes):
+        if signature is None or (self._forwarder is None and not self.accepts_requests):
             raise self._unavailable()
         return signature
 
     def _unavailable(self) -> ProxyError:
         if self.phase not in ACCEPTS:
             return Draining("this replica is draining. Retry the request")
-        return RuntimeAway(f"the model is not ready: {self._link.reason}")
+        return RuntimeUnavailable(f"the model is not ready: {self._link.reason}")
 
-    def submit(self, pending: Pending) -> None:
+    def submit(self, pending: PendingRequest) -> None:
         """Queue ``pending``; its outcome is delivered exactly once, unless it is cancelled first.
 
         Raises:
@@ -143,52 +143,52 @@ class Dispatcher:
         """
         if self.recorder.active:
             self.recorder.arrived(pending)
-        if self._forwarder is not None and self._forwarded_at_once(self._forwarder, pending):
+        if self._forwarder is not None and self._forward_on_arrival(self._forwarder, pending):
             return
         self._admit(pending, pending.arrived_s)
 
-    def _admit(self, pending: Pending, now_s: float) -> None:
-        refusal = self.scheduler.admit(pending, now_s)
-        if refusal is not None:
+    def _admit(self, pending: PendingRequest, now_s: float) -> None:
+        rejection = self.scheduler.admit(pending, now_s)
+        if rejection is not None:
             if self._forwarder is not None:
-                if self._given(self._forwarder, pending, refusal, self._link.signature):
+                if self._forward(self._forwarder, pending, rejection, self._link.signature):
                     return
-                assert refusal.reason is not None
-                self.scheduler.traffic.refused(refusal.reason, pending.rows)
-            raise refusal
+                assert rejection.reason is not None
+                self.scheduler.traffic.count_rejected(rejection.reason, pending.rows)
+            raise rejection
         # One timer serves all deadlines, set to the earliest.
         if pending.deadline_s < self._deadline_s:
             self._arm_deadline()
         self._send_soon()
 
-    def cancel(self, pending: Pending) -> None:
+    def cancel(self, pending: PendingRequest) -> None:
         """Cancel a request whose client has disconnected."""
         if self._forwarder is not None and self._forwarder.cancel(pending):
-            self._metrics.rejected(Rejection.CANCELLED)
+            self._metrics.rejected(RejectionReason.CANCELLED)
             return
         if self.scheduler.cancel(pending):
             self._link.abandoned(pending)
-            self._metrics.rejected(Rejection.CANCELLED)
+            self._metrics.rejected(RejectionReason.CANCELLED)
             self._deliver(())
 
-    def refuse_waiting(self, error: ProxyError) -> None:
+    def reject_waiting(self, error: ProxyError) -> None:
         """Fail all requests that wait or run with ``error``, when the drain times out."""
-        self._deliver(self.scheduler.refuse_all(error, time.monotonic()))
+        self._deliver(self.scheduler.reject_all(error, time.monotonic()))
         # A cancelled task fails its batch.
         for task in self._tasks:
             task.cancel()
         if self._forwarder is not None:
-            self._forwarder.give_up()
+            self._forwarder.fail_all()
 
-    def load(self, now_s: float, *, peer: bool = False) -> Report | None:
+    def load(self, now_s: float, *, peer: bool = False) -> OrcaReport | None:
         """Return this replica's load; None if it accepts no requests, or none from a ``peer``."""
         scheduler = self.scheduler
-        if self.phase is not Phase.SERVING or not self._link.ready:
+        if self.phase is not ProxyPhase.SERVING or not self._link.ready:
             return None
         if peer and not scheduler.has_room(last_key(scheduler.batcher), now_s):
             return None
         rows_per_s = scheduler.traffic.offered_rows_per_s
-        return Report(expected_wait_s(scheduler, now_s), utilization(scheduler, now_s), rows_per_s)
+        return OrcaReport(expected_wait_s(scheduler, now_s), utilization(scheduler, now_s), rows_per_s)
 
     def close(self) -> None:
         """Cancel checks, and release the alarm."""
@@ -212,64 +212,68 @@ class Dispatcher:
             return
         while True:
             now_s = time.monotonic()
-            checking = self.phase is Phase.SERVING and self.scheduler.checks is not None
+            checking = self.phase is ProxyPhase.SERVING and self.scheduler.checks is not None
             if checking and (check := self.scheduler.next_check(now_s)) is not None:
                 check_task = self._loop.create_task(self._run_check(check, signature))
                 self._checks.add(check_task)
                 check_task.add_done_callback(self._checks.discard)
-            step = self.scheduler.next(now_s)
-            if isinstance(step, Wait):
+            step = self.scheduler.next_batch(now_s)
+            if isinstance(step, WaitUntil):
                 # The alarm also serves the next row check.
                 until_s = min(step.until_s, self.scheduler.check_s) if checking else step.until_s
                 if until_s < NEVER_S:
                     self._alarm.set(until_s)
                 return
-            if step.refused:
-                self._deliver(step.refused)
+            if step.rejected:
+                self._deliver(step.rejected)
             if step.late:
                 # Forward requests that would be late here; those that no peer accepts are rejected.
                 assert self._forwarder is not None
                 assert step.error is not None
                 for pending in step.late:
-                    if not self._given(self._forwarder, pending, step.error, signature):
-                        self._deliver(self.scheduler.refuse(pending, step.error))
+                    if not self._forward(self._forwarder, pending, step.error, signature):
+                        self._deliver(self.scheduler.reject(pending, step.error))
             if step.running is not None:
                 self._send(step.running, signature)
 
-    def _given(
-        self, forwarder: RequestForwarder, pending: Pending, refusal: ProxyError, signature: ModelSignature | None
+    def _forward(
+        self,
+        forwarder: RequestForwarder,
+        pending: PendingRequest,
+        rejection: ProxyError,
+        signature: ModelSignature | None,
     ) -> bool:
-        if not forwarder.take(pending, refusal, signature):
+        if not forwarder.forward(pending, rejection, signature):
             return False
         self.scheduler.traffic.forwarded_rows += pending.rows
         return True
 
-    def _forwarded_at_once(self, forwarder: RequestForwarder, pending: Pending) -> bool:
+    def _forward_on_arrival(self, forwarder: RequestForwarder, pending: PendingRequest) -> bool:
         """Forward an arriving request, if it cannot be served here or would probably be late; return whether it was.
 
         Raises:
             ProxyError: it cannot be served here, and no peer accepts it.
         """
-        if not self.takes:
+        if not self.accepts_requests:
             error = self._unavailable()
-            if not self._given(forwarder, pending, error, self._link.signature):
-                if isinstance(error, RuntimeAway):
-                    self.scheduler.traffic.turned_away(Rejection.RUNTIME_AWAY)
+            if not self._forward(forwarder, pending, error, self._link.signature):
+                if isinstance(error, RuntimeUnavailable):
+                    self.scheduler.traffic.count_unread_rejection(RejectionReason.RUNTIME_AWAY)
                 raise error
             self.scheduler.traffic.arrived_rows += pending.rows
             return True
-        # Forwarded while there is time for it; if the peer does not run it, it comes back by `_sent_back`.
-        if pending.forwarded or not self.scheduler.lags(pending, pending.arrived_s):
+        # Forwarded while there is time for it; if the peer does not run it, it comes back by `_readmit`.
+        if pending.forwarded or not self.scheduler.would_be_late(pending, pending.arrived_s):
             return False
-        if not forwarder.take(pending, None, self._link.signature):
+        if not forwarder.forward(pending, None, self._link.signature):
             return False
         self.scheduler.traffic.arrived_rows += pending.rows
         self.scheduler.traffic.forwarded_rows += pending.rows
         return True
 
-    def _sent_back(self, pending: Pending) -> None:
+    def _readmit(self, pending: PendingRequest) -> None:
         """Admit a request that a peer did not run, as if it had not been forwarded."""
-        pending.tried_elsewhere = True
+        pending.returned_by_peer = True
         try:
             self._admit(pending, time.monotonic())
         except ProxyError as error:
@@ -279,9 +283,9 @@ class Dispatcher:
         if self.settled:
             self.on_settled()
 
-    def _send(self, running: Running, signature: ModelSignature) -> None:
+    def _send(self, running: RunningBatch, signature: ModelSignature) -> None:
         batch = running.batch
-        if not batch.tries:
+        if not batch.attempts:
             # A retried batch was counted at its first try.
             observe = self._metrics.queue_seconds.observe
             for part in batch.slices:
@@ -298,21 +302,21 @@ class Dispatcher:
         self._tasks.discard(task)
         self._check_settled()
 
-    async def _run(self, running: Running, signature: ModelSignature) -> None:
+    async def _run(self, running: RunningBatch, signature: ModelSignature) -> None:
         """Run one batch at the runtime; every request gets an outcome, whatever happens."""
         waiting: Sequence[Delivery] = ()
         try:
             try:
                 sent = await self._link.exchange(running.batch, signature, self._metrics)
             finally:
-                self.scheduler.released(running, time.monotonic())
+                self.scheduler.record_finished(running, time.monotonic())
                 self._send_due()  # the next batch has priority
             # One iteration of the loop sends it; the results of this batch are split while it runs.
             await asyncio.sleep(0)
             waiting = self._deliver_while_room(self._results(running, sent, signature))
-            self.scheduler.delivered(running, time.monotonic(), time.thread_time())
+            self.scheduler.record_delivered(running, time.monotonic(), time.thread_time())
             while waiting:
-                await self._unsent.room()
+                await self._unsent.wait_for_room()
                 waiting = self._deliver_while_room(waiting)
         except ProxyError as error:
             self._fail(running, error)
@@ -330,18 +334,18 @@ class Dispatcher:
             self._fail(running, fault)
         self._metrics.batch_seconds.observe(time.monotonic() - running.sent_s)
 
-    async def _run_check(self, check: Running, signature: ModelSignature) -> None:
+    async def _run_check(self, check: RunningBatch, signature: ModelSignature) -> None:
         """Run rows again to compare their results; no client waits for them, so failures are only logged."""
         failed = True
         try:
             try:
                 sent = await self._link.exchange(check.batch, signature, self._uncounted)
             finally:
-                self.scheduler.released(check, time.monotonic())
+                self.scheduler.record_finished(check, time.monotonic())
                 self._send_due()
             await asyncio.sleep(0)
             result = sent.result(signature)
-            violation = self.scheduler.checked(check, result, signature, answered_s=sent.answered_s)
+            violation = self.scheduler.complete_check(check, result, signature, completed_s=sent.completed_s)
             failed = False
             if violation is not None:
                 logger.error(_NOT_INDEPENDENT, violation.finding, violation.rows, violation.checked_rows)
@@ -351,40 +355,42 @@ class Dispatcher:
             logger.exception("event=row_check_failed rows=%d", check.rows)
         finally:
             if failed:
-                self.scheduler.check_failed(check, time.monotonic())
+                self.scheduler.fail_check(check, time.monotonic())
         self._send_soon()
 
-    def _results(self, running: Running, sent: Returned, signature: ModelSignature) -> Sequence[Delivery]:
+    def _results(self, running: RunningBatch, sent: BatchResponse, signature: ModelSignature) -> Sequence[Delivery]:
         """Return the outcomes of a batch's requests."""
         result = sent.result(signature)
         if self._forwarder is not None:
-            self._forwarder.served_here(failed=False)
-        runtime_s = sent.answered_s - sent.sent_s
+            self._forwarder.record_local_batch(failed=False)
+        runtime_s = sent.completed_s - sent.sent_s
         batch_s = time.monotonic() - running.sent_s - runtime_s
         if self.tracer is not None:
-            events = (("sent", sent.sent_s), ("answered", sent.answered_s))
+            events = (("sent", sent.sent_s), ("answered", sent.completed_s))
             self.tracer.batch_ended(running.batch, running.sent_s, events, time.monotonic())
         timing = sent.timing(running.batch, batch_s)
-        deliveries = self.scheduler.answered(running, result, signature, answered_s=sent.answered_s, timing=timing)
+        deliveries = self.scheduler.complete_batch(
+            running, result, signature, completed_s=sent.completed_s, timing=timing
+        )
         now_s = time.monotonic()
         self._metrics.returned(deliveries, now_s)
-        self._metrics.executions.answered(
+        self._metrics.executions.record(
             running.rows,
             len(deliveries),
             input_s=sent.sent_s - running.sent_s,
             infer_s=runtime_s,
-            output_s=now_s - sent.answered_s,
+            output_s=now_s - sent.completed_s,
             now_s=now_s,
         )
         return deliveries
 
-    def _fail(self, running: Running, error: ProxyError) -> None:
+    def _fail(self, running: RunningBatch, error: ProxyError) -> None:
         if self._forwarder is not None and isinstance(error, ModelFailed):
-            self._forwarder.served_here(failed=True)
+            self._forwarder.record_local_batch(failed=True)
         now_s = time.monotonic()
         if self.tracer is not None:
             self.tracer.batch_ended(running.batch, running.sent_s, (), now_s, failed=error.message)
-        failure = self.scheduler.failed(running, error, now_s)
+        failure = self.scheduler.fail_batch(running, error, now_s)
         if failure.max_rows is not None:
             logger.warning("event=out_of_memory rows=%d next_at_most=%d", running.rows, failure.max_rows)
         if failure.pieces:
@@ -403,9 +409,9 @@ class Dispatcher:
 
     def _deliver_while_room(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
         """Encode and deliver results until the unread responses are full; return the remaining ones."""
-        unsent = self._unsent
+        unread = self._unsent
         for number, (pending, outcome) in enumerate(deliveries):
-            if unsent.full:
+            if unread.full:
                 return deliveries[number:]
             _deliver_one(pending, outcome)
         self._check_settled()
@@ -422,7 +428,7 @@ class Dispatcher:
             if row_bytes := result_row_bytes(signature):
                 by_results = max([self._unsent.rows(row_bytes), *signature.allowed_batch_sizes[:1]])
                 most_rows = by_results if most_rows is None else min(by_results, most_rows)
-            self.scheduler.serve(most_rows, signature.allowed_batch_sizes, signature.measured)
+            self.scheduler.set_model(most_rows, signature.allowed_batch_sizes, signature.measured)
             # Row checks start anew with each model.
             self.scheduler.verify(signature)
         self._send_soon()
@@ -437,12 +443,12 @@ class Dispatcher:
             self._deadline_timer = self._loop.call_later(delay_s, self._expire)
 
     def _expire(self) -> None:
-        self._deliver(self.scheduler.expired(time.monotonic()))
+        self._deliver(self.scheduler.expire(time.monotonic()))
         self._arm_deadline()
 
 
-def _deliver_one(pending: Pending, outcome: Outcome) -> None:
+def _deliver_one(pending: PendingRequest, outcome: Outcome) -> None:
     try:
-        pending.hand_over(outcome)
+        pending.deliver_outcome(outcome)
     except Exception:  # a failure must not affect the batch's other requests
         logger.exception("event=delivery_failed")

@@ -33,10 +33,10 @@ the model may have run the request, which a client must know before it retries.
 
 from collections.abc import Sequence
 
-from shoal_schema.metrics import Rejection
+from shoal_schema.metrics import RejectionReason
 from shoal_schema.wire.row_errors import RowError
 
-MOST_WORDS = 4096
+MAX_WORDS = 4096
 """Most characters of a step's message in the graph's error."""
 _PERHAPS = "; the request may have been executed"
 
@@ -45,7 +45,7 @@ class ProxyError(Exception):
     """Base of all errors that become an error response."""
 
     status = 500
-    reason: Rejection | None = None
+    reason: RejectionReason | None = None
     retry_after_s: int | None = None
     may_have_run = False
 
@@ -58,42 +58,42 @@ class InvalidRequest(ProxyError):
     """The body violates the protocol or the model's signature."""
 
     status = 400
-    reason = Rejection.INVALID
+    reason = RejectionReason.INVALID
 
 
 class Unauthenticated(ProxyError):
     """The request has no key, or an unknown one."""
 
     status = 401
-    reason = Rejection.UNAUTHENTICATED
+    reason = RejectionReason.UNAUTHENTICATED
 
 
 class Forbidden(ProxyError):
     """The client is authenticated and not allowed."""
 
     status = 403
-    reason = Rejection.FORBIDDEN
+    reason = RejectionReason.FORBIDDEN
 
 
 class NotFound(ProxyError):
     """There is no such model, version or path."""
 
     status = 404
-    reason = Rejection.INVALID
+    reason = RejectionReason.INVALID
 
 
 class RequestTimeout(ProxyError):
     """The request was not complete in time."""
 
     status = 408
-    reason = Rejection.INVALID
+    reason = RejectionReason.INVALID
 
 
 class BodyTooLarge(ProxyError):
     """The body exceeds the limit; reading has stopped."""
 
     status = 413
-    reason = Rejection.BODY_TOO_LARGE
+    reason = RejectionReason.BODY_TOO_LARGE
 
 
 class PaddingTooLarge(BodyTooLarge):
@@ -104,7 +104,7 @@ class UnsupportedMediaType(ProxyError):
     """The model does not accept bodies of this media type."""
 
     status = 415
-    reason = Rejection.INVALID
+    reason = RejectionReason.INVALID
 
 
 class UnsupportedCoding(UnsupportedMediaType):
@@ -115,7 +115,7 @@ class LimitReached(ProxyError):
     """The client exceeds its own limit, whatever capacity is free."""
 
     status = 429
-    reason = Rejection.LIMIT
+    reason = RejectionReason.LIMIT
 
     def __init__(self, message: str, *, retry_after_s: int) -> None:
         super().__init__(message)
@@ -126,21 +126,21 @@ class HeadTooLarge(ProxyError):
     """The request line and headers exceed the limit; reading has stopped."""
 
     status = 431
-    reason = Rejection.INVALID
+    reason = RejectionReason.INVALID
 
 
 class NotImplementedHere(ProxyError):
     """The request needs a feature that this server does not have."""
 
     status = 501
-    reason = Rejection.INVALID
+    reason = RejectionReason.INVALID
 
 
 class VersionNotSupported(ProxyError):
     """The request uses an unsupported version of HTTP."""
 
     status = 505
-    reason = Rejection.INVALID
+    reason = RejectionReason.INVALID
 
 
 class RowsFailed(ProxyError):
@@ -170,17 +170,17 @@ class Overloaded(ProxyError):
 
     status = 503
 
-    def __init__(self, message: str, *, reason: Rejection, retry_after_s: int) -> None:
+    def __init__(self, message: str, *, reason: RejectionReason, retry_after_s: int) -> None:
         super().__init__(message)
         self.reason = reason
         self.retry_after_s = retry_after_s
 
 
-class IssuerAway(ProxyError):
+class IssuerUnavailable(ProxyError):
     """The token issuer's keys have not been fetched yet."""
 
     status = 503
-    reason = Rejection.UNAUTHENTICATED
+    reason = RejectionReason.UNAUTHENTICATED
     retry_after_s = 1
 
 
@@ -188,7 +188,7 @@ class Draining(ProxyError):
     """This replica is draining."""
 
     status = 503
-    reason = Rejection.DRAINING
+    reason = RejectionReason.DRAINING
     retry_after_s = 1
 
 
@@ -196,18 +196,18 @@ class ServiceGone(ProxyError):
     """The service that the activator holds requests for is gone; a retry does not help."""
 
     status = 503
-    reason = Rejection.DRAINING
+    reason = RejectionReason.DRAINING
 
 
-class RuntimeAway(ProxyError):
+class RuntimeUnavailable(ProxyError):
     """The model runtime is not connected or not ready."""
 
     status = 503
-    reason = Rejection.RUNTIME_AWAY
+    reason = RejectionReason.RUNTIME_AWAY
     retry_after_s = 1
 
 
-class NotExecuted(RuntimeAway):
+class NotExecuted(RuntimeUnavailable):
     """The runtime did not start this batch."""
 
 
@@ -215,7 +215,7 @@ class UnknownHost(NotExecuted):
     """The server's name does not resolve."""
 
 
-class RuntimeLost(RuntimeAway):
+class RuntimeLost(RuntimeUnavailable):
     """The connection was lost while the batch was at the runtime; it may have run."""
 
     may_have_run = True
@@ -225,7 +225,7 @@ class DeadlineExceeded(ProxyError):
     """The deadline passed before the response."""
 
     status = 504
-    reason = Rejection.DEADLINE
+    reason = RejectionReason.DEADLINE
 
 
 class StepFailed(ProxyError):
@@ -237,8 +237,8 @@ class StepFailed(ProxyError):
     def __init__(
         self, step: str, error: ProxyError, status: int | None = None, retry_after_s: int | None = None
     ) -> None:
-        # `PerhapsExecuted` adds the suffix for the whole request; the step's proxy may have added it already.
-        super().__init__(f"step {step}: {error.message.removesuffix(_PERHAPS)[:MOST_WORDS]}")
+        # `MaybeExecuted` adds the suffix for the whole request; the step's proxy may have added it already.
+        super().__init__(f"step {step}: {error.message.removesuffix(_PERHAPS)[:MAX_WORDS]}")
         status = error.status if status is None else status
         if status == 404:
             # The client's path was right: the step's model is missing.
@@ -252,7 +252,7 @@ class StepFailed(ProxyError):
         self.may_have_run = error.may_have_run
 
 
-class PerhapsExecuted(ProxyError):
+class MaybeExecuted(ProxyError):
     """``error`` with the note that the request may have run."""
 
     may_have_run = True

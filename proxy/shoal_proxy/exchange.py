@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from shoal_proxy.batching.batch import Batch, Merged, Result, merge
-from shoal_proxy.batching.pending import Pending
-from shoal_proxy.codecs.upstream import decode_answer, decode_failure, encode_batch
-from shoal_proxy.connection import Response
+from shoal_proxy.batching.batch import Batch, BatchResult, MergedInputs, merge
+from shoal_proxy.batching.pending import PendingRequest
+from shoal_proxy.codecs.upstream import decode_failure, decode_result, encode_batch
 from shoal_proxy.errors import DeadlineExceeded, ProxyError
 from shoal_proxy.metrics import Metrics
 from shoal_proxy.model.overrides import NO_BUCKETS, PadBuckets
 from shoal_proxy.model.signature import ModelSignature, SignatureError
+from shoal_proxy.runtime_connection import RuntimeResponse
 from shoal_proxy.timing import batch_timing
 from shoal_proxy.upstream import Upstream
 from shoal_schema.addresses import Address
@@ -22,9 +22,9 @@ from shoal_schema.load import GraphState
 
 logger = logging.getLogger(__name__)
 
-_MOST_REASONS: Final = 16
+_MAX_REASONS: Final = 16
 """Most reasons logged: other V2 servers may return a new one at each check."""
-_LONGEST_REASON: Final = 1000
+_MAX_REASON: Final = 1000
 STUCK_MARGIN_S: Final = 1.0
 """How long after its last deadline a batch is given up, so that a stuck runtime does not block its slot forever."""
 
@@ -34,18 +34,18 @@ _EXECUTED: Final = EXECUTED.encode()
 _HEADER_LENGTH: Final = HEADER_LENGTH.encode()
 
 
-class Sent:
+class SentBatch:
     """A sent batch, the runtime's undecoded response, and their times."""
 
-    __slots__ = ("answered_s", "merged", "response", "sent_s")
+    __slots__ = ("completed_s", "merged", "response", "sent_s")
 
-    def __init__(self, merged: Merged, response: Response, sent_s: float, answered_s: float) -> None:
+    def __init__(self, merged: MergedInputs, response: RuntimeResponse, sent_s: float, completed_s: float) -> None:
         self.merged = merged
         self.response = response
         self.sent_s = sent_s
-        self.answered_s = answered_s
+        self.completed_s = completed_s
 
-    def result(self, signature: ModelSignature) -> Result:
+    def result(self, signature: ModelSignature) -> BatchResult:
         """Return the decoded result.
 
         Raises:
@@ -54,16 +54,16 @@ class Sent:
         response = self.response
         if response.status != 200:
             raise decode_failure(response.status, response.body, response.headers.get(_EXECUTED))
-        return decode_answer(response.body, response.headers.get(_HEADER_LENGTH), signature)
+        return decode_result(response.body, response.headers.get(_HEADER_LENGTH), signature)
 
     def timing(self, batch: Batch, batch_s: float) -> bytes:
         """Return the batch's part of Server-Timing; ``batch_s`` is the proxy's own time."""
-        return batch_timing(batch, self.merged, runtime_s=self.answered_s - self.sent_s, batch_s=batch_s)
+        return batch_timing(batch, self.merged, runtime_s=self.completed_s - self.sent_s, batch_s=batch_s)
 
 
 async def exchange(
     batch: Batch, signature: ModelSignature, upstream: Upstream, metrics: Metrics, *, binary: bool
-) -> Sent:
+) -> SentBatch:
     """Send ``batch`` and return its response, also an error.
 
     Raises:
@@ -87,9 +87,9 @@ async def exchange(
         late = DeadlineExceeded("the runtime did not respond before the deadline")
         late.may_have_run = True
         raise late from None
-    answered_s = time.monotonic()
-    metrics.runtime_seconds.observe(answered_s - sent_s)
-    return Sent(merged, response, sent_s, answered_s)
+    completed_s = time.monotonic()
+    metrics.runtime_seconds.observe(completed_s - sent_s)
+    return SentBatch(merged, response, sent_s, completed_s)
 
 
 def trace_headers(batch: Batch) -> list[tuple[bytes, bytes]]:
@@ -138,11 +138,11 @@ class RuntimeLink:
         """Return None: a runtime is no graph."""
         return None
 
-    async def exchange(self, batch: Batch, signature: ModelSignature, metrics: Metrics) -> Sent:
+    async def exchange(self, batch: Batch, signature: ModelSignature, metrics: Metrics) -> SentBatch:
         """Send a batch and return its response, as `exchange` does."""
         return await exchange(batch, signature, self.upstream, metrics, binary=self.binary)
 
-    def abandoned(self, pending: Pending) -> None:
+    def abandoned(self, pending: PendingRequest) -> None:
         """Do nothing: a running batch cannot drop one of its requests."""
 
     def close(self) -> None:
@@ -169,7 +169,7 @@ class RuntimeLink:
                 reason = await self.upstream.ready_reason()
                 if not reason and not self.ready:
                     self.signature = await self.upstream.signature(self._pad_buckets)
-                    self.binary = await self.upstream.speaks_binary()
+                    self.binary = await self.upstream.supports_binary()
         except ProxyError as error:
             reason = str(error)
         except SignatureError as error:
@@ -197,10 +197,10 @@ class RuntimeLink:
         if not reason:
             self._logged.clear()
             self._starting = False
-        elif reason not in self._logged and len(self._logged) < _MOST_REASONS:
+        elif reason not in self._logged and len(self._logged) < _MAX_REASONS:
             self._logged.add(reason)
             level = logging.INFO if self._starting else logging.WARNING
-            logger.log(level, "event=not_ready reason=%r", reason[:_LONGEST_REASON])
+            logger.log(level, "event=not_ready reason=%r", reason[:_MAX_REASON])
         if not reason:
             self.started.set()
         if changed:

@@ -14,7 +14,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from shoal_proxy.tracer import Tracer
-from shoal_proxy.tracing.sampling import Context
+from shoal_proxy.tracing.sampling import SpanContext as SampledContext
 from shoal_proxy.tracing.span import Span
 from shoal_schema.version import VERSION
 
@@ -126,5 +126,5 @@ def readable(span: Span, resource: Resource, to_wall_ns: int) -> ReadableSpan:
     )
 
 
-def _context(context: Context, *, remote: bool = False) -> SpanContext:
+def _context(context: SampledContext, *, remote: bool = False) -> SpanContext:
     return SpanContext(context.trace_id, context.span_id, remote, TraceFlags(int(context.sampled)))

@@ -14,22 +14,22 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from shoal_proxy.balance.orca import promised_wait_s
-from shoal_proxy.balance.peers import Ended, Peer, choose, stalest
+from shoal_proxy.balance.orca import parse_expected_wait_s
+from shoal_proxy.balance.peers import ForwardingOutcome, Peer, choose_peer, least_recently_polled
 from shoal_proxy.batching.batch import check_rows, make_batch
 from shoal_proxy.batching.batcher import Batcher
-from shoal_proxy.batching.pending import Answer, Outcome, Pending, Slice
+from shoal_proxy.batching.pending import Outcome, PendingRequest, RequestResult, RequestSlice
 from shoal_proxy.certificate import Certificate
-from shoal_proxy.codecs.upstream import decode_answer, decode_failure, decode_rows_failed, encode_batch
-from shoal_proxy.connection import Response
+from shoal_proxy.codecs.upstream import decode_failure, decode_result, decode_rows_failed, encode_batch
 from shoal_proxy.errors import ModelFailed, Overloaded, ProxyError
 from shoal_proxy.metrics import Metrics
 from shoal_proxy.model.signature import ModelSignature
+from shoal_proxy.runtime_connection import RuntimeResponse
 from shoal_proxy.settings import Settings
 from shoal_proxy.upstream import Upstream
 from shoal_schema.addresses import Address, TcpAddress, parse_tcp_address
 from shoal_schema.headers import EXECUTED, FORWARDED, HEADER_LENGTH, INSTANCE, LOAD, LOAD_FORMAT, PRIORITY, TIMEOUT_MS
-from shoal_schema.metrics import Rejection
+from shoal_schema.metrics import RejectionReason
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ EARLY_SHARE: Final = 0.5
 """A request that may still be served here is forwarded only to a peer that finishes it within this share of its
 remaining time. A slower peer is about as busy, and busy replicas achieve more with larger batches than by exchanging
 late requests."""
-LEAST_LEFT_S: Final = 0.001
+MIN_LEFT_S: Final = 0.001
 """A request with less time left is not forwarded."""
 _ASKING: Final = [(FORWARDED.encode(), b"1"), (LOAD_FORMAT.encode(), b"TEXT")]
 _EXECUTED, _HEADER_LENGTH = EXECUTED.encode(), HEADER_LENGTH.encode()
@@ -65,7 +65,7 @@ Body = tuple[bytes, list[bytes | memoryview]]
 """The JSON part of a request, and its binary tensors."""
 
 
-Given = tuple[Ended, Outcome | None]
+Given = tuple[ForwardingOutcome, Outcome | None]
 """How a forwarded request ended, and its outcome; None: the one that it would have had here."""
 
 
@@ -97,7 +97,7 @@ class RequestForwarder:
         self._certificate = certificate
         self._links: dict[str, PeerLink] = {}
         self._link_of: dict[Peer, PeerLink] = {}
-        self._tasks: dict[Pending, asyncio.Task[Given]] = {}
+        self._tasks: dict[PendingRequest, asyncio.Task[Given]] = {}
         self._unknown: set[TcpAddress] = set()
         self._given = 0
         """Number of forwarded requests; the source of their ids."""
@@ -106,24 +106,24 @@ class RequestForwarder:
         self._pressed_until_s = 0.0
         self._pressed = asyncio.Event()
         self.on_ended: Callable[[], None] = lambda: None
-        self.on_sent_back: Callable[[Pending], None] = lambda _: None
+        self.on_returned: Callable[[PendingRequest], None] = lambda _: None
 
     @property
-    def under_way(self) -> bool:
+    def has_forwarded(self) -> bool:
         """Return whether any request is at a peer."""
         return bool(self._tasks)
 
-    def served_here(self, *, failed: bool) -> None:
+    def record_local_batch(self, *, failed: bool) -> None:
         """Note whether a batch failed here: a model that also fails here does not count against the peers."""
         self._own_failures += _OWN_WEIGHT * (failed - self._own_failures)
 
-    def take(self, pending: Pending, refusal: ProxyError | None, signature: ModelSignature | None) -> bool:
+    def forward(self, pending: PendingRequest, rejection: ProxyError | None, signature: ModelSignature | None) -> bool:
         """Forward ``pending``; return False if no peer is expected to finish it in time.
 
-        Its outcome is delivered once: the peer's result, or ``refusal``. Without a refusal it may still be served here,
-        so it is sent back if the peer did not run it.
+        Its outcome is delivered once: the peer's result, or ``rejection``. Without a rejection it may still be served
+        here, so it is admitted again if the peer did not run it.
         """
-        if pending.stays or signature is None:
+        if pending.must_not_forward or signature is None:
             return False
         for name, own in pending.lengths.items():
             # V2 has no form for rows of different lengths.
@@ -133,13 +133,15 @@ class RequestForwarder:
         now_s = time.monotonic()
         self._pressed_until_s = now_s + PRESSED_S
         self._pressed.set()
-        due_s = self._batcher.wanted_s(pending)
-        if due_s - now_s < LEAST_LEFT_S:
+        soft_deadline_s = self._batcher.soft_deadline_for(pending)
+        if soft_deadline_s - now_s < MIN_LEFT_S:
             return False
-        peer = choose(
+        peer = choose_peer(
             list(self._link_of),
             pending.rows,
-            due_s=due_s if refusal is not None else now_s + EARLY_SHARE * (due_s - now_s),
+            soft_deadline_s=soft_deadline_s
+            if rejection is not None
+            else now_s + EARLY_SHARE * (soft_deadline_s - now_s),
             now_s=now_s,
             row_s=self._batcher.row_s(pending.key),
             most_rows=BATCHES_AT_ONCE * self._batcher.limits.max_rows,
@@ -147,24 +149,26 @@ class RequestForwarder:
         if peer is None:
             return False
         link = self._link_of[peer]
-        peer.given(pending.rows)
+        peer.record_forwarded(pending.rows)
         self._given += 1
         mark = b'"id":"%d"' % self._given
-        alone = pending.stand_in()
+        alone = pending.copy_without_client()
         alone.trace = None  # sent as headers, as this is a request and not a batch
-        batch = make_batch([Slice(alone, 0, alone.rows, alone.inputs)])
+        batch = make_batch([RequestSlice(alone, 0, alone.rows, alone.inputs)])
         header, tensors = encode_batch(batch, alone.inputs, signature, binary=True)
         # The mark is the first member of the JSON object, {"id":"N",...}.
         body = b"{%b,%b" % (mark, header[1:]), tensors
         pending.queued_s = now_s - pending.arrived_s
-        if refusal is not None:
-            pending.resolve(refusal)  # removes it from the queue and its deadlines
-        task = asyncio.get_running_loop().create_task(self._give(link, pending, body, mark, signature, due_s))
+        if rejection is not None:
+            pending.resolve(rejection)  # removes it from the queue and its deadlines
+        task = asyncio.get_running_loop().create_task(
+            self._start_forwarding(link, pending, body, mark, signature, soft_deadline_s)
+        )
         self._tasks[pending] = task
-        task.add_done_callback(partial(self._ended, link, pending, refusal, now_s))
+        task.add_done_callback(partial(self._ended, link, pending, rejection, now_s))
         return True
 
-    def cancel(self, pending: Pending) -> bool:
+    def cancel(self, pending: PendingRequest) -> bool:
         """Cancel a request whose client has disconnected; return whether it was at a peer."""
         task = self._tasks.get(pending)
         if task is None:
@@ -173,7 +177,7 @@ class RequestForwarder:
         task.cancel()
         return True
 
-    def give_up(self) -> None:
+    def fail_all(self) -> None:
         """Fail all requests that are at peers, when the drain times out."""
         for pending, task in list(self._tasks.items()):
             pending.may_have_run = True
@@ -192,49 +196,62 @@ class RequestForwarder:
 
     # Forwarding.
 
-    async def _give(
-        self, link: PeerLink, pending: Pending, body: Body, mark: bytes, signature: ModelSignature, due_s: float
-    ) -> tuple[Ended, Outcome | None]:
+    async def _start_forwarding(
+        self,
+        link: PeerLink,
+        pending: PendingRequest,
+        body: Body,
+        mark: bytes,
+        signature: ModelSignature,
+        soft_deadline_s: float,
+    ) -> tuple[ForwardingOutcome, Outcome | None]:
         try:
             # The peer must finish early enough for the response to travel back.
-            left_s = due_s - time.monotonic() - link.peer.travel_s
-            response = await link.upstream.infer(*body, self._headers(pending, max(LEAST_LEFT_S, left_s)), due_s)
+            left_s = soft_deadline_s - time.monotonic() - link.peer.travel_s
+            response = await link.upstream.infer(
+                *body, self._headers(pending, max(MIN_LEFT_S, left_s)), soft_deadline_s
+            )
             self._note_load(link, response)
             given = _decoded(response, pending, mark, signature)
-            if given[0] is Ended.BROKEN:
+            if given[0] is ForwardingOutcome.BROKEN:
                 link.upstream.drop_idle()  # the next response on them may be that of this request
             return given
         except TimeoutError:
             pending.may_have_run = True
-            return Ended.LATE, None
+            return ForwardingOutcome.LATE, None
         except ProxyError as error:
             pending.may_have_run = error.may_have_run
-            return Ended.LOST, None
+            return ForwardingOutcome.LOST, None
         except Exception:  # the client must get an outcome in any case
             logger.exception("event=hand_over_failed")
             pending.may_have_run = True
-            return Ended.LOST, None
+            return ForwardingOutcome.LOST, None
 
     def _ended(
-        self, link: PeerLink, pending: Pending, refusal: ProxyError | None, given_s: float, task: "asyncio.Task[Given]"
+        self,
+        link: PeerLink,
+        pending: PendingRequest,
+        rejection: ProxyError | None,
+        given_s: float,
+        task: "asyncio.Task[Given]",
     ) -> None:
         del self._tasks[pending]
         now_s = time.monotonic()
-        end, outcome = (Ended.CANCELLED, None) if task.cancelled() else task.result()
-        link.peer.ended(pending.rows, end, now_s, self._own_failures)
+        end, outcome = (ForwardingOutcome.CANCELLED, None) if task.cancelled() else task.result()
+        link.peer.record_outcome(pending.rows, end, now_s, self._own_failures)
         self._metrics.forwarded[end] += 1
         pending.timing = b"peer;dur=%.2f" % (1000 * (now_s - given_s))
-        if refusal is None and pending.resolved:
+        if rejection is None and pending.resolved:
             pass  # its client has disconnected
-        elif outcome is None and refusal is None and not pending.may_have_run:
-            self.on_sent_back(pending)
+        elif outcome is None and rejection is None and not pending.may_have_run:
+            self.on_returned(pending)
         else:
-            late = Overloaded("the request would miss its deadline", reason=Rejection.LATE, retry_after_s=1)
-            pending.resolve(outcome := outcome or refusal or late)
-            pending.hand_over(outcome)
+            late = Overloaded("the request would miss its deadline", reason=RejectionReason.LATE, retry_after_s=1)
+            pending.resolve(outcome := outcome or rejection or late)
+            pending.deliver_outcome(outcome)
         self.on_ended()
 
-    def _headers(self, pending: Pending, left_s: float) -> list[tuple[bytes, bytes]]:
+    def _headers(self, pending: PendingRequest, left_s: float) -> list[tuple[bytes, bytes]]:
         # Each name once: a forwarded or fair-share header may also be the client's credential.
         extra = dict([*_ASKING, *pending.key.headers, (_TIMEOUT_MS, b"%.3f" % (1000 * left_s))])
         # The peer queues the request with the client's priority and share.
@@ -242,27 +259,27 @@ class RequestForwarder:
             extra[_PRIORITY] = b"%d" % pending.lane.level
         if self._fair_share_header and pending.lane.share:
             extra[self._fair_share_header] = pending.lane.share
-        if pending.caller is not None:  # peers authenticate the client themselves
-            extra.update(pending.caller.credentials)
+        if pending.client is not None:  # peers authenticate the client themselves
+            extra.update(pending.client.credentials)
         for name, value in (pending.trace or {}).items():
             extra[name.encode("latin-1")] = value.encode("latin-1")
         return list(extra.items())
 
     # Tracking peers.
 
-    def _note_load(self, link: PeerLink, response: Response, travel_s: float | None = None) -> None:
+    def _note_load(self, link: PeerLink, response: RuntimeResponse, travel_s: float | None = None) -> None:
         """Update a peer's identity and expected wait from a response."""
         peer = link.peer
         instance = response.headers.get(_INSTANCE)
         # DNS also returns the address of this replica.
         peer.is_self = instance is not None and instance == self._instance
-        promise = promised_wait_s(response.headers.get(_LOAD)) if instance is not None else None
-        peer.promised(promise, time.monotonic(), travel_s)
+        expected_wait_s = parse_expected_wait_s(response.headers.get(_LOAD)) if instance is not None else None
+        peer.record_expected_wait(expected_wait_s, time.monotonic(), travel_s)
 
     async def _request_loads(self) -> None:
         while True:
             now_s = time.monotonic()
-            stale = stalest(list(self._link_of), ASKED_AT_ONCE, now_s)
+            stale = least_recently_polled(list(self._link_of), ASKED_AT_ONCE, now_s)
             await asyncio.gather(*[self._request_load(self._link_of[each]) for each in stale])
             if time.monotonic() < self._pressed_until_s:
                 await asyncio.sleep(ASK_PRESSED_S)
@@ -278,10 +295,10 @@ class RequestForwarder:
         try:
             response = await link.upstream.model_ready(_ASKING, begun_s + ANSWER_WITHIN_S)
         except (ProxyError, TimeoutError):
-            link.peer.silent(time.monotonic())
+            link.peer.record_no_report(time.monotonic())
         except Exception:  # a foreign server at that address must not stop the requests to others
             logger.exception("event=peer_not_understood")
-            link.peer.silent(time.monotonic())
+            link.peer.record_no_report(time.monotonic())
         else:
             self._note_load(link, response, time.monotonic() - begun_s)
 
@@ -310,35 +327,35 @@ class RequestForwarder:
             await asyncio.sleep(RESOLVE_S)
 
 
-def _decoded(response: Response, pending: Pending, mark: bytes, signature: ModelSignature) -> Given:
+def _decoded(response: RuntimeResponse, pending: PendingRequest, mark: bytes, signature: ModelSignature) -> Given:
     """Return the outcome in a peer's response; ``mark`` occurs in the response to this request only."""
     executed = response.headers.get(_EXECUTED)
     status = response.status
     if status != 200:
         # Rejections and timeouts leave the decision to this replica; errors of the model go to the client.
         if status in _NOT_TAKEN and executed == b"no":
-            return Ended.REFUSED, None
+            return ForwardingOutcome.REFUSED, None
         if status in (503, 504):
             pending.may_have_run = True
-            return Ended.LATE, None
+            return ForwardingOutcome.LATE, None
         if rows_failed := decode_rows_failed(response.body):
-            return Ended.ERROR, rows_failed
+            return ForwardingOutcome.ERROR, rows_failed
         if executed is None or not 400 <= status < 600 or status in _NOT_TAKEN:
             return _broken(executed, pending)
         error = decode_failure(status, response.body, executed)
-        return (Ended.FAILED if status >= 500 else Ended.ERROR), error
+        return (ForwardingOutcome.FAILED if status >= 500 else ForwardingOutcome.ERROR), error
     try:
         length = response.headers.get(_HEADER_LENGTH)
         if mark not in bytes(response.body[: len(response.body) if length is None else int(length)]):
             raise ModelFailed("the response is that of another request")
-        result = decode_answer(response.body, length, signature)
-        check_rows(make_batch([Slice(pending, 0, pending.rows, {})]), result, signature)
+        result = decode_result(response.body, length, signature)
+        check_rows(make_batch([RequestSlice(pending, 0, pending.rows, {})]), result, signature)
     except (ProxyError, ValueError):
         return _broken(executed, pending)
-    return Ended.ANSWERED, Answer(result.outputs, pending.lengths)
+    return ForwardingOutcome.ANSWERED, RequestResult(result.outputs, pending.lengths)
 
 
-def _broken(executed: bytes | None, pending: Pending) -> Given:
+def _broken(executed: bytes | None, pending: PendingRequest) -> Given:
     """Return the outcome of an invalid response: the one that the request would have had here."""
     pending.may_have_run = executed != b"no"
-    return Ended.BROKEN, None
+    return ForwardingOutcome.BROKEN, None

@@ -1,6 +1,6 @@
 """TLS handshakes, with limits on their duration and number.
 
-uvicorn's servers limit neither, and a `Guard` counts a connection only after its handshake.
+uvicorn's servers limit neither, and a `ConnectionLimits` counts a connection only after its handshake.
 """
 
 import asyncio
@@ -14,10 +14,10 @@ from typing import Final, TypeVar
 import uvicorn
 
 from shoal_proxy.certificate import Certificate
-from shoal_proxy.guard import Guard
+from shoal_proxy.connection_limits import ConnectionLimits
 from shoal_proxy.listener import Listener
 
-MOST_SHAKING: Final = 256
+MAX_SHAKING: Final = 256
 """Most handshakes in progress; beyond it one is aborted for the next. A regular one takes milliseconds."""
 _GOODBYE_S: Final = 1.0
 """How long a client may take to confirm the end of the TLS connection."""
@@ -59,13 +59,13 @@ class TlsListener(Listener):
     """A listener with TLS, which uses the newest certificate.
 
     Args:
-        guard: limits the connections; a handshake may take as long as a head.
+        limits: limits of connections; a handshake may take as long as a head.
     """
 
-    def __init__(self, config: uvicorn.Config, certificate: Certificate, guard: Guard) -> None:
+    def __init__(self, config: uvicorn.Config, certificate: Certificate, limits: ConnectionLimits) -> None:
         super().__init__(config)
         self._certificate = certificate
-        self._guard = guard
+        self._limits = limits
         self._shaking: dict[asyncio.Task[bool], Handshake] = {}
         """In the order of arrival."""
         self._accepting: list[asyncio.Task[None]] = []
@@ -91,10 +91,10 @@ class TlsListener(Listener):
             try:
                 client, address = await loop.sock_accept(sock)
             except OSError as error:  # no file descriptor is left
-                self._guard.note("connection_refused", str(error))
+                self._limits.log_rejection("connection_refused", str(error))
                 await asyncio.sleep(_NO_DESCRIPTOR_S)
                 continue
-            if len(self._shaking) >= MOST_SHAKING:
+            if len(self._shaking) >= MAX_SHAKING:
                 aborted = handshake_to_abort(self._shaking)
                 del self._shaking[aborted]
                 aborted.cancel()
@@ -113,7 +113,7 @@ class TlsListener(Listener):
         """Make a handshake; return False where it failed, and the socket is to be closed."""
         loop, readable = asyncio.get_running_loop(), asyncio.Event()
         try:
-            async with asyncio.timeout(self._guard.patience.head_s):
+            async with asyncio.timeout(self._limits.timeouts.head_s):
                 loop.add_reader(client, readable.set)
                 try:
                     await readable.wait()
@@ -123,7 +123,7 @@ class TlsListener(Listener):
                 # A TLS record begins with a byte below 24 (RFC 8446, section 5.1), plain HTTP with a letter.
                 first = client.recv(1, socket.MSG_PEEK)
                 if first.isalpha():
-                    self._guard.note("handshake_failed", "plain HTTP")
+                    self._limits.log_rejection("handshake_failed", "plain HTTP")
                     # Closing with unread input would reset the connection and discard the response.
                     client.recv(_READ_BYTES)
                     client.send(_PLAIN)
@@ -135,10 +135,12 @@ class TlsListener(Listener):
                         self.make_protocol,
                         client,
                         ssl=self._certificate.context,
-                        ssl_handshake_timeout=self._guard.patience.head_s,
+                        ssl_handshake_timeout=self._limits.timeouts.head_s,
                         ssl_shutdown_timeout=_GOODBYE_S,
                     )
                     return True
         except OSError as error:  # ssl.SSLError and TimeoutError, too, are OSErrors
-            self._guard.note("handshake_failed", str(error) or f"it took more than {self._guard.patience.head_s:g} s")
+            self._limits.log_rejection(
+                "handshake_failed", str(error) or f"it took more than {self._limits.timeouts.head_s:g} s"
+            )
         return False

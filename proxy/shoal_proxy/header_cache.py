@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from shoal_proxy.access.gate import Caller
+from shoal_proxy.access.control import AuthenticatedClient
 from shoal_proxy.batching.pending import LaneKey
 from shoal_proxy.codecs.base import Codec
 from shoal_schema.wire.framing import FIELD_BYTES
@@ -34,13 +34,13 @@ _SPACE: Final = 0x20
 
 
 @dataclass(frozen=True)
-class Route:
+class InferRoute:
     """One infer path and its codec."""
 
     codec: Codec
 
 
-class Terms:
+class QueueParameters:
     """The queue's parameters in a request's headers.
 
     Args:
@@ -72,36 +72,53 @@ class Terms:
         self.load_format = load_format
 
 
-class Head:
+class RequestHead:
     """A request's route and headers; header names in lower case."""
 
-    __slots__ = ("caller", "headers", "keep_alive", "route", "terms")
+    __slots__ = ("client", "headers", "keep_alive", "parameters", "route")
 
-    def __init__(self, route: Route, headers: dict[bytes, bytes], *, keep_alive: bool) -> None:
+    def __init__(self, route: InferRoute, headers: dict[bytes, bytes], *, keep_alive: bool) -> None:
         self.route = route
         self.headers = headers
         self.keep_alive = keep_alive
-        self.terms: Terms | None = None
+        self.parameters: QueueParameters | None = None
         """None until the headers are interpreted."""
-        self.caller: Caller | None = None
+        self.client: AuthenticatedClient | None = None
         """The authenticated client; None until then, or without access control. Never cached."""
 
 
-class Template:
+class HeadTemplate:
     """A head with gaps for the values that change; ``lines`` are the header lines that it was made from."""
 
-    __slots__ = ("after", "gaps", "head", "headers", "length_gap", "lines", "same_terms", "start", "target", "varying")
+    __slots__ = (
+        "after",
+        "gaps",
+        "head",
+        "headers",
+        "length_gap",
+        "lines",
+        "same_parameters",
+        "start",
+        "target",
+        "varying",
+    )
 
     def __init__(
-        self, head: Head, target: bytes, lines: Sequence[bytes], varying: frozenset[bytes], *, same_terms: bool
+        self,
+        head: RequestHead,
+        target: bytes,
+        lines: Sequence[bytes],
+        varying: frozenset[bytes],
+        *,
+        same_parameters: bool,
     ) -> None:
         self.head = head
         self.headers: dict[bytes, bytes] = head.headers
         self.target = target
         self.lines = lines
         self.varying = varying
-        self.same_terms = same_terms
-        """Whether no gap is a header that affects `Terms`."""
+        self.same_parameters = same_parameters
+        """Whether no gap is a header that affects `QueueParameters`."""
         self.gaps: list[bytes] = []
         """Lower-case names of the gaps' headers, in the order of the head."""
         pieces = [target + b"\r\n"]
@@ -127,16 +144,16 @@ class HeaderCache:
     Args:
         max_body_bytes: the largest body of a request matched here.
         max_head_bytes: the limit on a head, where each header counts `FIELD_BYTES` more.
-        term_names: lower-case names of the headers that affect `Terms`.
+        term_names: lower-case names of the headers that affect `QueueParameters`.
     """
 
     def __init__(self, max_body_bytes: int, max_head_bytes: int, term_names: frozenset[bytes]) -> None:
-        self._templates: list[Template] = []
+        self._templates: list[HeadTemplate] = []
         self._max_body_bytes = max_body_bytes
         self._max_head_bytes = max_head_bytes
-        self._term_names = term_names
+        self._parameter_headers = term_names
 
-    def find(self, data: bytes) -> tuple[Head, int] | None:
+    def find(self, data: bytes) -> tuple[RequestHead, int] | None:
         """Return the head of ``data`` and where its body starts, if ``data`` is one complete request of a template."""
         for template in self._templates:
             if not data.startswith(template.start):
@@ -161,20 +178,20 @@ class HeaderCache:
             headers = template.headers.copy()
             for index in range(len(values)):
                 headers[template.gaps[index]] = values[index]
-            head = Head(template.head.route, headers, keep_alive=True)
-            if template.same_terms:
-                head.terms = template.head.terms
+            head = RequestHead(template.head.route, headers, keep_alive=True)
+            if template.same_parameters:
+                head.parameters = template.head.parameters
             return head, start
         return None
 
-    def learn(self, data: bytes, head: Head) -> None:
+    def store(self, data: bytes, head: RequestHead) -> None:
         """Cache the parsed ``head`` of ``data``, if ``data`` was one complete request."""
         start = data.find(_END, 0, MAX_BYTES) + 4
         size_bytes = len(data) - start
         headers = head.headers
         if start < 4 or size_bytes > self._max_body_bytes or not data.startswith(_METHODS):
             return
-        if head.terms is None or not head.keep_alive or not headers.keys().isdisjoint(_UNKEPT):
+        if head.parameters is None or not head.keep_alive or not headers.keys().isdisjoint(_UNKEPT):
             return
         target, *lines = data[: start - 4].split(b"\r\n")
         parts = [line.partition(b":") for line in lines]
@@ -191,14 +208,14 @@ class HeaderCache:
                 self._templates.remove(template)
                 varying = template.varying | differing
                 break
-        # If no gap affects `Terms`, they are computed once per template.
-        same_terms = varying.isdisjoint(self._term_names)
-        self._templates.insert(0, Template(head, target, lines, varying, same_terms=same_terms))
+        # If no gap affects `QueueParameters`, they are computed once per template.
+        same_parameters = varying.isdisjoint(self._parameter_headers)
+        self._templates.insert(0, HeadTemplate(head, target, lines, varying, same_parameters=same_parameters))
         # The least recently used ones are last.
         del self._templates[MAX_TEMPLATES:]
 
 
-def _cut(template: Template, data: bytes, values: list[bytes]) -> int:
+def _cut(template: HeadTemplate, data: bytes, values: list[bytes]) -> int:
     """Append the gaps' values to ``values``; return where the body starts, 0 if ``data`` does not match."""
     start = len(template.start)
     for after in template.after:
@@ -214,7 +231,7 @@ def _cut(template: Template, data: bytes, values: list[bytes]) -> int:
     return 0 if b"".join(values).translate(None, _PRINTABLE) else start
 
 
-def _differing(template: Template, target: bytes, lines: Sequence[bytes]) -> frozenset[bytes] | None:
+def _differing(template: HeadTemplate, target: bytes, lines: Sequence[bytes]) -> frozenset[bytes] | None:
     """Return the names of the headers whose values differ from the template's; None if more than values differ."""
     if target != template.target or len(lines) != len(template.lines):
         return None

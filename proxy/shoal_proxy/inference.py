@@ -1,26 +1,26 @@
-"""The path of every infer request: from a call to a queued request, and from its outcome to a reply."""
+"""The path of every infer request: from a call to a queued request, and from its outcome to a response."""
 
 import logging
 import time
 from collections.abc import Callable, Mapping
 from math import isfinite
 
-from shoal_proxy.access.gate import Caller, Gate
+from shoal_proxy.access.control import AccessControl, AuthenticatedClient
 from shoal_proxy.access_log import AccessLog
-from shoal_proxy.balance.orca import asked_format, load_line
+from shoal_proxy.balance.orca import load_line, requested_format
 from shoal_proxy.batching.padding import check_lengths, shape_key
 from shoal_proxy.batching.pending import (
     NEVER_S,
     PLAIN_KEY,
     PLAIN_LANE,
-    Answer,
     BatchKey,
     LaneKey,
     Outcome,
-    Pending,
+    PendingRequest,
+    RequestResult,
 )
 from shoal_proxy.body import LARGE_BYTES
-from shoal_proxy.codecs.base import EXECUTED, Call, Decoded, Reply, check_rows
+from shoal_proxy.codecs.base import EXECUTED, DecodedRequest, HttpResponse, InferCall, check_rows
 from shoal_proxy.codecs.invocations import Invocations
 from shoal_proxy.codecs.texts import Embeddings, Rerank
 from shoal_proxy.codecs.torchserve import TorchServe
@@ -30,20 +30,20 @@ from shoal_proxy.codecs.v2 import V2
 from shoal_proxy.compression import Compression
 from shoal_proxy.cors import Cors
 from shoal_proxy.dispatcher import Dispatcher
-from shoal_proxy.edge.holding import Bodies, Holding
-from shoal_proxy.edge.packed import CODINGS
-from shoal_proxy.edge.sampling import Sampler
+from shoal_proxy.edge.body_memory import BodyMemory, BodyTransfer
+from shoal_proxy.edge.decompressor import CODINGS
+from shoal_proxy.edge.log_sampling import LogSampler
 from shoal_proxy.errors import (
     InvalidRequest,
+    MaybeExecuted,
     ModelFailed,
     Overloaded,
-    PerhapsExecuted,
     ProxyError,
-    RuntimeAway,
+    RuntimeUnavailable,
     Unauthenticated,
     UnsupportedCoding,
 )
-from shoal_proxy.header_cache import Head, HeaderCache, Route, Terms
+from shoal_proxy.header_cache import HeaderCache, InferRoute, QueueParameters, RequestHead
 from shoal_proxy.lifecycle.drain import KEEPS_CONNECTIONS
 from shoal_proxy.metrics import Metrics
 from shoal_proxy.model.signature import ModelSignature
@@ -63,7 +63,7 @@ from shoal_schema.headers import (
     TRACEPARENT,
     TRACESTATE,
 )
-from shoal_schema.metrics import Rejection
+from shoal_schema.metrics import RejectionReason
 from shoal_schema.resource.model import ExtraColumns
 
 logger = logging.getLogger(__name__)
@@ -80,15 +80,15 @@ _TRACED = tuple([(name.encode(), name) for name in (REQUEST_ID, TRACEPARENT, TRA
 _TIMEOUT_MS, _PRIORITY, _CONTENT_ENCODING = TIMEOUT_MS.encode(), PRIORITY.encode(), b"content-encoding"
 _FORWARDED, _LOAD_FORMAT = FORWARDED.encode(), LOAD_FORMAT.encode()
 _TERM_NAMES = (*[name for name, _ in _TRACED], _CONTENT_ENCODING, _TIMEOUT_MS, _PRIORITY, _FORWARDED, _LOAD_FORMAT)
-"""Headers that affect `Terms`, beside those in the settings."""
+"""Headers that affect `QueueParameters`, beside those in the settings."""
 
 
-def infer_routes(model_name: str, version: str, max_body_bytes: int, extra: ExtraColumns) -> Mapping[bytes, Route]:
+def infer_routes(model_name: str, version: str, max_body_bytes: int, extra: ExtraColumns) -> Mapping[bytes, InferRoute]:
     """Return the infer paths of the one model; padding by codecs is limited to the size of a body."""
     ignore = extra is ExtraColumns.IGNORE
-    v2, v1 = Route(V2(ignore_extra=ignore)), Route(V1(max_body_bytes, ignore_extra=ignore))
-    torchserve = Route(TorchServe(ignore_extra=ignore))
-    embeddings, rerank = Route(Embeddings(model_name)), Route(Rerank(model_name, max_body_bytes))
+    v2, v1 = InferRoute(V2(ignore_extra=ignore)), InferRoute(V1(max_body_bytes, ignore_extra=ignore))
+    torchserve = InferRoute(TorchServe(ignore_extra=ignore))
+    embeddings, rerank = InferRoute(Embeddings(model_name)), InferRoute(Rerank(model_name, max_body_bytes))
     name = model_name.encode("ascii")
     return {
         b"/v2/models/%s/infer" % name: v2,
@@ -100,15 +100,17 @@ def infer_routes(model_name: str, version: str, max_body_bytes: int, extra: Extr
         b"/v1/embeddings": embeddings,
         b"/v1/rerank": rerank,
         b"/v2/rerank": rerank,
-        b"/invocations": Route(Invocations(max_body_bytes, ignore_extra=extra is not ExtraColumns.REJECT)),
+        b"/invocations": InferRoute(Invocations(max_body_bytes, ignore_extra=extra is not ExtraColumns.REJECT)),
     }
 
 
 class Inference:
     """Decodes calls, submits them to the dispatcher, and encodes their outcomes."""
 
-    def __init__(self, settings: Settings, dispatcher: Dispatcher, metrics: Metrics, gate: Gate | None = None) -> None:
-        self.gate = gate
+    def __init__(
+        self, settings: Settings, dispatcher: Dispatcher, metrics: Metrics, access_control: AccessControl | None = None
+    ) -> None:
+        self.access_control = access_control
         """Authenticates clients; None: all are allowed."""
         # Copied once, as every request reads them.
         self._padding_factor = settings.process.padding_factor
@@ -128,8 +130,8 @@ class Inference:
         self.access_log = AccessLog(percent) if percent else None
         """Logs sampled requests; None if there is no access log."""
         self._instance_line = b"%b: %b\r\n" % (INSTANCE.encode(), dispatcher.instance)
-        self._bodies = Bodies(settings.queue.max_bytes)
-        self._undecoded = Sampler()
+        self._bodies = BodyMemory(settings.queue.max_bytes)
+        self._undecoded = LogSampler()
         self._queue_timeout_s = settings.queue.timeout_milliseconds / 1000
         self._longest_s = settings.longest_s
         self.routes = infer_routes(
@@ -146,50 +148,52 @@ class Inference:
         """Return whether connections stay open after a response."""
         return self._dispatcher.phase in KEEPS_CONNECTIONS
 
-    def start(self, head: Head, body: bytes | memoryview, reply: Callable[[Reply], None]) -> Pending | None:
-        """Queue a request; ``reply`` is called once: if the request is rejected, at once, and None is returned."""
+    def start(
+        self, head: RequestHead, body: bytes | memoryview, respond: Callable[[HttpResponse], None]
+    ) -> PendingRequest | None:
+        """Queue a request; ``respond`` is called once: if the request is rejected, at once, and None is returned."""
         if self.tracer is not None:
             span = self.tracer.begin(head.headers, head.route.codec.name, time.monotonic())
             if span is not None:
                 tracer = self.tracer
 
-                def end_span(answer: Reply) -> None:
-                    tracer.end(span, answer.status, time.monotonic())
-                    reply(answer)
+                def end_span(response: HttpResponse) -> None:
+                    tracer.end(span, response.status, time.monotonic())
+                    respond(response)
 
                 return self._start(head, body, end_span, span)
-        return self._start(head, body, reply, None)
+        return self._start(head, body, respond, None)
 
     def _start(
-        self, head: Head, body: bytes | memoryview, reply: Callable[[Reply], None], span: Span | None
-    ) -> Pending | None:
+        self, head: RequestHead, body: bytes | memoryview, respond: Callable[[HttpResponse], None], span: Span | None
+    ) -> PendingRequest | None:
         route = head.route
         self._metrics.request_bytes += len(body)
-        if self.gate is not None:
-            refusal = self.authenticate(head)
-            if refusal is not None:
-                reply(self.refuse(route, refusal))
+        if self.access_control is not None:
+            rejection = self.authenticate(head)
+            if rejection is not None:
+                respond(self.reject(route, rejection))
                 return None
             # The response ends the request's share of its client's limits.
-            reply = self._releasing_limits(reply, head.caller)
+            respond = self._releasing_limits(respond, head.client)
         try:
             signature = self._dispatcher.signature_to_decode()
-            terms = head.terms
-            if terms is None:
-                terms = head.terms = self._terms(head.headers)
-            if terms.load_format:
-                reply = self._reporting_load(reply, terms)
-            decoded = route.codec.decode(Call(head.headers, body), signature)
+            parameters = head.parameters
+            if parameters is None:
+                parameters = head.parameters = self._queue_parameters(head.headers)
+            if parameters.load_format:
+                respond = self._reporting_load(respond, parameters)
+            decoded = route.codec.decode(InferCall(head.headers, body), signature)
             # Binary bodies are not limited by the number of JSON values.
             check_rows(decoded.rows)
-            if not self._dispatcher.speaks_binary:
+            if not self._dispatcher.supports_binary:
                 # The runtime cannot receive bytes, NaN and infinities as JSON.
                 check_json(decoded.inputs, signature)
-            pending = self._pending(decoded, terms, signature)
-            if self.gate is not None and head.caller is not None:
-                pending.caller = head.caller
+            pending = self._pending(decoded, parameters, signature)
+            if self.access_control is not None and head.client is not None:
+                pending.client = head.client
                 # Raises `LimitReached` for a client over its limits.
-                self.gate.enter(head.caller, pending.rows, pending.arrived_s, forwarded=pending.forwarded)
+                self.access_control.charge(head.client, pending.rows, pending.arrived_s, forwarded=pending.forwarded)
             if span is not None:
                 # The runtime and peers see this span as their parent.
                 pending.span = span
@@ -198,99 +202,107 @@ class Inference:
                 span.events.append(("queued", pending.arrived_s))
         except Exception as error:
             fault = error
-            if isinstance(error, RuntimeAway):
-                self._dispatcher.scheduler.traffic.turned_away(Rejection.RUNTIME_AWAY)
+            if isinstance(error, RuntimeUnavailable):
+                self._dispatcher.scheduler.traffic.count_unread_rejection(RejectionReason.RUNTIME_AWAY)
             if not isinstance(fault, ProxyError):
                 # An unexpected error in decoding fails only this request.
                 if (unseen := self._undecoded.take(time.monotonic())) is not None:
                     logger.error("event=decoding_failed unlogged=%d", unseen, exc_info=error)
                 fault = ProxyError(f"the proxy could not decode this request: {type(error).__name__}: {error}")
-            reply(self.refuse(route, fault))
+            respond(self.reject(route, fault))
             return None
         decoded.inputs = {}  # only the queue refers to them now, and frees them as soon as they are sent
-        pending.deliver = lambda outcome: reply(self._finish(route, decoded, outcome, signature, pending))
+        pending.deliver = lambda outcome: respond(self._finish(route, decoded, outcome, signature, pending))
         try:
             self._dispatcher.submit(pending)
         except ProxyError as error:
-            reply(self.refuse(route, error, counts=not pending.forwarded))
+            respond(self.reject(route, error, counts=not pending.forwarded))
             return None
         return pending
 
-    def authenticate(self, head: Head) -> ProxyError | None:
+    def authenticate(self, head: RequestHead) -> ProxyError | None:
         """Authenticate the client; return the error where that fails."""
-        if head.caller is None and self.gate is not None:
+        if head.client is None and self.access_control is not None:
             try:
-                head.caller = self.gate.identify(head.headers)
+                head.client = self.access_control.identify(head.headers)
             except ProxyError as error:
                 return error
         return None
 
-    def _releasing_limits(self, reply: Callable[[Reply], None], caller: Caller | None) -> Callable[[Reply], None]:
-        """Return ``reply``, which also ends what the request counts against its client's limits."""
+    def _releasing_limits(
+        self, respond: Callable[[HttpResponse], None], client: AuthenticatedClient | None
+    ) -> Callable[[HttpResponse], None]:
+        """Return ``respond``, which also ends what the request counts against its client's limits."""
 
-        def release(answer: Reply) -> None:
-            if self.gate is not None and caller is not None:
-                self.gate.answered(caller, answer.status)
-            reply(answer)
+        def release(response: HttpResponse) -> None:
+            if self.access_control is not None and client is not None:
+                self.access_control.record_response(client, response.status)
+            respond(response)
 
         return release
 
-    def _reporting_load(self, reply: Callable[[Reply], None], terms: Terms) -> Callable[[Reply], None]:
-        """Return ``reply``, which also adds the load to the response, and for a peer this replica's instance name."""
+    def _reporting_load(
+        self, respond: Callable[[HttpResponse], None], parameters: QueueParameters
+    ) -> Callable[[HttpResponse], None]:
+        """Return ``respond``, which also adds the load to the response, and for a peer this replica's instance name."""
 
-        def report(answer: Reply) -> None:
-            load = self._dispatcher.load(time.monotonic(), peer=terms.forwarded)
+        def report(response: HttpResponse) -> None:
+            load = self._dispatcher.load(time.monotonic(), peer=parameters.forwarded)
             if load is not None:
-                answer.lines += load_line(load, terms.load_format)
-            if terms.forwarded:
-                answer.lines += self._instance_line
-            reply(answer)
+                response.lines += load_line(load, parameters.load_format)
+            if parameters.forwarded:
+                response.lines += self._instance_line
+            respond(response)
 
         return report
 
-    def cancel(self, pending: Pending) -> None:
+    def cancel(self, pending: PendingRequest) -> None:
         """Cancel a request whose client has disconnected."""
         if self.tracer is not None and pending.span is not None:
             self.tracer.end(pending.span, GONE, time.monotonic())
         self._dispatcher.cancel(pending)
-        if pending.caller is not None and self.gate is not None:  # after `cancel`: rows in a running batch still count
-            self.gate.leave(pending.caller)
+        if (
+            pending.client is not None and self.access_control is not None
+        ):  # after `cancel`: rows in a running batch still count
+            self.access_control.release(pending.client)
 
-    def refuse(self, route: Route, error: ProxyError, *, may_have_run: bool = False, counts: bool = True) -> Reply:
+    def reject(
+        self, route: InferRoute, error: ProxyError, *, may_have_run: bool = False, counts: bool = True
+    ) -> HttpResponse:
         """Return ``error`` in the route's protocol; ``counts`` is False where the forwarding replica counts it."""
         if counts:
             self._metrics.rejected(error.reason)
         may_have_run = may_have_run or error.may_have_run
         if may_have_run and error.status in _SEND_AGAIN:
-            error = PerhapsExecuted(error)
-        reply = route.codec.error(error)
-        reply.lines += EXECUTED[may_have_run]
+            error = MaybeExecuted(error)
+        response = route.codec.error(error)
+        response.lines += EXECUTED[may_have_run]
         if error.status == Unauthenticated.status:
-            reply.lines += CHALLENGE
+            response.lines += CHALLENGE
         if isinstance(error, UnsupportedCoding):
-            reply.lines += _ACCEPTED_CODINGS
+            response.lines += _ACCEPTED_CODINGS
         if error.retry_after_s is not None:
-            reply.lines += b"retry-after: %d\r\n" % error.retry_after_s
-        return self._counted(route, reply)
+            response.lines += b"retry-after: %d\r\n" % error.retry_after_s
+        return self._counted(route, response)
 
-    def hold_body(self, body: Holding, size_bytes: int) -> None:
+    def reserve_body(self, body: BodyTransfer, size_bytes: int) -> None:
         """Account for received bytes of a body; other bodies may be rejected for them.
 
         Raises:
             Overloaded: bodies and queue exceed the limit, and this body is the one to reject.
         """
         waiting_bytes = self._dispatcher.scheduler.queue.size_bytes
-        if not self._bodies.take(body, size_bytes, waiting_bytes, time.monotonic()):
+        if not self._bodies.reserve(body, size_bytes, waiting_bytes, time.monotonic()):
             held = self.reading_bytes + waiting_bytes
-            self._dispatcher.scheduler.traffic.turned_away(Rejection.QUEUE_BYTES)
-            raise Overloaded(f"too many bytes are held ({held})", reason=Rejection.QUEUE_BYTES, retry_after_s=1)
+            self._dispatcher.scheduler.traffic.count_unread_rejection(RejectionReason.QUEUE_BYTES)
+            raise Overloaded(f"too many bytes are held ({held})", reason=RejectionReason.QUEUE_BYTES, retry_after_s=1)
 
-    def shrink_body(self, body: Holding, size_bytes: int) -> None:
-        """Release a part of the bytes counted by `hold_body`."""
+    def shrink_body(self, body: BodyTransfer, size_bytes: int) -> None:
+        """Release a part of the bytes counted by `reserve_body`."""
         self._bodies.shrink(body, size_bytes)
 
-    def release_body(self, body: Holding) -> None:
-        """Release all bytes counted by `hold_body`."""
+    def release_body(self, body: BodyTransfer) -> None:
+        """Release all bytes counted by `reserve_body`."""
         self._bodies.release(body)
 
     @property
@@ -298,7 +310,9 @@ class Inference:
         """Return the received bytes of bodies that are not in the queue yet."""
         return self._bodies.size_bytes
 
-    def _pending(self, decoded: Decoded, terms: Terms, signature: ModelSignature) -> Pending:
+    def _pending(
+        self, decoded: DecodedRequest, parameters: QueueParameters, signature: ModelSignature
+    ) -> PendingRequest:
         if signature.pads:
             # The rows of a rectangular tensor all have its length.
             for name, array in decoded.inputs.items():
@@ -308,36 +322,36 @@ class Inference:
             check_lengths(decoded.lengths, signature)
         now_s = time.monotonic()
         # The shorter one of the header's timeout and the body's counts; 0 stands for none.
-        timeout_s = terms.timeout_s
+        timeout_s = parameters.timeout_s
         if decoded.timeout_ms is not None:
             own_s = _timeout_s(decoded.timeout_ms)
             timeout_s = min(timeout_s, own_s) if timeout_s else own_s
-        if signature.fixed and not (decoded.parameters or decoded.tensors or terms.forwarded_headers):
+        if signature.fixed and not (decoded.parameters or decoded.tensors or parameters.forwarded_headers):
             key = PLAIN_KEY
         else:
             shapes = shape_key(decoded.inputs, signature, self._padding_factor) if signature.batches else ()
-            key = BatchKey(shapes, decoded.parameters, decoded.tensors, terms.forwarded_headers)
+            key = BatchKey(shapes, decoded.parameters, decoded.tensors, parameters.forwarded_headers)
             if not signature.batches:
                 key = key.alone()
-        pending = Pending(
+        pending = PendingRequest(
             inputs=decoded.inputs,
             rows=decoded.rows,
             size_bytes=byte_size_of(decoded.inputs),
             arrived_s=now_s,
             # The deadline in the queue; without a client's timeout there is none for the response.
             deadline_s=now_s + min(timeout_s or self._queue_timeout_s, self._longest_s),
-            due_s=now_s + timeout_s if timeout_s else NEVER_S,
+            soft_deadline_s=now_s + timeout_s if timeout_s else NEVER_S,
             deliver=_not_set,
             key=key,
-            lane=terms.lane,
+            lane=parameters.lane,
             lengths=decoded.lengths,
-            trace=terms.trace,
+            trace=parameters.trace,
         )
-        if terms.forwarded:
+        if parameters.forwarded:
             pending.forwarded = True
         return pending
 
-    def _terms(self, headers: Mapping[bytes, bytes]) -> Terms:
+    def _queue_parameters(self, headers: Mapping[bytes, bytes]) -> QueueParameters:
         """Return the queue's parameters in ``headers``.
 
         Raises:
@@ -367,33 +381,38 @@ class Inference:
                 if trace is None:
                     trace = {}
                 trace[text] = value.decode("latin-1")
-        return Terms(
+        return QueueParameters(
             timeout_s,
             lane,
             forwarded_headers,
             trace,
             forwarded=_FORWARDED in headers,
-            load_format=asked_format(headers.get(_LOAD_FORMAT)),
+            load_format=requested_format(headers.get(_LOAD_FORMAT)),
         )
 
     def _finish(
-        self, route: Route, decoded: Decoded, outcome: Outcome, signature: ModelSignature, pending: Pending
-    ) -> Reply:
-        if isinstance(outcome, Answer):
+        self,
+        route: InferRoute,
+        decoded: DecodedRequest,
+        outcome: Outcome,
+        signature: ModelSignature,
+        pending: PendingRequest,
+    ) -> HttpResponse:
+        if isinstance(outcome, RequestResult):
             try:
-                reply = route.codec.encode(decoded, outcome.outputs, outcome.lengths, signature)
-                reply.lines += server_timing(pending.queued_s, pending.timing)
-                return self._counted(route, reply)
+                response = route.codec.encode(decoded, outcome.outputs, outcome.lengths, signature)
+                response.lines += server_timing(pending.queued_s, pending.timing)
+                return self._counted(route, response)
             except Exception as error:
                 outcome = ModelFailed(f"the model's result cannot be encoded: {type(error).__name__}: {error}")
         # Triton's statistics have the time of failed requests.
         self._metrics.failed_s += time.monotonic() - pending.arrived_s
-        return self.refuse(route, outcome, may_have_run=pending.may_have_run, counts=not pending.forwarded)
+        return self.reject(route, outcome, may_have_run=pending.may_have_run, counts=not pending.forwarded)
 
-    def _counted(self, route: Route, reply: Reply) -> Reply:
-        self._metrics.requests[route.codec.name, reply.status] += 1
-        self._metrics.response_bytes += reply.size_bytes
-        return reply
+    def _counted(self, route: InferRoute, response: HttpResponse) -> HttpResponse:
+        self._metrics.requests[route.codec.name, response.status] += 1
+        self._metrics.response_bytes += response.size_bytes
+        return response
 
 
 def _timeout_s(timeout_ms: float) -> float:

@@ -4,27 +4,27 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from shoal_proxy.batching.batch import Batch, Result
-from shoal_proxy.batching.pending import Pending
+from shoal_proxy.batching.batch import Batch, BatchResult
+from shoal_proxy.batching.pending import PendingRequest
 from shoal_proxy.metrics import Metrics
 from shoal_proxy.model.signature import ModelSignature
 from shoal_schema.load import GraphState
 
 
-class Returned(Protocol):
+class BatchResponse(Protocol):
     """A batch's undecoded response, and when it arrived (monotonic seconds)."""
 
     sent_s: float
-    answered_s: float
+    completed_s: float
 
-    def result(self, signature: ModelSignature) -> Result:
+    def result(self, signature: ModelSignature) -> BatchResult:
         """Return the decoded result; raises a `ProxyError` that applies to all requests of the batch."""
 
     def timing(self, batch: Batch, batch_s: float) -> bytes:
         """Return the batch's part of Server-Timing; ``batch_s`` is the proxy's own time."""
 
 
-class Link(Protocol):
+class ModelLink(Protocol):
     """Sends batches, and tracks whether they can be sent and the model's signature."""
 
     signature: ModelSignature | None
@@ -53,10 +53,10 @@ class Link(Protocol):
     async def watch(self) -> None:
         """Keep the state up to date, until cancelled."""
 
-    async def exchange(self, batch: Batch, signature: ModelSignature, metrics: Metrics) -> Returned:
+    async def exchange(self, batch: Batch, signature: ModelSignature, metrics: Metrics) -> BatchResponse:
         """Send a batch and return its response, also an error; raises a `ProxyError` if there is none."""
 
-    def abandoned(self, pending: Pending) -> None:
+    def abandoned(self, pending: PendingRequest) -> None:
         """Note that the client of a request in progress has disconnected."""
 
     def close(self) -> None:

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from shoal_proxy.access_log import AccessLog, line_of
+from shoal_proxy.access_log import AccessLog, format_entry
 
 INTERVAL_S: Final = 0.1
 LAST_WORDS_S: Final = 2.0
 """Time limit for the last lines when the process ends."""
-MOST_LINES: Final = 4096
+MAX_LINES: Final = 4096
 """Most waiting lines, without the access log's; further ones are dropped."""
 _PATIENCE_S: Final = 1.0
 _STDERR: Final = 2
@@ -49,7 +49,7 @@ class LogWriter(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Queue a line for the thread (logging)."""
-        if len(self._lines) >= MOST_LINES:
+        if len(self._lines) >= MAX_LINES:
             self._dropped += 1
             return
         try:
@@ -68,7 +68,7 @@ class LogWriter(logging.Handler):
             while self._lines:
                 self._write(self._lines.popleft())
             for entry in self._log.take():
-                template, arguments = line_of(entry)
+                template, arguments = format_entry(entry)
                 record = _record("shoal_proxy.access_log", logging.INFO, template, arguments)
                 # The record's time is the end of the request, not of the writing.
                 record.created -= time.monotonic() - entry.ended_s

@@ -29,7 +29,7 @@ def describe_model(
     }
 
 
-def instead_of_registering(asked: Mapping[str, str]) -> str:
+def registration_advice(asked: Mapping[str, str]) -> str:
     """Return the error text for a registration request, with the resource to apply instead."""
     url = asked.get("url", "https://models.example.com/NAME.mar")
     given = asked.get("model_name") or re.sub(r"\.(mar|tar\.gz|zip)\Z", "", re.split("[?#]", url)[0].rpartition("/")[2])

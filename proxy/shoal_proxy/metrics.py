@@ -19,9 +19,9 @@ from prometheus_client.core import (
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from shoal_proxy.access.gate import Gate
+from shoal_proxy.access.control import AccessControl
 from shoal_proxy.batching.executions import Executions
-from shoal_proxy.batching.pending import Answer, Delivery
+from shoal_proxy.batching.pending import Delivery, RequestResult
 from shoal_proxy.errors import ModelFailed, RowsFailed
 from shoal_schema import metrics as declared
 
@@ -69,7 +69,7 @@ class Metrics(Collector):
         self.requests: dict[tuple[str, int], int] = defaultdict(int)
         self.rejections: dict[str, int] = defaultdict(int)
         self.forwarded: dict[str, int] = defaultdict(int)
-        self.gate: Gate | None = None
+        self.access_control: AccessControl | None = None
         """Has the counts by client, where access is restricted."""
         self.batch_rows = Histogram(ROWS)
         self.request_seconds = Histogram(SECONDS)
@@ -92,7 +92,7 @@ class Metrics(Collector):
         self.response_bytes = 0
         self.read: dict[declared.Metric, Callable[[], float | None]] = {}
 
-    def rejected(self, reason: declared.Rejection | None) -> None:
+    def rejected(self, reason: declared.RejectionReason | None) -> None:
         """Count a rejected request; an error without a reason is no rejection."""
         if reason is not None:
             self.rejections[reason] += 1
@@ -100,9 +100,9 @@ class Metrics(Collector):
     def returned(self, deliveries: Sequence[Delivery], now_s: float) -> None:
         """Count the results and errors of a batch's requests."""
         for pending, outcome in deliveries:
-            if isinstance(outcome, Answer):
+            if isinstance(outcome, RequestResult):
                 self.request_seconds.observe(now_s - pending.arrived_s)
-                if now_s > pending.due_s:
+                if now_s > pending.soft_deadline_s:
                     self.late_answers += 1
             elif isinstance(outcome, RowsFailed):
                 for error in outcome.errors:
@@ -116,15 +116,17 @@ class Metrics(Collector):
         yield _labelled(
             # All reasons, so that rates exist before the first rejection.
             declared.REJECTIONS,
-            {(reason,): self.rejections.get(reason, 0) for reason in declared.Rejection},
+            {(reason,): self.rejections.get(reason, 0) for reason in declared.RejectionReason},
         )
-        if self.gate is not None:
-            yield _labelled(declared.CALLER_REQUESTS, self.gate.requests)
-            yield _labelled(declared.CALLER_ROWS, {(caller,): count for caller, count in self.gate.rows.items()})
+        if self.access_control is not None:
+            yield _labelled(declared.CALLER_REQUESTS, self.access_control.requests)
+            yield _labelled(
+                declared.CALLER_ROWS, {(caller,): count for caller, count in self.access_control.rows.items()}
+            )
         yield _labelled(declared.FORWARDED, {(outcome,): count for outcome, count in self.forwarded.items()})
         for metric, read in self.read.items():
             # Values are read at the scrape, so that no code has to update them.
-            family = GaugeMetricFamily if metric.kind is declared.Kind.GAUGE else CounterMetricFamily
+            family = GaugeMetricFamily if metric.kind is declared.MetricKind.GAUGE else CounterMetricFamily
             yield family(metric.family, metric.description, value=read())
         for metric, histogram in (
             (declared.BATCH_ROWS, self.batch_rows),

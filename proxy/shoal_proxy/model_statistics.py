@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from shoal_proxy.batching.executions import Times
+from shoal_proxy.batching.executions import ExecutionTimes
 from shoal_proxy.metrics import Histogram, Metrics
 
 
@@ -31,18 +31,18 @@ def model_statistics(name: str, version: str, metrics: Metrics, *, now_s: float,
             "success": _of_histogram(metrics.request_seconds),
             "fail": _duration(failures, metrics.failed_s),
             "queue": _of_histogram(metrics.queue_seconds),
-            **_computing(requests),
+            **_compute_statistics(requests),
             # There is no response cache.
             "cache_hit": _duration(0, 0.0),
             "cache_miss": _duration(0, 0.0),
         },
         "batch_stats": [
-            {"batch_size": rows, **_computing(times)} for rows, times in sorted(executions.by_rows.items())
+            {"batch_size": rows, **_compute_statistics(times)} for rows, times in sorted(executions.by_rows.items())
         ],
     }
 
 
-def _computing(times: Times) -> dict[str, Any]:
+def _compute_statistics(times: ExecutionTimes) -> dict[str, Any]:
     return {
         "compute_input": _duration(times.count, times.input_s),
         "compute_infer": _duration(times.count, times.infer_s),

@@ -34,7 +34,7 @@ class Outbox(asyncio.Transport):
         self.blocked = False
 
     @property
-    def left_bytes(self) -> int:
+    def unread_bytes(self) -> int:
         """Return the bytes not passed to the transport yet."""
         return self._parts_bytes - self._given_bytes
 
@@ -124,7 +124,7 @@ class Outbox(asyncio.Transport):
 
     def get_write_buffer_size(self) -> int:
         """Return the remaining bytes, with the transport's buffer (asyncio)."""
-        return self.left_bytes + self._transport.get_write_buffer_size()
+        return self.unread_bytes + self._transport.get_write_buffer_size()
 
     # The other methods only delegate to the transport.
 

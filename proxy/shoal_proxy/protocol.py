@@ -16,24 +16,24 @@ from urllib.parse import unquote_to_bytes
 
 import httptools
 
-from shoal_proxy.access_log import AccessLog, Entry, client_host
-from shoal_proxy.batching.pending import Pending
+from shoal_proxy.access_log import AccessLog, AccessLogEntry, client_host
+from shoal_proxy.batching.pending import PendingRequest
 from shoal_proxy.batching.returns import Burst
 from shoal_proxy.body import FIRST_BYTES, LARGE_BYTES, BodyReader
-from shoal_proxy.codecs.base import Reply
+from shoal_proxy.codecs.base import HttpResponse
 from shoal_proxy.compression import VARY
-from shoal_proxy.connected import NOTHING
-from shoal_proxy.edge.holding import Holding
-from shoal_proxy.edge.packed import is_packing
+from shoal_proxy.connection_limits import NO_EVENT, ConnectionLimits, RejectedRequest
+from shoal_proxy.decompression import CompressedBody
+from shoal_proxy.edge.body_memory import BodyTransfer
+from shoal_proxy.edge.decompressor import is_supported_coding
 from shoal_proxy.errors import BodyTooLarge, Overloaded, ProxyError
-from shoal_proxy.guard import NO_EVENT, Guard, Refused
-from shoal_proxy.guarded import GuardedProtocol, origin_form
-from shoal_proxy.header_cache import Head, Route
+from shoal_proxy.framed_protocol import FramedProtocol, origin_form
+from shoal_proxy.header_cache import InferRoute, RequestHead
 from shoal_proxy.inference import Inference
+from shoal_proxy.timed_protocol import NOTHING
 from shoal_proxy.tracer import GONE
-from shoal_proxy.unpacking import PackedBody
 from shoal_schema.headers import REQUEST_ID, TRACEPARENT
-from shoal_schema.metrics import Rejection
+from shoal_schema.metrics import RejectionReason
 from shoal_schema.wire.body import Body
 
 logger = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ _METHODS = frozenset({b"POST", b"PUT"})
 _CONTENT_ENCODING = b"content-encoding"
 
 
-class _Held(Holding):
+class _Held(BodyTransfer):
     """The received part of a request's body."""
 
     __slots__ = ("_cycle",)
@@ -54,12 +54,12 @@ class _Held(Holding):
         self._cycle = cycle
         self.expected_bytes = expected_bytes
 
-    def give_way(self) -> None:
+    def evict(self) -> None:
         """Reject the request, as memory is needed and this body is the one that would hold it longest."""
         self._cycle.stop(
             Overloaded(
                 "request bodies exceed their memory limit, and this one is large and slow",
-                reason=Rejection.QUEUE_BYTES,
+                reason=RejectionReason.QUEUE_BYTES,
                 retry_after_s=1,
             )
         )
@@ -74,15 +74,15 @@ class InferCycle:
     )  # fmt: skip
     message_event = NO_EVENT
 
-    def __init__(self, protocol: "InferProtocol", head: Head) -> None:
+    def __init__(self, protocol: "InferProtocol", head: RequestHead) -> None:
         self._protocol = protocol
         self._chunks: list[bytes] = []
         self._expected_bytes = 0
         self._held: _Held | None = None
         """Accounts for a body that arrives in pieces; None before the first one."""
-        self._packed: PackedBody | None = None
+        self._packed: CompressedBody | None = None
         """A compressed body; None for any other."""
-        self._pending: Pending | None = None
+        self._pending: PendingRequest | None = None
         self._refusal: ProxyError | None = None
         self.body: Body | None = None
         """The buffer of a large body; None for one that is small, of unknown length, or dropped."""
@@ -98,19 +98,19 @@ class InferCycle:
     def begin(self) -> None:
         """Check the announced size and authenticate the client, before any of the body arrives."""
         declared = self.head.headers.get(b"content-length")
-        limit_bytes = self._protocol.guard.max_body_bytes
+        limit_bytes = self._protocol.limits.max_body_bytes
         # A chunked body may have any size up to the limit.
         size_bytes = limit_bytes if declared is None else int(declared)
         if size_bytes > limit_bytes:
             self.stop(_too_large(limit_bytes))
             return
         inference = self._protocol.inference
-        if inference.gate is not None and (refusal := inference.authenticate(self.head)) is not None:
-            self.stop(refusal)
+        if inference.access_control is not None and (rejection := inference.authenticate(self.head)) is not None:
+            self.stop(rejection)
             return
         coding = self.head.headers.get(_CONTENT_ENCODING)
-        if coding is not None and is_packing(coding):
-            self._packed = PackedBody(coding, self, inference.rotation)
+        if coding is not None and is_supported_coding(coding):
+            self._packed = CompressedBody(coding, self, inference.rotation)
             self._expected_bytes = limit_bytes
             return
         self._expected_bytes = size_bytes
@@ -121,14 +121,14 @@ class InferCycle:
         """Continue, once this request is the next to get a response."""
         self.active = True
         if self._refusal is not None:
-            self.refuse(self._refusal)
+            self.reject(self._refusal)
         elif self._packed is not None:
             if self._packed.ready:
                 # From here on the request is like one with an uncompressed body.
                 head = self.head
                 headers = {name: value for name, value in head.headers.items() if name != _CONTENT_ENCODING}
-                self.head = Head(head.route, headers, keep_alive=head.keep_alive)
-                self.head.caller = head.caller
+                self.head = RequestHead(head.route, headers, keep_alive=head.keep_alive)
+                self.head.client = head.client
                 self.submit(self._packed.take())
         elif self.complete:
             body = self.body.view if self.body is not None else b"".join(self._chunks)
@@ -138,7 +138,7 @@ class InferCycle:
     def submit(self, body: bytes | memoryview) -> None:
         """Queue the request with its complete ``body``, in its turn."""
         self.active = self.complete = True
-        self._pending = self._protocol.inference.start(self.head, body, self.reply)
+        self._pending = self._protocol.inference.start(self.head, body, self.respond)
         if self._pending is not None:
             self._release()
 
@@ -167,13 +167,13 @@ class InferCycle:
         elif self.active and not self.response_complete:
             self.activate()
 
-    def count_unpacked(self, read_bytes: int, made_bytes: int) -> bool:
+    def count_decompressed(self, read_bytes: int, made_bytes: int) -> bool:
         """Account for decompressed bytes in place of the compressed ones; return False if the request is rejected."""
         if self._held is not None:
             self._protocol.inference.shrink_body(self._held, read_bytes)
         return self._hold(made_bytes)
 
-    def body_unpacked(self) -> None:
+    def body_decompressed(self) -> None:
         """Queue the request, if it is its turn."""
         if self.active and not self.response_complete:
             self.activate()
@@ -185,29 +185,29 @@ class InferCycle:
         if self._pending is not None:
             self._protocol.inference.cancel(self._pending)
 
-    def refuse(self, error: ProxyError) -> None:
+    def reject(self, error: ProxyError) -> None:
         """Respond with an error before the body is complete, and close the connection."""
         self.keep_alive = False
-        self._protocol.guard.note_refused(error)
-        self.reply(self._protocol.inference.refuse(self.head.route, error))
+        self._protocol.limits.log_rejected_request(error)
+        self.respond(self._protocol.inference.reject(self.head.route, error))
 
-    def reply(self, reply: Reply) -> None:
-        """Write ``reply``, once; called when the request's batch returns."""
+    def respond(self, response: HttpResponse) -> None:
+        """Write ``response``, once; called when the request's batch returns."""
         if self._pending is not None:
             # Before the response is written, as the client may be back at once.
             self._protocol.answered(self._pending)
         self._pending = None
         self._release()
         compression = self._protocol.inference.compression
-        if compression is not None and (coding := compression.coding_for(self.head.headers, reply)) is not None:
-            compression.start(reply, coding, self._write)
+        if compression is not None and (coding := compression.coding_for(self.head.headers, response)) is not None:
+            compression.start(response, coding, self._write)
         else:
-            self._write(reply)
+            self._write(response)
 
-    def _write(self, reply: Reply) -> None:
+    def _write(self, response: HttpResponse) -> None:
         self.response_complete = True
         try:
-            self._protocol.write_reply(self, reply)
+            self._protocol.write_response(self, response)
         except Exception:
             # A failure must not affect the batch's other requests; this client's connection is closed.
             logger.exception("event=reply_failed")
@@ -220,14 +220,14 @@ class InferCycle:
     def _hold(self, size_bytes: int) -> bool:
         if self._refusal is not None or self.response_complete:
             return False
-        limit_bytes = self._protocol.guard.max_body_bytes
+        limit_bytes = self._protocol.limits.max_body_bytes
         if self._held is None:
             self._held = _Held(self, self._expected_bytes)
         if self._held.held_bytes + size_bytes > limit_bytes:
             self.stop(_too_large(limit_bytes))
             return False
         try:
-            self._protocol.inference.hold_body(self._held, size_bytes)
+            self._protocol.inference.reserve_body(self._held, size_bytes)
         except Overloaded as error:
             self.stop(error)
             return False
@@ -240,7 +240,7 @@ class InferCycle:
         self._release()
         self._protocol.ignore_input()
         if self.active:
-            self.refuse(error)
+            self.reject(error)
 
     def _release(self) -> None:
         """Stop counting the body: the queue counts it from here on, or it was dropped."""
@@ -257,11 +257,11 @@ class LoggedCycle(InferCycle):
 
     __slots__ = ("_answered", "_entry", "_log")
 
-    def __init__(self, protocol: "InferProtocol", head: Head, log: AccessLog, entry: Entry) -> None:
+    def __init__(self, protocol: "InferProtocol", head: RequestHead, log: AccessLog, entry: AccessLogEntry) -> None:
         super().__init__(protocol, head)
         self._log = log
         self._entry = entry
-        self._answered: Pending | None = None
+        self._answered: PendingRequest | None = None
 
     def submit(self, body: bytes | memoryview) -> None:
         """Queue the request."""
@@ -278,27 +278,27 @@ class LoggedCycle(InferCycle):
         """Cancel the request, and log it."""
         pending = self._pending
         super().abandon()
-        self._log.end(self._entry, GONE, 0, pending, self.head.caller)
+        self._log.end(self._entry, GONE, 0, pending, self.head.client)
 
-    def reply(self, reply: Reply) -> None:
-        """Write ``reply``, and log it."""
+    def respond(self, response: HttpResponse) -> None:
+        """Write ``response``, and log it."""
         self._answered = self._pending
-        super().reply(reply)
+        super().respond(response)
 
-    def _write(self, reply: Reply) -> None:
-        super()._write(reply)
-        self._log.end(self._entry, reply.status, reply.size_bytes, self._answered, self.head.caller)
+    def _write(self, response: HttpResponse) -> None:
+        super()._write(response)
+        self._log.end(self._entry, response.status, response.size_bytes, self._answered, self.head.client)
 
 
 def _too_large(limit_bytes: int) -> BodyTooLarge:
     return BodyTooLarge(f"the body is over the limit of {limit_bytes} bytes")
 
 
-class InferProtocol(GuardedProtocol):
-    """One client's connection; ``inference`` and ``guard`` are in addition to uvicorn's arguments."""
+class InferProtocol(FramedProtocol):
+    """One client's connection; ``inference`` and ``limits`` are in addition to uvicorn's arguments."""
 
-    def __init__(self, *args: Any, inference: Inference, guard: Guard, **kwargs: Any) -> None:
-        super().__init__(*args, guard=guard, **kwargs)
+    def __init__(self, *args: Any, inference: Inference, limits: ConnectionLimits, **kwargs: Any) -> None:
+        super().__init__(*args, limits=limits, **kwargs)
         self.inference = inference
         self._unanswered: deque[InferCycle] = deque()
         """Infer requests without a response, in the order of arrival."""
@@ -314,7 +314,7 @@ class InferProtocol(GuardedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Admit the connection, and limit its age (asyncio)."""
         super().connection_made(transport)
-        most_s = self.guard.max_age_s
+        most_s = self.limits.max_age_s
         if most_s:
             # Random, so that connections that were opened together are not reopened together.
             self._ageing = self.loop.call_later(random.uniform(most_s / 2, most_s), self._age)
@@ -329,7 +329,7 @@ class InferProtocol(GuardedProtocol):
             self._parse(data)
         elif (known := self.inference.header_cache.find(data)) is not None:
             head, start = known
-            self.speaks_1_0 = False  # heads of HTTP/1.0 are never cached
+            self.is_http_1_0 = False  # heads of HTTP/1.0 are never cached
             self._note_return()
             log = self.inference.access_log
             cycle = (
@@ -343,7 +343,7 @@ class InferProtocol(GuardedProtocol):
         else:
             self._parse(data)
             if self.cycle is not previous and isinstance(self.cycle, InferCycle) and self.cycle.complete:
-                self.inference.header_cache.learn(data, self.cycle.head)
+                self.inference.header_cache.store(data, self.cycle.head)
 
     def _parse(self, data: bytes) -> None:
         self.parse(data)
@@ -384,14 +384,14 @@ class InferProtocol(GuardedProtocol):
 
     def _note_return(self) -> None:
         if self._burst is not None:
-            self._burst.came_back(self._burst_rows, time.monotonic())
+            self._burst.record_return(self._burst_rows, time.monotonic())
             self._burst = None
 
     def check_repeated(self) -> None:
         """Reject a head with two hosts or two credentials."""
         super().check_repeated()
-        if self.inference.gate is not None:
-            self.inference.gate.check_once(self.headers)
+        if self.inference.access_control is not None:
+            self.inference.access_control.reject_repeated_credentials(self.headers)
 
     def take_head(self, headers: dict[bytes, bytes]) -> None:
         """Begin a request, on the fast path for infer routes."""
@@ -401,7 +401,7 @@ class InferProtocol(GuardedProtocol):
             super().take_head(headers)
             return
         previous = self.cycle
-        head, log = Head(route, headers, keep_alive=self.parser.should_keep_alive()), self.inference.access_log
+        head, log = RequestHead(route, headers, keep_alive=self.parser.should_keep_alive()), self.inference.access_log
         cycle = InferCycle(self, head) if log is None else self._logged(log, head, self.parser.get_method(), self.url)
         self.cycle = cycle
         self._unanswered.append(cycle)
@@ -409,30 +409,30 @@ class InferProtocol(GuardedProtocol):
         if previous is not None and not previous.response_complete:
             # An earlier request has no response yet, so this one waits for its turn.
             self.pipeline.appendleft((cycle, self.app))
-            self.read_no_further()
+            self.pause_if_ahead()
             return
         cycle.activate()
         # The client waits for this before it sends the body (RFC 9110, section 10.1.1).
         if self.expect_100_continue and not cycle.response_complete:
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
-    def _logged(self, log: AccessLog, head: Head, method: bytes, target: bytes) -> InferCycle:
+    def _logged(self, log: AccessLog, head: RequestHead, method: bytes, target: bytes) -> InferCycle:
         """Return the request's cycle, logged if it is sampled."""
         entry = log.begin(method, target, head.route.codec.name, head.headers, client_host(self.client))
         return InferCycle(self, head) if entry is None else LoggedCycle(self, head, log, entry)
 
-    def refused_answered(self, refused: Refused, reply: Reply) -> None:
+    def note_rejected_response(self, rejected: RejectedRequest, response: HttpResponse) -> None:
         """Log a refused request, of which only the target and headers may be known."""
         log = self.inference.access_log
         entry = (
             None
             if log is None
-            else log.begin(b"", refused.url, "http", dict(self.headers or ()), client_host(self.client))
+            else log.begin(b"", rejected.url, "http", dict(self.headers or ()), client_host(self.client))
         )
         if log is not None and entry is not None:
-            log.end(entry, reply.status, reply.size_bytes)
+            log.end(entry, response.status, response.size_bytes)
 
-    def _route_of(self, target: bytes) -> Route | None:
+    def _route_of(self, target: bytes) -> InferRoute | None:
         """Return the route of a target with a query, a host, or percent-encoded characters."""
         path = target.partition(b"?")[0]
         try:
@@ -460,12 +460,12 @@ class InferProtocol(GuardedProtocol):
         else:
             super().message_complete()
 
-    def body_overdue(self, error: ProxyError) -> None:
+    def body_timed_out(self, error: ProxyError) -> None:
         """Reject a request whose body timed out."""
         if isinstance(self.cycle, InferCycle):
             self.cycle.stop(error)
         else:
-            super().body_overdue(error)
+            super().body_timed_out(error)
 
     def fail_open(self, cycle: Any, error: ProxyError) -> bool:
         """Reject the request whose body is incomplete."""
@@ -497,19 +497,19 @@ class InferProtocol(GuardedProtocol):
         elif self.page is not None and not self.page.response_complete:
             self.cycle = self.page
 
-    def answered(self, pending: Pending) -> None:
+    def answered(self, pending: PendingRequest) -> None:
         """Note that the client got its response in a burst, and may send its next request with the others."""
         if self._burst is None and (burst := pending.burst) is not None:
-            burst.answered(pending.rows)
+            burst.add_response(pending.rows)
             self._burst, self._burst_rows = burst, pending.rows
 
-    def write_reply(self, cycle: InferCycle, reply: Reply) -> None:
+    def write_response(self, cycle: InferCycle, response: HttpResponse) -> None:
         """Write one whole response."""
         if self._unanswered:
             self._unanswered.popleft()
         if cycle.disconnected or self.transport.is_closing():
             return
-        lines, headers = reply.lines, cycle.head.headers
+        lines, headers = response.lines, cycle.head.headers
         for name in _ECHOED:
             if name in headers:
                 lines += b"%b: %b\r\n" % (name, headers[name])
@@ -522,12 +522,12 @@ class InferProtocol(GuardedProtocol):
         if last or not (cycle.keep_alive and self.inference.keeps_connections):
             cycle.keep_alive = False
             lines += b"connection: close\r\n"
-        head = self.reply_head(reply, lines)
-        if reply.size_bytes <= _SMALL_BYTES:
+        head = self.response_head(response, lines)
+        if response.size_bytes <= _SMALL_BYTES:
             # For a small response one copy is cheaper than several buffers.
-            self.transport.write(b"".join((head, *reply.body)))
+            self.transport.write(b"".join((head, *response.body)))
         else:
-            self.write_large([head, *reply.body])
+            self.write_large([head, *response.body])
         if cycle.keep_alive:
             self.on_response_complete()
         elif cycle.complete and not self._aged:

@@ -20,44 +20,44 @@ import uvicorn
 
 from shoal_proxy.access_log import with_access_log
 from shoal_proxy.admin import Admin
-from shoal_proxy.app import Pages, make_app
+from shoal_proxy.app import PublicRoutes, make_app
 from shoal_proxy.batching.batcher import Batcher
-from shoal_proxy.batching.order import Shares
+from shoal_proxy.batching.fair_shares import FairShares
 from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.batching.queue import QueueLimits
 from shoal_proxy.batching.row_checks import RowChecks
 from shoal_proxy.batching.scheduler import Scheduler
 from shoal_proxy.certificate import Certificate
-from shoal_proxy.credentials import make_gate
+from shoal_proxy.connection_limits import ConnectionLimits
+from shoal_proxy.credentials import make_access_control
 from shoal_proxy.dispatcher import Dispatcher
-from shoal_proxy.edge.crowd import WANTED_DESCRIPTORS, connection_limit
+from shoal_proxy.edge.idle_connections import WANTED_DESCRIPTORS, connection_limit
 from shoal_proxy.errors import Draining
 from shoal_proxy.exchange import RuntimeLink
 from shoal_proxy.explaining.load import demand, expected_wait_s, utilization
 from shoal_proxy.explaining.report import last_key
 from shoal_proxy.forwarding import RequestForwarder
+from shoal_proxy.framed_protocol import FramedProtocol
 from shoal_proxy.graph.link import GraphLink
-from shoal_proxy.guard import Guard
-from shoal_proxy.guarded import GuardedProtocol
-from shoal_proxy.handshakes import MOST_SHAKING, TlsListener
+from shoal_proxy.handshakes import MAX_SHAKING, TlsListener
 from shoal_proxy.inference import Inference
-from shoal_proxy.lifecycle.drain import Phase
+from shoal_proxy.lifecycle.drain import ProxyPhase
 from shoal_proxy.lifecycle.stay import Stay
-from shoal_proxy.link import Link
+from shoal_proxy.link import ModelLink
 from shoal_proxy.listener import Listener
 from shoal_proxy.log_writer import writing
 from shoal_proxy.metrics import Metrics
 from shoal_proxy.protocol import InferProtocol
 from shoal_proxy.settings import Settings
 from shoal_proxy.tracer import tracer_from
-from shoal_proxy.unsent import Unsent
+from shoal_proxy.unread import UnreadResponses
 from shoal_schema import metrics as declared
 from shoal_schema.addresses import Address
 from shoal_schema.open_files import open_files
 from shoal_schema.resource.traffic import RowChecks as RowChecksMode
 from shoal_schema.version import VERSION
-from shoal_schema.wire.patience import Patience
+from shoal_schema.wire.timeouts import TransferTimeouts
 
 if TYPE_CHECKING:
     from shoal_proxy.exporting import Exporter
@@ -141,7 +141,7 @@ def make_scheduler(settings: Settings) -> Scheduler:
             batching.max_batch_size, batching.max_delay_milliseconds / 1000, batching.in_flight, batching.policy
         ),
         objective_s=NEVER_S if objective_ms is None else objective_ms / 1000,
-        shares=Shares(
+        shares=FairShares(
             {name.encode(): share for name, share in (queue.fair_share_weights or {}).items()},
             queue.priority_ageing_milliseconds / 1000,
             classes=bool(settings.fair_share_header),
@@ -153,7 +153,7 @@ def make_scheduler(settings: Settings) -> Scheduler:
     return Scheduler(batcher, idempotent=batching.idempotent, coalesce=batching.coalesce_identical, checks=checks)
 
 
-def make_link(settings: Settings) -> Link:
+def make_link(settings: Settings) -> ModelLink:
     """Return the link to the graph in ``settings``, or to the runtime."""
     if settings.process.graph is not None:
         return GraphLink(settings.process.graph, settings)
@@ -172,11 +172,11 @@ def make_certificate(settings: Settings) -> Certificate | None:
     return Certificate(process.tls_certificate, process.tls_key, process.tls_client_ca)
 
 
-def make_guards(
-    settings: Settings, metrics: Metrics, descriptors: int, unsent: Unsent | None = None
-) -> tuple[Guard, Guard]:
+def make_connection_limits(
+    settings: Settings, metrics: Metrics, descriptors: int, unread: UnreadResponses | None = None
+) -> tuple[ConnectionLimits, ConnectionLimits]:
     """Return the limits of clients' connections, and of the admin port's."""
-    patience = Patience(
+    timeouts = TransferTimeouts(
         settings.process.head_timeout_s,
         settings.process.body_timeout_s,
         settings.process.write_timeout_s,
@@ -185,19 +185,19 @@ def make_guards(
     )
     if settings.process.tls_certificate:
         # Sockets in a handshake do not count as connections yet.
-        descriptors -= min(MOST_SHAKING, descriptors // 4)
-    front = Guard(
-        patience,
+        descriptors -= min(MAX_SHAKING, descriptors // 4)
+    front = ConnectionLimits(
+        timeouts,
         metrics,
         max_head_bytes=settings.process.max_head_bytes,
         max_body_bytes=settings.queue.max_body_bytes,
         max_connections=connection_limit(settings.process.max_connections, descriptors),
         max_per_address=settings.process.max_connections_per_address,
         max_age_s=settings.process.connection_age_s,
-        unsent=unsent,
+        unread=unread,
     )
-    admin = Guard(
-        patience,
+    admin = ConnectionLimits(
+        timeouts,
         metrics,
         max_head_bytes=settings.process.max_head_bytes,
         max_body_bytes=ADMIN_BODY_BYTES,
@@ -221,15 +221,15 @@ class Proxy:
             if settings.process.peers
             else None
         )
-        self.unsent = Unsent(settings.process.max_unsent_bytes, settings.process.write_timeout_s)
-        self.dispatcher = Dispatcher(self.link, self.metrics, self.scheduler, self.forwarder, instance, self.unsent)
-        self.gate, self._watched = make_gate(settings)
-        self.metrics.gate = self.gate
-        self.inference = Inference(settings, self.dispatcher, self.metrics, self.gate)
+        self.unread = UnreadResponses(settings.process.max_unsent_bytes, settings.process.write_timeout_s)
+        self.dispatcher = Dispatcher(self.link, self.metrics, self.scheduler, self.forwarder, instance, self.unread)
+        self.access_control, self._watched = make_access_control(settings)
+        self.metrics.access_control = self.access_control
+        self.inference = Inference(settings, self.dispatcher, self.metrics, self.access_control)
         self._spans = self._exporter()
-        self.pages = Pages(settings, self.link, self.dispatcher, self.metrics, VERSION, self.gate)
+        self.pages = PublicRoutes(settings, self.link, self.dispatcher, self.metrics, VERSION, self.access_control)
         descriptors = open_files(WANTED_DESCRIPTORS)
-        self.front_guard, self.admin_guard = make_guards(settings, self.metrics, descriptors, self.unsent)
+        self.front_limits, self.admin_limits = make_connection_limits(settings, self.metrics, descriptors, self.unread)
         self.socket = bind(settings.process.listen)
         self.admin_socket = bind(settings.process.admin_listen)
         self.grpc: GrpcPort | None = None
@@ -238,7 +238,7 @@ class Proxy:
             os.environ.setdefault("GRPC_VERBOSITY", "NONE")
             from shoal_proxy.rpc import port  # noqa: PLC0415 (20 MB, and an extra)
 
-            self.grpc = port.GrpcPort(self.inference, self.pages, settings, self.certificate, self.unsent)
+            self.grpc = port.GrpcPort(self.inference, self.pages, settings, self.certificate, self.unread)
         self._leave = asyncio.Event()
         self._hurry = asyncio.Event()
         self._stay = Stay(settings.process.replacement_timeout_s)
@@ -265,10 +265,10 @@ class Proxy:
         """Serve until stopped, then drain."""
         if self._spans is not None:
             self._spans.start()
-        protocol: Any = partial(InferProtocol, inference=self.inference, guard=self.front_guard)
+        protocol: Any = partial(InferProtocol, inference=self.inference, limits=self.front_limits)
         log, app = self.inference.access_log, make_app(self.pages, self.inference.cors, self.inference.compression)
         config = _config(app if log is None else with_access_log(app, log), http=protocol)
-        front = TlsListener(config, self.certificate, self.front_guard) if self.certificate else Listener(config)
+        front = TlsListener(config, self.certificate, self.front_limits) if self.certificate else Listener(config)
         pages = Admin(
             self.metrics,
             self.dispatcher,
@@ -277,7 +277,7 @@ class Proxy:
             started=self.link.started,
             stopping=self,
         )
-        admin_protocol: Any = partial(GuardedProtocol, guard=self.admin_guard)
+        admin_protocol: Any = partial(FramedProtocol, limits=self.admin_limits)
         admin = Listener(_config(pages.app(), http=admin_protocol))
         watch = asyncio.create_task(self._watch())
         front_task = asyncio.create_task(front.serve([self.socket]))
@@ -333,7 +333,7 @@ class Proxy:
         begun_s = time.monotonic()
         self._stay.begin(begun_s)
         if self._stay.left_s(begun_s):
-            self._enter(Phase.STAYING)
+            self._enter(ProxyPhase.STAYING)
         stayed, arrived_rows = False, self.scheduler.traffic.arrived_rows
         while (left_s := self._stay.left_s(time.monotonic())) and not self._hurry.is_set():
             stayed = stayed or self._stay.granted
@@ -348,12 +348,12 @@ class Proxy:
 
     async def _leave_service(self, front: Listener, front_task: asyncio.Task[None]) -> None:
         delay_from_s = await self._stay_on()
-        self._enter(Phase.LEAVING)
+        self._enter(ProxyPhase.LEAVING)
         with contextlib.suppress(TimeoutError):
             delayed_s = time.monotonic() - delay_from_s
             async with asyncio.timeout(max(0.0, self.settings.rollout.drain_delay_seconds - delayed_s)):
                 await self._hurry.wait()
-        self._enter(Phase.DRAINING)
+        self._enter(ProxyPhase.DRAINING)
         front.leave()
         others = [front_task]
         if self.grpc is not None:
@@ -368,13 +368,13 @@ class Proxy:
                     await self._settled.wait()
         except TimeoutError:
             logger.warning("event=drain_timed_out rows=%d", self.scheduler.queue.rows)
-            self.dispatcher.refuse_waiting(Draining("this replica stopped before the result was ready"))
+            self.dispatcher.reject_waiting(Draining("this replica stopped before the result was ready"))
             # uvicorn stops waiting for connections.
             front.force_exit = True
         await asyncio.gather(*others, return_exceptions=True)
-        self._enter(Phase.STOPPED)
+        self._enter(ProxyPhase.STOPPED)
 
-    def _enter(self, phase: Phase) -> None:
+    def _enter(self, phase: ProxyPhase) -> None:
         self.dispatcher.phase = phase
         logger.info("event=%s waiting_rows=%d", phase, self.scheduler.queue.rows)
 
@@ -389,18 +389,18 @@ class Proxy:
             declared.IN_FLIGHT_ROWS: lambda: scheduler.in_flight_rows,
             declared.IN_FLIGHT_BATCHES: lambda: len(scheduler.running),
             declared.COALESCED_ROWS: lambda: scheduler.coalesced_rows,
-            declared.CONNECTIONS: lambda: len(self.front_guard.members),
-            declared.UNSENT_BYTES: lambda: self.unsent.size_bytes,
+            declared.CONNECTIONS: lambda: len(self.front_limits.members),
+            declared.UNSENT_BYTES: lambda: self.unread.size_bytes,
             declared.RUNTIME_READY: lambda: self.link.ready,
             declared.RUNTIME_LOSSES: lambda: self.link.losses,
             declared.DEVICE_MEMORY_USED_BYTES: lambda: _part(self.link.device_memory, 0),
             declared.DEVICE_MEMORY_BYTES: lambda: _part(self.link.device_memory, 1),
             declared.BATCH_ROWS_LIMIT: lambda: scheduler.batcher.tables.least_max_rows,
-            declared.OBJECTIVE_ATTAINABLE: lambda: scheduler.batcher.attainable(last_key(scheduler.batcher)),
+            declared.OBJECTIVE_ATTAINABLE: lambda: scheduler.batcher.can_meet_objective(last_key(scheduler.batcher)),
             declared.UTILIZATION: lambda: utilization(scheduler, time.monotonic()),
             declared.DEMAND: lambda: demand(scheduler, time.monotonic()),
             declared.EXPECTED_WAIT_SECONDS: lambda: expected_wait_s(scheduler, time.monotonic()),
-            declared.DRAINING: lambda: self.dispatcher.phase is not Phase.SERVING,
+            declared.DRAINING: lambda: self.dispatcher.phase is not ProxyPhase.SERVING,
         }
         if checks is not None:
             self.metrics.read |= {
@@ -449,7 +449,7 @@ async def serve(settings: Settings) -> None:
         _bound(proxy.admin_socket),
         _reach(proxy.admin_socket),
         "off" if proxy.grpc is None else proxy.grpc.address,
-        proxy.front_guard.max_connections,
+        proxy.front_limits.max_connections,
         "no" if inspect.isfunction(InferProtocol.data_received) else "yes",
     )
     for name, sock in (("SHOAL_PROXY_LISTEN", proxy.socket), ("SHOAL_PROXY_ADMIN_LISTEN", proxy.admin_socket)):

@@ -8,15 +8,15 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from shoal_proxy.asking import AddressError, AskError, ask
+from shoal_proxy.admin_client import AdminRequestError, InvalidAddressError, fetch_text
 from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.simulator.arrivals import gamma, on_off, poisson
 from shoal_proxy.simulator.balance import Balance
 from shoal_proxy.simulator.latencies import Latencies, LatencyError, parse_document, parse_terms
 from shoal_proxy.simulator.report import lines, per_s
-from shoal_proxy.simulator.study import Service, study
-from shoal_proxy.simulator.trace import Entry, TraceError, read_trace
+from shoal_proxy.simulator.study import SimulatedService, study
+from shoal_proxy.simulator.trace import TraceEntry, TraceError, read_trace
 from shoal_schema.arguments import CommandParser, at_least, choice, integer, numbers, positive, share
 from shoal_schema.resource.traffic import BatchingPolicy
 
@@ -50,8 +50,8 @@ class NotMeasuredError(Exception):
     """The running proxy has not measured a time that the simulation needs."""
 
 
-WRONG_ARGUMENTS = (AddressError, LatencyError, TraceError, UnreadableError)
-FAILED = (AskError, NotMeasuredError)
+WRONG_ARGUMENTS = (InvalidAddressError, LatencyError, TraceError, UnreadableError)
+FAILED = (AdminRequestError, NotMeasuredError)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -101,7 +101,7 @@ def _progress() -> Iterator[Callable[[str], None]]:
         print("\r\x1b[K", end="", file=sys.stderr, flush=True)  # noqa: T201
 
 
-def _guesses(entries: Sequence[Entry], service: Service) -> str:
+def _guesses(entries: Sequence[TraceEntry], service: SimulatedService) -> str:
     """Return the times that the simulation needs and that were not measured, in words."""
     # Per shape, batches that the simulation may form and whose time is unknown.
     latencies, most = service.latencies, service.limits.max_rows
@@ -212,7 +212,7 @@ def _latencies(options: argparse.Namespace) -> Latencies:
     if options.source:
         # Errors in the proxy's response are not the user's.
         try:
-            return parse_document(_json(ask(options.source, "/v1/latency"), f"{options.source}/v1/latency"))
+            return parse_document(_json(fetch_text(options.source, "/v1/latency"), f"{options.source}/v1/latency"))
         except LatencyError as error:
             raise NotMeasuredError(str(error)) from None
     path = Path(options.latency)
@@ -236,7 +236,7 @@ def _read(path: Path) -> str:
         raise UnreadableError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
 
 
-def _entries(options: argparse.Namespace) -> list[Entry]:
+def _entries(options: argparse.Namespace) -> list[TraceEntry]:
     if options.trace == "-":
         entries = read_trace(sys.stdin)
     elif options.trace:
@@ -252,9 +252,9 @@ def _entries(options: argparse.Namespace) -> list[Entry]:
         else:
             low, high, period_s = options.on_off
             times = on_off(low, high, options.requests, quiet_s=period_s, busy_s=period_s, seed=options.seed)
-        entries = [Entry(time) for time in times.tolist()]
+        entries = [TraceEntry(time) for time in times.tolist()]
     return [
-        Entry(
+        TraceEntry(
             entry.arrived_s / options.speed,
             entry.rows,
             entry.shape,
@@ -264,13 +264,13 @@ def _entries(options: argparse.Namespace) -> list[Entry]:
     ]
 
 
-def _service(options: argparse.Namespace, latencies: Latencies) -> Service:
+def _service(options: argparse.Namespace, latencies: Latencies) -> SimulatedService:
     most = options.max_batch_size or latencies.max_batch_size or 32
     objective_s = options.objective_ms / 1000 if options.objective_ms else latencies.objective_s
     # Options first, then the running proxy's values, then defaults.
     limits = BatchLimits(most, options.max_delay_ms / 1000, policy=options.policy)
     queue_rows = options.max_queue_rows or max(1024, 4 * most)
-    return Service(
+    return SimulatedService(
         latencies,
         limits,
         objective_s,

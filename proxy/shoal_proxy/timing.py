@@ -2,12 +2,12 @@
 
 from typing import Final
 
-from shoal_proxy.batching.batch import Batch, Merged
+from shoal_proxy.batching.batch import Batch, MergedInputs
 
 _ROWS: Final = b'rows;desc="'
 
 
-def batch_timing(batch: Batch, merged: Merged, *, runtime_s: float, batch_s: float) -> bytes:
+def batch_timing(batch: Batch, merged: MergedInputs, *, runtime_s: float, batch_s: float) -> bytes:
     """Return the part that all requests of ``batch`` share: times of proxy and runtime, rows, padding in percent."""
     padding = round(100 * merged.padded_elements / merged.elements) if merged.elements else 0
     return b'batch;dur=%.2f, runtime;dur=%.2f, rows;desc="%d", padding;desc="%d%%"' % (

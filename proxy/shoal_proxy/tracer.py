@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from shoal_proxy.batching.batch import Batch
-from shoal_proxy.tracing.sampling import Context, Sampling, Share, is_asked_for, parse_traceparent, sampling_of
+from shoal_proxy.tracing.sampling import Sampling, ShareSampler, SpanContext, is_enabled, parse_traceparent, sampling_of
 from shoal_proxy.tracing.span import Span
 from shoal_schema.headers import REQUEST_ID, TRACEPARENT
 
@@ -22,7 +22,7 @@ class Tracer:
 
     def __init__(self, sampling: Sampling) -> None:
         self._sampling = sampling
-        self._share = Share(sampling.share)
+        self._share = ShareSampler(sampling.share)
         self._ring: deque[Span] = deque(maxlen=RING)
         self.dropped = 0
 
@@ -42,7 +42,7 @@ class Tracer:
             trace_id = parent.trace_id
             if not self._sampling.takes(parent, trace_id):
                 return None
-        span = Span(f"infer {protocol}", Context(trace_id, _span_id(), sampled=True), now_s, parent)
+        span = Span(f"infer {protocol}", SpanContext(trace_id, _span_id(), sampled=True), now_s, parent)
         if (request_id := headers.get(_REQUEST_ID)) is not None:
             span.attributes["shoal.request_id"] = request_id.decode("latin-1")[:128]
         return span
@@ -69,7 +69,7 @@ class Tracer:
         spans = [part.pending.span for part in batch.slices if part.pending.span is not None]
         if not spans:
             return
-        context = Context(random.getrandbits(128) or 1, _span_id(), sampled=True)
+        context = SpanContext(random.getrandbits(128) or 1, _span_id(), sampled=True)
         made = Span("batch", context, began_s)
         made.ended_s, made.events, made.failed = now_s, list(events), failed
         made.attributes = {"shoal.batch.rows": batch.rows, "shoal.batch.requests": len(batch.slices)}
@@ -95,7 +95,7 @@ def tracer_from(environ: Mapping[str, str]) -> Tracer | None:
     Raises:
         shoal_schema.environment.SettingsError: one of them is invalid.
     """
-    return Tracer(sampling_of(environ)) if is_asked_for(environ) else None
+    return Tracer(sampling_of(environ)) if is_enabled(environ) else None
 
 
 def _span_id() -> int:

@@ -16,10 +16,10 @@ import orjson
 from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.certificate import Certificate
 from shoal_proxy.codecs.upstream import decode_failure
-from shoal_proxy.connection import Connection, Response, Room
-from shoal_proxy.errors import NotExecuted, RuntimeAway, UnknownHost
+from shoal_proxy.errors import NotExecuted, RuntimeUnavailable, UnknownHost
 from shoal_proxy.model.overrides import NO_BUCKETS, PadBuckets, with_pad_buckets
 from shoal_proxy.model.signature import ModelSignature, SignatureError, parse_metadata
+from shoal_proxy.runtime_connection import ResponseMemory, RuntimeConnection, RuntimeResponse
 from shoal_schema.addresses import Address
 from shoal_schema.metrics import DEVICE_MEMORY
 
@@ -51,15 +51,15 @@ class Upstream:
         on_lost: Callable[[], None],
         certificate: Certificate | None = None,
         tls: ssl.SSLContext | None = None,
-        room: Room | None = None,
+        room: ResponseMemory | None = None,
     ) -> None:
         self._address = address
         self._certificate = certificate
         self._tls = tls
         self._room = room
         self._on_lost = on_lost
-        self._connections: set[Connection] = set()
-        self._idle: list[Connection] = []
+        self._connections: set[RuntimeConnection] = set()
+        self._idle: list[RuntimeConnection] = []
         self._closed = False
         self.device_memory: tuple[int, int] | None = None
         """The device's used and total bytes at the last health check; None where they are not reported."""
@@ -75,12 +75,12 @@ class Upstream:
         header: bytes,
         tensors: Sequence[bytes | memoryview],
         extra: Sequence[tuple[bytes, bytes]],
-        due_s: float,
-    ) -> Response:
+        deadline_s: float,
+    ) -> RuntimeResponse:
         """Send one batch, JSON ``header`` and binary ``tensors``, and return the undecoded response.
 
         Raises:
-            TimeoutError: there was no response by ``due_s`` (monotonic seconds).
+            TimeoutError: there was no response by ``deadline_s`` (monotonic seconds).
         """
         size_bytes = len(header)
         for tensor in tensors:
@@ -89,7 +89,7 @@ class Upstream:
         for name, value in extra:
             lines.append(b"%b: %b\r\n" % (name, value))
         lines.append(b"\r\n")
-        return await self._exchange(b"".join(lines), [header, *tensors], due_s)
+        return await self._exchange(b"".join(lines), [header, *tensors], deadline_s)
 
     async def ready_reason(self) -> str:
         """Return why the model is not ready; empty if it is."""
@@ -124,26 +124,26 @@ class Upstream:
             RuntimeAway: the model is not ready.
         """
         response = await self._get(self._model_path)
-        if response.status == RuntimeAway.status:
-            raise RuntimeAway(decode_failure(response.status, response.body).message)
+        if response.status == RuntimeUnavailable.status:
+            raise RuntimeUnavailable(decode_failure(response.status, response.body).message)
         if response.status != 200:
             raise SignatureError(f"the runtime returned {response.status} for {self._model_path.decode()}")
         return _document(response, self._model_path.decode())
 
-    async def speaks_binary(self) -> bool:
+    async def supports_binary(self) -> bool:
         """Return whether the runtime has the binary tensor extension."""
         document = _document(await self._get(b"/v2"), "/v2")
         return any("binary_tensor_data" in str(extension) for extension in document.get("extensions") or ())
 
-    async def model_ready(self, extra: Sequence[tuple[bytes, bytes]], due_s: float) -> Response:
+    async def model_ready(self, extra: Sequence[tuple[bytes, bytes]], deadline_s: float) -> RuntimeResponse:
         """Send a readiness request, and return the undecoded response.
 
         Raises:
-            TimeoutError: there was no response by ``due_s`` (monotonic seconds).
+            TimeoutError: there was no response by ``deadline_s`` (monotonic seconds).
         """
         lines = b"".join([b"%b: %b\r\n" % header for header in extra])
         head = b"GET %b/ready HTTP/1.1\r\nHost: %b\r\n%b\r\n" % (self._model_path, self._host, lines)
-        return await self._exchange(head, [], due_s)
+        return await self._exchange(head, [], deadline_s)
 
     def close_idle(self) -> None:
         """Close each connection once it is idle, and open no more."""
@@ -161,22 +161,22 @@ class Upstream:
         for connection in list(self._connections):
             connection.close()
 
-    async def _get(self, path: bytes) -> Response:
+    async def _get(self, path: bytes) -> RuntimeResponse:
         return await self._exchange(b"GET %b HTTP/1.1\r\nHost: %b\r\n\r\n" % (path, self._host), [], NEVER_S)
 
-    async def _exchange(self, head: bytes, parts: Sequence[bytes | memoryview], due_s: float) -> Response:
+    async def _exchange(self, head: bytes, parts: Sequence[bytes | memoryview], deadline_s: float) -> RuntimeResponse:
         # The connection used last is taken first, so that superfluous ones age and are closed.
         now_s = time.monotonic()
         while self._idle and now_s - self._idle[0].idle_since_s > IDLE_LIMIT_S:
             self._idle.pop(0).close()
-        connection: Connection | None = None
+        connection: RuntimeConnection | None = None
         while connection is None and self._idle:
             last = self._idle.pop()
             connection = last if last.usable else None
         if connection is None:
-            async with asyncio.timeout(None if due_s == NEVER_S else max(0.0, due_s - time.monotonic())):
+            async with asyncio.timeout(None if deadline_s == NEVER_S else max(0.0, deadline_s - time.monotonic())):
                 connection = await self._connect()
-        response = await connection.exchange(head, parts, due_s)
+        response = await connection.exchange(head, parts, deadline_s)
         if connection.usable and not self._closed:
             connection.idle_since_s = time.monotonic()
             self._idle.append(connection)
@@ -184,11 +184,11 @@ class Upstream:
             connection.close()
         return response
 
-    async def _connect(self) -> Connection:
+    async def _connect(self) -> RuntimeConnection:
         loop, address, certificate = asyncio.get_running_loop(), self._address, self._certificate
 
-        def make() -> Connection:
-            return Connection(self._lost, self._room)
+        def make() -> RuntimeConnection:
+            return RuntimeConnection(self._lost, self._room)
 
         try:
             if address.path:
@@ -214,7 +214,7 @@ class Upstream:
         self._connections.add(connection)
         return connection
 
-    def _lost(self, connection: Connection) -> None:
+    def _lost(self, connection: RuntimeConnection) -> None:
         self._connections.discard(connection)
         if connection in self._idle:
             self._idle.remove(connection)
@@ -223,7 +223,7 @@ class Upstream:
             self._on_lost()
 
 
-def _document(response: Response, path: str) -> dict[str, Any]:
+def _document(response: RuntimeResponse, path: str) -> dict[str, Any]:
     try:
         document = orjson.loads(response.body)
     except ValueError:

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from shoal_schema.ending import ended
+from shoal_schema.exit_status import run_command
 
 
 def main(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
@@ -20,7 +20,7 @@ def main(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> i
 
         return run(arguments, environ)
 
-    return ended(run)
+    return run_command(run)
 
 
 if __name__ == "__main__":

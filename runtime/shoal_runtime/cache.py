@@ -30,7 +30,7 @@ PARTS_PREFIX: Final = ".parts-"
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class DownloadOrigin:
     """The last download of a URI: SHA-256 of the file in hex, and its validators."""
 
     digest: str
@@ -45,15 +45,15 @@ class Origin:
         return {name: value for name, value in headers.items() if value}
 
 
-def recall(cache_dir: Path, uri: str) -> Origin | None:
+def read_origin(cache_dir: Path, uri: str) -> DownloadOrigin | None:
     """Return the recorded origin of ``uri``, or None; an unreadable record counts as none."""
     try:
-        return Origin(**orjson.loads(_path(cache_dir, uri).read_bytes()))
+        return DownloadOrigin(**orjson.loads(_path(cache_dir, uri).read_bytes()))
     except (OSError, ValueError, TypeError):
         return None
 
 
-def remember(cache_dir: Path, uri: str, origin: Origin) -> None:
+def write_origin(cache_dir: Path, uri: str, origin: DownloadOrigin) -> None:
     """Record the origin of ``uri`` atomically."""
     path = _path(cache_dir, uri)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -73,7 +73,7 @@ def temporary(cache_dir: Path) -> Iterator[Path]:
     """Yield a locked temporary directory beside the final ones; remove it at the end."""
     try:
         cache_dir.mkdir(parents=True, exist_ok=True)
-        sweep(cache_dir)
+        remove_stale(cache_dir)
         folder = Path(tempfile.mkdtemp(prefix=PARTIAL_PREFIX, dir=cache_dir))
         # The lock lasts until the descriptor is closed, where the file system has locks.
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -90,7 +90,7 @@ def temporary(cache_dir: Path) -> Iterator[Path]:
         os.close(lock)
 
 
-def settle(ready: Path, final: Path) -> None:
+def publish_directory(ready: Path, final: Path) -> None:
     """Sync a directory to disk and rename it to its final name."""
     # Files before their directory, and the directory before its new name.
     for each in (*ready.rglob("*"), ready):
@@ -104,7 +104,7 @@ def settle(ready: Path, final: Path) -> None:
     _sync(final.parent)
 
 
-def sweep(cache_dir: Path) -> None:
+def remove_stale(cache_dir: Path) -> None:
     """Remove temporary directories of killed processes: unlocked ones, and any that are a day old."""
     newest = Path(tempfile.mkdtemp(prefix=PARTIAL_PREFIX, dir=cache_dir))
     # The file system's clock may differ from this machine's.

@@ -14,7 +14,7 @@ from shoal_runtime.garbage import seldom_collected
 from shoal_runtime.settings import Settings, help_text
 from shoal_runtime.threads import wait_briefly
 from shoal_schema.environment import SettingsError
-from shoal_schema.logs import configure, form_asked
+from shoal_schema.logs import configure, requested_format
 from shoal_schema.memory import KEEP_TENSORS, keep_freed_memory
 from shoal_schema.resource.locations import shown
 from shoal_schema.version import VERSION
@@ -45,7 +45,7 @@ def run(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
         asked_for_help = arguments in (["--help"], ["-h"])
         (sys.stdout if asked_for_help else sys.stderr).write(help_text() + "\n")
         return 0 if asked_for_help else EXIT_USAGE
-    configure(form=form_asked(environ))
+    configure(form=requested_format(environ))
     # With the default of 5 ms, a preprocess busy in Python delays the device's thread.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
@@ -105,7 +105,7 @@ def batch(environ: Mapping[str, str], command: str = "") -> int:
 
     Errors are messages of ``command`` if a user typed one, else log lines.
     """
-    configure(form=form_asked(environ))
+    configure(form=requested_format(environ))
     try:
         from shoal_runtime.offline.program import run_job  # noqa: PLC0415
     except ModuleNotFoundError as error:
@@ -116,7 +116,7 @@ def batch(environ: Mapping[str, str], command: str = "") -> int:
 
 def batch_on_ray(environ: Mapping[str, str]) -> int:
     """Score the rows that the environment names on a Ray cluster; return the exit status."""
-    configure(form=form_asked(environ))
+    configure(form=requested_format(environ))
     try:
         from shoal_runtime.offline.on_ray import run_on_ray  # noqa: PLC0415
     except ModuleNotFoundError as error:
@@ -138,7 +138,7 @@ def fetch(settings: Settings) -> int:
     """Fetch the model's files into the cache; return the exit status."""
     from shoal_runtime.fetching import fetch_model  # noqa: PLC0415
     from shoal_runtime.readiness import Readiness  # noqa: PLC0415
-    from shoal_runtime.storage.redaction import hidden, safe  # noqa: PLC0415
+    from shoal_runtime.storage.redaction import redacted_line, without_secrets  # noqa: PLC0415
 
     try:
         files = fetch_model(settings, Readiness())
@@ -146,8 +146,8 @@ def fetch(settings: Settings) -> int:
         logger.critical("%s", error)
         return EXIT_LOAD_FAILED
     except Exception as error:  # the message reaches the resource's status, and may hold credentials
-        logger.error("event=fetching_failed traceback=\n%s", hidden(traceback.format_exc(), os.environ))
-        why = safe(str(error), os.environ)
+        logger.error("event=fetching_failed traceback=\n%s", without_secrets(traceback.format_exc(), os.environ))
+        why = redacted_line(str(error), os.environ)
         logger.critical("%s cannot be downloaded: %s: %s", shown(settings.uri), type(error).__name__, why)
         return EXIT_LOAD_FAILED
     logger.info("event=model_fetched directory=%s", files.directory)

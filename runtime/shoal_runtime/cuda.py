@@ -26,7 +26,7 @@ from shoal_runtime.tensors.torch_tensors import TORCH
 logger = logging.getLogger(__name__)
 
 
-class Event(Protocol):
+class StreamEvent(Protocol):
     """A point in a stream."""
 
     def synchronize(self) -> None:
@@ -36,7 +36,7 @@ class Event(Protocol):
 @dataclass(slots=True, eq=False)
 class _Buffer:
     memory: Tensor
-    busy: Event | None = None
+    busy: StreamEvent | None = None
 
 
 class StagingPool:
@@ -51,7 +51,7 @@ class StagingPool:
         self._free: dict[int, list[_Buffer]] = defaultdict(list)
         self._lock = threading.Lock()
 
-    def take(self, like: Tensor) -> tuple[Tensor, _Buffer]:
+    def acquire(self, like: Tensor) -> tuple[Tensor, _Buffer]:
         """Return host memory of the tensor's shape and type, and the buffer to give back."""
         needed = max(1, like.numel() * like.element_size())
         # Rounded up to a power of two.
@@ -69,14 +69,14 @@ class StagingPool:
         view = buffer.memory[: like.numel() * like.element_size()].view(like.dtype)
         return view.view(like.shape), buffer
 
-    def give_back(self, buffer: _Buffer, busy: Event | None = None) -> None:
+    def release(self, buffer: _Buffer, busy: StreamEvent | None = None) -> None:
         """Release the buffer once `busy` is reached."""
         buffer.busy = busy
         with self._lock:
             self._free[buffer.memory.numel()].append(buffer)
 
 
-class Graph(Protocol):
+class CapturedGraph(Protocol):
     """A captured forward."""
 
     def replay(self, tensors: list[Tensor]) -> Any:
@@ -86,9 +86,9 @@ class Graph(Protocol):
 class GraphCache:
     """Captured forwards by the form of their batch; `capture` returns None if the model cannot be captured."""
 
-    def __init__(self, capture: Callable[[Callable[[Any], Any], Any], Graph | None]) -> None:
+    def __init__(self, capture: Callable[[Callable[[Any], Any], Any], CapturedGraph | None]) -> None:
         self._capture = capture
-        self._graphs: dict[Hashable, Graph] = {}
+        self._graphs: dict[Hashable, CapturedGraph] = {}
         self._allowed = True
 
     def add(self, function: Callable[[Any], Any], batch: Any) -> None:
@@ -153,14 +153,14 @@ class CudaPlacement:
     def _to_device(self, tensor: Tensor) -> Tensor:  # pragma: cuda
         if tensor.device.type != "cpu":
             return tensor
-        pinned, buffer = self._staging.take(tensor)
+        pinned, buffer = self._staging.acquire(tensor)
         pinned.copy_(tensor)
         moved = pinned.to(self.device, non_blocking=True)
         # The allocator must not reuse this memory while the compute stream still reads it.
         moved.record_stream(self._compute)
         copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
         copied.record(self._copy)
-        self._staging.give_back(buffer, copied)
+        self._staging.release(buffer, copied)
         return moved
 
     @contextmanager
@@ -198,7 +198,7 @@ class CudaPlacement:
             if tensor.device.type == "cpu":
                 pending.append((tensor, None))
                 continue
-            host, buffer = self._staging.take(tensor)
+            host, buffer = self._staging.acquire(tensor)
             host.copy_(tensor, non_blocking=True)
             pending.append((host, buffer))
         self._compute.synchronize()
@@ -207,7 +207,7 @@ class CudaPlacement:
             # A result outlives its buffer, so it is copied out.
             fetched.append(result if held is None else result.clone())
             if held is not None:
-                self._staging.give_back(held)
+                self._staging.release(held)
         return fetched
 
     def is_lost(self, error: BaseException) -> bool:  # pragma: cuda
@@ -229,7 +229,7 @@ class CudaPlacement:
             return None
         return size - free, size
 
-    def _capture(self, function: Callable[[Any], Any], batch: Any) -> Graph | None:  # pragma: cuda
+    def _capture(self, function: Callable[[Any], Any], batch: Any) -> CapturedGraph | None:  # pragma: cuda
         try:
             return _CudaGraph(function, batch, self._compute, self._graph_memory)
         except RuntimeError as error:

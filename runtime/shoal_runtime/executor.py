@@ -13,7 +13,7 @@ from queue import SimpleQueue
 from typing import Any, Final, TypeVar
 
 from shoal_runtime.errors import DeviceLost, NotReady
-from shoal_runtime.faults import HANDLER_FAULTS, contained, describe
+from shoal_runtime.faults import HANDLER_FAULTS, as_exception, describe
 
 T = TypeVar("T")
 
@@ -114,7 +114,7 @@ class Executor:
                 try:
                     result = call.function()
                 except HANDLER_FAULTS as caught:
-                    error = contained(caught)
+                    error = as_exception(caught)
                 self.busy_since_s = None
                 call.resolve(result, error)
                 # Keep no memory of a finished batch while waiting for the next.

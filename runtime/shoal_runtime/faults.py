@@ -28,14 +28,14 @@ DISTRIBUTIONS: Final = {
 """Distributions of modules that handlers import, where the names differ."""
 
 
-class Escaped(Exception):
+class EscapedException(Exception):
     """Wraps an exception that is not an `Exception` but left a thread; it is the cause."""
 
 
 def describe(error: BaseException) -> str:
     """Return the type and the message of an exception."""
-    text, kind = said(error), type(error).__name__
-    if isinstance(error, Escaped):
+    text, kind = exception_message(error), type(error).__name__
+    if isinstance(error, EscapedException):
         return text
     return message_text(f"{kind}: {text}" if text else kind)
 
@@ -49,7 +49,7 @@ def remedy(error: BaseException) -> str:
     return "" if top in sys.modules else f": pip install {DISTRIBUTIONS.get(top, top)}"
 
 
-def said(error: BaseException) -> str:
+def exception_message(error: BaseException) -> str:
     """Return the message of an exception, even if its `__str__` raises."""
     try:
         return message_text(str(error))
@@ -66,22 +66,22 @@ def message_text(text: str) -> str:
     return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - len(CUT)]}{CUT}"
 
 
-def contained(error: BaseException) -> Exception:
-    """Return the error, or an `Escaped` for one that would end a thread or the event loop."""
+def as_exception(error: BaseException) -> Exception:
+    """Return the error, or an `EscapedException` for one that would end a thread or the event loop."""
     # Futures reject StopIteration, and the task that awaits one would never resume.
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
-    escaped = Escaped(describe(error))
+    escaped = EscapedException(describe(error))
     escaped.__cause__ = error
     return escaped
 
 
-def run_contained(function: Callable[[], T]) -> T:
+def call_contained(function: Callable[[], T]) -> T:
     """Call the function; whatever it raises becomes an `Exception`."""
     try:
         return function()
     except HANDLER_FAULTS as error:
-        safe = contained(error)
+        safe = as_exception(error)
         if safe is error:
             raise
         raise safe from error

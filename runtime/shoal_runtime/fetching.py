@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from shoal_runtime.cache import Origin, recall, remember, settle, temporary
+from shoal_runtime.cache import DownloadOrigin, publish_directory, read_origin, temporary, write_origin
 from shoal_runtime.errors import LoadError
-from shoal_runtime.load_limit import FETCH_GRACE_S, within
+from shoal_runtime.load_time_limit import FETCH_GRACE_S, load_time_limit
 from shoal_runtime.readiness import Readiness
 from shoal_runtime.settings import Settings
 from shoal_runtime.storage.downloading import Download
 from shoal_runtime.storage.listing import Listing, tree_digest
 from shoal_runtime.storage.store import StoreUnavailable, check_environment, open_store
-from shoal_runtime.unpacking import CHUNK_BYTES, Limits, archive_stem, check_time, unpack
+from shoal_runtime.unpacking import CHUNK_BYTES, ArchiveLimits, archive_stem, check_time, unpack
 from shoal_schema.resource.locations import MOUNTED, WEB, LocationError, local_path, parse, scheme_of, shown
 
 ATTEMPTS: Final = 3
@@ -49,10 +49,10 @@ class ModelFiles:
 def broken_link(directory: Path) -> str | None:
     """Return the error of the first broken link in a model's directory, or None."""
     paths = sorted(islice(directory.rglob("*"), MAX_SEARCHED))
-    return next((error for path in paths if (error := broken(path)) is not None), None)
+    return next((error for path in paths if (error := broken_link_error(path)) is not None), None)
 
 
-def broken(path: Path) -> str | None:
+def broken_link_error(path: Path) -> str | None:
     """Return the error of a broken link, with its remedy; None for any other path."""
     if not path.is_symlink() or os.path.exists(path):
         return None
@@ -81,14 +81,14 @@ class Fetcher:
         readiness: Readiness,
         *,
         checksum: str | None = None,
-        limits: Limits | None = None,
+        limits: ArchiveLimits | None = None,
         fetched: bool = False,
         pause_s: Callable[[int], float] = lambda attempt: 2.0**attempt,
     ) -> None:
         self._cache_dir = cache_dir
         self._readiness = readiness
         self._digest = checksum.removeprefix("sha256:").lower() if checksum else None
-        self._limits = limits or Limits()
+        self._limits = limits or ArchiveLimits()
         self._fetched = fetched
         self._deadline_s = float("inf")
         self._pause_s = pause_s
@@ -130,7 +130,7 @@ class Fetcher:
                 self._check(tree_digest(sums), str(path))
             return ModelFiles(path, path.name)
         if not path.is_file():
-            if (link := broken(path)) is not None:
+            if (link := broken_link_error(path)) is not None:
                 raise LoadError(link)
             hint = HINT.format(path.name) if path.parent == MODELS else ""
             raise LoadError(f"{path} does not exist{hint}")
@@ -142,7 +142,7 @@ class Fetcher:
         self._check(digest, str(path))
         if stem is None:
             return ModelFiles(path.parent, path.stem, path.name)
-        return self._keep(path, digest, path.name)
+        return self._store(path, digest, path.name)
 
     def _sum_of(self, path: Path) -> str:
         sha256 = hashlib.sha256()
@@ -157,7 +157,7 @@ class Fetcher:
 
     def _listed(self, uri: str, name: str) -> ModelFiles:
         """Return the files that a store lists now, or the cached ones if the store is unreachable."""
-        if self._fetched and (files := self._last(uri, name)) is not None:
+        if self._fetched and (files := self._last_download(uri, name)) is not None:
             return files
         store = open_store(uri)
         download = Download(
@@ -171,7 +171,7 @@ class Fetcher:
         try:
             listing = download.list()
         except StoreUnavailable as reason:
-            if (old := self._last(uri, name)) is None:
+            if (old := self._last_download(uri, name)) is None:
                 raise LoadError(f"{store.shown} cannot be downloaded: {reason}") from None
             logger.warning("event=download_failed_using_last directory=%s reason=%s", old.directory, reason)
             return old
@@ -180,25 +180,25 @@ class Fetcher:
             digest = tree_digest(sums) if listing.file is None else sums[listing.file]
             self._check(digest, store.shown)
             if listing.file is None:
-                settle(folder, self._cache_dir / digest)
+                publish_directory(folder, self._cache_dir / digest)
             else:
-                self._keep(folder / listing.file, digest, listing.file)
-            remember(self._cache_dir, uri, Origin(digest, etag=listing.digest(), file=listing.file))
+                self._store(folder / listing.file, digest, listing.file)
+            write_origin(self._cache_dir, uri, DownloadOrigin(digest, etag=listing.digest(), file=listing.file))
 
         # Until the cache has this listing: another process may replace it in the meantime.
-        while (files := self._last(uri, name, listing)) is None:
-            download.bring(listing, keep)
+        while (files := self._last_download(uri, name, listing)) is None:
+            download.download(listing, keep)
         return files
 
-    def _last(self, uri: str, name: str, listing: Listing | None = None) -> ModelFiles | None:
+    def _last_download(self, uri: str, name: str, listing: Listing | None = None) -> ModelFiles | None:
         """Return the cached files of ``uri`` if the checksum fits, and if they are those of ``listing``, if given."""
-        origin = recall(self._cache_dir, uri)
+        origin = read_origin(self._cache_dir, uri)
         if origin is None or self._digest not in (None, origin.digest):
             return None
         if listing is not None and listing.digest() != origin.etag:
             return None
         if origin.file is not None:
-            return self._kept(origin.digest, origin.file)
+            return self._cached_files(origin.digest, origin.file)
         directory = self._cache_dir / origin.digest
         return ModelFiles(directory, name) if directory.is_dir() else None
 
@@ -206,12 +206,16 @@ class Fetcher:
         check_environment(scheme_of(uri))
         # A file with the expected checksum needs no request.
         name = Path(unquote(urlsplit(uri).path)).name or "model"
-        if self._digest is not None and (kept := self._kept(self._digest, name)):
+        if self._digest is not None and (kept := self._cached_files(self._digest, name)):
             logger.info("event=model_cached directory=%s", kept.directory)
             return kept
         # The last download serves if the server returns 304, or is unreachable.
-        origin = recall(self._cache_dir, uri)
-        old = self._kept(origin.digest, name) if origin is not None and self._digest in (None, origin.digest) else None
+        origin = read_origin(self._cache_dir, uri)
+        old = (
+            self._cached_files(origin.digest, name)
+            if origin is not None and self._digest in (None, origin.digest)
+            else None
+        )
         # The init container has fetched it just now.
         if self._fetched and old is not None:
             return old
@@ -244,8 +248,8 @@ class Fetcher:
             if origin is None:
                 return None
             self._check(origin.digest, shown(uri))
-            files = self._keep(path, origin.digest, name)
-            remember(self._cache_dir, uri, origin)
+            files = self._store(path, origin.digest, name)
+            write_origin(self._cache_dir, uri, origin)
             return files
 
     def _check(self, digest: str, what: str) -> None:
@@ -255,7 +259,7 @@ class Fetcher:
                 " Correct the checksum or the model"
             )
 
-    def _kept(self, digest: str, name: str) -> ModelFiles | None:
+    def _cached_files(self, digest: str, name: str) -> ModelFiles | None:
         directory = self._cache_dir / digest
         stem = archive_stem(name)
         if stem is not None:
@@ -263,9 +267,9 @@ class Fetcher:
         found = (directory / name).is_file()
         return ModelFiles(directory, Path(name).stem, name) if found else None
 
-    def _keep(self, path: Path, digest: str, name: str) -> ModelFiles:
+    def _store(self, path: Path, digest: str, name: str) -> ModelFiles:
         """Move a checked file, or the content of an archive, to its final directory, unless that exists."""
-        kept = self._kept(digest, name)
+        kept = self._cached_files(digest, name)
         if kept is not None:
             return kept
         self._readiness.progress("unpacking")
@@ -276,8 +280,8 @@ class Fetcher:
                 path.rename(ready / name)
             else:
                 ready = unpack(path, ready, name, self._limits, self._deadline_s)
-            settle(ready, self._cache_dir / digest)
-        found = self._kept(digest, name)
+            publish_directory(ready, self._cache_dir / digest)
+        found = self._cached_files(digest, name)
         if found is None:
             raise LoadError(f"{self._cache_dir / digest} exists but does not contain {name}. Delete it")
         return found
@@ -290,7 +294,9 @@ def fetch_model(settings: Settings, readiness: Readiness) -> ModelFiles:
         LoadError: as `Fetcher.fetch`.
     """
     process = settings.process
-    limits = Limits(process.model_max_bytes, process.model_max_files, process.model_max_ratio, process.fetch_timeout_s)
+    limits = ArchiveLimits(
+        process.model_max_bytes, process.model_max_files, process.model_max_ratio, process.fetch_timeout_s
+    )
     fetcher = Fetcher(
         settings.cache_dir,
         readiness,
@@ -298,5 +304,5 @@ def fetch_model(settings: Settings, readiness: Readiness) -> ModelFiles:
         limits=limits,
         fetched=process.model_fetched,
     )
-    with within(limits.timeout_s, "SHOAL_MODEL_FETCH_TIMEOUT_S", readiness, grace_s=FETCH_GRACE_S):
+    with load_time_limit(limits.timeout_s, "SHOAL_MODEL_FETCH_TIMEOUT_S", readiness, grace_s=FETCH_GRACE_S):
         return fetcher.fetch(settings.uri)

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from shoal_runtime.server import Response, head_of
+from shoal_runtime.server import HttpResponse, head_of
 
 
 class Application(Protocol):
@@ -25,7 +25,7 @@ class Application(Protocol):
 
     async def infer(
         self, headers: Mapping[bytes, bytes], body: bytes | memoryview, arrived_s: float, target: str
-    ) -> Response:
+    ) -> HttpResponse:
         """Answer an infer request with a complete body."""
 
 

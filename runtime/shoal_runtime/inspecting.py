@@ -17,7 +17,7 @@ from shoal_runtime.fetching import fetch_model
 from shoal_runtime.readiness import Readiness
 from shoal_runtime.serving import log_cause
 from shoal_runtime.settings import Settings
-from shoal_runtime.starting import bring_up
+from shoal_runtime.starting import load_and_warm
 
 EVENT: Final = re.compile(r"^event=\w+ (?:message=)?")
 STATUS: Final = Path("/proc/self/status")
@@ -45,7 +45,7 @@ def inspect(settings: Settings) -> Json:
                 if "__pycache__" not in parent:
                     paths += (path for name in names if (path := Path(parent, name)).is_file())
             report["files"] = {"count": len(paths), "bytes": sum(path.stat().st_size for path in paths)}
-            started = bring_up(files, settings, readiness)
+            started = load_and_warm(files, settings, readiness)
             model, version = started.model, settings.model.version
             peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
             with suppress(OSError, IndexError, ValueError):

@@ -21,7 +21,7 @@ from shoal_runtime.errors import LoadError, WrongRows
 from shoal_runtime.exchanges import DISTINCT, SHARE, finite_numbers, share_exchanged
 from shoal_runtime.faults import HANDLER_FAULTS
 from shoal_runtime.handlers.signature import Signature, as_returned
-from shoal_runtime.trial_rows import LARGE, Batch, Kind, Row, Source
+from shoal_runtime.trial_rows import LARGE, Batch, Row, RowKind, RowSource
 from shoal_schema.wire.datatypes import Array
 
 ROWS: Final = 4
@@ -46,19 +46,19 @@ Outputs = Mapping[str, Array]
 Run = Callable[[Batch], Outputs]
 
 
-class Leak(Exception):
+class RowDependence(Exception):
     """A row's result clearly depends on its neighbours; the message says how."""
 
 
-class Uneven(Exception):
+class RowCountMismatch(Exception):
     """A batch has another number of results than rows; the message has both."""
 
 
-def doubts(
+def dependence_warnings(
     run: Run,
-    source: Source,
+    source: RowSource,
     signature: Signature,
-    kinds: Sequence[Kind],
+    kinds: Sequence[RowKind],
     *,
     in_place: bool = False,
     is_over: Callable[[], bool] = lambda: False,
@@ -84,7 +84,7 @@ def doubts(
         if accepted and (kind.gentle or is_over()):
             break
         try:
-            trier = _Trier(run, source, signature, kind, in_place=in_place)
+            trier = _TrialRunner(run, source, signature, kind, in_place=in_place)
             warnings = list(_dependence(trier, is_over))
             accepted += 1
             yield from warnings if accepted == 1 else ()
@@ -98,8 +98,8 @@ def doubts(
             if accepted <= EXCHANGED_KINDS:
                 trier.check_exchanges(is_over)
         except WrongRows as error:
-            raise Uneven(str(error)) from None
-        except (Leak, LoadError):
+            raise RowCountMismatch(str(error)) from None
+        except (RowDependence, LoadError):
             raise
         except HANDLER_FAULTS as fault:  # rows of other kinds are tried all the same
             faults.append(fault)
@@ -107,7 +107,7 @@ def doubts(
         raise faults[0]
 
 
-def answers_a_row(run: Run, source: Source, kinds: Sequence[Kind]) -> bool:
+def accepts_single_row(run: Run, source: RowSource, kinds: Sequence[RowKind]) -> bool:
     """Return whether the model computes one row alone, of any kind."""
     for kind in kinds:
         for row in source.draw(kind, ROWS, np.random.default_rng(0)):
@@ -121,7 +121,7 @@ def answers_a_row(run: Run, source: Source, kinds: Sequence[Kind]) -> bool:
     return False
 
 
-def _dependence(trier: "_Trier", is_over: Callable[[], bool]) -> Iterator[str]:
+def _dependence(trier: "_TrialRunner", is_over: Callable[[], bool]) -> Iterator[str]:
     """Yield warnings; raise Leak if two trials show that a row depends on others."""
     first = trier.trial(0)
     if first is None:
@@ -137,7 +137,7 @@ def _dependence(trier: "_Trier", is_over: Callable[[], bool]) -> Iterator[str]:
     if difference and trier.leaks(first.pairs):
         second = trier.trial(1)
         if second is not None and trier.leaks(second.pairs):
-            raise Leak(f"{difference} among other rows")
+            raise RowDependence(f"{difference} among other rows")
     if difference:
         trier.check_labels(is_over)
         yield f"{difference} among other rows: it depends slightly on the other rows of its batch"
@@ -161,10 +161,10 @@ class _Trial:
         self.pairs_alone = pairs_alone
 
 
-class _Trier:
+class _TrialRunner:
     """Computes rows of one kind among others."""
 
-    def __init__(self, run: Run, source: Source, signature: Signature, kind: Kind, *, in_place: bool) -> None:
+    def __init__(self, run: Run, source: RowSource, signature: Signature, kind: RowKind, *, in_place: bool) -> None:
         self._run, self._source, self._kind, self._in_place = run, source, kind, in_place
         self._specs = {spec.name: spec for spec in signature.outputs}
         self._datatypes = {spec.name: spec.datatype for spec in as_returned(signature).outputs}
@@ -195,7 +195,7 @@ class _Trier:
         compared = map(self._compared, seeds)
         leaking = [pairs for batch, first, pairs in compared if self.leaks(pairs) and self._is_steady(batch, first)]
         if len(leaking) > 1:
-            raise Leak(f"{self.differ(leaking[0])} among other rows")
+            raise RowDependence(f"{self.differ(leaking[0])} among other rows")
 
     def check_alone(self, first: _Trial) -> None:
         """Try another row alone, if the first one's numbers depend on the size of the batch.
@@ -206,7 +206,7 @@ class _Trier:
         if self.leaks(first.pairs_alone):
             second = self.trial(1)
             if second is not None and self.leaks(second.pairs_alone):
-                raise Leak(f"{self.differ(first.pairs_alone)} alone and among other rows")
+                raise RowDependence(f"{self.differ(first.pairs_alone)} alone and among other rows")
 
     def check_labels(self, is_over: Callable[[], bool]) -> None:
         """Try the labels and counts of rows of several seeds, while there is time; a tie changes few of them.
@@ -231,7 +231,7 @@ class _Trier:
             if not self.differ(repeated):
                 changed.append(pairs)
         if count == RARE and 2 * len(changed) >= RARE:
-            raise Leak(f"{self.differ(changed[0])} among other rows")
+            raise RowDependence(f"{self.differ(changed[0])} among other rows")
 
     def check_exchanges(self, is_over: Callable[[], bool]) -> None:
         """Try a small and the largest batch for results of other rows.
@@ -258,7 +258,7 @@ class _Trier:
                 if seen[-1] < SHARE:
                     break
             else:
-                raise Leak(f"in a batch of {size} rows {min(seen):.0%} have the result of another row")
+                raise RowDependence(f"in a batch of {size} rows {min(seen):.0%} have the result of another row")
 
     def _is_steady(self, batch: Sequence[Row], first: Outputs) -> bool:
         """Return whether a result is stable against the last digits of its row; a sine of 1e18 is not."""

@@ -17,7 +17,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from shoal_runtime.body import BODY, BodyReader, large_body
-from shoal_runtime.guarding import Bounds, GuardedProtocol
+from shoal_runtime.connection_limits import ConnectionBounds, LimitedProtocol
 from shoal_runtime.infer_cycle import Application, InferCycle
 from shoal_schema.addresses import Address
 from shoal_schema.environment import SettingsError
@@ -81,11 +81,15 @@ class Connections:
         app: answers the requests.
         listener: bound; closed by `close`.
         on_empty: called when the last connection is lost.
-        bounds: of each connection; by default the app's limit of a body, and the defaults of `Bounds`.
+        bounds: of each connection; by default the app's limit of a body, and the defaults of `ConnectionBounds`.
     """
 
     def __init__(
-        self, app: Application, listener: socket.socket, on_empty: Callable[[], None], bounds: Bounds | None = None
+        self,
+        app: Application,
+        listener: socket.socket,
+        on_empty: Callable[[], None],
+        bounds: ConnectionBounds | None = None,
     ) -> None:
         asgi: Any = app
         self._config = uvicorn.Config(
@@ -101,7 +105,7 @@ class Connections:
         # uvicorn's protocol reads the loaded configuration; its server is not used.
         self._config.load()
         self._app = app
-        self._bounds = Bounds(app.max_body_bytes) if bounds is None else bounds
+        self._bounds = ConnectionBounds(app.max_body_bytes) if bounds is None else bounds
         self._state = ServerState()
         self._listener = listener
         self._name = listener.getsockname()
@@ -148,9 +152,14 @@ class Connections:
             self._on_empty()
 
 
-class _Connection(GuardedProtocol):
+class _Connection(LimitedProtocol):
     def __init__(
-        self, app: Application, config: uvicorn.Config, state: ServerState, on_lost: Callable[[], None], bounds: Bounds
+        self,
+        app: Application,
+        config: uvicorn.Config,
+        state: ServerState,
+        on_lost: Callable[[], None],
+        bounds: ConnectionBounds,
     ) -> None:
         super().__init__(config, state, bounds)
         self._app = app

@@ -12,10 +12,10 @@ from typing import Any
 from shoal_runtime.batches.padding import powers_of_two
 from shoal_runtime.errors import LoadError
 from shoal_runtime.fetching import ModelFiles, broken_link
-from shoal_runtime.formats.mlmodel import Described, read_mlmodel
-from shoal_runtime.formats.source import Loaded, Source, check_row, files_with
-from shoal_runtime.formats.table import FORMATS, by_suffix, found, loader, marked
-from shoal_runtime.handlers.base import Context, Handler, Stages, stages_of
+from shoal_runtime.formats.mlmodel import ModelDescription, read_mlmodel
+from shoal_runtime.formats.source import LoadedModel, ModelSource, check_row, files_with
+from shoal_runtime.formats.table import FORMATS, by_suffix, formats_of, loader, marked_format
+from shoal_runtime.handlers.base import Context, Handler, HandlerMethods, methods_of
 from shoal_runtime.handlers.signature import Signature, make_signature
 from shoal_runtime.handlers.spec import every_length
 from shoal_runtime.importing import DEFAULT_FILE, HandlerFailed, import_handler
@@ -38,7 +38,7 @@ class Model:
     name: str
     platform: str
     handler: Handler
-    stages: Stages
+    stages: HandlerMethods
     signature: Signature
     machine: Machine
     graphs: bool
@@ -81,7 +81,7 @@ def _load_model(files: ModelFiles, settings: Settings) -> Model:
     if not re.search(NAME, name):
         raise LoadError(f"{name!r} cannot be a model's name ({NAME_IN_WORDS}). Set SHOAL_MODEL_NAME")
     form, file, handler = _selected(files, settings, config)
-    described = Described(file, config.inputs, config.outputs)
+    described = ModelDescription(file, config.inputs, config.outputs)
     if form is Format.MLFLOW:
         form, described = read_mlmodel(files.directory, described)
     machine = choose_machine(settings.runtime, torch=_needs_torch(form, handler), extra=FORMATS[form].extra)
@@ -93,7 +93,7 @@ def _load_model(files: ModelFiles, settings: Settings) -> Model:
         parameters={**config.parameters, **(settings.model.parameters or {})},
         threads=machine.threads,
     )
-    source = Source(
+    source = ModelSource(
         directory=files.directory,
         file=described.file,
         handler=handler,
@@ -114,7 +114,7 @@ def _load_model(files: ModelFiles, settings: Settings) -> Model:
         if is_out_of_memory(error):
             raise LoadError(f"the model does not fit into the memory of {context.device}") from None
         raise
-    stages = stages_of(loaded.handler)
+    stages = methods_of(loaded.handler)
     if machine.compile is not None:
         stages = replace(stages, forward=machine.compile(stages.forward))
     elif _on_cpu(machine):
@@ -189,7 +189,7 @@ def _own_handler(files: ModelFiles, settings: Settings, config: ModelConfig) -> 
     if form is Format.AUTO:
         form = by_suffix(PurePath(files.file).suffix if files.file is not None else "") or config.format
     # Some directories, such as those of transformers, are marked by a file of their own.
-    mark = marked(files.directory) if files.file is None else None
+    mark = marked_format(files.directory) if files.file is None else None
     if mark is not None and FORMATS[mark].own_code and form in (Format.AUTO, mark):
         return None
     if form is not Format.AUTO and not FORMATS[form].code and not settings.model.allow_pickle:
@@ -206,9 +206,9 @@ def _guess(directory: Path, file: Path | None, handler: type[Any] | None) -> For
     if handler is not None and not is_module:
         return Format.HANDLER
     # A torch module as the class decides how the weights are read, whatever other files there are.
-    if file is None and handler is None and (form := marked(directory)) is not None:
+    if file is None and handler is None and (form := marked_format(directory)) is not None:
         return form
-    forms = found([file] if file else files_with(directory))
+    forms = formats_of([file] if file else files_with(directory))
     if len(forms) == 1:
         return forms[0]
     if is_module and not forms:
@@ -229,7 +229,7 @@ def _guess(directory: Path, file: Path | None, handler: type[Any] | None) -> For
     )
 
 
-def _signature(loaded: Loaded, settings: Settings, machine: Machine) -> Signature:
+def _signature(loaded: LoadedModel, settings: Settings, machine: Machine) -> Signature:
     limit = settings.batching.max_batch_size
     sizes = settings.batch_sizes
     # The model's own limits of rows apply before those of the settings.

@@ -16,11 +16,11 @@ from shoal_runtime.batches.collate import collate, misfits
 from shoal_runtime.batches.padding import count_rows, next_size, pad_rows
 from shoal_runtime.errors import BatchError, DeviceLost, FailedRow, ForwardFailed, ItemError, OutOfMemory, TimedOut
 from shoal_runtime.executor import Executor
-from shoal_runtime.faults import HANDLER_FAULTS, describe, run_contained, said
-from shoal_runtime.handlers.answers import Answers, Collected
-from shoal_runtime.handlers.base import Stages
+from shoal_runtime.faults import HANDLER_FAULTS, call_contained, describe, exception_message
+from shoal_runtime.handlers.base import HandlerMethods
 from shoal_runtime.handlers.calling import preprocess_rows
 from shoal_runtime.handlers.items import tensor_batch, unreadable_rows, without_rows
+from shoal_runtime.handlers.outputs import HostResult, OutputConverter
 from shoal_runtime.handlers.signature import Signature
 from shoal_runtime.handlers.spec import Rule
 from shoal_runtime.placement import Placement, is_out_of_memory
@@ -57,7 +57,7 @@ class BatchResult:
 
 
 @dataclass(frozen=True)
-class Lanes:
+class StageThreads:
     """Threads of the stages: the device's, and a pool for preprocess and postprocess."""
 
     executor: Executor
@@ -81,13 +81,18 @@ class Pipeline:
     """Run batches through a handler's stages; `on_lost` receives the reason when the device is lost."""
 
     def __init__(
-        self, stages: Stages, signature: Signature, placement: Placement, lanes: Lanes, on_lost: Callable[[str], None]
+        self,
+        stages: HandlerMethods,
+        signature: Signature,
+        placement: Placement,
+        lanes: StageThreads,
+        on_lost: Callable[[str], None],
     ) -> None:
         self.signature = signature
         self._stages = stages
         self._placement = placement
         self._library = placement.library
-        self._answers = Answers(signature, stages.postprocess, placement.fetch, self._library)
+        self._answers = OutputConverter(signature, stages.postprocess, placement.fetch, self._library)
         self._lanes = lanes
         self._on_lost = on_lost
         lists = not self._library.holds_text and all(spec.datatype == "BYTES" for spec in signature.inputs)
@@ -107,19 +112,11 @@ class Pipeline:
         if not prepared.rows:
             return BatchResult({}, prepared.errors, timings, 0)
         collected = await self._lanes.executor.call(lambda: self._forward(prepared, timings, deadline_s))
-        answers, rows_kept, given = self._answers, prepared.rows, prepared.given
-        if collected.per_row:
-            began = time.monotonic()
-            outputs, errors = await self._in_pool(lambda: answers.finish(collected, rows_kept, given, inputs))
-            timings.postprocess_us = _micros(began)
-        else:
-            # Without postprocess the results are only sliced, which is too short for a thread.
-            outputs, errors = answers.finish(collected, rows_kept, given, inputs)
-        errors = prepared.errors + errors
+        outputs, errors = await self._finish(prepared, collected, inputs, timings)
         spent = timings.preprocess_us + timings.forward_us + timings.postprocess_us
         # The rest of the time was spent waiting for a stage.
         timings.queue_us = max(0, _micros(start) - spent)
-        padded = given - len(rows_kept)
+        padded = prepared.given - len(prepared.rows)
         if errors:
             errors = sorted(errors, key=lambda e: e.row)
         return BatchResult(outputs, errors, timings, padded)
@@ -185,7 +182,7 @@ class Pipeline:
                     raise
                 batch = collate(list(good.values()), rules, self._library) if good else None
             except HANDLER_FAULTS as last:
-                failure = ForwardFailed(f"preprocessed rows do not stack: {said(last)}", executed=False)
+                failure = ForwardFailed(f"preprocessed rows do not stack: {exception_message(last)}", executed=False)
                 failure.__cause__ = last
                 raise failure from last
         prepared = self._place(batch, list(good), errors) if good else _Prepared(None, [], 0, errors)
@@ -206,7 +203,7 @@ class Pipeline:
             failure.executed = False
             raise failure from error
 
-    def _forward(self, prepared: _Prepared, timings: Timings, deadline_s: float | None) -> Collected:
+    def _forward(self, prepared: _Prepared, timings: Timings, deadline_s: float | None) -> HostResult:
         start = time.monotonic()
         if deadline_s is not None and start >= deadline_s:
             raise TimedOut("the batch's deadline passed before it reached the device")
@@ -235,8 +232,21 @@ class Pipeline:
         failure.__cause__ = error  # compiled code ignores the `from` of `raise`
         return failure
 
+    async def _finish(
+        self, prepared: _Prepared, collected: HostResult, inputs: Mapping[str, Array], timings: Timings
+    ) -> tuple[Mapping[str, Array], list[FailedRow]]:
+        converter, rows, given = self._answers, prepared.rows, prepared.given
+        # Without postprocess the results are only sliced, which is too short for a thread.
+        if not collected.per_row:
+            outputs, errors = converter.finish(collected, rows, given, inputs)
+            return outputs, prepared.errors + errors
+        start = time.monotonic()
+        outputs, errors = await self._in_pool(lambda: converter.finish(collected, rows, given, inputs))
+        timings.postprocess_us = _micros(start)
+        return outputs, prepared.errors + errors
+
     async def _in_pool(self, function: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._lanes.pool, run_contained, function)
+        return await asyncio.get_running_loop().run_in_executor(self._lanes.pool, call_contained, function)
 
 
 def _unstackable(values: Mapping[int, Any], rules: Sequence[Rule], library: Library) -> dict[int, FailedRow]:
@@ -246,7 +256,7 @@ def _unstackable(values: Mapping[int, Any], rules: Sequence[Rule], library: Libr
         try:
             collate([value], rules, library)
         except ValueError as error:
-            errors[row] = FailedRow(row, 400, said(error))
+            errors[row] = FailedRow(row, 400, exception_message(error))
         except HANDLER_FAULTS as error:
             errors[row] = FailedRow(row, 500, f"preprocess returned no tensor: {describe(error)}", error)
     return errors

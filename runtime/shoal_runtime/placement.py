@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
-from shoal_runtime.faults import said
+from shoal_runtime.faults import exception_message
 from shoal_runtime.tensors.library import Library, Tensor
 from shoal_runtime.tensors.numpy_tensors import NUMPY
 
@@ -92,4 +92,4 @@ def is_out_of_memory(error: BaseException) -> bool:
     # torch's error is recognized by name, so that torch need not be imported.
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
-    return isinstance(error, RuntimeError) and "DefaultCPUAllocator: can't allocate" in said(error)
+    return isinstance(error, RuntimeError) and "DefaultCPUAllocator: can't allocate" in exception_message(error)

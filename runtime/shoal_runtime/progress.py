@@ -15,7 +15,7 @@ LINE_EVERY_S: Final = 10.0
 logger = logging.getLogger(__name__)
 
 
-class Progress:
+class StepProgress:
     """Progress of one step, as a context manager.
 
     Args:
@@ -40,7 +40,7 @@ class Progress:
         # Health requests show the step at once.
         readiness.progress(self.text())
 
-    def __enter__(self) -> "Progress":
+    def __enter__(self) -> "StepProgress":
         if self._stream.isatty():
             from tqdm import tqdm  # noqa: PLC0415 (pods have no terminal)
 

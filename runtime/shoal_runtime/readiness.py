@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 
-class Phase(StrEnum):
+class RuntimePhase(StrEnum):
     """Phase of the process's life."""
 
     STARTING = "starting"
@@ -19,7 +19,7 @@ class Readiness:
     """
 
     def __init__(self) -> None:
-        self.phase = Phase.STARTING
+        self.phase = RuntimePhase.STARTING
         self.reason = "starting"
 
     def progress(self, reason: str) -> None:
@@ -28,18 +28,18 @@ class Readiness:
 
     def ready(self) -> None:
         """Mark the model as loaded and warm."""
-        self._enter(Phase.READY, "")
+        self._enter(RuntimePhase.READY, "")
 
     def stopping(self) -> None:
         """Mark the runtime as accepting no more batches."""
-        self._enter(Phase.STOPPING, "stopping")
+        self._enter(RuntimePhase.STOPPING, "stopping")
 
     def lost(self, reason: str) -> None:
         """Mark the device as lost, for good."""
         self.reason = reason
-        self.phase = Phase.LOST
+        self.phase = RuntimePhase.LOST
 
-    def _enter(self, phase: Phase, reason: str) -> None:
-        if self.phase is not Phase.LOST:
+    def _enter(self, phase: RuntimePhase, reason: str) -> None:
+        if self.phase is not RuntimePhase.LOST:
             self.phase = phase
             self.reason = reason

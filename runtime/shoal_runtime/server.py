@@ -26,7 +26,7 @@ from shoal_runtime.errors import (
 )
 from shoal_runtime.handlers.signature import Signature
 from shoal_runtime.item_log import ItemLog
-from shoal_runtime.readiness import Phase, Readiness
+from shoal_runtime.readiness import Readiness, RuntimePhase
 from shoal_schema import headers as names
 from shoal_schema.metrics import DEVICE_MEMORY
 from shoal_schema.wire.body import ALIGNMENT_BYTES
@@ -53,7 +53,7 @@ BINARY: Final = (b"content-type", b"application/octet-stream")
 logger = logging.getLogger(__name__)
 
 
-class RunsBatches(Protocol):
+class BatchRunner(Protocol):
     """The part of `Pipeline` that the server calls; `Pipeline` itself is imported later, with torch."""
 
     signature: Signature
@@ -72,7 +72,7 @@ class ServedModel:
         name: str,
         version: str,
         platform: str,
-        pipeline: RunsBatches,
+        pipeline: BatchRunner,
         measured: Sequence[tuple[int, float]] = (),
         memory: Callable[[], tuple[int, int] | None] = lambda: None,
     ) -> None:
@@ -84,7 +84,7 @@ class ServedModel:
         self.memory = memory
 
 
-class Response:
+class HttpResponse:
     """A response without ``content-length`` and the content type of JSON, which `head_of` adds."""
 
     __slots__ = ("body", "headers", "status")
@@ -133,14 +133,14 @@ class App:
 
     async def infer(
         self, headers: Mapping[bytes, bytes], body: bytes | memoryview, arrived_s: float, target: str
-    ) -> Response:
+    ) -> HttpResponse:
         """Answer an infer request with a complete body: bytes, or a view in which tensors are aligned."""
         try:
             return await self._run(headers, body, arrived_s)
         except Exception as error:
             return _failure(error, target)
 
-    async def _read_and_run(self, scope: Scope, receive: Receive) -> Response:
+    async def _read_and_run(self, scope: Scope, receive: Receive) -> HttpResponse:
         arrived_s = time.monotonic()
         self._require_model()
         headers = dict(scope["headers"])
@@ -168,7 +168,7 @@ class App:
             body = large.view
         return await self._run(headers, body, arrived_s)
 
-    async def _run(self, headers: Mapping[bytes, bytes], body: bytes | memoryview, arrived_s: float) -> Response:
+    async def _run(self, headers: Mapping[bytes, bytes], body: bytes | memoryview, arrived_s: float) -> HttpResponse:
         model = self._require_model()
         json_bytes = _whole_number(headers, HEADER_LENGTH)
         if headers.get(b"content-encoding", b"identity") != b"identity":
@@ -201,15 +201,15 @@ class App:
     def _require_model(self) -> ServedModel:
         phase = self._readiness.phase
         # Checked for each request, since the state changes in other threads.
-        if phase is Phase.LOST:
+        if phase is RuntimePhase.LOST:
             raise DeviceLost(self._readiness.reason, executed=False)
-        if phase is Phase.STOPPING:
+        if phase is RuntimePhase.STOPPING:
             raise Stopping("the runtime is stopping")
-        if self._model is None or phase is not Phase.READY:
+        if self._model is None or phase is not RuntimePhase.READY:
             raise NotReady(self._readiness.reason)
         return self._model
 
-    def _route(self, scope: Scope) -> Response:
+    def _route(self, scope: Scope) -> HttpResponse:
         path, method = scope["path"], scope["method"]
         parts = [part for part in path.split("/") if part]
         if parts[:1] != ["v2"]:
@@ -224,7 +224,7 @@ class App:
         if parts == ["v2"]:
             return _json(SERVER_METADATA)
         if parts == ["v2", "health", "live"]:
-            lost = self._readiness.phase is Phase.LOST
+            lost = self._readiness.phase is RuntimePhase.LOST
             return _json({"live": False, "reason": self._readiness.reason}, 503) if lost else _json({"live": True})
         if parts == ["v2", "health", "ready"]:
             return self._ready()
@@ -248,8 +248,8 @@ class App:
         if version not in (None, model.version):
             raise NotFound(f"model {name} has no version {version}; it has {model.version}")
 
-    def _ready(self) -> Response:
-        if self._readiness.phase is not Phase.READY:
+    def _ready(self) -> HttpResponse:
+        if self._readiness.phase is not RuntimePhase.READY:
             return _json({"ready": False, "reason": self._readiness.reason}, 503)
         memory = None if self._model is None else self._model.memory()
         return _json({"ready": True} if memory is None else {"ready": True, DEVICE_MEMORY: memory})
@@ -275,7 +275,7 @@ async def _received(receive: Receive) -> MutableMapping[str, Any]:
     return message
 
 
-def _encoded(request: InferRequest, model: ServedModel, result: "BatchResult") -> Response:
+def _encoded(request: InferRequest, model: ServedModel, result: "BatchResult") -> HttpResponse:
     timings = result.timings
     parameters: dict[str, Any] = {
         "queue_us": timings.queue_us,
@@ -289,27 +289,27 @@ def _encoded(request: InferRequest, model: ServedModel, result: "BatchResult") -
     names = {"model_name": model.name, "model_version": model.version}
     json_bytes, body = encode_response(request, names, result.outputs, parameters)
     if json_bytes is None:
-        return Response(200, body)
-    return Response(200, body, (BINARY, (HEADER_LENGTH, b"%d" % json_bytes)))
+        return HttpResponse(200, body)
+    return HttpResponse(200, body, (BINARY, (HEADER_LENGTH, b"%d" % json_bytes)))
 
 
-def _failure(error: Exception, target: str) -> Response:
+def _failure(error: Exception, target: str) -> HttpResponse:
     """Return the response to a request that raised."""
     if not isinstance(error, BatchError):
         logger.error("event=request_failed_inside_the_runtime path=%s", target, exc_info=error)
         failed = encode_error("the runtime failed; its log has the reason", "FORWARD_FAILED")
-        return Response(500, failed, ((EXECUTED, b"maybe"),))
+        return HttpResponse(500, failed, ((EXECUTED, b"maybe"),))
     executed = (EXECUTED, b"maybe" if error.executed else b"no")
     # Unread bytes of a body that is too large would be parsed as the next request.
     headers = (executed, (b"connection", b"close")) if isinstance(error, BodyTooLarge) else (executed,)
-    return Response(error.status, encode_error(str(error), error.code), headers)
+    return HttpResponse(error.status, encode_error(str(error), error.code), headers)
 
 
-def _json(document: Mapping[str, Any], status: int = 200) -> Response:
-    return Response(status, orjson.dumps(document))
+def _json(document: Mapping[str, Any], status: int = 200) -> HttpResponse:
+    return HttpResponse(status, orjson.dumps(document))
 
 
-def head_of(response: Response) -> list[tuple[bytes, bytes]]:
+def head_of(response: HttpResponse) -> list[tuple[bytes, bytes]]:
     """Return all headers of a response."""
     headers = [(b"content-length", b"%d" % len(response.body)), *response.headers]
     if BINARY not in response.headers:

@@ -12,11 +12,11 @@ import signal
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
+from shoal_runtime.connection_limits import ConnectionBounds, max_connections
 from shoal_runtime.errors import EXIT_LOAD_FAILED, LoadError
 from shoal_runtime.executor import Executor
 from shoal_runtime.faults import describe, own_traceback
 from shoal_runtime.garbage import seldom_collected
-from shoal_runtime.guarding import Bounds, max_connections
 from shoal_runtime.importing import HandlerFailed
 from shoal_runtime.listening import Connections, open_socket
 from shoal_runtime.readiness import Readiness
@@ -25,7 +25,7 @@ from shoal_runtime.settings import Settings
 from shoal_runtime.watchdog import Watchdog
 
 if TYPE_CHECKING:
-    from shoal_runtime.starting import Started
+    from shoal_runtime.starting import StartedModel
 
 
 UNLOAD_TIMEOUT_S: Final = 10.0
@@ -46,7 +46,7 @@ class Runtime:
         self._stopping = asyncio.Event()
         self._empty = asyncio.Event()
         process = settings.process
-        bounds = Bounds(
+        bounds = ConnectionBounds(
             process.max_body_bytes,
             process.max_head_bytes,
             process.head_timeout_s,
@@ -55,7 +55,7 @@ class Runtime:
             max_connections=max_connections(),
         )
         self._connections = Connections(self._app, open_socket(process.listen), on_empty=self._empty.set, bounds=bounds)
-        self._started: Started | None = None
+        self._started: StartedModel | None = None
         self.clean = True
         """Whether every thread has ended; if not, the process must exit without them."""
 
@@ -107,14 +107,14 @@ class Runtime:
         self.readiness.ready()
         return True
 
-    def _load(self) -> tuple["Started", ServedModel]:
+    def _load(self) -> tuple["StartedModel", ServedModel]:
         with seldom_collected():
             # Importing torch takes seconds, in which health requests are answered already.
-            from shoal_runtime.pipeline import Lanes  # noqa: PLC0415
+            from shoal_runtime.pipeline import StageThreads  # noqa: PLC0415
             from shoal_runtime.starting import serve_model, start_model  # noqa: PLC0415
 
             started = start_model(self._settings, self.readiness)
-        lanes = Lanes(self._executor, self._pool, self._settings.runtime.preprocess_threads)
+        lanes = StageThreads(self._executor, self._pool, self._settings.runtime.preprocess_threads)
         version = self._settings.model.version
         return started, serve_model(started, version, lanes, self._watchdog.lose)
 

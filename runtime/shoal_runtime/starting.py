@@ -10,23 +10,23 @@ from typing import Any, Final, TypeVar
 from shoal_runtime.errors import BatchError, LoadError, RaggedRows, WrongRows, WrongShape
 from shoal_runtime.faults import HANDLER_FAULTS, describe, remedy
 from shoal_runtime.fetching import ModelFiles, fetch_model
-from shoal_runtime.handlers.answers import Answers
+from shoal_runtime.handlers.outputs import OutputConverter
 from shoal_runtime.handlers.ragged import RAGGED_REMEDY
 from shoal_runtime.importing import HandlerFailed
-from shoal_runtime.load_limit import within
+from shoal_runtime.load_time_limit import load_time_limit
 from shoal_runtime.loading import Model, load_model
-from shoal_runtime.pipeline import Lanes, Pipeline
+from shoal_runtime.pipeline import Pipeline, StageThreads
 from shoal_runtime.placement import Placement, is_out_of_memory
-from shoal_runtime.progress import Progress
+from shoal_runtime.progress import StepProgress
 from shoal_runtime.readiness import Readiness
+from shoal_runtime.row_trials import RowTrials
 from shoal_runtime.server import ServedModel
 from shoal_runtime.settings import Settings
-from shoal_runtime.trying import RowTrials
 from shoal_runtime.warmup import WarmupBatch, plan_measuring, plan_warmup
 from shoal_schema.memory import return_freed_memory
 
 ZEROS_ADVICE: Final = "Correct the model; if zeros are not valid input, offer warmup_items()"
-MADE_UP_ADVICE: Final = (
+GENERATED_ADVICE: Final = (
     "if requests of clients would fail too, correct the model; warmup_items() gives better rows to try"
 )
 
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class StartedModel:
     """A loaded and warmed model."""
 
     model: Model
@@ -48,20 +48,20 @@ class Started:
     """Rows and seconds of the forwards in warm-up."""
 
 
-def start_model(settings: Settings, readiness: Readiness) -> Started:
+def start_model(settings: Settings, readiness: Readiness) -> StartedModel:
     """Fetch, load and warm the model. Runs on the device's thread, as its forwards will.
 
     Raises:
         LoadError: the model cannot be served; the message has the remedy.
     """
-    return bring_up(fetch_model(settings, readiness), settings, readiness)
+    return load_and_warm(fetch_model(settings, readiness), settings, readiness)
 
 
-def bring_up(files: ModelFiles, settings: Settings, readiness: Readiness) -> Started:
+def load_and_warm(files: ModelFiles, settings: Settings, readiness: Readiness) -> StartedModel:
     """Load and warm a fetched model; raises as `start_model` does."""
     start_s = time.monotonic()
     readiness.progress("loading")
-    with within(settings.process.load_timeout_s, "SHOAL_MODEL_LOAD_TIMEOUT_S", readiness):
+    with load_time_limit(settings.process.load_timeout_s, "SHOAL_MODEL_LOAD_TIMEOUT_S", readiness):
         model = load_model(files, settings)
         logger.info("event=model_loaded seconds=%.1f", time.monotonic() - start_s)
         return_freed_memory()
@@ -78,7 +78,7 @@ def bring_up(files: ModelFiles, settings: Settings, readiness: Readiness) -> Sta
         model.signature.max_batch_size,
         time.monotonic() - start_s,
     )
-    return Started(model, placement, measured)
+    return StartedModel(model, placement, measured)
 
 
 def warm(model: Model, placement: Placement, readiness: Readiness) -> Sequence[tuple[int, float]]:
@@ -89,18 +89,20 @@ def warm(model: Model, placement: Placement, readiness: Readiness) -> Sequence[t
         HandlerFailed: the model raised on a batch that clients may send.
     """
     batches = plan_warmup(model.stages, model.signature, model.handler, placement.library)
-    answers = Answers(model.signature, model.stages.postprocess, placement.fetch, placement.library, strict=True)
-    trials = RowTrials(model, placement, answers)
+    converter = OutputConverter(
+        model.signature, model.stages.postprocess, placement.fetch, placement.library, strict=True
+    )
+    trials = RowTrials(model, placement, converter)
     if not batches:
         logger.info(
             "event=warmup_skipped outputs=unchecked reason=inputs cannot be made up, and there is no warmup_items()"
         )
         trials.check_rows(0.0)
         return ()
-    with Progress(readiness, "warming up", total=len(batches), unit="batch") as progress:
+    with StepProgress(readiness, "warming up", total=len(batches), unit="batch") as progress:
         measured = []
         for batch in batches:
-            measured.append((batch.rows, _warm_one(model, placement, batch, answers, trials)))
+            measured.append((batch.rows, _warm_one(model, placement, batch, converter, trials)))
             progress.advance(1)
     # Only after the warm-up, which shows whether a forward is slow.
     trials.check_rows(max(seconds for _, seconds in measured))
@@ -130,14 +132,16 @@ def _measure_between(model: Model, placement: Placement, ends: Mapping[int, floa
     return measured
 
 
-def _warm_one(model: Model, placement: Placement, batch: WarmupBatch, answers: Answers, trials: RowTrials) -> float:
+def _warm_one(
+    model: Model, placement: Placement, batch: WarmupBatch, converter: OutputConverter, trials: RowTrials
+) -> float:
     """Run one batch and check its outputs against the signature; return its seconds.
 
     A model that can answer no request must not become ready.
     """
     try:
-        seconds, collected = _run_twice(model, placement, batch, answers.collect)
-        _, errors = answers.finish(collected, range(batch.rows), batch.rows, {})
+        seconds, collected = _run_twice(model, placement, batch, converter.collect)
+        _, errors = converter.finish(collected, range(batch.rows), batch.rows, {})
     except BatchError as error:
         uneven = isinstance(error, WrongRows) and model.signature.max_batch_size == 1 and trials.answers_any()
         _judge(error, batch, uneven=uneven)
@@ -165,7 +169,7 @@ def _warm_one(model: Model, placement: Placement, batch: WarmupBatch, answers: A
 
 def _warn(batch: WarmupBatch, why: str) -> None:
     # A failure with made-up rows may be due to the rows.
-    logger.warning("event=warmup_with_made_up_inputs_failed rows=%d error=%s; %s", batch.rows, why, MADE_UP_ADVICE)
+    logger.warning("event=warmup_with_made_up_inputs_failed rows=%d error=%s; %s", batch.rows, why, GENERATED_ADVICE)
 
 
 def _fails_alike(model: Model, placement: Placement, batch: WarmupBatch, error: BaseException) -> bool:
@@ -212,7 +216,9 @@ def _failed(batch: WarmupBatch, why: str) -> HandlerFailed:
     return HandlerFailed(f"warm-up with {batch.rows} rows failed: {why}. {advice}")
 
 
-def serve_model(started: Started, version: str, lanes: Lanes, on_lost: Callable[[str], None]) -> ServedModel:
+def serve_model(
+    started: StartedModel, version: str, lanes: StageThreads, on_lost: Callable[[str], None]
+) -> ServedModel:
     """Return a started model for the server."""
     model = started.model
     pipeline = Pipeline(model.stages, model.signature, started.placement, lanes=lanes, on_lost=on_lost)

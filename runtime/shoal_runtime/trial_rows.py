@@ -27,7 +27,7 @@ DATES: Final = ("2020-01-01", "1999-12-31T23:59:59", "2024-02-29", "1970-01-01",
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class RowKind:
     """A distribution of numbers."""
 
     scale: float = 1.0
@@ -46,45 +46,49 @@ class Kind:
     """Tried only if the model rejects all other kinds."""
 
 
-GENTLE: Final = (Kind(even=True, gentle=True), Kind(binary=True, gentle=True), Kind(binary=True, ids=1, gentle=True))
+GENTLE: Final = (
+    RowKind(even=True, gentle=True),
+    RowKind(binary=True, gentle=True),
+    RowKind(binary=True, ids=1, gentle=True),
+)
 """Numbers from 0 to 1; zeros and ones; and zeros and ones with all integers 0."""
 LARGE: Final = 1e5
 """Scale from which a kind tests numbers beyond the usual."""
 
 
-def kinds(*, anywhere: bool) -> tuple[Kind, ...]:
+def kinds(*, anywhere: bool) -> tuple[RowKind, ...]:
     """Return the kinds to try, the plain one first.
 
     ``anywhere`` allows large integers. Where integers are indices, one outside of its table is an error on a CPU, but
     ends the process on a GPU.
     """
     if not anywhere:
-        return (Kind(ids=1), Kind(0.01, ids=1), Kind(ids=1, even=True), Kind(ids=1, missing=True))
+        return (RowKind(ids=1), RowKind(0.01, ids=1), RowKind(ids=1, even=True), RowKind(ids=1, missing=True))
     return (
-        Kind(),
-        Kind(100, ids=100),
-        Kind(10, ids=10, sparse=True),
-        Kind(even=True, ids=3),
-        Kind(0.01),
-        Kind(255, even=True, ids=10),
-        Kind(1e4, ids=1000),
-        Kind(1e6, ids=1000),
-        Kind(1e18, ids=1000),
-        Kind(missing=True),
+        RowKind(),
+        RowKind(100, ids=100),
+        RowKind(10, ids=10, sparse=True),
+        RowKind(even=True, ids=3),
+        RowKind(0.01),
+        RowKind(255, even=True, ids=10),
+        RowKind(1e4, ids=1000),
+        RowKind(1e6, ids=1000),
+        RowKind(1e18, ids=1000),
+        RowKind(missing=True),
     )
 
 
-class Source(Protocol):
+class RowSource(Protocol):
     """A source of rows."""
 
-    def draw(self, kind: Kind, count: int, rng: "np.random.Generator") -> list[Row]:
+    def draw(self, kind: RowKind, count: int, rng: "np.random.Generator") -> list[Row]:
         """Return ``count`` rows."""
 
     def join(self, rows: Sequence[Row]) -> Batch:
         """Return the rows as one batch."""
 
 
-class MadeUp:
+class GeneratedRows:
     """Rows made up from the signature.
 
     Args:
@@ -96,35 +100,35 @@ class MadeUp:
         self._signature = signature
         self._values = values or {}
 
-    def draw(self, kind: Kind, count: int, rng: "np.random.Generator") -> list[Row]:
+    def draw(self, kind: RowKind, count: int, rng: "np.random.Generator") -> list[Row]:
         """Return rows of the longest shape."""
         every = shapes(self._signature, count)
-        batch = {}
-        for spec in self._signature.inputs:
-            shape, texts = every[spec.name], spec.datatype == "BYTES"
-            if texts:
-                words: Sequence[str] = DATES if spec.logical_type is not None else TEXTS
-                # A model may reject empty text, as it may large numbers.
-                words = [word for word in words if word] if kind.gentle else words
-                chosen_words = rng.integers(0, len(words), int(np.prod(shape))).tolist()
-                made = object_array([words[index].encode() for index in chosen_words], tuple(shape))
-            else:
-                made = _numbers(spec, shape, kind, rng)
-                if kind.sparse:
-                    made[rng.random(shape) < 0.5] = 0
-            # A view: assignments change the batch.
-            columns = made.reshape(shape[0], -1)
-            for place, values in enumerate(self._values.get(spec.name, ())):
-                if values:
-                    chosen = [values[index] for index in rng.integers(0, len(values), shape[0])]
-                    columns[:, place] = [each.encode() for each in chosen] if texts else chosen
-            if kind.missing and spec.nullable:
-                made[rng.random(shape) < MISSING] = NULL if texts else np.nan
-            batch[spec.name] = made
+        batch = {spec.name: self._made(spec, every[spec.name], kind, rng) for spec in self._signature.inputs}
         return [
             {spec.name: np.take(batch[spec.name], row, spec.batch_dim) for spec in self._signature.inputs}
             for row in range(count)
         ]
+
+    def _made(self, spec: TensorSpec, shape: Sequence[int], kind: RowKind, rng: "np.random.Generator") -> Array:
+        if spec.datatype == "BYTES":
+            words: Sequence[str] = DATES if spec.logical_type is not None else TEXTS
+            # A model may reject empty text, as it may large numbers.
+            words = [word for word in words if word] if kind.gentle else words
+            chosen_words = rng.integers(0, len(words), int(np.prod(shape))).tolist()
+            made = object_array([words[index].encode() for index in chosen_words], tuple(shape))
+        else:
+            made = _numbers(spec, shape, kind, rng)
+            if kind.sparse:
+                made[rng.random(shape) < 0.5] = 0
+        # A view: assignments change the batch.
+        columns = made.reshape(shape[0], -1)
+        for place, values in enumerate(self._values.get(spec.name, ())):
+            if values:
+                chosen = [values[index] for index in rng.integers(0, len(values), shape[0])]
+                columns[:, place] = [each.encode() for each in chosen] if spec.datatype == "BYTES" else chosen
+        if kind.missing and spec.nullable:
+            made[rng.random(shape) < MISSING] = NULL if spec.datatype == "BYTES" else np.nan
+        return made
 
     def join(self, rows: Sequence[Row]) -> Mapping[str, Array]:
         """Return wire arrays by input."""
@@ -134,13 +138,13 @@ class MadeUp:
         }
 
 
-class Samples:
+class ExampleRows:
     """The handler's own items, repeated."""
 
     def __init__(self, items: Sequence[Any]) -> None:
         self._items = itertools.cycle(items)
 
-    def draw(self, kind: Kind, count: int, rng: "np.random.Generator") -> list[Row]:
+    def draw(self, kind: RowKind, count: int, rng: "np.random.Generator") -> list[Row]:
         """Return the next items, for any kind."""
         return list(itertools.islice(self._items, count))
 
@@ -149,7 +153,7 @@ class Samples:
         return list(rows)
 
 
-def can_be_made_up(signature: Signature) -> bool:
+def can_be_generated(signature: Signature) -> bool:
     """Return whether rows can be made up: numbers, text and dates can, images and documents cannot."""
     return all(
         spec.datatype != "BYTES"
@@ -158,7 +162,7 @@ def can_be_made_up(signature: Signature) -> bool:
     )
 
 
-def _numbers(spec: TensorSpec, shape: Sequence[int], kind: Kind, rng: "np.random.Generator") -> Array:
+def _numbers(spec: TensorSpec, shape: Sequence[int], kind: RowKind, rng: "np.random.Generator") -> Array:
     if spec.datatype == "BF16":
         bits: Array = _floats(shape, kind, rng).astype(np.float32).view(np.uint32) >> 16
         return bits.astype(DTYPES["BF16"])
@@ -172,7 +176,7 @@ def _numbers(spec: TensorSpec, shape: Sequence[int], kind: Kind, rng: "np.random
     return np.asarray(rng.integers(0, high, shape), DTYPES[spec.datatype])
 
 
-def _floats(shape: Sequence[int], kind: Kind, rng: "np.random.Generator") -> Array:
+def _floats(shape: Sequence[int], kind: RowKind, rng: "np.random.Generator") -> Array:
     if kind.binary:
         return kind.scale * rng.integers(0, 2, shape)
     return kind.scale * (rng.random(shape) if kind.even else rng.standard_normal(shape))

@@ -50,7 +50,7 @@ _BROKEN: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ArchiveLimits:
     """Limits of fetching a model."""
 
     max_bytes: int = 128 * 1024**3
@@ -73,12 +73,12 @@ class Limits:
 
 
 @dataclass(slots=True)
-class Meter:
+class ArchiveMeter:
     """Counts the unpacked content of one archive of `size` bytes, and enforces the limits."""
 
     name: str
     size: int
-    limits: Limits
+    limits: ArchiveLimits
     deadline_s: float
     bytes: int = 0
     files: int = 0
@@ -99,7 +99,7 @@ class Meter:
         check_time(self.limits, self.deadline_s)
 
 
-def check_time(limits: Limits, deadline_s: float) -> None:
+def check_time(limits: ArchiveLimits, deadline_s: float) -> None:
     """Raise LoadError after the deadline."""
     if time.monotonic() > deadline_s:
         raise LoadError(f"fetching the model takes longer than {limits.timeout_s:g} s (SHOAL_MODEL_FETCH_TIMEOUT_S)")
@@ -113,7 +113,7 @@ def archive_stem(name: str) -> str | None:
     return None
 
 
-def unpack(path: Path, target: Path, name: str, limits: Limits, deadline_s: float) -> Path:
+def unpack(path: Path, target: Path, name: str, limits: ArchiveLimits, deadline_s: float) -> Path:
     """Unpack an archive into an empty directory; after an error its content is undefined.
 
     Args:
@@ -129,7 +129,7 @@ def unpack(path: Path, target: Path, name: str, limits: Limits, deadline_s: floa
     Raises:
         LoadError: it is not an archive, exceeds a limit, or a member is not a plain file within the directory.
     """
-    meter = Meter(name, path.stat().st_size, limits, deadline_s)
+    meter = ArchiveMeter(name, path.stat().st_size, limits, deadline_s)
     is_zip = name.lower().endswith(ZIP_SUFFIXES)
     if name.lower().endswith(MAR_SUFFIXES):
         with path.open("rb") as file:
@@ -166,7 +166,7 @@ def _outside(name: str, why: str = "") -> LoadError:
 class _Directory:
     """The unpacked files. Names are checked, nothing is overwritten, and no symbolic link is made."""
 
-    def __init__(self, root: Path, meter: Meter) -> None:
+    def __init__(self, root: Path, meter: ArchiveMeter) -> None:
         self._root = root.resolve()
         self._meter = meter
 
@@ -224,7 +224,7 @@ class _Metered:
     """A stream that counts all unpacked bytes, also those that are not written to a file."""
 
     stream: _Readable
-    meter: Meter
+    meter: ArchiveMeter
 
     def read(self, size: int) -> bytes:
         chunk = self.stream.read(size)
@@ -235,7 +235,7 @@ class _Metered:
 # zip
 
 
-def _unzip(path: Path, target: Path, meter: Meter, limits: Limits) -> None:
+def _unzip(path: Path, target: Path, meter: ArchiveMeter, limits: ArchiveLimits) -> None:
     directory = _Directory(target, meter)
     with path.open("rb") as file:
         # Checked before zipfile reads the whole directory of the archive into memory.
@@ -270,7 +270,7 @@ class _Member(tarfile.TarInfo):
         return super()._proc_member(archive)  # type: ignore[misc]  # tarfile's own hook for subclasses
 
 
-def _untar(path: Path, target: Path, meter: Meter) -> None:
+def _untar(path: Path, target: Path, meter: ArchiveMeter) -> None:
     directory = _Directory(target, meter)
     links: dict[PurePosixPath, PurePosixPath] = {}
     with path.open("rb") as file:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from shoal_runtime.batches.collate import collate
-from shoal_runtime.handlers.base import Stages
+from shoal_runtime.handlers.base import HandlerMethods
 from shoal_runtime.handlers.items import batch_of_items, row_item
 from shoal_runtime.handlers.signature import Signature
 from shoal_runtime.handlers.spec import ANY, TensorSpec
@@ -41,13 +41,13 @@ LONGER = 64
 """Size of a dimension of any size, where 1 fails."""
 
 
-def plan_warmup(stages: Stages, signature: Signature, handler: Any, library: Library) -> list[WarmupBatch]:
+def plan_warmup(stages: HandlerMethods, signature: Signature, handler: Any, library: Library) -> list[WarmupBatch]:
     """Return the batches to warm with, largest first, so that memory runs out at once or never."""
     sizes = signature.allowed_batch_sizes or tuple(sorted({1, signature.max_batch_size}))
     return _batches(stages, signature, handler, sizes, library)
 
 
-def plan_measuring(stages: Stages, signature: Signature, handler: Any, library: Library) -> list[WarmupBatch]:
+def plan_measuring(stages: HandlerMethods, signature: Signature, handler: Any, library: Library) -> list[WarmupBatch]:
     """Return batches between 1 and the largest size, doubling, that are run only to be measured.
 
     The largest is last, so that a short time shows most. There are none if sizes are fixed, because all are measured
@@ -63,7 +63,7 @@ def plan_measuring(stages: Stages, signature: Signature, handler: Any, library: 
 
 
 def _batches(
-    stages: Stages, signature: Signature, handler: Any, sizes: Sequence[int], library: Library
+    stages: HandlerMethods, signature: Signature, handler: Any, sizes: Sequence[int], library: Library
 ) -> list[WarmupBatch]:
     items: Any = getattr(handler, "warmup_items", None)
     preprocess, sizes = stages.preprocess, sizes[::-1]

@@ -16,7 +16,7 @@ from typing import Final
 from shoal_runtime.errors import EXIT_DEVICE_LOST
 from shoal_runtime.executor import Executor
 from shoal_runtime.readiness import Readiness
-from shoal_schema.logs import last_words
+from shoal_schema.logs import final_line
 
 ANSWER_S: Final = 0.5
 """Time for the event loop to send errors to clients."""
@@ -29,7 +29,7 @@ def exit_now(message: str, code: int = EXIT_DEVICE_LOST) -> None:
     """End the process with a last log line, without destructors, because a thread is stuck."""
     try:
         sys.stderr.flush()
-        os.write(2, last_words("shoal_runtime", message).encode(errors="backslashreplace"))
+        os.write(2, final_line("shoal_runtime", message).encode(errors="backslashreplace"))
     finally:
         os._exit(code)
 

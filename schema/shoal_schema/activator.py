@@ -4,7 +4,7 @@
     GET ACTIVATOR/v1/waiting?seen=NEWS       -> ActivatorNews: services with held requests, and the activator's table
 
 These are long polls: a request that names the last response waits until there is a newer one, at most
-``LONGEST_WAIT_S``. Marks are opaque: compare them and send them back.
+``MAX_POLL_S``. Marks are opaque: compare them and send them back.
 """
 
 from typing import Annotated, Final
@@ -12,12 +12,12 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta, Struct
 
-ROOMS_PATH: Final = "/v1/rooms"
-WAITING_PATH: Final = "/v1/waiting"
+TABLE_PATH: Final = "/v1/rooms"
+REPORT_PATH: Final = "/v1/waiting"
 SEEN: Final = "seen"
-LONGEST_WAIT_S: Final = 10.0
+MAX_POLL_S: Final = 10.0
 """Less than the idle timeout of load balancers and firewalls."""
-MAX_NEWS_BYTES: Final = 2**22
+MAX_REPORT_BYTES: Final = 2**22
 """Limit of an activator's response; ten thousand services with held requests take less than a megabyte."""
 MAX_TABLE_BYTES: Final = 2**24
 """Limit of the operator's response, which a service on every port almost reaches."""
@@ -57,7 +57,7 @@ class ActivatorTable(Struct, frozen=True):
     services: tuple[ActivatorService, ...]
 
 
-class ActivatorNews(Struct, frozen=True):
+class ActivatorReport(Struct, frozen=True):
     """Held requests of one activator."""
 
     news: _Mark
@@ -70,7 +70,7 @@ class ActivatorNews(Struct, frozen=True):
     """Error of a port that could not be opened, by service; its requests must be routed elsewhere."""
 
 
-def encode(document: ActivatorTable | ActivatorNews) -> bytes:
+def encode(document: ActivatorTable | ActivatorReport) -> bytes:
     """Return a document as JSON."""
     return msgspec.json.encode(document)
 
@@ -84,10 +84,10 @@ def decode_table(body: bytes) -> ActivatorTable:
     return msgspec.json.decode(body, type=ActivatorTable)
 
 
-def decode_news(body: bytes) -> ActivatorNews:
+def decode_report(body: bytes) -> ActivatorReport:
     """Parse an activator's response.
 
     Raises:
         ValueError: it is malformed.
     """
-    return msgspec.json.decode(body, type=ActivatorNews)
+    return msgspec.json.decode(body, type=ActivatorReport)

@@ -1,7 +1,7 @@
 """Declarations of settings: type, range, default, description, and the processes that read them.
 
-A setting is an annotated attribute of a `Section`. Sections of the custom resources are in ``resource``, those of the
-environment only in ``processes``.
+A setting is an annotated attribute of a `SettingsSection`. Sections of the custom resources are in ``resource``,
+those of the environment only in ``processes``.
 """
 
 import types
@@ -69,7 +69,7 @@ class FieldFault(ValueError):
         self.what = what
 
 
-class Section(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+class SettingsSection(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """A group of settings; names are in camelCase in JSON."""
 
     # Of `rules.Rule`: conditions on several fields. The API server and `decoding.decode` evaluate them.
@@ -190,9 +190,9 @@ def settings_of(cls: type[Struct]) -> Iterator[Setting]:
                 yield Setting(path, name, inner.hint, inner.kind, inner.optional, inner.default, inner.meta, inner.env)
 
 
-def section_of(kind: Any) -> type[Section] | None:
+def section_of(kind: Any) -> type[SettingsSection] | None:
     """Return the section that a field holds, or None for a value."""
-    return kind if isinstance(kind, type) and issubclass(kind, Section) else None
+    return kind if isinstance(kind, type) and issubclass(kind, SettingsSection) else None
 
 
 def is_choice(kind: Any) -> TypeGuard[type[StrEnum]]:

@@ -17,7 +17,7 @@ from msgspec import Struct
 from shoal_schema.addresses import Address, TcpAddress, parse_address, parse_tcp_address
 from shoal_schema.declaring import Json, as_json, element_of, fields_of, section_of, without_annotations
 from shoal_schema.expressions import ExpressionError, parse
-from shoal_schema.graphs.faults import GraphError
+from shoal_schema.graphs.errors import GraphError
 from shoal_schema.graphs.plan import make_plan
 from shoal_schema.quantities import Quantity, read_quantity
 from shoal_schema.redaction import redacted
@@ -27,7 +27,7 @@ from shoal_schema.resource.service import RENAMED, InferenceServiceSpec
 from shoal_schema.rules import broken
 
 T = TypeVar("T", bound=Struct)
-MOST_GRAPH_BYTES = 100_000
+MAX_GRAPH_BYTES = 100_000
 """Limit of a graph as JSON: a variable holds at most 131,072 bytes, and names of services become URLs in it."""
 _STEPS = re.compile(r"\.(?P<name>[^.\[]+)|\[(?P<index>\d+)\]")
 _WORDS = tuple(
@@ -118,9 +118,9 @@ def parse_graph_spec(resource: Json) -> InferenceGraphSpec:
         # The proxy reads the graph from an environment variable, which has a limit.
         document = json.dumps(as_json(spec.graph(spec.steps)), ensure_ascii=False)
         size_bytes = len(document.encode(errors="surrogatepass"))
-        if size_bytes > MOST_GRAPH_BYTES:
+        if size_bytes > MAX_GRAPH_BYTES:
             path = "composer.source" if spec.composer and spec.composer.source else "steps"
-            raise GraphError(path, f"the graph takes {size_bytes} bytes as JSON, more than {MOST_GRAPH_BYTES}")
+            raise GraphError(path, f"the graph takes {size_bytes} bytes as JSON, more than {MAX_GRAPH_BYTES}")
     except GraphError as error:
         raise GraphSpecError(error) from None
     return spec

@@ -22,7 +22,6 @@ from shoal_schema.declaring import (
     without_annotations,
 )
 from shoal_schema.decoding import SpecError, decode, decode_text
-from shoal_schema.misspelt import misspelt
 from shoal_schema.processes import (
     ActivatorProcess,
     BatchProcess,
@@ -35,6 +34,7 @@ from shoal_schema.processes import (
 from shoal_schema.resource.offline import BatchInferenceSpec
 from shoal_schema.resource.service import InferenceServiceSpec
 from shoal_schema.rules import broken
+from shoal_schema.unknown_variables import unknown_variable_errors
 
 T = TypeVar("T", bound=Struct)
 
@@ -77,7 +77,7 @@ def read(
         SettingsError: names every variable that is misspelt, malformed or out of range.
     """
     # Report every fault at once, not only the first.
-    faults = [*misspelt(environ, process, variables().keys()), *faults]
+    faults = [*unknown_variable_errors(environ, process, variables().keys()), *faults]
     sections = {
         each.path[0]: _section(each.kind, environ, process, faults, show_values=show_values) for each in fields_of(cls)
     }
@@ -110,8 +110,8 @@ def _section(
         named = next(each for each in fields_of(cls) if each.name == fault.name)
         faults.append(f"{named.env.name if named.env else named.name} {fault.what}")
         return None
-    if any(value != setting.unset for setting in fields_of(cls) if (value := values.get(setting.path[0])) is not None):
-        faults += [f"{_variable(cls, rule.path)}: {rule.message}" for where, rule in broken(section)]
+    if any(values.get(each.path[0]) not in (None, each.unset) for each in fields_of(cls)):
+        faults += [f"{_variable(cls, rule.path)}: {rule.message}" for _, rule in broken(section)]
     return section
 
 
@@ -159,7 +159,7 @@ def rendered(setting: Setting, value: Any) -> str:
     return str(value).lower() if setting.env and setting.env.lower else str(value)
 
 
-def fitting(setting: Setting, text: str) -> str:
+def checked_length(setting: Setting, text: str) -> str:
     """Return the text of a setting's variable after checking its length.
 
     Raises:
@@ -176,7 +176,7 @@ def fitting(setting: Setting, text: str) -> str:
     return text
 
 
-def given(section: Struct, process: Process, path: str = "spec") -> Iterator[tuple[str, str]]:
+def variables_of_spec(section: Struct, process: Process, path: str = "spec") -> Iterator[tuple[str, str]]:
     """Yield name and text of a process's variables from a spec, in the spec's order.
 
     Raises:
@@ -185,10 +185,10 @@ def given(section: Struct, process: Process, path: str = "spec") -> Iterator[tup
     for each in fields_of(type(section)):
         value = getattr(section, each.path[0])
         if section_of(type(value)):
-            yield from given(value, process, f"{path}.{each.name}")
+            yield from variables_of_spec(value, process, f"{path}.{each.name}")
         # Unset fields are left out, so that the process has its own default.
         elif each.env and process in each.env.readers and value is not None and value != ():
             try:
-                yield each.env.name, fitting(each, rendered(each, value))
+                yield each.env.name, checked_length(each, rendered(each, value))
             except FieldFault as fault:
                 raise SpecError(f"{path}{fault}") from None

@@ -42,7 +42,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Among:
+class Membership:
     """A column's value is one of several."""
 
     column: Column
@@ -57,21 +57,21 @@ class IsNull:
 
 
 @dataclass(frozen=True, slots=True)
-class Not:
+class Negation:
     """Negation; the negation of unknown is unknown."""
 
     part: "Expression"
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class BooleanOperation:
     """All of the parts (``every``), or any of them."""
 
     every: bool
     parts: tuple["Expression", ...]
 
 
-Expression = Column | Comparison | Among | IsNull | Not | Joined
+Expression = Column | Comparison | Membership | IsNull | Negation | BooleanOperation
 
 
 def parse(text: str) -> Expression:
@@ -101,11 +101,11 @@ def columns_of(expression: Expression) -> Iterator[Column]:
             yield column
             if isinstance(value, Column):
                 yield value
-        case Among(column=column) | IsNull(column=column):
+        case Membership(column=column) | IsNull(column=column):
             yield column
-        case Not(part=part):
+        case Negation(part=part):
             yield from columns_of(part)
-        case Joined(parts=parts):
+        case BooleanOperation(parts=parts):
             for each in parts:
                 yield from columns_of(each)
 
@@ -115,21 +115,21 @@ def _boolean(node: ast.expr, depth: int) -> Expression:
         raise ExpressionError(f"is nested deeper than {MAX_DEPTH} levels")
     match node:
         case ast.BoolOp(op=op, values=parts):
-            return Joined(isinstance(op, ast.And), tuple(_boolean(part, depth - 1) for part in parts))
+            return BooleanOperation(isinstance(op, ast.And), tuple(_boolean(part, depth - 1) for part in parts))
         case ast.UnaryOp(op=ast.Not(), operand=part):
-            return Not(_boolean(part, depth - 1))
+            return Negation(_boolean(part, depth - 1))
         case ast.Compare(
             left=left, ops=[ast.In() | ast.NotIn() as op], comparators=[ast.List() | ast.Tuple() as right]
         ):
-            among = Among(_column(left), tuple(_literal(each) for each in right.elts))
-            return among if isinstance(op, ast.In) else Not(among)
+            among = Membership(_column(left), tuple(_literal(each) for each in right.elts))
+            return among if isinstance(op, ast.In) else Negation(among)
         case ast.Compare(left=left, ops=[op], comparators=[right]) if _is_word(right) and _literal(right) is None:
             column = _column(left)
             # `== null` tests whether the value is unknown; null has no order.
             if isinstance(op, ast.Eq | ast.Is):
                 return IsNull(column)
             if isinstance(op, ast.NotEq | ast.IsNot):
-                return Not(IsNull(column))
+                return Negation(IsNull(column))
             raise _refused(right)
         case ast.Compare(left=left, ops=[op], comparators=[right]):
             column = _column(left)

@@ -12,7 +12,7 @@ from shoal_schema.load import Load
 PATH: Final = "/v1/fleet"
 
 
-class Pod(Struct, frozen=True):
+class FleetPod(Struct, frozen=True):
     """A ready pod and its proxy's last report."""
 
     name: str
@@ -20,15 +20,15 @@ class Pod(Struct, frozen=True):
     load: Load | None = None
 
 
-class Service(Struct, frozen=True):
+class FleetService(Struct, frozen=True):
     """A service and its ready pods."""
 
     namespace: str
     name: str
-    pods: tuple[Pod, ...] = ()
+    pods: tuple[FleetPod, ...] = ()
 
 
 class Fleet(Struct, frozen=True):
     """All services."""
 
-    services: tuple[Service, ...] = ()
+    services: tuple[FleetService, ...] = ()

@@ -17,7 +17,7 @@ Seconds = Annotated[float, Meta(ge=0, le=1e12)]
 Amount = Annotated[float, Meta(gt=0, le=1e9)]
 
 
-class Refused(Struct, frozen=True):
+class RejectedRows(Struct, frozen=True):
     """Rejected rows by reason. They count as demand: more replicas would have served them."""
 
     queue_rows: Count
@@ -78,7 +78,7 @@ class Load(Struct, frozen=True):
     arrived_rows: Count
     """All requested rows, including rejected and forwarded ones."""
     answered_rows: Count
-    refused_rows: Refused
+    refused_rows: RejectedRows
     forwarded_rows: Count
     """Rows forwarded to a peer: demand there, not here."""
     row_seconds: Seconds

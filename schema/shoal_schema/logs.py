@@ -56,15 +56,15 @@ def configure(level: str = "INFO", form: str = LogForm.TEXT) -> None:
         logging.getLogger(name).setLevel(max(least, logging.getLogger().level))
     logging.captureWarnings(in_json)
     # In JSON even an uncaught exception is one line.
-    sys.excepthook = _tell_of_end if in_json else sys.__excepthook__
+    sys.excepthook = _log_uncaught if in_json else sys.__excepthook__
 
 
-def form_asked(environ: Mapping[str, str]) -> LogForm:
+def requested_format(environ: Mapping[str, str]) -> LogForm:
     """Return the log's format before settings are validated; an invalid one is text."""
     return LogForm.JSON if environ.get(LOG_FORMAT, "").strip().lower() == LogForm.JSON else LogForm.TEXT
 
 
-def last_words(program: str, why: object) -> str:
+def final_line(program: str, why: object) -> str:
     """Return the line with the reason that a process ends: a JSON log line, or an error as of commands."""
     if not any(isinstance(handler.formatter, JsonFormatter) for handler in logging.getLogger().handlers):
         return f"{program}: {why}\n"
@@ -72,10 +72,10 @@ def last_words(program: str, why: object) -> str:
     return f"{JsonFormatter().format(record)}\n"
 
 
-def say_why(program: str, why: object) -> None:
+def log_exit_reason(program: str, why: object) -> None:
     """Write the reason that a process ends, as its last line."""
-    sys.stderr.write(last_words(program, why))
+    sys.stderr.write(final_line(program, why))
 
 
-def _tell_of_end(kind: type[BaseException], error: BaseException, trace: object) -> None:
+def _log_uncaught(kind: type[BaseException], error: BaseException, trace: object) -> None:
     logging.getLogger("shoal").critical("%s: %s", kind.__name__, error, exc_info=error)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 
-class Kind(StrEnum):
+class MetricKind(StrEnum):
     """Prometheus types of metrics."""
 
     COUNTER = "counter"
@@ -12,7 +12,7 @@ class Kind(StrEnum):
     HISTOGRAM = "histogram"
 
 
-class Rejection(StrEnum):
+class RejectionReason(StrEnum):
     """Reasons of rejected and abandoned requests: the label of `REJECTIONS`, also counted in ``/v1/explain``."""
 
     QUEUE_ROWS = "queue_rows"
@@ -40,7 +40,7 @@ class Metric:
 
     family: str
     """Its name without the suffix ``_total`` of a counter's samples."""
-    kind: Kind
+    kind: MetricKind
     description: str
     labels: dict[str, str] = field(default_factory=dict, hash=False)
     """Name -> values, or a description of them."""
@@ -48,19 +48,19 @@ class Metric:
     @property
     def name(self) -> str:
         """Name of the samples."""
-        return f"{self.family}_total" if self.kind is Kind.COUNTER else self.family
+        return f"{self.family}_total" if self.kind is MetricKind.COUNTER else self.family
 
 
 def _counter(name: str, description: str, **labels: str) -> Metric:
-    return Metric(f"shoal_proxy_{name}", Kind.COUNTER, description, labels)
+    return Metric(f"shoal_proxy_{name}", MetricKind.COUNTER, description, labels)
 
 
 def _gauge(name: str, description: str) -> Metric:
-    return Metric(f"shoal_proxy_{name}", Kind.GAUGE, description)
+    return Metric(f"shoal_proxy_{name}", MetricKind.GAUGE, description)
 
 
 def _histogram(name: str, description: str, **labels: str) -> Metric:
-    return Metric(f"shoal_proxy_{name}", Kind.HISTOGRAM, description, labels)
+    return Metric(f"shoal_proxy_{name}", MetricKind.HISTOGRAM, description, labels)
 
 
 # Requests and clients.
@@ -70,7 +70,7 @@ REQUESTS = _counter(
     protocol="v1, v2, torchserve, embeddings, rerank, invocations, grpc",
     status="of HTTP",
 )
-REJECTIONS = _counter("rejections", "Requests rejected or abandoned.", reason=", ".join(Rejection))
+REJECTIONS = _counter("rejections", "Requests rejected or abandoned.", reason=", ".join(RejectionReason))
 CALLER_REQUESTS = _counter(
     "caller_requests",
     "Responses sent, by client, for services with `access`.",
@@ -169,8 +169,8 @@ ALL = tuple(value for value in tuple(globals().values()) if isinstance(value, Me
 """Metrics of the proxy."""
 
 
-class LookError(StrEnum):
-    """Reasons of failed reconciliations: the label of `OPERATOR_LOOK_ERRORS`."""
+class ReconcileError(StrEnum):
+    """Reasons of failed reconciliations: the label of `OPERATOR_RECONCILE_ERRORS`."""
 
     UNREACHABLE = "unreachable"
     """The API server did not respond."""
@@ -185,70 +185,75 @@ class LookError(StrEnum):
     UNFORESEEN = "unforeseen"
 
 
-def _of_operator(kind: Kind, name: str, description: str, **labels: str) -> Metric:
+def _of_operator(kind: MetricKind, name: str, description: str, **labels: str) -> Metric:
     return Metric(f"shoal_operator_{name}", kind, description, labels)
 
 
 _OF_SERVICE = {"namespace": "of the service", "service": "its name"}
 # Leadership and services.
-OPERATOR_LEADER = _of_operator(Kind.GAUGE, "leader", "1 while this operator is the leader.")
+OPERATOR_LEADER = _of_operator(MetricKind.GAUGE, "leader", "1 while this operator is the leader.")
 OPERATOR_SERVICES = _of_operator(
-    Kind.GAUGE, "services", "Services, by their condition `Ready`.", ready="True, False", reason="of `Ready`"
+    MetricKind.GAUGE, "services", "Services, by their condition `Ready`.", ready="True, False", reason="of `Ready`"
 )
 OPERATOR_UPGRADES = _of_operator(
-    Kind.GAUGE, "upgrades", "Services with pods of another operator version.", state="pending, running, failed"
+    MetricKind.GAUGE, "upgrades", "Services with pods of another operator version.", state="pending, running, failed"
 )
 # Reconciliation.
 OPERATOR_LOOKS = _of_operator(
-    Kind.COUNTER, "looks", "Reconciliations of services, by outcome.", outcome="done, waiting, failed, gone"
+    MetricKind.COUNTER, "looks", "Reconciliations of services, by outcome.", outcome="done, waiting, failed, gone"
 )
-OPERATOR_LOOK_ERRORS = _of_operator(
-    Kind.COUNTER, "look_errors", "Reconciliations that were aborted.", reason=", ".join(LookError)
+OPERATOR_RECONCILE_ERRORS = _of_operator(
+    MetricKind.COUNTER, "look_errors", "Reconciliations that were aborted.", reason=", ".join(ReconcileError)
 )
-OPERATOR_LOOK_SECONDS = _of_operator(Kind.HISTOGRAM, "look_seconds", "Duration of a reconciliation.")
-OPERATOR_QUEUE_SERVICES = _of_operator(Kind.GAUGE, "queue_services", "Services queued for reconciliation.")
-OPERATOR_QUEUE_AGE_SECONDS = _of_operator(Kind.GAUGE, "queue_age_seconds", "Time since the oldest of them was queued.")
+OPERATOR_LOOK_SECONDS = _of_operator(MetricKind.HISTOGRAM, "look_seconds", "Duration of a reconciliation.")
+OPERATOR_QUEUE_SERVICES = _of_operator(MetricKind.GAUGE, "queue_services", "Services queued for reconciliation.")
+OPERATOR_QUEUE_AGE_SECONDS = _of_operator(
+    MetricKind.GAUGE, "queue_age_seconds", "Time since the oldest of them was queued."
+)
 # Requests of the operator.
 OPERATOR_API_REQUESTS = _of_operator(
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "api_requests",
     "Requests to the API server, without watches.",
     method="GET, POST, PUT, PATCH, DELETE",
     status="of HTTP; 0: no response",
 )
 OPERATOR_SCRAPES = _of_operator(
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "scrapes",
     "Scrapes of pods; refused: the response is not a proxy's.",
     outcome="read, unreachable, refused",
 )
 OPERATOR_SCRAPE_AGE_SECONDS = _of_operator(
-    Kind.GAUGE, "scrape_age_seconds", "Time since the last scrape, of the service with the oldest one."
+    MetricKind.GAUGE, "scrape_age_seconds", "Time since the last scrape, of the service with the oldest one."
 )
 # Autoscaling, per service.
-OPERATOR_SCALING_DESIRED = _of_operator(Kind.GAUGE, "scaling_desired", "Desired replicas.", **_OF_SERVICE)
-OPERATOR_SCALING_READY = _of_operator(Kind.GAUGE, "scaling_ready", "Ready pods.", **_OF_SERVICE)
+OPERATOR_SCALING_DESIRED = _of_operator(MetricKind.GAUGE, "scaling_desired", "Desired replicas.", **_OF_SERVICE)
+OPERATOR_SCALING_READY = _of_operator(MetricKind.GAUGE, "scaling_ready", "Ready pods.", **_OF_SERVICE)
 OPERATOR_SCALING_ROWS = _of_operator(
-    Kind.GAUGE, "scaling_rows", "Rows queued and running, mean since the previous decision.", **_OF_SERVICE
+    MetricKind.GAUGE, "scaling_rows", "Rows queued and running, mean since the previous decision.", **_OF_SERVICE
 )
 OPERATOR_SCALING_OFFERED = _of_operator(
-    Kind.GAUGE, "scaling_offered_rows_per_second", "Requested rows per second, including rejected ones.", **_OF_SERVICE
+    MetricKind.GAUGE,
+    "scaling_offered_rows_per_second",
+    "Requested rows per second, including rejected ones.",
+    **_OF_SERVICE,
 )
 OPERATOR_SCALING_TARGET = _of_operator(
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     "scaling_target",
     "Target per replica, in rows or rows per second, whichever needs more replicas.",
     **_OF_SERVICE,
 )
 OPERATOR_SCALING_PANIC = _of_operator(
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     "scaling_panic",
     "1 while replicas are not reduced, as the load of the last seconds was twice the ready capacity.",
     **_OF_SERVICE,
 )
 # Status, per service.
 OPERATOR_SERVICE_CONDITION = _of_operator(
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     "service_condition",
     "1 for each condition of a service, by status and reason.",
     **_OF_SERVICE,
@@ -256,9 +261,9 @@ OPERATOR_SERVICE_CONDITION = _of_operator(
     status="True, False, Unknown",
     reason="docs/how-to/reasons.md",
 )
-OPERATOR_SERVICE_REPLICAS = _of_operator(Kind.GAUGE, "service_replicas", "Pods of a service.", **_OF_SERVICE)
+OPERATOR_SERVICE_REPLICAS = _of_operator(MetricKind.GAUGE, "service_replicas", "Pods of a service.", **_OF_SERVICE)
 OPERATOR_SERVICE_REPLICAS_READY = _of_operator(
-    Kind.GAUGE, "service_replicas_ready", "Ready pods of a service.", **_OF_SERVICE
+    MetricKind.GAUGE, "service_replicas_ready", "Ready pods of a service.", **_OF_SERVICE
 )
 
 ALL_OF_OPERATOR = tuple(each for each in tuple(globals().values()) if isinstance(each, Metric) and each not in ALL)

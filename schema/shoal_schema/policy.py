@@ -7,12 +7,12 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from shoal_schema.declaring import Section
+from shoal_schema.declaring import SettingsSection
 
 Patterns = tuple[str, ...]
 
 
-class Policy(Section, frozen=True):
+class Policy(SettingsSection, frozen=True):
     """Features of the cluster that specs may use."""
 
     # What containers run and where requests come from.

@@ -21,7 +21,7 @@ from shoal_schema.declaring import (
     TIB,
     Env,
     FieldFault,
-    Section,
+    SettingsSection,
 )
 from shoal_schema.policy import Policy
 from shoal_schema.resource.graph import GraphSpec
@@ -57,7 +57,7 @@ class LogForm(StrEnum):
     JSON = "json"
 
 
-class Metadata(Section, frozen=True):
+class Metadata(SettingsSection, frozen=True):
     """Identity of a service."""
 
     name: (
@@ -70,7 +70,7 @@ class Metadata(Section, frozen=True):
     ) = None
 
 
-class LogSettings(Section, frozen=True):
+class LogSettings(SettingsSection, frozen=True):
     """Log settings of every process."""
 
     level: Annotated[
@@ -85,7 +85,7 @@ class LogSettings(Section, frozen=True):
     ] = LogForm.TEXT
 
 
-class ProxyProcess(Section, frozen=True):
+class ProxyProcess(SettingsSection, frozen=True):
     """Settings of the proxy process."""
 
     # Identity and addresses.
@@ -312,7 +312,7 @@ class ProxyProcess(Section, frozen=True):
     ] = 0.0
 
 
-class RuntimeProcess(Section, frozen=True):
+class RuntimeProcess(SettingsSection, frozen=True):
     """Settings of the runtime process."""
 
     listen: Annotated[
@@ -411,7 +411,7 @@ class RuntimeProcess(Section, frozen=True):
     ] = 60.0
 
 
-class OperatorProcess(Section, frozen=True):
+class OperatorProcess(SettingsSection, frozen=True):
     """Settings of the operator process."""
 
     # Defaults of the pods that the operator creates.
@@ -609,7 +609,7 @@ class OperatorProcess(Section, frozen=True):
             raise FieldFault("activatorPorts", what)
 
 
-class ActivatorProcess(Section, frozen=True):
+class ActivatorProcess(SettingsSection, frozen=True):
     """Settings of the activator process."""
 
     operator: Annotated[
@@ -673,7 +673,7 @@ class ActivatorProcess(Section, frozen=True):
     ] = 60.0
 
 
-class BatchProcess(Section, frozen=True):
+class BatchProcess(SettingsSection, frozen=True):
     """Settings of the batch process."""
 
     # Which part of the work this process does.

@@ -13,7 +13,7 @@ MAX_BYTES: Final = 4096
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 
 
-class Done(Struct, frozen=True, rename="camel"):
+class WorkDone(Struct, frozen=True, rename="camel"):
     """Finished work of a job."""
 
     shards: Count = 0
@@ -21,22 +21,22 @@ class Done(Struct, frozen=True, rename="camel"):
     failed_rows: Count = 0
     bytes: Count = 0
 
-    def __add__(self, other: "Done") -> "Done":
+    def __add__(self, other: "WorkDone") -> "WorkDone":
         """Return the sum."""
         pairs = zip(astuple(self), astuple(other), strict=True)
-        return Done(*(one + another for one, another in pairs))
+        return WorkDone(*(one + another for one, another in pairs))
 
 
-class Progress(Struct, frozen=True, rename="camel"):
+class JobProgress(Struct, frozen=True, rename="camel"):
     """Progress of one worker of a job."""
 
     shards_total: Count
     """Of the job."""
     bytes_total: Count
     """Of the job's input."""
-    before: Done
+    before: WorkDone
     """Work of other jobs with the same output, as this worker found it."""
-    own: Done
+    own: WorkDone
     """Work of this worker, in this process and earlier ones."""
     rows_per_second: Annotated[float, Meta(ge=0, le=1e12)]
     """The present rate."""
@@ -44,14 +44,14 @@ class Progress(Struct, frozen=True, rename="camel"):
     """The result, at the end."""
 
 
-def together(reports: Sequence[Progress]) -> Done:
+def combined_work(reports: Sequence[JobProgress]) -> WorkDone:
     """Return the finished work of all workers and of earlier jobs, which every worker reports."""
     # Every worker reports the same earlier work, or less if it read it earlier.
-    before = max((each.before for each in reports), key=lambda each: each.shards, default=Done())
+    before = max((each.before for each in reports), key=lambda each: each.shards, default=WorkDone())
     return sum((each.own for each in reports), start=before)
 
 
-def share(reports: Sequence[Progress]) -> float:
+def share(reports: Sequence[JobProgress]) -> float:
     """Return the finished share of the input, 0 to 1."""
     total = max((each.bytes_total for each in reports), default=0)
-    return min(1.0, together(reports).bytes / total) if total else 0.0
+    return min(1.0, combined_work(reports).bytes / total) if total else 0.0

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from shoal_schema.declaring import Section, Setting, element_of, fields_of, without_annotations
+from shoal_schema.declaring import Setting, SettingsSection, element_of, fields_of, without_annotations
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +310,7 @@ def some_of(names: tuple[str, ...], subject: str, why: str) -> Rule:
     return Rule(any_of(*map(Given, names)), f"{subject} requires {words}: {why}", names[0])
 
 
-def broken(section: Any) -> Iterator[tuple[str, Rule]]:
+def broken(section: Struct) -> Iterator[tuple[str, Rule]]:
     """Yield the rules that a section and the sections in it break, each with the path of its section.
 
     Paths are relative (``scaling``, ``steps[1]``), empty for the section itself.
@@ -320,11 +320,11 @@ def broken(section: Any) -> Iterator[tuple[str, Rule]]:
             yield "", rule
     for each in fields_of(type(section)):
         value = getattr(section, each.path[0])
-        if isinstance(value, Section):
+        if isinstance(value, SettingsSection):
             yield from ((f"{each.name}.{path}".rstrip("."), rule) for path, rule in broken(value))
         elif isinstance(value, tuple):
             for index, element in enumerate(value):
-                if isinstance(element, Section):
+                if isinstance(element, SettingsSection):
                     where = f"{each.name}[{index}]"
                     yield from ((f"{where}.{path}".rstrip("."), rule) for path, rule in broken(element))
 

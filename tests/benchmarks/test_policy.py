@@ -5,14 +5,14 @@ import pytest
 from benchmarks.policies.cells import LOADS, MODELS, RIVALS, SHOAL, Cell, Figures, bisect_rate, goodput, optimum, shoal
 from benchmarks.policies.report import Result, markdown, mean_result, misses, over
 from benchmarks.policies.rivals import BentoML, BestRate, Eager, Setting, Symphony, TimerFromFree, TimerFromHead
-from shoal_proxy.simulator.engine import Discipline, Engine, Request
+from shoal_proxy.simulator.engine import Discipline, Engine, SimulatedRequest
 
 SETTING = Setting([0.010, 0.011, 0.012, 0.013], 0.040)
 CELL = Cell(MODELS[0], 5.0, "Poisson")
 
 
-def run(discipline: Discipline, *arrived_s: float) -> tuple[Engine, list[Request]]:
-    requests = [Request(time, time + SETTING.objective_s) for time in arrived_s]
+def run(discipline: Discipline, *arrived_s: float) -> tuple[Engine, list[SimulatedRequest]]:
+    requests = [SimulatedRequest(time, time + SETTING.objective_s) for time in arrived_s]
     engine = Engine(discipline, lambda rows, shape: SETTING.lat(rows))
     engine.run(requests)
     return engine, requests
@@ -37,7 +37,7 @@ def test_saturation_is_what_two_batches_within_the_objective_sustain() -> None:
 def test_a_lone_request_leaves_when_the_rule_says(rule: Callable[[Setting], Discipline], starts_s: float) -> None:
     _, (request,) = run(rule(SETTING), 0.0)
 
-    assert request.answered_s == pytest.approx(starts_s + 0.010)
+    assert request.completed_s == pytest.approx(starts_s + 0.010)
 
 
 def test_a_timer_from_free_makes_old_requests_wait_again() -> None:
@@ -50,7 +50,7 @@ def test_a_timer_from_free_makes_old_requests_wait_again() -> None:
 
 def test_the_best_rate_gives_up_the_oldest_for_a_full_batch() -> None:
     rule = BestRate(SETTING)
-    requests = [Request(0.0, due) for due in (0.0105, 0.02, 0.02, 0.02, 0.02)]
+    requests = [SimulatedRequest(0.0, due) for due in (0.0105, 0.02, 0.02, 0.02, 0.02)]
     Engine(rule, lambda rows, shape: SETTING.lat(rows)).run(requests)
 
     assert requests[0].refused_s == 0.0
@@ -61,10 +61,10 @@ def test_the_best_rate_gives_up_the_oldest_for_a_full_batch() -> None:
 @pytest.mark.parametrize("load", [0.5, 3.0])
 def test_every_rule_settles_every_request(rule: Callable[[Setting], Discipline], load: float) -> None:
     arrivals = CELL.arrivals(400, 1) / load
-    requests = [Request(time, time + CELL.setting.objective_s) for time in arrivals.tolist()]
+    requests = [SimulatedRequest(time, time + CELL.setting.objective_s) for time in arrivals.tolist()]
     Engine(rule(CELL.setting), CELL.model.latency_s).run(requests)
 
-    assert all((each.answered_s is None) != (each.refused_s is None) for each in requests)
+    assert all((each.completed_s is None) != (each.refused_s is None) for each in requests)
 
 
 def test_no_rule_exceeds_the_optimum() -> None:

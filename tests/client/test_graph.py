@@ -10,8 +10,8 @@ import yaml
 
 from shoal.graph import Graph, How
 from shoal_schema.decoding import SpecError, parse_graph_spec
-from shoal_schema.graphs.faults import GraphError
-from shoal_schema.resource.graph import Combine
+from shoal_schema.graphs.errors import GraphError
+from shoal_schema.resource.graph import CombineRule
 
 BY_HAND = """\
 apiVersion: serving.shoal.dev/v1alpha1
@@ -159,7 +159,7 @@ def test_what_a_document_has_and_python_has_not_is_told() -> None:
 
 
 def test_the_words_of_the_document_are_those_of_python() -> None:
-    assert get_args(How) == tuple(Combine)
+    assert get_args(How) == tuple(CombineRule)
 
 
 @pytest.mark.parametrize("name", ["Moods Of Mine", "", "moods\n"])

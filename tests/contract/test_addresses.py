@@ -128,7 +128,7 @@ def test_a_kernel_without_ipv6_gives_every_address_of_ipv4(monkeypatch: pytest.M
         assert listener.getsockname()[0] == "0.0.0.0"
 
 
-def test_an_operator_answers_probes_where_there_is_only_ipv6(tmp_path: Path) -> None:
+def test_an_operator_responds_to_probes_where_there_is_only_ipv6(tmp_path: Path) -> None:
     log = tmp_path / "log"
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(

@@ -9,7 +9,7 @@ import pytest
 
 from shoal.command_line import make_parser
 from shoal_local.command_line import make_parser as make_local_parser
-from shoal_proxy import record, simulate
+from shoal_proxy import record_command, simulate
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 PAGES = "\n".join((REFERENCE / name).read_text() for name in ("cli.md", "cli-measuring.md"))
@@ -35,7 +35,7 @@ LOCAL = make_local_parser()
 PARSERS = {
     **commands(make_parser()),
     "simulate": simulate.parser(),
-    "record": record.parser(),
+    "record": record_command.record_parser(),
 }
 SHARED = {"info": "predict", "bench": "predict"}
 """Commands whose options another's section documents."""
@@ -63,7 +63,7 @@ EVERY_PARSER = {**PARSERS, **{f"local {name}": made for name, made in commands(L
 
 
 @pytest.mark.parametrize("command", EVERY_PARSER)
-def test_help_tells_the_default_of_every_option_that_has_one(command: str) -> None:
+def test_help_reports_the_default_of_every_option_that_has_one(command: str) -> None:
     made = EVERY_PARSER[command]
     for action in made._actions:
         if not action.option_strings or action.default in (None, False, [], argparse.SUPPRESS):

@@ -11,8 +11,8 @@ from shoal.wire.items import many_items
 from shoal.wire.messages import infer_request
 from shoal.wire.signature import Signature, Tensor, parse_signature
 from shoal_proxy.batching.batch import make_batch, merge
-from shoal_proxy.batching.pending import Pending, Slice
-from shoal_proxy.codecs.base import Call
+from shoal_proxy.batching.pending import PendingRequest, RequestSlice
+from shoal_proxy.codecs.base import InferCall
 from shoal_proxy.codecs.upstream import encode_batch
 from shoal_proxy.codecs.v1 import V1
 from shoal_proxy.codecs.v2 import V2
@@ -52,7 +52,7 @@ def test_proxy_and_client_read_what_the_runtime_writes(spec: TensorSpec) -> None
 
 def arriving(decoded: Any, served: Served, proxy: ModelSignature) -> dict[str, Any]:
     """Return the arrays that the runtime decodes of what the proxy has decoded."""
-    pending = Pending(
+    pending = PendingRequest(
         inputs=decoded.inputs,
         rows=decoded.rows,
         size_bytes=0,
@@ -60,7 +60,7 @@ def arriving(decoded: Any, served: Served, proxy: ModelSignature) -> dict[str, A
         deadline_s=1.0,
         deliver=lambda outcome: None,
     )
-    batch = make_batch([Slice(pending, 0, pending.rows, pending.inputs)])
+    batch = make_batch([RequestSlice(pending, 0, pending.rows, pending.inputs)])
     header, tail = encode_batch(batch, merge(batch, proxy).inputs, proxy, binary=True)
     request = decode_request(memoryview(header + b"".join(map(bytes, tail))), len(header), served)
     return dict(request.inputs)
@@ -83,11 +83,11 @@ def test_rows_of_the_client_and_of_json_arrive_at_the_runtime_alike() -> None:
         infer_request("m", client, many_items(rows_of_client[0:2], client), {}),
     ]
     decoded = [
-        V2().decode(Call({name.encode(): text.encode() for name, text in each.headers.items()}, each.body), proxy)
+        V2().decode(InferCall({name.encode(): text.encode() for name, text in each.headers.items()}, each.body), proxy)
         for each in sent
     ]
-    decoded.append(V1().decode(Call({}, orjson.dumps({"instances": rows})), proxy))
-    decoded.append(V1().decode(Call({}, orjson.dumps({"inputs": columns})), proxy))
+    decoded.append(V1().decode(InferCall({}, orjson.dumps({"instances": rows})), proxy))
+    decoded.append(V1().decode(InferCall({}, orjson.dumps({"inputs": columns})), proxy))
     for each in decoded:
         inputs = arriving(each, served, proxy)
         np.testing.assert_array_equal(inputs["n"], [[np.nan, 1], [2.5, 3]])

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from shoal_proxy.codecs.upstream import decode_answer, decode_failure
+from shoal_proxy.codecs.upstream import decode_failure, decode_result
 from shoal_proxy.errors import ModelFailed
 from shoal_proxy.model.signature import ModelSignature, parse_metadata
 from shoal_runtime import ItemError
@@ -47,7 +47,7 @@ def answered(model: Failing) -> tuple[int, dict[str, str], bytes, ModelSignature
 def test_a_row_s_message_reaches_the_proxy_whatever_it_is(kind: type[BaseException], message: str) -> None:
     status, _, body, signature = answered(Failing(kind(message), whole=False))
 
-    result = decode_answer(body, None, signature)
+    result = decode_result(body, None, signature)
 
     assert status == 200
     assert [error.row for error in result.errors] == [0]

@@ -11,7 +11,7 @@ from shoal_schema.headers import INSTANCE
 from shoal_schema.load import MAX_BYTES, PATH, Load
 
 
-def test_a_proxy_tells_its_load_as_declared_and_whose_it_is() -> None:
+def test_a_proxy_reports_its_load_as_declared_and_whose_it_is() -> None:
     async def main() -> httpx.Response:
         loopback = dict.fromkeys(("SHOAL_PROXY_LISTEN", "SHOAL_PROXY_ADMIN_LISTEN"), "127.0.0.1:0")
         own = {"SHOAL_PROXY_INSTANCE": "uid-1", "SHOAL_PROXY_DRAIN_DELAY_S": "0"}

@@ -89,7 +89,7 @@ ANYTHING = st.one_of(
 
 
 @given(ANYTHING, ANYTHING, ANYTHING)
-def test_whatever_is_told_is_one_line_of_json_with_no_field_more(first: Any, second: Any, rest: Any) -> None:
+def test_whatever_is_reported_is_one_line_of_json_with_no_field_more(first: Any, second: Any, rest: Any) -> None:
     fields = fields_of("event=message_text one=%r two=%s error=%s", (first, second, rest))
     line = as_json("t", "INFO", "l", fields)
 
@@ -150,7 +150,7 @@ def test_numbers_that_json_parsers_reject_are_texts(number: float) -> None:
     assert isinstance(said["n"], str)
 
 
-def test_every_line_of_ours_has_its_free_text_last() -> None:
+def test_every_line_of_shoal_has_its_free_text_last() -> None:
     faults = [f"{where}: {fault}" for where, template in templates() for fault in faults_of(template)]
     assert not faults, "\n".join(faults)
 
@@ -180,7 +180,7 @@ def faults_of(template: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_line_that_says_why_a_process_ends_is_known_to_the_command(
+def test_the_line_that_states_the_reason_a_process_ends_is_parsed_by_the_command(
     capsys: pytest.CaptureFixture[str], form: str
 ) -> None:
     shoal_schema.logs.configure(form=form)
@@ -194,7 +194,7 @@ def test_the_line_that_says_why_a_process_ends_is_known_to_the_command(
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_line_that_says_why_a_container_ended_is_known_to_the_operator(
+def test_the_line_that_states_the_reason_a_container_ended_is_parsed_by_the_operator(
     capsys: pytest.CaptureFixture[str], form: str
 ) -> None:
     shoal_schema.logs.configure(form=form)
@@ -227,7 +227,7 @@ def test_no_other_line_is_a_last_one(capsys: pytest.CaptureFixture[str], form: s
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_what_a_line_says_is_the_same_in_both_forms(capsys: pytest.CaptureFixture[str], form: str) -> None:
+def test_what_a_line_states_is_the_same_in_both_forms(capsys: pytest.CaptureFixture[str], form: str) -> None:
     shoal_schema.logs.configure(form=form)
 
     logging.getLogger(RUNTIME).warning("event=late rows=%d what=%s", 3, "odd")
@@ -236,17 +236,17 @@ def test_what_a_line_says_is_the_same_in_both_forms(capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize("line", ["{", "{}", "[1]", '{"level": "ERROR"}', '{"time": 1, "level": 2, "logger": 3}', "no"])
-def test_what_others_write_is_no_line_of_ours(line: str) -> None:
+def test_what_others_write_is_no_line_of_its_own(line: str) -> None:
     assert read(line) is None
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_last_words_of_a_command_are_told_in_the_form_of_the_log(
+def test_the_final_line_of_a_command_is_written_in_the_form_of_the_log(
     capsys: pytest.CaptureFixture[str], form: str
 ) -> None:
     shoal_schema.logs.configure(form=form)
 
-    shoal_schema.logs.say_why("shoal-proxy", "no such port")
+    shoal_schema.logs.log_exit_reason("shoal-proxy", "no such port")
 
     line = written(capsys)
     assert read(line) == Line("CRITICAL", "no such port")
@@ -259,7 +259,7 @@ def run(option: str, what: str, environment: dict[str, str]) -> subprocess.Compl
 
 
 @pytest.mark.parametrize("module", ["shoal_proxy", "shoal_proxy.activator", "shoal_operator", "shoal_runtime"])
-def test_a_process_that_is_set_wrongly_says_so_in_one_object(module: str) -> None:
+def test_invalid_settings_end_the_process_with_one_object(module: str) -> None:
     environment = {"SHOAL_LOG_FORMAT": "JSON", "SHOAL_LOG_LEVEL": "loud", "PYTHONPATH": ":".join(sys.path)}
     ended = run("-m", module, environment)
 
@@ -289,7 +289,7 @@ READERS: dict[Any, dict[str, str]] = {
 
 
 @pytest.mark.parametrize("text", ["debug", "INFO", "Warning", "error"])
-def test_levels_are_taken_in_any_case(text: str) -> None:
+def test_levels_are_accepted_in_any_case(text: str) -> None:
     for settings, needed in READERS.items():
         assert settings.from_env({**needed, "SHOAL_LOG_LEVEL": text}).logging.level == text.upper()
 
@@ -300,13 +300,13 @@ def test_every_process_has_both_forms(text: str) -> None:
         assert settings.from_env({**needed, "SHOAL_LOG_FORMAT": text}).logging.form == (text.lower() or "text")
 
 
-def test_what_is_no_level_is_refused() -> None:
+def test_an_invalid_level_is_rejected() -> None:
     for settings, needed in READERS.items():
         with pytest.raises(SettingsError, match="SHOAL_LOG_LEVEL must be DEBUG, INFO, WARNING, ERROR, not 'loud'"):
             settings.from_env({**needed, "SHOAL_LOG_LEVEL": "loud"})
 
 
-def test_what_is_no_form_is_refused() -> None:
+def test_an_invalid_form_is_rejected() -> None:
     for settings, needed in READERS.items():
         with pytest.raises(SettingsError, match="SHOAL_LOG_FORMAT must be text, json, not 'xml'"):
             settings.from_env({**needed, "SHOAL_LOG_FORMAT": "xml"})

@@ -12,8 +12,8 @@ import shoal_runtime.settings
 from shoal_proxy.errors import ProxyError
 from shoal_schema.declaring import Process
 from shoal_schema.environment import SettingsError, variables
-from shoal_schema.metrics import Rejection
-from shoal_schema.misspelt import FAMILIES
+from shoal_schema.metrics import RejectionReason
+from shoal_schema.unknown_variables import FAMILIES
 
 ROOT = Path(__file__).parents[2]
 ALL = set(variables())
@@ -119,8 +119,8 @@ def test_services_called_shoal_something_break_no_pod(read: Read) -> None:
 def test_every_reason_of_the_proxys_errors_is_declared() -> None:
     reasons = {each.reason for each in _below(ProxyError)} - {None}
 
-    assert reasons <= set(Rejection)
-    assert {Rejection.INVALID, Rejection.DRAINING, Rejection.DEADLINE} <= reasons
+    assert reasons <= set(RejectionReason)
+    assert {RejectionReason.INVALID, RejectionReason.DRAINING, RejectionReason.DEADLINE} <= reasons
 
 
 def _below(kind: type[ProxyError]) -> list[type[ProxyError]]:

@@ -43,7 +43,7 @@ def test_the_init_container_is_given_all_that_a_runtime_requires() -> None:
     assert settings.model.checksum == DOWNLOADED["model"]["checksum"]
 
 
-def test_the_operator_believes_the_proxy_of_the_pod_that_it_asks_and_no_other() -> None:
+def test_the_operator_accepts_load_only_from_the_pod_that_it_scrapes() -> None:
     async def main() -> list[Reading]:
         loopback = dict.fromkeys(("SHOAL_PROXY_LISTEN", "SHOAL_PROXY_ADMIN_LISTEN"), "127.0.0.1:0")
         proxy = Proxy(

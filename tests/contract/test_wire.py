@@ -13,8 +13,8 @@ from hypothesis.extra import numpy as arrays
 from shoal.wire.answers import error_of
 from shoal.wire.messages import Response
 from shoal_proxy.batching.batch import make_batch, merge, split
-from shoal_proxy.batching.pending import Answer, Outcome, Pending, Slice
-from shoal_proxy.codecs.upstream import decode_answer, decode_failure, encode_batch
+from shoal_proxy.batching.pending import Outcome, PendingRequest, RequestResult, RequestSlice
+from shoal_proxy.codecs.upstream import decode_failure, decode_result, encode_batch
 from shoal_proxy.codecs.v1 import V1
 from shoal_proxy.codecs.v2 import V2
 from shoal_proxy.errors import (
@@ -35,7 +35,7 @@ from shoal_runtime.errors import FailedRow
 from shoal_runtime.handlers.signature import Signature, make_signature
 from shoal_schema.wire.datatypes import DTYPES
 from shoal_schema.wire.row_errors import RowError, encode_row_errors
-from tests.proxy.signatures import hand_over
+from tests.proxy.signatures import deliver_outcome
 
 Array = np.ndarray[Any, Any]
 NUMERIC = [name for name in DTYPES if name != "BYTES"]
@@ -56,8 +56,8 @@ def proxy_signature(signature: Signature) -> ModelSignature:
     return parse_metadata(orjson.loads(orjson.dumps(model_metadata("m", "1", "test", signature))))
 
 
-def pending(x: Array, outcomes: list[Outcome], **more: Any) -> Pending:
-    return Pending(
+def pending(x: Array, outcomes: list[Outcome], **more: Any) -> PendingRequest:
+    return PendingRequest(
         inputs={"x": x},
         rows=len(x),
         size_bytes=x.nbytes,
@@ -68,12 +68,12 @@ def pending(x: Array, outcomes: list[Outcome], **more: Any) -> Pending:
     )
 
 
-def whole(one: Pending) -> Slice:
-    return Slice(one, 0, one.rows, one.inputs)
+def whole(one: PendingRequest) -> RequestSlice:
+    return RequestSlice(one, 0, one.rows, one.inputs)
 
 
 @st.composite
-def callers(draw: st.DrawFn, datatype: str) -> list[Array]:
+def clients(draw: st.DrawFn, datatype: str) -> list[Array]:
     def one(rows: int) -> Array:
         if datatype == "BYTES":
             flat = np.empty(rows * 3, dtype=object)
@@ -90,7 +90,7 @@ def test_rows_go_there_and_back_bit_by_bit(datatype: str, batch_dim: int) -> Non
     theirs = runtime_signature(datatype, batch_dim)
     ours = proxy_signature(theirs)
 
-    @given(xs=callers(datatype))
+    @given(xs=clients(datatype))
     def check(xs: list[Array]) -> None:
         outcomes: list[list[Outcome]] = [[] for _ in xs]
         slices = [whole(pending(x, outcome)) for x, outcome in zip(xs, outcomes, strict=True)]
@@ -100,9 +100,9 @@ def test_rows_go_there_and_back_bit_by_bit(datatype: str, batch_dim: int) -> Non
         assert request.rows == sum(map(len, xs))
         length, body = encode_response(request, {"model_name": "m"}, {"y": request.inputs["x"]}, {"forward_us": 1})
         assert length is not None
-        hand_over(split(batch, decode_answer(body, b"%d" % length, ours), ours))
+        deliver_outcome(split(batch, decode_result(body, b"%d" % length, ours), ours))
         for x, outcome in zip(xs, outcomes, strict=True):
-            assert isinstance(outcome[0], Answer)
+            assert isinstance(outcome[0], RequestResult)
             assert same(outcome[0].outputs["y"], x)
 
     check()
@@ -131,7 +131,7 @@ def test_failed_rows_are_absent_from_the_outputs_and_named_beside(failed: Sequen
     parameters = {"errors": orjson.dumps(errors).decode()} if errors else {}
     length, body = encode_response(request, {}, {"y": x[good]} if good else {}, parameters)
 
-    hand_over(split(batch, decode_answer(body, None if length is None else b"%d" % length, ours), ours))
+    deliver_outcome(split(batch, decode_result(body, None if length is None else b"%d" % length, ours), ours))
 
     for number, own in enumerate(([0, 1], [2, 3])):
         outcome = outcomes[number][0]
@@ -140,12 +140,12 @@ def test_failed_rows_are_absent_from_the_outputs_and_named_beside(failed: Sequen
             assert [error.row for error in outcome.errors] == [row - own[0] for row in own if row in failed]
             assert outcome.status == 422
         else:
-            assert isinstance(outcome, Answer)
+            assert isinstance(outcome, RequestResult)
             assert same(outcome.outputs["y"], x[own])
 
 
 @pytest.mark.parametrize("codec", [V2(), V1()])
-def test_the_client_knows_which_rows_the_proxy_says_failed(codec: V1 | V2) -> None:
+def test_the_client_reports_the_failed_rows_of_the_proxy(codec: V1 | V2) -> None:
     rows = (RowError(0, 422, "too dark"), RowError(3, 500, "boom"))
     reply = codec.error(RowsFailed(rows))
 
@@ -176,7 +176,7 @@ def test_a_failed_batch_means_the_same_on_both_sides(
     assert error.message == "because"
 
 
-def test_the_callers_requests_reach_the_runtime_in_row_order() -> None:
+def test_the_clients_requests_reach_the_runtime_in_row_order() -> None:
     theirs = runtime_signature("FP32", 0)
     ours = proxy_signature(theirs)
     x = np.zeros((3, 3), "<f4")

@@ -1,4 +1,4 @@
-"""An archive of TorchServe's own archiver, through ``shoal serve``, as TorchServe's callers ask it."""
+"""An archive of TorchServe's own archiver, through ``shoal serve``, as TorchServe's clients ask it."""
 
 import subprocess
 from collections.abc import Iterator

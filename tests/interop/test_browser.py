@@ -9,7 +9,7 @@ import pytest
 from tests.browser import CHROMIUM, Browser, browsing
 from tests.calls import V2_PATH, row, v2_body
 from tests.fakes import RunningProxy, running_proxy
-from tests.proxy.access.test_gate_end_to_end import ALICE, swap
+from tests.proxy.access.test_access_end_to_end import ALICE, swap
 
 pytestmark = [
     pytest.mark.integration,

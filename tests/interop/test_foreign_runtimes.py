@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from tests import plain
-from tests.calls import V1_PATH, V2_PATH, answer_to, callers, row, v2_body
+from tests.calls import V1_PATH, V2_PATH, answer_to, concurrent_clients, row, v2_body
 from tests.fakes import Array, FakeRuntime, RunningProxy, running_proxy, tensor
 from tests.interop.foreign import ForeignRuntime, Rewrite, announcing_close, as_http_1_0, in_chunks
 
@@ -26,7 +26,7 @@ def doubled(value: float) -> list[float]:
 
 def assert_four_meet(running: RunningProxy) -> None:
     """Ask four times at once and expect one batch, for a proxy that waits for four rows."""
-    with callers(running.url) as group:
+    with concurrent_clients(running.url) as group:
         answers = [group.ask(number) for number in range(4)]
         assert [answer_to(answer.result()) for answer in answers] == [doubled(number) for number in range(4)]
     assert [seen.rows for seen in running.runtime.seen] == [4]
@@ -95,7 +95,7 @@ def test_texts_pass_through_a_runtime_of_json() -> None:
 def test_bytes_that_are_no_text_are_refused_alone_by_a_runtime_of_json() -> None:
     with (
         running_proxy(json_only_text_runtime, max_batch_size=2, max_delay_milliseconds=10_000) as running,
-        callers(running.url) as group,
+        concurrent_clients(running.url) as group,
     ):
         good = binary_request("text", "BYTES", [1, 1], b"\x02\x00\x00\x00ok")
         first = group.post(V2_PATH, **good)
@@ -120,7 +120,7 @@ def test_requests_travel_alone_to_a_model_without_a_batch_dimension() -> None:
     with running_proxy(make_runtime) as running:
         flat = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [4], "data": row(1)}]}
         running.hold()
-        with callers(running.url) as group:
+        with concurrent_clients(running.url) as group:
             answers = [group.post(V2_PATH, json=flat) for _ in range(3)]
             running.until(lambda: len(running.runtime.seen) + running.proxy.scheduler.queue.requests == 3)
             running.release()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import plain
-from tests.calls import V1_PATH, V2_PATH, answer_to, callers, row, v2_body
+from tests.calls import V1_PATH, V2_PATH, answer_to, concurrent_clients, row, v2_body
 from tests.interop.environments import HERE, python_with
 from tests.interop.foreign import proxy_process, until_ok
 from tests.ports import free_port
@@ -68,7 +68,7 @@ def batches(admin: str) -> tuple[float, float]:
 def test_requests_of_many_callers_reach_it_as_batches(served: tuple[str, str]) -> None:
     url, admin = served
     count, rows = batches(admin)
-    with callers(url) as group:
+    with concurrent_clients(url) as group:
         answers = [group.ask(number) for number in range(16)]
         for number, answer in enumerate(answers):
             assert answer_to(answer.result()) == [2 * value for value in row(number)]

@@ -13,7 +13,7 @@ from shoal_runtime.errors import LoadError
 from shoal_runtime.fetching import Fetcher
 from shoal_runtime.readiness import Readiness
 from shoal_runtime.storage.listing import tree_digest
-from shoal_runtime.unpacking import Limits
+from shoal_runtime.unpacking import ArchiveLimits
 from tests.interop.stores import Cloud, azure, environment, files_in, fill, gcs, s3, s3_server
 from tests.ports import free_port
 
@@ -56,7 +56,7 @@ def bucket(server: str, request: pytest.FixtureRequest, monkeypatch: pytest.Monk
     return name
 
 
-def fetcher(cache: Path, *, checksum: str | None = None, limits: Limits | None = None) -> Fetcher:
+def fetcher(cache: Path, *, checksum: str | None = None, limits: ArchiveLimits | None = None) -> Fetcher:
     return Fetcher(cache, Readiness(), checksum=checksum, limits=limits, pause_s=lambda attempt: 0.0)
 
 
@@ -130,9 +130,11 @@ def test_what_is_not_there_is_told(place: str, uri: str, sentence: str, tmp_path
 
 @pytest.mark.parametrize(
     ("limits", "expected"),
-    [(Limits(max_files=3), "SHOAL_MODEL_MAX_FILES"), (Limits(max_bytes=1000), "SHOAL_MODEL_MAX_BYTES")],
+    [(ArchiveLimits(max_files=3), "SHOAL_MODEL_MAX_FILES"), (ArchiveLimits(max_bytes=1000), "SHOAL_MODEL_MAX_BYTES")],
 )
-def test_limits_are_checked_before_the_first_byte(bucket: str, limits: Limits, expected: str, tmp_path: Path) -> None:
+def test_limits_are_checked_before_the_first_byte(
+    bucket: str, limits: ArchiveLimits, expected: str, tmp_path: Path
+) -> None:
     with pytest.raises(LoadError, match=expected):
         fetcher(tmp_path, limits=limits).fetch(f"s3://{bucket}/models/mean")
 

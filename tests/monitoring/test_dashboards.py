@@ -9,14 +9,14 @@ import yaml
 
 from monitoring.__main__ import files
 from monitoring.queries import questions
-from shoal_schema.metrics import ALL, ALL_OF_OPERATOR, Kind
+from shoal_schema.metrics import ALL, ALL_OF_OPERATOR, MetricKind
 from tests.prometheus import promtool
 
 ROOT = Path(__file__).parents[2]
 FILES = files()
 VALUES = {"$namespace": ".*", "$service": "cat", "$__rate_interval": "1m", "$__range": "1h", "$__range_s": "3600"}
 QUESTIONS = list(questions(ROOT, VALUES))
-SUFFIXES = {Kind.HISTOGRAM: ("_bucket", "_sum", "_count"), Kind.GAUGE: ("",), Kind.COUNTER: ("",)}
+SUFFIXES = {MetricKind.HISTOGRAM: ("_bucket", "_sum", "_count"), MetricKind.GAUGE: ("",), MetricKind.COUNTER: ("",)}
 LABELS = {"namespace", "service", "pod", "le"}
 """Of targets and of buckets; others are declared with their metric."""
 

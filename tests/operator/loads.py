@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from shoal_operator.autoscaler.aim import Aim
 from shoal_operator.autoscaler.decision import Decision, State, Surroundings, decide
 from shoal_operator.autoscaler.signals import Memory
-from shoal_schema.load import Capacity, Load, Refused
+from shoal_schema.load import Capacity, Load, RejectedRows
 
 NOTHING = Load(
     time_s=1000.0,
@@ -15,7 +15,7 @@ NOTHING = Load(
     running_rows=0,
     arrived_rows=0,
     answered_rows=0,
-    refused_rows=Refused(0, 0, 0, 0),
+    refused_rows=RejectedRows(0, 0, 0, 0),
     forwarded_rows=0,
     row_seconds=0.0,
     queued_row_seconds=0.0,
@@ -62,7 +62,7 @@ class Pod:
             running_rows=round(max(0.0, rows - queued)),
             arrived_rows=arrived,
             answered_rows=answered,
-            refused_rows=Refused(0, 0, late, 0),
+            refused_rows=RejectedRows(0, 0, late, 0),
             row_seconds=before.row_seconds + rows * seconds,
             queued_row_seconds=before.queued_row_seconds + queued * seconds,
             busy_s=before.busy_s + busy * seconds,

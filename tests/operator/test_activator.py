@@ -16,7 +16,7 @@ from shoal_operator.load.reading import Reading
 from shoal_operator.manifests.desired import DEPLOYMENT, ENDPOINT_SLICE, SERVICE
 from shoal_operator.planning.observation import Key
 from shoal_operator.planning.ports import REST_S
-from shoal_schema.activator import ActivatorNews, ActivatorTable, decode_table, encode
+from shoal_schema.activator import ActivatorReport, ActivatorTable, decode_table, encode
 from shoal_schema.declaring import Json
 from shoal_schema.processes import OperatorProcess
 from tests.operator.fakes import FakeCluster, reconciler_of
@@ -61,7 +61,7 @@ class Room:
     async def _tell(self, request: web.Request) -> web.Response:
         if request.query["seen"] == str(self._count):
             await self._changed.wait()
-        return web.Response(body=encode(ActivatorNews(str(self._count), self.version, self.waiting, self.refused)))
+        return web.Response(body=encode(ActivatorReport(str(self._count), self.version, self.waiting, self.refused)))
 
 
 class Cluster(FakeCluster):

@@ -21,7 +21,7 @@ from shoal_operator.planning.workqueue import Outcome
 from shoal_schema.declaring import Json
 from shoal_schema.policy import Policy
 from shoal_schema.processes import OperatorProcess
-from shoal_schema.progress import Done, Progress
+from shoal_schema.progress import JobProgress, WorkDone
 from shoal_schema.resource import BATCH_PLURAL
 from tests.operator.fakes import FakeCluster, NoNames
 from tests.operator.manifests.test_job import MINIMAL, RAY, batch
@@ -52,10 +52,10 @@ class Pods:
     """What pods say, by uid."""
 
     def __init__(self) -> None:
-        self.progress: dict[str, Progress] = {}
+        self.progress: dict[str, JobProgress] = {}
         self.left_s: float | None = None
 
-    def latest(self, key: Key, replicas: Sequence[Replica]) -> dict[str, Progress]:
+    def latest(self, key: Key, replicas: Sequence[Replica]) -> dict[str, JobProgress]:
         return {each.uid: self.progress[each.uid] for each in replicas if each.uid in self.progress}
 
     def remaining_s(self, key: Key) -> float | None:
@@ -111,12 +111,12 @@ class World:
         )
 
 
-BEFORE = Done(shards=2, rows=20, failed_rows=3, bytes=20)
+BEFORE = WorkDone(shards=2, rows=20, failed_rows=3, bytes=20)
 
 
-def said(done: int, rows: int, **more: Any) -> Progress:
-    own = Done(shards=done, rows=rows, failed_rows=1, bytes=10 * done)
-    return Progress(shards_total=40, bytes_total=400, before=BEFORE, own=own, rows_per_second=100.0, **more)
+def said(done: int, rows: int, **more: Any) -> JobProgress:
+    own = WorkDone(shards=done, rows=rows, failed_rows=1, bytes=10 * done)
+    return JobProgress(shards_total=40, bytes_total=400, before=BEFORE, own=own, rows_per_second=100.0, **more)
 
 
 def test_a_job_is_made_and_a_second_look_writes_nothing() -> None:

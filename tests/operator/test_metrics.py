@@ -13,7 +13,7 @@ from shoal_operator.planning.upgrade import Upgrades, Window
 from shoal_operator.planning.workqueue import Outcome, WorkQueue
 from shoal_operator.settings import Settings
 from shoal_operator.workers import Workers
-from shoal_schema.metrics import ALL_OF_OPERATOR, LookError
+from shoal_schema.metrics import ALL_OF_OPERATOR, ReconcileError
 from tests.operator.samples import service
 
 CAT = Key("default", "cat")
@@ -45,17 +45,17 @@ def test_a_standby_says_that_it_does_not_lead_and_nothing_of_services() -> None:
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
-        (ApiError(0, "no"), LookError.UNREACHABLE),
-        (ApiError(403, "no"), LookError.FORBIDDEN),
-        (ApiError(409, "no"), LookError.CONFLICT),
-        (ApiError(422, "no"), LookError.REFUSED),
-        (ApiError(500, "no"), LookError.SERVER),
-        (ApiError(429, "no"), LookError.SERVER),
-        (NotLeadingError("no"), LookError.NOT_LEADING),
-        (RuntimeError("no"), LookError.UNFORESEEN),
+        (ApiError(0, "no"), ReconcileError.UNREACHABLE),
+        (ApiError(403, "no"), ReconcileError.FORBIDDEN),
+        (ApiError(409, "no"), ReconcileError.CONFLICT),
+        (ApiError(422, "no"), ReconcileError.REFUSED),
+        (ApiError(500, "no"), ReconcileError.SERVER),
+        (ApiError(429, "no"), ReconcileError.SERVER),
+        (NotLeadingError("no"), ReconcileError.NOT_LEADING),
+        (RuntimeError("no"), ReconcileError.UNFORESEEN),
     ],
 )
-def test_a_look_that_is_cut_short_is_counted_by_its_reason(error: Exception, reason: LookError) -> None:
+def test_a_look_that_is_cut_short_is_counted_by_its_reason(error: Exception, reason: ReconcileError) -> None:
     assert reason_of(error) is reason
     metrics, now_s = Metrics(), [0.0]
     ended = asyncio.Event()

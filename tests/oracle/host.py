@@ -20,11 +20,11 @@ from shoal_runtime.executor import Executor
 from shoal_runtime.fetching import fetch_model
 from shoal_runtime.listening import Connections, open_socket
 from shoal_runtime.loading import load_model
-from shoal_runtime.pipeline import Lanes
+from shoal_runtime.pipeline import StageThreads
 from shoal_runtime.readiness import Readiness
 from shoal_runtime.server import App
 from shoal_runtime.settings import Settings
-from shoal_runtime.starting import Started, serve_model
+from shoal_runtime.starting import StartedModel, serve_model
 from shoal_schema.addresses import Address
 from tests.fakes import proxy_settings
 
@@ -56,7 +56,7 @@ class Host:
         address = Address(path=str(self._directory / f"{len(self._proxies)}.sock"))
         connections = Connections(app, open_socket(address), lambda: None)
         await connections.listen()
-        app.serve(serve_model(started, "1", Lanes(self._executor, self._pool, THREADS), print))
+        app.serve(serve_model(started, "1", StageThreads(self._executor, self._pool, THREADS), print))
         readiness.ready()
         proxy = Proxy(proxy_settings("m", address, grpc_port=0))
         self._connections.append(connections)
@@ -76,10 +76,10 @@ class Host:
             await connections.close()
 
 
-def _load(settings: Settings) -> Started:
+def _load(settings: Settings) -> StartedModel:
     """Load a model as the runtime does, without warm-up: what it measures is of no use here."""
     model = load_model(fetch_model(settings, Readiness()), settings)
-    return Started(model, model.machine.place(model.graphs))
+    return StartedModel(model, model.machine.place(model.graphs))
 
 
 async def run(directory: Path) -> None:

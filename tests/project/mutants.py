@@ -62,7 +62,7 @@ CORES = {
     "proxy/shoal_proxy/batching": ("proxy/batching", "proxy/simulator"),
 }  # fmt: skip
 """Folder -> what of `tests/` is to notice: those that ask it directly."""
-SHELLS = ("ending.py", "generate.py")
+SHELLS = ("exit_status.py", "generate.py")
 """Modules of those folders that only tests of processes cover."""
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from shoal_proxy.batching.batch import Result
-from shoal_proxy.batching.batcher import Batcher, Running
+from shoal_proxy.batching.batch import BatchResult
+from shoal_proxy.batching.batcher import Batcher, RunningBatch
 from shoal_proxy.batching.pending import NEVER_S
-from shoal_proxy.batching.policy import BatchLimits, Wait
+from shoal_proxy.batching.policy import BatchLimits, WaitUntil
 from shoal_proxy.batching.queue import QueueLimits
 from shoal_proxy.batching.row_checks import RowChecks
 from shoal_proxy.batching.scheduler import Scheduler
@@ -43,10 +43,10 @@ class Replica:
         self.checks = RowChecks(Random(1).randrange)
         batcher = Batcher(QueueLimits(1024, 10**9), limits, objective_s=objective_s)
         self.scheduler = Scheduler(batcher, checks=self.checks)
-        self.scheduler.serve(MAX_ROWS, (), ((1, 0.001), (MAX_ROWS, 0.002)))
+        self.scheduler.set_model(MAX_ROWS, (), ((1, 0.001), (MAX_ROWS, 0.002)))
         self.scheduler.verify(served)
         self.now_s = 1.0
-        self.sent: list[Running] = []
+        self.sent: list[RunningBatch] = []
         self.rng = np.random.default_rng(1)
 
     def ask(self, *rows: Any, name: str = "x", **more: Any) -> None:
@@ -55,16 +55,16 @@ class Replica:
             inputs = each if isinstance(each, dict) else {name: np.asarray([each], np.float32)}
             pending = request(inputs, arrived_s=self.now_s, deadline_s=self.now_s + 60, **more)
             assert self.scheduler.admit(pending, self.now_s) is None
-        while not isinstance(step := self.scheduler.next(self.now_s), Wait):
+        while not isinstance(step := self.scheduler.next_batch(self.now_s), WaitUntil):
             assert step.running is not None
             self.sent.append(step.running)
             self.now_s += 0.001
-            self.scheduler.released(step.running, self.now_s)
-            result = Result(self.compute(step.running), forward_s=0.001)
-            self.scheduler.answered(step.running, result, self.served, answered_s=self.now_s)
-            self.scheduler.delivered(step.running, self.now_s)
+            self.scheduler.record_finished(step.running, self.now_s)
+            result = BatchResult(self.compute(step.running), forward_s=0.001)
+            self.scheduler.complete_batch(step.running, result, self.served, completed_s=self.now_s)
+            self.scheduler.record_delivered(step.running, self.now_s)
 
-    def compute(self, running: Running) -> dict[str, Array]:
+    def compute(self, running: RunningBatch) -> dict[str, Array]:
         slices = running.batch.slices
         return self.model({name: np.concatenate([part.inputs[name] for part in slices]) for name in slices[0].inputs})
 
@@ -81,9 +81,9 @@ class Replica:
                 continue
             ran += 1
             self.now_s += 0.001
-            self.scheduler.released(check, self.now_s)
-            result = Result(self.compute(check), forward_s=0.001)
-            self.scheduler.checked(check, result, self.served, answered_s=self.now_s)
+            self.scheduler.record_finished(check, self.now_s)
+            result = BatchResult(self.compute(check), forward_s=0.001)
+            self.scheduler.complete_check(check, result, self.served, completed_s=self.now_s)
         return ran
 
     def serve(self, batches: int) -> None:

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import orjson
 
-from shoal_proxy.batching.batcher import Batcher, Running
+from shoal_proxy.batching.batcher import Batcher, RunningBatch
 from shoal_proxy.batching.padding import shape_key
-from shoal_proxy.batching.pending import PLAIN_KEY, PLAIN_LANE, BatchKey, Delivery, LaneKey, Outcome, Pending
-from shoal_proxy.codecs.base import Call, Reply
+from shoal_proxy.batching.pending import PLAIN_KEY, PLAIN_LANE, BatchKey, Delivery, LaneKey, Outcome, PendingRequest
+from shoal_proxy.codecs.base import HttpResponse, InferCall
 from shoal_proxy.model.signature import ModelSignature, parse_metadata
 from shoal_proxy.model.sizes import byte_size_of
 from shoal_schema.wire.datatypes import Array
@@ -30,19 +30,19 @@ def signature(
     )
 
 
-def call(body: Any, **headers: str) -> Call:
+def call(body: Any, **headers: str) -> InferCall:
     """Return a call whose body is ``body``: bytes as they are, anything else as JSON."""
     named = {name.replace("_", "-").encode(): value.encode("latin-1") for name, value in headers.items()}
-    return Call(named, body if isinstance(body, bytes) else orjson.dumps(body))
+    return InferCall(named, body if isinstance(body, bytes) else orjson.dumps(body))
 
 
-def document(reply: Reply) -> Any:
+def document(reply: HttpResponse) -> Any:
     """Return the JSON part of a reply."""
     body = b"".join(reply.body)
     return orjson.loads(body[: header_length(reply)])
 
 
-def header_length(reply: Reply) -> int:
+def header_length(reply: HttpResponse) -> int:
     """Return how long the JSON part of a reply is."""
     _, named, rest = reply.lines.partition(b"inference-header-content-length: ")
     return int(rest.partition(b"\r\n")[0]) if named else sum(map(len, reply.body))
@@ -52,17 +52,17 @@ def ignore(_: Outcome) -> None:
     """Take an outcome that the test does not look at."""
 
 
-def hand_over(deliveries: Iterable[Delivery]) -> None:
+def deliver_outcome(deliveries: Iterable[Delivery]) -> None:
     """Do what the dispatcher does with outcomes."""
     for pending, outcome in deliveries:
-        pending.hand_over(outcome)
+        pending.deliver_outcome(outcome)
 
 
-def come_back(batcher: Batcher, running: Running, forward_s: float | None, now_s: float) -> None:
+def come_back(batcher: Batcher, running: RunningBatch, forward_s: float | None, now_s: float) -> None:
     """Report to ``batcher`` that a batch is back, and its answers have left."""
-    batcher.released(running, now_s)
-    running.answered_s, running.forward_s = now_s, forward_s
-    batcher.delivered(running, now_s)
+    batcher.record_finished(running, now_s)
+    running.completed_s, running.forward_s = now_s, forward_s
+    batcher.record_delivered(running, now_s)
 
 
 def request(
@@ -73,10 +73,10 @@ def request(
     lane: LaneKey = PLAIN_LANE,
     arrived_s: float = 0.0,
     deadline_s: float = 60.0,
-) -> Pending:
+) -> PendingRequest:
     """Return a request of these arrays, or of so many rows of four zeros."""
     arrays = {"x": np.zeros((inputs, 4), np.float32)} if isinstance(inputs, int) else inputs
-    return Pending(
+    return PendingRequest(
         inputs=arrays,
         rows=len(next(iter(arrays.values()))),
         size_bytes=byte_size_of(arrays),
@@ -88,7 +88,7 @@ def request(
     )
 
 
-def padded_request(inputs: Mapping[str, Array], model: ModelSignature, **lengths: list[int]) -> Pending:
+def padded_request(inputs: Mapping[str, Array], model: ModelSignature, **lengths: list[int]) -> PendingRequest:
     """Return a request to a model that pads, with the key that the proxy gives it."""
     pending = request(inputs, key=BatchKey(shape_key(inputs, model)))
     pending.lengths = {

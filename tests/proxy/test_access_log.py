@@ -20,8 +20,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_proxy.access_log import RING, AccessLog, Entry, line_of
-from shoal_proxy.log_writer import MOST_LINES, LogWriter, writing
+from shoal_proxy.access_log import RING, AccessLog, AccessLogEntry, format_entry
+from shoal_proxy.log_writer import MAX_LINES, LogWriter, writing
 from shoal_proxy.rpc import inference_pb2 as messages
 from shoal_proxy.rpc.port import SERVICE
 from shoal_proxy.timing import batch_rows
@@ -62,21 +62,21 @@ def log_of(running: RunningProxy) -> AccessLog:
 
 
 def logged(running: RunningProxy, count: int = 1) -> list[dict[str, Any]]:
-    found: list[Entry] = []
+    found: list[AccessLogEntry] = []
 
     def came() -> bool:
         found.extend(log_of(running).take())
         return len(found) >= count
 
     running.until(came)
-    return [fields_of(*line_of(entry)) for entry in found]
+    return [fields_of(*format_entry(entry)) for entry in found]
 
 
 def raw(running: RunningProxy, data: bytes) -> bytes:
-    with socket.create_connection(running.address, 10) as caller:
-        caller.sendall(data)
+    with socket.create_connection(running.address, 10) as client:
+        client.sendall(data)
         answer = b""
-        while part := caller.recv(65536):
+        while part := client.recv(65536):
             answer += part
         return answer
 
@@ -85,7 +85,7 @@ def head(path: str = V1_PATH, *lines: str, method: str = "POST") -> bytes:
     return "\r\n".join([f"{method} {path} HTTP/1.1", "host: a", *lines, "", ""]).encode()
 
 
-def test_an_answer_has_a_line_of_all_that_is_known(running: RunningProxy) -> None:
+def test_a_response_has_a_line_of_all_available_fields(running: RunningProxy) -> None:
     headers = {"x-request-id": "me-2", "user-agent": "a client/1.0"}
     answer = httpx.post(f"{running.url}{V1_PATH}?a=b", json=ROW, headers=headers)
 
@@ -126,9 +126,9 @@ def test_each_request_of_a_stream_has_its_own_line(running: RunningProxy) -> Non
 
 
 def test_each_request_of_a_connection_has_its_own_line(running: RunningProxy) -> None:
-    with httpx.Client() as caller:
+    with httpx.Client() as client:
         for number in range(4):  # from the second on its head is known
-            caller.post(
+            client.post(
                 f"{running.url}{V2_PATH}", json=v2_body([row(1)] * (number + 1)), headers={"x-request-id": f"{number}"}
             )
 
@@ -154,7 +154,7 @@ def test_each_request_of_a_connection_has_its_own_line(running: RunningProxy) ->
         (b"\x16\x03\x01\x02 what is this\r\n\r\n", 400, None),
     ],
 )
-def test_what_is_refused_has_a_line_too(running: RunningProxy, data: bytes, status: int, path: str | None) -> None:
+def test_what_is_rejected_has_a_line_too(running: RunningProxy, data: bytes, status: int, path: str | None) -> None:
     answer = raw(running, data.replace(b"host: a", b"host: a\r\nconnection: close"))
 
     assert answer.startswith(b"HTTP/1.1 %d" % status)
@@ -175,19 +175,19 @@ def test_disconnects_and_rejected_connections_are_logged(running: RunningProxy) 
     body = json.dumps({"instances": [row(1)] * 8}).encode()
     whole = head(V1_PATH, f"content-length: {len(body)}") + body
     scheduler = running.proxy.scheduler
-    callers: list[socket.socket] = []
+    clients: list[socket.socket] = []
 
     def has(rows: int) -> bool:
         return scheduler.in_flight_rows + scheduler.queue.rows == rows
 
     # One batch runs, one is sent ahead, one waits, and there is no room for another.
     for rows in (8, 16, 24, 24):
-        callers.append(socket.create_connection(running.address, 10))
-        callers[-1].sendall(whole)
+        clients.append(socket.create_connection(running.address, 10))
+        clients[-1].sendall(whole)
         running.until(partial(has, rows))
-    assert callers[3].recv(65536).startswith(b"HTTP/1.1 503")
+    assert clients[3].recv(65536).startswith(b"HTTP/1.1 503")
     [refused] = logged(running)
-    for each in callers:
+    for each in clients:
         each.close()
     gone = logged(running, 3)
     running.release()
@@ -198,8 +198,8 @@ def test_disconnects_and_rejected_connections_are_logged(running: RunningProxy) 
 
 
 def test_a_client_that_disconnects_within_its_body_is_logged(running: RunningProxy) -> None:
-    with socket.create_connection(running.address, 10) as caller:
-        caller.sendall(head(V1_PATH, "content-length: 100") + b"0123456789")
+    with socket.create_connection(running.address, 10) as client:
+        client.sendall(head(V1_PATH, "content-length: 100") + b"0123456789")
 
     [line] = logged(running)
     assert (line["status"], line["bytes_in"]) == (GONE, 10)
@@ -265,10 +265,10 @@ BYTES = st.binary(max_size=700)
 
 
 @given(BYTES, BYTES, BYTES, st.text(max_size=300))
-def test_no_caller_makes_a_line_or_a_field(path: bytes, agent: bytes, identity: bytes, name: str) -> None:
-    entry = Entry(b"POST", path, "v1", {b"user-agent": agent, b"x-request-id": identity}, "::1")
-    entry.status, entry.caller = 200, name[:128]
-    line = line_of(entry)
+def test_no_client_can_forge_a_line_or_a_field(path: bytes, agent: bytes, identity: bytes, name: str) -> None:
+    entry = AccessLogEntry(b"POST", path, "v1", {b"user-agent": agent, b"x-request-id": identity}, "::1")
+    entry.status, entry.client_name = 200, name[:128]
+    line = format_entry(entry)
     formatted = [
         form.format(logging.makeLogRecord({"msg": line.template, "args": line.arguments}))
         for form in (TextFormatter(), JsonFormatter())
@@ -302,7 +302,7 @@ def unquoted(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("timing", "rows"), [(b"", None), (b'batch;dur=1.00, rows;desc="12", padding;desc="0%"', 12)])
-def test_the_batch_is_as_large_as_server_timing_says(timing: bytes, rows: int | None) -> None:
+def test_the_batch_is_as_large_as_server_timing_states(timing: bytes, rows: int | None) -> None:
     assert batch_rows(timing) == rows
 
 
@@ -316,12 +316,12 @@ def test_the_configured_share_of_requests_is_logged(percent: float, least: int, 
 def test_more_than_the_ring_holds_are_counted() -> None:
     log = AccessLog(100.0)
     for _ in range(RING + 3):
-        log.end(Entry(b"POST", b"/", "v1", {}, ""), 200)
+        log.end(AccessLogEntry(b"POST", b"/", "v1", {}, ""), 200)
     assert (len(log.take()), log.dropped) == (RING, 3)
 
 
 def test_an_entry_is_logged_once() -> None:
-    log, entry = AccessLog(100.0), Entry(b"POST", b"/", "v1", {}, "")
+    log, entry = AccessLog(100.0), AccessLogEntry(b"POST", b"/", "v1", {}, "")
     log.end(entry, GONE)
     log.end(entry, 200)
     assert [each.status for each in log.take()] == [GONE]
@@ -337,10 +337,10 @@ def test_an_unread_pipe_blocks_no_request_and_dropped_lines_are_counted() -> Non
     writer.start()
     long = b"/" + b"a" * 500
     while select.select([], [writing_end], [], 0)[1]:
-        log.end(Entry(b"POST", long, "v1", {}, ""), 200)
+        log.end(AccessLogEntry(b"POST", long, "v1", {}, ""), 200)
     for _ in range(RING + 1):
-        log.end(Entry(b"POST", long, "v1", {}, ""), 200)
-    for number in range(MOST_LINES + 2):
+        log.end(AccessLogEntry(b"POST", long, "v1", {}, ""), 200)
+    for number in range(MAX_LINES + 2):
         writer.handle(logging.makeLogRecord({"levelname": "INFO", "msg": "event=other n=%d", "args": (number,)}))
 
     read: list[bytes] = []
@@ -355,7 +355,7 @@ def test_an_unread_pipe_blocks_no_request_and_dropped_lines_are_counted() -> Non
         int(line.rpartition("=")[2]) for line in lines if " WARNING " in line and "event=log_lines_dropped" in line
     ]
     assert dropped >= 2
-    assert sum("event=other" in line for line in lines) >= MOST_LINES - 1
+    assert sum("event=other" in line for line in lines) >= MAX_LINES - 1
     assert {line.split(" ", 2)[1] for line in lines} == {"INFO", "WARNING"}
 
 
@@ -371,7 +371,7 @@ def test_meanwhile_all_of_the_log_goes_by_the_thread(capfd: pytest.CaptureFixtur
             assert root.handlers != [handler]
             logging.getLogger("a").warning("event=b rows=%d", 3)
             logging.getLogger("a").warning("event=b rows=%d", "many")
-            log.end(Entry(b"POST", b"/p", "v1", {}, ""), 200)
+            log.end(AccessLogEntry(b"POST", b"/p", "v1", {}, ""), 200)
         assert root.handlers == [handler]
     finally:
         root.handlers[:] = before

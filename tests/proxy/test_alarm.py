@@ -66,7 +66,7 @@ def test_the_time_set_last_counts() -> None:
     run(test())
 
 
-def test_a_cleared_alarm_is_silent() -> None:
+def test_a_cleared_alarm_does_not_fire() -> None:
     async def test() -> None:
         bell, witness = Bell(), Bell()
         alarm, other = alarm_of(bell), alarm_of(witness)

@@ -1,4 +1,4 @@
-"""Bad requests over real connections: a clear error in the caller's protocol, and nothing else disturbed."""
+"""Bad requests over real connections: a clear error in the client's protocol, and nothing else disturbed."""
 
 import httpx
 import orjson
@@ -51,7 +51,7 @@ def test_the_error_is_clear_and_has_the_protocols_shape(
         ("/predictions/other", b"[1, 2, 3, 4]", "ModelNotFoundException"),
     ],
 )
-def test_torchserve_callers_get_torchserves_error_object(
+def test_torchserve_clients_get_torchserves_error_object(
     client: httpx.Client, path: str, content: bytes, kind: str
 ) -> None:
     answer = client.post(path, content=content, headers={"content-type": "application/json"})
@@ -75,7 +75,7 @@ def test_another_method_on_a_v1_infer_path_is_405_with_allow(client: httpx.Clien
 
 
 @pytest.mark.parametrize("shape", [[True, 4], [1.0, 4], [1, 4.0], [True, 4.0]])
-def test_a_shape_of_no_sizes_is_refused_each_time(client: httpx.Client, shape: list[float]) -> None:
+def test_a_shape_of_no_sizes_is_rejected_each_time(client: httpx.Client, shape: list[float]) -> None:
     tensor = {**X, "shape": shape}
     binary = orjson.dumps({"inputs": [{**tensor, "parameters": {"binary_data_size": 16}}]}).decode()
     in_json = orjson.dumps({"inputs": [{**tensor, "data": [1, 2, 3, 4]}]}).decode()
@@ -125,7 +125,7 @@ def test_what_decoding_does_not_foresee_is_that_requests_error(
         pytest.param(None, -16, b"\0" * 16, "binary_data_size", id="size-negative"),
     ],
 )
-def test_a_lying_length_is_refused(
+def test_a_lying_length_is_rejected(
     client: httpx.Client, length: bytes | None, size: int, body: bytes, words: str
 ) -> None:
     head = httpx.Request("POST", "http://x", json={"inputs": [{**X, "parameters": {"binary_data_size": size}}]}).content
@@ -138,7 +138,7 @@ def test_a_lying_length_is_refused(
     assert words in answer.json()["error"]
 
 
-def test_a_body_over_the_limit_is_answered_before_it_is_sent() -> None:
+def test_a_body_over_the_limit_gets_a_response_before_it_is_sent() -> None:
     with running_proxy(max_body_bytes=1024) as running, RawConnection(running.address) as caller:
         caller.send(b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999\r\n\r\n" % V2_PATH.encode(), b"x" * 100)
         status, headers, body = caller.response()
@@ -192,7 +192,9 @@ def test_a_request_that_never_ends_is_cut_off() -> None:
             assert caller.closed()
 
 
-def test_no_http_is_answered_400_and_the_next_caller_is_served(running: RunningProxy, client: httpx.Client) -> None:
+def test_input_that_is_not_http_gets_400_and_the_next_client_is_served(
+    running: RunningProxy, client: httpx.Client
+) -> None:
     with RawConnection(running.address) as caller:
         caller.send(b"\x16\x03\x01 this is no HTTP\r\n\r\n")
         assert caller.response()[0] == 400
@@ -200,7 +202,7 @@ def test_no_http_is_answered_400_and_the_next_caller_is_served(running: RunningP
 
 
 @pytest.mark.parametrize(("media_type", "status"), [("image/jpeg", 200), ("image/gif", 415), ("text/plain", 415)])
-def test_media_types_that_the_model_does_not_take_are_415(media_type: str, status: int) -> None:
+def test_media_types_that_the_model_does_not_accept_are_415(media_type: str, status: int) -> None:
     def make() -> FakeRuntime:
         return FakeRuntime(
             inputs=[tensor("x", "BYTES", [-1], content_type="image/jpeg,image/png")],
@@ -221,7 +223,7 @@ def test_raw_bodies_are_415_for_a_model_of_tensors(client: httpx.Client) -> None
 
 
 @pytest.mark.parametrize("value", ["0", "-5", "soon", "nan", "inf"])
-def test_a_senseless_timeout_is_refused(client: httpx.Client, value: str) -> None:
+def test_a_senseless_timeout_is_rejected(client: httpx.Client, value: str) -> None:
     answer = client.post(V2_PATH, json=v2_body([row(1)]), headers={"x-request-timeout-ms": value})
     assert answer.status_code == 400
     assert "x-request-timeout-ms" in answer.json()["error"]

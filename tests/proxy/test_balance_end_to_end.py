@@ -45,7 +45,7 @@ class Device(FakeRuntime):
 
 @dataclass
 class Outcome:
-    """What came of the requests of one replica's callers."""
+    """What came of the requests of one replica's clients."""
 
     in_time: int = 0
     late: int = 0
@@ -87,8 +87,8 @@ class Pinned:
             writer.close()
 
 
-async def offer(callers: Mapping[Pinned, float], seconds: float, seed: int = 7) -> None:
-    """Let the callers of each replica ask at random, so often a second."""
+async def offer(clients: Mapping[Pinned, float], seconds: float, seed: int = 7) -> None:
+    """Let the clients of each replica ask at random, so often a second."""
     loop, random, tasks = asyncio.get_running_loop(), Random(seed), set[asyncio.Task[None]]()
     end_s = loop.time() + seconds
 
@@ -102,7 +102,7 @@ async def offer(callers: Mapping[Pinned, float], seconds: float, seed: int = 7) 
             task.add_done_callback(tasks.discard)
 
     async with asyncio.TaskGroup() as group:
-        for pinned, rate in callers.items():
+        for pinned, rate in clients.items():
             group.create_task(arrive(pinned, rate))
     with suppress(TimeoutError):
         async with asyncio.timeout(10):
@@ -112,7 +112,7 @@ async def offer(callers: Mapping[Pinned, float], seconds: float, seed: int = 7) 
 def run_pinned(
     loads: list[float], *, handing: bool, slower: tuple[float, ...] = (), seconds: float = 4.0
 ) -> list[Outcome]:
-    """Return what came of requests at so many times a replica's capacity, each replica's callers pinned to it."""
+    """Return what came of requests at so many times a replica's capacity, each replica's clients pinned to it."""
     ports = [free_port() for _ in loads]
     peers = tuple(f"127.0.0.1:{port}" for port in ports) if handing else ()
     with ExitStack() as stack:
@@ -151,14 +151,14 @@ def share_refused(outcomes: list[Outcome]) -> float:
     return sum(each.refused for each in outcomes) / sum(each.asked for each in outcomes)
 
 
-def test_pinned_connections_beside_one_idle_peer_are_nearly_all_answered() -> None:
+def test_pinned_connections_beside_one_idle_peer_are_nearly_all_completed() -> None:
     alone = share_refused(run_pinned([1.5, 0.0], handing=False))
     together = share_refused(run_pinned([1.5, 0.0], handing=True))
     assert alone > 0.2
     assert together < alone / 4
 
 
-def test_where_all_are_full_no_more_are_refused_than_if_each_were_alone() -> None:
+def test_where_all_are_full_no_more_are_rejected_than_if_each_were_alone() -> None:
     alone = share_refused(run_pinned([1.4, 1.4], handing=False))
     together = share_refused(run_pinned([1.4, 1.4], handing=True))
     assert together < alone + 0.05

@@ -1,11 +1,11 @@
-"""Batching as callers and the runtime see it."""
+"""Batching as clients and the runtime see it."""
 
 import httpx
 import numpy as np
 import pytest
 
 from tests import plain
-from tests.calls import TORCHSERVE_PATH, V1_PATH, V2_PATH, answer_to, callers, row, v2_body
+from tests.calls import TORCHSERVE_PATH, V1_PATH, V2_PATH, answer_to, concurrent_clients, row, v2_body
 from tests.fakes import FakeRuntime, RunningProxy, Seen, running_proxy, tensor
 
 
@@ -20,7 +20,7 @@ def test_a_lone_request_goes_at_once_and_alone(running: RunningProxy, client: ht
 
 def test_what_piles_up_while_the_runtime_is_busy_leaves_as_one_batch(running: RunningProxy) -> None:
     running.hold()
-    with callers(running.url) as group:
+    with concurrent_clients(running.url) as group:
         first = group.ask(0)
         running.until(lambda: len(running.runtime.seen) == 1)
         rest = [group.ask(number) for number in range(1, 21)]
@@ -34,7 +34,7 @@ def test_what_piles_up_while_the_runtime_is_busy_leaves_as_one_batch(running: Ru
 
 def test_all_protocols_share_one_batch(running: RunningProxy) -> None:
     running.hold()
-    with callers(running.url) as group:
+    with concurrent_clients(running.url) as group:
         first = group.ask(0)
         running.until(lambda: len(running.runtime.seen) == 1)
         v2 = group.post(V2_PATH, json=v2_body([row(1), row(2)]))
@@ -73,7 +73,7 @@ def test_the_runtimes_own_limit_holds_too() -> None:
 def test_a_full_batch_is_sent_ahead_but_a_partial_one_stays() -> None:
     with running_proxy(max_batch_size=4) as running:
         running.hold()
-        with callers(running.url) as group:
+        with concurrent_clients(running.url) as group:
             first = group.ask(0)
             running.until(lambda: len(running.runtime.seen) == 1)
             rest = [group.ask(number) for number in range(1, 7)]
@@ -86,7 +86,10 @@ def test_a_full_batch_is_sent_ahead_but_a_partial_one_stays() -> None:
 
 
 def test_a_delay_lets_a_batch_fill_while_the_runtime_is_idle() -> None:
-    with running_proxy(max_batch_size=4, max_delay_milliseconds=60_000.0) as running, callers(running.url) as group:
+    with (
+        running_proxy(max_batch_size=4, max_delay_milliseconds=60_000.0) as running,
+        concurrent_clients(running.url) as group,
+    ):
         answers = [group.ask(number) for number in range(4)]
         assert [answer_to(answer.result()) for answer in answers] == [doubled(number) for number in range(4)]
         assert [seen.rows for seen in running.runtime.seen] == [4]
@@ -100,7 +103,7 @@ def test_a_delay_ends_by_itself() -> None:
 def test_several_batches_run_at_a_time_where_the_runtime_can() -> None:
     with running_proxy(in_flight=3) as running:
         running.hold()
-        with callers(running.url) as group:
+        with concurrent_clients(running.url) as group:
             answers = []
             for number in range(3):
                 answers.append(group.ask(number))
@@ -116,7 +119,7 @@ def free_width() -> FakeRuntime:
 def test_rows_of_different_shapes_never_share_a_batch() -> None:
     with running_proxy(free_width) as running:
         running.hold()
-        with callers(running.url) as group:
+        with concurrent_clients(running.url) as group:
             first = group.ask(0)
             running.until(lambda: len(running.runtime.seen) == 1)
             answers = [group.post(V2_PATH, json=v2_body([[1.0] * width])) for width in (2, 3, 2, 3, 2)]
@@ -130,7 +133,7 @@ def test_rows_of_different_shapes_never_share_a_batch() -> None:
 
 def test_requests_with_different_parameters_never_share_a_batch(running: RunningProxy) -> None:
     running.hold()
-    with callers(running.url) as group:
+    with concurrent_clients(running.url) as group:
         first = group.ask(0)
         running.until(lambda: len(running.runtime.seen) == 1)
         answers = [
@@ -164,7 +167,7 @@ def padded() -> FakeRuntime:
 def test_rows_of_one_bucket_are_padded_together_and_cut_again() -> None:
     with running_proxy(padded) as running:
         running.hold()
-        with callers(running.url) as group:
+        with concurrent_clients(running.url) as group:
             first = group.post(V2_PATH, json=v2_body([[7.0]]))
             running.until(lambda: len(running.runtime.seen) == 1)
             ragged = group.post(V1_PATH, json={"instances": [[1.0, 2.0], [3.0], [4.0, 5.0, 6.0]]})
@@ -183,7 +186,7 @@ def test_rows_of_one_bucket_are_padded_together_and_cut_again() -> None:
         assert sorted(shapes) == [(1, 4), (1, 8), (4, 4)]
 
 
-def test_a_row_longer_than_the_last_bucket_is_refused() -> None:
+def test_a_row_longer_than_the_last_bucket_is_rejected() -> None:
     with running_proxy(padded) as running, plain.Client(base_url=running.url) as client:
         answer = client.post(V2_PATH, json=v2_body([[1.0] * 9]))
         assert answer.status_code == 400
@@ -208,7 +211,7 @@ def picky() -> FakeRuntime:
 def test_a_row_that_fails_leaves_the_rest_of_the_batch_alone() -> None:
     with running_proxy(picky) as running:
         running.hold()
-        with callers(running.url) as group:
+        with concurrent_clients(running.url) as group:
             first = group.ask(0)
             running.until(lambda: len(running.runtime.seen) == 1)
             values = [1, -2, 3, -4, 5]
@@ -225,7 +228,7 @@ def test_a_row_that_fails_leaves_the_rest_of_the_batch_alone() -> None:
         assert [seen.rows for seen in running.runtime.seen] == [1, 5]
 
 
-def test_a_request_with_failed_rows_says_which() -> None:
+def test_a_request_with_failed_rows_names_them() -> None:
     with running_proxy(picky, max_batch_size=2) as running, plain.Client(base_url=running.url) as client:
         answer = client.post(V2_PATH, json=v2_body([row(1), row(2), row(3), row(-4), row(-5)]))
         assert answer.status_code == 422
@@ -236,7 +239,7 @@ def test_a_request_with_failed_rows_says_which() -> None:
 def test_headers_to_forward_split_batches_and_reach_the_runtime() -> None:
     with running_proxy(forward_headers=("authorization",)) as running:
         running.hold()
-        with callers(running.url) as group:
+        with concurrent_clients(running.url) as group:
             first = group.ask(0)
             running.until(lambda: len(running.runtime.seen) == 1)
             answers = [group.ask(1, headers={"authorization": who}) for who in ("ann", "bob", "ann")]
@@ -248,7 +251,7 @@ def test_headers_to_forward_split_batches_and_reach_the_runtime() -> None:
         assert rows == {None: 1, "ann": 2, "bob": 1}
 
 
-def test_trace_headers_return_to_the_caller_and_reach_the_runtime(running: RunningProxy) -> None:
+def test_trace_headers_return_to_the_client_and_reach_the_runtime(running: RunningProxy) -> None:
     trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     answer = plain.post(
         running.url + V2_PATH, json=v2_body([row(1)]), headers={"x-request-id": "me", "traceparent": trace}
@@ -271,7 +274,7 @@ def test_a_model_without_a_batch_dimension_gets_requests_one_by_one() -> None:
     )
     with running_proxy(runtime) as running:
         running.hold()
-        with callers(running.url) as group:
+        with concurrent_clients(running.url) as group:
             bodies = [
                 {"inputs": [{"name": "x", "datatype": "FP32", "shape": [4], "data": row(number)}]}
                 for number in (1, 2, 3)

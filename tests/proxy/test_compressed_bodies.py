@@ -52,7 +52,7 @@ REQUESTS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate", "GZip"])
 @pytest.mark.parametrize("path", REQUESTS)
-def test_every_protocol_takes_compressed_bodies(running: RunningProxy, path: str, coding: str) -> None:
+def test_every_protocol_accepts_compressed_bodies(running: RunningProxy, path: str, coding: str) -> None:
     document, found = REQUESTS[path]
     answer = post(running, path, PACK[coding.lower()](orjson.dumps(document)), coding)
     assert answer.status_code == 200, answer.text
@@ -76,10 +76,10 @@ def test_a_table_as_csv_is_unpacked(running: RunningProxy) -> None:
 
 def test_a_connection_takes_turns_of_plain_and_compressed_bodies(running: RunningProxy) -> None:
     body = orjson.dumps(v2_body([row(1)]))
-    with plain.Client() as caller:
+    with plain.Client() as client:
         for coding in ("identity", "gzip", "identity", "gzip", "deflate", "identity"):
             packed = PACK[coding](body) if coding in PACK else body
-            answer = caller.post(running.url + V2_PATH, content=packed, headers={**JSON, "content-encoding": coding})
+            answer = client.post(running.url + V2_PATH, content=packed, headers={**JSON, "content-encoding": coding})
             assert answer_to(answer) == DOUBLED
 
 
@@ -89,15 +89,15 @@ def test_a_compressed_body_may_come_in_chunks_and_single_bytes(running: RunningP
         b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Encoding: gzip\r\n"
         % V2_PATH.encode()
     )
-    with RawConnection(running.address) as caller:
-        caller.send(head, b"Transfer-Encoding: chunked\r\n\r\n")
+    with RawConnection(running.address) as client:
+        client.send(head, b"Transfer-Encoding: chunked\r\n\r\n")
         for byte in packed:
-            caller.send(b"1\r\n%c\r\n" % byte)
-        caller.send(b"0\r\n\r\n")
-        assert caller.response()[0] == 200
+            client.send(b"1\r\n%c\r\n" % byte)
+        client.send(b"0\r\n\r\n")
+        assert client.response()[0] == 200
 
 
-def test_pipelined_requests_are_answered_in_their_order(running: RunningProxy) -> None:
+def test_pipelined_requests_get_responses_in_their_order(running: RunningProxy) -> None:
     def request(value: float, coding: str) -> bytes:
         body = orjson.dumps(v2_body([row(value)]))
         packed = PACK[coding](body) if coding in PACK else body
@@ -105,9 +105,9 @@ def test_pipelined_requests_are_answered_in_their_order(running: RunningProxy) -
         length = b"Content-Length: %d\r\n\r\n" % len(packed)
         return lines % (V2_PATH.encode(), coding.encode()) + length + packed
 
-    with RawConnection(running.address) as caller:
-        caller.send(*(request(value, coding) for value, coding in enumerate(["gzip", "identity", "deflate", "gzip"])))
-        body = [orjson.loads(caller.response()[2])["outputs"][0]["data"][0] for _ in range(4)]
+    with RawConnection(running.address) as client:
+        client.send(*(request(value, coding) for value, coding in enumerate(["gzip", "identity", "deflate", "gzip"])))
+        body = [orjson.loads(client.response()[2])["outputs"][0]["data"][0] for _ in range(4)]
     assert body == [0, 2, 4, 6]
 
 
@@ -118,7 +118,7 @@ def packed_zeros(coding: str) -> bytes:
 
 @pytest.mark.parametrize("coding", PACK)
 @pytest.mark.parametrize("announced", [True, False])
-def test_a_bomb_is_too_large_and_takes_no_more_memory_than_a_body(
+def test_a_bomb_is_too_large_and_needs_no_more_memory_than_a_body(
     running: RunningProxy, coding: str, announced: bool
 ) -> None:
     bomb = packed_zeros(coding)
@@ -158,19 +158,19 @@ def test_other_and_stacked_codings_are_unsupported_and_the_known_ones_named(runn
 @pytest.mark.parametrize(
     "codings", [("gzip", "identity"), ("identity", "gzip"), ("gzip", "gzip"), ("identity", "identity")]
 )
-def test_a_second_coding_is_refused(running: RunningProxy, codings: tuple[str, str]) -> None:
+def test_a_second_coding_is_rejected(running: RunningProxy, codings: tuple[str, str]) -> None:
     headers = [("content-encoding", coding) for coding in codings]
     answer = plain.post(running.url + V2_PATH, content=b"{}", headers=headers)
     assert answer.status_code == 400
     assert "Content-Encoding" in answer.json()["error"]
 
 
-def test_a_client_that_hangs_up_leaves_nothing_held(running: RunningProxy) -> None:
+def test_a_client_that_disconnects_leaves_nothing_held(running: RunningProxy) -> None:
     head = (
         b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Length: 1000000\r\n\r\n" % V2_PATH.encode()
     )
-    with RawConnection(running.address) as caller:
-        caller.send(head, gzip.compress(bytes(MAX_BYTES // 2))[:2000])
+    with RawConnection(running.address) as client:
+        client.send(head, gzip.compress(bytes(MAX_BYTES // 2))[:2000])
         running.until(lambda: running.proxy.inference.reading_bytes > 100_000)
     running.until(lambda: running.proxy.inference.reading_bytes == 0)
 
@@ -191,10 +191,10 @@ def test_unpacked_bytes_count_against_what_all_bodies_may_hold() -> None:
             assert running.proxy.inference.reading_bytes <= MAX_BYTES
 
 
-def _answers(caller: RawConnection) -> bool:
-    caller.socket.settimeout(2)
+def _answers(client: RawConnection) -> bool:
+    client.socket.settimeout(2)
     try:
-        return bool(caller.socket.recv(1, 2))  # MSG_PEEK
+        return bool(client.socket.recv(1, 2))  # MSG_PEEK
     except TimeoutError:
         return False
 
@@ -204,9 +204,9 @@ def test_others_do_not_wait_for_large_bodies_that_are_unpacked() -> None:
     body = gzip.compress(noise * 300)[:-4]  # cut off, so that it is never parsed
     with running_proxy(max_body_bytes=128 << 20, max_bytes=1 << 30) as running:
         head = b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n"
-        callers = [RawConnection(running.address) for _ in range(4)]
-        for caller in callers:
-            caller.send(head % (V2_PATH.encode(), len(body)), body)
+        clients = [RawConnection(running.address) for _ in range(4)]
+        for client in clients:
+            client.send(head % (V2_PATH.encode(), len(body)), body)
         running.until(lambda: running.proxy.inference.reading_bytes > 1 << 20)
         slowest_s = 0.0
         with plain.Client() as other:
@@ -215,6 +215,6 @@ def test_others_do_not_wait_for_large_bodies_that_are_unpacked() -> None:
                 assert other.get(f"{running.url}/v2/health/live").status_code == 200
                 slowest_s = max(slowest_s, time.monotonic() - began_s)
         assert slowest_s < 0.25, slowest_s
-        for caller in callers:
-            assert caller.response()[0] == 400
-            caller.socket.close()
+        for client in clients:
+            assert client.response()[0] == 400
+            client.socket.close()

@@ -32,15 +32,15 @@ def running() -> Iterator[RunningProxy]:
 
 def raw(running: RunningProxy, path: str, document: Any, accepted: str | None) -> httpx.Response:
     """Return the response with its body as it came."""
-    with plain.Client(headers={}) as caller:
-        caller.headers.pop("accept-encoding")
+    with plain.Client(headers={}) as client:
+        client.headers.pop("accept-encoding")
         headers = {} if accepted is None else {"accept-encoding": accepted}
         content = None if document is None else orjson.dumps(document)
         method = "GET" if content is None else "POST"
-        request = caller.build_request(
+        request = client.build_request(
             method, running.url + path, content=content, headers={"content-type": "application/json", **headers}
         )
-        response = caller.send(request, stream=True)
+        response = client.send(request, stream=True)
         response._content = b"".join(response.iter_raw())
         return response
 
@@ -97,12 +97,12 @@ def test_pipelined_responses_keep_their_order(running: RunningProxy) -> None:
         lines = b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAccept-Encoding: %s\r\n"
         return lines % (V2_PATH.encode(), accepted) + b"Content-Length: %d\r\n\r\n" % len(body) + body
 
-    with RawConnection(running.address) as caller:
+    with RawConnection(running.address) as client:
         wanted = [(v2_body(MANY, id=f"{number}"), b"gzip") for number in range(3)]
         wanted += [(v2_body([row(1)], id="3"), b"gzip"), (v2_body(MANY, id="4"), b"identity")]
-        caller.send(*(request(*each) for each in wanted))
+        client.send(*(request(*each) for each in wanted))
         for number in range(5):
-            _, headers, body = caller.response()
+            _, headers, body = client.response()
             packed = headers.get("content-encoding") == "gzip"
             assert packed == (number < 3)
             assert orjson.loads(gzip.decompress(body) if packed else body)["id"] == f"{number}"
@@ -112,8 +112,8 @@ def test_a_disconnecting_client_affects_no_other(running: RunningProxy) -> None:
     body = orjson.dumps(v2_body([row(number) for number in range(20_000)]))
     head = b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAccept-Encoding: gzip\r\n"
     for _ in range(3):
-        with RawConnection(running.address) as caller:
-            caller.send(head % V2_PATH.encode(), b"Content-Length: %d\r\n\r\n" % len(body), body)
+        with RawConnection(running.address) as client:
+            client.send(head % V2_PATH.encode(), b"Content-Length: %d\r\n\r\n" % len(body), body)
             running.until(lambda: running.proxy.scheduler.settled)
     assert raw(running, V2_PATH, LARGE[V2_PATH], "gzip").headers["content-encoding"] == "gzip"
     running.until(lambda: running.proxy.dispatcher.settled)
@@ -126,7 +126,7 @@ def test_the_access_log_has_the_bytes_that_were_sent(capfd: pytest.CaptureFixtur
     assert (line["status"], line["bytes_out"], line["rows"]) == (200, len(answer.content), len(MANY))
 
 
-def test_it_is_off_unless_asked_for() -> None:
+def test_it_is_off_unless_requested() -> None:
     with running_proxy(max_batch_size=1024) as running:
         answer = raw(running, V2_PATH, LARGE[V2_PATH], "gzip")
         assert answer.status_code == 200
@@ -138,12 +138,12 @@ def test_a_drain_waits_for_responses_that_are_being_compressed() -> None:
         running.hold()
         body = orjson.dumps(v2_body([row(number) for number in range(1000)]))
         head = b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAccept-Encoding: gzip\r\n"
-        with RawConnection(running.address) as caller:
-            caller.send(head % V2_PATH.encode(), b"Content-Length: %d\r\n\r\n" % len(body), body)
+        with RawConnection(running.address) as client:
+            client.send(head % V2_PATH.encode(), b"Content-Length: %d\r\n\r\n" % len(body), body)
             running.until(lambda: running.runtime.running == 1)
             running.call(running.proxy.stop)
             running.until(lambda: running.proxy.dispatcher.phase == "draining")
             running.release()
-            status, headers, packed = caller.response()
+            status, headers, packed = client.response()
         assert (status, headers["content-encoding"]) == (200, "gzip")
         assert len(orjson.loads(gzip.decompress(packed))["outputs"][0]["data"]) == 4000

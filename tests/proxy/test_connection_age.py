@@ -41,16 +41,16 @@ def test_an_age_of_nothing_is_never() -> None:
     with running_proxy(process__connection_age_s=0.0) as running, RawConnection(running.address) as connection:
         connection.send(REQUEST)
         assert "connection" not in connection.response()[1]
-        protocol = next(iter(running.proxy.front_guard.members))
+        protocol = next(iter(running.proxy.front_limits.members))
         assert protocol._ageing is None
 
 
-def test_requests_that_were_sent_ahead_are_all_answered_first() -> None:
+def test_requests_that_were_sent_ahead_are_all_completed_first() -> None:
     with running_proxy(process__connection_age_s=AGE_S) as running, RawConnection(running.address) as connection:
         running.hold()
         connection.send(REQUEST * 3)
         running.until(lambda: running.runtime.running == 1)
-        running.until(lambda: next(iter(running.proxy.front_guard.members))._aged)
+        running.until(lambda: next(iter(running.proxy.front_limits.members))._aged)
         running.release()
         answers = [connection.response() for _ in range(3)]
         assert [status for status, _, _ in answers] == [200] * 3
@@ -63,7 +63,7 @@ def test_half_a_request_that_came_already_is_waited_for() -> None:
         running.hold()
         connection.send(REQUEST + REQUEST[:30])
         running.until(lambda: running.runtime.running == 1)
-        running.until(lambda: next(iter(running.proxy.front_guard.members))._aged)
+        running.until(lambda: next(iter(running.proxy.front_limits.members))._aged)
         running.release()
         assert "connection" not in connection.response()[1]
         connection.send(REQUEST[30:])
@@ -71,11 +71,11 @@ def test_half_a_request_that_came_already_is_waited_for() -> None:
         assert (status, headers["connection"]) == (200, "close")
 
 
-def test_a_request_that_crosses_the_last_answer_does_not_cut_it_off() -> None:
+def test_a_request_that_crosses_the_last_response_does_not_cut_it_off() -> None:
     with running_proxy(process__connection_age_s=AGE_S) as running, RawConnection(running.address) as connection:
         running.hold()
         connection.send(REQUEST)
-        running.until(lambda: next(iter(running.proxy.front_guard.members))._aged)
+        running.until(lambda: next(iter(running.proxy.front_limits.members))._aged)
         running.release()
         running.until(lambda: running.proxy.metrics.requests["v2", 200] == 1)
         connection.send(REQUEST)  # as a client does that has not read the answer yet
@@ -84,7 +84,7 @@ def test_a_request_that_crosses_the_last_answer_does_not_cut_it_off() -> None:
 
 
 def test_one_replica_that_joins_seven_gets_its_share_of_kept_connections_within_their_age() -> None:
-    """Callers reach replicas as a Service hands connections out, in turn, and keep them."""
+    """Clients reach replicas as a Service hands connections out, in turn, and keep them."""
     age_s, kept = 2.0, 56
     with ExitStack() as stack:
         replicas = [stack.enter_context(running_proxy(process__connection_age_s=age_s)) for _ in range(8)]
@@ -105,16 +105,16 @@ def test_one_replica_that_joins_seven_gets_its_share_of_kept_connections_within_
                         closing = headers.get("connection") == "close"
                         stop.wait(0.1)
 
-        callers = [threading.Thread(target=call, args=(number,)) for number in range(kept)]
-        for caller in callers:
-            caller.start()
+        clients = [threading.Thread(target=call, args=(number,)) for number in range(kept)]
+        for client in clients:
+            client.start()
         replicas[0].until(lambda: len(at) == kept)
         endpoints.append(replicas[7])
         time.sleep(age_s + 0.3)
         with lock:
             shares = Counter(map(replicas.index, at.values()))
         stop.set()
-        for caller in callers:
-            caller.join(20)
+        for client in clients:
+            client.join(20)
     assert shares[7] >= kept / 8 / 2
     assert max(shares.values()) <= 2 * kept / 8

@@ -10,7 +10,7 @@ import pytest
 from tests import plain
 from tests.calls import V2_PATH, row, v2_body
 from tests.fakes import RunningProxy, running_proxy
-from tests.proxy.access.test_gate_end_to_end import ALICE, swap
+from tests.proxy.access.test_access_end_to_end import ALICE, swap
 
 APP, OTHER = "https://app.example.com", "https://evil.example.com"
 INFER: dict[str, dict[str, Any]] = {
@@ -49,7 +49,9 @@ def test_a_preflight_request_needs_no_key_and_is_for_allowed_origins(running: Ru
 
 @pytest.mark.parametrize("path", INFER)
 @pytest.mark.parametrize("key", [ALICE, "wrong-key-0123456789"])
-def test_answers_and_refusals_can_be_read_by_allowed_origins_only(running: RunningProxy, path: str, key: str) -> None:
+def test_responses_and_rejections_can_be_read_by_allowed_origins_only(
+    running: RunningProxy, path: str, key: str
+) -> None:
     def ask(**headers: str) -> httpx.Response:
         given = {"authorization": f"Bearer {key}", **headers}
         return plain.post(running.url + path, headers=given, **INFER[path])

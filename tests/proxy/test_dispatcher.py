@@ -8,7 +8,7 @@ from tests.fakes import RunningProxy
 from tests.proxy.signatures import request
 
 
-def test_a_batch_that_is_given_up_before_its_task_began_is_answered(running: RunningProxy) -> None:
+def test_a_batch_that_is_abandoned_before_its_task_began_gets_a_response(running: RunningProxy) -> None:
     outcomes: list[Outcome] = []
     error = Draining("stop")
 
@@ -17,7 +17,7 @@ def test_a_batch_that_is_given_up_before_its_task_began_is_answered(running: Run
         dispatcher = running.proxy.dispatcher
         dispatcher.submit(request(1, deliver=outcomes.append, arrived_s=now_s, deadline_s=now_s + 60))
         dispatcher._send_due()
-        dispatcher.refuse_waiting(error)
+        dispatcher.reject_waiting(error)
 
     running.call(form_and_stop)
 

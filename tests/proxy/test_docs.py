@@ -45,7 +45,7 @@ def validator(described: Any, name: str) -> Draft202012Validator:
     return Draft202012Validator({"$ref": f"urn:api#/components/schemas/{name}"}, registry=registry)
 
 
-def test_a_row_is_what_the_model_takes_and_nothing_else() -> None:
+def test_a_row_is_what_the_model_accepts_and_nothing_else() -> None:
     row = validator(document(EVERYTHING), "Row")
     good = {"x": [0.5, 1, 2, 3], "ids": [1, 2, 3], "small": [7, 255], "text": "a"}
 
@@ -110,7 +110,7 @@ def test_nulls_and_dates_are_described(parameters: dict[str, Any], good: list[An
     assert ("date-time" in json.dumps(described)) == ("logical_type" in parameters)
 
 
-def test_an_answer_may_hold_null_for_what_json_has_no_number_for() -> None:
+def test_a_response_may_hold_null_for_what_json_has_no_number_for() -> None:
     answer = validator(document(EVERYTHING, [tensor("y", "FP32", [-1]), tensor("label", "BYTES", [-1])]), "Answer")
 
     assert answer.is_valid({"y": None, "label": "cat"})
@@ -161,7 +161,7 @@ def test_a_row_of_any_size_is_described_and_only_a_small_one_written_out() -> No
     assert described["x-shoal-inputs"][0]["shape"] == [1 << 40, 1 << 40]
 
 
-def test_what_the_document_shows_as_an_example_is_answered() -> None:
+def test_what_the_document_shows_as_an_example_gets_a_response() -> None:
     with running_proxy(proxy__docs=True) as running:
         described = plain.get(f"{running.url}/openapi.json").json()
         [row] = described["components"]["schemas"]["Row"]["examples"]
@@ -180,7 +180,7 @@ def test_what_the_document_shows_as_an_example_is_answered() -> None:
         validator(described, "Answer").validate(plain.post(f"{running.url}/predictions/double", json=row).json())
 
 
-def test_there_is_no_page_unless_it_was_asked_for() -> None:
+def test_there_is_no_page_unless_it_was_requested() -> None:
     with running_proxy() as running:
         assert plain.get(f"{running.url}/docs").status_code == 404
         assert plain.get(f"{running.url}/openapi.json").status_code == 404
@@ -194,7 +194,7 @@ def test_a_model_that_is_not_ready_has_a_page_and_no_document_yet() -> None:
         assert "error" in answer.json()
 
 
-def test_the_page_asks_no_other_server_and_runs_no_other_script() -> None:
+def test_the_page_sends_requests_to_no_other_server_and_runs_no_other_script() -> None:
     assert "http:" not in PAGE
     assert "https:" not in PAGE
     policy = HEADERS["content-security-policy"]
@@ -230,7 +230,7 @@ def shown(browser: Browser, name: str) -> str:
 
 @pytest.mark.integration
 @needs_chromium
-def test_a_browser_asks_a_model_of_numbers(browser: Browser) -> None:
+def test_a_browser_calls_a_model_of_numbers(browser: Browser) -> None:
     with running_proxy(proxy__docs=True) as running:
         browser.open(f"{running.url}/docs")
         browser.until("!document.getElementById('form').hidden")
@@ -283,7 +283,7 @@ def test_a_browser_sends_a_file_as_it_is(browser: Browser, tmp_path: Path) -> No
 
 @pytest.mark.integration
 @needs_chromium
-def test_what_a_model_calls_its_tensors_and_answers_stays_text(browser: Browser) -> None:
+def test_names_and_responses_of_a_model_stay_text(browser: Browser) -> None:
     with running_proxy(hostile, proxy__docs=True) as running:
         browser.open(f"{running.url}/docs")
         browser.until("!document.getElementById('form').hidden")
@@ -318,7 +318,7 @@ def test_a_media_type_that_a_shell_would_obey_is_quoted(browser: Browser, tmp_pa
 
 @pytest.mark.integration
 @needs_chromium
-def test_a_page_below_the_models_own_path_asks_the_same_routes(browser: Browser) -> None:
+def test_a_page_below_the_models_own_path_requests_the_same_routes(browser: Browser) -> None:
     with running_proxy(proxy__docs=True) as running:
         browser.open(f"{running.url}/v2/models/double/docs")
         browser.until("!document.getElementById('form').hidden")

@@ -8,17 +8,17 @@ import httpx
 import pytest
 
 from shoal_proxy.exchange import RuntimeLink
-from shoal_proxy.lifecycle.drain import Phase
+from shoal_proxy.lifecycle.drain import ProxyPhase
 from shoal_schema.addresses import Address
 from tests import plain
-from tests.calls import V2_PATH, RawConnection, answer_to, callers, row, v2_body
+from tests.calls import V2_PATH, RawConnection, answer_to, concurrent_clients, row, v2_body
 from tests.fakes import FakeRuntime, RunningProxy, running_proxy
 from tests.proxy.test_connections import request, value_of
 
 
-def test_queued_and_running_requests_are_answered_before_it_stops(running: RunningProxy) -> None:
+def test_queued_and_running_requests_get_responses_before_it_stops(running: RunningProxy) -> None:
     running.hold()
-    with callers(running.url) as group:
+    with concurrent_clients(running.url) as group:
         first = group.ask(0)
         running.until(lambda: len(running.runtime.seen) == 1)
         rest = [group.ask(number) for number in range(1, 9)]
@@ -26,7 +26,7 @@ def test_queued_and_running_requests_are_answered_before_it_stops(running: Runni
         options = {"timeout": 20, "headers": {"x-shoal-admin": "1"}}
         drained = threading.Thread(target=httpx.post, args=(running.admin_url + "/drain",), kwargs=options)
         drained.start()
-        running.until(lambda: running.proxy.dispatcher.phase is Phase.DRAINING)
+        running.until(lambda: running.proxy.dispatcher.phase is ProxyPhase.DRAINING)
         assert plain.get(running.admin_url + "/readyz").status_code == 503
         running.release()
         drained.join(20)
@@ -42,7 +42,7 @@ def test_while_leaving_requests_are_served_and_connections_sent_away() -> None:
         kept.send(request(1))
         assert "connection" not in kept.response()[1]
         running.call(running.proxy.stop)
-        running.until(lambda: running.proxy.dispatcher.phase is Phase.LEAVING)
+        running.until(lambda: running.proxy.dispatcher.phase is ProxyPhase.LEAVING)
         ready = plain.get(running.url + "/v2/health/ready")
         assert (ready.status_code, ready.json()["reason"]) == (503, "proxy is leaving")
         kept.send(request(2))
@@ -67,33 +67,33 @@ def test_a_staying_replica_serves_until_the_stay_ends() -> None:
     with running_proxy(process__replacement_timeout_s=60.0, drain_delay_seconds=30.0) as running:
         assert stay(running, 60) == 200
         running.call(running.proxy.stop)
-        running.until(lambda: running.proxy.dispatcher.phase is Phase.STAYING)
+        running.until(lambda: running.proxy.dispatcher.phase is ProxyPhase.STAYING)
         assert plain.get(running.admin_url + "/readyz").status_code == 200
         answer = plain.post(running.url + V2_PATH, json=v2_body([row(3)]))
         assert answer_to(answer)
         assert answer.headers["connection"] == "close"
 
         assert stay(running, 0) == 200
-        running.until(lambda: running.proxy.dispatcher.phase is Phase.LEAVING)
+        running.until(lambda: running.proxy.dispatcher.phase is ProxyPhase.LEAVING)
         assert plain.get(running.admin_url + "/readyz").status_code == 503
         # Routers learn of the other replica only now: the whole delay follows.
         assert answer_to(plain.post(running.url + V2_PATH, json=v2_body([row(4)])))
         running.call(running.proxy.stop)
 
 
-def test_a_replica_whose_operator_is_silent_leaves_and_a_second_signal_ends_a_stay() -> None:
+def test_a_replica_whose_operator_does_not_respond_leaves_and_a_second_signal_ends_a_stay() -> None:
     with running_proxy(process__replacement_timeout_s=0.05) as running:
         running.call(running.proxy.stop)
-    assert running.proxy.dispatcher.phase is Phase.STOPPED
+    assert running.proxy.dispatcher.phase is ProxyPhase.STOPPED
     with running_proxy(process__replacement_timeout_s=600.0) as running:
         assert stay(running, 600) == 200
         running.call(running.proxy.stop)
-        running.until(lambda: running.proxy.dispatcher.phase is Phase.STAYING)
+        running.until(lambda: running.proxy.dispatcher.phase is ProxyPhase.STAYING)
         running.call(running.proxy.stop)
-    assert running.proxy.dispatcher.phase is Phase.STOPPED
+    assert running.proxy.dispatcher.phase is ProxyPhase.STOPPED
 
 
-def test_a_drain_that_is_asked_for_ends_a_stay() -> None:
+def test_a_drain_that_is_requested_ends_a_stay() -> None:
     with running_proxy(process__replacement_timeout_s=600.0) as running:
         assert stay(running, 600) == 200
         answer = httpx.post(running.admin_url + "/drain", headers=ADMIN, timeout=10, trust_env=False)
@@ -101,12 +101,12 @@ def test_a_drain_that_is_asked_for_ends_a_stay() -> None:
 
 
 @pytest.mark.parametrize("seconds", ["", "-1", "1.5", "3601", "99999", "NaN", "\u0663"])
-def test_a_stay_of_another_length_is_refused(running: RunningProxy, seconds: str) -> None:
+def test_a_stay_of_another_length_is_rejected(running: RunningProxy, seconds: str) -> None:
     assert stay(running, seconds) == 400
     assert not running.proxy._stay.granted
 
 
-def test_a_stay_that_was_meant_for_another_pod_is_refused() -> None:
+def test_a_stay_that_was_meant_for_another_pod_is_rejected() -> None:
     with running_proxy(process__replacement_timeout_s=60.0, process__instance="this") as running:
         assert stay(running, 60, **{"x-shoal-instance": "other"}) == 409
         assert stay(running, 60, **{"x-shoal-instance": "this"}) == 200
@@ -115,10 +115,10 @@ def test_a_stay_that_was_meant_for_another_pod_is_refused() -> None:
         assert stay(running, 0) == 200
 
 
-def test_a_runtime_that_never_answers_does_not_hold_the_drain_for_ever() -> None:
+def test_a_runtime_that_never_responds_does_not_hold_the_drain_forever() -> None:
     with running_proxy(drain_timeout_seconds=0.2) as running:
         running.hold()
-        with callers(running.url) as group:
+        with concurrent_clients(running.url) as group:
             first = group.ask(0)
             running.until(lambda: len(running.runtime.seen) == 1)
             second = group.ask(1)
@@ -149,8 +149,8 @@ def test_the_watch_ends_though_the_runtime_goes_in_the_same_moment(turns: int) -
 
 
 @pytest.mark.parametrize("times", [1, 3])
-def test_drain_may_be_asked_more_than_once(running: RunningProxy, times: int) -> None:
-    with callers(running.admin_url) as group:
+def test_drain_may_be_requested_more_than_once(running: RunningProxy, times: int) -> None:
+    with concurrent_clients(running.admin_url) as group:
         answers = [group.post("/drain", headers={"x-shoal-admin": "1"}) for _ in range(times)]
         statuses = {answer.result().status_code for answer in answers if answer.exception() is None}
     assert 200 in statuses

@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from tests import plain
-from tests.calls import TORCHSERVE_PATH, V1_PATH, V2_PATH, RawConnection, answer_to, callers, row, v2_body
+from tests.calls import TORCHSERVE_PATH, V1_PATH, V2_PATH, RawConnection, answer_to, concurrent_clients, row, v2_body
 from tests.fakes import Array, FakeRuntime, RunningProxy, Seen, double, running_proxy, write_answer
 
 MAYBE = "may have been executed"
@@ -22,12 +22,12 @@ def said(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, executed
 
 
-def test_an_answer_needs_no_word_about_it(client: httpx.Client) -> None:
+def test_a_response_needs_no_header_for_it(client: httpx.Client) -> None:
     assert "x-shoal-executed" not in client.post(V2_PATH, json=v2_body([row(1)])).headers
 
 
 @pytest.mark.parametrize("path", [V2_PATH, V1_PATH, TORCHSERVE_PATH, "/v2/models/other/infer", "/v2/nowhere"])
-def test_what_is_refused_at_the_door_was_not_executed(client: httpx.Client, path: str) -> None:
+def test_what_is_rejected_before_queueing_was_not_executed(client: httpx.Client, path: str) -> None:
     answer = client.post(path, content=b"{", headers={"content-type": "application/json"})
     assert said(answer)[1] == "no"
 
@@ -46,7 +46,7 @@ def test_nor_what_came_before_the_runtime_was_ready() -> None:
 
 
 def test_nor_what_found_the_queue_full_or_waited_there_in_vain() -> None:
-    with running_proxy(max_batch_size=1, max_rows=2) as running, callers(running.url) as group:
+    with running_proxy(max_batch_size=1, max_rows=2) as running, concurrent_clients(running.url) as group:
         running.hold()
         first = group.ask(0)
         running.until(lambda: len(running.runtime.seen) == 1)
@@ -136,7 +136,7 @@ def test_rows_that_failed_on_their_own_were_perhaps_executed_with_the_others() -
 def test_when_the_drains_time_is_up_only_what_still_waits_was_not_executed() -> None:
     with running_proxy(drain_timeout_seconds=0.2) as running:
         running.hold()
-        with callers(running.url) as group:
+        with concurrent_clients(running.url) as group:
             first = group.ask(0)
             running.until(lambda: len(running.runtime.seen) == 1)
             second = group.ask(1)
@@ -146,9 +146,9 @@ def test_when_the_drains_time_is_up_only_what_still_waits_was_not_executed() -> 
             assert said(second.result()) == (503, "no")
 
 
-def test_whoever_waited_through_it_all_is_answered(running: RunningProxy) -> None:
+def test_a_held_request_gets_its_response_in_the_end(running: RunningProxy) -> None:
     running.hold()
-    with callers(running.url) as group:
+    with concurrent_clients(running.url) as group:
         first = group.ask(0)
         running.until(lambda: len(running.runtime.seen) == 1)
         waiting = group.ask(1)

@@ -1,4 +1,4 @@
-"""Models that fail, memory that runs out, runtimes that die: what callers get, and what the runtime is asked."""
+"""Models that fail, memory that runs out, runtimes that die: what clients get, and what the runtime is asked."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ import pytest
 from shoal_proxy.batching.recovery import MAX_TRIES
 from shoal_schema.resource.traffic import BatchingPolicy
 from tests import plain
-from tests.calls import V2_PATH, Callers, RawConnection, answer_to, callers, row, v2_body
+from tests.calls import V2_PATH, ConcurrentClients, RawConnection, answer_to, concurrent_clients, row, v2_body
 from tests.fakes import Array, FakeRuntime, RunningProxy, Seen, double, running_proxy, write_answer
 
 POISON = 666.0
@@ -27,7 +27,7 @@ def doubled(value: float) -> list[float]:
     return [2 * x for x in row(value)]
 
 
-def ask_together(running: RunningProxy, group: Callers, values: list[float]) -> list[httpx.Response]:
+def ask_together(running: RunningProxy, group: ConcurrentClients, values: list[float]) -> list[httpx.Response]:
     """Ask for all ``values`` while the runtime is held, so that they leave in one batch; return the answers."""
     running.hold()
     before = len(running.runtime.seen)
@@ -42,8 +42,8 @@ def ask_together(running: RunningProxy, group: Callers, values: list[float]) -> 
 
 
 @pytest.mark.parametrize("culprits", [[7], [0], [15], [3, 12], [4, 5]], ids=str)
-def test_only_the_culprits_of_a_failed_batch_get_the_error(culprits: list[int]) -> None:
-    with running_proxy(lambda: FakeRuntime(model=poisoned)) as running, callers(running.url) as group:
+def test_only_the_failing_requests_of_a_failed_batch_get_the_error(culprits: list[int]) -> None:
+    with running_proxy(lambda: FakeRuntime(model=poisoned)) as running, concurrent_clients(running.url) as group:
         values = [POISON + number if number in culprits else float(number) for number in range(16)]
 
         answers = ask_together(running, group, values)
@@ -58,9 +58,12 @@ def test_only_the_culprits_of_a_failed_batch_get_the_error(culprits: list[int]) 
         assert len(running.runtime.seen) <= 2 + 2 * 4 * len(culprits)
 
 
-def test_the_class_of_a_culprit_pays_for_looking_for_it() -> None:
+def test_the_class_of_a_failing_request_is_charged_for_isolating_it() -> None:
     settings: dict[str, Any] = {"fair_share_header": "x-api-key", "max_batch_size": 4}
-    with running_proxy(lambda: FakeRuntime(model=poisoned), **settings) as running, callers(running.url) as group:
+    with (
+        running_proxy(lambda: FakeRuntime(model=poisoned), **settings) as running,
+        concurrent_clients(running.url) as group,
+    ):
         running.hold()
         answers = [group.ask(0, headers={"x-api-key": "good"})]
         running.until(lambda: len(running.runtime.seen) == 1)
@@ -89,7 +92,7 @@ def test_a_payload_that_fails_again_and_again_travels_alone(status: int) -> None
             return status, {}, orjson.dumps({"error": "indigestible"})
         return ok(double(seen.inputs))
 
-    with running_proxy(lambda: FakeRuntime(respond=respond)) as running, callers(running.url) as group:
+    with running_proxy(lambda: FakeRuntime(respond=respond)) as running, concurrent_clients(running.url) as group:
         values = [1.0, POISON, 2.0, 3.0]
         for _ in range(2):
             assert [answer.status_code for answer in ask_together(running, group, values)] == [200, status, 200, 200]
@@ -108,7 +111,7 @@ def test_a_memory_that_is_too_small_halves_batches_and_the_limit_is_published() 
             return 500, {}, orjson.dumps({"error": "CUDA out of memory", "code": "OUT_OF_MEMORY"})
         return ok(double(seen.inputs))
 
-    with running_proxy(lambda: FakeRuntime(respond=respond)) as running, callers(running.url) as group:
+    with running_proxy(lambda: FakeRuntime(respond=respond)) as running, concurrent_clients(running.url) as group:
         answers = ask_together(running, group, [float(number) for number in range(1, 17)])
         assert [answer_to(answer) for answer in answers] == [doubled(number) for number in range(1, 17)]
         before = len(running.runtime.seen)
@@ -137,7 +140,7 @@ def test_one_row_that_does_not_fit_leaves_the_limit_and_its_neighbours_alone() -
             return 500, {}, orjson.dumps({"error": "CUDA out of memory", "code": "OUT_OF_MEMORY"})
         return ok(double(seen.inputs))
 
-    with running_proxy(lambda: FakeRuntime(respond=respond)) as running, callers(running.url) as group:
+    with running_proxy(lambda: FakeRuntime(respond=respond)) as running, concurrent_clients(running.url) as group:
         answers = ask_together(running, group, [1.0] * 7 + [POISON] + [1.0] * 8)
         assert [answer.status_code for answer in answers] == [200] * 7 + [500] + [200] * 8
         before = len(running.runtime.seen)
@@ -150,7 +153,7 @@ def test_one_row_that_does_not_fit_leaves_the_limit_and_its_neighbours_alone() -
 
 
 def test_ever_new_poison_payloads_fail_no_other_request() -> None:
-    with running_proxy(lambda: FakeRuntime(model=poisoned)) as running, callers(running.url) as group:
+    with running_proxy(lambda: FakeRuntime(model=poisoned)) as running, concurrent_clients(running.url) as group:
         for turn in range(12):
             values = [float(number) for number in range(16)]
             values[turn], values[(turn + 7) % 16] = POISON + 2 * turn, POISON + 2 * turn + 1
@@ -188,7 +191,7 @@ def test_a_model_that_always_fails_is_not_hammered() -> None:
     def respond(seen: Seen) -> tuple[int, dict[str, str], bytes]:
         return 500, {}, orjson.dumps({"error": "broken"})
 
-    with running_proxy(lambda: FakeRuntime(respond=respond)) as running, callers(running.url) as group:
+    with running_proxy(lambda: FakeRuntime(respond=respond)) as running, concurrent_clients(running.url) as group:
         for _ in range(4):
             answers = [group.ask(float(number)) for number in range(50)]
             assert {answer.result().status_code for answer in answers} == {500}
@@ -201,10 +204,10 @@ def test_a_disconnected_poison_request_fails_no_other() -> None:
     with running_proxy(
         lambda: FakeRuntime(model=poisoned), policy=BatchingPolicy.FIXED, max_delay_milliseconds=59_000.0
     ) as running:
-        running.proxy.scheduler.batcher.serve(2)
+        running.proxy.scheduler.batcher.set_model(2)
         running.hold()
         body = orjson.dumps(v2_body([row(POISON)]))
-        with callers(running.url) as group, RawConnection(running.address) as leaver:
+        with concurrent_clients(running.url) as group, RawConnection(running.address) as leaver:
             leaver.send(b"POST %s HTTP/1.1\r\nhost: x\r\n" % V2_PATH.encode())
             leaver.send(b"content-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body), body)
             running.until_waiting(1)
@@ -220,7 +223,7 @@ def test_a_disconnected_poison_request_fails_no_other() -> None:
 def test_a_request_cut_in_two_that_fails_leaves_nothing_behind() -> None:
     with running_proxy(lambda: FakeRuntime(model=poisoned), max_batch_size=4, coalesce_identical=True) as running:
         running.hold()
-        with callers(running.url) as group:
+        with concurrent_clients(running.url) as group:
             first = group.ask(0)
             running.until(lambda: len(running.runtime.seen) == 1)
             values = [POISON, *np.arange(9.0).tolist()]
@@ -245,9 +248,9 @@ def test_a_drain_does_not_wait_for_an_abandoned_batch() -> None:
 
         running.runtime.respond = die
         body = orjson.dumps(v2_body([row(1)]))
-        with RawConnection(running.address) as caller:
-            caller.send(b"POST %s HTTP/1.1\r\nhost: x\r\n" % V2_PATH.encode())
-            caller.send(b"content-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body), body)
+        with RawConnection(running.address) as client:
+            client.send(b"POST %s HTTP/1.1\r\nhost: x\r\n" % V2_PATH.encode())
+            client.send(b"content-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body), body)
             running.until(lambda: not running.proxy.link.ready and running.proxy.metrics.retries == 1)
             assert not running.proxy.scheduler.settled
         answer = plain.post(running.admin_url + "/drain", headers={"x-shoal-admin": "1"}, timeout=20)

@@ -15,10 +15,20 @@ import pytest
 
 from shoal_proxy.balance.peers import Peer
 from shoal_proxy.batching.pending import PLAIN_KEY, BatchKey
-from shoal_proxy.lifecycle.drain import Phase
+from shoal_proxy.lifecycle.drain import ProxyPhase
 from shoal_schema.addresses import parse_tcp_address
 from tests import plain
-from tests.calls import TORCHSERVE_PATH, V1_PATH, V2_PATH, Callers, RawConnection, answer_to, callers, row, v2_body
+from tests.calls import (
+    TORCHSERVE_PATH,
+    V1_PATH,
+    V2_PATH,
+    ConcurrentClients,
+    RawConnection,
+    answer_to,
+    concurrent_clients,
+    row,
+    v2_body,
+)
 from tests.fakes import FakeRuntime, RunningProxy, running_proxy, tensor
 
 TIME_MS = 800
@@ -68,7 +78,7 @@ def believe(running: RunningProxy, seconds: float) -> None:
 
 
 @contextmanager
-def made_busy(running: RunningProxy, group: Callers, promises: int = 1) -> Iterator[None]:
+def made_busy(running: RunningProxy, group: ConcurrentClients, promises: int = 1) -> Iterator[None]:
     """Hold a batch at the runtime, which takes so long that further requests would be late; its peers are known."""
     running.until(lambda: sum(each.wait_s < 0.5 for each in known(running)) >= promises if promises else True)
     believe(running, BUSY_S)
@@ -149,7 +159,7 @@ def with_peer(act: Act, promise: bytes = b"0.001") -> Iterator[tuple[RunningProx
         yield running, peer
 
 
-def hurried(group: Callers, value: float) -> Future[httpx.Response]:
+def hurried(group: ConcurrentClients, value: float) -> Future[httpx.Response]:
     """Start a request of one row that does not wait for long."""
     return group.ask(value, headers=IN_TIME)
 
@@ -163,8 +173,8 @@ def late(answer: Future[httpx.Response], executed: str) -> None:
     assert int(response.headers["retry-after"]) >= 1
 
 
-def test_a_request_that_would_be_late_is_answered_by_the_peer() -> None:
-    with replica() as idle, replica(at(idle)) as busy, callers(busy.url) as group, made_busy(busy, group):
+def test_a_request_that_would_be_late_is_served_by_the_peer() -> None:
+    with replica() as idle, replica(at(idle)) as busy, concurrent_clients(busy.url) as group, made_busy(busy, group):
         answers = [hurried(group, value) for value in (2, 3)]
         for value, answer in zip((2, 3), answers, strict=True):
             assert answer_to(answer.result()) == [2 * each for each in row(value)]
@@ -174,8 +184,8 @@ def test_a_request_that_would_be_late_is_answered_by_the_peer() -> None:
         assert b'forwarded_total{outcome="answered"} 2' in plain.get(busy.admin_url + "/metrics").content
 
 
-def test_every_protocol_gets_its_own_answer_from_the_peer() -> None:
-    with replica() as idle, replica(at(idle)) as busy, callers(busy.url) as group, made_busy(busy, group):
+def test_every_protocol_gets_its_own_response_from_the_peer() -> None:
+    with replica() as idle, replica(at(idle)) as busy, concurrent_clients(busy.url) as group, made_busy(busy, group):
         v1 = plain.post(busy.url + V1_PATH, json={"instances": [row(1), row(2)]}, headers=IN_TIME)
         assert v1.json() == {"predictions": [[2 * each for each in row(value)] for value in (1, 2)]}
         torchserve = plain.post(busy.url + TORCHSERVE_PATH, json=row(3), headers=IN_TIME)
@@ -189,12 +199,12 @@ def test_every_protocol_gets_its_own_answer_from_the_peer() -> None:
         assert forwarded(busy) == {"answered": 3}
 
 
-def test_what_a_caller_asks_for_travels_with_its_request() -> None:
+def test_what_a_client_requests_travels_with_its_request() -> None:
     settings: dict[str, Any] = {"proxy__forward_headers": ("x-tenant",), "fair_share_header": "x-user"}
     with (
         replica(**settings) as idle,
         replica(at(idle), **settings) as busy,
-        callers(busy.url) as group,
+        concurrent_clients(busy.url) as group,
         made_busy(busy, group),
     ):
         asked = {
@@ -219,7 +229,7 @@ def test_a_model_that_pads_gets_rows_as_they_were_sent() -> None:
     with (
         replica(make_runtime=runtime) as idle,
         replica(at(idle), make_runtime=runtime) as busy,
-        callers(busy.url) as group,
+        concurrent_clients(busy.url) as group,
     ):
         busy.until(lambda: known(busy)[0].wait_s < 0.5)
         busy.hold()
@@ -247,7 +257,7 @@ def test_rows_that_fail_at_the_peer_are_reported() -> None:
     with (
         replica(make_runtime=runtime) as idle,
         replica(at(idle)) as busy,
-        callers(busy.url) as group,
+        concurrent_clients(busy.url) as group,
         made_busy(busy, group),
     ):
         response = plain.post(busy.url + V2_PATH, json=v2_body([row(1), row(2)]), headers=IN_TIME)
@@ -257,8 +267,8 @@ def test_rows_that_fail_at_the_peer_are_reported() -> None:
         assert forwarded(busy) == {"error": 1}
 
 
-def test_who_is_late_when_a_batch_forms_without_it_is_given_away_then() -> None:
-    with replica() as idle, replica(at(idle)) as busy, callers(busy.url) as group, made_busy(busy, group):
+def test_a_request_left_out_of_a_batch_and_late_is_forwarded() -> None:
+    with replica() as idle, replica(at(idle)) as busy, concurrent_clients(busy.url) as group, made_busy(busy, group):
         believe(busy, 0.02)
         waiting = [hurried(group, value) for value in (1, 2)]
         busy.until_waiting(2)
@@ -271,21 +281,21 @@ def test_who_is_late_when_a_batch_forms_without_it_is_given_away_then() -> None:
 
 
 def test_a_request_that_was_forwarded_is_never_handed_on() -> None:
-    with replica() as idle, replica(at(idle)) as busy, callers(busy.url) as group, made_busy(busy, group):
+    with replica() as idle, replica(at(idle)) as busy, concurrent_clients(busy.url) as group, made_busy(busy, group):
         late(group.ask(1, headers={**IN_TIME, "x-shoal-forwarded": "1"}), executed="no")
         assert forwarded(busy) == {}
         assert busy.proxy.metrics.rejections == {}  # counted by the forwarding replica
         assert not idle.runtime.seen
 
 
-def test_three_that_are_full_refuse_as_if_they_were_alone() -> None:
+def test_three_that_are_full_reject_as_if_they_were_alone() -> None:
     with (
         replica() as third,
         replica(at(third)) as second,
         replica(at(second), at(third)) as first,
-        callers(first.url) as one,
-        callers(second.url) as two,
-        callers(third.url) as three,
+        concurrent_clients(first.url) as one,
+        concurrent_clients(second.url) as two,
+        concurrent_clients(third.url) as three,
         made_busy(third, three, promises=0),
         made_busy(second, two, promises=0),
         made_busy(first, one, promises=0),
@@ -299,11 +309,11 @@ def test_three_that_are_full_refuse_as_if_they_were_alone() -> None:
         assert all(not running.runtime.seen[1:] for running in (first, second, third))
 
 
-def test_a_peer_that_lies_is_asked_seldom_and_refusals_are_as_before() -> None:
+def test_a_peer_that_lies_is_polled_seldom_and_rejections_are_as_before() -> None:
     async def refuse(writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 503 Busy\r\nx-shoal-executed: no\r\n%bcontent-length: 0\r\n\r\n" % peer.lines)
 
-    with with_peer(refuse, b"0.0") as (busy, peer), callers(busy.url) as group, made_busy(busy, group):
+    with with_peer(refuse, b"0.0") as (busy, peer), concurrent_clients(busy.url) as group, made_busy(busy, group):
         begun_s = time.monotonic()
         for answer in [hurried(group, value) for value in range(60)]:
             late(answer, executed="no")
@@ -320,10 +330,10 @@ def test_a_promise_that_makes_no_sense_is_not_believed(promise: bytes) -> None:
 
     with (
         with_peer(never, promise) as (busy, peer),
-        callers(busy.url) as group,
+        concurrent_clients(busy.url) as group,
         made_busy(busy, group, promises=0),
     ):
-        busy.until(lambda: known(busy)[0].told_s > 0)
+        busy.until(lambda: known(busy)[0].reported_s > 0)
         late(hurried(group, 1), executed="no")
         assert peer.asked == 0
 
@@ -332,7 +342,7 @@ def test_a_peer_that_hangs_costs_what_was_left_of_the_objective() -> None:
     async def hang(writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(60)
 
-    with with_peer(hang) as (busy, _), callers(busy.url) as group, made_busy(busy, group):
+    with with_peer(hang) as (busy, _), concurrent_clients(busy.url) as group, made_busy(busy, group):
         begun_s = time.monotonic()
         late(hurried(group, 1), executed="maybe")
         assert time.monotonic() - begun_s < TIME_MS / 1000 + 0.4
@@ -346,7 +356,7 @@ def test_a_request_at_a_peer_that_dies_is_not_run_again() -> None:
     async def die(writer: asyncio.StreamWriter) -> None:
         writer.transport.abort()
 
-    with with_peer(die) as (busy, peer), callers(busy.url) as group, made_busy(busy, group):
+    with with_peer(die) as (busy, peer), concurrent_clients(busy.url) as group, made_busy(busy, group):
         late(hurried(group, 1), executed="maybe")
         assert (peer.asked, forwarded(busy)) == (1, {"lost": 1})
         assert [seen.inputs["x"][0, 0] for seen in busy.runtime.seen] == [0.0]
@@ -367,24 +377,24 @@ BROKEN_ANSWERS = {
 
 
 @pytest.mark.parametrize("kind", BROKEN_ANSWERS)
-def test_an_answer_that_breaks_the_contract_is_none_and_its_peer_is_left_alone(kind: str) -> None:
+def test_a_response_that_breaks_the_contract_is_none_and_its_peer_is_left_alone(kind: str) -> None:
     async def babble(writer: asyncio.StreamWriter) -> None:
         writer.write(BROKEN_ANSWERS[kind] % peer.lines)
 
-    with with_peer(babble) as (busy, peer), callers(busy.url) as group, made_busy(busy, group):
+    with with_peer(babble) as (busy, peer), concurrent_clients(busy.url) as group, made_busy(busy, group):
         late(hurried(group, 1), executed="maybe")
         for answer in [hurried(group, value) for value in range(20)]:
             late(answer, executed="no")
         assert (peer.asked, forwarded(busy)) == (1, {"broken": 1})
 
 
-def test_a_peer_whose_model_fails_everything_costs_two_callers_their_refusal_and_is_left_alone() -> None:
+def test_a_peer_whose_model_fails_everything_costs_two_clients_their_rejection_and_is_left_alone() -> None:
     async def fail(writer: asyncio.StreamWriter) -> None:
         body = b'{"error":"it raised","code":"FORWARD_FAILED"}'
         head = b"HTTP/1.1 500 Failed\r\nx-shoal-executed: maybe\r\n%bcontent-length: %d\r\n\r\n"
         writer.write(head % (peer.lines, len(body)) + body)
 
-    with with_peer(fail) as (busy, peer), callers(busy.url) as group, made_busy(busy, group):
+    with with_peer(fail) as (busy, peer), concurrent_clients(busy.url) as group, made_busy(busy, group):
         for value in (1, 2):
             response = hurried(group, value).result()
             assert (response.status_code, response.headers["x-shoal-executed"]) == (500, "maybe")
@@ -404,7 +414,7 @@ def test_a_model_that_fails_here_too_is_not_held_against_the_peer() -> None:
     with replica(make_runtime=runtime) as idle, replica(at(idle), make_runtime=runtime) as busy:
         for _ in range(40):
             assert plain.post(busy.url + V2_PATH, json=v2_body([row(1)])).status_code == 500
-        with callers(busy.url) as group, made_busy(busy, group):
+        with concurrent_clients(busy.url) as group, made_busy(busy, group):
             for value in range(6):
                 assert hurried(group, value).result().status_code == 500
             assert forwarded(busy) == {"failed": 6}
@@ -414,7 +424,7 @@ def test_a_disconnect_cancels_the_request_at_the_peer() -> None:
     async def hang(writer: asyncio.StreamWriter) -> None:
         return
 
-    with with_peer(hang) as (busy, peer), callers(busy.url) as group, made_busy(busy, group):
+    with with_peer(hang) as (busy, peer), concurrent_clients(busy.url) as group, made_busy(busy, group):
         with RawConnection(busy.address) as leaver:
             head = b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n" % TORCHSERVE_PATH.encode()
             head += b"x-request-timeout-ms: %d\r\n" % TIME_MS
@@ -425,7 +435,7 @@ def test_a_disconnect_cancels_the_request_at_the_peer() -> None:
         assert busy.proxy.metrics.rejections == {"cancelled": 1}
 
 
-def test_a_replica_among_its_own_peers_knows_itself() -> None:
+def test_a_replica_among_its_own_peers_recognizes_itself() -> None:
     with replica("127.0.0.1:9") as running:
         chance = running.proxy.forwarder
         assert chance is not None
@@ -433,11 +443,11 @@ def test_a_replica_among_its_own_peers_knows_itself() -> None:
         running.until(lambda: any(each.is_self for each in known(running)))
 
 
-def test_a_replica_that_drains_waits_for_what_it_gave_away_and_takes_nothing() -> None:
+def test_a_replica_that_drains_waits_for_what_it_forwarded_and_accepts_nothing() -> None:
     with (
         replica() as idle,
         replica(at(idle), drain_delay_seconds=0.0) as busy,
-        callers(busy.url) as group,
+        concurrent_clients(busy.url) as group,
         made_busy(busy, group),
     ):
         idle.hold()
@@ -451,14 +461,14 @@ def test_a_replica_that_drains_waits_for_what_it_gave_away_and_takes_nothing() -
 def test_without_peers_there_is_no_forwarding_at_all() -> None:
     with running_proxy() as running:
         assert running.proxy.forwarder is None
-        assert not running.proxy.scheduler.gives_away
+        assert not running.proxy.scheduler.forwards_late
 
 
-def test_a_request_that_a_peer_sends_back_is_served_as_if_it_had_not_been_away() -> None:
+def test_a_request_that_a_peer_returns_is_served_as_if_it_had_not_been_forwarded() -> None:
     async def refuse(writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 503 Busy\r\nx-shoal-executed: no\r\n%bcontent-length: 0\r\n\r\n" % peer.lines)
 
-    with with_peer(refuse) as (busy, peer), callers(busy.url) as group, made_busy(busy, group):
+    with with_peer(refuse) as (busy, peer), concurrent_clients(busy.url) as group, made_busy(busy, group):
         believe(busy, 0.3)
         first = group.ask(1, headers={"x-request-timeout-ms": "700"})
         busy.until_waiting(1)
@@ -508,7 +518,7 @@ def test_a_disconnected_request_is_not_admitted_when_it_is_sent_back() -> None:
     async def hang(writer: asyncio.StreamWriter) -> None:
         return
 
-    with with_peer(hang) as (busy, peer), callers(busy.url) as group, made_busy(busy, group):
+    with with_peer(hang) as (busy, peer), concurrent_clients(busy.url) as group, made_busy(busy, group):
         believe(busy, 0.3)
         first = group.ask(1, headers={"x-request-timeout-ms": "5000"})
         busy.until_waiting(1)
@@ -524,8 +534,8 @@ def test_a_disconnected_request_is_not_admitted_when_it_is_sent_back() -> None:
         assert first.result().status_code in (200, 503)
 
 
-def test_while_the_runtime_is_away_and_while_the_replica_drains_peers_serve() -> None:
-    with replica() as idle, replica(at(idle), drain_timeout_seconds=5.0) as away, callers(away.url) as group:
+def test_while_the_runtime_is_unavailable_and_while_the_replica_drains_peers_serve() -> None:
+    with replica() as idle, replica(at(idle), drain_timeout_seconds=5.0) as away, concurrent_clients(away.url) as group:
         away.until(lambda: known(away)[0].wait_s < 0.5)
         with RawConnection(away.address) as kept:
             body = orjson.dumps(v2_body([row(1)]))
@@ -546,7 +556,7 @@ def test_while_the_runtime_is_away_and_while_the_replica_drains_peers_serve() ->
             away.hold()
             first = group.ask(5)
             away.until(lambda: away.runtime.running == 1)
-            away.call(setattr, away.proxy.dispatcher, "phase", Phase.DRAINING)
+            away.call(setattr, away.proxy.dispatcher, "phase", ProxyPhase.DRAINING)
             kept.send(request)
             status, headers, _ = kept.response()
             assert (status, headers["connection"]) == (200, "close")
@@ -559,7 +569,7 @@ def test_a_full_queue_overflows_to_the_peer_without_deadlines() -> None:
     with (
         replica(max_rows=MAX_ROWS) as idle,
         replica(at(idle), max_rows=MAX_ROWS) as busy,
-        callers(busy.url) as group,
+        concurrent_clients(busy.url) as group,
         made_busy(busy, group),
     ):
         waiting = [group.ask(value) for value in range(1, MAX_ROWS + 1)]

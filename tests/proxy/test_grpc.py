@@ -16,7 +16,7 @@ from shoal_proxy.errors import ProxyError
 from shoal_proxy.rpc import inference_pb2 as messages
 from shoal_proxy.rpc.port import CODES, SERVICE
 from tests import plain
-from tests.calls import V2_PATH, answer_to, callers, row, v2_body
+from tests.calls import V2_PATH, answer_to, concurrent_clients, row, v2_body
 from tests.fakes import FakeRuntime, RunningProxy, running_proxy, tensor
 
 DEADLINE_S = 20.0
@@ -81,7 +81,7 @@ def failure(call: Any) -> Any:
     return raised.value
 
 
-def test_typed_contents_are_answered_typed(stub: Stub) -> None:
+def test_typed_contents_get_responses_typed(stub: Stub) -> None:
     answer = stub.infer(request(row(1), row(2), id="fish-7"))
     assert (answer.id, answer.model_name, answer.model_version) == ("fish-7", "double", "1")
     assert (answer.outputs[0].name, answer.outputs[0].datatype, list(answer.outputs[0].shape)) == ("y", "FP32", [2, 4])
@@ -89,16 +89,16 @@ def test_typed_contents_are_answered_typed(stub: Stub) -> None:
     assert not answer.raw_output_contents
 
 
-def test_raw_contents_are_answered_raw(stub: Stub) -> None:
+def test_raw_contents_get_responses_raw(stub: Stub) -> None:
     answer = stub.infer(request(row(1), raw=True))
     assert np.frombuffer(answer.raw_output_contents[0], "<f4").tolist() == [2 * value for value in row(1)]
     assert not answer.outputs[0].HasField("contents")
 
 
-def test_a_grpc_caller_shares_a_batch_with_one_of_http() -> None:
+def test_a_grpc_client_shares_a_batch_with_one_of_http() -> None:
     with (
         running_proxy(grpc_port=0, max_batch_size=2, max_delay_milliseconds=10_000) as running,
-        callers(running.url) as group,
+        concurrent_clients(running.url) as group,
     ):
         stub = Stub(running)
         first, second = group.ask(1), stub.future(request(row(2)))
@@ -191,7 +191,7 @@ def test_metadata_of_a_call_are_its_headers(running: RunningProxy, stub: Stub) -
     assert (error.code(), "must be a digit" in error.details()) == (grpc.StatusCode.INVALID_ARGUMENT, True)
 
 
-def test_pages_are_answered(running: RunningProxy, stub: Stub) -> None:
+def test_pages_get_responses(running: RunningProxy, stub: Stub) -> None:
     assert stub.ask("ServerLive", messages.ServerLiveRequest(), messages.ServerLiveResponse).live
     assert stub.ask("ServerReady", messages.ServerReadyRequest(), messages.ServerReadyResponse).ready
     assert stub.ask("ModelReady", messages.ModelReadyRequest(name="double"), messages.ModelReadyResponse).ready
@@ -253,7 +253,7 @@ def _stray(**contents: Any) -> messages.ModelInferRequest:
         ),
     ],
 )
-def test_what_is_wrong_is_said_as_over_http(
+def test_what_is_wrong_is_reported_as_over_http(
     stub: Stub, made: messages.ModelInferRequest, code: str, words: str
 ) -> None:
     error = failure(lambda: stub.infer(made))
@@ -261,7 +261,7 @@ def test_what_is_wrong_is_said_as_over_http(
     assert dict(error.trailing_metadata())["x-shoal-executed"] == "no"
 
 
-def test_a_message_that_is_none_is_refused(stub: Stub) -> None:
+def test_a_message_that_is_none_is_rejected(stub: Stub) -> None:
     call = stub.channel.unary_unary(f"/{SERVICE}/ModelInfer")
     error = failure(lambda: call(b"\xff\xff\xff", timeout=DEADLINE_S))
     assert (error.code(), "malformed message" in error.details()) == (grpc.StatusCode.INVALID_ARGUMENT, True)
@@ -299,7 +299,7 @@ def test_a_deadline_is_kept_and_the_request_leaves_the_queue() -> None:
         stub.channel.close()
 
 
-def test_a_caller_that_cancels_leaves_the_queue() -> None:
+def test_a_client_that_cancels_leaves_the_queue() -> None:
     with running_proxy(grpc_port=0, max_batch_size=1) as running:
         stub = Stub(running)
         calls = held_by_two(running, stub)
@@ -313,7 +313,7 @@ def test_a_caller_that_cancels_leaves_the_queue() -> None:
         stub.channel.close()
 
 
-def test_a_message_over_the_limit_is_refused_compressed_or_not() -> None:
+def test_a_message_over_the_limit_is_rejected_compressed_or_not() -> None:
     with running_proxy(grpc_port=0, max_body_bytes=4096) as running:
         stub = Stub(running)
         large = request(*[[0.0] * 4] * 2000, raw=True)
@@ -325,7 +325,7 @@ def test_a_message_over_the_limit_is_refused_compressed_or_not() -> None:
         stub.channel.close()
 
 
-def test_a_request_that_never_comes_is_not_waited_for_for_ever() -> None:
+def test_a_request_that_never_comes_is_not_waited_for_forever() -> None:
     with running_proxy(grpc_port=0, body_timeout_s=0.2) as running:
         stub = Stub(running)
         held = _NeverSends()
@@ -355,7 +355,7 @@ class _NeverSends:
         self._ended.set()
 
 
-def test_a_full_queue_is_unavailable_and_says_when_to_come_back() -> None:
+def test_a_full_queue_is_unavailable_and_has_a_retry_after() -> None:
     with running_proxy(grpc_port=0, max_batch_size=1, max_rows=1) as running:
         stub = Stub(running)
         calls = [*held_by_two(running, stub), stub.future(request(row(3)))]
@@ -370,7 +370,7 @@ def test_a_full_queue_is_unavailable_and_says_when_to_come_back() -> None:
         stub.channel.close()
 
 
-def test_a_drain_answers_what_was_accepted_and_takes_no_more() -> None:
+def test_a_drain_completes_what_was_accepted_and_accepts_no_more() -> None:
     with running_proxy(grpc_port=0) as running:
         stub = Stub(running)
         running.hold()
@@ -407,7 +407,7 @@ def test_grpc_probes_report_readiness(stub: Stub) -> None:
     assert failure(lambda: health_of(stub, "other")).code() is grpc.StatusCode.NOT_FOUND
 
 
-def test_who_watches_hears_of_a_drain_and_does_not_hold_it_up() -> None:
+def test_a_watch_receives_a_drain_and_does_not_hold_it_up() -> None:
     with running_proxy(grpc_port=0) as running:
         watching = Stub(running)
         watch = watching.channel.unary_stream(

@@ -15,7 +15,7 @@ from shoal_proxy.rpc.stream import MAX_IN_FLIGHT
 from tests import plain
 from tests.calls import row
 from tests.fakes import RunningProxy, running_proxy
-from tests.proxy.access.test_gate_end_to_end import ALICE, swap
+from tests.proxy.access.test_access_end_to_end import ALICE, swap
 from tests.proxy.test_grpc import DEADLINE_S, Stub, failure, request
 
 
@@ -67,7 +67,7 @@ def running() -> Iterator[RunningProxy]:
         yield proxy
 
 
-def test_requests_are_answered_in_their_order_and_by_their_id(running: RunningProxy) -> None:
+def test_requests_get_responses_in_their_order_and_by_their_id(running: RunningProxy) -> None:
     with Stream(running) as stream:
         for _ in range(2):
             stream.send(*(request(row(number), id=f"fish-{number}") for number in range(100)))
@@ -146,7 +146,7 @@ def test_so_many_requests_are_under_way_and_the_others_wait_unread() -> None:
         ]
 
 
-def test_a_client_that_goes_takes_its_requests_along() -> None:
+def test_a_client_that_disconnects_takes_its_requests_along() -> None:
     with running_proxy(grpc_port=0, max_batch_size=1) as running, Stream(running) as stream:
         running.hold()
         stream.send(*(request(row(number)) for number in range(10)))
@@ -169,7 +169,7 @@ def test_streams_are_bounded(running: RunningProxy, monkeypatch: pytest.MonkeyPa
         assert values(first.next()) == doubled(2)
 
 
-def test_a_drain_answers_what_was_read_and_ends_the_stream() -> None:
+def test_a_drain_completes_what_was_read_and_ends_the_stream() -> None:
     with running_proxy(grpc_port=0) as running, Stream(running) as stream, Stream(running) as idle:
         idle.send(request(row(1)))
         assert values(idle.next()) == doubled(1)

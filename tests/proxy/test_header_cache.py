@@ -13,18 +13,18 @@ from shoal_proxy.codecs.v2 import V2
 from shoal_proxy.header_cache import (
     MAX_BYTES,
     MAX_TEMPLATES,
-    Head,
     HeaderCache,
-    Route,
-    Terms,
+    InferRoute,
+    QueueParameters,
+    RequestHead,
 )
 from shoal_schema.wire.framing import FIELD_BYTES
 from tests.calls import V2_PATH, RawConnection, v2_body
 from tests.fakes import RunningProxy, running_proxy
 
 BODY = b"0123456789"
-PLAIN = Terms(0.0, PLAIN_LANE, (), None)
-ROUTE = Route(V2())
+PLAIN = QueueParameters(0.0, PLAIN_LANE, (), None)
+ROUTE = InferRoute(V2())
 
 
 def request(
@@ -65,25 +65,25 @@ class Parsed:
     def on_message_complete(self) -> None:
         self.messages += 1
 
-    def head(self, terms: Terms | None = PLAIN) -> Head:
-        head = Head(ROUTE, self.headers, keep_alive=self.keep_alive)
-        head.terms = terms
+    def head(self, parameters: QueueParameters | None = PLAIN) -> RequestHead:
+        head = RequestHead(ROUTE, self.headers, keep_alive=self.keep_alive)
+        head.parameters = parameters
         return head
 
 
 def cache(*learned: bytes, max_body_bytes: int = 100, max_head_bytes: int = 32768) -> HeaderCache:
     made = HeaderCache(max_body_bytes, max_head_bytes, frozenset({b"x-request-id"}))
     for data in learned:
-        made.learn(data, Parsed(data).head())
+        made.store(data, Parsed(data).head())
     return made
 
 
-def test_a_whole_request_that_begins_alike_is_known() -> None:
+def test_a_whole_request_with_the_same_beginning_is_recognized() -> None:
     known = cache(request()).find(request(body=b"abcdef"))
 
     assert known is not None
     assert known[0].headers == {b"content-length": b"6"}
-    assert known[0].terms is PLAIN
+    assert known[0].parameters is PLAIN
     assert request(body=b"abcdef")[known[1] :] == b"abcdef"
 
 
@@ -96,7 +96,7 @@ def test_values_that_were_seen_to_change_may_change_again() -> None:
 
     assert known is not None
     assert known[0].headers == Parsed(asked).headers
-    assert known[0].terms is None  # an id is for the runtime too
+    assert known[0].parameters is None  # an id is for the runtime too
 
 
 def test_a_value_that_never_changed_is_compared() -> None:
@@ -152,13 +152,13 @@ def test_whatever_differs_in_more_than_a_plain_value_is_for_the_parser(data: byt
     ],
     ids=["expect", "close", "get", "old", "old-kept", "newline", "large", "long", "twice"],
 )
-def test_what_asks_for_more_than_an_answer_is_not_learned(data: bytes) -> None:
+def test_requests_with_expectations_are_not_cached(data: bytes) -> None:
     assert cache(data).find(data) is None
 
 
 def test_an_invalid_head_is_not_cached() -> None:
     made = cache()
-    made.learn(request(), Parsed(request()).head(terms=None))
+    made.store(request(), Parsed(request()).head(parameters=None))
 
     assert made.find(request()) is None
 
@@ -179,7 +179,7 @@ def test_the_limit_of_a_head_holds() -> None:
     assert made.find(request(b"A: " + b"x" * 200)) is None
 
 
-def test_clients_of_several_kinds_are_known_at_once_and_no_more_than_so_many() -> None:
+def test_clients_of_several_kinds_are_cached_together_and_no_more_than_so_many() -> None:
     kinds = [
         each
         for number in range(MAX_TEMPLATES)
@@ -261,20 +261,20 @@ def double() -> Iterator[RunningProxy]:
 
 def answers(running: RunningProxy, *pieces: bytes) -> bytes:
     """Send one request in these pieces and return all that comes back, but for what depends on the time."""
-    with RawConnection(running.address) as caller:
+    with RawConnection(running.address) as client:
         for piece in pieces:
-            caller.send(piece)
+            client.send(piece)
             running.call(lambda: None)
-        caller.socket.shutdown(socket.SHUT_WR)
+        client.socket.shutdown(socket.SHUT_WR)
         data = b""
-        while more := caller.socket.recv(65536):
+        while more := client.socket.recv(65536):
             data += more
     return re.sub(rb"(date|server-timing|connection): [^\r]*\r\n|HTTP/1.1 100 Continue\r\n\r\n", b"", data)
 
 
 @given(mutated(REAL))
 @settings(max_examples=100, deadline=None)
-def test_a_proxy_answers_a_head_that_it_knows_as_one_that_it_parses(
+def test_a_proxy_handles_a_cached_head_like_one_that_it_parses(
     double: RunningProxy, drawn: tuple[list[bytes], bytes]
 ) -> None:
     learned, asked = drawn

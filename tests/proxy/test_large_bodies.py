@@ -54,32 +54,32 @@ def is_answer_to(seed: int, response: tuple[int, dict[str, str], bytes], rows: i
 
 @pytest.mark.parametrize("first", [1, 90, 300, LARGE_BYTES, LARGE_BYTES + 1, 150_000])
 def test_a_large_body_may_arrive_in_any_two_pieces(wide: RunningProxy, first: int) -> None:
-    with RawConnection(wide.address) as caller:
+    with RawConnection(wide.address) as client:
         whole = request(1)
-        caller.send(whole[:first])
+        client.send(whole[:first])
         wide.call(lambda: None)  # a turn of its loop, in which the first piece is read by itself
-        caller.send(whole[first:])
-        assert is_answer_to(1, caller.response())
+        client.send(whole[first:])
+        assert is_answer_to(1, client.response())
 
 
 def test_large_and_small_requests_take_turns_on_one_connection(wide: RunningProxy) -> None:
-    with RawConnection(wide.address) as caller:
+    with RawConnection(wide.address) as client:
         for seed in range(3):
-            caller.send(request(seed))
-            assert is_answer_to(seed, caller.response())
-            caller.send(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n")
-            assert caller.response()[2] == b'{"live":true}'
-            caller.send(b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}" % V2_PATH.encode())
-            assert caller.response()[0] == 400
+            client.send(request(seed))
+            assert is_answer_to(seed, client.response())
+            client.send(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert client.response()[2] == b'{"live":true}'
+            client.send(b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}" % V2_PATH.encode())
+            assert client.response()[0] == 400
 
 
-def test_pipelined_large_requests_are_answered_in_order(wide: RunningProxy) -> None:
-    with RawConnection(wide.address) as caller:
-        caller.send(request(1), request(2), request(3))
-        assert [is_answer_to(seed, caller.response()) for seed in (1, 2, 3)] == [True] * 3
+def test_pipelined_large_requests_get_responses_in_order(wide: RunningProxy) -> None:
+    with RawConnection(wide.address) as client:
+        client.send(request(1), request(2), request(3))
+        assert [is_answer_to(seed, client.response()) for seed in (1, 2, 3)] == [True] * 3
 
 
-def test_large_rows_of_several_callers_share_a_batch_and_keep_apart(wide: RunningProxy) -> None:
+def test_large_rows_of_several_clients_share_a_batch_and_keep_apart(wide: RunningProxy) -> None:
     wide.hold()
     with (
         RawConnection(wide.address) as first,
@@ -98,19 +98,19 @@ def test_large_rows_of_several_callers_share_a_batch_and_keep_apart(wide: Runnin
     assert [seen.rows for seen in wide.runtime.seen] == [1, 3]
 
 
-def test_a_caller_that_hangs_up_inside_a_large_body_leaves_nothing_held(wide: RunningProxy) -> None:
-    with RawConnection(wide.address) as caller:
-        caller.send(request(4)[:-10])
+def test_a_client_that_disconnects_inside_a_large_body_leaves_nothing_held(wide: RunningProxy) -> None:
+    with RawConnection(wide.address) as client:
+        client.send(request(4)[:-10])
         wide.until(lambda: wide.proxy.inference.reading_bytes > 0)
     wide.until(lambda: wide.proxy.inference.reading_bytes == 0)
     assert wide.runtime.seen == []
 
 
-def test_a_large_body_that_stops_coming_is_given_up_in_time(wide: RunningProxy) -> None:
-    with RawConnection(wide.address) as caller:
-        caller.send(request(5)[:-10])
-        assert caller.response()[0] == 408
-        assert caller.closed()
+def test_a_large_body_that_stops_coming_is_abandoned_in_time(wide: RunningProxy) -> None:
+    with RawConnection(wide.address) as client:
+        client.send(request(5)[:-10])
+        assert client.response()[0] == 408
+        assert client.closed()
     assert wide.proxy.inference.reading_bytes == 0
 
 
@@ -121,22 +121,22 @@ def announce(size_bytes: int) -> bytes:
 @contextmanager
 def silent_callers(running: RunningProxy, count: int, sent: bytes) -> Iterator[list[RawConnection]]:
     with ExitStack() as stack:
-        callers = [stack.enter_context(RawConnection(running.address)) for _ in range(count)]
-        for caller in callers:
-            caller.send(sent)
-        yield callers
+        clients = [stack.enter_context(RawConnection(running.address)) for _ in range(count)]
+        for client in clients:
+            client.send(sent)
+        yield clients
 
 
 def test_announced_bodies_that_never_arrive_block_no_other() -> None:
     with running_proxy() as running, silent_callers(running, 20, announce(64 << 20)):
         running.call(asyncio.sleep, 0.05)  # for their heads to be read
         assert running.proxy.inference.reading_bytes == 0
-        with RawConnection(running.address) as caller:
-            caller.send(small(1))
-            assert caller.response()[0] == 200
+        with RawConnection(running.address) as client:
+            client.send(small(1))
+            assert client.response()[0] == 200
 
 
-def test_the_memory_of_a_body_is_taken_as_it_comes() -> None:
+def test_the_memory_of_a_body_is_accepted_as_it_comes() -> None:
     before = peak_bytes()
     body = Body(8 << 30, FIRST_BYTES)
     assert len(body.rest) == FIRST_BYTES
@@ -150,31 +150,31 @@ def peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def test_who_holds_most_of_what_does_not_come_gives_way_to_small_bodies() -> None:
+def test_the_body_that_holds_most_missing_bytes_is_dropped_for_small_bodies() -> None:
     with running_proxy(max_bytes=1 << 20, max_body_bytes=1 << 20) as running:
         inference = running.proxy.inference
         with silent_callers(running, 3, announce(900_000) + bytes(330_000)) as hogs:
             running.until(lambda: inference.reading_bytes == 990_000)
             for _ in range(3):
-                with RawConnection(running.address) as caller:
-                    caller.send(announce(70_000) + bytes(69_000))
+                with RawConnection(running.address) as client:
+                    client.send(announce(70_000) + bytes(69_000))
                     running.until(lambda: inference.reading_bytes in (990_000 - 330_000 + 69_000,))
-                    caller.send(bytes(1000))
-                    assert caller.response()[0] == 400  # no JSON, and not 503
+                    client.send(bytes(1000))
+                    assert client.response()[0] == 400  # no JSON, and not 503
             stopped = [hog for hog in hogs if not still_open(hog)]
             assert len(stopped) == 1
             assert stopped[0].response()[0] == 503
         running.until(lambda: inference.reading_bytes == 0)
 
 
-def still_open(caller: RawConnection) -> bool:
-    caller.socket.setblocking(False)
+def still_open(client: RawConnection) -> bool:
+    client.socket.setblocking(False)
     try:
-        return caller.socket.recv(1, socket.MSG_PEEK) == b""
+        return client.socket.recv(1, socket.MSG_PEEK) == b""
     except BlockingIOError:
         return True
     finally:
-        caller.socket.settimeout(20)
+        client.socket.settimeout(20)
 
 
 def small(value: float) -> bytes:
@@ -184,32 +184,32 @@ def small(value: float) -> bytes:
 
 def test_a_slow_body_may_take_longer_than_the_time_for_bodies(wide_and_slow: RunningProxy) -> None:
     whole = request(1)
-    with RawConnection(wide_and_slow.address) as caller:
+    with RawConnection(wide_and_slow.address) as client:
         began_s = time.monotonic()
         for start in range(0, len(whole), 20_000):  # 400 KB/s and more, where 40 KB/s are asked for
-            caller.send(whole[start : start + 20_000])
+            client.send(whole[start : start + 20_000])
             wide_and_slow.call(asyncio.sleep, 0.05)
         assert time.monotonic() - began_s > 0.3 + 0.05
-        assert is_answer_to(1, caller.response())
+        assert is_answer_to(1, client.response())
 
 
-def test_a_body_that_drips_is_given_up(wide_and_slow: RunningProxy) -> None:
-    with RawConnection(wide_and_slow.address) as caller:
-        caller.send(request(1)[:1000])
+def test_a_body_that_drips_is_abandoned(wide_and_slow: RunningProxy) -> None:
+    with RawConnection(wide_and_slow.address) as client:
+        client.send(request(1)[:1000])
         stopped = threading.Event()
-        dripping = threading.Thread(target=drip, args=(caller, stopped))
+        dripping = threading.Thread(target=drip, args=(client, stopped))
         dripping.start()
-        status, _, body = caller.response()
+        status, _, body = client.response()
         stopped.set()
         dripping.join()
         assert status == 408
         assert b"40000 bytes per second" in body
 
 
-def drip(caller: RawConnection, stopped: threading.Event) -> None:
+def drip(client: RawConnection, stopped: threading.Event) -> None:
     with suppress(OSError):
         while not stopped.wait(0.01):
-            caller.send(b"x")
+            client.send(b"x")
 
 
 @pytest.fixture

@@ -36,20 +36,20 @@ async def asked_while_the_loop_is_busy(port: int) -> list[bytes]:
     writer.write(REQUEST)
     await reader.readuntil(b"\r\n\r\n")
 
-    callers = [socket.create_connection(("127.0.0.1", port), timeout=5) for _ in range(3)]
-    for caller in callers:
-        caller.sendall(REQUEST)
+    clients = [socket.create_connection(("127.0.0.1", port), timeout=5) for _ in range(3)]
+    for client in clients:
+        client.sendall(REQUEST)
     writer.write(REQUEST)
     await listener.shutdown([sock])
 
     kept = await reader.read()
     writer.close()
-    return [kept, *(read_and_close(caller) for caller in callers)]
+    return [kept, *(read_and_close(client) for client in clients)]
 
 
-def read_and_close(caller: socket.socket) -> bytes:
-    with caller:
-        return caller.recv(4096)
+def read_and_close(client: socket.socket) -> bytes:
+    with client:
+        return client.recv(4096)
 
 
 async def no_content(scope: object, receive: object, send: Callable[..., Awaitable[None]]) -> None:

@@ -4,13 +4,13 @@ import httpx
 import pytest
 import yaml
 
-from shoal_proxy.management import describe_model, instead_of_registering
+from shoal_proxy.management import describe_model, registration_advice
 from shoal_schema.resource import API_VERSION, KIND
 
 
 def resource(**asked: str) -> dict[str, object]:
     """Return the resource that the sentence shows."""
-    return dict(yaml.safe_load(instead_of_registering(asked).partition("\n")[2]))
+    return dict(yaml.safe_load(registration_advice(asked).partition("\n")[2]))
 
 
 def test_the_model_is_listed_and_described_as_torchserve_does(client: httpx.Client) -> None:
@@ -24,14 +24,14 @@ def test_the_model_is_listed_and_described_as_torchserve_does(client: httpx.Clie
         assert client.get(f"/models/double/{version}").json() == [described]
 
 
-def test_a_model_that_is_not_here_is_named_in_torchserves_words(client: httpx.Client) -> None:
+def test_a_model_that_is_not_here_is_named_in_the_format_of_torchserve(client: httpx.Client) -> None:
     answer = client.get("/models/unknown")
 
     assert (answer.status_code, answer.json()["type"]) == (404, "ModelNotFoundException")
     assert "unknown" in answer.json()["message"]
 
 
-def test_registering_is_answered_with_the_resource_to_apply(client: httpx.Client) -> None:
+def test_registering_gets_a_response_with_the_resource_to_apply(client: httpx.Client) -> None:
     answer = client.post("/models", params={"url": "https://models.example.com/squeeze_net.mar", "batch_size": "8"})
 
     assert (answer.status_code, answer.json()["type"]) == (405, "MethodNotAllowedException")
@@ -54,7 +54,7 @@ def test_the_resource_is_one_that_kubectl_takes() -> None:
 
 
 @pytest.mark.parametrize("url", ['"}\n---\nkind: Secret', "#", "\ud800"])
-def test_whatever_is_asked_for_stays_one_text_of_the_resource(url: str) -> None:
+def test_whatever_is_requested_stays_one_text_of_the_resource(url: str) -> None:
     assert set(resource(url=url)) == {"apiVersion", "kind", "metadata", "spec"}
 
 

@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given
 from prometheus_client.parser import text_string_to_metric_families
 
-from shoal_proxy.access.gate import Gate
-from shoal_proxy.access.limits import Limits
-from shoal_proxy.batching.pending import Answer, Delivery, Outcome, Pending
+from shoal_proxy.access.control import AccessControl
+from shoal_proxy.access.limits import ClientLimits
+from shoal_proxy.batching.pending import Delivery, Outcome, PendingRequest, RequestResult
 from shoal_proxy.errors import Draining, ModelFailed, RowsFailed
 from shoal_proxy.metrics import ROWS, SECONDS, Histogram, Metrics
 from shoal_schema.metrics import (
@@ -16,8 +16,8 @@ from shoal_schema.metrics import (
     ROWS_CHECKED,
     ROWS_SUSPECTED,
     RUNTIME_LOSSES,
-    Kind,
-    Rejection,
+    MetricKind,
+    RejectionReason,
 )
 from shoal_schema.wire.datatypes import Array
 from shoal_schema.wire.row_errors import RowError
@@ -32,10 +32,10 @@ def busy() -> Metrics:
     metrics.rejections["queue_rows"] += 2
     metrics.batch_rows.observe(5)
     metrics.rows = 5
-    metrics.gate = Gate(Limits({}, {}))
+    metrics.access_control = AccessControl(ClientLimits({}, {}))
     metrics.step_seconds["first"].observe(0.1)
     metrics.step_failures["first"] += 1
-    metrics.read = {metric: lambda: 7 for metric in ALL if metric.kind is Kind.GAUGE or metric in READ}
+    metrics.read = {metric: lambda: 7 for metric in ALL if metric.kind is MetricKind.GAUGE or metric in READ}
     return metrics
 
 
@@ -53,25 +53,31 @@ def test_what_is_exposed_is_what_is_declared() -> None:
     assert families(busy()) == {metric.name: metric.kind for metric in ALL}
 
 
-def test_every_reason_of_a_refusal_is_there_from_the_start_so_that_the_first_one_is_an_increase() -> None:
+def test_every_reason_of_a_rejection_is_there_from_the_start_so_that_the_first_one_is_an_increase() -> None:
     families = {family.name: family for family in text_string_to_metric_families(Metrics().text().decode())}
 
     shown = {sample.labels["reason"]: sample.value for sample in families["shoal_proxy_rejections"].samples}
-    assert shown == dict.fromkeys(Rejection, 0)
+    assert shown == dict.fromkeys(RejectionReason, 0)
 
 
-def delivery(outcome: Outcome, *, rows: int = 1, arrived_s: float = 10.0, due_s: float = 11.0) -> Delivery:
+def delivery(outcome: Outcome, *, rows: int = 1, arrived_s: float = 10.0, soft_deadline_s: float = 11.0) -> Delivery:
     inputs: dict[str, Array] = {}
-    pending = Pending(
-        inputs=inputs, rows=rows, size_bytes=0, arrived_s=arrived_s, deadline_s=99, due_s=due_s, deliver=print
+    pending = PendingRequest(
+        inputs=inputs,
+        rows=rows,
+        size_bytes=0,
+        arrived_s=arrived_s,
+        deadline_s=99,
+        soft_deadline_s=soft_deadline_s,
+        deliver=print,
     )
     return pending, outcome
 
 
-def test_an_answer_counts_with_its_time_and_a_late_one_as_late() -> None:
-    metrics, answer = Metrics(), Answer({}, {})
+def test_a_response_counts_with_its_time_and_a_late_one_as_late() -> None:
+    metrics, answer = Metrics(), RequestResult({}, {})
 
-    metrics.returned([delivery(answer), delivery(answer, due_s=10.1)], now_s=10.2)
+    metrics.returned([delivery(answer), delivery(answer, soft_deadline_s=10.1)], now_s=10.2)
 
     assert metrics.request_seconds.total == pytest.approx(0.4)
     assert metrics.late_answers == 1

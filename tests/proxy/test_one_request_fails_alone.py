@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from tests import plain
-from tests.calls import V2_PATH, answer_to, callers, row, v2_body
+from tests.calls import V2_PATH, answer_to, concurrent_clients, row, v2_body
 from tests.fakes import FakeRuntime, RunningProxy, Seen, double, running_proxy, write_answer
 
 Answer = tuple[int, dict[str, str], bytes]
@@ -34,7 +34,7 @@ def asked(running: RunningProxy) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("timeout", [2**63 - 1, 2**64 - 1, 1e300, 1.7976931348623157e308])
 def test_an_endless_timeout_affects_no_other_request(timeout: float) -> None:
-    with running_proxy(lambda: FakeRuntime(respond=like_ours)) as running, callers(running.url) as group:
+    with running_proxy(lambda: FakeRuntime(respond=like_ours)) as running, concurrent_clients(running.url) as group:
         running.hold()
         first = group.ask(0)
         running.until(lambda: len(running.runtime.seen) == 1)
@@ -57,14 +57,14 @@ def test_a_timeout_too_short_to_count_is_still_one(timeout: float) -> None:
         assert answer.status_code == 504
 
 
-def test_what_a_runtime_refuses_is_found_however_often_it_comes() -> None:
+def test_what_a_runtime_rejects_is_found_however_often_it_comes() -> None:
     """A budget of tries would run out, and give the refusal to all requests of the batch."""
 
     def respond(seen: Seen) -> Answer:
         return refuse(400, "indigestible") if (seen.inputs["x"] >= POISON).any() else ok(seen)
 
     serial = itertools.count()
-    with running_proxy(lambda: FakeRuntime(respond=respond)) as running, callers(running.url) as group:
+    with running_proxy(lambda: FakeRuntime(respond=respond)) as running, concurrent_clients(running.url) as group:
         for _ in range(12):
             running.hold()
             before = len(running.runtime.seen)
@@ -81,11 +81,11 @@ def test_what_a_runtime_refuses_is_found_however_often_it_comes() -> None:
 
 
 @pytest.mark.parametrize(("said", "given"), [(400, 400), (413, 413), (415, 415), (422, 422), (431, 431), (404, 500)])
-def test_a_foreign_runtimes_refusal_keeps_its_status_and_is_the_culprits_alone(said: int, given: int) -> None:
+def test_a_foreign_runtimes_rejection_keeps_its_status_and_is_the_failing_requests_alone(said: int, given: int) -> None:
     def respond(seen: Seen) -> Answer:
         return refuse(said, "indigestible") if (seen.inputs["x"] >= POISON).any() else ok(seen)
 
-    with running_proxy(lambda: FakeRuntime(respond=respond)) as running, callers(running.url) as group:
+    with running_proxy(lambda: FakeRuntime(respond=respond)) as running, concurrent_clients(running.url) as group:
         running.hold()
         first = group.ask(0)
         running.until(lambda: len(running.runtime.seen) == 1)
@@ -106,7 +106,7 @@ def nested(depth: int) -> Any:
 
 
 @pytest.mark.parametrize("where", ["request", "input", "output"])
-def test_parameters_are_refused_at_the_door_exactly_when_they_are_too_deep_for_a_batch(where: str) -> None:
+def test_parameters_are_rejected_before_queueing_exactly_when_they_are_too_deep_for_a_batch(where: str) -> None:
     statuses = set()
     with running_proxy() as running:
         for depth in range(240, 258):
@@ -124,8 +124,8 @@ def test_parameters_are_refused_at_the_door_exactly_when_they_are_too_deep_for_a
     assert statuses == {200, 400}
 
 
-def test_an_overlong_trace_is_given_back_and_not_to_the_runtime() -> None:
-    with running_proxy() as running, callers(running.url) as group:
+def test_an_overlong_trace_is_released_and_not_to_the_runtime() -> None:
+    with running_proxy() as running, concurrent_clients(running.url) as group:
         running.hold()
         first = group.ask(0)
         running.until(lambda: len(running.runtime.seen) == 1)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from tests import plain
-from tests.calls import V1_PATH, V2_PATH, Callers, callers
+from tests.calls import V1_PATH, V2_PATH, ConcurrentClients, concurrent_clients
 from tests.fakes import Array, FakeRuntime, Seen, running_proxy, tensor
 
 
@@ -23,7 +23,7 @@ def body(length: int) -> dict[str, Any]:
     return {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, length], "data": [1] * length}]}
 
 
-def test_a_small_body_that_would_be_padded_to_gigabytes_is_refused_with_a_sentence() -> None:
+def test_a_small_body_that_would_be_padded_to_gigabytes_is_rejected_with_a_sentence() -> None:
     with running_proxy(ragged_runtime) as running:
         attack = plain.post(running.url + V1_PATH, json={"instances": [[1]] * 5000 + [[1] * 500_000]})
         assert attack.status_code == 413
@@ -34,7 +34,7 @@ def test_a_small_body_that_would_be_padded_to_gigabytes_is_refused_with_a_senten
 
 
 def test_a_long_row_travels_apart_and_its_neighbours_are_not_padded_for_it() -> None:
-    with running_proxy(ragged_runtime) as running, callers(running.url) as group:
+    with running_proxy(ragged_runtime) as running, concurrent_clients(running.url) as group:
         answers = ask_behind_one(running, group, [10] * 15 + [200_000] + [20] * 15)
 
         assert [answer["outputs"][0]["data"][0] for answer in answers] == [10] * 15 + [200_000] + [20] * 15
@@ -47,7 +47,7 @@ def padded(seen: list[Seen]) -> int:
     return int(sum((batch.inputs["x"] == 0).sum() for batch in seen))
 
 
-def ask_behind_one(running: Any, group: Callers, rows: list[int]) -> list[Any]:
+def ask_behind_one(running: Any, group: ConcurrentClients, rows: list[int]) -> list[Any]:
     """Ask while the runtime is held, so that all wait together."""
     running.hold()
     first = group.post(V2_PATH, json=body(1))

@@ -83,7 +83,7 @@ def test_settings_out_of_range_stop_the_start(tmp_path: Path, variables: dict[st
 
 
 @pytest.mark.integration
-def test_a_taken_port_of_grpc_is_said_in_one_line(tmp_path: Path) -> None:
+def test_a_taken_port_of_grpc_is_reported_in_one_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = "{}:{}".format(*taken.getsockname())
         process = start(tmp_path, SHOAL_PROXY_GRPC_PORT=address.rpartition(":")[2])
@@ -102,7 +102,7 @@ def test_what_grpc_needs_is_named_where_it_is_missing(tmp_path: Path) -> None:
 
 
 @pytest.mark.integration
-def test_a_taken_port_is_said_in_one_line(tmp_path: Path) -> None:
+def test_a_taken_port_is_reported_in_one_line(tmp_path: Path) -> None:
     first = start(tmp_path)
     assert first.stderr is not None
     address = first.stderr.readline().split("address=")[1].split()[0]

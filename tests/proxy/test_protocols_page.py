@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from shoal_proxy.errors import PerhapsExecuted, ProxyError, RowsFailed
+from shoal_proxy.errors import MaybeExecuted, ProxyError, RowsFailed
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "protocols.md"
-ANOTHER_ERRORS = (PerhapsExecuted, RowsFailed)
+ANOTHER_ERRORS = (MaybeExecuted, RowsFailed)
 """They have the status of their error."""
 METHOD_NOT_ALLOWED = 405
 """Starlette's, for our routes."""

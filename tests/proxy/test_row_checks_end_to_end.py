@@ -12,7 +12,7 @@ from shoal_proxy.batching.batcher import Batcher
 from shoal_proxy.batching.row_checks import RowChecks as Checks
 from shoal_schema.resource.traffic import RowChecks
 from tests import plain
-from tests.calls import V2_PATH, answer_to, callers, row, v2_body
+from tests.calls import V2_PATH, answer_to, concurrent_clients, row, v2_body
 from tests.fakes import Array, FakeRuntime, RunningProxy, Seen, double, running_proxy
 
 BURST = 6
@@ -40,7 +40,7 @@ def burst(running: RunningProxy, chance: Random) -> list[bool]:
     """Send requests that share a batch; return which got the result of their own row."""
     # Of independent numbers: no other row is near enough to be taken for one of them.
     rows = [[chance.randrange(10_000) for _ in range(4)] for _ in range(BURST)]
-    with callers(running.url) as group:
+    with concurrent_clients(running.url) as group:
         running.hold()
         first = group.post(V2_PATH, json=v2_body(rows[:1]))
         running.until(lambda: running.runtime.running > 0)
@@ -129,7 +129,7 @@ def test_a_check_that_hangs_holds_up_no_client() -> None:
         running.hold()
         batcher: Batcher = running.proxy.scheduler.batcher
         running.until(lambda: any(each.check is not None for each in batcher.running))
-        with callers(running.url) as group:
+        with concurrent_clients(running.url) as group:
             answer = group.ask(7)
             running.until(lambda: any(np.all(seen.inputs["x"] == row(7)) for seen in running.runtime.seen))
             running.release()

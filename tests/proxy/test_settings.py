@@ -195,7 +195,7 @@ def test_a_bad_value_is_named_with_key_range_and_value(variable: str, text: str,
         ),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused(environ: dict[str, str], message: str) -> None:
+def test_settings_that_contradict_each_other_are_rejected(environ: dict[str, str], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         Settings.from_env(environ)
 

@@ -71,7 +71,7 @@ def test_a_fleet_with_a_slow_pod_and_a_dead_one_is_simulated(capsys: pytest.Capt
     assert study["best_in_time"] is None, "where requests go depends on more than chance"
 
 
-def test_an_unknown_balance_is_refused_with_those_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_balance_is_rejected_with_those_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main("simulate", ["--poisson", "1", "--latency", "1ms+1ms", "--balance", "BestFit"])
 
@@ -93,7 +93,7 @@ def test_an_unknown_balance_is_refused_with_those_that_there_are(capsys: pytest.
         ("--ignore-deadlines", "--ignore-deadlines: has no effect: random arrivals have no deadlines"),
     ],
 )
-def test_an_option_without_what_it_belongs_to_is_refused(
+def test_an_option_without_what_it_belongs_to_is_rejected(
     given: str, needs: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit, match="2"):
@@ -126,14 +126,14 @@ def test_a_death_or_a_start_after_the_last_request_is_reported(
     assert capsys.readouterr().err.startswith(f"shoal: {note}" if note else "")
 
 
-def test_a_rule_is_taken_in_any_case_of_letters(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_rule_is_accepted_in_any_case_of_letters(capsys: pytest.CaptureFixture[str]) -> None:
     given = "--poisson 100 --requests 50 --latency 1ms+1ms --replicas 2 --balance requestforwarding --policy adaptive"
 
     assert main("simulate", given.split()) == 0
     assert "RequestForwarding, 4 connections a replica" in capsys.readouterr().out
 
 
-def test_a_misspelt_option_is_told_with_the_one_that_is_near(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_misspelt_option_is_reported_with_the_one_that_is_near(capsys: pytest.CaptureFixture[str]) -> None:
     given = "--gamma 600,4 --latency 1ms+1ms --replicas 2 --balanced Pinned"
     with pytest.raises(SystemExit, match="2"):
         main("simulate", given.split())
@@ -250,7 +250,7 @@ def test_a_load_beyond_what_was_served_is_a_guess_because_of_the_host(capsys: py
         assert capsys.readouterr().err == ""
 
 
-def test_a_capacity_beyond_what_was_served_is_told_as_a_bound(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_capacity_beyond_what_was_served_is_reported_as_a_bound(capsys: pytest.CaptureFixture[str]) -> None:
     given = ["--poisson", "50", "--requests", "300", "--from"]
     with admin_port({"/v1/latency": served(60.0)}) as url:
         assert main("simulate", [*given, url]) == 0
@@ -318,14 +318,14 @@ def test_what_goes_wrong_is_one_line(arguments: list[str], message: str, capsys:
     assert err.count("\n") == 1
 
 
-def test_the_wrong_port_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_wrong_port_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     with admin_port({}) as url:
         assert main("record", ["--from", url]) == 1
 
     assert "404: no such route. Is this the admin port" in capsys.readouterr().err
 
 
-def test_what_is_no_json_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_json_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     with admin_port({"/v1/latency": "<html>"}) as url:
         assert main("simulate", ["--poisson", "1", "--from", url]) == 1
 
@@ -352,7 +352,7 @@ def test_wrong_arguments_are_explained(given: str, capsys: pytest.CaptureFixture
         (["--policy", "Greedy"], "argument --policy: must be one of Adaptive, Fixed, None, not Greedy"),
     ],
 )
-def test_an_option_that_cannot_be_meant_says_what_it_takes(
+def test_an_option_that_cannot_be_meant_states_what_it_accepts(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
@@ -362,7 +362,7 @@ def test_an_option_that_cannot_be_meant_says_what_it_takes(
 
 
 @pytest.mark.parametrize("command", ["simulate", "record"])
-def test_an_unknown_option_is_told_before_what_is_missing(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_option_is_reported_before_what_is_missing(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         run([command, "--bogus"])
 

@@ -18,7 +18,7 @@ from shoal_proxy.rpc.slow_calls import connection_of
 from tests.calls import RawConnection
 from tests.certificates import Authority, Mounted
 from tests.fakes import RunningProxy, running_proxy
-from tests.proxy.test_crowds import WIDTH, ask_for_much, connections, echo
+from tests.proxy.test_connection_limits import WIDTH, ask_for_much, connections, echo
 
 MIB = 1 << 20
 ANSWER_BYTES = 4 * WIDTH
@@ -26,7 +26,7 @@ LIMIT_BYTES = 10 * MIB
 
 
 def unsent_bytes(running: RunningProxy) -> int:
-    return running.proxy.unsent.size_bytes
+    return running.proxy.unread.size_bytes
 
 
 def answered(running: RunningProxy) -> int:
@@ -72,7 +72,7 @@ def test_clients_that_read_nothing_are_held_to_the_limit_and_make_room_for_those
         running.until(lambda: connections(running) <= 1 + LIMIT_BYTES // (ANSWER_BYTES // 2))
 
 
-def test_clients_that_read_slowly_have_their_answers_whole_while_others_wait_for_room() -> None:
+def test_clients_that_read_slowly_have_their_responses_whole_while_others_wait_for_room() -> None:
     with running_proxy(echo, max_unsent_bytes=2 * MIB, max_batch_size=4) as running, ExitStack() as stack:
         readers = [stack.enter_context(deaf(running)) for _ in range(4)]
         for reader in readers:
@@ -96,7 +96,7 @@ def test_requests_ahead_are_not_run_for_a_client_that_does_not_read() -> None:
 
 
 @pytest.mark.parametrize("half_closed", [False, True])
-def test_the_last_answer_on_a_connection_is_read_slowly_and_whole(half_closed: bool) -> None:
+def test_the_last_response_on_a_connection_is_read_slowly_and_whole(half_closed: bool) -> None:
     with running_proxy(echo) as running, deaf(running) as client:
         client.sendall(ask_for_much().replace(b"Host: x", b"Host: x" if half_closed else b"Connection: close"))
         running.until(lambda: answered(running) == 1)
@@ -106,7 +106,7 @@ def test_the_last_answer_on_a_connection_is_read_slowly_and_whole(half_closed: b
         running.until(lambda: connections(running) == 0)
 
 
-def test_an_answer_that_is_being_read_outlives_the_drain() -> None:
+def test_a_response_that_is_being_read_outlives_the_drain() -> None:
     with running_proxy(echo, drain_delay_seconds=0.0) as running, deaf(running) as client:
         client.sendall(ask_for_much())
         running.until(lambda: answered(running) == 1)
@@ -130,7 +130,7 @@ def test_unread_responses_over_tls_are_counted_and_dropped(tmp_path: Path) -> No
         assert unsent_bytes(running) == 0
 
 
-def test_over_tls_a_large_answer_comes_whole(tmp_path: Path) -> None:
+def test_over_tls_a_large_response_comes_whole(tmp_path: Path) -> None:
     trust = Authority()
     mounted = Mounted(tmp_path / "secret", trust.issue())
     files: dict[str, Any] = {"tls_certificate": str(mounted.certificate), "tls_key": str(mounted.key)}

@@ -17,7 +17,7 @@ import pytest
 from cryptography import x509
 
 from shoal_proxy.certificate import Certificate, CertificateError
-from shoal_proxy.handshakes import MOST_SHAKING, Handshake, handshake_to_abort
+from shoal_proxy.handshakes import MAX_SHAKING, Handshake, handshake_to_abort
 from shoal_proxy.rpc import inference_pb2 as messages
 from shoal_proxy.rpc.port import SERVICE
 from shoal_proxy.settings import Settings
@@ -75,7 +75,7 @@ def look(running: RunningProxy) -> None:
     running.call(running.proxy.certificate.reload)
 
 
-def test_callers_are_answered_over_tls(secure: RunningProxy) -> None:
+def test_clients_get_responses_over_tls(secure: RunningProxy) -> None:
     with caller(secure) as client:
         for value in range(3):  # one connection
             assert answer_to(client.post(V2_PATH, json=v2_body([row(value)]))) == [2 * each for each in row(value)]
@@ -84,7 +84,7 @@ def test_callers_are_answered_over_tls(secure: RunningProxy) -> None:
         assert client.get("/nowhere").status_code == 404
 
 
-def test_large_bodies_and_answers_pass_whole(secure: RunningProxy) -> None:
+def test_large_bodies_and_responses_pass_whole(secure: RunningProxy) -> None:
     rows = np.arange(40_000, dtype="<f4").reshape(10_000, 4)
     with caller(secure) as client:
         for _ in range(2):
@@ -115,7 +115,7 @@ def test_plain_http_gets_an_error_in_plain_http(secure: RunningProxy) -> None:
 
 
 class Load:
-    """Callers that call as long as the test lasts, each time anew or on one connection."""
+    """Clients that call as long as the test lasts, each time anew or on one connection."""
 
     def __init__(self, running: RunningProxy) -> None:
         self._running = running
@@ -140,7 +140,7 @@ class Load:
             assert self._served.acquire(timeout=20), self.failed
 
     @contextmanager
-    def under_way(self) -> Iterator[None]:
+    def has_forwarded(self) -> Iterator[None]:
         """Call, beside the test."""
         threads = [threading.Thread(target=self._call, kwargs={"anew": anew}) for anew in (True, True, False)]
         for thread in threads:
@@ -155,7 +155,7 @@ class Load:
 
 def test_a_new_certificate_is_shown_without_a_failed_request(secure: RunningProxy, mounted: Mounted) -> None:
     load = Load(secure)
-    with load.under_way():
+    with load.has_forwarded():
         for _ in range(5):
             renewed = TRUST.issue("cat.default.svc")
             mounted.put(renewed)
@@ -174,11 +174,11 @@ def test_the_files_are_looked_at_by_themselves(secure: RunningProxy, mounted: Mo
 def test_a_connection_outlives_the_certificate_that_it_was_opened_with(secure: RunningProxy, mounted: Mounted) -> None:
     with caller(secure) as client:
         answer_to(client.post(V2_PATH, json=v2_body([row(1)])))
-        opened = secure.proxy.front_guard.members.copy()
+        opened = secure.proxy.front_limits.members.copy()
         mounted.put(TRUST.issue("cat.default.svc"))
         look(secure)
         answer_to(client.post(V2_PATH, json=v2_body([row(1)])))
-        assert secure.proxy.front_guard.members == opened
+        assert secure.proxy.front_limits.members == opened
 
 
 @pytest.mark.parametrize("broken", ["another key", "half a certificate", "no certificate", "a password", "nothing"])
@@ -207,7 +207,7 @@ def test_what_no_handshake_can_be_made_with_leaves_the_old_one(
     assert shown(secure).serial_number == new.x509.serial_number
 
 
-def test_metrics_tell_until_when_the_certificate_holds(secure: RunningProxy, mounted: Mounted) -> None:
+def test_metrics_report_until_when_the_certificate_holds(secure: RunningProxy, mounted: Mounted) -> None:
     def expiry_s() -> float:
         lines = plain.get(secure.admin_url + "/metrics", timeout=20).text.splitlines()
         name = "shoal_proxy_certificate_expiry_timestamp_seconds "
@@ -220,7 +220,7 @@ def test_metrics_tell_until_when_the_certificate_holds(secure: RunningProxy, mou
     assert expiry_s() == renewed.x509.not_valid_after_utc.timestamp()
 
 
-def test_one_that_has_expired_is_shown_all_the_same_and_for_callers_to_judge(tmp_path: Path) -> None:
+def test_one_that_has_expired_is_shown_all_the_same_and_for_clients_to_judge(tmp_path: Path) -> None:
     issued = TRUST.issue(days=-1)
     certificate = Certificate(*map(str, issued.written(tmp_path)))
     assert certificate.expires_s == issued.x509.not_valid_after_utc.timestamp()
@@ -231,7 +231,7 @@ def test_without_a_certificate_there_is_no_expiry_metric() -> None:
         assert "certificate" not in plain.get(running.admin_url + "/metrics", timeout=20).text
 
 
-# Callers who do not shake hands.
+# Clients who do not shake hands.
 
 
 def test_a_handshake_may_take_as_long_as_a_head(mounted: Mounted) -> None:
@@ -258,7 +258,7 @@ def test_nonsense_ends_its_own_connection_alone(secure: RunningProxy) -> None:
 def test_the_silent_do_not_keep_others_out(secure: RunningProxy) -> None:
     with ExitStack() as stack:
         silent = [
-            stack.enter_context(socket.create_connection(secure.address, timeout=20)) for _ in range(MOST_SHAKING + 50)
+            stack.enter_context(socket.create_connection(secure.address, timeout=20)) for _ in range(MAX_SHAKING + 50)
         ]
         with caller(secure) as client:
             answer_to(client.post(V2_PATH, json=v2_body([row(1)])))
@@ -267,7 +267,7 @@ def test_the_silent_do_not_keep_others_out(secure: RunningProxy) -> None:
                 assert each.recv(1) == b""
 
 
-def test_who_hangs_up_leaves_the_queue(secure: RunningProxy) -> None:
+def test_a_request_of_a_disconnected_client_leaves_the_queue(secure: RunningProxy) -> None:
     secure.hold()
     context = TRUST.trusted()
     with socket.create_connection(secure.address, timeout=20) as plainly:
@@ -278,7 +278,7 @@ def test_who_hangs_up_leaves_the_queue(secure: RunningProxy) -> None:
         secure.until(lambda: secure.runtime.running == 1)
         secured.sendall(head + body)
         secured.close()
-    secure.until(lambda: not secure.proxy.front_guard.members)
+    secure.until(lambda: not secure.proxy.front_limits.members)
     secure.release()
 
 
@@ -298,12 +298,12 @@ def test_a_drain_does_not_wait_for_idle_connections(mounted: Mounted) -> None:
 
 @pytest.fixture
 def mutual(mounted: Mounted, tmp_path: Path) -> Iterator[RunningProxy]:
-    """Run a proxy whose callers need a certificate."""
+    """Run a proxy whose clients need a certificate."""
     with running_proxy(**files(mounted, TRUST.written(tmp_path / "ca"))) as running:
         yield running
 
 
-def test_with_an_authority_for_callers_they_need_a_certificate_of_it(mutual: RunningProxy, tmp_path: Path) -> None:
+def test_with_an_authority_for_clients_they_need_a_certificate_of_it(mutual: RunningProxy, tmp_path: Path) -> None:
     own = TRUST.issue("a caller", usages=(CLIENT,)).written(tmp_path / "own")
     foreign = STRANGER.issue("a caller", usages=(CLIENT,)).written(tmp_path / "foreign")
     with caller(mutual, TRUST.trusted(own)) as client:
@@ -314,7 +314,7 @@ def test_with_an_authority_for_callers_they_need_a_certificate_of_it(mutual: Run
     assert mutual.runtime.most_running == 1
 
 
-def test_who_vouches_for_callers_may_change(mutual: RunningProxy, tmp_path: Path) -> None:
+def test_the_certificate_authority_of_clients_may_change(mutual: RunningProxy, tmp_path: Path) -> None:
     foreign = STRANGER.issue("a caller", usages=(CLIENT,)).written(tmp_path / "foreign")
     STRANGER.written(tmp_path / "ca")
     look(mutual)
@@ -326,7 +326,7 @@ def test_who_vouches_for_callers_may_change(mutual: RunningProxy, tmp_path: Path
 
 
 @pytest.mark.parametrize("given", [["CERTIFICATE"], ["KEY"], ["CLIENT_CA"], ["CERTIFICATE", "CLIENT_CA"]])
-def test_files_that_belong_together_are_asked_for_together(given: list[str]) -> None:
+def test_files_that_belong_together_are_requested_together(given: list[str]) -> None:
     with pytest.raises(SettingsError, match="SHOAL_PROXY_TLS_KEY"):
         Settings.from_env({f"SHOAL_PROXY_TLS_{name}": "/a/file" for name in given})
 
@@ -380,7 +380,7 @@ def test_grpc_speaks_tls_too_and_shows_the_newest_certificate(mounted: Mounted) 
         assert reflected(running).outputs[0].name == "y"
 
 
-def test_callers_of_grpc_need_a_certificate_too(mounted: Mounted, tmp_path: Path) -> None:
+def test_clients_of_grpc_need_a_certificate_too(mounted: Mounted, tmp_path: Path) -> None:
     own = TRUST.issue("a caller", usages=(CLIENT,))
     with running_proxy(**files(mounted, TRUST.written(tmp_path / "ca")), grpc_port=0) as running:
         assert reflected(running, private_key=own.key, certificate_chain=own.certificate).outputs[0].name == "y"
@@ -404,12 +404,12 @@ def promised(running: RunningProxy) -> list[bool]:
     """Return of each peer that was asked whether it promised anything."""
     forwarder = running.proxy.forwarder
     assert forwarder is not None
-    return [each.wait_s < 10 for each in forwarder._link_of if each.asked_s > 0]
+    return [each.wait_s < 10 for each in forwarder._link_of if each.polled_s > 0]
 
 
 @pytest.mark.parametrize("client_ca", [False, True])
 def test_peers_know_one_another_by_their_certificate(mounted: Mounted, tmp_path: Path, *, client_ca: bool) -> None:
-    # Of no pod's address, as a Service's is; and with mutual TLS it must be good for a caller too.
+    # Of no pod's address, as a Service's is; and with mutual TLS it must be good for a client too.
     issued = TRUST.issue("cat.default.svc", usages=(SERVER, CLIENT), loopback=False)
     mounted.put(issued)
     ca = TRUST.written(tmp_path / "ca") if client_ca else None
@@ -417,7 +417,7 @@ def test_peers_know_one_another_by_their_certificate(mounted: Mounted, tmp_path:
         running.until(lambda: promised(running) == [True])
 
 
-def test_who_shows_another_certificate_is_no_peer(mounted: Mounted, tmp_path: Path) -> None:
+def test_a_client_with_another_certificate_is_no_peer(mounted: Mounted, tmp_path: Path) -> None:
     other = Mounted(tmp_path / "other", TRUST.issue("cat.default.svc"))
     with two(mounted, other) as (running, _):
         running.until(lambda: promised(running) == [False])
@@ -435,7 +435,7 @@ def test_peers_know_one_another_while_one_has_the_new_certificate_and_the_other_
         running.until(lambda: promised(running) == [True])
 
 
-def test_who_would_be_late_is_answered_by_a_peer_over_tls(mounted: Mounted) -> None:
+def test_a_request_that_would_be_late_is_served_by_a_peer_over_tls(mounted: Mounted) -> None:
     with two(mounted, mounted) as (running, other):
         running.until(lambda: promised(running) == [True])
         believe(running, 1.0)

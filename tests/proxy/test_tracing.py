@@ -92,11 +92,11 @@ def attributes(span: Any) -> dict[str, Any]:
 
 
 def test_requests_of_one_batch_are_linked_to_its_span_and_it_to_theirs(collector: Collector) -> None:
-    with running_proxy() as running, ThreadPoolExecutor(3) as callers:
+    with running_proxy() as running, ThreadPoolExecutor(3) as clients:
         running.hold()
-        first = callers.submit(ask, running)
+        first = clients.submit(ask, running)
         running.until(lambda: running.proxy.scheduler.in_flight_rows == 1)
-        others = [callers.submit(ask, running, traceparent=CALLER) for _ in range(2)]
+        others = [clients.submit(ask, running, traceparent=CALLER) for _ in range(2)]
         running.until_waiting(2)
         running.release()
         assert {each.result().status_code for each in (first, *others)} == {200}
@@ -117,7 +117,7 @@ def test_requests_of_one_batch_are_linked_to_its_span_and_it_to_theirs(collector
     assert [event.name for event in batch.events] == ["sent", "answered"]
 
 
-def test_the_runtime_sees_our_span_as_its_caller_and_the_caller_its_own(collector: Collector) -> None:
+def test_the_runtime_sees_our_span_as_its_client_and_the_client_its_own(collector: Collector) -> None:
     with running_proxy() as running:
         answer = ask(running, traceparent=CALLER)
         spans = collector.until(2)
@@ -137,7 +137,7 @@ def test_a_request_that_its_client_does_not_sample_is_not_traced(collector: Coll
     assert sum(span.name != "batch" for span in collector.spans) == 1
 
 
-def test_a_request_that_is_refused_has_a_span_without_a_batch(collector: Collector) -> None:
+def test_a_request_that_is_rejected_has_a_span_without_a_batch(collector: Collector) -> None:
     with running_proxy() as running:
         assert ask(running, {"instances": "no"}, **{"x-request-id": "mine"}).status_code == 400
         [span] = collector.until(1)
@@ -146,13 +146,13 @@ def test_a_request_that_is_refused_has_a_span_without_a_batch(collector: Collect
     assert not span.links
 
 
-def test_what_was_answered_last_is_sent_before_the_process_ends(collector: Collector) -> None:
+def test_the_last_response_is_sent_before_the_process_ends(collector: Collector) -> None:
     with running_proxy() as running:
         assert ask(running).status_code == 200
     assert len(collector.spans) == 2
 
 
-def test_a_collector_that_is_away_costs_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_collector_that_is_unavailable_costs_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
     with running_proxy() as running:

@@ -9,7 +9,7 @@ import pytest
 
 from shoal_proxy.rpc import inference_pb2 as messages
 from tests import plain
-from tests.calls import V2_PATH, answer_to, callers, row, v2_body
+from tests.calls import V2_PATH, answer_to, concurrent_clients, row, v2_body
 from tests.fakes import FakeRuntime, RunningProxy, running_proxy
 from tests.proxy.test_grpc import Stub, failure
 
@@ -42,7 +42,7 @@ def test_the_index_lists_the_model(running: RunningProxy, asked: Any) -> None:
     assert plain.get(f"{running.url}/v2/repository/index").json() == READY
 
 
-def test_the_index_says_why_the_model_is_not_ready() -> None:
+def test_the_index_states_the_reason_the_model_is_not_ready() -> None:
     with running_proxy(lambda: FakeRuntime(ready=False), ready=False, grpc_port=0) as running:
         url = f"{running.url}/v2/repository/index"
         [described] = plain.post(url).json()
@@ -55,7 +55,7 @@ def test_the_index_says_why_the_model_is_not_ready() -> None:
 
 
 @pytest.mark.parametrize(("body", "status"), [(b"[]", 400), (b'{"ready": 1}', 400), (b"{", 400), (b" " * 9000, 413)])
-def test_an_index_is_not_asked_for_in_other_words(running: RunningProxy, body: bytes, status: int) -> None:
+def test_an_index_is_not_requested_under_another_name(running: RunningProxy, body: bytes, status: int) -> None:
     answer = plain.post(f"{running.url}/v2/repository/index", content=body)
     assert (answer.status_code, "error" in answer.json()) == (status, True)
 
@@ -75,7 +75,10 @@ def test_models_are_not_loaded_on_request(running: RunningProxy, stub: Stub, wha
 
 
 def test_statistics_count_requests_batches_and_their_time() -> None:
-    with running_proxy(max_batch_size=4, max_delay_milliseconds=10_000) as running, callers(running.url) as group:
+    with (
+        running_proxy(max_batch_size=4, max_delay_milliseconds=10_000) as running,
+        concurrent_clients(running.url) as group,
+    ):
         assert statistics(running)["inference_stats"]["success"] == {"count": 0, "ns": 0}
         assert statistics(running)["last_inference"] == 0
         for future in [group.ask(number) for number in range(4)]:

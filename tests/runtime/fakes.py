@@ -14,10 +14,10 @@ from shoal_runtime import TensorSpec
 from shoal_runtime.batches import collate as collating
 from shoal_runtime.batches import padding
 from shoal_runtime.executor import Executor
-from shoal_runtime.handlers.base import stages_of
+from shoal_runtime.handlers.base import methods_of
 from shoal_runtime.handlers.signature import Signature, make_signature
 from shoal_runtime.handlers.spec import Rule
-from shoal_runtime.pipeline import BatchResult, Lanes, Pipeline
+from shoal_runtime.pipeline import BatchResult, Pipeline, StageThreads
 from shoal_runtime.placement import Placement
 from shoal_runtime.tensors.torch_tensors import TORCH
 from shoal_runtime.torch_placement import CpuPlacement
@@ -56,10 +56,10 @@ class Bench:
             model, max_batch_size=max_batch_size, allowed_batch_sizes=allowed_batch_sizes
         )
         self.pipeline = Pipeline(
-            stages_of(model),
+            methods_of(model),
             self.signature,
             placement or CpuPlacement(),
-            lanes=Lanes(self.executor, self.pool, 2),
+            lanes=StageThreads(self.executor, self.pool, 2),
             on_lost=self.lost.append,
         )
 

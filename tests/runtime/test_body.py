@@ -89,7 +89,7 @@ def test_large_and_small_requests_take_turns(tmp_path: Path) -> None:
     assert talk(tmp_path, large, small, large, small) == ends * 2
 
 
-def test_a_caller_that_hangs_up_inside_a_large_body_is_noticed(tmp_path: Path) -> None:
+def test_a_client_that_disconnects_inside_a_large_body_is_noticed(tmp_path: Path) -> None:
     assert talk(tmp_path, ([request(LARGE)[:-1]], None)) == ["http.disconnect in place"]
 
 

@@ -16,13 +16,13 @@ from shoal_runtime.threads import core_limit, default_threads
         pytest.param("max 100000\n", None, id="no limit"),
     ],
 )
-def test_version_2_tells_quota_and_period_in_one_file(tmp_path: Path, text: str, limit: int | None) -> None:
+def test_version_2_reports_quota_and_period_in_one_file(tmp_path: Path, text: str, limit: int | None) -> None:
     (tmp_path / "cpu.max").write_text(text)
     assert core_limit(tmp_path) == limit
 
 
 @pytest.mark.parametrize(("quota_us", "limit"), [("300000", 3), ("50000", 1), ("-1", None)])
-def test_version_1_tells_them_in_two_files(tmp_path: Path, quota_us: str, limit: int | None) -> None:
+def test_version_1_reports_them_in_two_files(tmp_path: Path, quota_us: str, limit: int | None) -> None:
     (tmp_path / "cpu").mkdir()
     (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text(f"{quota_us}\n")
     (tmp_path / "cpu" / "cpu.cfs_period_us").write_text("100000\n")

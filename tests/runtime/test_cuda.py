@@ -34,10 +34,10 @@ def test_staging_memory_has_the_tensor_s_form() -> None:
     pool = StagingPool(Host())
 
     for like in (torch.ones(3, 5), torch.ones(2, dtype=torch.int64), torch.ones(0, 4)):
-        view, buffer = pool.take(like)
+        view, buffer = pool.acquire(like)
         view.copy_(like)
         assert torch.equal(view, like)
-        pool.give_back(buffer)
+        pool.release(buffer)
 
 
 def test_staging_memory_is_reused_for_sizes_alike() -> None:
@@ -45,8 +45,8 @@ def test_staging_memory_is_reused_for_sizes_alike() -> None:
     pool = StagingPool(host)
 
     for rows in (30, 32, 31):
-        _, buffer = pool.take(torch.ones(rows, 16))
-        pool.give_back(buffer)
+        _, buffer = pool.acquire(torch.ones(rows, 16))
+        pool.release(buffer)
 
     assert host.allocated == [2048]
 
@@ -55,7 +55,7 @@ def test_a_buffer_in_use_is_not_handed_out_again() -> None:
     host = Host()
     pool = StagingPool(host)
 
-    first, second = pool.take(torch.ones(4)), pool.take(torch.ones(4))
+    first, second = pool.acquire(torch.ones(4)), pool.acquire(torch.ones(4))
 
     assert first[0].data_ptr() != second[0].data_ptr()
     assert host.allocated == [16, 16]
@@ -63,11 +63,11 @@ def test_a_buffer_in_use_is_not_handed_out_again() -> None:
 
 def test_a_buffer_waits_for_the_copy_that_used_it() -> None:
     pool, copy = StagingPool(Host()), Copy()
-    _, buffer = pool.take(torch.ones(4))
-    pool.give_back(buffer, copy)
+    _, buffer = pool.acquire(torch.ones(4))
+    pool.release(buffer, copy)
     assert not copy.waited
 
-    pool.take(torch.ones(4))
+    pool.acquire(torch.ones(4))
 
     assert copy.waited
 
@@ -114,7 +114,7 @@ def test_a_form_is_captured_once() -> None:
     assert len(captured) == 1
 
 
-def test_a_model_that_cannot_be_captured_runs_eagerly_and_is_not_asked_again() -> None:
+def test_a_model_that_cannot_be_captured_runs_eagerly_and_is_not_captured_again() -> None:
     asked: list[Any] = []
 
     def capture(function: Callable[[Any], Any], batch: Any) -> Recorded | None:
@@ -238,7 +238,7 @@ def _lose_the_device() -> list[str]:
 
 @pytest.mark.gpu
 @needs_cuda
-def test_a_device_tells_how_much_of_its_memory_is_in_use() -> None:
+def test_a_device_reports_how_much_of_its_memory_is_in_use() -> None:
     placement = cuda(graphs=False)
     before = placement.memory()
     held = torch.empty(2**28, dtype=torch.uint8, device=placement.device)

@@ -7,8 +7,8 @@ import pytest
 
 from shoal_runtime import TensorSpec
 from shoal_runtime.handlers.signature import Signature
-from shoal_runtime.invariance import Leak, doubts
-from shoal_runtime.trial_rows import MadeUp, kinds
+from shoal_runtime.invariance import RowDependence, dependence_warnings
+from shoal_runtime.trial_rows import GeneratedRows, kinds
 from shoal_schema.wire.datatypes import Array
 
 Function = Callable[[Array], Array]
@@ -54,14 +54,16 @@ def tried(function: Function, output: str, *, sizes: Sequence[int] = (), scale: 
         tuple(sizes),
     )
     [kind] = [each for each in kinds(anywhere=True) if each.scale == scale and not each.missing and not each.sparse][:1]
-    return list(doubts(lambda batch: {"y": function(batch["x"])}, MadeUp(signature), signature, [kind]))
+    return list(
+        dependence_warnings(lambda batch: {"y": function(batch["x"])}, GeneratedRows(signature), signature, [kind])
+    )
 
 
 @pytest.mark.parametrize("result", RESULTS.values(), ids=RESULTS)
 @pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
 def test_rows_with_the_results_of_others_are_found(order: Function, result: tuple[str, Function]) -> None:
     datatype, function = result
-    with pytest.raises(Leak):
+    with pytest.raises(RowDependence):
         tried(lambda x: order(function(x)), datatype)
 
 
@@ -92,9 +94,9 @@ def test_time_ends_the_trial() -> None:
     signature = Signature((TensorSpec("x", "FP32", [-1, 6]),), (TensorSpec("y", "INT64", [-1, 6]),), 32, ())
 
     list(
-        doubts(
+        dependence_warnings(
             lambda batch: {"y": dealt((batch["x"] * 1000).astype(np.int64))},
-            MadeUp(signature),
+            GeneratedRows(signature),
             signature,
             kinds(anywhere=True)[:1],
             is_over=lambda: True,

@@ -8,7 +8,7 @@ import pytest
 
 from shoal_runtime.errors import DeviceLost, NotReady
 from shoal_runtime.executor import MAX_WAITING, Executor
-from shoal_runtime.faults import Escaped
+from shoal_runtime.faults import EscapedException
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_calls_run_one_at_a_time_in_order(executor: Executor) -> None:
     assert order == [0, 1, 2, 3, 4]
 
 
-def test_what_a_call_raises_reaches_its_caller(executor: Executor) -> None:
+def test_what_a_call_raises_reaches_its_client(executor: Executor) -> None:
     with pytest.raises(ZeroDivisionError):
         asyncio.run(executor.call(lambda: 1 // 0))
 
@@ -46,7 +46,7 @@ def test_only_a_watched_call_counts_as_busy(executor: Executor) -> None:
     assert executor.busy_since_s is None
 
 
-def test_abandoning_answers_everybody_although_the_device_is_stuck(executor: Executor) -> None:
+def test_abandoning_resolves_every_call_although_the_device_is_stuck(executor: Executor) -> None:
     release = threading.Event()
     stuck = threading.Event()
 
@@ -72,7 +72,7 @@ def test_abandoning_answers_everybody_although_the_device_is_stuck(executor: Exe
     assert [answer.executed for answer in answers if isinstance(answer, DeviceLost)] == [True, False]
 
 
-def test_too_many_waiting_calls_are_refused(executor: Executor) -> None:
+def test_too_many_waiting_calls_are_rejected(executor: Executor) -> None:
     release = threading.Event()
 
     async def run() -> None:
@@ -87,7 +87,7 @@ def test_too_many_waiting_calls_are_refused(executor: Executor) -> None:
     asyncio.run(run())
 
 
-def test_a_caller_that_gave_up_harms_nobody(executor: Executor) -> None:
+def test_a_client_that_disconnected_affects_no_other_client(executor: Executor) -> None:
     release = threading.Event()
 
     async def run() -> str:
@@ -105,14 +105,14 @@ def test_nothing_that_a_call_raises_ends_the_thread(executor: Executor, fault: B
     def leave() -> None:
         raise fault
 
-    with pytest.raises(Escaped, match=type(fault).__name__) as escaped:
+    with pytest.raises(EscapedException, match=type(fault).__name__) as escaped:
         asyncio.run(executor.call(leave))
 
     assert escaped.value.__cause__ is fault
     assert asyncio.run(executor.call(lambda: "next")) == "next"
 
 
-def test_a_thread_that_ends_all_the_same_says_why_and_leaves_nobody_waiting() -> None:
+def test_a_thread_that_ends_all_the_same_states_the_reason_and_leaves_no_call_waiting() -> None:
     executor = Executor()
     reasons: list[str] = []
     executor.on_death = reasons.append

@@ -12,7 +12,7 @@ import torch
 from shoal_runtime import ItemError, TensorSpec
 from shoal_runtime.codecs.response import encode_error
 from shoal_runtime.errors import FailedRow, ForwardFailed, LoadError, OutOfMemory
-from shoal_runtime.faults import MAX_TEXT, Escaped, describe, message_text, run_contained
+from shoal_runtime.faults import MAX_TEXT, EscapedException, call_contained, describe, message_text
 from tests.runtime.fakes import Adder, Bench, texts
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def test_a_batch_s_fault_is_its_own_and_the_device_s_thread_lives_on(fault: Base
 
 
 @pytest.mark.parametrize("fault", [MemoryError(), KeyboardInterrupt()], ids=["memory", "interrupt"])
-def test_a_result_that_raises_when_it_is_looked_at_fails_its_row(fault: BaseException) -> None:
+def test_a_result_that_raises_when_it_is_read_fails_its_row(fault: BaseException) -> None:
     class Mine:
         def __array__(self, *_: object, **__: object) -> Any:
             raise fault
@@ -124,7 +124,7 @@ def test_an_interrupt_while_rows_are_stacked_reaches_no_event_loop() -> None:
     assert result.errors[0].message.endswith("returned no tensor: KeyboardInterrupt")
 
 
-def test_memory_that_runs_out_in_forward_is_told_as_such() -> None:
+def test_memory_that_runs_out_in_forward_is_reported_as_such() -> None:
     with Bench(Trapped("forward", MemoryError())) as bench, pytest.raises(OutOfMemory):
         bench.run({"t": texts(b"x")})
 
@@ -154,7 +154,7 @@ class Unset(ItemError):
     ],
     ids=["raises", "surrogate", "lone", "long", "words", "fraction", "success", "unset", "bytes"],
 )
-def test_a_message_never_breaks_the_answer_that_holds_it(error: Exception, status: int, message: str) -> None:
+def test_a_message_never_breaks_the_response_that_holds_it(error: Exception, status: int, message: str) -> None:
     with Bench(Trapped("preprocess", error)) as bench:
         result = bench.run({"t": texts(b"1", b"x")})
 
@@ -175,12 +175,12 @@ def test_text_that_is_fine_is_left_alone() -> None:
     assert FailedRow(0, 400, "a\nb").message == "a\nb"
 
 
-def test_what_would_end_a_thread_is_told_as_an_exception() -> None:
+def test_what_would_end_a_thread_is_reported_as_an_exception() -> None:
     def leave() -> None:
         raise SystemExit(3)
 
-    with pytest.raises(Escaped, match="SystemExit: 3") as escaped:
-        run_contained(leave)
+    with pytest.raises(EscapedException, match="SystemExit: 3") as escaped:
+        call_contained(leave)
     assert describe(escaped.value) == "SystemExit: 3"
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from shoal_runtime.cache import PARTIAL_PREFIX, STALE_AFTER_S, UNLOCKED_AFTER_S, sweep
+from shoal_runtime.cache import PARTIAL_PREFIX, STALE_AFTER_S, UNLOCKED_AFTER_S, remove_stale
 from shoal_runtime.errors import LoadError
 from shoal_runtime.fetching import Fetcher
 from shoal_runtime.readiness import Readiness
-from shoal_runtime.storage.web import stay_secure
-from shoal_runtime.unpacking import Limits
+from shoal_runtime.storage.web import reject_insecure_redirects
+from shoal_runtime.unpacking import ArchiveLimits
 from tests.runtime.test_unpacking import tar
 
 CONTENT = bytes(range(256)) * 40_000
@@ -75,7 +75,7 @@ def site() -> Iterator[Site]:
 
 
 def fetcher(
-    cache: Path, *, checksum: str | None = None, readiness: Readiness | None = None, limits: Limits | None = None
+    cache: Path, *, checksum: str | None = None, readiness: Readiness | None = None, limits: ArchiveLimits | None = None
 ) -> Fetcher:
     return Fetcher(cache, readiness or Readiness(), checksum=checksum, limits=limits, pause_s=lambda attempt: 0.0)
 
@@ -127,7 +127,7 @@ def test_the_checksum_of_a_folder_that_lies_here_is_that_of_its_list_of_sums(tmp
 
     assert fetcher(tmp_path, checksum=checksum).fetch(form.format(model)).directory == model
     with pytest.raises(LoadError, match="more than 4 files"):
-        fetcher(tmp_path, checksum=checksum, limits=Limits(max_files=4)).fetch(str(model))
+        fetcher(tmp_path, checksum=checksum, limits=ArchiveLimits(max_files=4)).fetch(str(model))
     (beside / "d").write_bytes(b"5")
     with pytest.raises(LoadError, match=r"model.checksum \(SHOAL_MODEL_CHECKSUM\) is sha256:"):
         fetcher(tmp_path, checksum=checksum).fetch(form.format(model))
@@ -211,7 +211,7 @@ def test_a_partial_download_never_counts_as_a_model(tmp_path: Path, site: Site) 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_refusal_is_final_and_tells_no_secret(tmp_path: Path, site: Site) -> None:
+def test_a_rejection_is_final_and_reveals_no_secret(tmp_path: Path, site: Site) -> None:
     site.answers = [(403, b"", None)]
 
     with pytest.raises(LoadError) as caught:
@@ -264,12 +264,12 @@ def test_what_killed_processes_left_is_swept_after_a_day(tmp_path: Path) -> None
     then_s = new.stat().st_mtime - STALE_AFTER_S - 60
     os.utime(old, (then_s, then_s))
 
-    sweep(tmp_path)
+    remove_stale(tmp_path)
 
     assert left_behind(tmp_path) == [new]
 
 
-def test_what_nobody_writes_any_more_is_swept_at_once(tmp_path: Path) -> None:
+def test_a_directory_without_a_writer_is_swept_at_once(tmp_path: Path) -> None:
     """A crash loop would else leave a copy each time, until the disk is full."""
     held, left = tmp_path / f"{PARTIAL_PREFIX}held", tmp_path / f"{PARTIAL_PREFIX}left"
     for folder in (held, left):
@@ -279,7 +279,7 @@ def test_what_nobody_writes_any_more_is_swept_at_once(tmp_path: Path) -> None:
     descriptor = os.open(held, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
 
-    sweep(tmp_path)
+    remove_stale(tmp_path)
 
     assert left_behind(tmp_path) == [held]
     os.close(descriptor)
@@ -291,17 +291,17 @@ def test_a_download_over_the_limit_is_stopped_and_removed(tmp_path: Path, site: 
     site.tells_length = claimed
 
     with pytest.raises(LoadError, match=r"the download exceeds 1000 bytes \(SHOAL_MODEL_MAX_BYTES\)"):
-        fetcher(tmp_path, limits=Limits(max_bytes=1000)).fetch(f"{site.url}/cat.pt2")
+        fetcher(tmp_path, limits=ArchiveLimits(max_bytes=1000)).fetch(f"{site.url}/cat.pt2")
 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_server_that_drips_is_given_up(tmp_path: Path, site: Site) -> None:
+def test_a_server_that_drips_is_abandoned(tmp_path: Path, site: Site) -> None:
     site.answers = [(200, CONTENT, None)]
     site.drips = threading.Event()
 
     with pytest.raises(LoadError, match=r"longer than 0\.2 s \(SHOAL_MODEL_FETCH_TIMEOUT_S\)"):
-        fetcher(tmp_path, limits=Limits(timeout_s=0.2)).fetch(f"{site.url}/cat.pt2")
+        fetcher(tmp_path, limits=ArchiveLimits(timeout_s=0.2)).fetch(f"{site.url}/cat.pt2")
 
     site.drips.set()
     assert list(tmp_path.iterdir()) == []
@@ -311,20 +311,22 @@ def test_a_local_file_is_checked_within_the_time_too(tmp_path: Path) -> None:
     (tmp_path / "m.pt2").write_bytes(CONTENT)
 
     with pytest.raises(LoadError, match="SHOAL_MODEL_FETCH_TIMEOUT_S"):
-        fetcher(tmp_path, checksum=f"sha256:{DIGEST}", limits=Limits(timeout_s=0.0)).fetch(str(tmp_path / "m.pt2"))
+        fetcher(tmp_path, checksum=f"sha256:{DIGEST}", limits=ArchiveLimits(timeout_s=0.0)).fetch(
+            str(tmp_path / "m.pt2")
+        )
 
 
 def test_an_archive_that_takes_too_much_leaves_nothing_behind(tmp_path: Path) -> None:
     path = tar(tmp_path / "cat.tar.gz", {"a": bytes(5000), "b": bytes(5000)})
 
     with pytest.raises(LoadError, match="SHOAL_MODEL_MAX_BYTES"):
-        fetcher(tmp_path / "cache", limits=Limits(max_bytes=4000)).fetch(str(path))
+        fetcher(tmp_path / "cache", limits=ArchiveLimits(max_bytes=4000)).fetch(str(path))
 
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-def test_nobody_sends_a_secure_download_on_to_an_insecure_server() -> None:
-    (check,) = stay_secure("https://host/cat.pt2?token=secret")["request"]
+def test_no_server_redirects_a_secure_download_on_to_an_insecure_server() -> None:
+    (check,) = reject_insecure_redirects("https://host/cat.pt2?token=secret")["request"]
 
     check(httpx.Request("GET", "https://other/cat.pt2"))
     with pytest.raises(LoadError, match=r"^https://host/cat\.pt2 cannot be downloaded: the server redirects to http$"):
@@ -334,10 +336,10 @@ def test_nobody_sends_a_secure_download_on_to_an_insecure_server() -> None:
 def test_what_another_process_removes_meanwhile_stops_no_sweep(tmp_path: Path) -> None:
     (tmp_path / f"{PARTIAL_PREFIX}gone").symlink_to("nowhere")  # listed, and not there when it is looked at
 
-    sweep(tmp_path)
+    remove_stale(tmp_path)
 
 
-def test_a_download_is_asked_for_again_only_if_it_has_changed(tmp_path: Path, site: Site) -> None:
+def test_a_download_is_requested_again_only_if_it_has_changed(tmp_path: Path, site: Site) -> None:
     site.etag = '"one"'
     site.answers = [(200, CONTENT, None), (304, b"", None)]
     first = fetcher(tmp_path).fetch(f"{site.url}/model.pt2")
@@ -346,7 +348,7 @@ def test_a_download_is_asked_for_again_only_if_it_has_changed(tmp_path: Path, si
     assert site.conditions == [None, '"one"']
 
 
-def test_a_changed_file_takes_the_place_of_the_old_one(tmp_path: Path, site: Site) -> None:
+def test_a_changed_file_replaces_the_old_one(tmp_path: Path, site: Site) -> None:
     site.etag = '"one"'
     site.answers = [(200, CONTENT, None), (200, b"new", None), (304, b"", None)]
     fetcher(tmp_path).fetch(f"{site.url}/model.pt2")
@@ -356,13 +358,13 @@ def test_a_changed_file_takes_the_place_of_the_old_one(tmp_path: Path, site: Sit
     assert third == second
 
 
-def test_when_the_server_is_away_the_last_download_serves(tmp_path: Path, site: Site) -> None:
+def test_when_the_server_is_unavailable_the_last_download_serves(tmp_path: Path, site: Site) -> None:
     site.answers = [(200, CONTENT, None), (503, b"", None), (503, b"", None), (503, b"", None)]
     first = fetcher(tmp_path).fetch(f"{site.url}/model.pt2")
     assert fetcher(tmp_path).fetch(f"{site.url}/model.pt2") == first
 
 
-def test_a_cache_that_has_lost_the_file_asks_without_a_condition(tmp_path: Path, site: Site) -> None:
+def test_a_cache_that_has_lost_the_file_sends_no_condition(tmp_path: Path, site: Site) -> None:
     site.etag = '"one"'
     site.answers = [(200, CONTENT, None), (200, CONTENT, None)]
     first = fetcher(tmp_path).fetch(f"{site.url}/model.pt2")
@@ -381,7 +383,7 @@ def test_what_was_noted_badly_is_as_good_as_nothing(tmp_path: Path, site: Site) 
     assert site.conditions == [None, None]
 
 
-def test_what_an_init_container_has_fetched_is_taken_and_nobody_is_asked(tmp_path: Path, site: Site) -> None:
+def test_what_an_init_container_has_fetched_is_used_without_a_request(tmp_path: Path, site: Site) -> None:
     site.answers = [(200, CONTENT, None)]
     uri = f"{site.url}/model.pt2"
     first = fetcher(tmp_path).fetch(uri)

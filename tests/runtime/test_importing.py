@@ -90,7 +90,7 @@ def test_the_only_class_with_a_forward_needs_no_name(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_an_ambiguous_file_asks_for_a_name(tmp_path: Path, text: str, message: str) -> None:
+def test_an_ambiguous_file_needs_a_name(tmp_path: Path, text: str, message: str) -> None:
     write(tmp_path, "handler.py", text)
 
     with pytest.raises(LoadError, match=message):
@@ -131,7 +131,9 @@ def test_a_handler_that_cannot_be_imported_keeps_its_cause(tmp_path: Path, text:
         ("json.no_such_part", "No module named 'json.no_such_part'$"),
     ],
 )
-def test_a_package_that_a_handler_lacks_is_the_models_own_need(tmp_path: Path, imported: str, remedy: str) -> None:
+def test_a_package_that_a_handler_does_not_have_is_the_models_own_need(
+    tmp_path: Path, imported: str, remedy: str
+) -> None:
     write(tmp_path, "handler.py", f"import {imported}")
 
     with pytest.raises(HandlerFailed, match=remedy):

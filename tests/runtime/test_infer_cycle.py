@@ -12,7 +12,7 @@ import pytest
 from shoal_runtime.body import LARGE_BYTES
 from shoal_runtime.listening import Connections, open_socket
 from shoal_runtime.readiness import Readiness
-from shoal_runtime.server import App, Response, ServedModel
+from shoal_runtime.server import App, HttpResponse, ServedModel
 from shoal_schema.addresses import Address
 from tests.runtime.fakes import Adder, Bench, infer_body
 
@@ -36,7 +36,7 @@ class Watched:
 
     async def infer(
         self, headers: Mapping[bytes, bytes], body: bytes | memoryview, arrived_s: float, target: str
-    ) -> Response:
+    ) -> HttpResponse:
         return await self._app.infer(headers, body, arrived_s, target)
 
 
@@ -98,7 +98,7 @@ def without_times(body: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("rows", [1, 3, LARGE_BYTES // 8, LARGE_BYTES // 8 + 100])
-def test_a_batch_is_answered_without_asgi_as_it_would_be_with_it(rows: int) -> None:
+def test_a_batch_is_run_without_asgi_as_it_would_be_with_it(rows: int) -> None:
     array = np.arange(2 * rows, dtype=np.float32).reshape(rows, 2)
     body, headers = infer_body("x", array, "FP32")
 
@@ -137,7 +137,7 @@ def test_a_batch_may_come_in_pieces(cut: int) -> None:
     assert served(talk) == []
 
 
-def test_errors_are_answered_in_the_same_words() -> None:
+def test_errors_have_the_same_format() -> None:
     bodies: list[tuple[bytes, dict[str, str]]] = [
         (b"{", {}),
         (b"{}", {"Inference-Header-Content-Length": "x"}),
@@ -156,7 +156,7 @@ def test_errors_are_answered_in_the_same_words() -> None:
     assert len(served(talk)) == len(bodies)
 
 
-def test_requests_in_a_pipeline_are_answered_in_order() -> None:
+def test_requests_in_a_pipeline_get_responses_in_order() -> None:
     count = 5
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -185,7 +185,7 @@ def test_other_requests_go_through_asgi_and_in_order() -> None:
     served(talk)
 
 
-def test_a_body_that_is_announced_too_long_is_refused_before_it_comes() -> None:
+def test_a_body_that_is_announced_too_long_is_rejected_before_it_comes() -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (TARGET, LIMIT_BYTES + 1))
         assert (await answered(reader))[0] == 413
@@ -194,7 +194,7 @@ def test_a_body_that_is_announced_too_long_is_refused_before_it_comes() -> None:
     served(talk)
 
 
-def test_a_caller_that_closes_after_its_answer_is_told_so() -> None:
+def test_a_client_that_closes_after_its_response_gets_notice() -> None:
     body, headers = infer_body("x", np.zeros((1, 2), np.float32), "FP32")
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -206,7 +206,7 @@ def test_a_caller_that_closes_after_its_answer_is_told_so() -> None:
     assert served(talk) == []
 
 
-def test_what_is_no_request_behind_a_batch_waits_for_its_answer() -> None:
+def test_what_is_no_request_behind_a_batch_waits_for_its_response() -> None:
     body, headers = infer_body("x", np.zeros((1, 2), np.float32), "FP32")
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -218,7 +218,7 @@ def test_what_is_no_request_behind_a_batch_waits_for_its_answer() -> None:
     served(talk)
 
 
-def test_a_fault_of_the_runtime_itself_is_an_answer(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_fault_of_the_runtime_itself_is_a_response(caplog: pytest.LogCaptureFixture) -> None:
     class Broken:
         max_body_bytes = LIMIT_BYTES
         infer_targets = frozenset((TARGET,))
@@ -250,7 +250,7 @@ def test_a_fault_of_the_runtime_itself_is_an_answer(caplog: pytest.LogCaptureFix
     assert "AttributeError" in caplog.text
 
 
-def test_a_caller_that_goes_harms_nobody() -> None:
+def test_a_client_that_disconnects_affects_no_other_client() -> None:
     body, headers = infer_body("x", np.zeros((1, 2), np.float32), "FP32")
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -71,7 +71,9 @@ def test_parameters_are_counted_once_wherever_the_handler_keeps_them(tmp_path: P
         (WRONG, "violates its signature"),
     ],
 )
-def test_a_model_that_cannot_be_served_is_refused_in_serves_own_words(tmp_path: Path, handler: str, words: str) -> None:
+def test_a_model_that_cannot_be_served_is_rejected_with_the_message_of_serve(
+    tmp_path: Path, handler: str, words: str
+) -> None:
     found = report(tmp_path, handler)
 
     assert words in found["refused"]
@@ -91,7 +93,7 @@ def test_what_the_runtime_warns_of_is_in_the_report(tmp_path: Path) -> None:
     assert not any(each.startswith("event=") for each in warnings)
 
 
-def test_a_program_of_a_fixed_batch_is_told_with_how_to_export_it_for_any(tmp_path: Path) -> None:
+def test_a_program_of_a_fixed_batch_is_reported_with_how_to_export_it_for_any(tmp_path: Path) -> None:
     program = torch.export.export(torch.nn.Linear(4, 2), (torch.ones(1, 4),))
     torch.export.save(program, tmp_path / "model.pt2")
 

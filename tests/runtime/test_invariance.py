@@ -11,10 +11,10 @@ from onnx import TensorProto, helper
 from shoal_runtime import TensorSpec
 from shoal_runtime.errors import LoadError
 from shoal_runtime.handlers.signature import Signature
-from shoal_runtime.invariance import Leak, doubts
+from shoal_runtime.invariance import RowDependence, dependence_warnings
 from shoal_runtime.readiness import Readiness
 from shoal_runtime.starting import warm
-from shoal_runtime.trial_rows import MadeUp, can_be_made_up, kinds
+from shoal_runtime.trial_rows import GeneratedRows, can_be_generated, kinds
 from shoal_schema.wire.datatypes import Array
 
 if TYPE_CHECKING:
@@ -52,14 +52,14 @@ def signature(datatype: str = "FP32", *, sizes: Sequence[int] = (), output: str 
 
 def tried(function: Callable[[Array], Array], signature: Signature) -> list[str]:
     with np.errstate(all="ignore"):
-        made_up, plain = MadeUp(signature), kinds(anywhere=True)[:1]
-        return list(doubts(lambda batch: {"y": function(batch["x"])}, made_up, signature, plain))
+        made_up, plain = GeneratedRows(signature), kinds(anywhere=True)[:1]
+        return list(dependence_warnings(lambda batch: {"y": function(batch["x"])}, made_up, signature, plain))
 
 
 @pytest.mark.parametrize("sizes", [(), (4,), (1, 2, 4, 8), (64,)], ids=str)
 @pytest.mark.parametrize("function", COUPLED.values(), ids=COUPLED)
 def test_rows_that_change_each_other_are_found(function: Callable[[Array], Array], sizes: Sequence[int]) -> None:
-    with pytest.raises(Leak, match=r"output y of a row differs by \d+%"):
+    with pytest.raises(RowDependence, match=r"output y of a row differs by \d+%"):
         tried(function, signature(sizes=sizes))
 
 
@@ -70,7 +70,7 @@ def test_rows_that_are_apart_are_left_in_peace(function: Callable[[Array], Array
 
 
 def test_labels_that_depend_on_others_are_found() -> None:
-    with pytest.raises(Leak, match="have the result of another row"):
+    with pytest.raises(RowDependence, match="have the result of another row"):
         tried(lambda x: (x - x.mean(0)).argmax(1)[:, None].repeat(6, 1), signature(output="INT64"))
 
 
@@ -92,18 +92,18 @@ def test_names_are_compared_as_labels_are() -> None:
         return names
 
     assert tried(named, bytes_out) == []
-    with pytest.raises(Leak, match="row"):
+    with pytest.raises(RowDependence, match="row"):
         tried(lambda x: named(np.cumsum(x, 0)), bytes_out)
 
 
-def test_an_answer_that_changes_when_asked_again_is_doubted() -> None:
+def test_a_response_that_changes_on_repetition_is_doubted() -> None:
     [doubt] = tried(lambda x: x + RNG.standard_normal(x.shape), signature())
 
     assert "when it is repeated" in doubt
 
 
-def test_an_answer_that_depends_on_how_many_share_the_batch_is_refused_or_doubted() -> None:
-    with pytest.raises(Leak, match="differs by 75% alone"):
+def test_a_response_that_depends_on_how_many_share_the_batch_is_rejected_or_doubted() -> None:
+    with pytest.raises(RowDependence, match="differs by 75% alone"):
         tried(lambda x: x / len(x), signature())
 
     [doubt] = tried(lambda x: x * (1 + 0.05 * (len(x) == 1)), signature())
@@ -115,10 +115,10 @@ def ranks(x: Array) -> Array:
     return np.argsort(np.argsort(x[:, 0])).astype(np.int64)
 
 
-def test_whole_numbers_that_are_places_in_the_batch_are_refused_and_labels_that_turn_on_a_tie_are_not() -> None:
+def test_whole_numbers_that_are_places_in_the_batch_are_rejected_and_labels_that_turn_on_a_tie_are_not() -> None:
     counted = Signature((TensorSpec("x", "FP32", [-1, 6]),), (TensorSpec("y", "INT64", [-1]),), 32)
 
-    with pytest.raises(Leak):
+    with pytest.raises(RowDependence):
         tried(ranks, counted)
 
     def coarse(x: Array) -> Array:
@@ -134,13 +134,13 @@ def test_rows_are_found_along_the_dimension_that_counts_them() -> None:
     sideways = Signature((x,), (TensorSpec("y", "FP32", [6, -1], batch_dim=1),), 32)
 
     assert tried(lambda x: np.cumsum(x, 0), sideways) == []
-    with pytest.raises(Leak):
+    with pytest.raises(RowDependence):
         tried(lambda x: np.cumsum(x, 1), sideways)
 
 
 @pytest.mark.parametrize("datatype", ["BOOL", "INT64", "UINT8", "FP16", "FP64"])
-def test_rows_of_every_datatype_are_made_up(datatype: str) -> None:
-    with pytest.raises(Leak):
+def test_rows_of_every_datatype_are_generated(datatype: str) -> None:
+    with pytest.raises(RowDependence):
         tried(lambda x: np.cumsum(x, 0, dtype=np.float32), signature(datatype))
 
 
@@ -156,8 +156,8 @@ def test_integers_are_no_larger_than_a_table_of_two() -> None:
     assert max(seen) == 1
 
 
-def test_bytes_cannot_be_made_up() -> None:
-    assert not can_be_made_up(signature("BYTES"))
+def test_bytes_cannot_be_generated() -> None:
+    assert not can_be_generated(signature("BYTES"))
 
 
 def graph(path: Path, node: Any, *constants: Any) -> Path:
@@ -174,7 +174,7 @@ def started(load: Load, path: Path, **settings: Any) -> None:
     warm(model, model.machine.place(False), Readiness())
 
 
-def test_a_graph_that_mixes_rows_is_refused_before_it_is_ready(tmp_path: Path, load: Load) -> None:
+def test_a_graph_that_mixes_rows_is_rejected_before_it_is_ready(tmp_path: Path, load: Load) -> None:
     path = graph(tmp_path / "mixes.onnx", helper.make_node("Softmax", ["x"], ["y"], axis=0))
 
     with pytest.raises(LoadError, match=r"the rows of a batch affect each other's .*: output y .*MAX_BATCH_SIZE=1"):

@@ -52,13 +52,13 @@ def test_the_log_is_never_flooded(caplog: pytest.LogCaptureFixture) -> None:
     assert lines[LINES_PER_WINDOW] == "event=failures_unlogged lines=41"
 
 
-def test_the_caller_s_own_faults_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_client_s_own_faults_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     ItemLog().add([FailedRow(0, 400, "bad")], {}, 100.0)
 
     assert caplog.records == []
 
 
-def test_the_line_says_where_the_handler_raised(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_line_states_where_the_handler_raised(caplog: pytest.LogCaptureFixture) -> None:
     try:
         raise RuntimeError("oh")
     except RuntimeError as error:
@@ -83,7 +83,7 @@ def raised(text: str = "oh") -> ForwardFailed:
     return failed
 
 
-def test_a_batch_that_failed_is_told_with_its_callers_and_shapes_and_where_it_was_raised(
+def test_a_batch_that_failed_is_reported_with_its_clients_and_shapes_and_where_it_was_raised(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     whose = '[{"rows": 2, "x-request-id": "a"}, {"rows": 1}]'
@@ -96,7 +96,7 @@ def test_a_batch_that_failed_is_told_with_its_callers_and_shapes_and_where_it_wa
     assert any("raise RuntimeError(text)" in line for line in trace)
 
 
-def test_the_same_traceback_is_told_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_same_traceback_is_reported_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     log = ItemLog()
 
     for now_s in (100.0, 101.0, 102.0, 161.0):
@@ -116,7 +116,7 @@ def test_failed_batches_never_flood_the_log(caplog: pytest.LogCaptureFixture) ->
 
 
 @pytest.mark.parametrize("error", [WrongRows("2 rows of y for a batch of 3"), WrongShape("y has shape [3]")])
-def test_a_result_that_breaks_the_signature_is_told_though_nothing_was_raised(
+def test_a_result_that_breaks_the_signature_is_reported_though_nothing_was_raised(
     error: BatchError, caplog: pytest.LogCaptureFixture
 ) -> None:
     ItemLog().add_batch(error, request(), 100.0)
@@ -125,13 +125,13 @@ def test_a_result_that_breaks_the_signature_is_told_though_nothing_was_raised(
 
 
 @pytest.mark.parametrize("error", [BadRequest("no"), TimedOut("late"), NotReady("256 batches waiting already")])
-def test_what_is_not_the_model_s_fault_is_not_told(error: BatchError, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_not_the_model_s_fault_is_not_reported(error: BatchError, caplog: pytest.LogCaptureFixture) -> None:
     ItemLog().add_batch(error, request(), 161.0)
 
     assert caplog.records == []
 
 
-def test_of_many_callers_the_first_are_named() -> None:
+def test_of_many_clients_the_first_are_named() -> None:
     many = orjson.dumps([{"rows": 1, "x-request-id": str(number)} for number in range(20)])
 
     assert request_ids(many) == "0,1,2,3,4,5,6,7,...(12 more)"

@@ -67,7 +67,7 @@ def test_a_signature_in_model_toml_wins_over_the_class(model_dir: Path, load: Ca
     assert load(model_dir).signature.outputs[0].datatype == "FP64"
 
 
-def test_a_handler_without_a_signature_is_told_what_to_do(model_dir: Path, load: Callable[..., "Model"]) -> None:
+def test_a_handler_without_a_signature_is_reported_with_a_remedy(model_dir: Path, load: Callable[..., "Model"]) -> None:
     (model_dir / "handler.py").write_text("class A:\n    def forward(self, batch): return batch\n")
 
     with pytest.raises(LoadError, match=r"`inputs`.*model\.toml"):
@@ -114,7 +114,7 @@ def test_a_module_class_without_weights_is_a_handler(model_dir: Path, load: Call
     assert load(model_dir).platform == "shoal_handler"
 
 
-def test_an_empty_directory_is_told_what_it_lacks(tmp_path: Path, load: Callable[..., "Model"]) -> None:
+def test_an_empty_directory_is_reported_with_what_is_missing(tmp_path: Path, load: Callable[..., "Model"]) -> None:
     with pytest.raises(LoadError, match=r"is empty: expected a \.pt2,.* or handler\.py"):
         load(tmp_path)
     (tmp_path / "notes.txt").touch()
@@ -131,7 +131,7 @@ def test_an_empty_directory_is_told_what_it_lacks(tmp_path: Path, load: Callable
         ("cat.cbm", "CatBoost: .*save_model"),
     ],
 )
-def test_a_file_of_a_format_that_is_not_served_is_told_with_what_to_do(
+def test_a_file_of_a_format_that_is_not_served_is_reported_with_a_remedy(
     name: str, words: str, tmp_path: Path, load: Callable[..., "Model"]
 ) -> None:
     (tmp_path / name).touch()
@@ -218,7 +218,7 @@ def test_code_beside_a_program_is_not_imported_where_model_toml_names_the_format
 
 
 @pytest.mark.parametrize("model_format", [ModelFormat.TORCH_SCRIPT, ModelFormat.SAFETENSORS])
-def test_code_beside_weights_is_not_imported_before_somebody_names_it(
+def test_code_beside_weights_is_not_imported_before_a_user_names_it(
     tmp_path: Path, load: Callable[..., "Model"], model_format: ModelFormat
 ) -> None:
     save_file({"weight": torch.ones(1)}, tmp_path / "model.safetensors")
@@ -266,7 +266,7 @@ def test_model_toml_names_handlers_of_its_own_directory_only(
 @pytest.mark.parametrize(
     ("datatype", "shape", "size"), [("FP32", [-1, 10**12], 4 * 10**12), ("BYTES", [-1, -1, 10**9], 4 * 10**9)]
 )
-def test_a_shape_that_no_request_can_have_is_told_as_such_and_not_as_a_lack_of_memory(
+def test_a_shape_that_no_request_can_have_is_reported_as_such_and_not_as_missing_memory(
     model_dir: Path, load: Callable[..., "Model"], datatype: str, shape: list[int], size: int
 ) -> None:
     (model_dir / "model.toml").write_text(f'[[inputs]]\nname = "x"\ndatatype = "{datatype}"\nshape = {shape}\n')
@@ -284,7 +284,7 @@ def test_forward_may_be_compiled(model_dir: Path, load: Callable[..., "Model"]) 
     assert callable(model.stages.forward)
 
 
-def test_a_handler_cannot_unpickle_by_the_back_door(model_dir: Path, load: Callable[..., "Model"]) -> None:
+def test_a_handler_cannot_unpickle_indirectly(model_dir: Path, load: Callable[..., "Model"]) -> None:
     torch.save({"not": model_dir}, model_dir / "weights.pth")
     (model_dir / "handler.py").write_text(
         "import torch\n"
@@ -300,7 +300,7 @@ def test_a_handler_cannot_unpickle_by_the_back_door(model_dir: Path, load: Calla
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-def test_cuda_without_a_device_is_refused() -> None:
+def test_cuda_without_a_device_is_rejected() -> None:
     assert choose_device("auto").type == "cpu"
     with pytest.raises(LoadError, match="torch finds no CUDA device"):
         choose_device("cuda")

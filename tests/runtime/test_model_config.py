@@ -8,7 +8,7 @@ from shoal_runtime.model_config import MAX_BYTES, ModelConfig, parse_config, rea
 from shoal_schema.resource.model import ModelFormat
 
 
-def test_a_directory_without_model_toml_says_nothing(tmp_path: Path) -> None:
+def test_a_directory_without_model_toml_has_no_effect(tmp_path: Path) -> None:
     assert read_config(tmp_path) == ModelConfig()
 
 
@@ -73,7 +73,7 @@ def test_a_model_toml_without_an_end_is_not_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"name = ", b"\xff\xfe", b"x = " + b"[" * 100_000, b"x = " + b"9" * 5000])
-def test_what_is_no_toml_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_invalid_toml_is_rejected(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "model.toml").write_bytes(content)
 
     with pytest.raises(LoadError, match=r"model\.toml cannot be read"):

@@ -12,7 +12,7 @@ def test_threads_sleep_soon() -> None:
 
 
 @pytest.mark.parametrize("chosen", [{"GOMP_SPINCOUNT": "5"}, {"OMP_WAIT_POLICY": "active"}])
-def test_who_has_chosen_is_left_alone(chosen: dict[str, str]) -> None:
+def test_settings_of_the_user_are_kept(chosen: dict[str, str]) -> None:
     environ = dict(chosen)
     wait_briefly(environ)
     assert environ == chosen

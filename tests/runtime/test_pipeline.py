@@ -104,7 +104,7 @@ def test_a_row_that_fails_leaves_the_others_alone() -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("v"), TypeError("t"), KeyError("k"), OSError("o")])
-def test_what_decoders_raise_is_the_caller_s_fault(error: Exception) -> None:
+def test_what_decoders_raise_is_the_client_s_fault(error: Exception) -> None:
     class Decoder(Length):
         def preprocess(self, item: str) -> torch.Tensor:
             raise error
@@ -254,7 +254,9 @@ def result_of(value: Any) -> Any:
         pytest.param(torch.OutOfMemoryError("CUDA"), OutOfMemory, "ran out", id="device memory"),
     ],
 )
-def test_a_forward_that_breaks_its_word_fails_the_batch(value: Any, error: type[Exception], message: str) -> None:
+def test_a_forward_that_violates_its_signature_fails_the_batch(
+    value: Any, error: type[Exception], message: str
+) -> None:
     with Bench(result_of(value)) as bench, pytest.raises(error, match=message):
         bench.run({"x": X})
 
@@ -296,12 +298,12 @@ def test_a_batch_works_after_one_that_failed() -> None:
         assert bench.run({"x": X}).outputs["y"].tolist() == (X + 1).tolist()
 
 
-def test_a_batch_nobody_waits_for_is_not_executed() -> None:
+def test_a_batch_without_a_waiting_client_is_not_executed() -> None:
     with Bench(result_of(AssertionError())) as bench, pytest.raises(TimedOut):
         bench.run({"x": X}, deadline_s=0.0)
 
 
-def test_an_error_that_costs_the_device_is_told_as_such() -> None:
+def test_an_error_that_costs_the_device_is_reported_as_such() -> None:
     class Fragile(CpuPlacement):
         def is_lost(self, error: BaseException) -> bool:
             return "illegal memory access" in str(error)
@@ -484,7 +486,7 @@ def test_a_row_that_is_shorter_than_what_is_left_of_it_is_never_filled_up() -> N
         bench.run({"ids": IDS, "mask": MASK})
 
 
-def test_rows_of_different_shapes_without_a_cut_say_what_to_do() -> None:
+def test_rows_of_different_shapes_without_a_cut_state_what_to_do() -> None:
     class Boxes(Length):
         outputs = (TensorSpec("n", "INT64", [-1, -1]),)
 

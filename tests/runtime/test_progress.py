@@ -2,7 +2,7 @@ import io
 import logging
 from typing import TYPE_CHECKING
 
-from shoal_runtime.progress import Progress
+from shoal_runtime.progress import StepProgress
 from shoal_runtime.readiness import Readiness
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ class Terminal(io.StringIO):
 def test_bytes_are_a_percentage_when_the_total_is_known() -> None:
     readiness = Readiness()
 
-    with Progress(readiness, "downloading", total=200, unit="B") as progress:
+    with StepProgress(readiness, "downloading", total=200, unit="B") as progress:
         progress.advance(80)
         assert readiness.reason == "downloading 40 %"
 
@@ -25,7 +25,7 @@ def test_bytes_are_a_percentage_when_the_total_is_known() -> None:
 def test_bytes_are_counted_when_it_is_not() -> None:
     readiness = Readiness()
 
-    Progress(readiness, "downloading", total=None, unit="B").advance(12_500_000)
+    StepProgress(readiness, "downloading", total=None, unit="B").advance(12_500_000)
 
     assert readiness.reason == "downloading 12 MB"
 
@@ -33,7 +33,7 @@ def test_bytes_are_counted_when_it_is_not() -> None:
 def test_a_terminal_gets_a_bar() -> None:
     terminal = Terminal()
 
-    with Progress(Readiness(), "warming up", total=6, unit="batch", stream=terminal) as progress:
+    with StepProgress(Readiness(), "warming up", total=6, unit="batch", stream=terminal) as progress:
         progress.advance(3)
 
     assert "warming up" in terminal.getvalue()
@@ -42,7 +42,7 @@ def test_a_terminal_gets_a_bar() -> None:
 def test_a_log_is_not_filled_with_lines(caplog: "pytest.LogCaptureFixture") -> None:
     caplog.set_level(logging.INFO)
 
-    with Progress(Readiness(), "warming up", total=50, unit="batch", stream=io.StringIO()) as step:
+    with StepProgress(Readiness(), "warming up", total=50, unit="batch", stream=io.StringIO()) as step:
         for _ in range(50):
             step.advance(1)
 

@@ -79,7 +79,7 @@ def refused(load: Load, path: Path, word: str, **settings: Any) -> None:
 
 
 @pytest.mark.parametrize("claim", ["N", "K"])
-def test_a_filter_is_refused_whatever_it_claims(tmp_path: Path, load: Load, claim: str) -> None:
+def test_a_filter_is_rejected_whatever_it_claims(tmp_path: Path, load: Load, claim: str) -> None:
     refused(load, hits(tmp_path / "m.onnx", claim=claim), "NonZero")
 
 
@@ -88,11 +88,11 @@ def test_what_cannot_be_followed_is_found_by_trial(tmp_path: Path, load: Load, s
     refused(load, hidden_hits(tmp_path / "m.onnx"), "returned . rows of y for a batch of", **sizes)
 
 
-def test_non_maximum_suppression_is_refused(tmp_path: Path, load: Load) -> None:
+def test_non_maximum_suppression_is_rejected(tmp_path: Path, load: Load) -> None:
     refused(load, detector(tmp_path / "m.onnx", claim="N"), "NonMaxSuppression")
 
 
-def test_rows_in_another_order_are_refused(tmp_path: Path, load: Load) -> None:
+def test_rows_in_another_order_are_rejected(tmp_path: Path, load: Load) -> None:
     nodes = [
         node("Shape", ["x"], ["sizes"]),
         node("Slice", ["sizes", "from", "to"], ["n"]),
@@ -101,11 +101,11 @@ def test_rows_in_another_order_are_refused(tmp_path: Path, load: Load) -> None:
     refused(load, save(tmp_path / "m.onnx", nodes, ints("from", 0), ints("to", 1)), "affect each other's")
 
 
-def test_the_best_of_the_batch_are_refused(tmp_path: Path, load: Load) -> None:
+def test_the_best_of_the_batch_are_rejected(tmp_path: Path, load: Load) -> None:
     refused(load, save(tmp_path / "m.onnx", [node("TopK", ["x", "k"], ["y", "i"], axis=0)], ints("k", 2)), "TopK")
 
 
-def test_a_loop_that_ends_where_the_numbers_say_so_is_refused(tmp_path: Path, load: Load) -> None:
+def test_a_loop_that_ends_where_the_numbers_state_so_is_rejected(tmp_path: Path, load: Load) -> None:
     body = [
         node("ReduceMax", ["r"], ["top"], keepdims=0),
         node("Less", ["top", "five"], ["on"]),
@@ -231,7 +231,7 @@ def exported(path: Path, module: torch.nn.Module) -> Path:
 
 
 @pytest.mark.parametrize("way", ["nonzero", "masked_select", "mask"])
-def test_a_program_that_selects_rows_is_refused(tmp_path: Path, load: Load, way: str) -> None:
+def test_a_program_that_selects_rows_is_rejected(tmp_path: Path, load: Load, way: str) -> None:
     refused(load, exported(tmp_path / "m.pt2", Keeps(way)), "selects")
 
 
@@ -267,7 +267,7 @@ class ScriptedWithRows(torch.nn.Module):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_an_archive_that_selects_rows_is_refused_or_grouped(tmp_path: Path, load: Load) -> None:
+def test_an_archive_that_selects_rows_is_rejected_or_grouped(tmp_path: Path, load: Load) -> None:
     torch.jit.script(Scripted()).save(tmp_path / "m.pt")  # type: ignore[no-untyped-call]
     refused(load, folder(tmp_path / "m.pt", INPUT + OUTPUT), "returned . rows of y")
 
@@ -309,7 +309,7 @@ def handler(path: Path, text: str) -> Path:
 
 @pytest.mark.parametrize("library", [NUMPY, TORCH], ids=["numpy", "torch"])
 @pytest.mark.parametrize("result", ['{"y": x[row]}', "list(x[row])"])
-def test_a_handler_that_selects_rows_is_refused(tmp_path: Path, load: Load, library: Any, result: str) -> None:
+def test_a_handler_that_selects_rows_is_rejected(tmp_path: Path, load: Load, library: Any, result: str) -> None:
     refused(load, handler(tmp_path / "m", HEAD.format(**library, outputs=PLAIN, result=result)), "returned . rows")
 
 
@@ -344,12 +344,12 @@ def test_items_of_other_rows_are_found(tmp_path: Path, load: Load) -> None:
     refused(load, where, "affect each other's")
 
 
-def test_numbers_of_no_row_are_refused(tmp_path: Path, load: Load) -> None:
+def test_numbers_of_no_row_are_rejected(tmp_path: Path, load: Load) -> None:
     where = handler(tmp_path / "m", HEAD.format(**NUMPY, outputs=GROUPING, result='{"y": x[row], "row": row - 1}'))
     refused(load, where, "an item of row -1")
 
 
-def test_ragged_rows_that_change_each_other_are_refused(tmp_path: Path, load: Load) -> None:
+def test_ragged_rows_that_change_each_other_are_rejected(tmp_path: Path, load: Load) -> None:
     result = '{"y": (x - x.mean(0))[row], "row": row}'
     where = handler(tmp_path / "m", HEAD.format(**NUMPY, outputs=GROUPING, result=result))
     refused(load, where, "affect each other's")
@@ -428,7 +428,7 @@ def test_handlers_that_are_random_or_odd_are_served(tmp_path: Path, load: Load, 
     started(load, handler(tmp_path / "m", NOISY.format(result=result)))
 
 
-def test_a_handler_that_refuses_made_up_rows_is_served_with_a_warning(
+def test_a_handler_that_rejects_generated_rows_is_served_with_a_warning(
     tmp_path: Path, load: Load, caplog: pytest.LogCaptureFixture
 ) -> None:
     text = NOISY.format(result="x if not x.any() else 1 / len(x[0:0])")
@@ -458,7 +458,7 @@ class Model:
 """
 
 
-def test_a_handler_that_refuses_empty_texts_is_tried_with_others(
+def test_a_handler_that_rejects_empty_texts_is_tried_with_others(
     tmp_path: Path, load: Load, caplog: pytest.LogCaptureFixture
 ) -> None:
     started(load, handler(tmp_path / "m", WORDY))
@@ -534,7 +534,7 @@ class Filled:
 """
 
 
-def test_nulls_are_tried_where_they_are_taken(tmp_path: Path, load: Load) -> None:
+def test_nulls_are_tried_where_they_are_accepted(tmp_path: Path, load: Load) -> None:
     refused(load, handler(tmp_path / "m", NULLABLE), "affect each other's")
     started(load, handler(tmp_path / "n", NULLABLE.replace(", nullable=True", "")))
 
@@ -581,7 +581,7 @@ def test_ragged_outputs_and_postprocess_exclude_each_other(tmp_path: Path, load:
         ],
     ],
 )
-def test_what_no_index_is_is_refused(specs: Sequence[TensorSpec]) -> None:
+def test_an_invalid_row_index_is_rejected(specs: Sequence[TensorSpec]) -> None:
     with pytest.raises(LoadError, match=r"row_index|row_column"):
         make_signature([TensorSpec("x", "FP32", [-1])], specs, max_batch_size=8, allowed_batch_sizes=())
 

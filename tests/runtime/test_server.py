@@ -55,7 +55,7 @@ def served() -> Iterator[Served]:
 
 
 @pytest.mark.parametrize(("memory", "extra"), [((60, 80), {"device_memory": [60, 80]}), (None, {})])
-def test_a_ready_runtime_tells_how_much_of_its_device_is_in_use_where_it_has_one(
+def test_a_ready_runtime_reports_how_much_of_its_device_is_in_use_where_it_has_one(
     served: Served, memory: tuple[int, int] | None, extra: dict[str, Any]
 ) -> None:
     served.app.serve(ServedModel("adder", "1", "test", served.bench.pipeline, memory=lambda: memory))
@@ -64,7 +64,7 @@ def test_a_ready_runtime_tells_how_much_of_its_device_is_in_use_where_it_has_one
     assert served.ask("/v2/health/ready")[2] == {"ready": True, **extra}
 
 
-def test_health_tells_why_it_is_not_ready(served: Served) -> None:
+def test_health_reports_why_it_is_not_ready(served: Served) -> None:
     served.readiness.progress("downloading 40 %")
 
     assert served.ask("/v2/health/live")[0] == 200
@@ -106,7 +106,7 @@ def test_metadata_names_the_tensors(served: Served) -> None:
     assert answer["parameters"]["max_batch_size"] == 8
 
 
-def test_a_json_batch_is_answered_in_json(served: Served) -> None:
+def test_a_json_batch_gets_a_response_in_json(served: Served) -> None:
     status, _, answer = served.load().ask(INFER, method="POST", body=[JSON_BODY])
 
     assert status == 200
@@ -121,7 +121,7 @@ def test_a_json_batch_is_answered_in_json(served: Served) -> None:
 
 
 @pytest.mark.parametrize("piece", [1, 7, 10_000])
-def test_a_binary_batch_is_answered_in_binary(served: Served, piece: int) -> None:
+def test_a_binary_batch_gets_a_response_in_binary(served: Served, piece: int) -> None:
     body, headers = infer_body("x", X, "FP32")
 
     status, names, answer = served.load().ask(INFER, method="POST", body=list(chunks(body, piece)), headers=headers)
@@ -132,7 +132,7 @@ def test_a_binary_batch_is_answered_in_binary(served: Served, piece: int) -> Non
     assert np.frombuffer(answer[length:], np.float32).tolist() == (X + 1).reshape(-1).tolist()
 
 
-def test_failed_rows_are_named_and_the_others_answered(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_rows_are_named_and_the_others_completed(served: Served, caplog: pytest.LogCaptureFixture) -> None:
     rows = [{"rows": 1, "x-request-id": "a"}, {"rows": 2, "x-request-id": "b"}]
     document = {
         "inputs": [{"name": "x", "datatype": "FP32", "shape": [3, 2], "data": [1, 1, 2, 2, -3, 3]}],
@@ -175,7 +175,7 @@ def test_wrong_questions_get_an_error_and_a_code(
 
 
 @pytest.mark.parametrize("body", [[b"x" * 5000], [b"x" * 3000, b"x" * 3000]], ids=["one", "two"])
-def test_a_body_over_the_limit_is_refused(served: Served, body: list[bytes]) -> None:
+def test_a_body_over_the_limit_is_rejected(served: Served, body: list[bytes]) -> None:
     status, headers, answer = served.load().ask(INFER, method="POST", body=body)
 
     assert (status, answer["code"]) == (413, "BODY_TOO_LARGE")
@@ -198,13 +198,13 @@ def test_a_body_that_announces_too_much_is_not_read(served: Served) -> None:
         {"Content-Encoding": "gzip"},
     ],
 )
-def test_headers_that_make_no_sense_are_refused(served: Served, headers: dict[str, str]) -> None:
+def test_headers_that_make_no_sense_are_rejected(served: Served, headers: dict[str, str]) -> None:
     status, _, answer = served.load().ask(INFER, method="POST", body=[JSON_BODY], headers=headers)
 
     assert (status, answer["code"]) == (400, "BAD_REQUEST")
 
 
-def test_a_batch_nobody_waits_for_is_not_executed(served: Served) -> None:
+def test_a_batch_without_a_waiting_client_is_not_executed(served: Served) -> None:
     status, _, answer = served.load().ask(INFER, method="POST", body=[JSON_BODY], headers={"x-request-timeout-ms": "0"})
 
     assert (status, answer["code"]) == (504, "TIMEOUT")
@@ -272,7 +272,9 @@ class Odd(Adder):
     ("kind", "status", "code"),
     [(1, 500, "FORWARD_FAILED"), (2, 500, "OUT_OF_MEMORY"), (3, 500, "WRONG_ROWS"), (4, 400, "BAD_REQUEST")],
 )
-def test_an_error_after_forward_began_says_that_rows_may_have_been_executed(kind: int, status: int, code: str) -> None:
+def test_an_error_after_forward_began_states_that_rows_may_have_been_executed(
+    kind: int, status: int, code: str
+) -> None:
     with Bench(Odd()) as bench:
         body = JSON_BODY.replace(b"[1,2]}]", b"[%d,2]}]" % kind)
         got, headers, answer = Served(bench).load().ask(INFER, method="POST", body=[body])
@@ -283,7 +285,7 @@ def test_an_error_after_forward_began_says_that_rows_may_have_been_executed(kind
 @pytest.mark.parametrize(
     ("fault", "code"), [(RuntimeError("no pinned memory"), "FORWARD_FAILED"), (MemoryError(), "OUT_OF_MEMORY")]
 )
-def test_an_error_before_forward_says_that_no_row_was_executed(fault: Exception, code: str) -> None:
+def test_an_error_before_forward_states_that_no_row_was_executed(fault: Exception, code: str) -> None:
     class Full(CpuPlacement):
         def stage(self, batch: Any) -> Any:
             raise fault
@@ -295,7 +297,7 @@ def test_an_error_before_forward_says_that_no_row_was_executed(fault: Exception,
 
 
 @pytest.mark.parametrize("phase", ["lost", "stopping", "starting"])
-def test_a_runtime_that_takes_no_batches_says_that_none_was_executed(served: Served, phase: str) -> None:
+def test_a_runtime_that_accepts_no_batches_states_that_none_was_executed(served: Served, phase: str) -> None:
     if phase == "lost":
         served.load().readiness.lost("gone")
     if phase == "stopping":
@@ -313,7 +315,7 @@ def test_a_batch_that_is_too_late_or_too_large_was_not_executed(served: Served) 
     assert [(status, headers["x-shoal-executed"]) for status, headers, _ in (late, large)] == [(504, "no"), (413, "no")]
 
 
-def test_a_fault_of_the_runtime_itself_says_that_rows_may_have_been_executed() -> None:
+def test_a_fault_of_the_runtime_itself_states_that_rows_may_have_been_executed() -> None:
     class Pooled(Picky):
         preprocess = staticmethod(lambda row: row)
 
@@ -325,7 +327,7 @@ def test_a_fault_of_the_runtime_itself_says_that_rows_may_have_been_executed() -
     assert answer["error"] == "the runtime failed; its log has the reason"
 
 
-def test_an_answer_says_nothing_about_it(served: Served) -> None:
+def test_a_response_does_not_state_it(served: Served) -> None:
     assert "x-shoal-executed" not in served.load().ask(INFER, method="POST", body=[JSON_BODY])[1]
 
 

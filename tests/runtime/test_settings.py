@@ -137,7 +137,7 @@ def test_a_value_out_of_range_is_named_with_its_key(variable: str, value: str) -
     assert repr(value) in str(caught.value)
 
 
-def test_all_faults_are_told_at_once() -> None:
+def test_all_faults_are_reported_at_once() -> None:
     with pytest.raises(SettingsError, match=r"SHOAL_MODEL_URI is required.*SHOAL_RUNTIME_DTYPE"):
         Settings.from_env({"SHOAL_RUNTIME_DTYPE": "int8"})
 

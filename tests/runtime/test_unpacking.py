@@ -15,14 +15,16 @@ from hypothesis import strategies as st
 
 from shoal_runtime import unpacking
 from shoal_runtime.errors import LoadError
-from shoal_runtime.unpacking import Limits, archive_stem
+from shoal_runtime.unpacking import ArchiveLimits, archive_stem
 
 FOREVER_S = float("inf")
 
 
-def unpack(path: Path, target: Path, name: str, limits: Limits | None = None, deadline_s: float = FOREVER_S) -> Path:
+def unpack(
+    path: Path, target: Path, name: str, limits: ArchiveLimits | None = None, deadline_s: float = FOREVER_S
+) -> Path:
     target.mkdir(exist_ok=True)
-    return unpacking.unpack(path, target, name, limits or Limits(), deadline_s)
+    return unpacking.unpack(path, target, name, limits or ArchiveLimits(), deadline_s)
 
 
 def tar(path: Path, members: dict[str, bytes], *, link: tuple[str, str] | None = None) -> Path:
@@ -56,7 +58,7 @@ def zipped(path: Path, members: dict[str, bytes]) -> Path:
         (".zip", None),
     ],
 )
-def test_archives_are_told_by_their_suffix(name: str, stem: str | None) -> None:
+def test_archives_are_recognized_by_their_suffix(name: str, stem: str | None) -> None:
     assert archive_stem(name) == stem
 
 
@@ -125,14 +127,14 @@ def test_a_tar_cannot_reach_outside_its_folder(
 
 @pytest.mark.parametrize("name", ["m.tar.gz", "m.zip"])
 @pytest.mark.parametrize("content", [b"", b"no archive", b"PK\3\4", b"\x1f\x8b\x08"])
-def test_what_is_no_archive_is_refused(tmp_path: Path, name: str, content: bytes) -> None:
+def test_an_invalid_archive_is_rejected(tmp_path: Path, name: str, content: bytes) -> None:
     (tmp_path / name).write_bytes(content)
 
     with pytest.raises(LoadError, match="cannot be unpacked"):
         unpack(tmp_path / name, tmp_path / "out", name)
 
 
-def test_a_cut_archive_is_refused(tmp_path: Path) -> None:
+def test_a_cut_archive_is_rejected(tmp_path: Path) -> None:
     path = tar(tmp_path / "m.tar.gz", {"a": bytes(range(256)) * 400})
     path.write_bytes(path.read_bytes()[:200])
 
@@ -314,13 +316,13 @@ def deflated(path: Path, members: dict[str, bytes]) -> Path:
 @pytest.mark.parametrize(
     ("limits", "message"),
     [
-        (Limits(max_bytes=50_000, max_ratio=1e9), r"exceeds 50000 bytes \(SHOAL_MODEL_MAX_BYTES\)"),
-        (Limits(max_ratio=10), r"unpacks to more than 10 times its size \(SHOAL_MODEL_MAX_RATIO\)"),
-        (Limits(max_files=2, max_ratio=1e9), r"has more than 2 files and directories \(SHOAL_MODEL_MAX_FILES\)"),
+        (ArchiveLimits(max_bytes=50_000, max_ratio=1e9), r"exceeds 50000 bytes \(SHOAL_MODEL_MAX_BYTES\)"),
+        (ArchiveLimits(max_ratio=10), r"unpacks to more than 10 times its size \(SHOAL_MODEL_MAX_RATIO\)"),
+        (ArchiveLimits(max_files=2, max_ratio=1e9), r"has more than 2 files and directories \(SHOAL_MODEL_MAX_FILES\)"),
     ],
 )
 def test_an_archive_that_takes_too_much_is_stopped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: type, limits: Limits, message: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: type, limits: ArchiveLimits, message: str
 ) -> None:
     monkeypatch.setattr(unpacking, "FREE_BYTES", 1000)
     name = "m.tar.gz" if make is tar else "m.zip"
@@ -341,7 +343,7 @@ def test_what_lies_between_the_members_counts_too(tmp_path: Path) -> None:
         file.write(info.tobuf() + bytes(3_000_000))
 
     with pytest.raises(LoadError, match="SHOAL_MODEL_MAX_BYTES"):
-        unpack(tmp_path / "lies.tar.gz", tmp_path / "out", "m.tar.gz", Limits(max_bytes=2_000_000))
+        unpack(tmp_path / "lies.tar.gz", tmp_path / "out", "m.tar.gz", ArchiveLimits(max_bytes=2_000_000))
 
 
 def test_a_zip_that_lies_about_its_sizes_is_stopped(tmp_path: Path) -> None:
@@ -350,7 +352,7 @@ def test_a_zip_that_lies_about_its_sizes_is_stopped(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(size, (10).to_bytes(4, "little")))
 
     with pytest.raises(LoadError, match=r"cannot be unpacked|SHOAL_MODEL_MAX_BYTES"):
-        unpack(path, tmp_path / "out", "m.zip", Limits(max_bytes=1000))
+        unpack(path, tmp_path / "out", "m.zip", ArchiveLimits(max_bytes=1000))
 
     assert sum(each.stat().st_size for each in (tmp_path / "out").iterdir()) <= 1000
 
@@ -359,7 +361,7 @@ def test_a_zip_s_directory_is_not_read_whole_when_it_is_too_long(tmp_path: Path)
     path = zipped(tmp_path / "m.zip", {f"{index:0200}": b"" for index in range(100)})
 
     with pytest.raises(LoadError, match="has more than 10 files"):
-        unpack(path, tmp_path / "out", "m.zip", Limits(max_files=10))
+        unpack(path, tmp_path / "out", "m.zip", ArchiveLimits(max_files=10))
 
     assert list((tmp_path / "out").iterdir()) == []
 
@@ -374,7 +376,7 @@ def test_a_long_header_is_not_read(tmp_path: Path, kind: bytes) -> None:
         unpack(tmp_path / "m.tar", tmp_path / "out", "m.tar")
 
 
-def test_headers_upon_headers_are_refused(tmp_path: Path) -> None:
+def test_headers_upon_headers_are_rejected(tmp_path: Path) -> None:
     info = tarfile.TarInfo("header")
     info.type, info.size = b"x", 0
     (tmp_path / "m.tar").write_bytes(info.tobuf() * 5000)

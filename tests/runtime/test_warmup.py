@@ -8,7 +8,7 @@ import torch
 from shoal_runtime import ItemError, PaddingRule, TensorSpec
 from shoal_runtime.errors import LoadError
 from shoal_runtime.formats.module import ModuleHandler
-from shoal_runtime.handlers.base import stages_of
+from shoal_runtime.handlers.base import methods_of
 from shoal_runtime.importing import HandlerFailed
 from shoal_runtime.loading import Model
 from shoal_runtime.machine import choose_machine
@@ -24,7 +24,7 @@ from tests.runtime.fakes import Adder, signature_of
 def model_of(handler: Any, sizes: Sequence[int] = ()) -> Model:
     signature = signature_of(handler, allowed_batch_sizes=sizes)
     return Model(
-        "m", "p", handler, stages_of(handler), signature, choose_machine(RuntimeSpec(), torch=True), graphs=False
+        "m", "p", handler, methods_of(handler), signature, choose_machine(RuntimeSpec(), torch=True), graphs=False
     )
 
 
@@ -76,7 +76,7 @@ class WarmText(Text):
         return ["a", "abc"]
 
 
-def test_inputs_that_cannot_be_made_up_are_not_warmed(caplog: pytest.LogCaptureFixture) -> None:
+def test_inputs_that_cannot_be_generated_are_not_warmed(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     model = model_of(Text())
 
@@ -145,12 +145,12 @@ def test_items_of_several_inputs_are_dicts() -> None:
 
 
 @pytest.mark.parametrize("items", [([[1, 2]],), ([1, 2, 3],), ({"x": [1, 2]},), ([1, 2], [3]), ("ab",)], ids=str)
-def test_items_that_are_no_rows_are_refused_with_the_rule(items: Any) -> None:
+def test_items_that_are_no_rows_are_rejected_with_the_rule(items: Any) -> None:
     with pytest.raises(HandlerFailed, match="an item is one row"):
         warm(model_of(Given(*items)), CpuPlacement(), Readiness())
 
 
-def test_no_items_are_refused() -> None:
+def test_no_items_are_rejected() -> None:
     with pytest.raises(HandlerFailed, match="no item"):
         warm(model_of(Given()), CpuPlacement(), Readiness())
 
@@ -174,12 +174,12 @@ class Broken(Adder):
         raise self.error
 
 
-def test_a_model_that_fails_on_what_callers_send_does_not_start() -> None:
+def test_a_model_that_fails_on_what_clients_send_does_not_start() -> None:
     with pytest.raises(HandlerFailed, match="warm-up with 8 rows failed: RuntimeError: oh"):
         warm(model_of(Broken()), CpuPlacement(), Readiness())
 
 
-def test_a_batch_that_does_not_fit_is_told_with_its_size() -> None:
+def test_a_batch_that_does_not_fit_is_reported_with_its_size() -> None:
     class Huge(Broken):
         error = torch.OutOfMemoryError("CUDA out of memory")
 
@@ -187,7 +187,7 @@ def test_a_batch_that_does_not_fit_is_told_with_its_size() -> None:
         warm(model_of(Huge()), CpuPlacement(), Readiness())
 
 
-def test_a_failure_at_one_made_up_length_proves_nothing_and_is_told_in_its_own_words(
+def test_a_failure_at_one_generated_length_proves_nothing_and_is_reported_in_its_own_format(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Open(Adder):
@@ -209,7 +209,7 @@ def test_a_model_that_fails_alike_at_every_length_does_not_start() -> None:
         warm(model_of(Open()), CpuPlacement(), Readiness())
 
 
-def test_what_forwards_took_is_told_smallest_first() -> None:
+def test_what_forwards_took_is_reported_smallest_first() -> None:
     measured = warm(model_of(Adder(), (4, 8)), CpuPlacement(), Readiness())
 
     assert [rows for rows, _ in measured] == [4, 8]
@@ -245,7 +245,7 @@ def test_measuring_ends_before_it_takes_too_long() -> None:
     assert [rows for rows, _ in warm(model_of(Adder()), Slow(), Readiness())] == [1, 8]
 
 
-def test_without_warm_up_nothing_is_told() -> None:
+def test_without_warm_up_nothing_is_reported() -> None:
     assert warm(model_of(Text()), CpuPlacement(), Readiness()) == ()
 
 
@@ -337,7 +337,7 @@ def test_a_handler_s_own_samples_go_through_all_its_stages(postprocess: Callable
 
 
 @pytest.mark.parametrize("postprocess", [lambda row: int(row["sum"]), refuse], ids=["answers", "refuses"])
-def test_samples_that_are_answered_or_refused_as_bad_start(postprocess: Callable[[Any], Any]) -> None:
+def test_samples_that_get_responses_or_rejected_as_bad_start(postprocess: Callable[[Any], Any]) -> None:
     assert len(warm(model_of(Scored(postprocess)), CpuPlacement(), Readiness())) == 4
 
 
@@ -376,7 +376,7 @@ class OpenSize(Returning):
     inputs = (TensorSpec("x", "FP32", [-1, -1]),)
 
 
-def test_made_up_shapes_prove_that_there_are_no_rows_but_no_other_shape(caplog: pytest.LogCaptureFixture) -> None:
+def test_generated_shapes_prove_that_there_are_no_rows_but_no_other_shape(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(LoadError, match="output y"):
         warm(model_of(OpenSize(lambda rows: torch.tensor(1.0))), CpuPlacement(), Readiness())
 

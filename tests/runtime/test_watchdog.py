@@ -7,7 +7,7 @@ import pytest
 
 from shoal_runtime.errors import DeviceLost
 from shoal_runtime.executor import Executor
-from shoal_runtime.readiness import Phase, Readiness
+from shoal_runtime.readiness import Readiness, RuntimePhase
 from shoal_runtime.watchdog import Watchdog
 
 
@@ -38,7 +38,7 @@ def test_a_stuck_forward_makes_the_runtime_unready_and_ends_it() -> None:
     with pytest.raises(DeviceLost, match=r"longer than 0\.05 s"):
         asyncio.run(executor.call(lambda: release.wait(20)))
 
-    assert readiness.phase is Phase.LOST
+    assert readiness.phase is RuntimePhase.LOST
     assert ended.wait(20)
     assert last_lines[0].startswith("the runtime cannot continue: a forward runs longer")
     release.set()
@@ -65,7 +65,7 @@ def test_a_lost_device_is_never_ready_again() -> None:
     readiness.lost("gone")
     readiness.ready()
 
-    assert readiness.phase is Phase.LOST
+    assert readiness.phase is RuntimePhase.LOST
 
 
 def test_a_quiet_watchdog_stops_without_ending_anything() -> None:

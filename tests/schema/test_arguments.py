@@ -30,7 +30,7 @@ from shoal_schema.resource.traffic import BatchingPolicy
         (choice(BatchingPolicy), "NONE", BatchingPolicy.NONE),
     ],
 )
-def test_what_fits_is_taken(kind: Callable[[str], object], text: str, value: object) -> None:
+def test_what_fits_is_accepted(kind: Callable[[str], object], text: str, value: object) -> None:
     assert kind(text) == value
 
 
@@ -58,7 +58,7 @@ def test_what_fits_is_taken(kind: Callable[[str], object], text: str, value: obj
         (choice(BatchingPolicy), "fix", "one of Adaptive, Fixed, None"),
     ],
 )
-def test_what_does_not_is_told_what_would(kind: Callable[[str], object], text: str, allowed: str) -> None:
+def test_the_error_states_what_would_work(kind: Callable[[str], object], text: str, allowed: str) -> None:
     with pytest.raises(ArgumentTypeError) as raised:
         kind(text)
     assert str(raised.value) == f"must be {allowed}, not {text}"
@@ -86,7 +86,7 @@ def test_options_and_arguments_come_in_any_order(given: tuple[tuple[str, ...], .
     assert (options.url, options.file, options.json, options.timeout) == (first, second, True, 5.0)
 
 
-def test_what_stands_in_for_an_argument_is_taken_and_both_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_substitute_for_an_argument_is_accepted_and_both_are_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     assert parser().parse_args(["URL", "--text", "a", "--json"]).file is None
     assert parser().parse_args(["URL", "--json", "--", "-x"]).file == "-x"
     for given in (["URL", "FILE", "--text", "a"], ["URL", "--text", "a", "FILE"]):
@@ -109,7 +109,7 @@ def test_what_stands_in_for_an_argument_is_taken_and_both_are_refused(capsys: py
         ([], "the following arguments are required: url"),
     ],
 )
-def test_what_is_unknown_is_told_before_what_is_missing(
+def test_what_is_unknown_is_reported_before_what_is_missing(
     given: list[str], wrong: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit, match="2"):
@@ -118,19 +118,19 @@ def test_what_is_unknown_is_told_before_what_is_missing(
     assert capsys.readouterr().err.splitlines()[-1] == f"ask: error: {wrong}"
 
 
-def test_the_value_of_an_unknown_option_is_not_taken_for_something_else(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_value_of_an_unknown_option_is_not_mistaken_for_something_else(capsys: pytest.CaptureFixture[str]) -> None:
     # Not "argument file: not allowed with argument --text".
     with pytest.raises(SystemExit, match="2"):
         parser().parse_args(["URL", "--text", "a", "--txt", "b"])
     assert "unrecognized arguments: --txt; did you mean --text?" in capsys.readouterr().err
 
 
-def test_beginnings_of_names_and_values_that_look_like_names_are_taken() -> None:
+def test_beginnings_of_names_and_values_that_resemble_names_are_accepted() -> None:
     assert parser().parse_args(["URL", "--te", "--more than --this", "--time", "5"]).text == "--more than --this"
     assert parser().parse_args(["URL", "--", "--no-option"]).file == "--no-option"
 
 
-def test_an_unknown_option_of_a_command_is_told_by_that_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_option_of_a_command_is_reported_by_that_command(capsys: pytest.CaptureFixture[str]) -> None:
     program = CommandParser("program")
     program.add_argument("--version", action="store_true")
     commands = program.add_subparsers(dest="command", required=True)
@@ -145,7 +145,7 @@ def test_an_unknown_option_of_a_command_is_told_by_that_command(capsys: pytest.C
         assert capsys.readouterr().err.splitlines()[-1] == wrong
 
 
-def test_an_option_that_does_nothing_beside_the_others_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_option_that_does_nothing_beside_the_others_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     assert parser().parse_args(["URL", "FILE", "--timeout", "5"]).timeout == 5
     assert parser().parse_args(["URL", "-"]).timeout == 30
     with pytest.raises(SystemExit, match="2"):

@@ -47,7 +47,7 @@ def test_every_field_may_be_changed_or_says_that_it_may_not() -> None:
     "change",
     [{"suspend": True}, {"ttlSecondsAfterFinished": 60}, {"activeDeadlineSeconds": 60}],
 )
-def test_what_pods_are_not_told_may_be_changed(change: Json) -> None:
+def test_what_pods_are_not_reported_may_be_changed(change: Json) -> None:
     assert refused(MINIMAL, {**MINIMAL, **change}) == []
     assert refused({**MINIMAL, **change}, MINIMAL) == []
 
@@ -65,7 +65,7 @@ def test_what_pods_are_not_told_may_be_changed(change: Json) -> None:
         ("parallelism", 8),
     ],
 )
-def test_what_pods_are_told_may_not_be_changed_added_or_taken_away(name: str, value: Any) -> None:
+def test_what_pods_are_reported_may_not_be_changed_added_or_taken_away(name: str, value: Any) -> None:
     changed = {**MINIMAL, name: value}
     assert [each.split()[0] for each in refused(MINIMAL, changed)] == [name]
     assert [each.split()[0] for each in refused(changed, MINIMAL)] == [name]
@@ -79,7 +79,7 @@ def test_ray_needs_an_image() -> None:
 
 
 @pytest.mark.parametrize("uri", [each for each in HOSTILE if scheme_of(each) in STORES])
-def test_the_definition_refuses_credentials_in_every_address(uri: str) -> None:
+def test_the_definition_rejects_credentials_in_every_address(uri: str) -> None:
     specs = {
         "input.uri": {**MINIMAL, "input": {"uri": uri}},
         "output.uri": {**MINIMAL, "output": {"uri": uri}},

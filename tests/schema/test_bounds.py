@@ -6,7 +6,7 @@ import pytest
 from msgspec import Meta
 
 from shoal_schema.addresses import parse_tcp_address
-from shoal_schema.declaring import Section
+from shoal_schema.declaring import SettingsSection
 from shoal_schema.publishing.openapi import object_schema
 
 
@@ -16,7 +16,7 @@ def test_the_last_port_is_one() -> None:
         parse_tcp_address("a:65536")
 
 
-class Counts(Section, frozen=True):
+class Counts(SettingsSection, frozen=True):
     """Counts, up to where the next format begins and beyond."""
 
     few: Annotated[int, Meta(ge=0, le=2**31 - 1, description="Few.")] = 0
@@ -24,7 +24,7 @@ class Counts(Section, frozen=True):
     most: Annotated[int, Meta(ge=0, le=2**63 - 1, description="As many as there are.")] = 0
 
 
-def test_a_whole_number_is_as_wide_as_its_range_asks() -> None:
+def test_a_whole_number_is_as_wide_as_its_range_needs() -> None:
     properties = object_schema(Counts)["properties"]
 
     assert {name: each["format"] for name, each in properties.items()} == {

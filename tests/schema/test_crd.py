@@ -8,7 +8,7 @@ import cel
 import kubernetes_validate
 import pytest
 
-from shoal_schema.declaring import Json, Section, element_of, fields_of, section_of
+from shoal_schema.declaring import Json, SettingsSection, element_of, fields_of, section_of
 from shoal_schema.decoding import parse_spec
 from shoal_schema.publishing.crd import custom_resource_definition
 from shoal_schema.resource.service import InferenceServiceSpec
@@ -317,7 +317,7 @@ def test_every_rule_points_at_a_field_that_exists() -> None:
             _assert_path(section, rule.path)
 
 
-def sections_below(section: type[Section]) -> Iterator[type[Section]]:
+def sections_below(section: type[SettingsSection]) -> Iterator[type[SettingsSection]]:
     yield section
     for each in fields_of(section):
         if inner := section_of(each.kind) or section_of(element_of(each.kind)):

@@ -38,7 +38,7 @@ def test_each_field_is_described_in_whole_sentences(definition: Definition) -> N
 
 
 @pytest.mark.parametrize("definition", [services(), graphs(), batches()], ids=lambda each: each.kind)
-def test_metadata_has_no_description_as_api_servers_refuse_one(definition: Definition) -> None:
+def test_metadata_has_no_description_as_api_servers_reject_one(definition: Definition) -> None:
     root = custom_resource_definition(definition)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 
     assert root["properties"]["metadata"].keys() == {"type", "properties"}

@@ -4,7 +4,15 @@ import pytest
 
 from shoal_schema.declaring import PROXY, RUNTIME
 from shoal_schema.decoding import parse_spec
-from shoal_schema.environment import SettingsError, given, manifest_fields, parse_text, read, rendered, variables
+from shoal_schema.environment import (
+    SettingsError,
+    manifest_fields,
+    parse_text,
+    read,
+    rendered,
+    variables,
+    variables_of_spec,
+)
 
 
 def test_a_value_that_nests_without_end_is_one_short_sentence() -> None:
@@ -35,11 +43,11 @@ def test_a_spec_gives_a_process_the_variables_that_it_reads_and_that_have_a_valu
     spec = parse_spec({"spec": {"model": {"uri": "file:///models/cat"}, "queue": {"maxRows": 77}}})
     without = parse_spec({"spec": {"model": {"uri": "file:///models/cat"}}})
 
-    proxy, bare = dict(given(spec, PROXY)), dict(given(without, PROXY))
+    proxy, bare = dict(variables_of_spec(spec, PROXY)), dict(variables_of_spec(without, PROXY))
 
     assert proxy["SHOAL_QUEUE_MAX_ROWS"] == "77"
     assert "SHOAL_MODEL_URI" not in proxy, "that is the runtime's to read"
-    assert dict(given(spec, RUNTIME))["SHOAL_MODEL_URI"] == "file:///models/cat"
+    assert dict(variables_of_spec(spec, RUNTIME))["SHOAL_MODEL_URI"] == "file:///models/cat"
     assert "SHOAL_QUEUE_MAX_ROWS" not in bare, "not in the spec"
-    assert "" not in {*bare.values(), *dict(given(without, RUNTIME)).values()}
+    assert "" not in {*bare.values(), *dict(variables_of_spec(without, RUNTIME)).values()}
     assert "None" not in {*bare.values(), *proxy.values()} - {proxy["SHOAL_BATCHING_POLICY"]}

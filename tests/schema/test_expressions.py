@@ -3,14 +3,14 @@
 import pytest
 
 from shoal_schema.expressions import (
-    Among,
+    BooleanOperation,
     Column,
     Comparison,
     Expression,
     ExpressionError,
     IsNull,
-    Joined,
-    Not,
+    Membership,
+    Negation,
     columns_of,
     parse,
 )
@@ -30,10 +30,10 @@ A, B = Column("a"), Column("s.b")
         ("a == 'x'", Comparison(A, "==", "x")),
         ("a == TRUE", Comparison(A, "==", True)),
         ("a == null", IsNull(A)),
-        ("a is not none", Not(IsNull(A))),
-        ("a in [1, null]", Among(A, (1, None))),
-        ("a not in (1,)", Not(Among(A, (1,)))),
-        ("not a and s.b or a", Joined(False, (Joined(True, (Not(A), B)), A))),
+        ("a is not none", Negation(IsNull(A))),
+        ("a in [1, null]", Membership(A, (1, None))),
+        ("a not in (1,)", Negation(Membership(A, (1,)))),
+        ("not a and s.b or a", BooleanOperation(False, (BooleanOperation(True, (Negation(A), B)), A))),
     ],
 )
 def test_a_text_becomes_a_tree(text: str, tree: Expression) -> None:
@@ -51,6 +51,6 @@ def test_the_columns_are_those_that_it_names() -> None:
      "true", "a == -'x'", "lambda: a", "a == 1; b", "(" * 300 + "a" + ")" * 300, "not " * 51 + "a", "a == 1j",
      "a in a", "a is 5", "\x00"],
 )  # fmt: skip
-def test_what_is_none_is_refused(text: str) -> None:
+def test_what_is_none_is_rejected(text: str) -> None:
     with pytest.raises(ExpressionError):
         parse(text)

@@ -24,7 +24,7 @@ def test_every_setting_stands_in_one_table_of_the_settings_or_of_the_operator() 
     assert {name: pages.count(f"| `{name}` |") for name in variables()} == dict.fromkeys(variables(), 1)
 
 
-def test_every_setting_says_what_it_means_and_every_number_has_bounds() -> None:
+def test_every_setting_states_what_it_means_and_every_number_has_bounds() -> None:
     for name, each in variables().items():
         assert each.description, name
         numbers = each.kind in (int, float) and element_of(each.kind) is None

@@ -15,10 +15,10 @@ from shoal_schema.resource.locations import (
     LocationError,
     moves,
     parse,
-    question,
-    refusal,
+    rejection_reason,
     scheme_of,
     shown,
+    version_request,
 )
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -89,7 +89,7 @@ def test_a_uri_is_parsed(uri: str, location: Location) -> None:
         ),
     ],
 )
-def test_what_names_no_model_is_refused_with_what_would(uri: str, fragment: str) -> None:
+def test_what_names_no_model_is_rejected_with_what_would(uri: str, fragment: str) -> None:
     with pytest.raises(LocationError) as error:
         parse(uri)
 
@@ -204,7 +204,7 @@ def test_what_may_be_secret_is_not_shown(uri: str, expected: str) -> None:
         ("https://host/iris@v1", False),
     ],
 )
-def test_a_name_moves_where_somebody_may_point_it_elsewhere(uri: str, *, expected: bool) -> None:
+def test_a_name_moves_where_it_may_be_redirected(uri: str, *, expected: bool) -> None:
     assert moves(uri) is expected
     if uri.startswith(("hf:", "models:")):
         assert (re.search(FIXED, uri) is None) is expected
@@ -253,17 +253,17 @@ def test_a_name_moves_where_somebody_may_point_it_elsewhere(uri: str, *, expecte
     ],
 )
 def test_a_response_resolves_to_the_next_uri(uri: str, asked: str, answer: object, resolved: str) -> None:
-    it = question(uri, MLFLOW)
+    it = version_request(uri, MLFLOW)
 
     assert it is not None
-    assert (it.url, it.answer(answer)) == (asked, resolved)
+    assert (it.url, it.read_uri(answer)) == (asked, resolved)
 
 
 @pytest.mark.parametrize(
     "uri", [f"hf://a/b@{COMMIT}", "s3://bucket/cat", "mlflow-artifacts:/0/x", "file:///models/cat"]
 )
 def test_fixed_uris_need_no_request(uri: str) -> None:
-    assert question(uri, {}) is None
+    assert version_request(uri, {}) is None
 
 
 @pytest.mark.parametrize(
@@ -286,7 +286,7 @@ def test_fixed_uris_need_no_request(uri: str) -> None:
 def test_credentials_travel_in_a_header_that_is_not_printed(
     uri: str, environment: Mapping[str, str], header: str
 ) -> None:
-    it = question(uri, environment)
+    it = version_request(uri, environment)
 
     assert it is not None
     assert it.headers["authorization"] == header
@@ -297,25 +297,25 @@ def test_credentials_travel_in_a_header_that_is_not_printed(
 @pytest.mark.parametrize("given", ["", "sqlite:///mlflow.db", "databricks"])
 def test_an_mlflow_server_is_required(given: str) -> None:
     with pytest.raises(LocationError, match="need MLFLOW_TRACKING_URI"):
-        question("models:/iris/3", {"MLFLOW_TRACKING_URI": given})
+        version_request("models:/iris/3", {"MLFLOW_TRACKING_URI": given})
 
 
 @pytest.mark.parametrize("answer", [{}, [], None, {"sha": None}, {"sha": 3}, "sha"])
 def test_an_incomplete_response_is_an_error(answer: object) -> None:
-    it = question("hf://a/b", {})
+    it = version_request("hf://a/b", {})
 
     assert it is not None
     with pytest.raises(LocationError, match="the hub has no sha"):
-        it.answer(answer)
+        it.read_uri(answer)
 
 
 @pytest.mark.parametrize("answer", [{}, {"model_versions": []}])
 def test_a_model_without_a_version_is_an_error(answer: object) -> None:
-    it = question("models:/iris/latest", MLFLOW)
+    it = version_request("models:/iris/latest", MLFLOW)
 
     assert it is not None
     with pytest.raises(LocationError, match="models:/iris/latest has no version"):
-        it.answer(answer)
+        it.read_uri(answer)
 
 
 @pytest.mark.parametrize(
@@ -329,4 +329,4 @@ def test_a_model_without_a_version_is_an_error(answer: object) -> None:
     ],
 )
 def test_the_error_of_a_failed_request_names_the_remedy(uri: str, status: int, fragment: str) -> None:
-    assert fragment in refusal(uri, status)
+    assert fragment in rejection_reason(uri, status)

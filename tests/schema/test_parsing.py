@@ -91,7 +91,7 @@ def test_whatever_stands_in_a_field_only_a_spec_error_comes_out(name: str, value
 
 
 @pytest.mark.parametrize("value", ["abc", "9e30", 1.5])
-def test_what_stands_in_the_place_of_a_quantity_is_said_once(value: Any) -> None:
+def test_a_substitute_for_a_quantity_is_reported_once(value: Any) -> None:
     spec = with_fields(MINIMAL, runtime__resources={"limits": {"cpu": value}})
 
     with pytest.raises(SpecError, match=r"spec\.runtime\.resources\.limits\.cpu is .* quantity") as raised:

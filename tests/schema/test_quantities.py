@@ -49,7 +49,7 @@ def test_a_whole_number_is_itself_written_or_not(number: int) -> None:
     "value",
     [LARGEST + 1, -LARGEST - 1, str(LARGEST + 1), f"-{LARGEST + 1}", "8Ei", "1e19", "", "1 Gi", "1KB", "much", "1e"],
 )
-def test_what_the_api_server_would_cut_or_not_take_is_refused(value: str | int) -> None:
+def test_what_the_api_server_would_cut_or_not_take_is_rejected(value: str | int) -> None:
     with pytest.raises(ValueError, match="quantity"):
         parse_quantity(value)
 
@@ -83,6 +83,6 @@ def test_a_quantity_stays_as_it_was_written(value: str | int) -> None:
 
 
 @pytest.mark.parametrize("value", [True, 1.5, None, ["1"], "lots", LARGEST + 1])
-def test_what_is_no_quantity_is_told_what_would_be(value: object) -> None:
+def test_what_is_no_quantity_is_reported_what_would_be(value: object) -> None:
     with pytest.raises(ValueError, match="it must be a string or an integer like 500m, 2 or 1Gi, of at most"):
         read_quantity(value)

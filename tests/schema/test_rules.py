@@ -11,7 +11,7 @@ import cel
 import msgspec
 import pytest
 
-from shoal_schema.declaring import Json, Section
+from shoal_schema.declaring import Json, SettingsSection
 from shoal_schema.decoding import SpecError, decode, decode_text
 from shoal_schema.publishing.batch import batches
 from shoal_schema.publishing.crd import Definition, custom_resource_definition, services
@@ -91,7 +91,8 @@ TEXTS = (
 @cache
 def schema_of(kind: str) -> Json:
     schema: Json = custom_resource_definition(KINDS[kind])["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    return schema["properties"]["spec"]
+    spec: Json = schema["properties"]["spec"]
+    return spec
 
 
 def value_of(schema: Json, name: str, rng: random.Random) -> Any:
@@ -143,7 +144,7 @@ def by_the_api_server(schema: Json, value: Any) -> Iterator[str]:
             yield from by_the_api_server(schema["items"], each)
 
 
-def typed(definition: Definition, rng: random.Random) -> tuple[Json, Section]:
+def typed(definition: Definition, rng: random.Random) -> tuple[Json, SettingsSection]:
     """Return a generated spec of valid types, as JSON and as a section."""
     while True:
         spec = value_of(schema_of(definition.kind), "", rng)

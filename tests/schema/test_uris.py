@@ -49,7 +49,7 @@ def test_an_ipv6_host_is_one_that_python_reads_too(host: str) -> None:
         "http://cat/\u00e9",
     ],
 )
-def test_an_address_that_can_be_asked_is_taken(uri: str) -> None:
+def test_a_reachable_address_is_accepted(uri: str) -> None:
     assert parse_spec(service({"model": {"uri": uri}})).model.uri == uri
 
 

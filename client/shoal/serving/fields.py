@@ -9,7 +9,7 @@ import orjson
 
 from shoal_schema.declaring import PROXY, FieldFault, Setting, section_of, settings_of
 from shoal_schema.decoding import nearest
-from shoal_schema.environment import fitting, manifest_fields, parse_text, rendered, variables
+from shoal_schema.environment import checked_length, manifest_fields, parse_text, rendered, variables
 from shoal_schema.resource.service import RENAMED, InferenceServiceSpec
 
 PARAMETERS = "model.parameters"
@@ -131,7 +131,7 @@ def to_environment(values: Values) -> dict[str, str]:
         if not setting.env:
             continue
         try:
-            text = fitting(setting, rendered(setting, value))
+            text = checked_length(setting, rendered(setting, value))
         except FieldFault as fault:
             raise FieldError(f"{name} {fault.what}") from None
         except UnicodeEncodeError:

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shoal_schema.graphs.composer import read_source
-from shoal_schema.graphs.plan import Plan, Step
-from shoal_schema.graphs.types import Typed
-from shoal_schema.resource.graph import Combine, GraphSpec
+from shoal_schema.graphs.plan import GraphPlan, GraphStep
+from shoal_schema.graphs.types import TypedGraph
+from shoal_schema.resource.graph import CombineRule, GraphSpec
 
 Described = dict[str, Any]
 """A description, which can be written as JSON."""
@@ -16,7 +16,7 @@ _WIDEST = 110
 """Characters of boxes side by side."""
 
 
-def described(name: str, spec: GraphSpec, plan: Plan, graph: Typed | None) -> Described:
+def described(name: str, spec: GraphSpec, plan: GraphPlan, graph: TypedGraph | None) -> Described:
     """Return the description of a graph; ``graph`` is None if the types of some models are unknown."""
     models = {each.name: f"service {each.service}" if each.service else each.url or "" for each in spec.steps}
     models |= {each.name: f"graph {each.graph}" for each in spec.steps if each.graph}
@@ -56,13 +56,13 @@ def described(name: str, spec: GraphSpec, plan: Plan, graph: Typed | None) -> De
     }
 
 
-def _inputs(graph: Typed | None, step: Step, *, composed: bool) -> Described:
+def _inputs(graph: TypedGraph | None, step: GraphStep, *, composed: bool) -> Described:
     """Return the source and type of each input of a step."""
     if composed:
         wanted = {} if graph is None else graph.signatures[step.name].inputs
         return {each: {"from": _COMPOSER, "type": str(tensor)} for each, tensor in wanted.items()}
     return {
-        each: {"from": str(ref), "type": UNKNOWN if graph is None else str(graph.seen(ref, step, step.path))}
+        each: {"from": str(ref), "type": UNKNOWN if graph is None else str(graph.tensor_in_step(ref, step, step.path))}
         for each, ref in step.inputs.items()
     }
 
@@ -92,7 +92,7 @@ def drawn(graph: Described) -> str:
         parts += _arranged([box for name, box in boxes.items() if depth[name] == level])
     lines = []
     for name, output in graph["outputs"].items():
-        first = output["combine"] == Combine.FIRST
+        first = output["combine"] == CombineRule.FIRST
         made = ", else ".join(output["of"]) if first else f"{output['combine']} of {', '.join(output['of'])}"
         lines.append(f"{name} ← {made}  {output['type']}")
     return "\n".join([*parts, "  ▼", *_boxed("response", lines)])

@@ -1,7 +1,7 @@
 """Spec fields -> environment variables of a container (docs/reference/settings.md)."""
 
 from shoal_schema.declaring import Json, Process
-from shoal_schema.environment import given
+from shoal_schema.environment import variables_of_spec
 from shoal_schema.resource.offline import BatchInferenceSpec
 from shoal_schema.resource.service import InferenceServiceSpec
 
@@ -30,4 +30,4 @@ def literal(name: str, text: str) -> Json:
 
 def spec_variables(spec: InferenceServiceSpec | BatchInferenceSpec, process: Process) -> list[Json]:
     """Return a process's variables from fields of the spec, in the spec's order."""
-    return [literal(name, text) for name, text in given(spec, process)]
+    return [literal(name, text) for name, text in variables_of_spec(spec, process)]

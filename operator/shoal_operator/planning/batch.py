@@ -12,7 +12,7 @@ from shoal_operator.planning.observation import Failure, controller_of, dig
 from shoal_operator.planning.pods import Problem, batch_problem, download_problem, find_problem, last_progress
 from shoal_schema.conditions import BatchConditionType, Reason, Status
 from shoal_schema.declaring import Json
-from shoal_schema.progress import Progress, together
+from shoal_schema.progress import JobProgress, combined_work
 from shoal_schema.redaction import redacted, visible
 from shoal_schema.resource.offline import BatchInferenceSpec
 
@@ -35,7 +35,7 @@ class BatchEvidence:
     """Its Job or RayJob; empty where it owns none."""
     pods: tuple[Json, ...] = ()
     """Pods of the job."""
-    progress: dict[str, Progress]
+    progress: dict[str, JobProgress]
     """The last progress of running pods, by uid."""
     blocked: Problem | None = None
     """Why the job does not exist, or differs from the spec."""
@@ -168,7 +168,7 @@ def verdict(evidence: BatchEvidence) -> tuple[Reason, str]:
 def _ended(evidence: BatchEvidence) -> tuple[Reason, str] | None:
     complete, message = _end_of(evidence.kind, evidence.job)
     if complete is Status.TRUE:
-        failed = together(_by_index(evidence)).failed_rows
+        failed = combined_work(_by_index(evidence)).failed_rows
         share = f"; {failed} rows have an error, in shoal_error or in output.errors" if failed else ""
         return Reason.COMPLETE, f"all rows are scored{share}"
     if complete is None:
@@ -231,9 +231,9 @@ def _problems(pods: Sequence[Json]) -> Iterator[Problem]:
         yield from (problem for pod in reversed(ended) if (problem := check(pod)))
 
 
-def _by_index(evidence: BatchEvidence) -> list[Progress]:
+def _by_index(evidence: BatchEvidence) -> list[JobProgress]:
     """Return the last progress of each worker, by its newest pod that reported any."""
-    found: dict[str, Progress] = {}
+    found: dict[str, JobProgress] = {}
     for pod in sorted(evidence.pods, key=lambda pod: str(dig(pod, "metadata", "creationTimestamp", default=""))):
         uid = dig(pod, "metadata", "uid", default="")
         if progress := evidence.progress.get(uid) or last_progress(pod):
@@ -247,7 +247,7 @@ def _numbers(evidence: BatchEvidence, reason: Reason, stored: Json) -> Json:
     progress = _by_index(evidence)
     if not progress:
         return pace if "rowsPerSecond" in stored else {}
-    total, all_done = max(each.shards_total for each in progress), together(progress)
+    total, all_done = max(each.shards_total for each in progress), combined_work(progress)
     # Shards of a completed job are all done, even if a worker did not report its last one.
     known = dig(stored, "shards", "done", default=0)
     done = total if reason is Reason.COMPLETE else min(total, max(known, all_done.shards))

@@ -22,7 +22,7 @@ from shoal_operator.manifests.desired import (
 )
 from shoal_operator.planning.observation import dig
 from shoal_schema.declaring import Json
-from shoal_schema.misspelt import PREFIX as SETTINGS_PREFIX
+from shoal_schema.unknown_variables import PREFIX as SETTINGS_PREFIX
 
 _OF_A_SERVICE = (
     "selector",

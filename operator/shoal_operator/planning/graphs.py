@@ -4,10 +4,10 @@ from shoal_operator.planning.blocked import Verdict
 from shoal_operator.planning.evidence import Evidence
 from shoal_operator.planning.pods import is_ready
 from shoal_schema.conditions import FAILURES, Reason, Status
-from shoal_schema.graphs.faults import Fault
+from shoal_schema.graphs.errors import GraphFault
 from shoal_schema.load import STEP_NOT_READY
 
-_FAULTS = frozenset(Reason(fault) for fault in Fault)
+_FAULTS = frozenset(Reason(fault) for fault in GraphFault)
 
 
 def refused(evidence: Evidence) -> Verdict | None:

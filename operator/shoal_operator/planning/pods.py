@@ -17,7 +17,7 @@ from shoal_operator.planning.observation import dig
 from shoal_schema.conditions import Reason
 from shoal_schema.declaring import Json
 from shoal_schema.log_lines import read
-from shoal_schema.progress import Progress
+from shoal_schema.progress import JobProgress
 from shoal_schema.redaction import redacted
 
 _IMAGE_REASONS = frozenset({
@@ -158,7 +158,7 @@ def batch_problem(pod: Json) -> Problem | None:
     return Problem(Reason.RUNTIME_CRASHED, _sentence(text))
 
 
-def last_progress(pod: Json) -> Progress | None:
+def last_progress(pod: Json) -> JobProgress | None:
     """Return the last progress of a pod that has ended, from its termination message; None without any."""
     words = dig(_status_of(pod, BATCH), "state", "terminated", "message", default="")
     try:
@@ -167,7 +167,7 @@ def last_progress(pod: Json) -> Progress | None:
         return None
 
 
-_PROGRESS = msgspec.json.Decoder(Progress)
+_PROGRESS = msgspec.json.Decoder(JobProgress)
 
 
 def scheduling_problem(pod: Json) -> Problem | None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import blake2b, sha256
 from typing import Final
 
-LEAST_CHARACTERS: Final = 16
+MIN_CHARACTERS: Final = 16
 """Least length of a key: a shorter one can be guessed."""
 MAX_CHARACTERS: Final = 4096
 MAX_KEYS: Final = 10_000
@@ -15,7 +15,7 @@ _KEY: Final = re.compile(rb"[\x21-\x7e]+")
 _HASHED: Final = re.compile(rb"sha256:[0-9a-fA-F]{64}")
 
 
-class Keys:
+class ApiKeys:
     """Keys that were read once; a rotation makes another object.
 
     A key is stored as a hash of its hash, under a ``salt`` that only this process has. So the duration of a look-up
@@ -32,7 +32,7 @@ class Keys:
         self.faults: list[str] = []
         """Entries that were skipped and why, in words that hold no key."""
         for name, text in sorted(entries.items()):
-            self._take(name, text)
+            self._add(name, text)
 
     @property
     def names(self) -> frozenset[str]:
@@ -42,12 +42,14 @@ class Keys:
     def owner(self, presented: bytes) -> str | None:
         """Return the name of a presented key; None where it is not a key."""
         # Long input is not hashed at all.
-        return None if len(presented) > MAX_CHARACTERS else self._names.get(self._kept(sha256(presented).digest()))
+        return (
+            None if len(presented) > MAX_CHARACTERS else self._names.get(self._salted_hash(sha256(presented).digest()))
+        )
 
-    def _kept(self, digest: bytes) -> bytes:
+    def _salted_hash(self, digest: bytes) -> bytes:
         return blake2b(digest, key=self._salt, digest_size=32).digest()
 
-    def _take(self, name: str, text: bytes) -> None:
+    def _add(self, name: str, text: bytes) -> None:
         if not _NAME.fullmatch(name):
             self.faults.append(f"{name!r:.100} is not a valid name of a key: use {_NAMES}")
             return
@@ -55,10 +57,10 @@ class Keys:
             given = line.strip()
             if not given:
                 continue
-            fault = _refusal(given)
+            fault = _key_fault(given)
             if not fault:
                 hashed = given.startswith(b"sha256:")
-                kept = self._kept(bytes.fromhex(given[7:].decode()) if hashed else sha256(given).digest())
+                kept = self._salted_hash(bytes.fromhex(given[7:].decode()) if hashed else sha256(given).digest())
                 other = self._names.get(kept, name)
                 # The first name in alphabetical order owns a key that several names share.
                 if other != name:
@@ -73,7 +75,7 @@ class Keys:
             self.faults.append(f"{name} is empty")
 
 
-def entries_of(text: bytes) -> tuple[dict[str, bytes], Sequence[str]]:
+def parse_key_file(text: bytes) -> tuple[dict[str, bytes], Sequence[str]]:
     """Return the keys of a file of ``NAME=KEY`` lines, several of one name joined, and the faults of other lines.
 
     The form is that of ``kubectl create secret generic --from-env-file``; empty lines and lines with ``#`` are skipped.
@@ -92,16 +94,16 @@ def entries_of(text: bytes) -> tuple[dict[str, bytes], Sequence[str]]:
             faults.append(f"line {number} is not NAME=KEY")
         elif not _NAME.fullmatch(named):
             faults.append(f"line {number} has no valid name of a key before its '=': use {_NAMES}")
-        elif refusal := _refusal(key.strip()):
+        elif refusal := _key_fault(key.strip()):
             faults.append(f"the key in line {number} {refusal}")
         else:
             entries[named] = entries.get(named, b"") + b"\n" + key
     return entries, faults
 
 
-def _refusal(given: bytes) -> str:
+def _key_fault(given: bytes) -> str:
     if given.startswith(b"sha256:"):
         return "" if _HASHED.fullmatch(given) else "begins with sha256: but not with 64 hexadecimal digits after it"
-    if not LEAST_CHARACTERS <= len(given) <= MAX_CHARACTERS:
-        return f"has {len(given)} characters; it must have {LEAST_CHARACTERS} to {MAX_CHARACTERS}"
+    if not MIN_CHARACTERS <= len(given) <= MAX_CHARACTERS:
+        return f"has {len(given)} characters; it must have {MIN_CHARACTERS} to {MAX_CHARACTERS}"
     return "" if _KEY.fullmatch(given) else "holds a space, or a character that is not ASCII"

@@ -8,11 +8,11 @@ from shoal_proxy.errors import LimitReached
 
 OTHERS: Final = "*"
 """Name of the limits for clients without limits of their own."""
-MAX_ACCOUNTS: Final = 10_000
+MAX_QUOTAS: Final = 10_000
 """Most clients that are remembered: names in tokens are chosen elsewhere, and their number is unbounded."""
 
 
-class Account:
+class ClientQuota:
     """What a client has left; a ``rate_s`` or ``most_rows`` of 0 means no limit."""
 
     __slots__ = ("_at_s", "_burst", "_most_rows", "_rate_s", "_tokens", "rows")
@@ -27,7 +27,7 @@ class Account:
         self.rows = 0
         """Rows that wait or run."""
 
-    def take(self, rows: int, now_s: float) -> None:
+    def charge(self, rows: int, now_s: float) -> None:
         """Charge ``rows``.
 
         A request of more rows than the limit is admitted when the client has none; the excess is charged to its later
@@ -53,7 +53,7 @@ class Account:
         self.rows += rows
 
 
-class Limits:
+class ClientLimits:
     """Accounts by client.
 
     Args:
@@ -64,27 +64,27 @@ class Limits:
     def __init__(self, rows_per_second: Mapping[str, float], rows_in_flight: Mapping[str, int]) -> None:
         self._rates = rows_per_second
         self._rows = rows_in_flight
-        self._accounts: dict[tuple[str, bool], Account] = {}
+        self._quotas: dict[tuple[str, bool], ClientQuota] = {}
         self.names = (self._rates.keys() | self._rows.keys()) - {OTHERS}
 
-    def account(self, name: str, now_s: float, *, forwarded: bool) -> Account | None:
+    def quota(self, name: str, now_s: float, *, forwarded: bool) -> ClientQuota | None:
         """Return a client's account; None for no limit.
 
         Forwarded requests have an account of their own: they were charged at the first replica, and a client that only
         marks its requests as forwarded gains no more than that.
         """
-        account = self._accounts.get((name, forwarded))
-        if account is None:
+        quota = self._quotas.get((name, forwarded))
+        if quota is None:
             # A limit of its own, or that of all others.
             rate_s = self._rates.get(name, self._rates.get(OTHERS, 0.0))
             most_rows = self._rows.get(name, self._rows.get(OTHERS, 0))
             if not (rate_s or most_rows):
                 return None
-            if len(self._accounts) >= MAX_ACCOUNTS:
+            if len(self._quotas) >= MAX_QUOTAS:
                 # Drop the first account without rows.
-                for who, idle in self._accounts.items():
+                for who, idle in self._quotas.items():
                     if not idle.rows:
-                        del self._accounts[who]
+                        del self._quotas[who]
                         break
-            account = self._accounts[name, forwarded] = Account(rate_s, most_rows, now_s)
-        return account
+            quota = self._quotas[name, forwarded] = ClientQuota(rate_s, most_rows, now_s)
+        return quota

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import jwt
 
-from shoal_proxy.errors import Forbidden, IssuerAway, Unauthenticated
+from shoal_proxy.errors import Forbidden, IssuerUnavailable, Unauthenticated
 
 ALGORITHMS: Final = frozenset({
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
@@ -29,7 +29,7 @@ _FAULTS: Final[Mapping[type[Exception], str]] = {
 }
 
 
-class Tokens:
+class TokenVerifier:
     """Verifies tokens.
 
     Args:
@@ -53,7 +53,7 @@ class Tokens:
         """Return whether the issuer's keys have been fetched."""
         return self._keys is not None
 
-    def take_keys(self, document: Any) -> int:
+    def set_keys(self, document: Any) -> int:
         """Replace the known keys by the issuer's key set (RFC 7517); return how many of them are usable.
 
         Raises:
@@ -126,7 +126,7 @@ class Tokens:
         key = keys.get(named) if isinstance(named, str) else next(iter(keys.values())) if len(keys) == 1 else None
         if key is None:
             if self.look_again() or self._keys is None:
-                raise IssuerAway("the issuer's keys are being fetched. Try again.")
+                raise IssuerUnavailable("the issuer's keys are being fetched. Try again.")
             raise Unauthenticated("the token is signed with a key that the issuer does not publish")
         if algorithm != key.algorithm_name:
             raise Unauthenticated("the token's signature algorithm is not that of its key")

@@ -5,7 +5,7 @@ Handles Ctrl-C from here on, also while the other modules are imported.
 
 import sys
 
-from shoal_schema.ending import ended
+from shoal_schema.exit_status import run_command
 
 
 def main() -> int:
@@ -16,7 +16,7 @@ def main() -> int:
 
         return run()
 
-    return ended(run)
+    return run_command(run)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from shoal_proxy.metrics import Metrics
-from shoal_schema.activator import LONGEST_WAIT_S, SEEN, WAITING_PATH, ActivatorNews, encode
+from shoal_schema.activator import MAX_POLL_S, REPORT_PATH, SEEN, ActivatorReport, encode
 
 
 class Admin:
@@ -32,7 +32,7 @@ class Admin:
         # A new process starts a new epoch, so that no mark of an earlier one matches.
         self._epoch = uuid.uuid4().hex[:8]
         self._count = 0
-        self._sent = ActivatorNews("", "", {})
+        self._sent = ActivatorReport("", "", {})
         self._changed = asyncio.Event()
         self.version = ""
         """Of the table in effect; empty before the first."""
@@ -41,7 +41,7 @@ class Admin:
 
     def news(self) -> None:
         """Answer the waiting requests for news, if there are any news."""
-        news = ActivatorNews("", self.version, dict(self._waiting()), dict(self.refused))
+        news = ActivatorReport("", self.version, dict(self._waiting()), dict(self.refused))
         if news != self._sent:
             self._sent = news
             self._count += 1
@@ -55,7 +55,7 @@ class Admin:
                 Route("/healthz", self.healthz),
                 Route("/readyz", self.readyz),
                 Route("/metrics", self.metrics),
-                Route(WAITING_PATH, self.waiting),
+                Route(REPORT_PATH, self.waiting),
             ]
         )
 
@@ -73,11 +73,11 @@ class Admin:
         return Response(self._metrics.text(), headers={"content-type": CONTENT_TYPE_LATEST})
 
     async def waiting(self, request: Request) -> Response:
-        """Respond with `ActivatorNews`, once they differ from those that the request has seen."""
+        """Respond with `ActivatorReport`, once they differ from those that the request has seen."""
         # A long poll: the response waits for the next change.
         if request.query_params.get(SEEN) == self._mark:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LONGEST_WAIT_S):
+                async with asyncio.timeout(MAX_POLL_S):
                     await self._changed.wait()
         return Response(encode(structs.replace(self._sent, news=self._mark)), media_type="application/json")
 

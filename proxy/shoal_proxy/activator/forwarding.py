@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import httpcore
 
-from shoal_proxy.activator.passing import Headers, did_not_run, is_response, response_headers
-from shoal_proxy.edge.sampling import Sampler
+from shoal_proxy.activator.headers import Headers, did_not_run, is_response, response_headers
+from shoal_proxy.edge.log_sampling import LogSampler
 from shoal_proxy.errors import DeadlineExceeded, InvalidRequest, RuntimeLost
 
 logger = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class ForwardedRequest(NamedTuple):
     body: bytes
 
 
-class PodSilent(DeadlineExceeded):
+class PodTimeoutError(DeadlineExceeded):
     """The pod received the request and did not respond before the deadline; the request may have run."""
 
     may_have_run = True
@@ -54,7 +54,7 @@ class Forwarder:
 
     def __init__(self, max_pause_s: float = MAX_PAUSE_S) -> None:
         self._max_pause_s = max_pause_s
-        self._lost = Sampler()
+        self._lost = LogSampler()
         self._pool = httpcore.AsyncConnectionPool(
             max_connections=None, max_keepalive_connections=0, socket_options=_KEEPALIVE
         )
@@ -78,8 +78,8 @@ class Forwarder:
             RuntimeLost: the connection was lost, perhaps within the response; the request may have run.
         """
         try:
-            async with asyncio.timeout(within_s) as patience:
-                return await self._exchange(pod, request, patience, send)
+            async with asyncio.timeout(within_s) as deadline:
+                return await self._exchange(pod, request, deadline, send)
         except _NOT_CONNECTED:
             return False
         except httpcore.LocalProtocolError as error:
@@ -91,12 +91,12 @@ class Forwarder:
             raise RuntimeLost("the connection to the pod was lost") from None
         except TimeoutError as error:
             self._log_lost(pod, error)
-            raise PodSilent("the pod did not respond before the deadline") from None
+            raise PodTimeoutError("the pod did not respond before the deadline") from None
 
-    async def _exchange(self, pod: str, request: ForwardedRequest, patience: asyncio.Timeout, send: Send) -> bool:
+    async def _exchange(self, pod: str, request: ForwardedRequest, deadline: asyncio.Timeout, send: Send) -> bool:
         host, _, port = pod.rpartition(":")
         url = httpcore.URL(scheme=b"http", host=host.strip("[]"), port=int(port), target=request.target)
-        left_s = (patience.when() or 0.0) - asyncio.get_running_loop().time()
+        left_s = (deadline.when() or 0.0) - asyncio.get_running_loop().time()
         # Shorter than the time left, so that a failed connection is distinct from a silent pod: it carried nothing.
         timeouts = {"timeout": {"connect": min(CONNECT_S, 0.9 * left_s)}}
         headers = list(request.headers)
@@ -107,16 +107,16 @@ class Forwarder:
                 return False
             if not is_response(response.status, response.headers):
                 raise httpcore.RemoteProtocolError(f"status {response.status}, or a header's value")
-            patience.reschedule(None)
+            deadline.reschedule(None)
             await send({
                 "type": "http.response.start", "status": response.status,
                 "headers": response_headers(response.status, response.headers),
             })  # fmt: skip
             pieces = response.aiter_stream()
             while True:
-                patience.reschedule(asyncio.get_running_loop().time() + self._max_pause_s)
+                deadline.reschedule(asyncio.get_running_loop().time() + self._max_pause_s)
                 piece = await anext(pieces, None)
-                patience.reschedule(None)  # a client that reads slowly is not the pod's fault
+                deadline.reschedule(None)  # a client that reads slowly is not the pod's fault
                 if piece is None:
                     break
                 await send({"type": "http.response.body", "body": piece, "more_body": True})

@@ -7,23 +7,23 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from shoal_proxy.activator.forwarding import ForwardedRequest, Forwarder, PodSilent
-from shoal_proxy.activator.holder import RequestHolder
-from shoal_proxy.activator.passing import (
-    LONGEST_TIMEOUT_S,
-    alive_document,
-    announced_bytes,
+from shoal_proxy.activator.forwarding import ForwardedRequest, Forwarder, PodTimeoutError
+from shoal_proxy.activator.headers import (
+    MAX_TIMEOUT_S,
+    content_length,
     is_liveness,
+    liveness_response,
     request_headers,
-    requested_s,
+    requested_timeout_s,
 )
+from shoal_proxy.activator.holder import RequestHolder
 from shoal_proxy.activator.protocol import REFUSED
 from shoal_proxy.activator.queue import HeldRequest, ServiceQueue
 from shoal_proxy.codecs.base import EXECUTED
-from shoal_proxy.connected import LINGER_S
-from shoal_proxy.errors import ModelFailed, PerhapsExecuted, ProxyError, ServiceGone
-from shoal_proxy.guard import codec_for
+from shoal_proxy.connection_limits import codec_for
+from shoal_proxy.errors import MaybeExecuted, ModelFailed, ProxyError, ServiceGone
 from shoal_proxy.metrics import Metrics
+from shoal_proxy.timed_protocol import LINGER_S
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
-class ClientGone(Exception):
+class ClientDisconnected(Exception):
     """The client has closed the connection."""
 
 
@@ -81,11 +81,11 @@ class RequestHandler:
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         """Respond to one request (ASGI)."""
         if is_liveness(scope["path"]):
-            await _respond(send, 200, alive_document(scope["path"]))
+            await _respond(send, 200, liveness_response(scope["path"]))
             return
         try:
             await self._hold(scope, receive, send)
-        except ClientGone:
+        except ClientDisconnected:
             self._releaser.metrics.rejections["cancelled"] += 1
         except ProxyError as error:
             self._releaser.metrics.rejected(error.reason)
@@ -102,7 +102,7 @@ class RequestHandler:
         if self._name not in holder.queues:
             raise _service_gone()
         # An announced size over the limit is rejected before any byte of the body is held.
-        holder.check_size(self._name, announced_bytes(scope["headers"]))
+        holder.check_size(self._name, content_length(scope["headers"]))
         # The pods to forward to, one per turn; an empty address: the service is gone.
         turns: asyncio.Queue[str] = asyncio.Queue()
         # Both callbacks only put into the queue, which this task reads.
@@ -125,7 +125,7 @@ class RequestHandler:
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
-                raise ClientGone
+                raise ClientDisconnected
             if REFUSED in scope:
                 raise scope[REFUSED]
             if held.gone:
@@ -145,9 +145,9 @@ class RequestHandler:
             ProxyError: no pod ran it before its deadline, or the service is gone.
         """
         begun_s = time.monotonic()
-        own_s = requested_s(scope["headers"])
+        own_s = requested_timeout_s(scope["headers"])
         default_s = self._queue().service.timeout_s
-        deadline_s = begun_s + min(own_s or default_s, LONGEST_TIMEOUT_S)
+        deadline_s = begun_s + min(own_s or default_s, MAX_TIMEOUT_S)
         target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
         while True:
             try:
@@ -165,7 +165,7 @@ class RequestHandler:
             within_s = (deadline_s - now_s if own_s else default_s) + TRANSIT_S
             if await self._pod_runs(pod, request, within_s, send):
                 return
-            self._queue().back(held, time.monotonic())
+            self._queue().requeue(held, time.monotonic())
             self._releaser.release(self._name)
 
     async def _pod_runs(self, pod: str, request: ForwardedRequest, within_s: float, send: Send) -> bool:
@@ -176,12 +176,12 @@ class RequestHandler:
         queues = self._releaser.holder.queues
         try:
             ran = await self._releaser.forwarder.forward(pod, request, within_s, pass_on)
-        except PodSilent:
+        except PodTimeoutError:
             if self._name in queues:
-                queues[self._name].was_silent(pod, time.monotonic())
+                queues[self._name].record_timeout(pod, time.monotonic())
             raise
         if ran and self._name in queues:
-            queues[self._name].has_answered(pod)
+            queues[self._name].record_response(pod)
         return ran
 
     def _queue(self) -> ServiceQueue:
@@ -219,7 +219,7 @@ async def _while_connected(receive: Receive) -> Any:
         if not gone:
             raise
         task.uncancel()
-        raise ClientGone from None
+        raise ClientDisconnected from None
     finally:
         watching.cancel()
 
@@ -230,13 +230,13 @@ def _service_gone() -> ProxyError:
 
 async def _reject(send: Send, path: str, error: ProxyError, receive: Receive | None) -> None:
     if error.may_have_run:
-        error = PerhapsExecuted(error)
-    reply = codec_for(path).error(error)
+        error = MaybeExecuted(error)
+    response = codec_for(path).error(error)
     name, _, value = EXECUTED[error.may_have_run].strip().partition(b": ")
     lines = [(name, value)]
     if error.retry_after_s is not None:
         lines.append((b"retry-after", b"%d" % error.retry_after_s))
-    await _respond(send, reply.status, b"".join(reply.body), reply.content_type, lines, linger=receive)
+    await _respond(send, response.status, b"".join(response.body), response.content_type, lines, linger=receive)
 
 
 async def _respond(

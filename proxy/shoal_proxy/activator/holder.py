@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from shoal_proxy.activator.queue import HeldRequest, ServiceQueue
 from shoal_proxy.errors import BodyTooLarge, Overloaded, ProxyError
 from shoal_schema.activator import ActivatorService
-from shoal_schema.metrics import Rejection
+from shoal_schema.metrics import RejectionReason
 from shoal_schema.processes import ActivatorProcess
 
 
@@ -57,7 +57,9 @@ class RequestHolder:
         """
         queue, limits = self.queues[name], self._settings
         if len(queue.held) >= limits.service_max_requests or self.requests >= limits.max_requests:
-            raise self._full(queue, f"{len(queue.held)} requests wait for this service", Rejection.QUEUE_ROWS, now_s)
+            raise self._full(
+                queue, f"{len(queue.held)} requests wait for this service", RejectionReason.QUEUE_ROWS, now_s
+            )
         queue.enter(held)
         self.requests += 1
 
@@ -70,7 +72,9 @@ class RequestHolder:
         queue, limits = self.queues[name], self._settings
         self.check_size(name, held.size_bytes + size_bytes)
         if queue.size_bytes + size_bytes > limits.service_max_bytes or self.size_bytes + size_bytes > limits.max_bytes:
-            raise self._full(queue, f"{queue.size_bytes} bytes wait for this service", Rejection.QUEUE_BYTES, now_s)
+            raise self._full(
+                queue, f"{queue.size_bytes} bytes wait for this service", RejectionReason.QUEUE_BYTES, now_s
+            )
         held.size_bytes += size_bytes
         queue.size_bytes += size_bytes
         self.size_bytes += size_bytes
@@ -92,8 +96,8 @@ class RequestHolder:
             text = f"no pod of this service accepted the request in time: it was refused {held.refusals} times"
         else:
             text = "all pods of this service were busy with other requests until the deadline"
-        return Overloaded(text, reason=Rejection.DEADLINE, retry_after_s=queue.retry_after_s(now_s))
+        return Overloaded(text, reason=RejectionReason.DEADLINE, retry_after_s=queue.retry_after_s(now_s))
 
-    def _full(self, queue: ServiceQueue, held: str, reason: Rejection, now_s: float) -> ProxyError:
+    def _full(self, queue: ServiceQueue, held: str, reason: RejectionReason, now_s: float) -> ProxyError:
         text = f"the activator is full: {held}, {self.requests} requests of {self.size_bytes} bytes in total"
         return Overloaded(text, reason=reason, retry_after_s=queue.retry_after_s(now_s))

@@ -12,7 +12,6 @@ from typing import Any, Self
 import uvloop
 from msgspec import Struct
 
-from shoal_proxy.activator.accepting import accept
 from shoal_proxy.activator.admin import Admin
 from shoal_proxy.activator.forwarding import Forwarder
 from shoal_proxy.activator.handler import RequestReleaser
@@ -20,9 +19,10 @@ from shoal_proxy.activator.holder import RequestHolder
 from shoal_proxy.activator.listeners import ServiceListeners, make_listener
 from shoal_proxy.activator.protocol import HeldProtocol
 from shoal_proxy.activator.tables import follow_tables
-from shoal_proxy.edge.crowd import WANTED_DESCRIPTORS, connection_limit
-from shoal_proxy.guard import Guard
-from shoal_proxy.guarded import GuardedProtocol
+from shoal_proxy.activator.validation import validate_services
+from shoal_proxy.connection_limits import ConnectionLimits
+from shoal_proxy.edge.idle_connections import WANTED_DESCRIPTORS, connection_limit
+from shoal_proxy.framed_protocol import FramedProtocol
 from shoal_proxy.metrics import Metrics
 from shoal_proxy.server import ADMIN_BODY_BYTES, ADMIN_CONNECTIONS, bind
 from shoal_schema import environment
@@ -31,10 +31,10 @@ from shoal_schema.activator import ActivatorTable
 from shoal_schema.addresses import TcpAddress
 from shoal_schema.declaring import ACTIVATOR
 from shoal_schema.environment import SettingsError
-from shoal_schema.logs import configure, form_asked, say_why
+from shoal_schema.logs import configure, log_exit_reason, requested_format
 from shoal_schema.open_files import open_files
 from shoal_schema.processes import ActivatorProcess, LogSettings, ProxyProcess
-from shoal_schema.wire.patience import Patience
+from shoal_schema.wire.timeouts import TransferTimeouts
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class Activator:
         self.admin_socket = bind(settings.admin_listen)
         # Clients' connections have the same limits as at a proxy.
         usual = ProxyProcess()
-        patience = Patience(
+        timeouts = TransferTimeouts(
             usual.head_timeout_s, usual.body_timeout_s, usual.write_timeout_s, usual.idle_timeout_s,
             usual.min_bytes_per_s,
         )  # fmt: skip
@@ -81,12 +81,14 @@ class Activator:
         # Reserved: a descriptor for each service's port, and one for each forwarded request.
         others = min(settings.max_services + settings.max_requests, descriptors // 2)
         connections = connection_limit(0, descriptors - others)
-        clients = Guard(
-            patience, metrics, max_body_bytes=settings.service_max_bytes, max_connections=connections, **heads
+        clients = ConnectionLimits(
+            timeouts, metrics, max_body_bytes=settings.service_max_bytes, max_connections=connections, **heads
         )
-        admin = Guard(patience, metrics, max_body_bytes=ADMIN_BODY_BYTES, max_connections=ADMIN_CONNECTIONS, **heads)
-        self._admin_listener = make_listener(self._admin.app(), partial(GuardedProtocol, guard=admin))
-        self._listeners = ServiceListeners(settings.listen_host, self._releaser, partial(HeldProtocol, guard=clients))
+        admin = ConnectionLimits(
+            timeouts, metrics, max_body_bytes=ADMIN_BODY_BYTES, max_connections=ADMIN_CONNECTIONS, **heads
+        )
+        self._admin_listener = make_listener(self._admin.app(), partial(FramedProtocol, limits=admin))
+        self._listeners = ServiceListeners(settings.listen_host, self._releaser, partial(HeldProtocol, limits=clients))
         metrics.read = {
             declared.QUEUE_REQUESTS: lambda: self._holder.requests,
             declared.QUEUE_BYTES: lambda: self._holder.size_bytes,
@@ -138,7 +140,7 @@ class Activator:
             self._table_changed.clear()
             assert self._table is not None
             table = self._table
-            services, refused = accept(table.services, self._listeners.names, self._settings.max_services)
+            services, refused = validate_services(table.services, self._listeners.names, self._settings.max_services)
             # Requests of services that left the table are rejected.
             for held in self._holder.follow(services):
                 held.end()
@@ -167,16 +169,16 @@ async def serve(settings: Settings) -> None:
 
 def run() -> int:
     """Run until stopped; return the exit status."""
-    configure(form=form_asked(os.environ))
+    configure(form=requested_format(os.environ))
     try:
         settings = Settings.from_env(os.environ)
         configure(settings.logging.level, settings.logging.form)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serve(settings))
     except SettingsError as error:
-        say_why("shoal-waiting", error)
+        log_exit_reason("shoal-waiting", error)
         return 2
     except OSError as error:
-        say_why("shoal-waiting", error.strerror or error)
+        log_exit_reason("shoal-waiting", error.strerror or error)
         return 1
     return 0

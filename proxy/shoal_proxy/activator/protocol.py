@@ -5,13 +5,13 @@ from typing import Any, Final
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from shoal_proxy.errors import ProxyError
-from shoal_proxy.guarded import GuardedProtocol
+from shoal_proxy.framed_protocol import FramedProtocol
 
 REFUSED: Final = "shoal.refused"
 """Key in a request's scope: the error that ends the reading of its body."""
 
 
-class HeldProtocol(GuardedProtocol):
+class HeldProtocol(FramedProtocol):
     """The proxy's protocol, with its limits on heads, pace and framing, for requests that are held."""
 
     def on_body(self, body: bytes) -> None:

@@ -102,7 +102,7 @@ class ServiceQueue:
             released.append((held, pod))
         return released
 
-    def back(self, held: HeldRequest, now_s: float) -> None:
+    def requeue(self, held: HeldRequest, now_s: float) -> None:
         """Requeue a request that its pod did not run, at its old position, and skip that pod for `PAUSE_S`."""
         if held.gone:
             return
@@ -111,13 +111,13 @@ class ServiceQueue:
         self._free_slot(held)
         heapq.heappush(self._waiting, (held.order, held))
 
-    def was_silent(self, pod: str, now_s: float) -> None:
+    def record_timeout(self, pod: str, now_s: float) -> None:
         """Note that a pod did not respond to a request before its deadline."""
         if pod in self.service.addresses:
             self._silent.add(pod)
             self._paused_until_s[pod] = now_s + PAUSE_S
 
-    def has_answered(self, pod: str) -> None:
+    def record_response(self, pod: str) -> None:
         """Note that a pod has responded to a request."""
         self._silent.discard(pod)
 

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import httpx
 
-from shoal_schema.activator import LONGEST_WAIT_S, MAX_TABLE_BYTES, ROOMS_PATH, SEEN, ActivatorTable, decode_table
+from shoal_schema.activator import MAX_POLL_S, MAX_TABLE_BYTES, SEEN, TABLE_PATH, ActivatorTable, decode_table
 
 logger = logging.getLogger(__name__)
 
 _PAUSE_S = 0.2
 """After a failed request: it may have reached a standby, and the next one may reach the leader."""
-_TIMEOUT = httpx.Timeout(2.0, read=LONGEST_WAIT_S + 5.0)
+_TIMEOUT = httpx.Timeout(2.0, read=MAX_POLL_S + 5.0)
 
 
 async def follow_tables(operator: str, take: Callable[[ActivatorTable], None]) -> None:
@@ -29,7 +29,7 @@ async def follow_tables(operator: str, take: Callable[[ActivatorTable], None]) -
         while True:
             try:
                 body = bytearray()
-                async with client.stream("GET", ROOMS_PATH, params={SEEN: version}) as response:
+                async with client.stream("GET", TABLE_PATH, params={SEEN: version}) as response:
                     response.raise_for_status()
                     async for piece in response.aiter_bytes():
                         body += piece

@@ -15,10 +15,10 @@ _FORMATS: Final = {b"text": TEXT, b"json": JSON}
 _WAIT: Final = "expected_wait_seconds"
 _WAIT_TEXT: Final = f"named_metrics.{_WAIT}=".encode()
 _LINE: Final = f"{LOAD}: ".encode()
-_LONGEST_BYTES: Final = 1024
+_MAX_BYTES: Final = 1024
 
 
-class Report:
+class OrcaReport:
     """The load of this replica."""
 
     __slots__ = ("expected_wait_s", "requests_per_s", "utilization")
@@ -31,17 +31,17 @@ class Report:
         self.requests_per_s = requests_per_s
 
 
-def asked_format(value: bytes | None) -> int:
+def requested_format(value: bytes | None) -> int:
     """Return `TEXT`, `JSON`, or 0 where no format or an unknown one is requested."""
     return 0 if value is None else _FORMATS.get(value.lower(), 0)
 
 
-def load_line(load: Report, form: int) -> bytes:
+def load_line(load: OrcaReport, form: int) -> bytes:
     """Return the header as a line."""
     return b"%b%b\r\n" % (_LINE, load_value(load, form))
 
 
-def load_value(load: Report, form: int) -> bytes:
+def load_value(load: OrcaReport, form: int) -> bytes:
     """Return the header's value."""
     if form == JSON:
         named = {_WAIT: round(load.expected_wait_s, 6)}
@@ -58,10 +58,10 @@ def load_value(load: Report, form: int) -> bytes:
     )
 
 
-def promised_wait_s(value: bytes | None) -> float | None:
+def parse_expected_wait_s(value: bytes | None) -> float | None:
     """Return the expected wait of a text report; None where it has none, or is malformed."""
     # The peer's header is not trusted.
-    if value is None or len(value) > _LONGEST_BYTES or not value.startswith(b"TEXT "):
+    if value is None or len(value) > _MAX_BYTES or not value.startswith(b"TEXT "):
         return None
     _, found, rest = value.partition(_WAIT_TEXT)
     try:

@@ -1,11 +1,11 @@
 """Load of the peers, and which of them a late request is forwarded to.
 
-A replica promises how long a request that arrives now would take. The promise is old when it is read, several replicas
+A replica reports the expected wait of a request that arrives now. The report is old when it is read, several replicas
 may act on it at once, and it may be wrong. So it counts for a short time only, and rows forwarded since are added to
-it. The rows forwarded at once are bounded. A peer that breaks its promise is skipped for a while, each time twice as
-long. A failing peer is fast, and promises to be: errors count too, unless requests fail here alike, and a peer that
-failed gets one request at a time until it has answered one. Where all replicas are full all promises are late, and no
-request is forwarded.
+it. The rows forwarded at once are bounded. A peer that exceeds its expected wait is skipped for a while, each time
+twice as long. A failing peer is fast, and reports short waits: errors count too, unless requests fail here alike, and
+a peer that failed gets one request at a time until one succeeds. Where all replicas are full all expected waits are
+too long, and no request is forwarded.
 """
 
 from collections.abc import Sequence
@@ -14,18 +14,18 @@ from math import isfinite
 from typing import Final
 
 NEVER_S: Final = float("inf")
-BELIEVED_S: Final = 2.5
-"""How long a promise counts: a few polls of a small idle service; a rejection corrects it sooner."""
-LONGEST_WAIT_S: Final = 3600.0
+MAX_REPORT_AGE_S: Final = 2.5
+"""How long a report counts: a few polls of a small idle service; a rejection corrects it sooner."""
+MAX_WAIT_S: Final = 3600.0
 """A longer wait is ignored as malformed."""
 FIRST_PAUSE_S: Final = 0.02
 """Pause after a first rejection: about a small batch; the load reported with it counts besides."""
-LONGEST_PAUSE_S: Final = 2.0
+MAX_PAUSE_S: Final = 2.0
 FIRST_LATE_PAUSE_S: Final = 0.05
 FIRST_FAILED_PAUSE_S: Final = 0.5
 """Pause after a missing load report, a broken connection or response, or failures in a row."""
-LONGEST_FAILED_PAUSE_S: Final = 5.0
-LEAST_FAILURES: Final = 0.1
+MAX_FAILED_PAUSE_S: Final = 5.0
+MIN_FAILURES: Final = 0.1
 """Least assumed share of failing requests: any model raises now and then."""
 CHANCE: Final = 0.05
 """Failures in a row that are less probable than this, at the share that fails here, are the peer's."""
@@ -33,7 +33,7 @@ _TRAVEL_WEIGHT: Final = 0.2
 """Weight of the newest round trip in the moving average."""
 
 
-class Ended(StrEnum):
+class ForwardingOutcome(StrEnum):
     """The outcome of a forwarded request: the label of the metric."""
 
     ANSWERED = "answered"
@@ -54,118 +54,120 @@ class Ended(StrEnum):
 
 
 class Peer:
-    """A peer: its promise, the rows forwarded since, and whether it kept its promises."""
+    """A peer: its expected wait, the rows forwarded since, and its failures in a row."""
 
-    __slots__ = ("asked_s", "errors", "failures", "given_rows", "is_self", "on_trial", "shunned_until_s",
-                 "since_told_rows", "told_s", "travel_s", "wait_s")  # fmt: skip
+    __slots__ = (
+        "errors", "failures", "forwarded_rows", "is_self", "on_trial", "polled_s", "reported_s", "rows_since_report",
+        "skipped_until_s", "travel_s", "wait_s",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.wait_s = NEVER_S
         """What a request of one row would take if it arrived there now."""
-        self.told_s = -NEVER_S
-        self.asked_s = -NEVER_S
+        self.reported_s = -NEVER_S
+        self.polled_s = -NEVER_S
         """When its load was last requested or received."""
         self.travel_s = 0.0
         """Mean round trip."""
-        self.given_rows = 0
+        self.forwarded_rows = 0
         """Rows that are there now."""
-        self.since_told_rows = 0
-        """Rows forwarded since the last promise."""
+        self.rows_since_report = 0
+        """Rows forwarded since the last report."""
         self.failures = 0
-        """Broken promises in a row."""
+        """Rejections, missed deadlines and errors in a row."""
         self.errors = 0
         """Requests in a row that failed as a whole."""
         self.on_trial = False
         """Whether it has failed and not answered since."""
-        self.shunned_until_s = -NEVER_S
+        self.skipped_until_s = -NEVER_S
         self.is_self = False
         """Whether it is this replica, under the address that others use."""
 
-    def promised(self, wait_s: float | None, now_s: float, travel_s: float | None = None) -> None:
-        """Record a promise; None and values out of range are none."""
-        sensible = wait_s is not None and isfinite(wait_s) and 0 <= wait_s <= LONGEST_WAIT_S
+    def record_expected_wait(self, wait_s: float | None, now_s: float, travel_s: float | None = None) -> None:
+        """Record an expected wait; None and values out of range are unknown."""
+        sensible = wait_s is not None and isfinite(wait_s) and 0 <= wait_s <= MAX_WAIT_S
         self.wait_s = wait_s if wait_s is not None and sensible else NEVER_S
-        self.told_s = self.asked_s = now_s
-        self.since_told_rows = 0
+        self.reported_s = self.polled_s = now_s
+        self.rows_since_report = 0
         if travel_s is not None:
             # The first round trip starts the moving average.
             weight = _TRAVEL_WEIGHT if self.travel_s else 1.0
             self.travel_s += weight * (travel_s - self.travel_s)
 
-    def silent(self, now_s: float) -> None:
+    def record_no_report(self, now_s: float) -> None:
         """Record that it did not report its load."""
         self.wait_s = NEVER_S
-        self.asked_s = now_s
-        self._shun(FIRST_FAILED_PAUSE_S, LONGEST_FAILED_PAUSE_S, now_s)
+        self.polled_s = now_s
+        self._skip(FIRST_FAILED_PAUSE_S, MAX_FAILED_PAUSE_S, now_s)
 
-    def given(self, rows: int) -> None:
+    def record_forwarded(self, rows: int) -> None:
         """Record rows that were forwarded to it."""
-        self.given_rows += rows
-        self.since_told_rows += rows
+        self.forwarded_rows += rows
+        self.rows_since_report += rows
 
-    def ended(self, rows: int, end: Ended, now_s: float, own_failures: float = 0.0) -> None:
+    def record_outcome(self, rows: int, end: ForwardingOutcome, now_s: float, own_failures: float = 0.0) -> None:
         """Record their outcome; ``own_failures`` is the share of requests that fail at this replica, 0 to 1."""
-        self.given_rows -= rows
-        if end is Ended.REFUSED:
-            self._shun(FIRST_PAUSE_S, LONGEST_PAUSE_S, now_s)
-        elif end is Ended.LATE:
-            self._shun(FIRST_LATE_PAUSE_S, LONGEST_PAUSE_S, now_s)
-        elif end is Ended.LOST or end is Ended.BROKEN:
+        self.forwarded_rows -= rows
+        if end is ForwardingOutcome.REFUSED:
+            self._skip(FIRST_PAUSE_S, MAX_PAUSE_S, now_s)
+        elif end is ForwardingOutcome.LATE:
+            self._skip(FIRST_LATE_PAUSE_S, MAX_PAUSE_S, now_s)
+        elif end is ForwardingOutcome.LOST or end is ForwardingOutcome.BROKEN:
             self._failed(now_s)
-        elif end is Ended.FAILED:
+        elif end is ForwardingOutcome.FAILED:
             # A model may fail for the request itself. So many failures in a row are no chance.
             self.errors += 1
-            if max(LEAST_FAILURES, own_failures) ** self.errors < CHANCE:
+            if max(MIN_FAILURES, own_failures) ** self.errors < CHANCE:
                 self._failed(now_s)
-        elif end is Ended.ANSWERED:
+        elif end is ForwardingOutcome.ANSWERED:
             self.failures = self.errors = 0
             self.on_trial = False
 
     def _failed(self, now_s: float) -> None:
         self.on_trial = True
-        self._shun(FIRST_FAILED_PAUSE_S, LONGEST_FAILED_PAUSE_S, now_s)
+        self._skip(FIRST_FAILED_PAUSE_S, MAX_FAILED_PAUSE_S, now_s)
 
     def finish_s(self, now_s: float, row_s: float) -> float:
         """Return when a request forwarded now should be answered; `NEVER_S` where that is unknown."""
-        if self.is_self or now_s < self.shunned_until_s or now_s - self.told_s > BELIEVED_S:
+        if self.is_self or now_s < self.skipped_until_s or now_s - self.reported_s > MAX_REPORT_AGE_S:
             return NEVER_S
-        return now_s + self.travel_s + self.wait_s + self.since_told_rows * row_s
+        return now_s + self.travel_s + self.wait_s + self.rows_since_report * row_s
 
-    def _shun(self, first_s: float, longest_s: float, now_s: float) -> None:
-        # Requests that were forwarded together are one broken promise.
-        if now_s >= self.shunned_until_s:
-            self.shunned_until_s = now_s + min(first_s * 2.0 ** min(self.failures, 16), longest_s)
+    def _skip(self, first_s: float, longest_s: float, now_s: float) -> None:
+        # Requests that were forwarded together are one failure.
+        if now_s >= self.skipped_until_s:
+            self.skipped_until_s = now_s + min(first_s * 2.0 ** min(self.failures, 16), longest_s)
             self.failures += 1
 
 
-def choose(
-    peers: Sequence[Peer], rows: int, *, due_s: float, now_s: float, row_s: float, most_rows: int
+def choose_peer(
+    peers: Sequence[Peer], rows: int, *, soft_deadline_s: float, now_s: float, row_s: float, most_rows: int
 ) -> Peer | None:
-    """Return the peer that promises to finish soonest, and before ``due_s``; None for none.
+    """Return the peer that is expected to finish soonest, and before ``soft_deadline_s``; None for none.
 
     Args:
         peers: the known peers.
         rows: rows of the request.
-        due_s: when its response is wanted here.
+        soft_deadline_s: when its response is wanted here.
         now_s: monotonic time (s).
-        row_s: time that each row forwarded since a promise adds to it.
+        row_s: time that each row forwarded since a report adds to the wait.
         most_rows: most rows that one peer may hold of this replica, unless one request alone is larger. A peer that
             failed gets one request at a time.
     """
     best: Peer | None = None
-    best_s = due_s
+    best_s = soft_deadline_s
     for peer in peers:
         # It holds enough rows of this replica, or one request on trial.
-        if peer.given_rows and (peer.on_trial or peer.given_rows + rows > most_rows):
+        if peer.forwarded_rows and (peer.on_trial or peer.forwarded_rows + rows > most_rows):
             continue
-        # The promise is for one row; add the others.
+        # The report is for one row; add the others.
         finish_s = peer.finish_s(now_s, row_s) + (rows - 1) * row_s
         if finish_s < best_s:
             best, best_s = peer, finish_s
     return best
 
 
-def stalest(peers: Sequence[Peer], count: int, now_s: float) -> list[Peer]:
+def least_recently_polled(peers: Sequence[Peer], count: int, now_s: float) -> list[Peer]:
     """Return the peers to poll next: those polled longest ago, without those that are skipped."""
-    asked = [each for each in peers if not each.is_self and now_s >= each.shunned_until_s]
-    return sorted(asked, key=lambda each: each.asked_s)[:count]
+    asked = [each for each in peers if not each.is_self and now_s >= each.skipped_until_s]
+    return sorted(asked, key=lambda each: each.polled_s)[:count]

@@ -9,7 +9,7 @@ A request whose batch starts after other batches must expect full ones. Where th
 may be a rare one, and its batch small.
 """
 
-from shoal_proxy.batching.selection import Costs
+from shoal_proxy.batching.selection import BatchCosts
 
 MIN_GUARD, MAX_GUARD = 0.03, 0.05
 """Share of its time that a request behind others must have to spare: the table's margin, within these bounds.
@@ -22,7 +22,7 @@ lose nothing by it.
 def predict_finish_s(  # noqa: PLR0913 (the work before a request has that many parts)
     rows_ahead: int,
     rows: int,
-    costs: Costs,
+    costs: BatchCosts,
     *,
     free_s: float,
     within_s: float,
@@ -54,4 +54,4 @@ def predict_finish_s(  # noqa: PLR0913 (the work before a request has that many 
     guard_s = min(guard * within_s, within_s - 2 * costs.finish_s(0.0, most))
     # A request behind full batches expects a full batch itself.
     company = most if before or not others_first else rows_ahead + rows
-    return costs.finish_s(free_s + before * costs.table.expected_s(most), company) + guard_s
+    return costs.finish_s(free_s + before * costs.table.mean_s(most), company) + guard_s

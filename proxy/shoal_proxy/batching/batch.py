@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from shoal_proxy.batching.padding import check_unpad, pad_inputs, unpad_rows
-from shoal_proxy.batching.pending import BatchKey, Delivery, Pending, Slice
+from shoal_proxy.batching.pending import BatchKey, Delivery, PendingRequest, RequestSlice
 from shoal_proxy.errors import ModelFailed
 from shoal_proxy.model.signature import ModelSignature
 from shoal_schema.wire.datatypes import Array
@@ -21,12 +21,12 @@ Rows = Array | tuple[Array, ...]
 class Batch:
     """Rows of one or more requests that run together, in the order of ``slices``."""
 
-    __slots__ = ("fitting_rows", "rows", "slices", "tries")
+    __slots__ = ("attempts", "fitting_rows", "rows", "slices")
 
-    def __init__(self, slices: tuple[Slice, ...], rows: int, tries: int = 0, fitting_rows: int = 0) -> None:
+    def __init__(self, slices: tuple[RequestSlice, ...], rows: int, tries: int = 0, fitting_rows: int = 0) -> None:
         self.slices = slices
         self.rows = rows
-        self.tries = tries
+        self.attempts = tries
         """How often its rows have been sent before."""
         self.fitting_rows = fitting_rows
         """Rows that a batch could hold when the first try of these rows ran out of memory."""
@@ -37,7 +37,7 @@ class Batch:
         return self.slices[0].pending.key
 
     @property
-    def live(self) -> bool:
+    def has_unresolved(self) -> bool:
         """Return whether any of its requests has no outcome yet."""
         return any(not part.pending.resolved for part in self.slices)
 
@@ -47,7 +47,7 @@ class Batch:
         return max(part.pending.deadline_s for part in self.slices)
 
 
-class Merged:
+class MergedInputs:
     """A batch's inputs, batch dimension first."""
 
     __slots__ = ("elements", "inputs", "padded_elements")
@@ -59,7 +59,7 @@ class Merged:
         """How many of ``elements`` are padding."""
 
 
-class Result:
+class BatchResult:
     """The runtime's result for one batch: the rows that succeeded, in order, and the errors of the others."""
 
     __slots__ = ("errors", "forward_s", "outputs")
@@ -73,20 +73,20 @@ class Result:
         """Duration of the forward pass as the runtime reports it."""
 
 
-def make_batch(slices: Sequence[Slice], tries: int = 0, fitting_rows: int = 0) -> Batch:
+def make_batch(slices: Sequence[RequestSlice], tries: int = 0, fitting_rows: int = 0) -> Batch:
     """Return the batch of ``slices``."""
     return Batch(tuple(slices), sum([part.rows for part in slices]), tries, fitting_rows)
 
 
-def merge(batch: Batch, signature: ModelSignature) -> Merged:
+def merge(batch: Batch, signature: ModelSignature) -> MergedInputs:
     """Concatenate the batch's rows, padding where the model has a rule."""
     if signature.pads:
         filled, padded = pad_inputs(batch.slices, signature)
-        return Merged(filled, sum(array.size for array in filled.values()), padded)
+        return MergedInputs(filled, sum(array.size for array in filled.values()), padded)
     # A whole request alone needs no copy.
     first = batch.slices[0]
     if len(batch.slices) == 1 and first.rows == first.pending.rows:
-        return Merged(first.inputs, sum(array.size for array in first.inputs.values()), 0)
+        return MergedInputs(first.inputs, sum(array.size for array in first.inputs.values()), 0)
     inputs: dict[str, Rows] = {}
     elements = 0
     for name in first.inputs:
@@ -96,10 +96,10 @@ def merge(batch: Batch, signature: ModelSignature) -> Merged:
         # Large pieces are sent from where they lie. Arrays of objects (BYTES) have no bytes to send.
         apart = size_bytes >= APART_BYTES * len(pieces) and not pieces[0].dtype.hasobject
         inputs[name] = tuple(pieces) if apart else np.concatenate(pieces)
-    return Merged(inputs, elements, 0)
+    return MergedInputs(inputs, elements, 0)
 
 
-def split(batch: Batch, result: Result, signature: ModelSignature) -> list[Delivery]:
+def split(batch: Batch, result: BatchResult, signature: ModelSignature) -> list[Delivery]:
     """Give each request exactly its own rows; resolve and return the requests that are complete.
 
     Raises:
@@ -134,7 +134,7 @@ def split(batch: Batch, result: Result, signature: ModelSignature) -> list[Deliv
     return [pending.resolve(outcome) for pending, outcome in outcomes]
 
 
-def check_rows(batch: Batch, result: Result, signature: ModelSignature) -> None:
+def check_rows(batch: Batch, result: BatchResult, signature: ModelSignature) -> None:
     """Reject a result that cannot be split without guessing.
 
     Raises:
@@ -160,6 +160,6 @@ def check_rows(batch: Batch, result: Result, signature: ModelSignature) -> None:
         check_unpad(result.outputs, signature)
 
 
-def waiting_callers(batch: Batch) -> list[Pending]:
+def unresolved_requests(batch: Batch) -> list[PendingRequest]:
     """Return the requests of ``batch`` that have no outcome yet."""
     return [part.pending for part in batch.slices if not part.pending.resolved]

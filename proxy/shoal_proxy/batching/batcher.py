@@ -9,31 +9,31 @@ from dataclasses import replace
 
 from shoal_proxy.batching.admission import predict_finish_s
 from shoal_proxy.batching.batch import Batch, make_batch
+from shoal_proxy.batching.cancelled_rows import CancelledRows
 from shoal_proxy.batching.clumps import Clumps
 from shoal_proxy.batching.drain_rate import DrainRate
+from shoal_proxy.batching.fair_shares import FairShares
 from shoal_proxy.batching.group import Group
+from shoal_proxy.batching.host_timing import HostTiming
 from shoal_proxy.batching.margin import Margin
-from shoal_proxy.batching.order import Shares
-from shoal_proxy.batching.owed import Owed
-from shoal_proxy.batching.pace import Pace
-from shoal_proxy.batching.pending import NEVER_S, BatchKey, Pending
-from shoal_proxy.batching.policy import BatchLimits, Device, Outlook, Wait, decide
+from shoal_proxy.batching.pending import NEVER_S, BatchKey, PendingRequest
+from shoal_proxy.batching.policy import BatchLimits, DeviceState, Estimates, WaitUntil, decide_batch
 from shoal_proxy.batching.queue import Queue, QueueLimits
-from shoal_proxy.batching.returns import Returns
-from shoal_proxy.batching.row_check import Check
-from shoal_proxy.batching.selection import Costs
-from shoal_proxy.batching.tables import Tables
-from shoal_schema.metrics import Rejection
+from shoal_proxy.batching.returns import ReturningClients
+from shoal_proxy.batching.row_check import RowCheck
+from shoal_proxy.batching.selection import BatchCosts
+from shoal_proxy.batching.tables import LatencyTables
+from shoal_schema.metrics import RejectionReason
 from shoal_schema.resource.traffic import BatchingPolicy
 
 SLACK_QUANTILE = 0.75
 
 
-class Running:
+class RunningBatch:
     """A batch at the runtime, and its expected times."""
 
     def __init__(
-        self, batch: Batch, sent_s: float, finish_s: float, *, guessed: bool, alone: bool, check: Check | None = None
+        self, batch: Batch, sent_s: float, finish_s: float, *, guessed: bool, alone: bool, check: RowCheck | None = None
     ) -> None:
         self.batch = batch
         self.key = batch.key
@@ -49,20 +49,20 @@ class Running:
         """The row check that it runs (`row_checks`); None for a batch of clients' requests."""
         self.started_s = NEVER_S
         """When the runtime could start it, computed when it was released."""
-        self.answered_s = NEVER_S
+        self.completed_s = NEVER_S
         self.forward_s: float | None = None
         """Duration of its forward pass; None where the runtime does not report it."""
-        self.owed: Owed | None = None
+        self.cancelled_rows: CancelledRows | None = None
         """Rows of cancelled requests, charged to their clients until it ends; None for none."""
 
 
-class Formed:
+class FormedBatch:
     """Requests to reject because they would be late, and the batch to send, if there is one."""
 
-    __slots__ = ("refused", "running")
+    __slots__ = ("rejected", "running")
 
-    def __init__(self, refused: Sequence[Pending], running: Running | None) -> None:
-        self.refused = refused
+    def __init__(self, rejected: Sequence[PendingRequest], running: RunningBatch | None) -> None:
+        self.rejected = rejected
         self.running = running
 
 
@@ -75,28 +75,28 @@ class Batcher:
         limits: BatchLimits,
         *,
         objective_s: float = NEVER_S,
-        shares: Shares | None = None,
+        shares: FairShares | None = None,
     ) -> None:
         self.queue = Queue(queue_limits, shares, self._full_rows if limits.policy is BatchingPolicy.FIXED else None)
         self.limits = limits
         self.objective_s = objective_s
-        self.tables = Tables(limits.max_rows)
-        self.returns = Returns()
+        self.tables = LatencyTables(limits.max_rows)
+        self.returns = ReturningClients()
         self.clumps = Clumps()
-        self.pace = Pace()
+        self.pace = HostTiming()
         self.slack = Margin(SLACK_QUANTILE)
         """How much later than expected responses leave."""
         self.rate = DrainRate()
-        self.running: deque[Running] = deque()
+        self.running: deque[RunningBatch] = deque()
         """The batches at the runtime, in the order in which they run."""
         # Callbacks: the policy computes only what a decision needs.
-        self._outlook = Outlook(self.costs, self._hold_s)
+        self._outlook = Estimates(self.costs, self._hold_s)
         self.configured_rows = limits.max_rows
         self._freed_s = 0.0
         self._weighs = False
         """Whether any request has had a deadline or the service an objective: only then is work per group tracked."""
 
-    def serve(
+    def set_model(
         self,
         max_rows: int | None,
         allowed_sizes: tuple[int, ...] = (),
@@ -105,25 +105,25 @@ class Batcher:
         """Start with a model: its own limit of rows, the sizes it pads to, and warm-up measurements."""
         rows = self.configured_rows if max_rows is None else min(self.configured_rows, max_rows)
         self.limits = replace(self.limits, max_rows=rows)
-        self.tables = Tables(rows, allowed_sizes)
+        self.tables = LatencyTables(rows, allowed_sizes)
         self.tables.preset(measured)
 
-    def separate(self, *, alone: bool) -> None:
+    def isolate_requests(self, *, alone: bool) -> None:
         """Form batches of one request each (``alone``), or of several again."""
         self.limits = replace(self.limits, alone=alone)
 
-    def costs(self, group: Group) -> Costs:
+    def costs(self, group: Group) -> BatchCosts:
         """Return the costs of batches of ``group``."""
         return self._costs(group.key)
 
-    def attainable(self, key: BatchKey) -> bool:
+    def can_meet_objective(self, key: BatchKey) -> bool:
         """Return whether a request alone on an idle runtime would meet the objective."""
         return self._meets_objective(self._costs(key))
 
-    def _meets_objective(self, costs: Costs) -> bool:
+    def _meets_objective(self, costs: BatchCosts) -> bool:
         return costs.finish_s(0.0, 1) <= self.objective_s
 
-    def _within_s(self, costs: Costs) -> float:
+    def _within_s(self, costs: BatchCosts) -> float:
         """Return the objective, or the time of two full batches where no request could meet the objective.
 
         Without a bound the queue would fill, and every response would be late.
@@ -132,15 +132,15 @@ class Batcher:
             return self.objective_s
         return max(self.objective_s, 2 * costs.finish_s(0.0, costs.max_rows))
 
-    def admit(self, pending: Pending, now_s: float) -> Rejection | None:
-        """Queue ``pending`` and set its ``due_s``, or return why it is rejected."""
+    def admit(self, pending: PendingRequest, now_s: float) -> RejectionReason | None:
+        """Queue ``pending`` and set its ``soft_deadline_s``, or return why it is rejected."""
         self.clumps.arrived(now_s)
-        refusal = self.queue.refusal(pending.rows, pending.size_bytes)
-        if refusal is not None:
-            return refusal
+        rejection = self.queue.rejection_reason(pending.rows, pending.size_bytes)
+        if rejection is not None:
+            return rejection
         # The other policies reject only when the queue is full.
         if self.limits.policy is BatchingPolicy.ADAPTIVE and self._too_late(pending, now_s):
-            return Rejection.LATE
+            return RejectionReason.LATE
         self.queue.add(pending)
         if self._weighs and len(self.queue.groups) > 1:
             self._weigh(self.queue.groups[pending.key])
@@ -157,12 +157,12 @@ class Batcher:
         for group in self.queue.groups.values() if second else (changed,):
             table, most = self.tables[group.key], self.tables.max_rows(group.key)
             full, rest = divmod(group.claimed_rows, most)
-            rest_s = table.expected_s(rest) if rest else 0.0
-            self.queue.weigh(group, full * table.expected_s(most) + rest_s if full else rest_s)
+            rest_s = table.mean_s(rest) if rest else 0.0
+            self.queue.set_work(group, full * table.mean_s(most) + rest_s if full else rest_s)
 
-    def _too_late(self, pending: Pending, now_s: float) -> bool:
-        """Return whether ``pending`` would be answered after ``due_s``, by its client's timeout or the objective."""
-        if pending.due_s == NEVER_S and self.objective_s == NEVER_S:
+    def _too_late(self, pending: PendingRequest, now_s: float) -> bool:
+        """Return whether the response to ``pending`` would be late, by its client's timeout or the objective."""
+        if pending.soft_deadline_s == NEVER_S and self.objective_s == NEVER_S:
             return False
         if not self._weighs:
             self._weighs = True
@@ -171,7 +171,7 @@ class Batcher:
         costs = self._costs(pending.key)
         if self.objective_s < NEVER_S:
             # The earlier of the two: a client's long timeout does not relax the objective.
-            pending.due_s = min(pending.due_s, pending.arrived_s + self._within_s(costs))
+            pending.soft_deadline_s = min(pending.soft_deadline_s, pending.arrived_s + self._within_s(costs))
         group = self.queue.groups.get(pending.key)
         others_s = self._others_s(pending, group, costs)
         finish_s = predict_finish_s(
@@ -179,16 +179,16 @@ class Batcher:
             pending.rows,
             costs,
             free_s=self.free_s(now_s) + others_s,
-            within_s=pending.due_s - pending.arrived_s,
+            within_s=pending.soft_deadline_s - pending.arrived_s,
             queued_behind=len(self.running) > self.limits.in_flight,
             others_first=others_s > 0,
         )
-        if finish_s <= pending.due_s:
+        if finish_s <= pending.soft_deadline_s:
             return False
-        if self.queue.requests or self.serves:
+        if self.queue.requests or self.is_serving:
             return True
         # The runtime is idle, and its estimated times may be wrong: try.
-        pending.due_s = NEVER_S
+        pending.soft_deadline_s = NEVER_S
         return False
 
     def expected_wait_s(self, key: BatchKey, now_s: float) -> float:
@@ -202,22 +202,22 @@ class Batcher:
             others_s = max(0.0, queue.work_s - (group.work_s if group is not None else 0.0))
         full = rows_ahead // costs.max_rows
         # Full batches take their mean time, and only the request's own batch the percentile: delays average out.
-        start_s = self.free_s(now_s) + others_s + full * costs.table.expected_s(costs.max_rows)
+        start_s = self.free_s(now_s) + others_s + full * costs.table.mean_s(costs.max_rows)
         return costs.finish_s(start_s, rows_ahead - full * costs.max_rows + 1) - now_s
 
-    def wanted_s(self, pending: Pending) -> float:
+    def soft_deadline_for(self, pending: PendingRequest) -> float:
         """Return when the response to ``pending`` is wanted, whether it was admitted or not."""
-        due_s = min(pending.due_s, pending.deadline_s)
+        soft_deadline_s = min(pending.soft_deadline_s, pending.deadline_s)
         if self.objective_s == NEVER_S:
-            return due_s
-        return min(due_s, pending.arrived_s + self._within_s(self._costs(pending.key)))
+            return soft_deadline_s
+        return min(soft_deadline_s, pending.arrived_s + self._within_s(self._costs(pending.key)))
 
     def row_s(self, key: BatchKey) -> float:
         """Return the time (s) that one more row takes in full batches."""
         most = self.tables.max_rows(key)
-        return self.tables[key].expected_s(most) / most
+        return self.tables[key].mean_s(most) / most
 
-    def _others_s(self, pending: Pending, group: Group | None, costs: Costs) -> float:
+    def _others_s(self, pending: PendingRequest, group: Group | None, costs: BatchCosts) -> float:
         """Return the time (s) of the batches of other keys that run before ``pending``'s."""
         if group is None:
             if len(self.queue.groups) == 1:
@@ -225,26 +225,29 @@ class Batcher:
             return self.queue.work_s
         if len(self.queue.groups) == 1:
             return 0.0
-        if group.claimed_rows + pending.rows <= costs.max_rows and group.head.due_s <= pending.due_s:
+        if (
+            group.claimed_rows + pending.rows <= costs.max_rows
+            and group.head.soft_deadline_s <= pending.soft_deadline_s
+        ):
             return 0.0  # it joins a batch with a request that was admitted with an earlier deadline
         return self.queue.work_s - group.work_s
 
-    def next(self, now_s: float) -> Formed | Wait:
+    def next_batch(self, now_s: float) -> FormedBatch | WaitUntil:
         """Form the next batch, or return how long to wait. Call again after each formed batch."""
         in_flight, ahead_s = len(self.running), NEVER_S
         free_s = self.free_s(now_s)
         # With several executors the next one to fall free cannot be predicted, so nothing partial is sent ahead.
         if in_flight == 1 and self.limits.in_flight == 1 and self.limits.policy is BatchingPolicy.ADAPTIVE:
             running = self.running[0]
-            forward_s = self.tables[running.key].expected_s(running.rows)
+            forward_s = self.tables[running.key].mean_s(running.rows)
             ahead_s = self.pace.send_ahead_s(forward_s, free_s)
-        decision = decide(self.queue, self.limits, Device(in_flight, now_s, free_s, ahead_s), self._outlook)
-        if isinstance(decision, Wait):
+        decision = decide_batch(self.queue, self.limits, DeviceState(in_flight, now_s, free_s, ahead_s), self._outlook)
+        if isinstance(decision, WaitUntil):
             return decision
-        for pending in decision.refused:
+        for pending in decision.rejected:
             self.queue.remove(pending)
         if not decision.rows:
-            return Formed(decision.refused, None)
+            return FormedBatch(decision.rejected, None)
         group = decision.group
         row_cost = 1.0
         if self.queue.shares.classes:
@@ -252,48 +255,50 @@ class Batcher:
             costs = self.costs(group)
             if costs.table.known:
                 row_cost = max(1.0, costs.rate(costs.max_rows) / costs.rate(decision.rows))
-        slices = self.queue.take(group, decision.rows, now_s, row_cost)
+        slices = self.queue.dequeue(group, decision.rows, now_s, row_cost)
         # Rows are left, and take less time than before.
         if self._weighs and len(self.queue.groups) > 1 and group.lanes:
             self._weigh(group)
-        return Formed(decision.refused, self.sending(make_batch(slices), now_s))
+        return FormedBatch(decision.rejected, self.start_batch(make_batch(slices), now_s))
 
     @property
-    def serves(self) -> bool:
+    def is_serving(self) -> bool:
         """Return whether a client's batch is at the runtime."""
         return any(running.check is None for running in self.running)
 
-    def has_time(self, seconds: float, now_s: float) -> bool:
+    def has_spare_time(self, seconds: float, now_s: float) -> bool:
         """Return whether the next batch is in time if the runtime first works ``seconds`` on something else."""
         if not self.queue.groups:
             return True
         group = self.queue.first()
         costs = self.costs(group)
-        return costs.finish_s(self.free_s(now_s) + seconds, min(group.rows, costs.max_rows)) <= group.head.due_s
+        return (
+            costs.finish_s(self.free_s(now_s) + seconds, min(group.rows, costs.max_rows)) <= group.head.soft_deadline_s
+        )
 
-    def sending(self, batch: Batch, now_s: float, check: Check | None = None) -> Running:
+    def start_batch(self, batch: Batch, now_s: float, check: RowCheck | None = None) -> RunningBatch:
         """Record that ``batch`` goes to the runtime; with a ``check`` it belongs to no client."""
         table = self.tables[batch.key]
-        finish_s = self.free_s(now_s) + table.seconds(batch.rows) + self.pace.overhead_s
-        running = Running(batch, now_s, finish_s, guessed=not table.known, alone=not self.running, check=check)
+        finish_s = self.free_s(now_s) + table.p95_s(batch.rows) + self.pace.overhead_s
+        running = RunningBatch(batch, now_s, finish_s, guessed=not table.known, alone=not self.running, check=check)
         self.running.append(running)
         return running
 
-    def released(self, running: Running, now_s: float) -> None:
+    def record_finished(self, running: RunningBatch, now_s: float) -> None:
         """Record that the runtime has finished a batch."""
         # It waited at the runtime until the batch before had ended.
         running.started_s = max(running.sent_s, self._freed_s)
         self.running.remove(running)
         self._freed_s = now_s
 
-    def delivered(self, running: Running, now_s: float) -> None:
+    def record_delivered(self, running: RunningBatch, now_s: float) -> None:
         """Learn from a batch that was `released` and succeeded, and whose responses have left."""
         forward_s = running.forward_s
         # With several executors a batch never waits for the one before it, so its time starts when it is sent.
-        took_s = running.answered_s - (running.sent_s if self.limits.in_flight > 1 else running.started_s)
+        took_s = running.completed_s - (running.sent_s if self.limits.in_flight > 1 else running.started_s)
         self.rate.observe(running.rows, took_s / self.limits.in_flight)
         if self.tables.caps:
-            self.tables.fitted(running.key, running.rows)
+            self.tables.record_fit(running.key, running.rows)
         self.tables[running.key].observe(running.rows, took_s if forward_s is None else forward_s)
         # Only a batch that found the runtime idle shows the host's work without queueing.
         if running.alone and forward_s is not None:
@@ -310,15 +315,15 @@ class Batcher:
         # Replay the batches in order over the executors: each starts when the earliest executor falls free.
         for running in self.running:
             freed_s = ends_s.pop(0) if len(ends_s) == self.limits.in_flight else self._freed_s
-            forward_s = self.tables[running.key].expected_s(running.rows)
+            forward_s = self.tables[running.key].mean_s(running.rows)
             ends_s.append(self.pace.free_s(forward_s, sent_s=running.sent_s, freed_s=freed_s))
             ends_s.sort()
         return max(now_s, ends_s[0])
 
-    def _costs(self, key: BatchKey) -> Costs:
-        return Costs(self.tables[key], self.pace.overhead_s + self.slack.value, self.tables.max_rows(key))
+    def _costs(self, key: BatchKey) -> BatchCosts:
+        return BatchCosts(self.tables[key], self.pace.overhead_s + self.slack.value, self.tables.max_rows(key))
 
-    def _hold_s(self, group: Group, costs: Costs, device: Device) -> float:
+    def _hold_s(self, group: Group, costs: BatchCosts, device: DeviceState) -> float:
         """Return how long (s) to hold a batch for requests about to come; never so long that it would be late."""
         # A hold would delay other keys, and a request that runs alone gains nothing by it.
         if len(self.queue.groups) > 1 or group.key.solo or self.limits.in_flight > 1:
@@ -326,15 +331,15 @@ class Batcher:
         if group.rows >= costs.max_rows:
             return 0.0
         if self.returns.closed_loop:
-            answered_s = device.free_s + self.pace.overhead_s / 2
+            completed_s = device.free_s + self.pace.overhead_s / 2
             hold_s = self.returns.hold_s(
                 group.rows,
-                [(running.rows, answered_s) for running in self.running if running.check is None],
+                [(running.rows, completed_s) for running in self.running if running.check is None],
                 costs.table,
                 free_s=device.free_s,
                 max_rows=costs.max_rows,
             )
         else:
             hold_s = self.clumps.hold_s(device.free_s, group.oldest_s)
-        late = hold_s and costs.finish_s(device.free_s + hold_s, group.rows) > group.head.due_s
+        late = hold_s and costs.finish_s(device.free_s + hold_s, group.rows) > group.head.soft_deadline_s
         return 0.0 if late else hold_s

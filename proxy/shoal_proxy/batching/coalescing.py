@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from shoal_proxy.batching.pending import BatchKey, Delivery, LaneKey, Outcome, Pending
-from shoal_proxy.batching.suspects import digest
+from shoal_proxy.batching.pending import BatchKey, Delivery, LaneKey, Outcome, PendingRequest
+from shoal_proxy.batching.suspects import payload_digest
 
 _Mark = tuple[BatchKey, LaneKey, float, bytes]
 """Requests with equal marks are identical: key, lane, time to live (s), digest of the inputs."""
@@ -19,73 +19,73 @@ class Coalescing:
     """
 
     def __init__(self) -> None:
-        self._joinable: dict[_Mark, Pending] = {}
+        self._joinable: dict[_Mark, PendingRequest] = {}
         """Executed requests that have not begun, as of the last look-up."""
-        self._callers: dict[Pending, list[Pending]] = {}
+        self._requests: dict[PendingRequest, list[PendingRequest]] = {}
         """Clients' requests by executed request."""
-        self._standing: dict[Pending, Pending] = {}
+        self._executed: dict[PendingRequest, PendingRequest] = {}
         """Executed request by client's request."""
-        self._marks: dict[Pending, _Mark] = {}
+        self._marks: dict[PendingRequest, _Mark] = {}
         """Mark by executed request."""
 
     @property
     def empty(self) -> bool:
         """Return whether no request is tracked."""
-        return not (self._joinable or self._callers or self._standing or self._marks)
+        return not (self._joinable or self._requests or self._executed or self._marks)
 
-    def join(self, caller: Pending) -> Pending | None:
-        """Return the request to execute for ``caller``; None when an identical one already waits."""
-        time_to_live_s = round(caller.due_s - caller.arrived_s, 3)
-        mark = (caller.key, caller.lane, time_to_live_s, digest(caller))
+    def join(self, request: PendingRequest) -> PendingRequest | None:
+        """Return the request to execute for ``request``; None when an identical one already waits."""
+        time_to_live_s = round(request.soft_deadline_s - request.arrived_s, 3)
+        mark = (request.key, request.lane, time_to_live_s, payload_digest(request))
         shared = self._joinable.get(mark)
-        if shared is not None and not shared.taken:
+        if shared is not None and not shared.dequeued_rows:
             # The executed request lives as long as any of its clients waits.
-            shared.deadline_s = max(shared.deadline_s, caller.deadline_s)
-            self._callers[shared].append(caller)
-            self._standing[caller] = shared
-            caller.inputs = {}  # never read again, and outside the queue's bound of bytes
+            shared.deadline_s = max(shared.deadline_s, request.deadline_s)
+            self._requests[shared].append(request)
+            self._executed[request] = shared
+            request.inputs = {}  # never read again, and outside the queue's bound of bytes
             return None
         # The first of its kind, or the earlier one has begun.
-        shared = self._joinable[mark] = caller.stand_in()
-        self._callers[shared] = [caller]
-        self._standing[caller] = shared
+        shared = self._joinable[mark] = request.copy_without_client()
+        self._requests[shared] = [request]
+        self._executed[request] = shared
         self._marks[shared] = mark
         return shared
 
-    def leave(self, caller: Pending) -> Pending | None:
+    def leave(self, request: PendingRequest) -> PendingRequest | None:
         """Forget a cancelled request; return the executed request if it served no other."""
-        shared = self._standing.pop(caller, None)
+        shared = self._executed.pop(request, None)
         if shared is None:
             return None
-        callers = self._callers[shared]
-        callers.remove(caller)
-        if callers:
+        requests = self._requests[shared]
+        requests.remove(request)
+        if requests:
             return None
         self._forget(shared)
         return shared
 
-    def standing_for(self, caller: Pending) -> Pending:
-        """Return the request executed for ``caller``: itself, where it is not coalesced."""
-        return self._standing.get(caller, caller)
+    def executed_for(self, request: PendingRequest) -> PendingRequest:
+        """Return the request executed for ``request``: itself, where it is not coalesced."""
+        return self._executed.get(request, request)
 
-    def callers_of(self, shared: Pending) -> Sequence[Pending]:
+    def requests_sharing(self, shared: PendingRequest) -> Sequence[PendingRequest]:
         """Return the requests for which ``shared`` is executed."""
-        return self._callers.get(shared, ())
+        return self._requests.get(shared, ())
 
-    def deliveries(self, shared: Pending, outcome: Outcome) -> list[Delivery]:
+    def deliveries(self, shared: PendingRequest, outcome: Outcome) -> list[Delivery]:
         """Resolve all requests that share ``shared`` with its outcome; return what to deliver."""
         deliveries: list[Delivery] = []
-        for caller in self._forget(shared):
-            del self._standing[caller]
-            caller.timing = shared.timing
-            caller.may_have_run = shared.may_have_run
+        for request in self._forget(shared):
+            del self._executed[request]
+            request.timing = shared.timing
+            request.may_have_run = shared.may_have_run
             # It waited from its own arrival until the executed request was sent.
-            caller.queued_s = max(0.0, shared.arrived_s + shared.queued_s - caller.arrived_s)
-            deliveries.append(caller.resolve(outcome))
+            request.queued_s = max(0.0, shared.arrived_s + shared.queued_s - request.arrived_s)
+            deliveries.append(request.resolve(outcome))
         return deliveries
 
-    def _forget(self, shared: Pending) -> list[Pending]:
+    def _forget(self, shared: PendingRequest) -> list[PendingRequest]:
         mark = self._marks.pop(shared, None)
         if mark is not None and self._joinable.get(mark) is shared:
             del self._joinable[mark]
-        return self._callers.pop(shared, [])
+        return self._requests.pop(shared, [])

@@ -2,18 +2,18 @@
 
 import heapq
 
-from shoal_proxy.batching.pending import NEVER_S, Pending
+from shoal_proxy.batching.pending import NEVER_S, PendingRequest
 
 
 class Deadlines:
     """The deadlines of all unresolved requests, waiting or running, soonest first."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Pending]] = []
+        self._heap: list[tuple[float, int, PendingRequest]] = []
         self._serial = 0
         self._compact_at = 256
 
-    def add(self, pending: Pending) -> None:
+    def add(self, pending: PendingRequest) -> None:
         """Track ``pending`` until it is resolved."""
         self._serial += 1
         heapq.heappush(self._heap, (pending.deadline_s, self._serial, pending))
@@ -32,9 +32,9 @@ class Deadlines:
             heapq.heappop(heap)
         return heap[0][0] if heap else NEVER_S
 
-    def expired(self, now_s: float) -> list[Pending]:
+    def expired(self, now_s: float) -> list[PendingRequest]:
         """Return the unresolved requests past their deadline, and stop tracking them."""
-        due: list[Pending] = []
+        due: list[PendingRequest] = []
         while self.next_s <= now_s:
             due.append(heapq.heappop(self._heap)[2])
         return due

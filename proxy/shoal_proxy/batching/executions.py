@@ -1,7 +1,7 @@
 """Totals of batches since the process began, by size: for clients that read statistics. Pure."""
 
 
-class Times:
+class ExecutionTimes:
     """Seconds of a number of executions, by what they were spent on."""
 
     __slots__ = ("count", "infer_s", "input_s", "output_s")
@@ -26,14 +26,14 @@ class Executions:
     def __init__(self) -> None:
         self.rows = 0
         self.batches = 0
-        self.requests = Times()
+        self.requests = ExecutionTimes()
         """Each request counts with the times of the batch that completed it."""
-        self.by_rows: dict[int, Times] = {}
+        self.by_rows: dict[int, ExecutionTimes] = {}
         """By batch size: at most as many entries as a batch may have rows."""
         self.last_s: float | None = None
         """Monotonic time (s) of the last response; None before the first."""
 
-    def answered(
+    def record(
         self, rows: int, requests: int, *, input_s: float, infer_s: float, output_s: float, now_s: float
     ) -> None:
         """Count a batch.
@@ -52,5 +52,5 @@ class Executions:
         self.requests.add(requests, input_s, infer_s, output_s)
         times = self.by_rows.get(rows)
         if times is None:
-            times = self.by_rows[rows] = Times()
+            times = self.by_rows[rows] = ExecutionTimes()
         times.add(1, input_s, infer_s, output_s)

@@ -77,7 +77,7 @@ class LatencyTable:
             return
         self.batches += 1
         seconds = max(seconds, _MIN_S)
-        expected_s = self.expected_s(rows)
+        expected_s = self.mean_s(rows)
         if expected_s > 0:
             ratio = seconds / expected_s
             # Several batches in a row that were all slower, or all faster, than expected: the device has changed. Scale
@@ -92,7 +92,7 @@ class LatencyTable:
                 self._weights = [min(weight, 1.0) for weight in self._weights]
                 self._fit.scale(factor)
                 self._rebuild()
-            expected_s = self.expected_s(rows)
+            expected_s = self.mean_s(rows)
             # An error of a value that was guessed from other sizes is no variation of batches.
             seen = sum([self._weights[index] * share for index, share in self._shares(rows)])
             if expected_s / _CLIP <= seconds <= expected_s * _CLIP and seen >= _SEEN:
@@ -102,17 +102,17 @@ class LatencyTable:
         self._learn(rows, seconds)
         self._rebuild()
 
-    def expected_s(self, rows: int) -> float:
+    def mean_s(self, rows: int) -> float:
         """Return the mean time of a batch of ``rows``."""
         return self._at(self._means, rows)
 
-    def seconds(self, rows: int) -> float:
+    def p95_s(self, rows: int) -> float:
         """Return the 95th percentile of the time of a batch of ``rows``."""
         return self._at(self._highs, rows)
 
     def largest(self, within_s: float, most: int) -> int:
         """Return the largest size up to ``most`` whose `seconds` stay within ``within_s``; 0 for none."""
-        if self.seconds(most) <= within_s:
+        if self.p95_s(most) <= within_s:
             return most
         index = bisect_right(self._highs, within_s) - 1
         if index < 0:
@@ -124,7 +124,7 @@ class LatencyTable:
             rows += int((self.sizes[index + 1] - rows) * (within_s - low) / (high - low))
         return min(rows, most)
 
-    def rows_shown(self) -> list[tuple[int, float, float, bool]]:
+    def measurements(self) -> list[tuple[int, float, float, bool]]:
         """Return size, mean, 95th percentile and whether it was measured of each knot."""
         seen = [weight > 0 for weight in self._weights]
         return list(zip(self.sizes, self._means, self._highs, seen, strict=True))
@@ -136,12 +136,12 @@ class LatencyTable:
         is larger.
         """
         rows = self._padded(rows)
-        below = [mean for size, mean, _, seen in self.rows_shown() if seen and size <= rows]
-        above = [mean for size, mean, _, seen in self.rows_shown() if seen and size >= rows]
+        below = [mean for size, mean, _, seen in self.measurements() if seen and size <= rows]
+        above = [mean for size, mean, _, seen in self.measurements() if seen and size >= rows]
         return (below[-1] if below else 0.0), (above[0] if above else inf)
 
     @property
-    def largest_seen(self) -> int:
+    def largest_measured(self) -> int:
         """Return the largest measured size; 0 before the first batch."""
         return max([size for size, weight in zip(self.sizes, self._weights, strict=True) if weight > 0], default=0)
 
@@ -166,7 +166,7 @@ class LatencyTable:
     def _learn(self, rows: int, seconds: float) -> None:
         # A padded batch costs what the padded size costs; the line must not see a smaller one.
         self._fit.observe(self._padded(rows), seconds)
-        ratio = seconds / expected_s if (expected_s := self.expected_s(rows)) > 0 else 1.0
+        ratio = seconds / expected_s if (expected_s := self.mean_s(rows)) > 0 else 1.0
         for index, share in self._shares(rows):
             value = self._values[index] if self._weights[index] else self._means[index]
             # A size between two knots scales both by its ratio to the expected time.

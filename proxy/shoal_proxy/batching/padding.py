@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from shoal_proxy.batching.pending import Slice
+from shoal_proxy.batching.pending import RequestSlice
 from shoal_proxy.errors import InvalidRequest, ModelFailed
 from shoal_proxy.model.signature import InputSpec, ModelSignature
 from shoal_schema.wire.datatypes import DTYPES, Array
@@ -84,7 +84,7 @@ def size_class(elements: int, factor: float) -> int:
     return number
 
 
-def pad_inputs(slices: Sequence[Slice], signature: ModelSignature) -> tuple[Mapping[str, Array], int]:
+def pad_inputs(slices: Sequence[RequestSlice], signature: ModelSignature) -> tuple[Mapping[str, Array], int]:
     """Return the slices' rows as one array per input, missing masks made, and the number of padded elements."""
     names = list(slices[0].inputs)
     targets = _targets(slices, names, signature)
@@ -114,7 +114,7 @@ def pad_inputs(slices: Sequence[Slice], signature: ModelSignature) -> tuple[Mapp
     return merged, padded_elements
 
 
-def _targets(slices: Sequence[Slice], names: Iterable[str], signature: ModelSignature) -> Mapping[str, int]:
+def _targets(slices: Sequence[RequestSlice], names: Iterable[str], signature: ModelSignature) -> Mapping[str, int]:
     """Return, per pad group, the length that every row is padded to."""
     targets: dict[str, int] = {}
     for name in names:
@@ -143,7 +143,7 @@ def _fill(parts: Sequence[Array], spec: InputSpec, target: int) -> Array:
     return merged
 
 
-def _row_lengths(slices: Sequence[Slice], name: str) -> list[int]:
+def _row_lengths(slices: Sequence[RequestSlice], name: str) -> list[int]:
     return [length for part in slices for length in part.pending.lengths[name][part.start : part.stop]]
 
 
@@ -157,7 +157,7 @@ def check_unpad(outputs: Mapping[str, Array], signature: ModelSignature) -> None
             )
 
 
-def unpad_rows(outputs: Mapping[str, Array], part: Slice, signature: ModelSignature) -> Mapping[str, Array]:
+def unpad_rows(outputs: Mapping[str, Array], part: RequestSlice, signature: ModelSignature) -> Mapping[str, Array]:
     """Cut each output that follows an input's length to the longest of the request's own rows."""
     cut: dict[str, Array] = {}
     for name, array in outputs.items():

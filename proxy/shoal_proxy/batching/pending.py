@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal_proxy.access.gate import Caller
+from shoal_proxy.access.control import AuthenticatedClient
 from shoal_proxy.batching.returns import Burst
 from shoal_proxy.errors import ModelFailed, ProxyError, RowsFailed
 from shoal_proxy.tracing.span import Span
@@ -49,7 +49,7 @@ PLAIN_LANE = LaneKey()
 NEVER_S = float("inf")
 
 
-class Answer:
+class RequestResult:
     """A request's own rows, in its own order, and their lengths where they were padded."""
 
     __slots__ = ("lengths", "outputs")
@@ -59,21 +59,21 @@ class Answer:
         self.lengths = lengths
 
 
-Outcome = Answer | ProxyError
-Delivery = tuple["Pending", Outcome]
+Outcome = RequestResult | ProxyError
+Delivery = tuple["PendingRequest", Outcome]
 """A request, and the outcome that its client gets."""
 
 
-class Pending:
+class PendingRequest:
     """One request, from admission until its outcome is delivered, exactly once.
 
     ``inputs`` are canonical arrays of ``rows`` rows; ``lengths`` holds each row's own length per padded input.
     """
 
     __slots__ = (
-        "arrived_s", "burst", "caller", "deadline_s", "deliver", "due_s", "errors", "finished", "forwarded", "inputs",
-        "key", "lane", "lengths", "may_have_run", "parts", "queued_s", "resolved", "rows", "size_bytes", "span",
-        "taken", "timing", "trace", "tried_elsewhere", "turn_s",
+        "arrived_s", "burst", "client", "deadline_s", "deliver", "dequeued_rows", "errors", "finished", "forwarded",
+        "inputs", "key", "lane", "lengths", "may_have_run", "parts", "queued_s", "resolved", "returned_by_peer", "rows",
+        "size_bytes", "soft_deadline_s", "span", "timing", "trace", "turn_s",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913 (a dataclass would do, but mypyc does not compile what that generates)
@@ -87,7 +87,7 @@ class Pending:
         deliver: Callable[[Outcome], None],
         key: BatchKey = PLAIN_KEY,
         lane: LaneKey = PLAIN_LANE,
-        due_s: float = NEVER_S,
+        soft_deadline_s: float = NEVER_S,
         lengths: Mapping[str, Sequence[int]] | None = None,
         trace: Mapping[str, str] | None = None,
     ) -> None:
@@ -101,7 +101,7 @@ class Pending:
         self.deliver = deliver
         self.key = key
         self.lane = lane
-        self.due_s = due_s
+        self.soft_deadline_s = soft_deadline_s
         """When the response is wanted, by the client's timeout or the latency objective. At ``deadline_s`` the client
         gives up."""
         self.lengths: Mapping[str, Sequence[int]] = {} if lengths is None else lengths
@@ -110,17 +110,17 @@ class Pending:
         """How long it waited (s)."""
         self.timing = b""
         """Cost of its last batch, in the form of Server-Timing."""
-        self.taken = 0
+        self.dequeued_rows = 0
         """Rows that have left the queue in a batch."""
         self.may_have_run = False
         """Whether the runtime may have run some of its rows."""
         self.finished = 0
         self.forwarded = False
         """Whether a peer forwarded it: it is not forwarded again."""
-        self.tried_elsewhere = False
+        self.returned_by_peer = False
         """Whether a peer sent it back: it is not forwarded again."""
         self.resolved = False
-        self.caller: Caller | None = None
+        self.client: AuthenticatedClient | None = None
         """The client's account, where access is limited."""
         self.burst: Burst | None = None
         """The requests answered with it; its connection reports there when its next request arrives."""
@@ -130,9 +130,9 @@ class Pending:
         self.errors: list[RowError] = []
         """Errors of single rows."""
 
-    def stand_in(self) -> "Pending":
+    def copy_without_client(self) -> "PendingRequest":
         """Return a copy that has not begun and belongs to no client."""
-        return Pending(
+        return PendingRequest(
             inputs=self.inputs,
             rows=self.rows,
             size_bytes=self.size_bytes,
@@ -141,27 +141,27 @@ class Pending:
             deliver=discard,
             key=self.key,
             lane=self.lane,
-            due_s=self.due_s,
+            soft_deadline_s=self.soft_deadline_s,
             lengths=self.lengths,
             trace=self.trace,
         )
 
     @property
-    def stays(self) -> bool:
+    def must_not_forward(self) -> bool:
         """Return whether it must not be forwarded: it has begun, or was forwarded before."""
-        return self.taken > 0 or self.forwarded or self.tried_elsewhere
+        return self.dequeued_rows > 0 or self.forwarded or self.returned_by_peer
 
     @property
-    def left(self) -> int:
+    def remaining_rows(self) -> int:
         """Return how many rows still wait."""
-        return self.rows - self.taken
+        return self.rows - self.dequeued_rows
 
     def resolve(self, outcome: Outcome) -> Delivery:
         """Drop everything but the client's callback, which is to get ``outcome``; at most once."""
-        self._let_go()
+        self._drop_data()
         return self, outcome
 
-    def hand_over(self, outcome: Outcome) -> None:
+    def deliver_outcome(self, outcome: Outcome) -> None:
         """Deliver ``outcome`` to the client unless it has gone, and drop the callback."""
         deliver = self.deliver
         self.deliver = discard
@@ -169,10 +169,10 @@ class Pending:
 
     def abandon(self) -> None:
         """Resolve without an outcome: the client has gone."""
-        self._let_go()
+        self._drop_data()
         self.deliver = discard
 
-    def _let_go(self) -> None:
+    def _drop_data(self) -> None:
         self.resolved = True
         # `Deadlines` may hold this object longer; the request's body and result must not stay with it.
         self.inputs = {}
@@ -189,7 +189,7 @@ class Pending:
             outputs = self.parts[0][1] if len(self.parts) == 1 else join_parts(self.parts)
         except ProxyError as error:
             return error
-        return Answer(outputs, self.lengths)
+        return RequestResult(outputs, self.lengths)
 
 
 def discard(_: Outcome) -> None:
@@ -212,7 +212,7 @@ def join_parts(parts: list[tuple[int, Mapping[str, Array]]]) -> Mapping[str, Arr
         ) from error
 
 
-class Slice:
+class RequestSlice:
     """``rows`` rows of one request from row ``start`` on, as part of one batch.
 
     ``inputs`` are all rows of the request: a request cancelled between the closing of its batch and the merge drops its
@@ -221,7 +221,7 @@ class Slice:
 
     __slots__ = ("inputs", "pending", "rows", "start")
 
-    def __init__(self, pending: Pending, start: int, rows: int, inputs: Mapping[str, Array]) -> None:
+    def __init__(self, pending: PendingRequest, start: int, rows: int, inputs: Mapping[str, Array]) -> None:
         self.pending = pending
         self.start = start
         self.rows = rows

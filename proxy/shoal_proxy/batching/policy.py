@@ -3,12 +3,13 @@
 `Adaptive`: work-conserving. While the runtime has a free slot, waiting rows are sent at once; the one exception is a
 burst of requests about to come (`returns`, `clumps`). One more batch may be sent ahead to a busy runtime, so that it
 never waits for the host. A full batch is sent ahead at once, since waiting could not improve it. A partial one is sent
-just in time (`pace`), since it may still grow while the runtime is busy. So is a full batch of a lower priority, in
-which a request of a higher one may still find a place: it delays such requests by one batch at most, the running one.
+just in time (`host_timing`), since it may still grow while the runtime is busy. So is a full batch of a lower priority,
+in which a request of a higher one may still find a place: it delays such requests by one batch at most, the running
+one.
 `selection` decides the contents and which requests are rejected.
 
-The order of groups (`line`) comes first: a full batch of one key is not sent ahead of an older partial one of another,
-or a key that is always full would starve all others.
+The order of groups (`serving_order`) comes first: a full batch of one key is not sent ahead of an older partial one of
+another, or a key that is always full would starve all others.
 
 `Fixed`: when full, or ``max_delay_s`` old, as in other servers. `None`: each request alone.
 """
@@ -17,9 +18,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from shoal_proxy.batching.group import Group
-from shoal_proxy.batching.pending import NEVER_S, Pending
+from shoal_proxy.batching.pending import NEVER_S, PendingRequest
 from shoal_proxy.batching.queue import Queue
-from shoal_proxy.batching.selection import Costs, Selection, select_batch
+from shoal_proxy.batching.selection import BatchCosts, BatchSelection, select_batch
 from shoal_schema.resource.traffic import BatchingPolicy
 
 
@@ -38,7 +39,7 @@ class BatchLimits:
     """Whether a batch holds rows of only one request, whatever the policy."""
 
 
-class Device:
+class DeviceState:
     """The state of the runtime at ``now_s``."""
 
     __slots__ = ("ahead_s", "free_s", "in_flight", "now_s")
@@ -53,18 +54,18 @@ class Device:
         """When a partial batch may be sent to it although it is busy; `NEVER_S` for not before it is free."""
 
 
-class Close:
-    """Reject ``refused``, then form a batch of ``rows`` from the head of ``group``; no batch where that is 0."""
+class CloseBatch:
+    """Reject ``rejected``, then form a batch of ``rows`` from the head of ``group``; no batch where that is 0."""
 
-    __slots__ = ("group", "refused", "rows")
+    __slots__ = ("group", "rejected", "rows")
 
-    def __init__(self, group: Group, rows: int, refused: Sequence[Pending] = ()) -> None:
+    def __init__(self, group: Group, rows: int, rejected: Sequence[PendingRequest] = ()) -> None:
         self.group = group
         self.rows = rows
-        self.refused = refused
+        self.rejected = rejected
 
 
-class Wait:
+class WaitUntil:
     """No batch closes now; decide again at ``until_s``, or after the next event."""
 
     __slots__ = ("until_s",)
@@ -74,69 +75,82 @@ class Wait:
 
 
 @dataclass(frozen=True)
-class Outlook:
+class Estimates:
     """Estimates that a decision needs."""
 
-    costs_of: Callable[[Group], Costs]
+    costs_of: Callable[[Group], BatchCosts]
     """Costs of a group's batches."""
-    hold_s: Callable[[Group, Costs, Device], float]
+    hold_s: Callable[[Group, BatchCosts, DeviceState], float]
     """Seconds to hold a batch for clients about to return, after the device is free."""
 
 
-def decide(queue: Queue, limits: BatchLimits, device: Device, outlook: Outlook) -> Close | Wait:
+def decide_batch(queue: Queue, limits: BatchLimits, device: DeviceState, outlook: Estimates) -> CloseBatch | WaitUntil:
     """Return the group whose batch closes now, or how long to wait. The order of groups decides, not which is full.
 
     Only for `Fixed` batches a full group overtakes others, as long as those are not due.
     """
     # At most one batch is sent ahead to a busy runtime.
     if not queue.groups or device.in_flight > limits.in_flight:
-        return Wait()
+        return WaitUntil()
     group = queue.first()
     # A request that must run alone has nothing to wait for, so the adaptive policy forms its batch by itself.
     forms_alone = group.key.solo > 0 and limits.policy is BatchingPolicy.ADAPTIVE
     if limits.policy is BatchingPolicy.NONE or (limits.alone and not forms_alone):
-        return Close(group, min(group.head.left, outlook.costs_of(group).max_rows))
+        return CloseBatch(group, min(group.head.remaining_rows, outlook.costs_of(group).max_rows))
     if limits.policy is BatchingPolicy.FIXED:
-        # The oldest batch closes once it is old enough; before, only a full batch, of any key.
-        busy = device.in_flight == limits.in_flight
-        due_s = group.oldest_s + limits.max_delay_s
-        if device.now_s < due_s or (busy and not queue.full):
-            if not queue.full:
-                return Wait() if busy else Wait(due_s)
-            group = next(iter(queue.full.values()))
-        return Close(group, min(group.rows, outlook.costs_of(group).max_rows))
+        return _close_fixed(queue, group, limits, device, outlook)
     return _close_adaptive(queue, group, limits, device, outlook)
 
 
-def select_from(group: Group, costs: Costs, start_s: float) -> Selection[Pending]:
+def select_from(group: Group, costs: BatchCosts, start_s: float) -> BatchSelection[PendingRequest]:
     """Return the selection from ``group``."""
     rows = min(group.rows, costs.max_rows)
     # The usual case costs nothing: the head has the earliest deadline, and meets it.
-    if group.in_due_order and not costs.table.padded_sizes and costs.finish_s(start_s, rows) <= group.head.due_s:
-        return Selection(rows)
+    if (
+        group.in_deadline_order
+        and not costs.table.padded_sizes
+        and costs.finish_s(start_s, rows) <= group.head.soft_deadline_s
+    ):
+        return BatchSelection(rows)
     return select_batch(list(group.requests()), costs, start_s)
 
 
-def _close_adaptive(queue: Queue, group: Group, limits: BatchLimits, device: Device, outlook: Outlook) -> Close | Wait:
+def _close_adaptive(
+    queue: Queue, group: Group, limits: BatchLimits, device: DeviceState, outlook: Estimates
+) -> CloseBatch | WaitUntil:
     """Close the next batch, now or just in time."""
     costs = outlook.costs_of(group)
     if device.in_flight == limits.in_flight:
         full = group.key.solo > 0 or group.rows >= costs.max_rows
         if full and not group.key.solo and any(lane.level for lane in group.lanes):
             # A later request of level 0, which is served first, may still take the place of rows of lower levels.
-            urgent = [pending.left for key, lane in group.lanes.items() if not key.level for pending in lane]
+            urgent = [pending.remaining_rows for key, lane in group.lanes.items() if not key.level for pending in lane]
             full = sum(urgent) >= costs.max_rows
         # A partial batch might still grow, but not while a full batch of other keys waits behind it.
         if full or (device.ahead_s == NEVER_S and queue.rows - group.rows >= costs.max_rows):
             # Send ahead of a busy runtime only what no later event could change.
             rows = min(group.rows, costs.max_rows)
             selection = select_from(group, costs, device.free_s)
-            if not selection.refused and selection.rows >= rows:
-                return Close(group, rows)
+            if not selection.rejected and selection.rows >= rows:
+                return CloseBatch(group, rows)
         if device.now_s < device.ahead_s:
-            return Wait(device.ahead_s)
+            return WaitUntil(device.ahead_s)
     # The runtime is free, or about to be: send what is there, unless clients are about to return.
     selection = select_from(group, costs, device.free_s)
-    if not selection.refused and (hold_s := outlook.hold_s(group, costs, device)) > 0:
-        return Wait(device.free_s + hold_s)
-    return Close(group, selection.rows, selection.refused)
+    if not selection.rejected and (hold_s := outlook.hold_s(group, costs, device)) > 0:
+        return WaitUntil(device.free_s + hold_s)
+    return CloseBatch(group, selection.rows, selection.rejected)
+
+
+def _close_fixed(
+    queue: Queue, group: Group, limits: BatchLimits, device: DeviceState, outlook: Estimates
+) -> CloseBatch | WaitUntil:
+    """Close the oldest batch if it is old enough, else a full one."""
+    busy = device.in_flight == limits.in_flight
+    close_at_s = group.oldest_s + limits.max_delay_s
+    # Before its time only a full batch closes, of any key.
+    if device.now_s < close_at_s or (busy and not queue.full):
+        if not queue.full:
+            return WaitUntil() if busy else WaitUntil(close_at_s)
+        group = next(iter(queue.full.values()))
+    return CloseBatch(group, min(group.rows, outlook.costs_of(group).max_rows))

@@ -10,11 +10,11 @@ between. Only one portion counts against the bound of rows, yet later requests a
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from shoal_proxy.batching.fair_shares import FairShares, Lane
 from shoal_proxy.batching.group import Group
-from shoal_proxy.batching.line import Line
-from shoal_proxy.batching.order import Shares
-from shoal_proxy.batching.pending import BatchKey, Pending, Slice
-from shoal_schema.metrics import Rejection
+from shoal_proxy.batching.pending import BatchKey, LaneKey, PendingRequest, RequestSlice
+from shoal_proxy.batching.serving_order import ServingOrder
+from shoal_schema.metrics import RejectionReason
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Queue:
     """
 
     def __init__(
-        self, limits: QueueLimits, shares: Shares | None = None, full_rows: Callable[[BatchKey], int] | None = None
+        self, limits: QueueLimits, shares: FairShares | None = None, full_rows: Callable[[BatchKey], int] | None = None
     ) -> None:
         self.limits = limits
         self.groups: dict[BatchKey, Group] = {}
@@ -49,23 +49,23 @@ class Queue:
         self.size_bytes = 0
         self.work_s = 0.0
         """As `Group.work_s`, of all groups."""
-        self.shares = shares or Shares()
+        self.shares = shares or FairShares()
         self._full_rows = full_rows
-        self._line = Line(self.shares if full_rows is None else Shares(ageing_s=0.0, classes=False))
+        self._line = ServingOrder(self.shares if full_rows is None else FairShares(ageing_s=0.0, classes=False))
         self._portion_rows = limits.portion_rows
         self._classes = self.shares.classes
         self._lined_up = False
         """Whether groups are in `_line`; a single group is not."""
 
-    def refusal(self, rows: int, size_bytes: int) -> Rejection | None:
+    def rejection_reason(self, rows: int, size_bytes: int) -> RejectionReason | None:
         """Return why ``rows`` more of ``size_bytes`` do not fit; None where they do.
 
         A request larger than a bound is admitted when the queue is empty; otherwise it could never be served.
         """
         if self.rows and self.rows - self.later_rows + min(rows, self._portion_rows) > self.limits.max_rows:
-            return Rejection.QUEUE_ROWS
+            return RejectionReason.QUEUE_ROWS
         if self.size_bytes and self.size_bytes + size_bytes > self.limits.max_bytes:
-            return Rejection.QUEUE_BYTES
+            return RejectionReason.QUEUE_BYTES
         return None
 
     def first(self) -> Group:
@@ -74,88 +74,91 @@ class Queue:
             return next(iter(self.groups.values()))
         return self._line.first()
 
-    def add(self, pending: Pending) -> None:
+    def add(self, pending: PendingRequest) -> None:
         """Put ``pending`` at the end of its lane; `refusal` must have returned None."""
         group = self.groups.get(pending.key)
         if group is None:
             group = self.groups[pending.key] = Group(pending.key, self.shares)
         lane = group.add(pending)
         if self._classes:
-            self.shares.joined(pending.lane.share)
+            self.shares.add_request(pending.lane.share)
         if lane is not None:
-            # A new lane joins the line. Only with a second group is there a line, of all lanes.
-            if self._lined_up:
-                self._line.add(group, pending.lane, lane)
-            elif len(self.groups) > 1:
-                self._lined_up = True
-                for each in self.groups.values():
-                    for lane_key, its_lane in each.lanes.items():
-                        self._line.add(each, lane_key, its_lane)
+            self._add_to_order(group, pending.lane, lane)
         # Rows beyond the portion do not count against the bound.
         if pending.rows > self._portion_rows:
-            self._put_off(group, pending.rows, 1)
+            self._count_beyond_portion(group, pending.rows, 1)
         self.rows += pending.rows
         self.requests += 1
         self.size_bytes += pending.size_bytes
         if self._full_rows is not None and self._fills(group):
             self.full.setdefault(group.key, group)
 
-    def remove(self, pending: Pending) -> bool:
+    def remove(self, pending: PendingRequest) -> bool:
         """Remove ``pending`` with the rows of it that still wait; return whether it was waiting."""
         group = self.groups.get(pending.key)
         if group is None or pending not in group:
             return False
-        self._forget(group, pending, pending.left)
+        self._forget(group, pending, pending.remaining_rows)
         if self.full and group.key in self.full and not self._fills(group):
             del self.full[group.key]
         return True
 
-    def take(self, group: Group, max_rows: int, now_s: float = 0.0, row_cost: float = 1.0) -> list[Slice]:
+    def dequeue(self, group: Group, max_rows: int, now_s: float = 0.0, row_cost: float = 1.0) -> list[RequestSlice]:
         """Take up to ``max_rows`` rows from the head of ``group``; each counts as ``row_cost`` for its class."""
         # The requests with the first rows. The iterator is read once, since ordering many lanes is slow.
         requests, rows = group.requests(), max_rows
-        first: list[Pending] = []
+        first: list[PendingRequest] = []
         while rows > 0 and (head := next(requests, None)) is not None:
             first.append(head)
-            rows -= head.left
-        slices: list[Slice] = []
+            rows -= head.remaining_rows
+        slices: list[RequestSlice] = []
         room = max_rows
         for pending in first:
-            start, left = pending.taken, pending.left
+            start, left = pending.dequeued_rows, pending.remaining_rows
             count = min(room, left)
-            pending.taken = start + count
+            pending.dequeued_rows = start + count
             room -= count
-            slices.append(Slice(pending, start, count, pending.inputs))
+            slices.append(RequestSlice(pending, start, count, pending.inputs))
             if self._classes:
-                self.shares.served(pending.lane.share, count * row_cost)
+                self.shares.charge(pending.lane.share, count * row_cost)
             if count == left:
                 self._forget(group, pending, count)
             else:
-                self._leave_rest(group, pending, start, now_s)
+                self._requeue_rest(group, pending, start, now_s)
         if self.full and group.key in self.full:
             del self.full[group.key]  # the other full groups are next
             if self._fills(group):
                 self.full[group.key] = group
         return slices
 
-    def weigh(self, group: Group, work_s: float) -> None:
+    def set_work(self, group: Group, work_s: float) -> None:
         """Record the expected time of the batches of ``group``."""
         self.work_s += work_s - group.work_s
         group.work_s = work_s
 
-    def _leave_rest(self, group: Group, pending: Pending, start: int, now_s: float) -> None:
+    def _add_to_order(self, group: Group, key: LaneKey, lane: Lane) -> None:
+        """Put a new lane in line; with a second group, all lanes."""
+        if self._lined_up:
+            self._line.add(group, key, lane)
+        elif len(self.groups) > 1:
+            self._lined_up = True
+            for each in self.groups.values():
+                for lane_key, its_lane in each.lanes.items():
+                    self._line.add(each, lane_key, its_lane)
+
+    def _requeue_rest(self, group: Group, pending: PendingRequest, start: int, now_s: float) -> None:
         """Keep the rows of ``pending`` that did not fit: at the head, unless a portion is complete."""
-        count, portion_rows = pending.taken - start, self._portion_rows
+        count, portion_rows = pending.dequeued_rows - start, self._portion_rows
         if pending.rows > portion_rows:
-            self._put_off(group, pending.left + count, -1)
-            self._put_off(group, pending.left, 1)
+            self._count_beyond_portion(group, pending.remaining_rows + count, -1)
+            self._count_beyond_portion(group, pending.remaining_rows, 1)
         group.rows -= count
         self.rows -= count
         # A portion is complete: other requests are served before the next one.
-        if start // portion_rows != pending.taken // portion_rows:
+        if start // portion_rows != pending.dequeued_rows // portion_rows:
             group.wait_again(pending, now_s)
 
-    def _put_off(self, group: Group, rows: int, sign: int) -> None:
+    def _count_beyond_portion(self, group: Group, rows: int, sign: int) -> None:
         """Count the part of ``rows`` beyond the portion; subtract it with a ``sign`` of -1."""
         later = sign * max(0, rows - self._portion_rows)
         group.later_rows += later
@@ -166,15 +169,15 @@ class Queue:
             return False
         return group.key.solo > 0 or group.rows >= self._full_rows(group.key)
 
-    def _forget(self, group: Group, pending: Pending, rows: int) -> None:
+    def _forget(self, group: Group, pending: PendingRequest, rows: int) -> None:
         if group.work_s:
             # Subtract its share of the group's expected time.
-            self.weigh(group, group.work_s * (1 - rows / group.rows))
+            self.set_work(group, group.work_s * (1 - rows / group.rows))
         group.remove(pending, rows)
         if rows > self._portion_rows:
-            self._put_off(group, rows, -1)
+            self._count_beyond_portion(group, rows, -1)
         if self._classes:
-            self.shares.left(pending.lane.share)
+            self.shares.remove_request(pending.lane.share)
         self.rows -= rows
         self.requests -= 1
         self.size_bytes -= pending.size_bytes

@@ -19,7 +19,7 @@ the budget, so that no request is rejected for another's fault.
 from collections.abc import Sequence
 
 from shoal_proxy.batching.batch import Batch, make_batch
-from shoal_proxy.batching.pending import Slice
+from shoal_proxy.batching.pending import RequestSlice
 from shoal_proxy.errors import BatchTooLarge, InvalidRequest, ModelFailed, NotExecuted, ProxyError, RuntimeLost
 
 MAX_TRIES = 256
@@ -27,18 +27,18 @@ EARNED_TRIES = 4
 """By each answered request. One fault in two requests costs 62 tries for 16 valid requests of a batch of 32."""
 
 
-class Recovery:
+class BatchRetries:
     """The budget of tries, and the rules above."""
 
     def __init__(self, *, idempotent: bool = False) -> None:
         self._idempotent = idempotent
         self._tries = MAX_TRIES
 
-    def succeeded(self, batch: Batch) -> None:
+    def record_success(self, batch: Batch) -> None:
         """Earn tries for the requests of ``batch``, whether it was the first try or not."""
         self._tries = min(MAX_TRIES, self._tries + EARNED_TRIES * len(batch.slices))
 
-    def again(self, batch: Batch, error: ProxyError, fitting_rows: int = 0) -> Sequence[Batch]:
+    def batches_to_retry(self, batch: Batch, error: ProxyError, fitting_rows: int = 0) -> Sequence[Batch]:
         """Return the batches to retry instead of delivering ``error``; none when it must be delivered.
 
         Args:
@@ -57,7 +57,7 @@ class Recovery:
 
     def _pieces(self, batch: Batch, error: ProxyError, fitting_rows: int) -> Sequence[Batch]:
         live = [part for part in batch.slices if not part.pending.resolved]
-        tries = batch.tries + 1
+        tries = batch.attempts + 1
         if isinstance(error, BatchTooLarge):
             return [make_batch(half, tries, fitting_rows) for half in halve_rows(live)]
         if isinstance(error, ModelFailed | InvalidRequest):
@@ -67,23 +67,23 @@ class Recovery:
             middle = len(live) // 2
             return [make_batch(half, tries, fitting_rows) for half in (live[:middle], live[middle:])] if middle else []
         if isinstance(error, NotExecuted) or (isinstance(error, RuntimeLost) and self._idempotent):
-            return [make_batch(live, tries, fitting_rows)] if live and not batch.tries else []
+            return [make_batch(live, tries, fitting_rows)] if live and not batch.attempts else []
         return []
 
 
-def halve_rows(slices: Sequence[Slice]) -> list[list[Slice]]:
+def halve_rows(slices: Sequence[RequestSlice]) -> list[list[RequestSlice]]:
     """Return the rows of ``slices`` in two halves, splitting a request where needed; nothing for a single row."""
     rows = sum(part.rows for part in slices)
     if rows < 2:
         return []
-    first: list[Slice] = []
-    second: list[Slice] = []
+    first: list[RequestSlice] = []
+    second: list[RequestSlice] = []
     room = (rows + 1) // 2
     for part in slices:
         cut = min(part.stop, part.start + room)
         room -= cut - part.start
         if cut > part.start:
-            first.append(Slice(part.pending, part.start, cut - part.start, part.inputs))
+            first.append(RequestSlice(part.pending, part.start, cut - part.start, part.inputs))
         if cut < part.stop:
-            second.append(Slice(part.pending, cut, part.stop - cut, part.inputs))
+            second.append(RequestSlice(part.pending, cut, part.stop - cut, part.inputs))
     return [first, second]

@@ -40,46 +40,46 @@ _FORGET = 0.9
 class Burst:
     """The clients answered with one batch, and the rows of those that have not returned yet."""
 
-    __slots__ = ("answered_s", "back_rows", "back_s", "callers", "outstanding")
+    __slots__ = ("back_s", "clients", "completed_s", "outstanding", "returned_rows")
 
-    def __init__(self, answered_s: float) -> None:
-        self.answered_s = answered_s
+    def __init__(self, completed_s: float) -> None:
+        self.completed_s = completed_s
         self.outstanding = 0
-        self.callers = 0
+        self.clients = 0
         """Clients that have not returned soon."""
         self.back_s: list[float] = []
         """Think times of the clients that returned soon, shortest first."""
-        self.back_rows = 0
+        self.returned_rows = 0
 
-    def answered(self, rows: int) -> None:
+    def add_response(self, rows: int) -> None:
         """Count a response with ``rows`` rows."""
         self.outstanding += rows
-        self.callers += 1
+        self.clients += 1
 
-    def came_back(self, rows: int, now_s: float) -> None:
+    def record_return(self, rows: int, now_s: float) -> None:
         """Count a client, answered ``rows`` then, that has sent its next request."""
         self.outstanding -= rows
-        think_s = now_s - self.answered_s
+        think_s = now_s - self.completed_s
         if think_s <= THINK_S[-1]:
-            self.callers -= 1
+            self.clients -= 1
             self.back_s.append(think_s)
-            self.back_rows += rows
+            self.returned_rows += rows
 
-    def thinks(self) -> list[int]:
+    def think_time_counts(self) -> list[int]:
         """Return the number of clients by bucket of `THINK_S`; the last counts those later than that or never."""
         counts = [0] * (len(THINK_S) + 1)
         for think_s in self.back_s:
             counts[bisect_left(THINK_S, think_s)] += 1
-        counts[-1] = max(0, self.callers)
+        counts[-1] = max(0, self.clients)
         return counts
 
     @property
-    def gathered_s(self) -> float:
+    def gathering_s(self) -> float:
         """Return the time (s) until nearly all clients that returned soon had done so."""
         return self.back_s[int(_NEARLY_ALL * (len(self.back_s) - 1))] if self.back_s else 0.0
 
 
-class Returns:
+class ReturningClients:
     """Recent bursts, and the share of clients that return within each of `THINK_S`."""
 
     def __init__(self) -> None:
@@ -93,17 +93,19 @@ class Returns:
         """Return whether most clients return soon after a response."""
         return self._shares[-1] > _CLOSED
 
-    def burst(self, answered_s: float) -> Burst:
+    def burst(self, completed_s: float) -> Burst:
         """Return the burst of the responses sent now; learn from bursts that are over."""
-        while self._bursts and answered_s - self._bursts[0].answered_s > THINK_S[-1]:
+        while self._bursts and completed_s - self._bursts[0].completed_s > THINK_S[-1]:
             over = self._bursts.popleft()
             over.outstanding = 0
             if over.back_s:
-                self._gathering.observe(over.back_rows, over.gathered_s)
-            self._counts = [_FORGET * old + new for old, new in zip(self._counts, over.thinks(), strict=True)]
+                self._gathering.observe(over.returned_rows, over.gathering_s)
+            self._counts = [
+                _FORGET * old + new for old, new in zip(self._counts, over.think_time_counts(), strict=True)
+            ]
             total = sum(self._counts)
             self._shares = [count / total for count in accumulate(self._counts[:-1])] if total else self._shares
-        burst = Burst(answered_s)
+        burst = Burst(completed_s)
         self._bursts.append(burst)
         return burst
 
@@ -126,18 +128,18 @@ class Returns:
             max_rows: rows of a batch.
         """
         # Responses sent recently, and those of the batches that still run.
-        bursts = [(burst.outstanding, burst.answered_s) for burst in self._bursts if burst.outstanding > 0]
+        bursts = [(burst.outstanding, burst.completed_s) for burst in self._bursts if burst.outstanding > 0]
         bursts.extend(running)
         if not bursts or waiting >= max_rows or not self.closed_loop:
             return 0.0
-        coming = sum([count * self._share(answered_s, free_s, THINK_S[-1]) for count, answered_s in bursts])
+        coming = sum([count * self._share(completed_s, free_s, THINK_S[-1]) for count, completed_s in bursts])
         # In every later round too, the second batch must cost more than it takes all clients to gather.
         together_s = _saved_s(waiting, round(coming), round(coming), max_rows, table)
         if self._gathering.at(waiting + round(coming)) >= together_s:
             return 0.0
         best_s, most_s = 0.0, 0.0
         for hold_s in THINK_S:
-            returning = sum([count * self._share(answered_s, free_s, hold_s) for count, answered_s in bursts])
+            returning = sum([count * self._share(completed_s, free_s, hold_s) for count, completed_s in bursts])
             if returning >= _NEARLY_ALL * coming:  # stragglers do not count
                 returning = coming
             saved_s = _saved_s(waiting, round(coming), round(returning), max_rows, table) - hold_s
@@ -145,10 +147,10 @@ class Returns:
                 best_s, most_s = hold_s, saved_s
         return best_s
 
-    def _share(self, answered_s: float, free_s: float, hold_s: float) -> float:
+    def _share(self, completed_s: float, free_s: float, hold_s: float) -> float:
         """Return the share of clients, not back at ``free_s``, that will be ``hold_s`` later."""
-        gone = self._within(free_s - answered_s)
-        return (self._within(free_s + hold_s - answered_s) - gone) / (1 - gone) if gone < 1 else 0.0
+        gone = self._within(free_s - completed_s)
+        return (self._within(free_s + hold_s - completed_s) - gone) / (1 - gone) if gone < 1 else 0.0
 
     def _within(self, think_s: float) -> float:
         index = bisect_left(THINK_S, think_s + 1e-9)
@@ -164,4 +166,4 @@ def _saved_s(waiting: int, coming: int, returning: int, max_rows: int, table: La
 
 
 def _cost_s(rows: int, table: LatencyTable) -> float:
-    return table.expected_s(rows) if rows else 0.0
+    return table.mean_s(rows) if rows else 0.0

@@ -2,17 +2,17 @@
 
 from typing import Final
 
-LEAST_SHARE: Final = 0.006
+MIN_SHARE: Final = 0.006
 """Share of the device's time for checks at any load below 1."""
 IDLE_SHARE: Final = 0.08
 """Additional share where clients need none of the device."""
 BURST_S: Final = 0.1
 """Most of the budget that is saved up."""
-_LEAST_RATE: Final = 1e-4
-_LEAST_WAIT_S: Final = 0.001
+_MIN_RATE: Final = 1e-4
+_MIN_WAIT_S: Final = 0.001
 
 
-class Budget:
+class RowCheckBudget:
     """Device time (s) that checks may use now: earned as time passes, spent by each check."""
 
     __slots__ = ("_counted_s", "left_s", "spent_s")
@@ -42,9 +42,9 @@ class Budget:
         """Return the time (s) until there is a budget again; 0 where there is one."""
         if self.left_s > 0:
             return 0.0
-        return max(_LEAST_WAIT_S, -self.left_s / max(_rate(load), _LEAST_RATE))
+        return max(_MIN_WAIT_S, -self.left_s / max(_rate(load), _MIN_RATE))
 
 
 def _rate(load: float) -> float:
     unused = 1 - load
-    return LEAST_SHARE + IDLE_SHARE * unused * unused if unused > 0 else 0.0
+    return MIN_SHARE + IDLE_SHARE * unused * unused if unused > 0 else 0.0

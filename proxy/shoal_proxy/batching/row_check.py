@@ -1,19 +1,19 @@
 """Rows of clients that are run again, as a batch that belongs to no client."""
 
 from shoal_proxy.batching.batch import Batch
-from shoal_proxy.batching.pending import Pending, Slice, discard
-from shoal_proxy.batching.row_samples import Sample
-from shoal_proxy.batching.row_suspicion import Suspicion, Trial
+from shoal_proxy.batching.pending import PendingRequest, RequestSlice, discard
+from shoal_proxy.batching.row_samples import SampledRow
+from shoal_proxy.batching.row_suspicion import RerunKind, Suspicion
 
 
-class Check:
+class RowCheck:
     """Rows to run again, and the suspicion that they are to decide."""
 
     __slots__ = ("model", "place", "samples", "sent_s", "suspicion", "trial")
 
     def __init__(
-        self, samples: list[Sample], model: int, suspicion: Suspicion | None = None,
-        trial: Trial = Trial.REPEATED, place: int = 0,
+        self, samples: list[SampledRow], model: int, suspicion: Suspicion | None = None,
+        trial: RerunKind = RerunKind.REPEATED, place: int = 0,
     ) -> None:  # fmt: skip
         self.samples = samples
         self.model = model
@@ -27,9 +27,9 @@ class Check:
     def batch(self, now_s: float, timeout_s: float) -> Batch:
         """Return the rows as a batch that belongs to no client."""
         self.sent_s = now_s
-        slices: list[Slice] = []
+        slices: list[RequestSlice] = []
         for sample in self.samples:
-            pending = Pending(
+            pending = PendingRequest(
                 inputs=sample.inputs,
                 rows=1,
                 size_bytes=0,
@@ -39,5 +39,5 @@ class Check:
                 key=sample.batch.group[0],
                 lengths=sample.lengths,
             )
-            slices.append(Slice(pending, 0, 1, sample.inputs))
+            slices.append(RequestSlice(pending, 0, 1, sample.inputs))
         return Batch(tuple(slices), len(slices))

@@ -14,18 +14,18 @@ batches.
 from collections import deque
 from typing import Final, NamedTuple
 
-from shoal_proxy.batching.batch import Batch, Result
+from shoal_proxy.batching.batch import Batch, BatchResult
 from shoal_proxy.batching.batcher import Batcher
 from shoal_proxy.batching.pending import NEVER_S, BatchKey
-from shoal_proxy.batching.row_budget import Budget
-from shoal_proxy.batching.row_check import Check
-from shoal_proxy.batching.row_distance import Row, Ruler, row_of
-from shoal_proxy.batching.row_evidence import Evidence, Finding, Tally
-from shoal_proxy.batching.row_samples import Group, Pick, Rules, Sample, SampledBatch, Samples
-from shoal_proxy.batching.row_suspicion import COPIES, GROSS, Suspicion, Trial
+from shoal_proxy.batching.row_budget import RowCheckBudget
+from shoal_proxy.batching.row_check import RowCheck
+from shoal_proxy.batching.row_distance import ResultDistance, Row, row_of
+from shoal_proxy.batching.row_evidence import BatchTally, Evidence, RowFinding
+from shoal_proxy.batching.row_samples import Group, Pick, SampledBatch, SampledRow, SampleStore, SamplingRules
+from shoal_proxy.batching.row_suspicion import COPIES, GROSS, RerunKind, Suspicion
 from shoal_proxy.model.signature import ModelSignature
 
-MOST_ROWS: Final = 32
+MAX_ROWS: Final = 32
 """Rows of a check."""
 ROWS_PER_S: Final = 256
 """Most rows that are run again: comparing them is the proxy's work."""
@@ -40,27 +40,27 @@ WAITS_S: Final = 2.0
 _ANCHOR_S: Final = 60.0
 """Age at which the anchor is replaced."""
 _PAUSE_S: Final = 60.0
-_LONGEST_PAUSE_S: Final = 3600.0
+_MAX_PAUSE_S: Final = 3600.0
 """Pause after a failed check, doubled for each further one in a row."""
-_LEAST_TIMEOUT_S: Final = 2.0
+_MIN_TIMEOUT_S: Final = 2.0
 _SUSPICIONS: Final = 4
 """Most suspicions at a time."""
 _WEIGHT: Final = 1 / 200
 """Weight of the newest row in the mean noise."""
 _NOISES: Final = 8.0
 """Distances above so many times the mean noise are suspicions."""
-_LEAST_NOISE: Final = 3e-5
+_MIN_NOISE: Final = 3e-5
 """Noise of a model that repeats itself to the last digit."""
 _FEW_COMPARED: Final = 64
 """Rows compared before the measured noise counts."""
-_MOST_CAUTION: Final = 1e6
-_MOST_OTHERS: Final = 64
+_MAX_CAUTION: Final = 1e6
+_MAX_OTHERS: Final = 64
 
 
-class Violation(NamedTuple):
+class RowViolation(NamedTuple):
     """Rows of a model are not independent. It holds no data of clients."""
 
-    finding: Finding
+    finding: RowFinding
     rows: int
     """Rows of the batch that it was found in."""
     checked_rows: int
@@ -85,17 +85,17 @@ class RowChecks:
         """The reason why rows are not checked; empty where they are."""
         self._identity: ModelSignature | None = None
         self._model = 0
-        self._rules: Rules | None = None
-        self._budget = Budget()
+        self._rules: SamplingRules | None = None
+        self._budget = RowCheckBudget()
         self._forget()
 
     def _forget(self) -> None:
-        self._samples = Samples(self._pick)
-        self._ruler = Ruler({})
+        self._samples = SampleStore(self._pick)
+        self._ruler = ResultDistance({})
         self._suspicions: deque[Suspicion] = deque()
-        self._recent: deque[tuple[Group, float, Row]] = deque(maxlen=_MOST_OTHERS)
+        self._recent: deque[tuple[Group, float, Row]] = deque(maxlen=_MAX_OTHERS)
         """Results that clients got, and when their batch was answered: a result common among them proves nothing."""
-        self._anchor: Sample | None = None
+        self._anchor: SampledRow | None = None
         """A row that agreed when it was checked; checked again with others."""
         self._noise, self._caution, self._compared = 0.0, 1.0, 0
         self._idle_s = self._wanted_s = -1.0
@@ -107,7 +107,7 @@ class RowChecks:
         """Batches with a row that had a foreign result."""
         self.evidence = Evidence()
 
-    def serve(self, identity: ModelSignature, rules: Rules) -> None:
+    def set_model(self, identity: ModelSignature, rules: SamplingRules) -> None:
         """Start with a model, unless it is already served: a restarted runtime changes nothing."""
         if identity == self._identity:
             return
@@ -123,7 +123,7 @@ class RowChecks:
             self.unchecked = "Graph"
         else:
             self.unchecked = "CarriesHeaders" if identity.request_headers or identity.response_head else ""
-        self._ruler = Ruler({name: spec.datatype for name, spec in identity.outputs.items()})
+        self._ruler = ResultDistance({name: spec.datatype for name, spec in identity.outputs.items()})
 
     @property
     def device_s(self) -> float:
@@ -131,11 +131,11 @@ class RowChecks:
         return self._budget.spent_s
 
     @property
-    def keeps(self) -> bool:
+    def wants_rows(self) -> bool:
         """Return whether rows are kept: not of a model that cannot be checked or needs no more checks."""
         return not (self.unchecked or self.violated)
 
-    def answered(self, batch: Batch, result: Result, now_s: float) -> None:
+    def sample_batch(self, batch: Batch, result: BatchResult, now_s: float) -> None:
         """Keep rows of a batch of several requests, at random."""
         key = batch.key
         # Forwarded headers belong to a client, so rows with them cannot run for none.
@@ -144,21 +144,21 @@ class RowChecks:
         self._samples.add(batch, result, self._rules, now_s)
         self._next_s = now_s
 
-    def due_s(self) -> float:
+    def next_check_s(self) -> float:
         """Return when `next` may have a check if nothing happens until then; `NEVER_S` for never."""
-        if not self.keeps or self._under_way or not (self._samples.batches or self._suspicions):
+        if not self.wants_rows or self._under_way or not (self._samples.batches or self._suspicions):
             return NEVER_S
         return max(self._paused_until_s, self._next_s)
 
-    def may(self, now_s: float, *, busy: bool) -> bool:
+    def is_possible(self, now_s: float, *, busy: bool) -> bool:
         """Record whether clients' rows wait or run (``busy``); return whether to call `next`."""
         if busy:
             self._idle_s = -1.0
             if self._wanted_s >= 0 and now_s - self._wanted_s < OVERDUE_S:
                 return False
-        return now_s >= self.due_s()
+        return now_s >= self.next_check_s()
 
-    def next(self, batcher: Batcher, now_s: float, *, load: float, busy: bool) -> Check | None:
+    def next_check(self, batcher: Batcher, now_s: float, *, load: float, busy: bool) -> RowCheck | None:
         """Return the check to send now; None for none.
 
         Args:
@@ -183,19 +183,19 @@ class RowChecks:
             # A check that has waited too long for an idle moment goes between two batches, if clients have time.
             if now_s - self._wanted_s < OVERDUE_S or len(batcher.running) > batcher.limits.in_flight:
                 return None
-            if not batcher.has_time(batcher.tables[key].seconds(check_rows(batcher, key)), now_s):
+            if not batcher.has_spare_time(batcher.tables[key].p95_s(row_check_size(batcher, key)), now_s):
                 return None
         else:
             # No client is about to return once no request has come for half the time of a single row.
             if self._idle_s < 0:
                 self._idle_s = now_s
-            self._next_s = self._idle_s + batcher.tables[key].expected_s(1) / 2
+            self._next_s = self._idle_s + batcher.tables[key].mean_s(1) / 2
             if now_s < self._next_s:
                 return None
         self._under_way = True
         if self._suspicions:
             return self._suspected(batcher, self._suspicions[0])
-        rows, anchor = check_rows(batcher, key), self._anchor
+        rows, anchor = row_check_size(batcher, key), self._anchor
         # One place goes to a row that agreed before: where it agrees again, nothing has changed since.
         if anchor is None or anchor.batch.group != group or rows < 2:
             anchor = None
@@ -204,48 +204,50 @@ class RowChecks:
             samples = self._samples.take_of(self._partners[0], fresh)
         else:
             samples = self._samples.take(group, fresh)
-        return Check(samples if anchor is None else [*samples, anchor], self._model)
+        return RowCheck(samples if anchor is None else [*samples, anchor], self._model)
 
     def _chosen(self, batcher: Batcher, now_s: float) -> Group | None:
         """Return the group to check: of the batch of a foreign row, one that fills a check, or one that has waited."""
         while self._partners:
             partner = self._partners[0]
-            if partner.samples and check_rows(batcher, partner.group[0]):
+            if partner.samples and row_check_size(batcher, partner.group[0]):
                 return partner.group
             self._partners.popleft()
         # No group fills a check yet: find out when the oldest one will have waited long enough.
         next_s = NEVER_S
         for group, batches, oldest_s in self._samples.groups():
-            rows = check_rows(batcher, group[0])
+            rows = row_check_size(batcher, group[0])
             if rows and (batches >= rows or now_s - oldest_s >= WAITS_S):
                 return group
             next_s = min(next_s, oldest_s + WAITS_S if rows else now_s + _PAUSE_S)
         self._next_s = next_s
         return None
 
-    def _suspected(self, batcher: Batcher, suspicion: Suspicion) -> Check:
+    def _suspected(self, batcher: Batcher, suspicion: Suspicion) -> RowCheck:
         """Return the next run of the suspicion's row."""
         trial, sample = suspicion.trial(self._ruler), suspicion.sample
         most = batcher.tables.max_rows(sample.batch.group[0])
-        if trial is Trial.ORIGINAL and sample.batch.rows <= most:
-            return Check(list(sample.batch.whole), self._model, suspicion, trial, sample.position)
-        if trial in {Trial.SIZED, Trial.ORIGINAL}:
+        if trial is RerunKind.ORIGINAL and sample.batch.rows <= most:
+            return RowCheck(list(sample.batch.whole), self._model, suspicion, trial, sample.position)
+        if trial in {RerunKind.SIZED, RerunKind.ORIGINAL}:
             # Other neighbours at each run, and every second time another position in the batch.
-            company = self._samples.company(sample, min(sample.batch.rows, most) - 1, suspicion.runs)
+            company = self._samples.companions(sample, min(sample.batch.rows, most) - 1, suspicion.runs)
             suspicion.company_s.update([each.batch.taken_s for each in company])
             place = (sample.position if suspicion.runs % 2 else suspicion.runs) % (len(company) + 1)
-            return Check([*company[:place], sample, *company[place:]], self._model, suspicion, Trial.SIZED, place)
-        if trial is Trial.REPEATED:
-            return Check(suspicion.neighbours, self._model, suspicion, trial, suspicion.place)
-        if trial is Trial.COPIES:
-            return Check([sample] * min(COPIES, most), self._model, suspicion, trial)
-        return Check([sample], self._model, suspicion, Trial.ALONE)
+            return RowCheck(
+                [*company[:place], sample, *company[place:]], self._model, suspicion, RerunKind.SIZED, place
+            )
+        if trial is RerunKind.REPEATED:
+            return RowCheck(suspicion.neighbours, self._model, suspicion, trial, suspicion.place)
+        if trial is RerunKind.COPIES:
+            return RowCheck([sample] * min(COPIES, most), self._model, suspicion, trial)
+        return RowCheck([sample], self._model, suspicion, RerunKind.ALONE)
 
     def timeout_s(self, expected_s: float) -> float:
-        """Return the timeout (s) of a check that should take ``expected_s``."""
-        return max(_LEAST_TIMEOUT_S, 10 * expected_s)
+        """Return the timeout (s) of a check that should take ``mean_s``."""
+        return max(_MIN_TIMEOUT_S, 10 * expected_s)
 
-    def failed(self, check: Check, now_s: float) -> None:
+    def failed(self, check: RowCheck, now_s: float) -> None:
         """Drop a check that failed. Each further failure in a row doubles the pause."""
         if check.model != self._model:
             return
@@ -253,10 +255,10 @@ class RowChecks:
         self._budget.spend(now_s - check.sent_s)
         if check.suspicion is not None:
             self._suspicions.remove(check.suspicion)
-        self._paused_until_s = now_s + min(_LONGEST_PAUSE_S, _PAUSE_S * 2**self._failures)
+        self._paused_until_s = now_s + min(_MAX_PAUSE_S, _PAUSE_S * 2**self._failures)
         self._failures += 1
 
-    def returned(self, check: Check, result: Result, took_s: float) -> Violation | None:
+    def complete(self, check: RowCheck, result: BatchResult, took_s: float) -> RowViolation | None:
         """Conclude from a check's results.
 
         Args:
@@ -286,7 +288,7 @@ class RowChecks:
         self._suspicions.remove(suspicion)
         return self._concluded(suspicion, suspicion.conclude(self._ruler))
 
-    def _compare(self, check: Check, result: Result, now_s: float) -> None:
+    def _compare(self, check: RowCheck, result: BatchResult, now_s: float) -> None:
         """Compare the results of kept rows with those that their clients got."""
         samples = check.samples
         given = [sample.result() for sample in samples]
@@ -295,7 +297,7 @@ class RowChecks:
         # A suspicion is a distance of many times the usual noise, and more where that was often noise too.
         gross = GROSS
         if self._compared >= _FEW_COMPARED:
-            gross = min(GROSS, _NOISES * max(_LEAST_NOISE, self._noise) * self._caution)
+            gross = min(GROSS, _NOISES * max(_MIN_NOISE, self._noise) * self._caution)
         apart = self._ruler.units_of_all(given, again)
         # A row that agrees proves that results have not changed since its batch.
         agreed_s = min(
@@ -311,7 +313,7 @@ class RowChecks:
         self.checked_rows += checked
         self.evidence.checked += checked
         # A fresh row replaces an anchor that is old, or did not agree.
-        tally = Tally(checked)
+        tally = BatchTally(checked)
         if not anchored or apart[-1] > gross or now_s - samples[-1].batch.taken_s > _ANCHOR_S:
             self._anchor = next((each for each, far in zip(samples, apart, strict=True) if far <= gross), None)
         for place, sample in enumerate(samples):  # the anchor is measured, but raises no suspicion
@@ -326,24 +328,24 @@ class RowChecks:
                     suspicion.agreed = agreed_s > 0
                     self._suspicions.append(suspicion)
 
-    def _concluded(self, suspicion: Suspicion, finding: Finding) -> Violation | None:
+    def _concluded(self, suspicion: Suspicion, finding: RowFinding) -> RowViolation | None:
         """Count a finding; return a violation once the evidence suffices."""
         tally, batch = suspicion.tally, suspicion.sample.batch
-        if finding is not Finding.RANDOM and not self.evidence.random:
+        if finding is not RowFinding.RANDOM and not self.evidence.random:
             # Results of other rows, without those that batches of this row may have held.
             met = suspicion.met(self._ruler)
             kept = [each for each in self._samples.others(suspicion.sample) if each.taken_s not in met]
             met = {*met, *(each.taken_s for each in kept)}
             others = [row for group, at_s, row in self._recent if group == batch.group and at_s not in met]
             others += [row_of(each.outputs, row, suspicion.sample.cuts) for each in kept for row in range(each.rows)]
-            if suspicion.is_exchanged(self._ruler, others[: 2 * _MOST_OTHERS]):
-                finding = Finding.EXCHANGED
-        if finding in {Finding.NOISE, Finding.VARIED}:
+            if suspicion.is_exchanged(self._ruler, others[: 2 * _MAX_OTHERS]):
+                finding = RowFinding.EXCHANGED
+        if finding in {RowFinding.NOISE, RowFinding.VARIED}:
             # Such distances are ordinary for this model: raise the one that counts as a suspicion.
-            self._caution = min(_MOST_CAUTION, 2 * self._caution)
-        if finding is Finding.FOREIGN and not (suspicion.steady or (suspicion.agreed and batch.tally.foreign)):
-            finding = Finding.UNSTEADY  # without an earlier foreign row of the batch, results may have changed since
-        if finding is Finding.FOREIGN:
+            self._caution = min(_MAX_CAUTION, 2 * self._caution)
+        if finding is RowFinding.FOREIGN and not (suspicion.steady or (suspicion.agreed and batch.tally.foreign)):
+            finding = RowFinding.UNSTEADY  # without an earlier foreign row of the batch, results may have changed since
+        if finding is RowFinding.FOREIGN:
             # The rows of the client's batch are the companions of a foreign row, and are checked next.
             tally = batch.tally
             if not tally.foreign:
@@ -352,7 +354,7 @@ class RowChecks:
             self.violated = True
             self.violations += 1
             self._drop()
-            return Violation(finding, batch.rows, self.checked_rows)
+            return RowViolation(finding, batch.rows, self.checked_rows)
         if self.evidence.unchecked:
             self.unchecked = self.evidence.unchecked
             self._drop()
@@ -370,13 +372,13 @@ class RowChecks:
         self._next_s = 0.0
 
 
-def check_rows(batcher: Batcher, key: BatchKey) -> int:
+def row_check_size(batcher: Batcher, key: BatchKey) -> int:
     """Return how many rows a check may have; 0 where even one row would make a client's request late."""
-    table, most = batcher.tables[key], min(MOST_ROWS, batcher.tables.max_rows(key))
+    table, most = batcher.tables[key], min(MAX_ROWS, batcher.tables.max_rows(key))
     if not table.known:
         return min(4, most)
-    within_s = ALONE_TIMES * table.seconds(1)
-    if batcher.objective_s < NEVER_S and batcher.attainable(key):
+    within_s = ALONE_TIMES * table.p95_s(1)
+    if batcher.objective_s < NEVER_S and batcher.can_meet_objective(key):
         if within_s + batcher.pace.overhead_s > batcher.objective_s:
             return 0
         within_s = min(within_s, OBJECTIVE_SHARE * batcher.objective_s)

@@ -36,7 +36,7 @@ _ODD: Final = 0.1
 """Distance of numbers that agree but for a NaN or an infinity. One kernel may overflow, so it is no evidence."""
 
 
-class Ruler:
+class ResultDistance:
     """Measures results of one model; the unit of each output is learned from results of different rows."""
 
     def __init__(self, datatypes: Mapping[str, str]) -> None:

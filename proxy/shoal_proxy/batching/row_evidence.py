@@ -11,8 +11,8 @@ RANDOM: Final = 3
 """Rows with random results after which the model is not checked any more."""
 _DEPENDENT: Final = 2
 """Rows that depend on their neighbours after which the model violates independence."""
-_LEAST_VARIED: Final = 8
-_LEAST_CHECKED: Final = 64
+_MIN_VARIED: Final = 8
+_MIN_CHECKED: Final = 64
 VARIED_SHARE: Final = 0.1
 """Share of rows whose result follows their neighbours that ties and rounding do not reach."""
 _ALL: Final = 0.999
@@ -20,7 +20,7 @@ _REPORTED: Final = 4
 """Rows with another result than their clients got from which they are reported without a violation."""
 
 
-class Finding(StrEnum):
+class RowFinding(StrEnum):
     """The conclusion about one row."""
 
     NOISE = "noise"
@@ -42,7 +42,7 @@ class Finding(StrEnum):
     """The row's result depends on its neighbours."""
 
 
-class Tally:
+class BatchTally:
     """The number of foreign results among the checked rows of one batch."""
 
     __slots__ = ("foreign", "rows")
@@ -89,7 +89,7 @@ class Evidence:
         rows = self.foreign + self.varied
         return rows if rows >= _REPORTED else 0
 
-    def add(self, finding: Finding, tally: Tally) -> bool:
+    def add(self, finding: RowFinding, tally: BatchTally) -> bool:
         """Count a finding; return whether all findings show that rows are not independent.
 
         Args:
@@ -98,9 +98,9 @@ class Evidence:
         """
         self.concluded += 1
         match finding:
-            case Finding.EXCHANGED:
+            case RowFinding.EXCHANGED:
                 return True
-            case Finding.FOREIGN | Finding.FOREIGN_CHECK:
+            case RowFinding.FOREIGN | RowFinding.FOREIGN_CHECK:
                 # A leak affects several rows of a batch, while ties affect rows one by one.
                 self.foreign += 1
                 tally.foreign += 1
@@ -114,18 +114,18 @@ class Evidence:
                 share = -log1p(-min(_ALL, self.batches * rows / max(1, self.checked))) / rows
                 # Each clump is another chance of a false alarm: the sum over all stays below twice `CHANCE`.
                 return at_least_by_chance(self.clumped, self.companions * share) < CHANCE / self.clumped**2
-            case Finding.DEPENDENT:
+            case RowFinding.DEPENDENT:
                 self.dependent += 1
                 return self.dependent >= _DEPENDENT
-            case Finding.VARIED:
+            case RowFinding.VARIED:
                 self.varied += 1
-                if self.varied < _LEAST_VARIED or self.checked < _LEAST_CHECKED or self.random or self.changing:
+                if self.varied < _MIN_VARIED or self.checked < _MIN_CHECKED or self.random or self.changing:
                     return False
                 # Results follow the batch more often than ties and rounding explain.
                 return self.suspected / self.checked * self.varied / self.concluded > VARIED_SHARE
-            case Finding.RANDOM:
+            case RowFinding.RANDOM:
                 self.random += 1
-            case Finding.CHANGING:
+            case RowFinding.CHANGING:
                 self.changing += 1
         return False
 

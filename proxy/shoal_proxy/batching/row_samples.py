@@ -12,21 +12,21 @@ from typing import Final
 
 import numpy as np
 
-from shoal_proxy.batching.batch import Batch, Result
-from shoal_proxy.batching.pending import BatchKey, Slice
+from shoal_proxy.batching.batch import Batch, BatchResult
+from shoal_proxy.batching.pending import BatchKey, RequestSlice
 from shoal_proxy.batching.row_distance import Row, row_of
-from shoal_proxy.batching.row_evidence import Tally
+from shoal_proxy.batching.row_evidence import BatchTally
 from shoal_proxy.model.signature import ModelSignature
 from shoal_proxy.model.sizes import byte_size_of
 from shoal_schema.wire.datatypes import Array
 
-MOST_BATCHES: Final = 64
-MOST_BYTES: Final = 8 << 20
+MAX_BATCHES: Final = 64
+MAX_BYTES: Final = 8 << 20
 """Most bytes of copied inputs and of outputs; a batch that takes an eighth of it is not kept."""
 ROWS_OF_BATCH: Final = 32
 """Most rows kept of one batch."""
-_LARGEST: Final = MOST_BYTES // 8
-_MOST_STRIDE: Final = 64
+_LARGEST: Final = MAX_BYTES // 8
+_MAX_STRIDE: Final = 64
 """Most batches between two kept ones, on average."""
 
 Lengths = tuple[tuple[str, int], ...]
@@ -45,15 +45,15 @@ class SampledBatch:
         self.outputs = outputs
         self.rows = rows
         self.taken_s = taken_s
-        self.samples: list[Sample] = []
+        self.samples: list[SampledRow] = []
         """Rows that have not been run again."""
-        self.whole: tuple[Sample, ...] = ()
+        self.whole: tuple[SampledRow, ...] = ()
         """All rows in the order in which they ran; empty where some were not kept."""
         self.size_bytes = byte_size_of(outputs)
-        self.tally = Tally(min(rows, ROWS_OF_BATCH))
+        self.tally = BatchTally(min(rows, ROWS_OF_BATCH))
 
 
-class Sample:
+class SampledRow:
     """One row of a sampled batch."""
 
     __slots__ = ("batch", "cuts", "inputs", "lengths", "position")
@@ -77,7 +77,7 @@ class Sample:
         return row_of(self.batch.outputs, self.position, self.cuts)
 
 
-class Samples:
+class SampleStore:
     """The kept batches; ``pick`` chooses them and their rows."""
 
     def __init__(self, pick: Pick) -> None:
@@ -93,21 +93,21 @@ class Samples:
 
         So kept rows are not all of one moment, and few are copied in vain.
         """
-        if self.batches < MOST_BATCHES and self.size_bytes < MOST_BYTES:
+        if self.batches < MAX_BATCHES and self.size_bytes < MAX_BYTES:
             return True
         self._skip -= 1
         if self._skip > 0:
             return False
-        self._stride = min(_MOST_STRIDE, 2 * self._stride)
+        self._stride = min(_MAX_STRIDE, 2 * self._stride)
         self._skip = 1 + self._pick(2 * self._stride - 1)
         return True
 
-    def add(self, batch: Batch, result: Result, rules: "Rules", now_s: float) -> None:
+    def add(self, batch: Batch, result: BatchResult, rules: "SamplingRules", now_s: float) -> None:
         """Keep rows of an answered batch."""
         kept = _sampled(batch, result, rules, now_s, self._pick)
         if kept is None:
             return
-        while self._groups and (self.batches >= MOST_BATCHES or self.size_bytes + kept.size_bytes > MOST_BYTES):
+        while self._groups and (self.batches >= MAX_BATCHES or self.size_bytes + kept.size_bytes > MAX_BYTES):
             # Drop the oldest batch of all groups.
             group = min(self._groups, key=lambda each: self._groups[each][0].taken_s)
             self._dropped(self._groups[group].popleft())
@@ -121,10 +121,10 @@ class Samples:
         """Return each group, its number of kept batches, and when the oldest was answered."""
         return [(group, len(kept), kept[0].taken_s) for group, kept in self._groups.items()]
 
-    def take(self, group: Group, rows: int) -> list[Sample]:
+    def take(self, group: Group, rows: int) -> list[SampledRow]:
         """Take one row of each of up to ``rows`` batches, newest batch first: not in the order of the batches."""
         kept = self._groups[group]
-        taken: list[Sample] = []
+        taken: list[SampledRow] = []
         left: list[SampledBatch] = []
         while kept and len(taken) < rows:
             batch = kept.popleft()
@@ -144,7 +144,7 @@ class Samples:
         taken.reverse()
         return taken
 
-    def take_of(self, batch: SampledBatch, rows: int) -> list[Sample]:
+    def take_of(self, batch: SampledBatch, rows: int) -> list[SampledRow]:
         """Take up to ``rows`` rows of one batch, last row first."""
         taken = [batch.samples.pop() for _ in range(min(rows, len(batch.samples)))]
         kept = self._groups.get(batch.group, ())
@@ -155,7 +155,7 @@ class Samples:
                 del self._groups[batch.group]
         return taken
 
-    def company(self, sample: Sample, rows: int, turn: int) -> list[Sample]:
+    def companions(self, sample: SampledRow, rows: int, turn: int) -> list[SampledRow]:
         """Return ``rows`` other kept rows that may share a batch with ``sample``; others at each ``turn``.
 
         Rows repeat where too few are kept, since the size of the batch matters. Empty where none is kept.
@@ -167,7 +167,7 @@ class Samples:
         begin = turn * rows % len(others)
         return list(islice(cycle(others[begin:] + others[:begin]), rows))
 
-    def others(self, sample: Sample) -> list[SampledBatch]:
+    def others(self, sample: SampledRow) -> list[SampledBatch]:
         """Return the other kept batches whose results may be compared with those of ``sample``."""
         return [batch for batch in self._groups.get(sample.batch.group, ()) if batch is not sample.batch]
 
@@ -181,7 +181,7 @@ class Samples:
         self.size_bytes -= batch.size_bytes
 
 
-class Rules:
+class SamplingRules:
     """The parts of a model's signature that decide how rows are sampled; read once, not for each batch."""
 
     def __init__(self, signature: ModelSignature) -> None:
@@ -197,7 +197,7 @@ class Rules:
         """Axis and input that it follows, by output that is cut to an input's length."""
 
 
-def _sampled(batch: Batch, result: Result, rules: Rules, now_s: float, pick: Pick) -> SampledBatch | None:
+def _sampled(batch: Batch, result: BatchResult, rules: SamplingRules, now_s: float, pick: Pick) -> SampledBatch | None:
     """Return the rows to keep of a batch; None where they are too large, or none is as long as the batch."""
     kept: SampledBatch | None = None
     # What each padded input is padded to.
@@ -219,20 +219,20 @@ def _sampled(batch: Batch, result: Result, rules: Rules, now_s: float, pick: Pic
         # Copies, since a view would keep the whole request in memory.
         inputs = {name: np.array(array) for name, array in inputs.items()}
         cuts = {name: (axis, own[source]) for name, (axis, source) in rules.cuts.items() if source in own}
-        kept.samples.append(Sample(kept, position, inputs, {name: [size] for name, size in lengths}, cuts))
+        kept.samples.append(SampledRow(kept, position, inputs, {name: [size] for name, size in lengths}, cuts))
         kept.size_bytes += row_bytes
     if kept is not None and len(kept.samples) == kept.rows:
         kept.whole = tuple(kept.samples)
     return kept if kept is not None and kept.samples else None
 
 
-def _places(batch: Batch, rules: Rules, longest: Lengths, pick: Pick) -> list[tuple[int, Slice, int]]:
+def _places(batch: Batch, rules: SamplingRules, longest: Lengths, pick: Pick) -> list[tuple[int, RequestSlice, int]]:
     """Return position, slice and row in its request of the rows to keep, in the order of the batch.
 
     A row that was padded to a neighbour's length is left out: its result may depend on the length, which is no mixing
     of rows.
     """
-    places: list[tuple[int, Slice, int]] = []
+    places: list[tuple[int, RequestSlice, int]] = []
     begin = 0
     for part in batch.slices:
         rows = range(part.start, part.start + part.rows)
@@ -245,6 +245,6 @@ def _places(batch: Batch, rules: Rules, longest: Lengths, pick: Pick) -> list[tu
     return sorted(chosen, key=lambda place: place[0])
 
 
-def _lengths(part: Slice, row: int) -> Lengths:
+def _lengths(part: RequestSlice, row: int) -> Lengths:
     own = part.pending.lengths
     return tuple([(name, int(own[name][row])) for name in sorted(own)])

@@ -13,10 +13,10 @@ from shoal_schema.wire.datatypes import Array
 
 TAIL: Final = 0.2
 """Least unit of an element, as a share of its distance from its median: large values differ by a factor."""
-_LEAST_STEP: Final = 1 / 8
+_MIN_STEP: Final = 1 / 8
 _FEW: Final = 8
 """Differences after which an element's own spread counts more than that of all."""
-_MOST_SIZES: Final = 16
+_MAX_SIZES: Final = 16
 
 
 class Scale:
@@ -61,7 +61,7 @@ class Scale:
             self.center, self.spread = np.median(table, axis=0), np.quantile(differences, 0.75, axis=0)
             self.magnitude = largest
         else:
-            step = max(_LEAST_STEP, 1 / (1 + self._learned))
+            step = max(_MIN_STEP, 1 / (1 + self._learned))
             self.magnitude = float(_toward(np.array([self.magnitude]), np.array([largest]), step)[0])
             self.spread = _toward(self.spread, apart, step)
             above = np.sign(table - self.center).mean(axis=0)
@@ -70,7 +70,7 @@ class Scale:
         far = self._farthest(table[1:], table[:-1], floor)
         far = far[far > 0]
         if far.size:
-            step = max(_LEAST_STEP, 1 / self._learned)
+            step = max(_MIN_STEP, 1 / self._learned)
             found = np.quantile(far, 0.25, keepdims=True)
             self.apart = max(1.0, float(_toward(np.array([self.apart]), found, step)[0]))
 
@@ -118,7 +118,7 @@ class Scales:
         scale = self._of_size.pop(table.shape[1], None) or Scale()
         self._of_size[table.shape[1]] = scale
         scale.learn(table, floor)
-        if len(self._of_size) > _MOST_SIZES:
+        if len(self._of_size) > _MAX_SIZES:
             del self._of_size[next(iter(self._of_size))]
 
 

@@ -18,18 +18,18 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final
 
-from shoal_proxy.batching.row_distance import Row, Ruler, row_of
-from shoal_proxy.batching.row_evidence import Finding, Tally
-from shoal_proxy.batching.row_samples import Sample
+from shoal_proxy.batching.row_distance import ResultDistance, Row, row_of
+from shoal_proxy.batching.row_evidence import BatchTally, RowFinding
+from shoal_proxy.batching.row_samples import SampledRow
 
 GROSS: Final = 0.25
-"""Distance, in units of a `Ruler`, that noise does not reach."""
+"""Distance, in units of a `ResultDistance`, that noise does not reach."""
 DEPENDENT: Final = 0.1
 """Share of the magnitude by which a scale common to a batch, as of quantized activations, does not change a row."""
 COPIES: Final = 8
 
 
-class Trial(StrEnum):
+class RerunKind(StrEnum):
     """How a row is run again."""
 
     ALONE = "alone"
@@ -43,15 +43,22 @@ class Trial(StrEnum):
     """In a batch of copies of itself."""
 
 
-_FIRST: Final = (Trial.REPEATED, Trial.ALONE, Trial.COPIES, Trial.ALONE, Trial.COPIES, Trial.ORIGINAL)
+_FIRST: Final = (
+    RerunKind.REPEATED,
+    RerunKind.ALONE,
+    RerunKind.COPIES,
+    RerunKind.ALONE,
+    RerunKind.COPIES,
+    RerunKind.ORIGINAL,
+)
 """Copies follow the row alone: state that the model kept of the run before is then the row's own."""
-_OF_NUMBERS: Final = (*_FIRST, *(Trial.SIZED,) * 4, Trial.ALONE)
-_OF_LABELS: Final = (*_FIRST, *(Trial.SIZED,) * 12, Trial.ALONE)
+_OF_NUMBERS: Final = (*_FIRST, *(RerunKind.SIZED,) * 4, RerunKind.ALONE)
+_OF_LABELS: Final = (*_FIRST, *(RerunKind.SIZED,) * 12, RerunKind.ALONE)
 """More batches are tried: a label that turns on the last digit of a number turns in one of a few batches.
 
 The last run shows that nothing has changed meanwhile.
 """
-_MORE: Final = (Trial.SIZED, Trial.ALONE, Trial.COPIES) * 3
+_MORE: Final = (RerunKind.SIZED, RerunKind.ALONE, RerunKind.COPIES) * 3
 """Further runs where results are scattered: those of a random row are scattered alone, and within one batch."""
 _ENOUGH: Final = 16
 """Other rows' results needed to conclude an exchange."""
@@ -66,12 +73,12 @@ class Suspicion:
 
     def __init__(
         self,
-        sample: Sample,
-        neighbours: list[Sample],
+        sample: SampledRow,
+        neighbours: list[SampledRow],
         place: int,
         again: Row,
         *,
-        tally: Tally,
+        tally: BatchTally,
         gross: float,
     ) -> None:
         self.sample = sample
@@ -89,7 +96,7 @@ class Suspicion:
         """Whether any row of the check agreed."""
         self.given = sample.result()
         self.again = again
-        self.results: dict[Trial, list[Row]] = {each: [] for each in Trial}
+        self.results: dict[RerunKind, list[Row]] = {each: [] for each in RerunKind}
         self.copies: list[list[Row]] = []
         """Results of each batch of copies."""
         self.stale: list[tuple[Row, list[Row]]] = []
@@ -99,7 +106,7 @@ class Suspicion:
         self.runs = 0
         self._before: list[Row] = []
 
-    def trial(self, ruler: Ruler) -> Trial | None:
+    def trial(self, ruler: ResultDistance) -> RerunKind | None:
         """Return the next run; None when there were enough."""
         trials = _OF_LABELS if ruler.labels_only else _OF_NUMBERS
         if self.runs >= len(trials):
@@ -109,9 +116,9 @@ class Suspicion:
             return _MORE[beyond] if more and beyond < len(_MORE) else None
         trial = trials[self.runs]
         # Where not all rows of the client's batch were kept, one of its size stands in.
-        return Trial.SIZED if trial is Trial.ORIGINAL and not self.sample.batch.whole else trial
+        return RerunKind.SIZED if trial is RerunKind.ORIGINAL and not self.sample.batch.whole else trial
 
-    def ran(self, trial: Trial, rows: Sequence[Row], place: int) -> None:
+    def ran(self, trial: RerunKind, rows: Sequence[Row], place: int) -> None:
         """Record the results of a run.
 
         Args:
@@ -121,64 +128,64 @@ class Suspicion:
         """
         own = {name: array.copy() for name, array in rows[place].items()}
         self.results[trial].append(own)
-        if trial is Trial.COPIES:
+        if trial is RerunKind.COPIES:
             self.copies.append(list(rows))
-        if trial is Trial.ALONE and self._before:
+        if trial is RerunKind.ALONE and self._before:
             self.stale.append((own, self._before))
-        self._before = [row for each, row in enumerate(rows) if each != place and trial is not Trial.COPIES]
+        self._before = [row for each, row in enumerate(rows) if each != place and trial is not RerunKind.COPIES]
         self.runs += 1
 
-    def conclude(self, ruler: Ruler) -> Finding:
+    def conclude(self, ruler: ResultDistance) -> RowFinding:
         """Return the conclusion from all results."""
         first, *more = self.copies
         # Random: copies of the row in one batch had different results, and others each time.
         if any(_spread(each, ruler) > GROSS for each in self.copies) and any(
             ruler.units(one, other) > GROSS for each in more for one, other in zip(first, each, strict=True)
         ):
-            return Finding.RANDOM
+            return RowFinding.RANDOM
         if self._differs_alone(ruler):
             # The later runs show whether the result keeps changing, or one run was an exception.
-            later = [*self.results[Trial.ALONE][2:], *self.results[Trial.COPIES][2:]]
+            later = [*self.results[RerunKind.ALONE][2:], *self.results[RerunKind.COPIES][2:]]
             usual = max([sum([ruler.units(each, other) <= GROSS for other in later]) for each in later])
-            return Finding.CHANGING if len(later) - usual > 1 else Finding.UNSTEADY
+            return RowFinding.CHANGING if len(later) - usual > 1 else RowFinding.UNSTEADY
         return self._of_steady(ruler)
 
-    def _of_steady(self, ruler: Ruler) -> Finding:
+    def _of_steady(self, ruler: ResultDistance) -> RowFinding:
         """Return the conclusion for a row that has the same result whenever it is alone."""
-        if _spread(self.results[Trial.ALONE], ruler) > self.near:
-            return Finding.NOISE
-        others = [row for trial in Trial if trial is not Trial.SIZED for row in self.results[trial]]
-        sized = self.results[Trial.SIZED]
-        if self.results[Trial.ORIGINAL] and len(sized) >= _SPARE:
+        if _spread(self.results[RerunKind.ALONE], ruler) > self.near:
+            return RowFinding.NOISE
+        others = [row for trial in RerunKind if trial is not RerunKind.SIZED for row in self.results[trial]]
+        sized = self.results[RerunKind.SIZED]
+        if self.results[RerunKind.ORIGINAL] and len(sized) >= _SPARE:
             # One of many results may differ: a model that often mixes rows mixes these too. Where the client's batch
             # could not be run again, a tie may look like a foreign result, so all results count.
-            same = [row for row in sized if ruler.units(self.results[Trial.ALONE][0], row) <= self.near]
+            same = [row for row in sized if ruler.units(self.results[RerunKind.ALONE][0], row) <= self.near]
             sized = same if len(sized) - len(same) == 1 else sized
         others += sized
         if _is_odd(self.given, [*others, self.again], ruler, self.gross):
-            return Finding.FOREIGN
+            return RowFinding.FOREIGN
         if _is_odd(self.again, [*others, self.given], ruler, self.gross):
-            return Finding.FOREIGN_CHECK
+            return RowFinding.FOREIGN_CHECK
         if not ruler.labels_only and self._is_scattered(ruler):
-            return Finding.DEPENDENT
+            return RowFinding.DEPENDENT
         every = [self.given, self.again, *[row for rows in self.results.values() for row in rows]]
-        return Finding.VARIED if len(_distinct(every, ruler, GROSS)) > 1 else Finding.NOISE
+        return RowFinding.VARIED if len(_distinct(every, ruler, GROSS)) > 1 else RowFinding.NOISE
 
-    def met(self, ruler: Ruler) -> set[float]:
+    def met(self, ruler: ResultDistance) -> set[float]:
         """Return the response times of the batches whose results it may have got, in this run or the last."""
         met = {self.sample.batch.taken_s, *(each.batch.taken_s for each in self.neighbours)}
         return met | self.company_s if self._differs_alone(ruler) else met
 
-    def _differs_alone(self, ruler: Ruler) -> bool:
+    def _differs_alone(self, ruler: ResultDistance) -> bool:
         """Return whether the row alone had grossly different results."""
-        return _spread(self.results[Trial.ALONE], ruler) > GROSS
+        return _spread(self.results[RerunKind.ALONE], ruler) > GROSS
 
-    def _is_scattered(self, ruler: Ruler) -> bool:
+    def _is_scattered(self, ruler: ResultDistance) -> bool:
         """Return whether there are more distinct results than a tie has."""
         every = [self.again, self.given, *[row for rows in self.results.values() for row in rows]]
         return len(_distinct(every, ruler, GROSS)) >= _RESULTS
 
-    def is_exchanged(self, ruler: Ruler, others: list[Row]) -> bool:
+    def is_exchanged(self, ruler: ResultDistance, others: list[Row]) -> bool:
         """Return whether one run gave the row another row's result, or that row this one's.
 
         It ignores the conclusion from further runs: a model that often mixes rows mixes them in some of these.
@@ -194,7 +201,7 @@ class Suspicion:
             found = {tuple([(name, array.shape, str(array.tolist())) for name, array in row.items()]) for row in others}
             if len(others) < _MANY or len(found) < len(others):
                 return False
-        own, *more = self.results[Trial.ALONE]
+        own, *more = self.results[RerunKind.ALONE]
         near, far = self.near, max(GROSS, self.gross)
         if any(ruler.units(own, each) > near for each in more):
             return self._is_stale(ruler, others)
@@ -209,9 +216,9 @@ class Suspicion:
             return _is_one_of(self.again, rows, others, ruler, near)
         return False
 
-    def _is_stale(self, ruler: Ruler, others: list[Row]) -> bool:
+    def _is_stale(self, ruler: ResultDistance, others: list[Row]) -> bool:
         """Return whether the row alone once had a result of the run before, and otherwise its own."""
-        alone = self.results[Trial.ALONE]
+        alone = self.results[RerunKind.ALONE]
         own = max(alone, key=lambda row: sum([ruler.units(row, each) <= self.near for each in alone]))
         if 2 * sum([ruler.units(own, each) <= self.near for each in alone]) <= len(alone):
             return False
@@ -221,19 +228,19 @@ class Suspicion:
         )
 
 
-def _is_one_of(wanted: Row, rows: list[Row], others: list[Row], ruler: Ruler, near: float) -> bool:
+def _is_one_of(wanted: Row, rows: list[Row], others: list[Row], ruler: ResultDistance, near: float) -> bool:
     """Return whether a result is that of one of ``rows``, and of none of the ``others``."""
     if all(ruler.units(wanted, row) > near for row in rows):
         return False
     return all(ruler.units(wanted, other) > near for other in others)
 
 
-def _spread(rows: Sequence[Row], ruler: Ruler) -> float:
+def _spread(rows: Sequence[Row], ruler: ResultDistance) -> float:
     """Return the largest distance of results from the first of them."""
     return max([ruler.units(rows[0], other) for other in rows[1:]], default=0.0)
 
 
-def _distinct(rows: Sequence[Row], ruler: Ruler, gross: float) -> list[Row]:
+def _distinct(rows: Sequence[Row], ruler: ResultDistance, gross: float) -> list[Row]:
     """Return the rows that are grossly apart from one another, in any unit."""
     kept: list[Row] = []
     for row in rows:
@@ -245,7 +252,7 @@ def _distinct(rows: Sequence[Row], ruler: Ruler, gross: float) -> list[Row]:
     return kept
 
 
-def _is_odd(row: Row, others: list[Row], ruler: Ruler, gross: float) -> bool:
+def _is_odd(row: Row, others: list[Row], ruler: ResultDistance, gross: float) -> bool:
     """Return whether ``row`` is grossly apart from all others, which agree."""
     return all(ruler.units(row, other) > gross for other in others) and all(
         ruler.units(others[0], other) <= gross / 4 for other in others[1:]

@@ -4,15 +4,15 @@ Its methods receive events with their times, and return what to do: batches to s
 wait. It reads no clock and does no I/O. The proxy's `dispatcher` drives it with sockets, the `simulator` with numbers:
 the code is the same.
 
-    admit ──▶ next ──▶ released ──▶ answered ──▶ delivered
-      │        ▲          │
-    cancel     └─ pieces ─┴───────▶ failed
-    expired
+    admit ──▶ next_batch ──▶ record_finished ──▶ complete_batch ──▶ record_delivered
+      │           ▲               │
+    cancel        └─── pieces ────┴────────────▶ fail_batch
+    expire
 
-    next_check ──▶ released ──▶ checked / check_failed: rows run again for no client, to verify results (`row_checks`)
+    next_check ──▶ record_finished ──▶ complete_check / fail_check: rows run again for no client (`row_checks`)
 
-Every admitted request gets exactly one outcome from `next`, `answered`, `failed`, `expired` or `refuse_all`, unless it
-is cancelled (`cancel`).
+Every admitted request gets exactly one outcome from `next_batch`, `complete_batch`, `fail_batch`, `expire` or
+`reject_all`, unless it is cancelled (`cancel`).
 """
 
 from collections import deque
@@ -20,45 +20,45 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from shoal_proxy.batching.batch import Batch, Result, check_rows, make_batch, split, waiting_callers
-from shoal_proxy.batching.batcher import Batcher, Running
+from shoal_proxy.batching.batch import Batch, BatchResult, check_rows, make_batch, split, unresolved_requests
+from shoal_proxy.batching.batcher import Batcher, RunningBatch
+from shoal_proxy.batching.cancelled_rows import CancelledRows
 from shoal_proxy.batching.coalescing import Coalescing
 from shoal_proxy.batching.deadlines import Deadlines
-from shoal_proxy.batching.owed import Owed
-from shoal_proxy.batching.pending import NEVER_S, BatchKey, Delivery, Pending
-from shoal_proxy.batching.policy import Wait
-from shoal_proxy.batching.recovery import Recovery
-from shoal_proxy.batching.row_checks import RowChecks, Violation
-from shoal_proxy.batching.row_samples import Rules
-from shoal_proxy.batching.suspects import Suspects
+from shoal_proxy.batching.pending import NEVER_S, BatchKey, Delivery, PendingRequest
+from shoal_proxy.batching.policy import WaitUntil
+from shoal_proxy.batching.recovery import BatchRetries
+from shoal_proxy.batching.row_checks import RowChecks, RowViolation
+from shoal_proxy.batching.row_samples import SamplingRules
+from shoal_proxy.batching.suspects import SuspectPayloads
 from shoal_proxy.batching.throughput import Throughput
 from shoal_proxy.batching.traffic import Traffic
 from shoal_proxy.errors import BatchTooLarge, DeadlineExceeded, InvalidRequest, ModelFailed, Overloaded, ProxyError
 from shoal_proxy.model.signature import ModelSignature
-from shoal_schema.metrics import Rejection
+from shoal_schema.metrics import RejectionReason
 
 
-class Step:
-    """What to do next: send ``running``, if there is one, deliver ``refused``, and call `Scheduler.next` again."""
+class SchedulerStep:
+    """What to do next: send ``running``, if any, deliver ``rejected``, and call `Scheduler.next_batch` again."""
 
-    __slots__ = ("error", "late", "refused", "running")
+    __slots__ = ("error", "late", "rejected", "running")
 
     def __init__(
         self,
-        running: Running | None,
-        refused: Sequence[Delivery] = (),
-        late: Sequence[Pending] = (),
+        running: RunningBatch | None,
+        rejected: Sequence[Delivery] = (),
+        late: Sequence[PendingRequest] = (),
         error: Overloaded | None = None,
     ) -> None:
         self.running = running
-        self.refused = refused
+        self.rejected = rejected
         self.late = late
         """Requests that would be late here and may be forwarded; those that no peer accepts are rejected."""
         self.error = error
         """The error for ``late`` requests that no peer accepts."""
 
 
-class Failure(NamedTuple):
+class BatchFailure(NamedTuple):
     """The consequences of a failed batch."""
 
     deliveries: Sequence[Delivery]
@@ -79,7 +79,7 @@ class Scheduler:
         self.queue = batcher.queue
         self.throughput = Throughput()
         self.traffic = Traffic()
-        self.gives_away = False
+        self.forwards_late = False
         """Whether requests that would be late may be forwarded to a peer."""
         self.coalesced_rows = 0
         """Rows admitted that were not executed, since identical ones were."""
@@ -87,20 +87,20 @@ class Scheduler:
         """Verifies that rows of shared batches get their own results; None for no verification."""
         self._coalescing = Coalescing() if coalesce else None
         self._deadlines = Deadlines()
-        self._recovery = Recovery(idempotent=idempotent)
-        self._suspects = Suspects()
+        self._recovery = BatchRetries(idempotent=idempotent)
+        self._suspects = SuspectPayloads()
         self._pieces: deque[Batch] = deque()
         """Parts of failed batches; they are sent before everything that waits."""
-        self._unsettled: set[Running] = set()
-        """Batches that were sent and neither answered nor failed: at the runtime, or just back from it."""
+        self._unsettled: set[RunningBatch] = set()
+        """Batches that were sent and neither completed nor failed: at the runtime, or just back from it."""
 
     @property
     def settled(self) -> bool:
         """Return whether no request waits or runs."""
-        return not (self.queue.requests or self._unsettled or any(batch.live for batch in self._pieces))
+        return not (self.queue.requests or self._unsettled or any(batch.has_unresolved for batch in self._pieces))
 
     @property
-    def running(self) -> Sequence[Running]:
+    def running(self) -> Sequence[RunningBatch]:
         """Return the clients' batches at the runtime."""
         return [running for running in self.batcher.running if running.check is None]
 
@@ -114,7 +114,7 @@ class Scheduler:
         """Return the earliest deadline; `NEVER_S` where no request has one."""
         return self._deadlines.next_s
 
-    def serve(
+    def set_model(
         self,
         max_rows: int | None,
         allowed_sizes: tuple[int, ...] = (),
@@ -122,18 +122,18 @@ class Scheduler:
     ) -> None:
         """Start with a model: its own limit of rows, the sizes it pads to, and warm-up measurements."""
         self.throughput = Throughput()
-        self.batcher.serve(max_rows, allowed_sizes, measured)
+        self.batcher.set_model(max_rows, allowed_sizes, measured)
 
     def verify(self, signature: ModelSignature) -> None:
         """Start to verify a model's results; a violation of the same model outlasts a restart of its runtime."""
         if self.checks is not None:
             # Warm-up measures other times at each start, so they are no part of a model's identity.
-            self.checks.serve(replace(signature, measured=()), Rules(signature))
-            self.batcher.separate(alone=self.checks.violated)
+            self.checks.set_model(replace(signature, measured=()), SamplingRules(signature))
+            self.batcher.isolate_requests(alone=self.checks.violated)
 
-    def admit(self, pending: Pending, now_s: float) -> Overloaded | None:
+    def admit(self, pending: PendingRequest, now_s: float) -> Overloaded | None:
         """Queue ``pending`` and return None, or return why it is rejected."""
-        if self.batcher.limits.alone or self._suspects.must_go_alone(pending, now_s):
+        if self.batcher.limits.alone or self._suspects.must_run_alone(pending, now_s):
             # A key of its own shares no batch.
             pending.key = pending.key.alone()
         runs = self._coalescing.join(pending) if self._coalescing else pending
@@ -142,36 +142,36 @@ class Scheduler:
         else:
             self.traffic.arrived_rows += pending.rows
             # A peer's request must not cost this replica's own requests their place: when all are full, no one gains.
-            guest = pending.forwarded and self.lags(pending, now_s)
-            refusal = Rejection.LATE if guest else self.batcher.admit(runs, now_s)
-            if refusal is not None:
+            is_late_forward = pending.forwarded and self.would_be_late(pending, now_s)
+            rejection = RejectionReason.LATE if is_late_forward else self.batcher.admit(runs, now_s)
+            if rejection is not None:
                 if self._coalescing:
                     self._coalescing.leave(pending)
-                if not self.gives_away:  # otherwise it counts once no peer accepts it
-                    self.traffic.refused(refusal, pending.rows)
-                return self._overloaded(refusal, pending.rows)
+                if not self.forwards_late:  # otherwise it counts once no peer accepts it
+                    self.traffic.count_rejected(rejection, pending.rows)
+                return self._overloaded(rejection, pending.rows)
         self._deadlines.add(pending)
         return None
 
-    def lags(self, pending: Pending, now_s: float) -> bool:
+    def would_be_late(self, pending: PendingRequest, now_s: float) -> bool:
         """Return whether ``pending``, served in turn, would be late or make the waiting batch late."""
         batcher, group = self.batcher, self.queue.groups.get(pending.key)
         if self._coalescing is not None:
             return False  # an identical request may already wait, and then this one costs nothing
-        if group is None or (pending.due_s == NEVER_S and batcher.objective_s == NEVER_S):
+        if group is None or (pending.soft_deadline_s == NEVER_S and batcher.objective_s == NEVER_S):
             return False
         finish_s = now_s + batcher.expected_wait_s(pending.key, now_s)
-        return finish_s > min(batcher.wanted_s(pending), group.head.due_s)
+        return finish_s > min(batcher.soft_deadline_for(pending), group.head.soft_deadline_s)
 
     def has_room(self, key: BatchKey, now_s: float) -> bool:
         """Return whether another row of ``key`` would be in time without making waiting requests late."""
         group = self.queue.groups.get(key)
         if group is None:
             return True
-        due_s = min(group.head.due_s, now_s + self.batcher.objective_s)
-        return now_s + self.batcher.expected_wait_s(key, now_s) <= due_s
+        soft_deadline_s = min(group.head.soft_deadline_s, now_s + self.batcher.objective_s)
+        return now_s + self.batcher.expected_wait_s(key, now_s) <= soft_deadline_s
 
-    def cancel(self, pending: Pending) -> bool:
+    def cancel(self, pending: PendingRequest) -> bool:
         """Drop a request whose client has gone; return whether it had no outcome yet.
 
         Rows that already run are computed in vain, and count for the client until their batch has ended.
@@ -183,161 +183,167 @@ class Scheduler:
         self._leave(pending)
         return True
 
-    def next(self, now_s: float) -> Step | Wait:
+    def next_batch(self, now_s: float) -> SchedulerStep | WaitUntil:
         """Return the next batch to send, or how long to wait. Parts of failed batches come first."""
-        self.traffic.passed(now_s)
+        self.traffic.advance(now_s)
         step = self._next(now_s)
-        self.traffic.holds(self.queue.rows, self.in_flight_rows)
+        self.traffic.set_held_rows(self.queue.rows, self.in_flight_rows)
         return step
 
-    def _next(self, now_s: float) -> Step | Wait:
+    def _next(self, now_s: float) -> SchedulerStep | WaitUntil:
         if self._pieces and (step := self._next_piece(now_s)) is not None:
             return step
-        formed = self.batcher.next(now_s)
-        if isinstance(formed, Wait):
+        formed = self.batcher.next_batch(now_s)
+        if isinstance(formed, WaitUntil):
             return formed
-        refused: Sequence[Delivery] = ()
-        late: Sequence[Pending] = ()
+        rejected: Sequence[Delivery] = ()
+        late: Sequence[PendingRequest] = ()
         error: Overloaded | None = None
-        if formed.refused:
-            error = self._overloaded(Rejection.LATE, len(formed.refused))
-            gone: Sequence[Pending] = formed.refused
-            # Rejections of requests that may be forwarded are counted in `refuse`.
-            if self.gives_away and self._coalescing is None:
-                late = [pending for pending in gone if not pending.stays]
-                gone = [pending for pending in gone if pending.stays]
-            self.traffic.refused(Rejection.LATE, sum([pending.rows for pending in gone]))
-            refused = self._drop(gone, error)
+        if formed.rejected:
+            error = self._overloaded(RejectionReason.LATE, len(formed.rejected))
+            gone: Sequence[PendingRequest] = formed.rejected
+            # Rejections of requests that may be forwarded are counted in `reject`.
+            if self.forwards_late and self._coalescing is None:
+                late = [pending for pending in gone if not pending.must_not_forward]
+                gone = [pending for pending in gone if pending.must_not_forward]
+            self.traffic.count_rejected(RejectionReason.LATE, sum([pending.rows for pending in gone]))
+            rejected = self._drop(gone, error)
         if formed.running is not None:
             self._unsettled.add(formed.running)
             for part in formed.running.batch.slices:
                 if part.start == 0:
                     part.pending.queued_s = now_s - part.pending.arrived_s
-        return Step(formed.running, refused, late, error)
+        return SchedulerStep(formed.running, rejected, late, error)
 
-    def refuse(self, pending: Pending, error: ProxyError) -> Sequence[Delivery]:
+    def reject(self, pending: PendingRequest, error: ProxyError) -> Sequence[Delivery]:
         """Reject a late request that no peer accepted."""
-        self.traffic.refused(Rejection.LATE, pending.rows)
+        self.traffic.count_rejected(RejectionReason.LATE, pending.rows)
         return self._drop((pending,), error)
 
-    def _next_piece(self, now_s: float) -> Step | Wait | None:
+    def _next_piece(self, now_s: float) -> SchedulerStep | WaitUntil | None:
         """Return the next part of a failed batch; None where there is none."""
         while self._pieces:
             if len(self.batcher.running) >= self.batcher.limits.in_flight:
-                return Wait()
+                return WaitUntil()
             batch = self._pieces.popleft()
             waiting = [part for part in batch.slices if not part.pending.resolved]
             if self.batcher.limits.alone and len(waiting) > 1:
                 # A violation was found since it was split: one request each from now on.
-                alone = [make_batch([part], batch.tries, batch.fitting_rows) for part in waiting]
+                alone = [make_batch([part], batch.attempts, batch.fitting_rows) for part in waiting]
                 self._pieces.extendleft(reversed(alone))
                 continue
             if waiting:
-                running = self.batcher.sending(make_batch(waiting, batch.tries, batch.fitting_rows), now_s)
+                running = self.batcher.start_batch(make_batch(waiting, batch.attempts, batch.fitting_rows), now_s)
                 self._unsettled.add(running)
-                return Step(running)
+                return SchedulerStep(running)
         return None
 
-    def released(self, running: Running, now_s: float) -> None:
+    def record_finished(self, running: RunningBatch, now_s: float) -> None:
         """Record that the runtime has finished a batch, with any outcome."""
-        self.batcher.released(running, now_s)
+        self.batcher.record_finished(running, now_s)
 
-    def answered(
-        self, running: Running, result: Result, signature: ModelSignature, *, answered_s: float, timing: bytes = b""
+    def complete_batch(
+        self,
+        running: RunningBatch,
+        result: BatchResult,
+        signature: ModelSignature,
+        *,
+        completed_s: float,
+        timing: bytes = b"",
     ) -> list[Delivery]:
         """Return the outcomes of a batch's requests, each its own rows.
 
         Args:
-            running: the batch, which was `released`.
+            running: the batch; `record_finished` was called before.
             result: the runtime's result.
             signature: signature of its model.
-            answered_s: when the result arrived.
+            completed_s: when the result arrived.
             timing: costs of the batch, in the form of Server-Timing.
 
         Raises:
-            ModelFailed: the result cannot be split. No request has an outcome; call `failed`.
+            ModelFailed: the result cannot be split. No request has an outcome; call `fail_batch`.
         """
         batch = running.batch
         for part in batch.slices:
             part.pending.timing = timing
         deliveries = split(batch, result, signature)
         if self._coalescing:
-            deliveries = self._to_callers(deliveries)
+            deliveries = self._deliveries_of_clients(deliveries)
         # Connections report to it when their clients send the next request.
-        burst = self.batcher.returns.burst(answered_s)
+        burst = self.batcher.returns.burst(completed_s)
         for pending, _ in deliveries:
             pending.burst = burst
-        running.answered_s, running.forward_s = answered_s, result.forward_s
-        if self.checks is not None and len(batch.slices) > 1 and self.checks.keeps:
-            self.checks.answered(batch, result, answered_s)
-        self._recovery.succeeded(batch)
+        running.completed_s, running.forward_s = completed_s, result.forward_s
+        if self.checks is not None and len(batch.slices) > 1 and self.checks.wants_rows:
+            self.checks.sample_batch(batch, result, completed_s)
+        self._recovery.record_success(batch)
         self.traffic.answered_rows += batch.rows
         self.traffic.batches += 1
         self._ended(running)
         return deliveries
 
-    def delivered(self, running: Running, now_s: float, cpu_s: float = 0.0) -> None:
-        """Learn from an `answered` batch whose responses have left.
+    def record_delivered(self, running: RunningBatch, now_s: float, cpu_s: float = 0.0) -> None:
+        """Update the estimates after the responses of a completed batch have left.
 
         Args:
             running: the batch.
             now_s: when its responses had left.
             cpu_s: processor time of the proxy's thread since it started.
         """
-        self.batcher.delivered(running, now_s)
-        self.throughput.served(running.rows, sent_s=running.sent_s, answered_s=now_s, cpu_s=cpu_s)
+        self.batcher.record_delivered(running, now_s)
+        self.throughput.record(running.rows, sent_s=running.sent_s, completed_s=now_s, cpu_s=cpu_s)
 
-    def next_check(self, now_s: float) -> Running | None:
+    def next_check(self, now_s: float) -> RunningBatch | None:
         """Return a check to run now; None for none. Its rows belong to no client."""
         checks, batcher = self.checks, self.batcher
         if checks is None:
             return None
         busy = self.queue.requests > 0 or len(batcher.running) > 0 or len(self._pieces) > 0
-        if not checks.may(now_s, busy=busy):
+        if not checks.is_possible(now_s, busy=busy):
             return None
         # The share of the device that clients need, at full batches.
         load, shapes = 0.0, batcher.tables.last_shapes
         if shapes is not None:
             row_s = batcher.row_s(BatchKey(shapes=shapes))
             load = self.traffic.offered_rows_per_s * row_s / batcher.limits.in_flight
-        check = checks.next(batcher, now_s, load=load, busy=busy)
+        check = checks.next_check(batcher, now_s, load=load, busy=busy)
         if check is None:
             return None
         key, rows = check.samples[0].batch.group[0], len(check.samples)
-        timeout_s = checks.timeout_s(batcher.tables[key].seconds(rows))
-        return batcher.sending(check.batch(now_s, timeout_s), now_s, check)
+        timeout_s = checks.timeout_s(batcher.tables[key].p95_s(rows))
+        return batcher.start_batch(check.batch(now_s, timeout_s), now_s, check)
 
     @property
     def check_s(self) -> float:
         """Return when there may be a check if nothing happens until then; `NEVER_S` for never."""
         if self.checks is None or self.queue.requests or self.batcher.running:
             return NEVER_S
-        return self.checks.due_s()
+        return self.checks.next_check_s()
 
-    def checked(
-        self, running: Running, result: Result, signature: ModelSignature, *, answered_s: float
-    ) -> Violation | None:
-        """Compare the results of a check, which was `released`; after a violation batches hold one request each.
+    def complete_check(
+        self, running: RunningBatch, result: BatchResult, signature: ModelSignature, *, completed_s: float
+    ) -> RowViolation | None:
+        """Compare the results of a finished check; after a violation batches hold one request each.
 
         Raises:
-            ModelFailed: the result cannot be split. Call `check_failed`.
+            ModelFailed: the result cannot be split. Call `fail_check`.
         """
         assert self.checks is not None
         assert running.check is not None
         check_rows(running.batch, result, signature)
-        took_s = answered_s - running.started_s if result.forward_s is None else result.forward_s
-        violation = self.checks.returned(running.check, result, max(0.0, took_s))
+        took_s = completed_s - running.started_s if result.forward_s is None else result.forward_s
+        violation = self.checks.complete(running.check, result, max(0.0, took_s))
         if violation is not None:
-            self.batcher.separate(alone=True)
+            self.batcher.isolate_requests(alone=True)
         return violation
 
-    def check_failed(self, running: Running, now_s: float) -> None:
+    def fail_check(self, running: RunningBatch, now_s: float) -> None:
         """Drop a failed check."""
         assert self.checks is not None
         assert running.check is not None
         self.checks.failed(running.check, now_s)
 
-    def failed(self, running: Running, error: ProxyError, now_s: float) -> Failure:
+    def fail_batch(self, running: RunningBatch, error: ProxyError, now_s: float) -> BatchFailure:
         """Decide which rows of a failed batch are retried, and which requests get ``error``."""
         self._ended(running)
         batch = running.batch
@@ -347,37 +353,37 @@ class Scheduler:
             fitting_rows = tables.max_rows(batch.key)
             # A single row does not fit: its size was to blame, not the number of rows that failed first.
             if batch.rows == 1 and batch.fitting_rows:
-                tables.forgive(batch.key, batch.fitting_rows)
+                tables.restore_limit(batch.key, batch.fitting_rows)
             max_rows = tables.ran_out_of_memory(batch.key, batch.rows)
         if error.may_have_run:
-            _mark(waiting_callers(batch))
-        pieces = self._recovery.again(batch, error, fitting_rows)
+            _mark(unresolved_requests(batch))
+        pieces = self._recovery.batches_to_retry(batch, error, fitting_rows)
         if pieces:
             # In front and in their order: their requests have waited longest.
             self._pieces.extendleft(reversed(pieces))
-            return Failure((), len(pieces), max_rows)
-        return Failure(self._give_up(batch, error, now_s), 0, max_rows)
+            return BatchFailure((), len(pieces), max_rows)
+        return BatchFailure(self._give_up(batch, error, now_s), 0, max_rows)
 
-    def expired(self, now_s: float) -> list[Delivery]:
+    def expire(self, now_s: float) -> list[Delivery]:
         """Return the outcomes of the requests whose deadline has passed."""
         deliveries: list[Delivery] = []
         for pending in self._deadlines.expired(now_s):
-            runs = self._coalescing.standing_for(pending) if self._coalescing else pending
-            pending.may_have_run = runs.may_have_run or runs.taken > 0
+            runs = self._coalescing.executed_for(pending) if self._coalescing else pending
+            pending.may_have_run = runs.may_have_run or runs.dequeued_rows > 0
             self._keep_charged(pending)
             waited = "while the model ran" if pending.may_have_run else "in the queue"
             deliveries.append(pending.resolve(DeadlineExceeded(f"the deadline passed {waited}")))
             self._leave(pending)
         return deliveries
 
-    def refuse_all(self, error: ProxyError, now_s: float) -> list[Delivery]:
+    def reject_all(self, error: ProxyError, now_s: float) -> list[Delivery]:
         """Return ``error`` for every request without an outcome; running batches are computed in vain."""
         deliveries: list[Delivery] = []
         for running in self._unsettled:
             # Running batches first, then the queue, then parts of failed batches.
-            callers = waiting_callers(running.batch)
-            _mark(callers)
-            deliveries.extend(self._resolve(callers, error))
+            requests = unresolved_requests(running.batch)
+            _mark(requests)
+            deliveries.extend(self._resolve(requests, error))
         for running in list(self._unsettled):
             self._ended(running)
         for group in list(self.queue.groups.values()):
@@ -386,74 +392,74 @@ class Scheduler:
             deliveries.extend(self._give_up(self._pieces.popleft(), error, now_s))
         return deliveries
 
-    def _overloaded(self, refusal: Rejection, rows: int) -> Overloaded:
-        if refusal is Rejection.LATE:
+    def _overloaded(self, rejection: RejectionReason, rows: int) -> Overloaded:
+        if rejection is RejectionReason.LATE:
             message = "the response would be late"
-        elif refusal is Rejection.QUEUE_ROWS:
+        elif rejection is RejectionReason.QUEUE_ROWS:
             message = f"the queue is full ({self.queue.rows} rows wait)"
         else:
             message = f"the queue is full ({self.queue.size_bytes} bytes wait)"
         retry_after_s = self.batcher.rate.retry_after_s(self.queue.rows + rows)
-        return Overloaded(message, reason=refusal, retry_after_s=retry_after_s)
+        return Overloaded(message, reason=rejection, retry_after_s=retry_after_s)
 
-    def _drop(self, refused: Sequence[Pending], error: ProxyError) -> list[Delivery]:
+    def _drop(self, rejected: Sequence[PendingRequest], error: ProxyError) -> list[Delivery]:
         """Reject requests that wait in the queue, or have just left it."""
-        _mark([pending for pending in refused if pending.taken > 0])
-        return self._resolve(refused, error)
+        _mark([pending for pending in rejected if pending.dequeued_rows > 0])
+        return self._resolve(rejected, error)
 
     def _give_up(self, batch: Batch, error: ProxyError, now_s: float) -> list[Delivery]:
         """Give ``error`` to every unresolved request of a batch, and remember the request that made it fail."""
-        callers = waiting_callers(batch)
+        requests = unresolved_requests(batch)
         # A request is at fault only if it failed on its own, apart from the others of its batch.
-        offended = batch.tries > 0 or batch.key.solo > 0
-        if offended and callers and len(batch.slices) == 1 and isinstance(error, ModelFailed | InvalidRequest):
+        offended = batch.attempts > 0 or batch.key.solo > 0
+        if offended and requests and len(batch.slices) == 1 and isinstance(error, ModelFailed | InvalidRequest):
             self._suspects.forget_old(now_s)
-            self._suspects.failed(callers[0], now_s)
+            self._suspects.failed(requests[0], now_s)
             # Charge about as many rows as its first batch had: they ran twice to isolate this request.
-            self.queue.shares.charged(callers[0].lane.share, batch.rows << batch.tries)
-        _mark([part.pending for part in batch.slices if part.pending.taken > part.rows])
-        return self._resolve(callers, error)
+            self.queue.shares.charge_retry(requests[0].lane.share, batch.rows << batch.attempts)
+        _mark([part.pending for part in batch.slices if part.pending.dequeued_rows > part.rows])
+        return self._resolve(requests, error)
 
-    def _resolve(self, requests: Sequence[Pending], error: ProxyError) -> list[Delivery]:
+    def _resolve(self, requests: Sequence[PendingRequest], error: ProxyError) -> list[Delivery]:
         for pending in requests:
             self.queue.remove(pending)
-            for caller in self._coalescing.callers_of(pending) if self._coalescing else (pending,):
-                self._keep_charged(caller)
+            for client in self._coalescing.requests_sharing(pending) if self._coalescing else (pending,):
+                self._keep_charged(client)
         deliveries = [pending.resolve(error) for pending in requests]
-        return self._to_callers(deliveries) if self._coalescing else deliveries
+        return self._deliveries_of_clients(deliveries) if self._coalescing else deliveries
 
-    def _keep_charged(self, pending: Pending) -> None:
+    def _keep_charged(self, pending: PendingRequest) -> None:
         """Charge rows that still run to their client until they end, though the request has its outcome.
 
         Otherwise a client that cancels repeatedly could have any number of rows run.
         """
-        caller = pending.caller
-        if caller is None or caller.account is None:
+        client = pending.client
+        if client is None or client.quota is None:
             return
-        runs = self._coalescing.standing_for(pending) if self._coalescing else pending
-        if not runs.taken:
+        runs = self._coalescing.executed_for(pending) if self._coalescing else pending
+        if not runs.dequeued_rows:
             return
         for running in self._unsettled:
-            if running.owed is None:
-                running.owed = Owed(running.batch)
-            running.owed.take_over(caller, runs)
+            if running.cancelled_rows is None:
+                running.cancelled_rows = CancelledRows(running.batch)
+            running.cancelled_rows.charge(client, runs)
 
-    def _ended(self, running: Running) -> None:
+    def _ended(self, running: RunningBatch) -> None:
         self._unsettled.discard(running)
-        if running.owed is not None:
-            running.owed.give_back()
+        if running.cancelled_rows is not None:
+            running.cancelled_rows.release()
 
-    def _to_callers(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
+    def _deliveries_of_clients(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
         """Return the same outcomes for the clients' requests that share the executed ones."""
         assert self._coalescing is not None
-        callers: list[Delivery] = []
+        requests: list[Delivery] = []
         for shared, outcome in deliveries:
-            callers.extend(self._coalescing.deliveries(shared, outcome))
-        return callers
+            requests.extend(self._coalescing.deliveries(shared, outcome))
+        return requests
 
-    def _leave(self, pending: Pending) -> None:
+    def _leave(self, pending: PendingRequest) -> None:
         """Remove a request's rows from the queue, unless other requests share them."""
-        runs: Pending | None = pending
+        runs: PendingRequest | None = pending
         if self._coalescing:
             runs = self._coalescing.leave(pending)
             if runs is not None:
@@ -462,7 +468,7 @@ class Scheduler:
             self.queue.remove(runs)
 
 
-def _mark(seen: Sequence[Pending]) -> None:
+def _mark(seen: Sequence[PendingRequest]) -> None:
     """Mark requests of which the runtime may have executed rows."""
     for pending in seen:
         pending.may_have_run = True

@@ -23,22 +23,22 @@ from shoal_proxy.batching.latency import LatencyTable
 from shoal_proxy.batching.pending import NEVER_S
 
 
-class Waiting(Protocol):
+class WaitingRequest(Protocol):
     """The properties of a request that a selection depends on."""
 
     @property
-    def left(self) -> int:
+    def remaining_rows(self) -> int:
         """Rows that still wait."""
 
     @property
-    def due_s(self) -> float:
+    def soft_deadline_s(self) -> float:
         """When the response is wanted."""
 
 
-W = TypeVar("W", bound=Waiting)
+W = TypeVar("W", bound=WaitingRequest)
 
 
-class Costs:
+class BatchCosts:
     """Costs of batches of one key."""
 
     __slots__ = ("around_s", "max_rows", "table")
@@ -53,31 +53,31 @@ class Costs:
 
     def finish_s(self, start_s: float, rows: int) -> float:
         """Return when a batch of ``rows`` that starts at ``start_s`` has been answered."""
-        return start_s + self.table.seconds(rows) + self.around_s
+        return start_s + self.table.p95_s(rows) + self.around_s
 
     def rate(self, rows: int) -> float:
         """Return the rows per second of consecutive batches of ``rows``."""
-        return rows / max(self.table.seconds(rows), 1e-9)
+        return rows / max(self.table.p95_s(rows), 1e-9)
 
 
-class Selection(Generic[W]):
-    """``rows`` to take from the head once ``refused`` have been removed; 0 where none is left."""
+class BatchSelection(Generic[W]):
+    """``rows`` to take from the head once ``rejected`` have been removed; 0 where none is left."""
 
     # No dataclass: mypyc does not compile generic ones.
-    def __init__(self, rows: int, refused: Sequence[W] = ()) -> None:
+    def __init__(self, rows: int, rejected: Sequence[W] = ()) -> None:
         self.rows = rows
-        self.refused = refused
+        self.rejected = rejected
 
 
-def select_batch(waiting: Sequence[W], costs: Costs, start_s: float) -> Selection[W]:
+def select_batch(waiting: Sequence[W], costs: BatchCosts, start_s: float) -> BatchSelection[W]:
     """Return the batch to form from ``waiting``, which is in serving order."""
     # Case 1.
     alone_s = costs.finish_s(start_s, 1)
-    hopeful = [request for request in waiting if request.due_s >= alone_s]
+    hopeful = [request for request in waiting if request.soft_deadline_s >= alone_s]
     if not hopeful:
-        return Selection(0, waiting)
+        return BatchSelection(0, waiting)
     # Case 2, unless a request of the full batch would be late.
-    rows = min(sum([request.left for request in hopeful]), costs.max_rows)
+    rows = min(sum([request.remaining_rows for request in hopeful]), costs.max_rows)
     if costs.finish_s(start_s, rows) > _soonest_s(hopeful, rows):  # case 3
         rows = _best_rate(hopeful, costs, start_s)
         finish_s = costs.finish_s(start_s, rows)
@@ -85,37 +85,37 @@ def select_batch(waiting: Sequence[W], costs: Costs, start_s: float) -> Selectio
         after_s = costs.finish_s(finish_s - costs.around_s, 1)
         candidates, left, hopeful = hopeful, rows, []
         for request in candidates:
-            if request.due_s >= finish_s and (left > 0 or request.due_s >= after_s):
+            if request.soft_deadline_s >= finish_s and (left > 0 or request.soft_deadline_s >= after_s):
                 hopeful.append(request)
-                left -= request.left
+                left -= request.remaining_rows
     # Case 4.
     rows = _trim(hopeful, rows, costs, start_s)
     if len(hopeful) == len(waiting):
-        return Selection(rows)
+        return BatchSelection(rows)
     kept = set(map(id, hopeful))
-    return Selection(rows, [request for request in waiting if id(request) not in kept])
+    return BatchSelection(rows, [request for request in waiting if id(request) not in kept])
 
 
 def _soonest_s(waiting: Sequence[W], rows: int) -> float:
     """Return the earliest time at which a response is wanted, of the requests with the first ``rows``."""
     soonest_s = NEVER_S
     for request in waiting:
-        soonest_s = min(soonest_s, request.due_s)
-        rows -= request.left
+        soonest_s = min(soonest_s, request.soft_deadline_s)
+        rows -= request.remaining_rows
         if rows <= 0:
             break
     return soonest_s
 
 
-def _best_rate(hopeful: Sequence[W], costs: Costs, start_s: float) -> int:
+def _best_rate(hopeful: Sequence[W], costs: BatchCosts, start_s: float) -> int:
     """Return the size of the batch that serves the most rows per second, all of them in time."""
-    order = sorted([(-request.due_s, request.left) for request in hopeful])
-    due_s = [due for due, _ in order]
+    order = sorted([(-request.soft_deadline_s, request.remaining_rows) for request in hopeful])
+    soft_deadline_s = [due for due, _ in order]
     rows_due_later = [0, *accumulate([left for _, left in order])]
     # Both lists are by falling deadline: the rows in time for a size are those before its finish.
 
     def in_time(size: int) -> int:
-        return min(size, rows_due_later[bisect_right(due_s, -costs.finish_s(start_s, size))])
+        return min(size, rows_due_later[bisect_right(soft_deadline_s, -costs.finish_s(start_s, size))])
 
     best = last = 1
     for size in [size for size in costs.table.sizes if size < costs.max_rows] + [costs.max_rows]:
@@ -130,7 +130,7 @@ def _best_rate(hopeful: Sequence[W], costs: Costs, start_s: float) -> int:
     return best
 
 
-def _trim(hopeful: Sequence[W], rows: int, costs: Costs, start_s: float) -> int:
+def _trim(hopeful: Sequence[W], rows: int, costs: BatchCosts, start_s: float) -> int:
     """Return the largest padded size below ``rows`` if the rest is better left to the next batch, else ``rows``."""
     sizes = costs.table.padded_sizes
     index = bisect_left(sizes, rows) - 1
@@ -143,11 +143,11 @@ def _trim(hopeful: Sequence[W], rows: int, costs: Costs, start_s: float) -> int:
     rest: Sequence[W] = ()
     first_rows = smaller
     for index, request in enumerate(hopeful):
-        first_rows -= request.left
+        first_rows -= request.remaining_rows
         if first_rows < 0:
             rest = hopeful[index:]
             break
-    rest_rows = sum([request.left for request in hopeful]) - smaller
-    next_start_s = start_s + costs.table.seconds(smaller)
+    rest_rows = sum([request.remaining_rows for request in hopeful]) - smaller
+    next_start_s = start_s + costs.table.p95_s(smaller)
     in_time = costs.finish_s(next_start_s, min(rest_rows, rows)) <= _soonest_s(rest, rest_rows)
     return smaller if in_time else rows

@@ -8,7 +8,7 @@ import hashlib
 from collections import Counter, OrderedDict
 from typing import NamedTuple
 
-from shoal_proxy.batching.pending import Pending
+from shoal_proxy.batching.pending import PendingRequest
 
 OFFENCES = 2
 """Failures after which a payload runs alone."""
@@ -16,17 +16,17 @@ ALONE_S = 300.0
 """For how long, from its last failure."""
 _MAX_RECORDS = 1024
 _FIRST_VALUES = 8
-_Look = tuple[int, int, object]
+_Traits = tuple[int, int, object]
 """Features of a payload that cost nothing to read."""
 
 
 class _Record(NamedTuple):
-    look: _Look
+    traits: _Traits
     times: int
     last_s: float
 
 
-def digest(pending: Pending) -> bytes:
+def payload_digest(pending: PendingRequest) -> bytes:
     """Return a digest of a request's rows and lengths."""
     digester = hashlib.blake2b(digest_size=16)
     for name, array in pending.inputs.items():
@@ -40,29 +40,29 @@ def digest(pending: Pending) -> bytes:
     return digester.digest()
 
 
-class Suspects:
+class SuspectPayloads:
     """Payloads that failed alone, with the number and time of failures; the oldest are dropped first."""
 
     def __init__(self) -> None:
         self._failed: OrderedDict[bytes, _Record] = OrderedDict()
-        self._looks: Counter[_Look] = Counter()
+        self._traits: Counter[_Traits] = Counter()
 
-    def failed(self, pending: Pending, now_s: float) -> None:
+    def failed(self, pending: PendingRequest, now_s: float) -> None:
         """Record that ``pending`` failed alone."""
-        mark, look = digest(pending), _look(pending)
+        mark, traits = payload_digest(pending), _traits_of(pending)
         before = self._failed.pop(mark, None)
-        self._failed[mark] = _Record(look, 1 if before is None else before.times + 1, now_s)
+        self._failed[mark] = _Record(traits, 1 if before is None else before.times + 1, now_s)
         if before is None:
-            self._looks[look] += 1
+            self._traits[traits] += 1
         if len(self._failed) > _MAX_RECORDS:
             self._forget(next(iter(self._failed)))
 
-    def must_go_alone(self, pending: Pending, now_s: float) -> bool:
+    def must_run_alone(self, pending: PendingRequest, now_s: float) -> bool:
         """Return whether ``pending`` has failed so often, so recently, that it must not share a batch."""
         # The digest is computed only of requests that look like a suspect.
-        if not self._looks or _look(pending) not in self._looks:
+        if not self._traits or _traits_of(pending) not in self._traits:
             return False
-        record = self._failed.get(digest(pending))
+        record = self._failed.get(payload_digest(pending))
         return record is not None and record.times >= OFFENCES and now_s - record.last_s < ALONE_S
 
     def forget_old(self, now_s: float) -> None:
@@ -71,13 +71,13 @@ class Suspects:
             self._forget(next(iter(self._failed)))
 
     def _forget(self, mark: bytes) -> None:
-        look = self._failed.pop(mark).look
-        self._looks[look] -= 1
-        if not self._looks[look]:
-            del self._looks[look]
+        traits = self._failed.pop(mark).traits
+        self._traits[traits] -= 1
+        if not self._traits[traits]:
+            del self._traits[traits]
 
 
-def _look(pending: Pending) -> _Look:
+def _traits_of(pending: PendingRequest) -> _Traits:
     first = next(iter(pending.inputs.values())).flat[:_FIRST_VALUES]
     if first.dtype.hasobject:  # elements may be large, such as pictures: compare their first bytes
         return pending.rows, pending.size_bytes, tuple(element[:_FIRST_VALUES] for element in first)

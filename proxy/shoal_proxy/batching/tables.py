@@ -19,42 +19,42 @@ PROBE_AFTER = 32
 _MAX_PROBE_AFTER = 1024
 
 
-class Cap:
+class RowLimit:
     """The most ``rows`` of a batch of one shape: with more, the device ran out of memory."""
 
-    __slots__ = ("fitted", "probe_after", "probed", "rows")
+    __slots__ = ("probe_after", "probed", "record_fit", "rows")
 
     def __init__(self, rows: int) -> None:
         self.rows = rows
         self.probe_after = PROBE_AFTER
         self.probed = False
         """Whether it was raised since the last failure."""
-        self.fitted = 0
+        self.record_fit = 0
         """Full batches since it changed."""
 
     def lower(self, rows: int) -> None:
         """Lower the limit to ``rows``; raise it more slowly if it was raised too early."""
         self.rows = rows
-        self.fitted = 0
+        self.record_fit = 0
         if self.probed:
             self.probe_after = min(2 * self.probe_after, _MAX_PROBE_AFTER)
             self.probed = False
 
     def fits(self, most: int) -> bool:
         """Count a full batch that fitted; return whether the limit is no longer needed."""
-        self.fitted += 1
-        if self.fitted < self.probe_after:
+        self.record_fit += 1
+        if self.record_fit < self.probe_after:
             return False
         if self.rows >= most:
             return True
         # Try twice as many rows.
         self.rows = min(2 * self.rows, most)
-        self.fitted = 0
+        self.record_fit = 0
         self.probed = True
         return False
 
 
-class Tables:
+class LatencyTables:
     """The tables of one model, by shape; of many shapes those used last."""
 
     def __init__(self, max_rows: int, allowed_sizes: tuple[int, ...] = ()) -> None:
@@ -62,7 +62,7 @@ class Tables:
         self._allowed_sizes = allowed_sizes
         self._presets: tuple[tuple[int, float], ...] = ()
         self._tables: OrderedDict[Shapes, LatencyTable] = OrderedDict()
-        self.caps: dict[Shapes, Cap] = {}
+        self.caps: dict[Shapes, RowLimit] = {}
 
     def __getitem__(self, key: BatchKey) -> LatencyTable:
         table = self._tables.get(key.shapes)
@@ -107,23 +107,23 @@ class Tables:
             return most
         most = min(rows // 2, most)
         if (cap := self.caps.get(key.shapes)) is None:
-            cap = self.caps[key.shapes] = Cap(most)
+            cap = self.caps[key.shapes] = RowLimit(most)
             if len(self.caps) > _MAX_CAPS:
                 del self.caps[next(iter(self.caps))]
         cap.lower(most)
         return most
 
-    def fitted(self, key: BatchKey, rows: int) -> None:
+    def record_fit(self, key: BatchKey, rows: int) -> None:
         """Record a batch that succeeded."""
         cap = self.caps.get(key.shapes)
         if cap is not None and rows >= min(cap.rows, self._max_rows) and cap.fits(self._max_rows):
             del self.caps[key.shapes]
 
-    def forgive(self, key: BatchKey, rows: int) -> None:
+    def restore_limit(self, key: BatchKey, rows: int) -> None:
         """Restore a limit of ``rows`` after a failure that a single row caused."""
         cap = self.caps.get(key.shapes)
         if cap is not None and cap.rows < rows:
-            cap.rows, cap.fitted = rows, 0
+            cap.rows, cap.record_fit = rows, 0
 
     def all(self) -> dict[Shapes, LatencyTable]:
         """Return the tables, the one used last at the end."""

@@ -13,7 +13,7 @@ _FORGET_S = 600.0
 
 
 @dataclass(frozen=True)
-class Busiest:
+class BusiestSecond:
     """The busiest recent second. Shares are of its time."""
 
     rows_per_s: float
@@ -29,19 +29,19 @@ class Throughput:
     """Counts rows by the second, batch by batch, when their responses have left."""
 
     def __init__(self) -> None:
-        self._best: Busiest | None = None
+        self._best: BusiestSecond | None = None
         self._best_s = 0.0
         self._begin_s = self._ended_s = self._runtime_s = 0.0
         self._cpu_begin_s = self._cpu_s = 0.0
         self._rows = self._batches = 0
 
-    def served(self, rows: int, *, sent_s: float, answered_s: float, cpu_s: float) -> None:
+    def record(self, rows: int, *, sent_s: float, completed_s: float, cpu_s: float) -> None:
         """Count a batch.
 
         Args:
             rows: rows of the batch.
             sent_s: when it was sent to the runtime.
-            answered_s: when its responses had left.
+            completed_s: when its responses had left.
             cpu_s: processor time of the proxy's thread since it started.
         """
         if not self._batches or sent_s >= self._begin_s + _WINDOW_S:
@@ -57,24 +57,24 @@ class Throughput:
         self._rows += rows
         self._batches += 1
         # Batches may overlap; count each moment once.
-        self._runtime_s += max(0.0, answered_s - max(sent_s, self._ended_s))
-        self._ended_s = max(self._ended_s, answered_s)
+        self._runtime_s += max(0.0, completed_s - max(sent_s, self._ended_s))
+        self._ended_s = max(self._ended_s, completed_s)
         self._cpu_s = cpu_s
 
     @property
-    def busiest(self) -> Busiest | None:
+    def busiest(self) -> BusiestSecond | None:
         """Return the second in which most rows were served; None before the first batch."""
         now = self._now() if self._batches else None
         return now if now is not None and self._beats(now) else self._best
 
-    def _beats(self, now: Busiest) -> bool:
+    def _beats(self, now: BusiestSecond) -> bool:
         best = self._best
         return best is None or now.rows_per_s >= best.rows_per_s or self._ended_s > self._best_s + _FORGET_S
 
-    def _now(self) -> Busiest:
+    def _now(self) -> BusiestSecond:
         # A batch that takes longer than a second counts with all its time.
         spent_s = max(_WINDOW_S, self._ended_s - self._begin_s)
-        return Busiest(
+        return BusiestSecond(
             rows_per_s=self._rows / spent_s,
             batch_rows=self._rows / self._batches,
             runtime_busy=self._runtime_s / spent_s,

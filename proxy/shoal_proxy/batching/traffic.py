@@ -6,7 +6,7 @@ can be read at any time.
 
 from typing import Final
 
-from shoal_schema.metrics import Rejection
+from shoal_schema.metrics import RejectionReason
 
 _SPAN_S: Final = 1.0
 """Span of `offered_rows_per_s` and `busy`; longer while nothing happens."""
@@ -23,7 +23,7 @@ class Traffic:
         self.batches = 0
         """Batches that were answered."""
         self.forwarded_rows = 0
-        self.refused_rows: dict[Rejection, int] = {}
+        self.refused_rows: dict[RejectionReason, int] = {}
         self.row_s = 0.0
         """Rows waiting and running, integrated over time."""
         self.queued_row_s = 0.0
@@ -42,16 +42,16 @@ class Traffic:
         self._kept_began_s, self._kept_rows = -1.0, 0
         self._span_busy_s = 0.0
 
-    def refused(self, reason: Rejection, rows: int) -> None:
+    def count_rejected(self, reason: RejectionReason, rows: int) -> None:
         """Count rows that had arrived and were rejected."""
         self.refused_rows[reason] = self.refused_rows.get(reason, 0) + rows
 
-    def turned_away(self, reason: Rejection) -> None:
+    def count_unread_rejection(self, reason: RejectionReason) -> None:
         """Count a request that was rejected before it was read, as one row."""
         self.arrived_rows += 1
-        self.refused(reason, 1)
+        self.count_rejected(reason, 1)
 
-    def passed(self, now_s: float) -> None:
+    def advance(self, now_s: float) -> None:
         """Advance to ``now_s`` with the rows held since the last call."""
         if self._now_s < 0:
             self._now_s = self._span_began_s = self._kept_began_s = now_s
@@ -73,6 +73,6 @@ class Traffic:
                     self.kept_rows_per_s = max(0, kept_rows - self._kept_rows) / kept_s
                     self._kept_began_s, self._kept_rows = now_s, kept_rows
 
-    def holds(self, queued_rows: int, running_rows: int) -> None:
+    def set_held_rows(self, queued_rows: int, running_rows: int) -> None:
         """Record the rows held from now on."""
         self._queued_rows, self._running_rows = queued_rows, running_rows

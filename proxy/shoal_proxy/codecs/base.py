@@ -35,7 +35,7 @@ _SHOWN.maxstring = _SHOWN.maxother = 200
 _SHOWN.maxlist = _SHOWN.maxdict = 16
 
 
-class Call:
+class InferCall:
     """One HTTP request to an infer route: lower-case header names, the whole body."""
 
     __slots__ = ("body", "headers")
@@ -45,7 +45,7 @@ class Call:
         self.body = body
 
     @property
-    def says_json(self) -> bool:
+    def is_json(self) -> bool:
         """Whether the content type is exactly JSON's; `media_type` also handles parameters and case."""
         return self.headers.get(b"content-type") == JSON
 
@@ -55,7 +55,7 @@ class Call:
         return self.headers.get(b"content-type", NO_BYTES).partition(b";")[0].strip().lower().decode("latin-1")
 
 
-class Decoded:
+class DecodedRequest:
     """A decoded request.
 
     Args:
@@ -89,9 +89,9 @@ class Decoded:
         self.tensors = tensors
         self.timeout_ms = timeout_ms
 
-    def with_inputs(self, inputs: dict[str, Array]) -> "Decoded":
+    def with_inputs(self, inputs: dict[str, Array]) -> "DecodedRequest":
         """Return the same request with other values in as many rows."""
-        return Decoded(
+        return DecodedRequest(
             inputs,
             self.rows,
             self.style,
@@ -101,7 +101,7 @@ class Decoded:
         )
 
 
-class Reply:
+class HttpResponse:
     """One HTTP response: the body in pieces, and additional header lines, each with its line end."""
 
     __slots__ = ("body", "content_type", "lines", "size_bytes", "status")
@@ -122,19 +122,19 @@ class Codec(Protocol):
 
     name: str
 
-    def decode(self, call: Call, signature: ModelSignature) -> Decoded:
+    def decode(self, call: InferCall, signature: ModelSignature) -> DecodedRequest:
         """Return the decoded request; raises a `ProxyError` if it is invalid."""
 
     def encode(
         self,
-        decoded: Decoded,
+        decoded: DecodedRequest,
         outputs: Mapping[str, Array],
         lengths: Mapping[str, Sequence[int]],
         signature: ModelSignature,
-    ) -> Reply:
+    ) -> HttpResponse:
         """Return the response to the ``decoded`` request."""
 
-    def error(self, error: ProxyError) -> Reply:
+    def error(self, error: ProxyError) -> HttpResponse:
         """Return ``error`` in the protocol's format."""
 
 
@@ -220,6 +220,6 @@ def error_document(error: ProxyError) -> dict[str, Any]:
     return document
 
 
-def json_reply(status: int, document: Any) -> Reply:
+def json_response(status: int, document: Any) -> HttpResponse:
     """Return ``document`` as a JSON reply; NaN and infinities, which JSON does not have, become null."""
-    return Reply(status, (orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY),))
+    return HttpResponse(status, (orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY),))

@@ -27,7 +27,7 @@ _COMPARED: Final = 64
 """Most names searched for a similar one: each costs about 20 us."""
 
 
-class Match:
+class InputMatch:
     """The place of an input in each row: under its key, under those of its columns, or the row itself.
 
     ``named``: whether keys are names, not positions.
@@ -58,7 +58,7 @@ def has_rows_of_one(spec: InputSpec) -> bool:
     return spec.shape in ((-1,), (-1, 1))
 
 
-def match(keys: Mapping[str, Any], first: Any, signature: ModelSignature, *, ignore_extra: bool) -> list[Match]:
+def match(keys: Mapping[str, Any], first: Any, signature: ModelSignature, *, ignore_extra: bool) -> list[InputMatch]:
     """Return the place of each input in the rows.
 
     Args:
@@ -70,20 +70,20 @@ def match(keys: Mapping[str, Any], first: Any, signature: ModelSignature, *, ign
     Raises:
         InvalidRequest: a column is missing or unknown.
     """
-    found: list[Match] = []
+    found: list[InputMatch] = []
     missing: list[str] = []
     used: set[str] = set()
     for name, spec in signature.inputs.items():
         columns = spec.columns if signature.columns else ()
         # An input may have the name of one of its columns: a list is then the whole input, else it is the column.
         if name in keys and not (name in columns and type(first[keys[name]]) is not list):
-            found.append(Match(spec, key=keys[name]))
+            found.append(InputMatch(spec, key=keys[name]))
             used.add(name)
         elif columns:
             there = [column for column in columns if column in keys]
             used.update(there)
             if len(there) == len(columns):
-                found.append(Match(spec, columns=[keys[column] for column in columns]))
+                found.append(InputMatch(spec, columns=[keys[column] for column in columns]))
             elif there or not spec.optional:
                 missing += [column for column in columns if column not in keys]
         elif not spec.optional:

@@ -8,20 +8,20 @@ from typing import Any, Final
 from shoal_proxy.codecs import raw
 from shoal_proxy.codecs.base import (
     NO_BYTES,
-    Call,
-    Decoded,
-    Reply,
+    DecodedRequest,
+    HttpResponse,
+    InferCall,
     check_integers,
     check_rows,
     check_values,
     error_document,
-    json_reply,
+    json_response,
     parse_json,
     shown,
 )
 from shoal_proxy.codecs.cells import FLAGS, is_number, read_cell
 from shoal_proxy.codecs.columns import (
-    Match,
+    InputMatch,
     are_default_names,
     check_twice,
     have_default_names,
@@ -29,7 +29,7 @@ from shoal_proxy.codecs.columns import (
     match,
     same_keys,
 )
-from shoal_proxy.codecs.v1 import V1, Form, decode_matches
+from shoal_proxy.codecs.v1 import V1, V1Form, decode_matches
 from shoal_proxy.codecs.v2 import take_parameters
 from shoal_proxy.errors import InvalidRequest, ProxyError
 from shoal_proxy.model.signature import InputSpec, ModelSignature
@@ -61,7 +61,7 @@ class Invocations:
         self._ignore_extra = ignore_extra
         self._v1 = V1(max_padding_bytes, ignore_extra=ignore_extra)
 
-    def decode(self, call: Call, signature: ModelSignature) -> Decoded:
+    def decode(self, call: InferCall, signature: ModelSignature) -> DecodedRequest:
         """Return the request's rows, in any of the forms."""
         if call.media_type == CSV:
             # CSV is a table, unless the model has an input whose rows are CSV texts themselves.
@@ -69,7 +69,7 @@ class Invocations:
             if spec is None or not any(raw.accepts(kind, CSV) for kind in spec.content_types):
                 return self._rows(_from_csv(call, signature), call, signature, texts=True)
         if raw.is_raw(call.media_type):
-            return raw.decode(call, signature, Form.ROWS)
+            return raw.decode(call, signature, V1Form.ROWS)
         try:
             document = parse_json(call.body)
         except InvalidRequest as error:
@@ -83,7 +83,7 @@ class Invocations:
         if given[0] in ("instances", "inputs"):
             decoded = self._v1.decode(call, signature)
             # MLflow's response has `predictions`, also for inputs by column.
-            decoded.style = Form.ROWS
+            decoded.style = V1Form.ROWS
         else:
             table = document[given[0]]
             if given[0] == "dataframe_split":
@@ -101,21 +101,21 @@ class Invocations:
 
     def encode(
         self,
-        decoded: Decoded,
+        decoded: DecodedRequest,
         outputs: Mapping[str, Array],
         lengths: Mapping[str, Sequence[int]],
         signature: ModelSignature,
-    ) -> Reply:
+    ) -> HttpResponse:
         """Return the rows of ``predictions``."""
         return self._v1.encode(decoded, outputs, lengths, signature)
 
-    def error(self, error: ProxyError) -> Reply:
+    def error(self, error: ProxyError) -> HttpResponse:
         """Return MLflow's error object."""
         code = _CODES.get(error.status, "BAD_REQUEST" if error.status < 500 else "INTERNAL_ERROR")
         document = error_document(error)
-        return json_reply(error.status, {"error_code": code, "message": document.pop("error"), **document})
+        return json_response(error.status, {"error_code": code, "message": document.pop("error"), **document})
 
-    def _rows(self, table: _Table, call: Call, signature: ModelSignature, *, texts: bool) -> Decoded:
+    def _rows(self, table: _Table, call: InferCall, signature: ModelSignature, *, texts: bool) -> DecodedRequest:
         """Return a table's rows, with columns matched by name; ``texts``: whether the values are texts of CSV."""
         rows = table.rows
         if not rows:
@@ -131,7 +131,7 @@ class Invocations:
                         raise InvalidRequest(f"row {number}, field {key + 1}: {error.message}") from None
         return decode_matches(matches, rows, signature, call.body, self._max_padding_bytes)
 
-    def _matches(self, table: _Table, signature: ModelSignature) -> list[Match]:
+    def _matches(self, table: _Table, signature: ModelSignature) -> list[InputMatch]:
         keys, first = table.keys, table.rows[0]
         if not first:
             raise InvalidRequest("the table has no columns")
@@ -141,7 +141,7 @@ class Invocations:
             if only is not None and not (only.holds_json and len(first) > 1):
                 order = list(range(len(first)) if keys is None else keys.values())
                 one = len(order) == 1
-                return [Match(only, key=order[0] if one else None, columns=() if one else order, named=False)]
+                return [InputMatch(only, key=order[0] if one else None, columns=() if one else order, named=False)]
             if keys is None:
                 expected = listed(list(signature.columns or signature.inputs))
                 raise InvalidRequest(f"the rows need column names: the model has {expected}")
@@ -176,7 +176,7 @@ def _numbered(names: list[str] | None) -> dict[str, Any] | None:
     return {name: at for at, name in enumerate(names)}
 
 
-def _from_csv(call: Call, signature: ModelSignature) -> _Table:
+def _from_csv(call: InferCall, signature: ModelSignature) -> _Table:
     """Return the rows of a CSV text; without a header line, all columns must be numbers of one input."""
     body = bytes(call.body)
     check_rows(body.count(b"\n") + body.count(b"\r") - body.count(b"\r\n"))

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from shoal_proxy.codecs.base import Call, Decoded
+from shoal_proxy.codecs.base import DecodedRequest, InferCall
 from shoal_proxy.errors import InvalidRequest, UnsupportedMediaType
 from shoal_proxy.model.signature import InputSpec, ModelSignature
 from shoal_schema.wire.elements import bytes_array
@@ -16,12 +16,12 @@ def is_raw(media_type: str) -> bool:
     return media_type not in _JSON_TYPES and not media_type.endswith("+json")
 
 
-def decode(call: Call, signature: ModelSignature, style: Any) -> Decoded:
+def decode(call: InferCall, signature: ModelSignature, style: Any) -> DecodedRequest:
     """Return the body as a request of one row."""
     return one_row(bytes(call.body), call.media_type, signature, style)
 
 
-def one_row(body: bytes, media_type: str, signature: ModelSignature, style: Any) -> Decoded:
+def one_row(body: bytes, media_type: str, signature: ModelSignature, style: Any) -> DecodedRequest:
     """Return ``body`` as one row of the model's BYTES input.
 
     Raises:
@@ -43,7 +43,7 @@ def one_row(body: bytes, media_type: str, signature: ModelSignature, style: Any)
             body.decode()
         except UnicodeDecodeError as error:
             raise InvalidRequest(f"the body is not UTF-8 text: {error.reason} at byte {error.start}") from None
-    return Decoded({spec.name: bytes_array([body], (1,) * len(spec.shape))}, 1, style)
+    return DecodedRequest({spec.name: bytes_array([body], (1,) * len(spec.shape))}, 1, style)
 
 
 def check_type(spec: InputSpec, media_type: str) -> None:

@@ -12,7 +12,16 @@ from typing import Any, Final
 import numpy as np
 
 from shoal_proxy.codecs import raw
-from shoal_proxy.codecs.base import Call, Decoded, Reply, check_rows, error_document, json_reply, parse_json, shown
+from shoal_proxy.codecs.base import (
+    DecodedRequest,
+    HttpResponse,
+    InferCall,
+    check_rows,
+    error_document,
+    json_response,
+    parse_json,
+    shown,
+)
 from shoal_proxy.codecs.tensors import widen_bf16
 from shoal_proxy.errors import BodyTooLarge, InvalidRequest, NotFound, ProxyError
 from shoal_proxy.model.signature import InputSpec, ModelSignature, OutputSpec
@@ -38,7 +47,7 @@ class Embeddings:
     def __init__(self, model_name: str) -> None:
         self._model_name = model_name
 
-    def decode(self, call: Call, signature: ModelSignature) -> Decoded:
+    def decode(self, call: InferCall, signature: ModelSignature) -> DecodedRequest:
         """Return the texts, one per row; the style is whether the response is base64."""
         document = _document(call, self._model_name)
         spec, output = raw.bytes_input(signature), _embedding(signature)
@@ -65,15 +74,15 @@ class Embeddings:
         if kinds != {str}:
             raise InvalidRequest('"input" must be a string or a list of strings')
         rows = _rows_of_texts(spec, [text.encode() for text in texts])
-        return Decoded({spec.name: rows}, len(texts), encoding == "base64")
+        return DecodedRequest({spec.name: rows}, len(texts), encoding == "base64")
 
     def encode(
         self,
-        decoded: Decoded,
+        decoded: DecodedRequest,
         outputs: Mapping[str, Array],
         lengths: Mapping[str, Sequence[int]],
         signature: ModelSignature,
-    ) -> Reply:
+    ) -> HttpResponse:
         """Return OpenAI's list of embeddings, in the order of the texts."""
         spec = _embedding(signature)
         assert spec is not None  # checked by `decode`
@@ -84,15 +93,15 @@ class Embeddings:
             # OpenAI's base64 form: little-endian float32.
             values = [b64encode(row.tobytes()).decode("ascii") for row in rows]
         data = [{"object": "embedding", "index": number, "embedding": value} for number, value in enumerate(values)]
-        return json_reply(
+        return json_response(
             200, {"object": "list", "data": data, "model": self._model_name, "usage": _usage(outputs, signature)}
         )
 
-    def error(self, error: ProxyError) -> Reply:
+    def error(self, error: ProxyError) -> HttpResponse:
         """Return OpenAI's error object."""
         kind = "invalid_request_error" if error.status < 500 else "server_error"
         document = {"message": error.message, "type": kind, "param": None, "code": None}
-        return json_reply(error.status, {**error_document(error), "error": document})
+        return json_response(error.status, {**error_document(error), "error": document})
 
 
 class Rerank:
@@ -105,7 +114,7 @@ class Rerank:
         self._max_query_bytes = max_query_bytes
         """Limit on the query's size times the number of documents."""
 
-    def decode(self, call: Call, signature: ModelSignature) -> Decoded:
+    def decode(self, call: InferCall, signature: ModelSignature) -> DecodedRequest:
         """Return the query with each of the documents, one pair per row."""
         document = _document(call, self._model_name)
         query, against = signature.inputs.get(QUERY), signature.inputs.get(DOCUMENT)
@@ -143,15 +152,15 @@ class Rerank:
                 f" {self._max_query_bytes} bytes. Send fewer documents, or a shorter query"
             )
         inputs = {QUERY: _rows_of_texts(query, [encoded] * len(texts)), DOCUMENT: _rows_of_texts(against, texts)}
-        return Decoded(inputs, len(texts), _RerankStyle(document, texts))
+        return DecodedRequest(inputs, len(texts), _RerankStyle(document, texts))
 
     def encode(
         self,
-        decoded: Decoded,
+        decoded: DecodedRequest,
         outputs: Mapping[str, Array],
         lengths: Mapping[str, Sequence[int]],
         signature: ModelSignature,
-    ) -> Reply:
+    ) -> HttpResponse:
         """Return the indices of the documents by falling score."""
         scores, wanted = outputs[SCORE].reshape(-1), decoded.style
         if signature.outputs[SCORE].datatype == "BF16":
@@ -162,13 +171,13 @@ class Rerank:
         if wanted.texts is not None:
             for result in results:
                 result["document"] = {"text": wanted.texts[result["index"]].decode()}
-        return json_reply(200, {"model": self._model_name, "results": results, "usage": _usage(outputs, signature)})
+        return json_response(200, {"model": self._model_name, "results": results, "usage": _usage(outputs, signature)})
 
-    def error(self, error: ProxyError) -> Reply:
+    def error(self, error: ProxyError) -> HttpResponse:
         """Return Cohere's error object."""
         document = error_document(error)
         document["message"] = document.pop("error")
-        return json_reply(error.status, document)
+        return json_response(error.status, document)
 
 
 class _RerankStyle:
@@ -186,7 +195,7 @@ class _RerankStyle:
         self.texts: list[bytes] | None = texts if with_texts else None
 
 
-def _document(call: Call, model_name: str) -> dict[str, Any]:
+def _document(call: InferCall, model_name: str) -> dict[str, Any]:
     document = parse_json(call.body)
     if type(document) is not dict:
         raise InvalidRequest(f"the body must be a JSON object, not {shown(document)}")

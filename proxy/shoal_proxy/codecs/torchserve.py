@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shoal_proxy.codecs import raw
-from shoal_proxy.codecs.base import Call, Decoded, Reply, json_reply, parse_json, shown
+from shoal_proxy.codecs.base import DecodedRequest, HttpResponse, InferCall, json_response, parse_json, shown
 from shoal_proxy.codecs.v1 import decode_rows, rows_of
 from shoal_proxy.errors import InvalidRequest, ProxyError, RowsFailed
 from shoal_proxy.model.signature import ModelSignature
-from shoal_schema.wire.carried import decode_head, encode_headers
+from shoal_schema.wire.carried_headers import decode_head, encode_headers
 from shoal_schema.wire.datatypes import Array
 from shoal_schema.wire.elements import bytes_array
-from shoal_schema.wire.multipart import Part, form_parts
+from shoal_schema.wire.multipart import FormPart, form_parts
 
 _TYPES = {
     400: "BadRequestException",
@@ -34,7 +34,7 @@ class TorchServe:
     def __init__(self, *, ignore_extra: bool = False) -> None:
         self._ignore_extra = ignore_extra
 
-    def decode(self, call: Call, signature: ModelSignature) -> Decoded:
+    def decode(self, call: InferCall, signature: ModelSignature) -> DecodedRequest:
         """Return the body's one row: JSON, raw, or a form (``curl -F data=@cat.jpg``).
 
         The parts of a form are inputs by name; a single part is the single input, whatever its name. A model with an
@@ -50,7 +50,7 @@ class TorchServe:
                 spec.name: bytes_array([body], (1,) * len(spec.shape)),
                 signature.request_headers: bytes_array([headers], (1,)),
             }
-            return Decoded(inputs, 1)
+            return DecodedRequest(inputs, 1)
         if media_type == "multipart/form-data":
             try:
                 parts = form_parts(body, call.headers[b"content-type"])
@@ -69,28 +69,28 @@ class TorchServe:
 
     def encode(
         self,
-        decoded: Decoded,
+        decoded: DecodedRequest,
         outputs: Mapping[str, Array],
         lengths: Mapping[str, Sequence[int]],
         signature: ModelSignature,
-    ) -> Reply:
+    ) -> HttpResponse:
         """Return the row's value, with the status and headers that the model sets, if any."""
         if not signature.response_head or signature.response_head not in outputs:
-            return json_reply(200, rows_of(outputs, lengths, signature)[0])
+            return json_response(200, rows_of(outputs, lengths, signature)[0])
         head = decode_head(outputs[signature.response_head].item(0))
         body = next(array for name, array in outputs.items() if name != signature.response_head).item(0)
         lines = [f"{name}: {value}\r\n" for name, value in head.headers.items() if name != "content-type"]
         content_type = head.headers.get("content-type", "application/octet-stream").encode("latin-1")
-        return Reply(head.status, (body,), content_type, "".join(lines).encode("latin-1"))
+        return HttpResponse(head.status, (body,), content_type, "".join(lines).encode("latin-1"))
 
-    def error(self, error: ProxyError) -> Reply:
+    def error(self, error: ProxyError) -> HttpResponse:
         """Return TorchServe's error object; for a failed row only its message."""
         message = error.errors[0].message if isinstance(error, RowsFailed) else error.message
         kind = _TYPES.get(error.status, _TYPES[400] if error.status < 500 else _TYPES[500])
-        return json_reply(error.status, {"code": error.status, "type": kind, "message": message})
+        return json_response(error.status, {"code": error.status, "type": kind, "message": message})
 
 
-def _by_name(parts: list[Part], signature: ModelSignature, *, ignore_extra: bool) -> Decoded:
+def _by_name(parts: list[FormPart], signature: ModelSignature, *, ignore_extra: bool) -> DecodedRequest:
     """Return a form as one row: parts of BYTES inputs as they are, others parsed as JSON.
 
     Raises:

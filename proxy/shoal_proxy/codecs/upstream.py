@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from shoal_proxy.batching.batch import Batch, Result, Rows
+from shoal_proxy.batching.batch import Batch, BatchResult, Rows
 from shoal_proxy.codecs.base import parse_json, shown
 from shoal_proxy.codecs.tensors import from_binary, from_json, tensor_entry, to_binary, to_canonical, widen_bf16
 from shoal_proxy.codecs.v2 import split_body
@@ -91,7 +91,7 @@ def check_json(inputs: Mapping[str, Array], signature: ModelSignature) -> None:
             raise InvalidRequest(f"input {name!r} has {fault}, but this runtime accepts only JSON")
 
 
-def decode_answer(body: bytes | memoryview, header_length: bytes | None, signature: ModelSignature) -> Result:
+def decode_result(body: bytes | memoryview, header_length: bytes | None, signature: ModelSignature) -> BatchResult:
     """Return the result of a batch.
 
     Raises:
@@ -119,7 +119,7 @@ def decode_answer(body: bytes | memoryview, header_length: bytes | None, signatu
         forward_s = None
         if isinstance(forward_us, int | float) and 0 <= forward_us < 1e12:
             forward_s = forward_us / 1e6
-        return Result(outputs, errors, forward_s)
+        return BatchResult(outputs, errors, forward_s)
     except (InvalidRequest, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise ModelFailed(f"the runtime's response violates the protocol: {type(error).__name__}: {error}") from error
 

@@ -12,17 +12,17 @@ import orjson
 from shoal_proxy.batching.padding import bucket_for, fill_value
 from shoal_proxy.codecs import raw
 from shoal_proxy.codecs.base import (
-    Call,
-    Decoded,
-    Reply,
+    DecodedRequest,
+    HttpResponse,
+    InferCall,
     check_integers,
     check_rows,
     error_document,
-    json_reply,
+    json_response,
     json_text,
     parse_json,
 )
-from shoal_proxy.codecs.columns import Match, as_column, listed, match, same_keys, stack, stack_columns
+from shoal_proxy.codecs.columns import InputMatch, as_column, listed, match, same_keys, stack, stack_columns
 from shoal_proxy.codecs.tensors import check_shape, from_json, text, widen_bf16
 from shoal_proxy.codecs.v2 import check_complete
 from shoal_proxy.errors import InvalidRequest, PaddingTooLarge, ProxyError
@@ -35,7 +35,7 @@ from shoal_schema.wire.elements import bytes_array
 MAX_PADDING_BYTES = 64 << 20
 
 
-class Form(StrEnum):
+class V1Form(StrEnum):
     """The request's form; the value is the name of the results in the response."""
 
     ROWS = "predictions"
@@ -53,10 +53,10 @@ class V1:
         self._ignore_extra = ignore_extra
         """Whether unknown columns are ignored; otherwise they are rejected."""
 
-    def decode(self, call: Call, signature: ModelSignature) -> Decoded:
+    def decode(self, call: InferCall, signature: ModelSignature) -> DecodedRequest:
         """Return the request's rows; a raw body (an image, a text) is one row."""
         if raw.is_raw(call.media_type):
-            return raw.decode(call, signature, Form.ROWS)
+            return raw.decode(call, signature, V1Form.ROWS)
         document = parse_json(call.body)
         if type(document) is not dict or ("instances" in document) == ("inputs" in document):
             raise InvalidRequest('a V1 request must be an object with either "instances" (rows) or "inputs" (columns)')
@@ -68,20 +68,22 @@ class V1:
 
     def encode(
         self,
-        decoded: Decoded,
+        decoded: DecodedRequest,
         outputs: Mapping[str, Array],
         lengths: Mapping[str, Sequence[int]],
         signature: ModelSignature,
-    ) -> Reply:
+    ) -> HttpResponse:
         """Return ``predictions`` by row, or ``outputs`` by name, according to the request's form."""
-        if decoded.style is Form.ROWS:
-            return json_reply(200, {Form.ROWS.value: rows_of(outputs, lengths, signature)})
+        if decoded.style is V1Form.ROWS:
+            return json_response(200, {V1Form.ROWS.value: rows_of(outputs, lengths, signature)})
         columns = {name: _column(name, array, signature) for name, array in outputs.items()}
-        return json_reply(200, {Form.COLUMNS.value: columns if len(columns) != 1 else next(iter(columns.values()))})
+        return json_response(
+            200, {V1Form.COLUMNS.value: columns if len(columns) != 1 else next(iter(columns.values()))}
+        )
 
-    def error(self, error: ProxyError) -> Reply:
+    def error(self, error: ProxyError) -> HttpResponse:
         """Return ``{"error": ...}``."""
-        return json_reply(error.status, error_document(error))
+        return json_response(error.status, error_document(error))
 
 
 def decode_rows(
@@ -91,7 +93,7 @@ def decode_rows(
     max_padding_bytes: int = MAX_PADDING_BYTES,
     *,
     ignore_extra: bool = False,
-) -> Decoded:
+) -> DecodedRequest:
     """Return ``instances``, one JSON value per row, as canonical inputs; ``body`` is their JSON text.
 
     Objects are matched by name; ``ignore_extra``: whether unknown names are ignored.
@@ -119,18 +121,18 @@ def decode_rows(
 
 def decode_values(
     spec: InputSpec, values: list[Any], signature: ModelSignature, body: bytes | memoryview, max_padding_bytes: int
-) -> Decoded:
+) -> DecodedRequest:
     """Return the ``values`` of one input, one per row, as a request."""
-    return decode_matches([Match(spec)], values, signature, body, max_padding_bytes)
+    return decode_matches([InputMatch(spec)], values, signature, body, max_padding_bytes)
 
 
 def decode_matches(
-    matches: Sequence[Match],
+    matches: Sequence[InputMatch],
     rows: list[Any],
     signature: ModelSignature,
     body: bytes | memoryview,
     max_padding_bytes: int,
-) -> Decoded:
+) -> DecodedRequest:
     """Return ``rows`` as a request, with each input at its match's place; without a key, the row is the value.
 
     Raises:
@@ -159,7 +161,7 @@ def decode_matches(
     check_complete(inputs, signature)
     for name, array in inputs.items():
         check_shape(signature.inputs[name], array.shape)
-    return Decoded(inputs, len(rows), Form.ROWS, lengths=lengths)
+    return DecodedRequest(inputs, len(rows), V1Form.ROWS, lengths=lengths)
 
 
 def _stack(
@@ -238,7 +240,7 @@ def _decode_columns(
     max_padding_bytes: int,
     *,
     ignore_extra: bool = False,
-) -> Decoded:
+) -> DecodedRequest:
     named = type(columns) is dict
     if not named:
         required = [name for name, spec in signature.inputs.items() if not spec.optional]
@@ -250,7 +252,7 @@ def _decode_columns(
     if not signature.batches:
         # Without a batch dimension the object of inputs is the only row.
         decoded = decode_rows([columns], signature, body, max_padding_bytes, ignore_extra=ignore_extra)
-        decoded.style = Form.COLUMNS
+        decoded.style = V1Form.COLUMNS
         return decoded
     names = {name: name for name in columns}
     # The first row decides whether a name stands for an input or a column.
@@ -273,7 +275,7 @@ def _decode_columns(
         # Checked per input, so that the error names it.
         check_shape(spec, inputs[spec.name].shape)
     check_complete(inputs, signature)
-    return Decoded(inputs, next(iter(inputs.values())).shape[0], Form.COLUMNS, lengths=lengths)
+    return DecodedRequest(inputs, next(iter(inputs.values())).shape[0], V1Form.COLUMNS, lengths=lengths)
 
 
 def rows_of(outputs: Mapping[str, Array], lengths: Mapping[str, Sequence[int]], signature: ModelSignature) -> list[Any]:

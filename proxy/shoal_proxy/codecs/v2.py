@@ -10,12 +10,12 @@ import orjson
 
 from shoal_proxy.codecs import raw
 from shoal_proxy.codecs.base import (
-    Call,
-    Decoded,
-    Reply,
+    DecodedRequest,
+    HttpResponse,
+    InferCall,
     check_integers,
     error_document,
-    json_reply,
+    json_response,
     json_text,
     parse_json,
     shown,
@@ -38,8 +38,8 @@ from shoal_proxy.codecs.tensors import (
     to_canonical,
     wire_shape_of,
 )
-from shoal_proxy.codecs.v2_answer import ALL_BINARY, HEADER_LENGTH, PLAIN, Style, encode_answer
 from shoal_proxy.codecs.v2_fast import V2Fast
+from shoal_proxy.codecs.v2_response import ALL_BINARY, HEADER_LENGTH, PLAIN, ResponseStyle, encode_response
 from shoal_proxy.errors import InvalidRequest, ProxyError
 from shoal_proxy.model.signature import InputSpec, ModelSignature
 from shoal_schema.wire.datatypes import DTYPES, Array, is_widened
@@ -61,10 +61,10 @@ class V2:
         self._ignore_extra = ignore_extra
         """Whether unknown inputs are ignored; otherwise they are rejected."""
 
-    def decode(self, call: Call, signature: ModelSignature) -> Decoded:
+    def decode(self, call: InferCall, signature: ModelSignature) -> DecodedRequest:
         """Return the request's tensors; a raw body (an image, a text) is one row."""
         header_length = call.headers.get(HEADER_LENGTH)
-        if header_length is None and not call.says_json and raw.is_raw(call.media_type):
+        if header_length is None and not call.is_json and raw.is_raw(call.media_type):
             return raw.decode(call, signature, PLAIN)
         fast = self._fast
         # A new signature, after a reload of the model, needs new caches.
@@ -87,18 +87,18 @@ class V2:
 
     def encode(
         self,
-        decoded: Decoded,
+        decoded: DecodedRequest,
         outputs: Mapping[str, Array],
         lengths: Mapping[str, Sequence[int]],
         signature: ModelSignature,
-    ) -> Reply:
+    ) -> HttpResponse:
         """Return the requested outputs, each as JSON or binary."""
-        fast = self._fast.answer(decoded.style, outputs, signature) if self._fast is not None else None
-        return encode_answer(decoded.style, outputs, signature) if fast is None else fast
+        fast = self._fast.encode_response(decoded.style, outputs, signature) if self._fast is not None else None
+        return encode_response(decoded.style, outputs, signature) if fast is None else fast
 
-    def error(self, error: ProxyError) -> Reply:
+    def error(self, error: ProxyError) -> HttpResponse:
         """Return ``{"error": ...}``."""
-        return json_reply(error.status, error_document(error))
+        return json_response(error.status, error_document(error))
 
 
 def decode_document(
@@ -108,7 +108,7 @@ def decode_document(
     text: bytes | memoryview,
     *,
     ignore_extra: bool = False,
-) -> Decoded:
+) -> DecodedRequest:
     """Return a V2 request; ``tail`` has its binary tensors, ``text`` is the JSON text of ``document``."""
     if type(document) is not dict or type(document.get("inputs")) is not list:
         raise InvalidRequest('a V2 request must be an object with a list "inputs"')
@@ -126,7 +126,7 @@ def decode_document(
         check_integers(text)
     # Sorted keys: requests with equal parameters may share a batch.
     forwarded_extras = json_text(extras, orjson.OPT_SORT_KEYS) if extras else b""
-    return Decoded(inputs, rows, style, parameters=forwarded, tensors=forwarded_extras, timeout_ms=timeout_ms)
+    return DecodedRequest(inputs, rows, style, parameters=forwarded, tensors=forwarded_extras, timeout_ms=timeout_ms)
 
 
 def split_body(body: bytes | memoryview, header_length: bytes) -> tuple[bytes, memoryview]:
@@ -329,7 +329,9 @@ def _flag(key: str, value: Any) -> bool | None:
     return value
 
 
-def _style(document: dict[str, Any], signature: ModelSignature, extras: dict[str, Any], *, binary: bool) -> Style:
+def _style(
+    document: dict[str, Any], signature: ModelSignature, extras: dict[str, Any], *, binary: bool
+) -> ResponseStyle:
     id_, wanted = document.get("id"), document.get("outputs")
     if id_ is None and wanted is None:
         return ALL_BINARY if binary else PLAIN
@@ -338,7 +340,7 @@ def _style(document: dict[str, Any], signature: ModelSignature, extras: dict[str
     if wanted is not None and type(wanted) is not list:
         raise InvalidRequest('"outputs" must be a list')
     if not wanted:
-        return Style(id_, None, binary)
+        return ResponseStyle(id_, None, binary)
     # Per output: whether it is binary, and its number of classes; other parameters are the model's.
     outputs: dict[str, bool | None] = {}
     classes: dict[str, int] = {}
@@ -360,4 +362,4 @@ def _style(document: dict[str, Any], signature: ModelSignature, extras: dict[str
             classes[name] = class_count(signature.outputs[name], extra.pop(PARAMETER))
         if extra:
             extras.setdefault("outputs", {})[name] = extra
-    return Style(id_, outputs, binary, classes or None)
+    return ResponseStyle(id_, outputs, binary, classes or None)

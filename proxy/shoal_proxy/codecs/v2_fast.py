@@ -14,9 +14,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import orjson
 
-from shoal_proxy.codecs.base import OCTETS, Decoded, Reply
+from shoal_proxy.codecs.base import OCTETS, DecodedRequest, HttpResponse
 from shoal_proxy.codecs.tensors import ALLOWED, CODES, are_sizes, from_binary, to_binary, to_canonical
-from shoal_proxy.codecs.v2_answer import ALL_BINARY, HEADER_LENGTH, PLAIN, Style, answer_document, output_spec
+from shoal_proxy.codecs.v2_response import (
+    ALL_BINARY,
+    HEADER_LENGTH,
+    PLAIN,
+    ResponseStyle,
+    output_spec,
+    response_document,
+)
 from shoal_proxy.model.signature import InputSpec, ModelSignature
 from shoal_schema.wire.datatypes import DTYPES, Array
 
@@ -34,7 +41,7 @@ class _Layout(NamedTuple):
     """Each tensor's declaration, wire shape and size in bytes."""
     size_bytes: int
     """Size of all tensors."""
-    rest: Decoded
+    rest: DecodedRequest
     """The decoded request without its inputs."""
 
 
@@ -54,7 +61,7 @@ class V2Fast:
         self._layouts: dict[bytes, _Layout] = {}
         self._answers: dict[tuple[Any, ...], tuple[bytes, bytes]] = {}
 
-    def row(self, document: Any) -> Decoded | None:
+    def row(self, document: Any) -> DecodedRequest | None:
         """Return a JSON request of just one row of numbers; None if ``document`` is another."""
         spec = self._row
         if spec is None or type(document) is not dict or len(document) != 1:
@@ -73,9 +80,9 @@ class V2Fast:
         except (struct.error, OverflowError):
             return None  # `v2` raises the error
         array: Array = np.frombuffer(packed, DTYPES[spec.datatype])
-        return Decoded({spec.name: array.reshape(spec.one_row or ())}, 1, PLAIN)
+        return DecodedRequest({spec.name: array.reshape(spec.one_row or ())}, 1, PLAIN)
 
-    def binary(self, header: bytes, tail: memoryview) -> Decoded | None:
+    def binary(self, header: bytes, tail: memoryview) -> DecodedRequest | None:
         """Return the request with the tensors in ``tail``; None if ``header`` is not cached."""
         layout = self._layouts.get(header) if len(header) <= _MAX_HEADER_BYTES else None
         if layout is None or layout.size_bytes != len(tail):
@@ -87,7 +94,7 @@ class V2Fast:
             offset += size
         return layout.rest.with_inputs(inputs)
 
-    def remember(self, header: bytes, tensors: Sequence[Mapping[str, Any]], decoded: Decoded) -> None:
+    def remember(self, header: bytes, tensors: Sequence[Mapping[str, Any]], decoded: DecodedRequest) -> None:
         """Cache the layout of a binary request, whose ``header`` was decoded to ``decoded``."""
         sizes: list[Any] = [(tensor.get("parameters") or {}).get("binary_data_size") for tensor in tensors]
         # A header with a request id would not occur again.
@@ -103,7 +110,9 @@ class V2Fast:
         ]
         _keep(self._layouts, header, _Layout(parts, sum(sizes), decoded.with_inputs({})))
 
-    def answer(self, style: Style, outputs: Mapping[str, Array], signature: ModelSignature) -> Reply | None:
+    def encode_response(
+        self, style: ResponseStyle, outputs: Mapping[str, Array], signature: ModelSignature
+    ) -> HttpResponse | None:
         """Return the response for one output of numbers, JSON or binary; None for any other."""
         if signature is not self.signature or len(outputs) != 1 or not (style is PLAIN or style is ALL_BINARY):
             return None
@@ -118,11 +127,11 @@ class V2Fast:
             _keep(self._answers, key, known)
         before, after = known
         if style.binary:
-            return Reply(200, (before, to_binary(array)), OCTETS, after)
-        return Reply(200, (before, orjson.dumps(array.reshape(-1), option=orjson.OPT_SERIALIZE_NUMPY), after))
+            return HttpResponse(200, (before, to_binary(array)), OCTETS, after)
+        return HttpResponse(200, (before, orjson.dumps(array.reshape(-1), option=orjson.OPT_SERIALIZE_NUMPY), after))
 
 
-def _around(style: Style, name: str, array: Array, signature: ModelSignature) -> tuple[bytes, bytes] | None:
+def _around(style: ResponseStyle, name: str, array: Array, signature: ModelSignature) -> tuple[bytes, bytes] | None:
     """Return the JSON before and after an output's numbers; for a binary one the JSON and the header line."""
     spec = output_spec(name, array, signature)
     if spec.batch_dim or spec.datatype in _NOT_PLAIN:
@@ -130,12 +139,12 @@ def _around(style: Style, name: str, array: Array, signature: ModelSignature) ->
     tensor: dict[str, Any] = {"name": spec.name, "datatype": spec.datatype, "shape": array.shape}
     if style.binary:
         tensor["parameters"] = {"binary_data_size": array.nbytes}
-        header = orjson.dumps(answer_document(signature, [tensor], None))
+        header = orjson.dumps(response_document(signature, [tensor], None))
         return header, b"%b: %d\r\n" % (HEADER_LENGTH, len(header))
     tensor["data"] = []
     # The document ends with the tensor's empty list, "[]}]}"; the numbers are encoded with their own brackets.
     end = b"]}]}"
-    return orjson.dumps(answer_document(signature, [tensor], None)).removesuffix(b"[" + end), end.removeprefix(b"]")
+    return orjson.dumps(response_document(signature, [tensor], None)).removesuffix(b"[" + end), end.removeprefix(b"]")
 
 
 def _keep(kept: dict[Any, Any], key: object, value: object) -> None:

@@ -1,6 +1,6 @@
 """The one rule that determines what bounds a replica. Everything that names a bound uses it."""
 
-from shoal_proxy.batching.throughput import Busiest
+from shoal_proxy.batching.throughput import BusiestSecond
 from shoal_schema.bounds import Bound
 
 BUSY = 0.9
@@ -10,7 +10,7 @@ ENOUGH_BATCHES = 20
 """Batches from which their times are conclusive: the 95th percentile of fewer is the slowest of them."""
 
 
-def bound(busiest: Busiest | None, *, batches: int, model_ms: tuple[float, float], host_ms: float) -> Bound:
+def bound(busiest: BusiestSecond | None, *, batches: int, model_ms: tuple[float, float], host_ms: float) -> Bound:
     """Return what is exhausted first when the load grows.
 
     Args:
@@ -28,7 +28,7 @@ def bound(busiest: Busiest | None, *, batches: int, model_ms: tuple[float, float
     return Bound.HOST if most_ms < host_ms else Bound.MODEL
 
 
-def at_its_end(busiest: Busiest | None, *, room_rows: int) -> bool:
+def is_saturated(busiest: BusiestSecond | None, *, room_rows: int) -> bool:
     """Return whether the busiest second had no room left: full batches without a pause, or a whole core.
 
     Args:

@@ -8,8 +8,8 @@ of the batch that serves most rows per second.
 from shoal_proxy.batching.batcher import Batcher
 from shoal_proxy.batching.latency import LatencyTable
 from shoal_proxy.batching.pending import NEVER_S, BatchKey
-from shoal_proxy.batching.throughput import Busiest
-from shoal_proxy.explaining.bound import at_its_end
+from shoal_proxy.batching.throughput import BusiestSecond
+from shoal_proxy.explaining.bound import is_saturated
 from shoal_schema.bounds import Bound
 from shoal_schema.load import Capacity
 from shoal_schema.resource.traffic import BatchingPolicy
@@ -30,7 +30,7 @@ def room_rows(batcher: Batcher, key: BatchKey, table: LatencyTable) -> int:
     return table.largest((batcher.objective_s - around_s) / 2, most) or 1
 
 
-def capacity(batcher: Batcher, busiest: Busiest | None, limiting: Bound, last: BatchKey) -> Capacity | None:
+def capacity(batcher: Batcher, busiest: BusiestSecond | None, limiting: Bound, last: BatchKey) -> Capacity | None:
     """Return what a replica can serve, for the mix of shapes seen so far; None while no batch's time is known.
 
     Args:
@@ -48,19 +48,19 @@ def capacity(batcher: Batcher, busiest: Busiest | None, limiting: Bound, last: B
         # The mix of shapes, weighted by their batches.
         share = max(table.batches, 1) / batches
         most = 1 if batcher.limits.policy is BatchingPolicy.NONE else batcher.tables.max_rows(key)
-        if batcher.objective_s < NEVER_S and batcher.attainable(key):
+        if batcher.objective_s < NEVER_S and batcher.can_meet_objective(key):
             best = room_rows(batcher, key, table)
         else:  # the batch that serves most rows per second
             sizes = (*(size for size in table.sizes if size < most), most)
-            best = max(sizes, key=lambda size: size / table.expected_s(size))
+            best = max(sizes, key=lambda size: size / table.mean_s(size))
         rows += share * best
-        row_s += share * table.expected_s(best) / best
-        batch_s += share * table.expected_s(best)
+        row_s += share * table.mean_s(best) / best
+        batch_s += share * table.mean_s(best)
     if row_s <= 0:
         return None
     rows_per_s = batcher.limits.in_flight / row_s
     # Where host or proxy are the bound, only a measured second shows what they allow.
-    if limiting is not Bound.MODEL and busiest is not None and at_its_end(busiest, room_rows=int(rows)):
+    if limiting is not Bound.MODEL and busiest is not None and is_saturated(busiest, room_rows=int(rows)):
         rows_per_s = min(rows_per_s, busiest.rows_per_s)
     # Little's law: the rows that wait and run at this rate.
     held = rows_per_s * (_MEAN_BATCHES * batch_s + batcher.pace.overhead_s)

@@ -3,8 +3,8 @@
 from shoal_proxy.batching.scheduler import Scheduler
 from shoal_proxy.explaining.capacity import capacity
 from shoal_proxy.explaining.report import last_key, limiting
-from shoal_schema.load import Capacity, GraphState, Load, Refused, RowsChecked
-from shoal_schema.metrics import Rejection
+from shoal_schema.load import Capacity, GraphState, Load, RejectedRows, RowsChecked
+from shoal_schema.metrics import RejectionReason
 
 
 def read_load(
@@ -26,9 +26,9 @@ def read_load(
     """
     batcher, traffic = scheduler.batcher, scheduler.traffic
     key = last_key(batcher)
-    traffic.passed(now_s)
+    traffic.advance(now_s)
     # Integrals up to now, without waiting for the next pass over the queue.
-    traffic.holds(batcher.queue.rows, scheduler.in_flight_rows)
+    traffic.set_held_rows(batcher.queue.rows, scheduler.in_flight_rows)
     checks = scheduler.checks
     serves = _capacity(scheduler)
     return Load(
@@ -37,13 +37,13 @@ def read_load(
         running_rows=scheduler.in_flight_rows,
         arrived_rows=traffic.arrived_rows,
         answered_rows=traffic.answered_rows,
-        refused_rows=Refused(*(traffic.refused_rows.get(reason, 0) for reason in _REASONS)),
+        refused_rows=RejectedRows(*(traffic.refused_rows.get(reason, 0) for reason in _REASONS)),
         forwarded_rows=traffic.forwarded_rows,
         row_seconds=traffic.row_s,
         queued_row_seconds=traffic.queued_row_s,
         busy_s=traffic.busy_s,
         utilization=_utilization(scheduler, serves),
-        objective_attainable=batcher.attainable(key),
+        objective_attainable=batcher.can_meet_objective(key),
         draining=draining,
         capacity=serves,
         expected_wait_s=expected_wait_s(scheduler, now_s) if taking else None,
@@ -55,13 +55,13 @@ def read_load(
     )
 
 
-# In the order of the fields of `Refused`.
-_REASONS = (Rejection.QUEUE_ROWS, Rejection.QUEUE_BYTES, Rejection.LATE, Rejection.RUNTIME_AWAY)
+# In the order of the fields of `RejectedRows`.
+_REASONS = (RejectionReason.QUEUE_ROWS, RejectionReason.QUEUE_BYTES, RejectionReason.LATE, RejectionReason.RUNTIME_AWAY)
 
 
 def utilization(scheduler: Scheduler, now_s: float) -> float:
     """Return the share of the capacity that was requested in the last second or so, 0 to 1."""
-    scheduler.traffic.passed(now_s)
+    scheduler.traffic.advance(now_s)
     return _utilization(scheduler, _capacity(scheduler))
 
 
@@ -71,7 +71,7 @@ def demand(scheduler: Scheduler, now_s: float) -> float:
     While the capacity is unknown, the share of the last second in which it was busy.
     """
     traffic, serves = scheduler.traffic, _capacity(scheduler)
-    traffic.passed(now_s)
+    traffic.advance(now_s)
     return traffic.busy if serves is None else traffic.kept_rows_per_s / serves.rows_per_s
 
 

@@ -8,8 +8,8 @@ from shoal_proxy.batching.batcher import Batcher
 from shoal_proxy.batching.latency import LatencyTable
 from shoal_proxy.batching.pending import NEVER_S, BatchKey
 from shoal_proxy.batching.row_checks import RowChecks
-from shoal_proxy.batching.throughput import Busiest
-from shoal_proxy.explaining.bound import at_its_end, bound
+from shoal_proxy.batching.throughput import BusiestSecond
+from shoal_proxy.explaining.bound import bound, is_saturated
 from shoal_proxy.explaining.capacity import room_rows
 from shoal_schema.bounds import Bound
 from shoal_schema.resource.traffic import BatchingPolicy
@@ -19,7 +19,7 @@ _CLOSE = 1.15
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class FigureBounds:
     """Bounds of a figure by measurements; ``high`` is None where nothing bounds it."""
 
     low: float
@@ -32,7 +32,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class LatencyReport:
     """The figures. Times are in milliseconds, rates in rows per second; None where nothing is known yet."""
 
     model: str
@@ -48,11 +48,11 @@ class Report:
     objective_ms: float | None
     batches: int
     """Batches that have run with inputs of this shape."""
-    alone_ms: Span | None
+    alone_ms: FigureBounds | None
     """A request alone: the model's 95th percentile, the host's work, and how late responses are."""
     most_rows: int
     """Most rows of a batch, also by the device's memory."""
-    full_ms: Span | None
+    full_ms: FigureBounds | None
     """A batch of ``most_rows``, likewise."""
     measured_rows: int
     """The largest batch whose time was measured; times of larger ones are guesses."""
@@ -62,13 +62,13 @@ class Report:
     """How much later than expected responses leave, 75th percentile."""
     allowed_rows: int
     """Most rows of a batch with which a request that just missed one meets the objective."""
-    busiest: Busiest | None
+    busiest: BusiestSecond | None
     """The second in which most rows were served; None before the first request."""
-    model_rows_per_s: Span | None
+    model_rows_per_s: FigureBounds | None
     """Rate that the model's own time allows with batches of ``allowed_rows``, without the host's work."""
-    model_alone_ms: Span | None
+    model_alone_ms: FigureBounds | None
     """The model's own mean time for a request alone."""
-    model_full_ms: Span | None
+    model_full_ms: FigureBounds | None
     """The model's own mean time for a batch of ``most_rows``."""
     waiting_rows: int
     running_batches: int
@@ -93,13 +93,13 @@ class Report:
 
 def report(
     batcher: Batcher,
-    busiest: Busiest | None,
+    busiest: BusiestSecond | None,
     *,
     model: str,
     padding: float,
     rejected: dict[str, int],
     checks: RowChecks | None = None,
-) -> Report:
+) -> LatencyReport:
     """Return the figures for the shape of input used last."""
     key = last_key(batcher)
     table = batcher.tables[key]
@@ -110,8 +110,8 @@ def report(
     known = table.known
     low_s, high_s = table.bounds(allowed)
     # A batch whose time has no upper bound guarantees no rate.
-    rate = Span(limits.in_flight * allowed / high_s, limits.in_flight * allowed / low_s if low_s else None)
-    return Report(
+    rate = FigureBounds(limits.in_flight * allowed / high_s, limits.in_flight * allowed / low_s if low_s else None)
+    return LatencyReport(
         model=model,
         shapes={name: list(shape) for name, shape in key.shapes},
         known_shapes=sum(each.known for each in batcher.tables.all().values()),
@@ -125,7 +125,7 @@ def report(
         alone_ms=_time_ms(table, 1, around_s) if known else None,
         most_rows=most,
         full_ms=_time_ms(table, most, around_s) if known else None,
-        measured_rows=table.largest_seen,
+        measured_rows=table.largest_measured,
         overhead_ms=1000 * batcher.pace.overhead_s,
         late_ms=1000 * batcher.slack.value,
         allowed_rows=allowed,
@@ -139,7 +139,7 @@ def report(
         capped_rows=batcher.tables.capped_rows,
         rejected=rejected,
         bound=limiting(batcher, busiest),
-        at_its_end=at_its_end(busiest, room_rows=allowed),
+        at_its_end=is_saturated(busiest, room_rows=allowed),
         independent=checks is None or not checks.violated,
         checked_rows=0 if checks is None else checks.checked_rows,
         varying_rows=0 if checks is None else checks.evidence.varies,
@@ -147,7 +147,7 @@ def report(
     )
 
 
-def limiting(batcher: Batcher, busiest: Busiest | None) -> Bound:
+def limiting(batcher: Batcher, busiest: BusiestSecond | None) -> Bound:
     """Return what is exhausted first when the load grows, for the shape used last."""
     key = last_key(batcher)
     table, in_flight = batcher.tables[key], batcher.limits.in_flight
@@ -161,14 +161,14 @@ def limiting(batcher: Batcher, busiest: Busiest | None) -> Bound:
     )
 
 
-def _time_ms(table: LatencyTable, rows: int, around_s: float) -> Span:
+def _time_ms(table: LatencyTable, rows: int, around_s: float) -> FigureBounds:
     low_s, high_s = table.bounds(rows)
     return _span_ms(((1 + table.margin) * low_s + around_s, (1 + table.margin) * high_s + around_s))
 
 
-def _span_ms(bounds_s: tuple[float, float]) -> Span:
+def _span_ms(bounds_s: tuple[float, float]) -> FigureBounds:
     low_s, high_s = bounds_s
-    return Span(1000 * low_s, None if isinf(high_s) else 1000 * high_s)
+    return FigureBounds(1000 * low_s, None if isinf(high_s) else 1000 * high_s)
 
 
 def last_key(batcher: Batcher) -> BatchKey:
@@ -179,7 +179,7 @@ def last_key(batcher: Batcher) -> BatchKey:
     return BatchKey(shapes=next(known, next(reversed(tables), ())))
 
 
-def latency_document(batcher: Batcher, busiest: Busiest | None) -> dict[str, Any]:
+def latency_document(batcher: Batcher, busiest: BusiestSecond | None) -> dict[str, Any]:
     """Return latency tables and served rates as JSON: the input of `shoal simulate`."""
     return {
         "tables": [
@@ -188,7 +188,7 @@ def latency_document(batcher: Batcher, busiest: Busiest | None) -> dict[str, Any
                 "padded": bool(table.padded_sizes),
                 "sizes": [
                     {"rows": rows, "mean_s": mean_s, "p95_s": high_s, "measured": seen}
-                    for rows, mean_s, high_s, seen in table.rows_shown()
+                    for rows, mean_s, high_s, seen in table.measurements()
                 ],
             }
             for shapes, table in batcher.tables.all().items()

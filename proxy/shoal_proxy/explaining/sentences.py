@@ -5,9 +5,9 @@ from math import floor, log10
 from typing import Final
 
 from shoal_proxy.explaining.bound import ENOUGH_BATCHES
-from shoal_proxy.explaining.report import Report, Span
+from shoal_proxy.explaining.report import FigureBounds, LatencyReport
 from shoal_schema.bounds import ADVICE, Bound
-from shoal_schema.metrics import Rejection
+from shoal_schema.metrics import RejectionReason
 from shoal_schema.resource.traffic import BatchingPolicy
 
 _PADDING: Final = 0.2
@@ -23,16 +23,18 @@ _NOT_REPEATED: Final = {
 }
 
 _REJECTED: Final = {
-    Rejection.LATE: "because the response would have been late. Add replicas, or raise the latency objective.",
-    Rejection.QUEUE_ROWS: "because queue.maxRows rows waited. Add replicas, or raise it if clients can wait.",
-    Rejection.QUEUE_BYTES: "because queue.maxBytes were in use. Raise it, or send smaller requests.",
-    Rejection.DEADLINE: "with 504, because their deadline passed: it is shorter than the model's time under load.",
-    Rejection.LIMIT: "with 429, because their clients were at their limits. Raise access.limits to allow more.",
+    RejectionReason.LATE: "because the response would have been late. Add replicas, or raise the latency objective.",
+    RejectionReason.QUEUE_ROWS: "because queue.maxRows rows waited. Add replicas, or raise it if clients can wait.",
+    RejectionReason.QUEUE_BYTES: "because queue.maxBytes were in use. Raise it, or send smaller requests.",
+    RejectionReason.DEADLINE: (
+        "with 504, because their deadline passed: it is shorter than the model's time under load."
+    ),
+    RejectionReason.LIMIT: "with 429, because their clients were at their limits. Raise access.limits to allow more.",
 }
 """Cause and remedy by reason, in the order in which they are reported."""
 
 
-def explain(report: Report) -> list[str]:
+def explain(report: LatencyReport) -> list[str]:
     """Return the sentences: model and shape first, then the most important."""
     # Nothing was measured, not even by warm-up.
     if report.alone_ms is None or report.full_ms is None:
@@ -64,7 +66,7 @@ def explain(report: Report) -> list[str]:
     return sentences
 
 
-def explain_graph(report: Report) -> list[str]:
+def explain_graph(report: LatencyReport) -> list[str]:
     """Return the sentences about a graph; the proxies of its steps explain what bounds the steps."""
     # The scheduler sends one more, ahead.
     running = f"{report.running_batches} of at most {report.in_flight + 1} requests (inFlight) are running"
@@ -78,7 +80,7 @@ def explain_graph(report: Report) -> list[str]:
     ]
 
 
-def _mixed(report: Report) -> Iterator[str]:
+def _mixed(report: LatencyReport) -> Iterator[str]:
     """State whether rows get their own results."""
     if report.unchecked in _NOT_REPEATED:
         yield f"Independence of rows is not checked ({report.unchecked}): {_NOT_REPEATED[report.unchecked]}."
@@ -106,7 +108,7 @@ def number(value: float) -> str:
     return f"{round(value, digits):,.{max(0, digits)}f}"
 
 
-def time(span: Span) -> str:
+def time(span: FigureBounds) -> str:
     """Return a time in milliseconds, or its bounds."""
     if span.known:
         return f"about {number(span.low)} ms"
@@ -120,11 +122,11 @@ def rows(count: int) -> str:
     return "1 row" if count == 1 else f"{count} rows"
 
 
-def _measured(report: Report) -> str:
+def _measured(report: LatencyReport) -> str:
     return rows(report.measured_rows) + (" of this shape" if report.known_shapes > 1 else "")
 
 
-def _objective(report: Report, alone_ms: Span, full_ms: Span) -> Iterator[str]:
+def _objective(report: LatencyReport, alone_ms: FigureBounds, full_ms: FigureBounds) -> Iterator[str]:
     """State what the latency objective does to batches."""
     objective_ms = report.objective_ms
     if objective_ms is None:
@@ -153,7 +155,7 @@ def _objective(report: Report, alone_ms: Span, full_ms: Span) -> Iterator[str]:
         )
 
 
-def _latency(report: Report, alone_ms: Span, full_ms: Span) -> Iterator[str]:
+def _latency(report: LatencyReport, alone_ms: FigureBounds, full_ms: FigureBounds) -> Iterator[str]:
     """State the time of a request alone and of a full batch, and what adds to it."""
     parts = "the host's work around the model is not included, since the first requests have yet to show it"
     if report.overhead_ms > 0:
@@ -184,7 +186,7 @@ def _latency(report: Report, alone_ms: Span, full_ms: Span) -> Iterator[str]:
         )
 
 
-def _sure(report: Report) -> str:
+def _sure(report: LatencyReport) -> str:
     """Return what a time covers, or how few batches it is based on."""
     if report.batches < ENOUGH_BATCHES:
         source = "warm-up" if not report.batches else "1 batch" if report.batches == 1 else f"{report.batches} batches"
@@ -192,7 +194,7 @@ def _sure(report: Report) -> str:
     return " (in most cases no more, from reading the request until its response leaves, without the network)"
 
 
-def _throughput(report: Report) -> Iterator[str]:
+def _throughput(report: LatencyReport) -> Iterator[str]:
     """State the capacity, and what bounds it."""
     yield _served(report)
     if report.policy is BatchingPolicy.NONE:
@@ -216,7 +218,7 @@ def _throughput(report: Report) -> Iterator[str]:
         )
 
 
-def _served(report: Report) -> str:
+def _served(report: LatencyReport) -> str:
     """Return the rate that was served, and whether it could be higher."""
     busiest = report.busiest
     if busiest is None:
@@ -246,7 +248,7 @@ def _served(report: Report) -> str:
     )
 
 
-def _ceiling(report: Report) -> str:
+def _ceiling(report: LatencyReport) -> str:
     """Return the upper bound that the model's own time sets; empty where it is unknown or already exceeded."""
     if report.bound is Bound.HOST:
         return _bound(report)
@@ -261,7 +263,7 @@ def _ceiling(report: Report) -> str:
     return f" The model's own time allows {rate} rows per second at most, in {size}, without the host's work."
 
 
-def _bound(report: Report) -> str:
+def _bound(report: LatencyReport) -> str:
     """Return what bounds throughput, and the remedy."""
     advice = ADVICE[report.bound]
     work = ""
@@ -270,7 +272,7 @@ def _bound(report: Report) -> str:
     return f" The bound is {advice.cause}{work}. {advice.remedy}."
 
 
-def _rejections(report: Report) -> Iterator[str]:
+def _rejections(report: LatencyReport) -> Iterator[str]:
     for reason, words in _REJECTED.items():
         if count := report.rejected.get(reason):
             yield f"{count} {'request was' if count == 1 else 'requests were'} rejected {words}"

@@ -1,5 +1,5 @@
 """A graph instead of a runtime: each request is passed from model to model, row by row.
 
-Owns the values of rows (`values`, `conditions`, `combining`, `frame`) and their way through the steps (`walk`, `steps`,
-`link`). It forms no batches: the proxy of each step's model does, for the requests of all graphs.
+Owns the values of rows (`values`, `conditions`, `combining`, `graph_request`) and their way through the steps (`walk`,
+`steps`, `link`). It forms no batches: the proxy of each step's model does, for the requests of all graphs.
 """

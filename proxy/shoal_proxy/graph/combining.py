@@ -5,13 +5,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from shoal_proxy.graph.values import Values, completed, filled_shape, gaps, stacked
+from shoal_proxy.graph.values import SpaceValues, completed, filled_shape, gaps, stacked
 from shoal_schema.graphs.tensors import Tensor
-from shoal_schema.resource.graph import Combine
+from shoal_schema.resource.graph import CombineRule
 from shoal_schema.wire.datatypes import Array, bfloat16_to_float32, float32_to_bfloat16
 
 
-def combined(combine: Combine, values: Sequence[Values], tensors: Sequence[Tensor], count: int) -> Values:
+def combined(combine: CombineRule, values: Sequence[SpaceValues], tensors: Sequence[Tensor], count: int) -> SpaceValues:
     """Return one value for each of ``count`` rows.
 
     Args:
@@ -20,27 +20,27 @@ def combined(combine: Combine, values: Sequence[Values], tensors: Sequence[Tenso
         tensors: their tensors.
         count: number of rows.
     """
-    if len(values) == 1 and combine is not Combine.STACK:
+    if len(values) == 1 and combine is not CombineRule.STACK:
         return values[0]
-    if combine is Combine.CONCAT:
+    if combine is CombineRule.CONCAT:
         lists = [completed(each, count, tensor).swapaxes(0, 1) for each, tensor in zip(values, tensors, strict=True)]
-        return Values(np.ascontiguousarray(stacked(lists, tensors[0]).swapaxes(0, 1)))
-    if combine is Combine.FIRST and values[0].rows is None:
+        return SpaceValues(np.ascontiguousarray(stacked(lists, tensors[0]).swapaxes(0, 1)))
+    if combine is CombineRule.FIRST and values[0].rows is None:
         return values[0]
     # A row of lists of different lengths is as long as the longest.
     shapes = [each.array.shape[1:] for each in values if len(each.array)]
     shape = tuple(map(max, zip(*shapes, strict=True))) if shapes else filled_shape(tensors[0])
     arrays = np.stack([_full(each, tensors[0], shape, count) for each in values])
-    if combine is Combine.STACK:
-        return Values(np.moveaxis(arrays, 0, 1))
+    if combine is CombineRule.STACK:
+        return SpaceValues(np.moveaxis(arrays, 0, 1))
     present = [each.present(count) for each in values]
     masks = np.stack([np.ones(count, bool) if mask is None else mask for mask in present])
     some = masks.any(axis=0)
     arrays, masks = arrays[:, some], masks[:, some]
     rows = None if some.all() else np.flatnonzero(some)
-    if combine is Combine.FIRST:
+    if combine is CombineRule.FIRST:
         # The first value of each row as a whole: a shorter list ends in gaps.
-        return Values(arrays[masks.argmax(axis=0), np.arange(arrays.shape[1])], rows)
+        return SpaceValues(arrays[masks.argmax(axis=0), np.arange(arrays.shape[1])], rows)
     # Of each value only the positions that its own, perhaps shorter, rows have.
     inside = np.zeros((len(values), *shape), bool)
     for number, each in enumerate(values):
@@ -53,10 +53,10 @@ def combined(combine: Combine, values: Sequence[Values], tensors: Sequence[Tenso
         chosen = _BY[combine](arrays, there).astype(arrays.dtype)
     nowhere = ~there.any(axis=0) & np.ones(chosen.shape, bool)
     chosen[nowhere] = gaps(tensors[0], (int(nowhere.sum()),))
-    return Values(chosen, rows)
+    return SpaceValues(chosen, rows)
 
 
-def _full(values: Values, tensor: Tensor, shape: tuple[int, ...], count: int) -> Array:
+def _full(values: SpaceValues, tensor: Tensor, shape: tuple[int, ...], count: int) -> Array:
     """Return the values of ``count`` rows of this shape, with gaps where there is none."""
     if values.rows is None and values.array.shape[1:] == shape:
         return values.array
@@ -91,8 +91,8 @@ def _vote(arrays: Array, there: Array) -> Array:
     return elected
 
 
-_BY: Final[Mapping[Combine, Callable[[Array, Array], Any]]] = {
-    Combine.MEAN: _mean,
-    Combine.MAX: _max,
-    Combine.VOTE: _vote,
+_BY: Final[Mapping[CombineRule, Callable[[Array, Array], Any]]] = {
+    CombineRule.MEAN: _mean,
+    CombineRule.MAX: _max,
+    CombineRule.VOTE: _vote,
 }

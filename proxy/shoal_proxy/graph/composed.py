@@ -7,11 +7,11 @@ from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from typing import Any, Final
 
-from shoal_proxy.errors import MOST_WORDS, InvalidRequest, ModelFailed, ProxyError, RowsFailed, StepFailed
+from shoal_proxy.errors import MAX_WORDS, InvalidRequest, ModelFailed, ProxyError, RowsFailed, StepFailed
 from shoal_proxy.graph.canonical import canonical, readable
-from shoal_proxy.graph.frame import Ask
+from shoal_proxy.graph.graph_request import Ask
 from shoal_proxy.graph.values import filled_shape, gaps
-from shoal_schema.graphs.types import Typed
+from shoal_schema.graphs.types import TypedGraph
 from shoal_schema.wire.datatypes import Array
 from shoal_schema.wire.row_errors import RowError
 
@@ -52,10 +52,10 @@ class Steps:
     Refused = Refused
     Failed = Failed
 
-    def __init__(self, graph: Typed, deadline_s: float, ask: Ask, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, graph: TypedGraph, deadline_s: float, call_step: Ask, loop: asyncio.AbstractEventLoop) -> None:
         self._graph = graph
         self._deadline_s = deadline_s
-        self._ask = ask
+        self._ask = call_step
         self._loop = loop
         self._plan = {step.name: step for step in graph.plan.steps}
         self._under_way: set[Future[Mapping[str, Array]]] = set()
@@ -72,7 +72,7 @@ class Steps:
         if name not in plan:
             raise AttributeError(f"there is no step {name!r}; steps are {', '.join(plan)}")
 
-        async def ask(*unnamed: Any, **inputs: Any) -> dict[str, Array]:
+        async def call_step(*unnamed: Any, **inputs: Any) -> dict[str, Array]:
             """Return the outputs of the step for the given inputs."""
             step, model = plan[name], self._graph.signatures[name]
             if unnamed:
@@ -94,7 +94,7 @@ class Steps:
             finally:
                 self._under_way.discard(asking)
 
-        return ask
+        return call_step
 
     def end(self) -> None:
         """Cancel calls of a request that has its response: their rows leave the models' queues."""
@@ -103,7 +103,7 @@ class Steps:
             asking.cancel()
 
 
-def meant(error: BaseException, rows: int) -> ProxyError | None:
+def client_error(error: BaseException, rows: int) -> ProxyError | None:
     """Return the error for the client that an exception of the code stands for; None for a bug of the code."""
     # Of an exception group the first one that is meant for the client.
     left = [error]
@@ -115,7 +115,7 @@ def meant(error: BaseException, rows: int) -> ProxyError | None:
         elif isinstance(each, BaseExceptionGroup):
             left += reversed(each.exceptions)
     if isinstance(raised, Refused):
-        message = words(raised)
+        message = exception_text(raised)
         if raised.row is None:
             rejection = InvalidRequest(message)
             rejection.status = raised.status
@@ -132,10 +132,10 @@ def meant(error: BaseException, rows: int) -> ProxyError | None:
     return raised.error
 
 
-def words(error: BaseException) -> str:
+def exception_text(error: BaseException) -> str:
     """Return the text of an exception of the code, valid and of bounded length."""
     try:  # the user's class may raise anything in `__str__`
         text = str(error)
     except BaseException as odd:
         text = f"(its text raises {type(odd).__name__})"
-    return text.encode(errors="backslashreplace").decode()[:MOST_WORDS]
+    return text.encode(errors="backslashreplace").decode()[:MAX_WORDS]

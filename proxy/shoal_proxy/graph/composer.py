@@ -17,12 +17,12 @@ from typing import Any, Final, TypeVar
 
 from shoal_proxy.errors import DeadlineExceeded, ModelFailed
 from shoal_proxy.graph.canonical import canonical, readable
-from shoal_proxy.graph.composed import Steps, meant, words
-from shoal_proxy.graph.frame import Ask
+from shoal_proxy.graph.composed import Steps, client_error, exception_text
+from shoal_proxy.graph.graph_request import Ask
 from shoal_schema.graphs.composer import declared_signature, read_source
-from shoal_schema.graphs.faults import GraphError
+from shoal_schema.graphs.errors import GraphError
 from shoal_schema.graphs.tensors import Signature
-from shoal_schema.graphs.types import Typed
+from shoal_schema.graphs.types import TypedGraph
 from shoal_schema.resource.graph import ComposerSpec
 from shoal_schema.wire.datatypes import Array
 
@@ -72,7 +72,7 @@ class Composer:
         self._thread.start()
         self._loading: asyncio.Future[Signature | GraphError] | None = None
 
-    async def look(self) -> Signature:
+    async def load_signature(self) -> Signature:
         """Return its inputs and outputs; the first call loads its code.
 
         Raises:
@@ -97,14 +97,14 @@ class Composer:
         return found
 
     async def run(
-        self, graph: Typed, inputs: Mapping[str, Array], rows: int, deadline_s: float, ask: Ask
+        self, graph: TypedGraph, inputs: Mapping[str, Array], rows: int, deadline_s: float, call_step: Ask
     ) -> Mapping[str, Array]:
         """Return the outputs of one request's rows.
 
         Raises:
             ProxyError: the error of a step or of the code, or the deadline has passed.
         """
-        steps = Steps(graph, deadline_s, ask, asyncio.get_running_loop())
+        steps = Steps(graph, deadline_s, call_step, asyncio.get_running_loop())
         try:
             # The deadline ends the code even where its steps do not.
             async with asyncio.timeout(max(0.0, steps.left_s)):
@@ -150,7 +150,7 @@ class Composer:
             made = getattr(module, name)()
         except BaseException as error:
             logger.exception("event=composer_failed")
-            return GraphError(self._path, f"its code cannot be loaded: {type(error).__name__}: {words(error)}")
+            return GraphError(self._path, f"its code cannot be loaded: {type(error).__name__}: {exception_text(error)}")
         inputs, outputs = (getattr(made, each, None) for each in ("inputs", "outputs"))
         if not asyncio.iscoroutinefunction(getattr(made, "run", None)):
             return GraphError(self._path, f"{name} has no `async def run(self, inputs, steps)`")
@@ -174,20 +174,22 @@ class Composer:
         sys.path.append(self._folder)
         return importlib.import_module(name), member
 
-    async def _run(self, graph: Typed, inputs: Mapping[str, Array], rows: int, steps: Steps) -> Mapping[str, Array]:
+    async def _run(
+        self, graph: TypedGraph, inputs: Mapping[str, Array], rows: int, steps: Steps
+    ) -> Mapping[str, Array]:
         try:
             answer = await self._composer.run(readable(inputs, graph.request), steps)
             outputs, count = canonical(answer, graph.outputs, frozenset(), "the composer's result")
         except asyncio.CancelledError:
             raise
         except BaseException as error:
-            if (known := meant(error, rows)) is None:
+            if (known := client_error(error, rows)) is None:
                 # Log a bug of the code, but not for each client that can cause it.
                 now_s = time.monotonic()
                 if now_s - self._logged_s >= _LOG_S:
                     self._logged_s = now_s
                     logger.error("event=composer_failed", exc_info=error)
-                known = ModelFailed(f"the composer raised {type(error).__name__}: {words(error)}")
+                known = ModelFailed(f"the composer raised {type(error).__name__}: {exception_text(error)}")
             raise known from None
         if count != rows:
             raise ModelFailed(f"the composer returned {count} rows, expected {rows}")

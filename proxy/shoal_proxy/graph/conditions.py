@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from shoal_schema.expressions import Among, Column, Comparison, Expression, IsNull, Joined, Not
+from shoal_schema.expressions import BooleanOperation, Column, Comparison, Expression, IsNull, Membership, Negation
 from shoal_schema.wire.datatypes import FIRST_ROUNDED, Array, bfloat16_to_float32
 
 _OPERATORS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
@@ -23,7 +23,7 @@ _ABOVE: Final[Mapping[str, str]] = {"<": "<", "<=": "<", ">": ">=", ">=": ">="}
 """The operator for the nearest number that a type holds, where that is below or above the literal."""
 
 
-class Truth(NamedTuple):
+class RowTruth(NamedTuple):
     """Truth by row (``so``), and where it is known; never true where it is unknown."""
 
     so: Array
@@ -48,24 +48,24 @@ def column(array: Array, datatype: str, known: Array) -> Values1D:
     return Values1D(flat.astype(np.float64) if flat.dtype.kind == "f" else flat, known)
 
 
-def meant(expression: Expression, columns: Columns) -> Array:
+def matching_rows(expression: Expression, columns: Columns) -> Array:
     """Return a mask of the rows for which the expression is true."""
     return _truth(expression, columns).so
 
 
-def _truth(expression: Expression, columns: Columns) -> Truth:
+def _truth(expression: Expression, columns: Columns) -> RowTruth:
     match expression:
         case Column(name=name):
             values, known = columns[name]
-            return Truth(values.astype(bool) & known, known)
+            return RowTruth(values.astype(bool) & known, known)
         case Comparison(column=of, operator=name, value=value):
             left = columns[of.name]
             if isinstance(value, Column):
                 right = columns[value.name]
                 both = left.known & right.known
-                return Truth(_pairwise(left.array, name, right.array) & both, both)
-            return Truth(_against(left.array, name, value) & left.known, left.known)
-        case Among(column=of, values=among):
+                return RowTruth(_pairwise(left.array, name, right.array) & both, both)
+            return RowTruth(_against(left.array, name, value) & left.known, left.known)
+        case Membership(column=of, values=among):
             values, known = columns[of.name]
             wanted: list[Any] = [each for each in among if each is not None]
             if values.dtype.kind == "O":
@@ -75,14 +75,14 @@ def _truth(expression: Expression, columns: Columns) -> Truth:
                 # A number that the column cannot hold equals none of its values.
                 exact = [each for each in wanted if values.dtype.kind == "b" or _nearest(each, values.dtype) == each]
                 so = np.isin(values, np.array(exact, values.dtype))
-            return Truth(so & known, known)
+            return RowTruth(so & known, known)
         case IsNull(column=of):
             known = columns[of.name].known
-            return Truth(~known, np.ones(len(known), bool))
-        case Not(part=part):
+            return RowTruth(~known, np.ones(len(known), bool))
+        case Negation(part=part):
             so, known = _truth(part, columns)
-            return Truth(~so & known, known)
-        case Joined(every=every, parts=parts):
+            return RowTruth(~so & known, known)
+        case BooleanOperation(every=every, parts=parts):
             return _joined([_truth(part, columns) for part in parts], every=every)
 
 
@@ -124,7 +124,7 @@ def _pairwise(left: Array, name: str, right: Array) -> Array:
     return so
 
 
-def _joined(parts: list[Truth], *, every: bool) -> Truth:
+def _joined(parts: list[RowTruth], *, every: bool) -> RowTruth:
     """Return the conjunction or disjunction (Kleene): one false part decides the former, one true part the latter."""
     so, decided = parts[0].so.copy(), parts[0].known.copy()
     for part in parts[1:]:
@@ -137,4 +137,4 @@ def _joined(parts: list[Truth], *, every: bool) -> Truth:
             false = decided & ~so & part.known & ~part.so
             so = so | part.so
             decided = false | so
-    return Truth(so, decided)
+    return RowTruth(so, decided)

@@ -7,30 +7,30 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from shoal_proxy.batching.batch import Batch, Result
-from shoal_proxy.batching.pending import Pending
-from shoal_proxy.connection import LOST, Room
+from shoal_proxy.batching.batch import Batch, BatchResult
+from shoal_proxy.batching.pending import PendingRequest
 from shoal_proxy.errors import (
     DeadlineExceeded,
     InvalidRequest,
     ProxyError,
     RowsFailed,
-    RuntimeAway,
     RuntimeLost,
+    RuntimeUnavailable,
     StepFailed,
     UnknownHost,
 )
 from shoal_proxy.exchange import trace_headers
 from shoal_proxy.graph.composer import Composer
-from shoal_proxy.graph.frame import Frame, RowsError
-from shoal_proxy.graph.steps import Asked, StepClient
+from shoal_proxy.graph.graph_request import GraphRequest, RowsError
+from shoal_proxy.graph.steps import CallContext, StepClient
 from shoal_proxy.graph.walk import walk
 from shoal_proxy.metrics import Metrics
 from shoal_proxy.model.signature import ModelSignature, SignatureError, parse_metadata
+from shoal_proxy.runtime_connection import LOST, ResponseMemory
 from shoal_proxy.settings import Settings
-from shoal_schema.graphs.faults import Fault, GraphError
-from shoal_schema.graphs.plan import Plan, Step, make_plan
-from shoal_schema.graphs.types import Typed, graph_metadata, typed
+from shoal_schema.graphs.errors import GraphError, GraphFault
+from shoal_schema.graphs.plan import GraphPlan, GraphStep, make_plan
+from shoal_schema.graphs.types import TypedGraph, graph_metadata, type_check
 from shoal_schema.headers import GRAPHS, PRIORITY
 from shoal_schema.load import GRAPH_VALID, STEP_NOT_READY, GraphState
 from shoal_schema.resource.graph import GraphSpec
@@ -39,7 +39,7 @@ from shoal_schema.wire.datatypes import Array
 logger = logging.getLogger(__name__)
 
 _GRAPHS, _PRIORITY = GRAPHS.encode(), PRIORITY.encode()
-_LOOK_S: Final = 10.0
+_CHECK_S: Final = 10.0
 """Longest time for a model's metadata, and interval of reading it again once a model has changed."""
 _AWAY_INTERVAL_S, _SLOWER, _AWAY_MOST_S = 0.5, 1.2, 3.0
 """Interval of requests to models that are not available yet, its growth, and its maximum."""
@@ -49,7 +49,7 @@ _DOUBT_S: Final = 5.0
 """Least time between two reads of metadata because models reject their inputs or return unexpected outputs."""
 
 
-class Walked:
+class GraphResponse:
     """A request that has passed a graph, the time of each step, and the number of rows that each omitted."""
 
     def __init__(
@@ -59,11 +59,11 @@ class Walked:
         self._steps_s = steps_s
         self._omitted = omitted
         self.sent_s = sent_s
-        self.answered_s = time.monotonic()
+        self.completed_s = time.monotonic()
 
-    def result(self, signature: ModelSignature) -> Result:
+    def result(self, signature: ModelSignature) -> BatchResult:
         """Return the rows as a result."""
-        return Result(self._outputs)
+        return BatchResult(self._outputs)
 
     def timing(self, batch: Batch, batch_s: float) -> bytes:
         """Return the costs of the request, step by step, in the form of Server-Timing."""
@@ -85,16 +85,16 @@ class GraphLink:
         self._identity = f"{settings.name}.{namespace}" if namespace else settings.name
         self._fair_share_header = settings.fair_share_header
         self._most_bytes = settings.queue.max_bytes
-        self._room = Room(settings.queue.max_bytes)
-        self._plan: Plan = make_plan(spec, settings.name)
+        self._room = ResponseMemory(settings.queue.max_bytes)
+        self._plan: GraphPlan = make_plan(spec, settings.name)
         # Of each step only the outputs that the graph uses are requested.
         used = {each.name: [ref.tensor for _, ref in self._plan.refs if ref.step == each.name] for each in spec.steps}
         self._steps = {
             each.name: StepClient(each, list(dict.fromkeys(used[each.name])), self._room) for each in spec.steps
         }
         self._composer = Composer(spec.composer, settings.process.composer_dir) if spec.composer else None
-        self._typed: Typed | None = None
-        self._walks: dict[Pending, asyncio.Task[Any]] = {}
+        self._typed: TypedGraph | None = None
+        self._walks: dict[PendingRequest, asyncio.Task[Any]] = {}
         self._wake = asyncio.Event()
         self._doubted_s = 0.0
         self._again_s: float | None = None
@@ -132,9 +132,9 @@ class GraphLink:
         away_s = _AWAY_INTERVAL_S
         while True:
             self._wake.clear()
-            reason, fault = await self._look()
+            reason, fault = await self._check_models()
             # While a model is unavailable only its own requests fail. A changed model makes the graph unready.
-            if not self.ready or fault in (Fault.MISMATCH, Fault.CYCLE, Fault.INVALID):
+            if not self.ready or fault in (GraphFault.MISMATCH, GraphFault.CYCLE, GraphFault.INVALID):
                 self._become(reason, fault)
             away_s = _AWAY_INTERVAL_S if self.ready else min(away_s * _SLOWER, _AWAY_MOST_S)
             try:
@@ -147,7 +147,7 @@ class GraphLink:
         """Wait until metadata must be requested again; meanwhile check that the composer does not block its loop."""
         while self.ready and self._composer is not None and not self._wake.is_set():
             try:
-                await self._composer.look()
+                await self._composer.load_signature()
             except GraphError as wrong:
                 self._become(str(wrong), wrong.fault)
                 return
@@ -158,18 +158,18 @@ class GraphLink:
                 continue
         await self._wake.wait()
 
-    async def _look(self) -> tuple[str, str]:
+    async def _check_models(self) -> tuple[str, str]:
         """Request all metadata; return why the graph cannot serve, in a sentence and as a reason word."""
         try:
-            composer = None if self._composer is None else await self._composer.look()
+            composer = None if self._composer is None else await self._composer.load_signature()
         except GraphError as wrong:
             return str(wrong), wrong.fault
-        said = await asyncio.gather(*(self._ask_metadata(each) for each in self._steps.values()))
-        if problems := [(sentence, fault) for _, sentence, fault in said if sentence]:
+        warned = await asyncio.gather(*(self._request_metadata(each) for each in self._steps.values()))
+        if problems := [(sentence, fault) for _, sentence, fault in warned if sentence]:
             return problems[0]
-        documents = {name: document for name, (document, _, _) in zip(self._steps, said, strict=True)}
+        documents = {name: document for name, (document, _, _) in zip(self._steps, warned, strict=True)}
         try:
-            graph = typed(self._plan, documents, self._identity, composer)
+            graph = type_check(self._plan, documents, self._identity, composer)
             for name, document in documents.items():
                 step = self._steps[name]
                 step.signature = parse_metadata(document)
@@ -178,31 +178,31 @@ class GraphLink:
             signature = parse_metadata(graph_metadata(graph, self._name, frozenset({self._identity})))
             if self.signature is not None and signature != self.signature:
                 logger.warning("event=signature_changed inputs=%s", list(signature.inputs))
-                self._again_s = _LOOK_S
+                self._again_s = _CHECK_S
             self.signature = signature
         except GraphError as wrong:
             return str(wrong), wrong.fault
         except SignatureError as error:
-            return str(error), Fault.MISMATCH
+            return str(error), GraphFault.MISMATCH
         self._typed = graph
         return "", ""
 
-    async def _ask_metadata(self, step: StepClient) -> tuple[dict[str, Any], str, str]:
+    async def _request_metadata(self, step: StepClient) -> tuple[dict[str, Any], str, str]:
         """Return a model's metadata, or why there is none, in a sentence and as a reason word."""
         try:
-            async with asyncio.timeout(_LOOK_S):
+            async with asyncio.timeout(_CHECK_S):
                 document = await step.upstream.metadata()
-                step.binary = await step.upstream.speaks_binary()
+                step.binary = await step.upstream.supports_binary()
                 return document, "", ""
         except RuntimeLost:  # a constant text, since each change of it is a write of a status
             return {}, f"step {step.name}: {LOST} ({step.url})", ""
-        except RuntimeAway as away:
-            fault = Fault.MISSING if isinstance(away, UnknownHost) else ""
+        except RuntimeUnavailable as away:
+            fault = GraphFault.MISSING if isinstance(away, UnknownHost) else ""
             return {}, f"step {step.name}: {away} ({step.url})", fault
         except (ProxyError, SignatureError) as error:
-            return {}, f"step {step.name}: {error} ({step.url})", Fault.MISSING
+            return {}, f"step {step.name}: {error} ({step.url})", GraphFault.MISSING
         except TimeoutError:
-            return {}, f"step {step.name}: no response from {step.url} within {_LOOK_S:g} s", ""
+            return {}, f"step {step.name}: no response from {step.url} within {_CHECK_S:g} s", ""
 
     def _become(self, reason: str, fault: str) -> None:
         changed = bool(reason) != bool(self.reason)
@@ -216,7 +216,7 @@ class GraphLink:
         if changed:
             self.on_change()
 
-    async def exchange(self, batch: Batch, signature: ModelSignature, metrics: Metrics) -> Walked:
+    async def exchange(self, batch: Batch, signature: ModelSignature, metrics: Metrics) -> GraphResponse:
         """Pass a request, which is alone in its batch, through the graph.
 
         Raises:
@@ -229,9 +229,9 @@ class GraphLink:
         if part.pending.resolved:  # it was cancelled after it was sent, before there was a task to cancel
             raise DeadlineExceeded("the client has gone")
         took_s: dict[str, float] = {}
-        asked = Asked(batch.deadline_s, self._headers(batch), batch.key.parameters, self._room)
-        ask = partial(self._ask, asked, metrics, took_s)
-        frame = Frame(graph, part.inputs, part.pending.rows, self._most_bytes)
+        context = CallContext(batch.deadline_s, self._headers(batch), batch.key.parameters, self._room)
+        ask = partial(self._call_step, context, metrics, took_s)
+        frame = GraphRequest(graph, part.inputs, part.pending.rows, self._most_bytes)
         self._walks[part.pending] = task
         try:
             if self._composer is None:
@@ -244,11 +244,11 @@ class GraphLink:
             error.may_have_run = error.may_have_run or bool(took_s)
             raise
         finally:
-            asked.end()
+            context.end()
             del self._walks[part.pending]
-        return Walked(outputs, took_s, frame.omitted, sent_s)
+        return GraphResponse(outputs, took_s, frame.omitted, sent_s)
 
-    def abandoned(self, pending: Pending) -> None:
+    def abandoned(self, pending: PendingRequest) -> None:
         """Cancel the walk of a cancelled request."""
         if (task := self._walks.get(pending)) is not None:
             task.cancel()
@@ -260,19 +260,19 @@ class GraphLink:
         if self._composer is not None:
             self._composer.close()
 
-    async def _ask(
+    async def _call_step(
         self,
-        asked: Asked,
+        context: CallContext,
         metrics: Metrics,
         took_s: dict[str, float],
-        step: Step,
+        step: GraphStep,
         inputs: Mapping[str, Array],
         rows: int,
     ) -> Mapping[str, Array]:
         """Call a step's model, and record its time or failure."""
         begun_s = time.monotonic()
         try:
-            outputs = await self._steps[step.name].ask(inputs, rows, asked)
+            outputs = await self._steps[step.name].call(inputs, rows, context)
         except ProxyError as error:
             metrics.step_failures[step.name] += 1
             # A model that rejects its inputs may have changed: request its metadata again.

@@ -14,7 +14,7 @@ from shoal_proxy.graph.composer import Composer
 from shoal_proxy.settings import Settings
 from shoal_schema.arguments import CommandParser
 from shoal_schema.graphs.composer import ComposerReport, as_declared
-from shoal_schema.graphs.faults import GraphError
+from shoal_schema.graphs.errors import GraphError
 from shoal_schema.resource.graph import ComposerSpec
 
 
@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
 async def _report(spec: ComposerSpec, folder: str) -> ComposerReport:
     composer = Composer(spec, folder)
     try:
-        signature = await composer.look()
+        signature = await composer.load_signature()
     except GraphError as error:
         return ComposerReport(path=error.path, refused=error.what)
     finally:

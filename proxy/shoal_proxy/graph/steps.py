@@ -8,8 +8,7 @@ from typing import Any
 import orjson
 
 from shoal_proxy.codecs.tensors import tensor_entry
-from shoal_proxy.codecs.upstream import check_json, decode_answer, decode_failure, decode_rows_failed
-from shoal_proxy.connection import Response, Room
+from shoal_proxy.codecs.upstream import check_json, decode_failure, decode_result, decode_rows_failed
 from shoal_proxy.errors import (
     DeadlineExceeded,
     InvalidRequest,
@@ -18,10 +17,11 @@ from shoal_proxy.errors import (
     Overloaded,
     ProxyError,
     RowsFailed,
-    RuntimeAway,
+    RuntimeUnavailable,
     StepFailed,
 )
 from shoal_proxy.model.signature import ModelSignature
+from shoal_proxy.runtime_connection import ResponseMemory, RuntimeResponse
 from shoal_proxy.upstream import Upstream
 from shoal_schema.addresses import parse_origin
 from shoal_schema.headers import EXECUTED, HEADER_LENGTH, TIMEOUT_MS
@@ -37,13 +37,13 @@ _EARLY_S = 0.01
 _MODELS = "/v2/models/"
 
 
-class Asked:
+class CallContext:
     """The terms of a request that every step receives beside its rows, and the memory of their responses."""
 
     __slots__ = ("_ended", "_held_bytes", "_room", "deadline_s", "headers", "parameters")
 
     def __init__(
-        self, deadline_s: float, headers: Sequence[tuple[bytes, bytes]], parameters: bytes, room: Room
+        self, deadline_s: float, headers: Sequence[tuple[bytes, bytes]], parameters: bytes, room: ResponseMemory
     ) -> None:
         self.deadline_s = deadline_s
         """The client's deadline, in monotonic seconds."""
@@ -64,21 +64,21 @@ class Asked:
         if self._ended:
             raise DeadlineExceeded("the request has ended")
         self._held_bytes += size_bytes
-        self._room.taken_bytes += size_bytes
-        if self._room.taken_bytes > self._room.most_bytes:
-            raise self._room.refusal(self._held_bytes)
+        self._room.used_bytes += size_bytes
+        if self._room.used_bytes > self._room.most_bytes:
+            raise self._room.rejection(self._held_bytes)
 
     def end(self) -> None:
         """Release the memory."""
         self._ended = True
-        self._room.taken_bytes -= self._held_bytes
+        self._room.used_bytes -= self._held_bytes
         self._held_bytes = 0
 
 
 class StepClient:
     """The client of one step's model."""
 
-    def __init__(self, spec: StepSpec, used: Sequence[str], room: Room) -> None:
+    def __init__(self, spec: StepSpec, used: Sequence[str], room: ResponseMemory) -> None:
         assert spec.url is not None
         base, _, model = spec.url.rpartition(_MODELS)
         origin = parse_origin(base)
@@ -96,13 +96,13 @@ class StepClient:
         self.used = tuple(used)
         """The outputs that the graph uses; no others are requested."""
 
-    async def ask(self, inputs: Mapping[str, Array], rows: int, terms: Asked) -> Mapping[str, Array]:
+    async def call(self, inputs: Mapping[str, Array], rows: int, context: CallContext) -> Mapping[str, Array]:
         """Return the model's outputs for ``rows`` rows.
 
         Args:
             inputs: canonical arrays by name.
             rows: their number of rows.
-            terms: the terms of the request.
+            context: the terms of the request.
 
         Raises:
             RowsFailed: some rows failed on their own.
@@ -111,33 +111,33 @@ class StepClient:
         """
         assert self.signature is not None
         try:
-            header, tail = self._encoded(inputs, self.signature, terms.parameters)
-            response: Response | None
+            header, tail = self._encoded(inputs, self.signature, context.parameters)
+            response: RuntimeResponse | None
             try:
-                response = await self._sent(header, tail, terms)
+                response = await self._sent(header, tail, context)
             except NotExecuted:  # nothing was sent: another connection may lead to another replica
                 response = None
             if response is None:  # compiled code must not await in `except`
-                response = await self._sent(header, tail, terms)
-            terms.hold(len(response.body))
+                response = await self._sent(header, tail, context)
+            context.hold(len(response.body))
         except TimeoutError:
             late = DeadlineExceeded(f"step {self.name}: the model did not answer before the deadline")
             late.may_have_run = True
             raise late from None
-        except (InvalidRequest, ModelFailed, Overloaded, RuntimeAway) as error:
+        except (InvalidRequest, ModelFailed, Overloaded, RuntimeUnavailable) as error:
             raise StepFailed(self.name, error) from None
         if response.status != 200:
             raise self._failure(response, rows)
         return self._decoded(response, rows, self.signature)
 
-    async def _sent(self, header: bytes, tail: list[bytes | memoryview], terms: Asked) -> Response:
+    async def _sent(self, header: bytes, tail: list[bytes | memoryview], context: CallContext) -> RuntimeResponse:
         """Send one request and return the response."""
-        left_s = terms.deadline_s - time.monotonic()
+        left_s = context.deadline_s - time.monotonic()
         if left_s <= 0:
             raise DeadlineExceeded(f"step {self.name}: the deadline passed before the call")
         # Before the client's deadline, so that the model's own error arrives in time.
         timeout = (_TIMEOUT_MS, b"%d" % max(1, int(1000 * max(0.9 * left_s, left_s - _EARLY_S))))
-        return await self.upstream.infer(header, tail, [*terms.headers, timeout], terms.deadline_s + _LATE_S)
+        return await self.upstream.infer(header, tail, [*context.headers, timeout], context.deadline_s + _LATE_S)
 
     def _encoded(
         self, inputs: Mapping[str, Array], signature: ModelSignature, parameters: bytes
@@ -158,10 +158,10 @@ class StepClient:
             document["parameters"] = orjson.loads(parameters)
         return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY), tail
 
-    def _decoded(self, response: Response, rows: int, signature: ModelSignature) -> Mapping[str, Array]:
+    def _decoded(self, response: RuntimeResponse, rows: int, signature: ModelSignature) -> Mapping[str, Array]:
         """Return the outputs of a response."""
         try:
-            result = decode_answer(response.body, response.headers.get(_HEADER_LENGTH), signature)
+            result = decode_result(response.body, response.headers.get(_HEADER_LENGTH), signature)
         except ProxyError as error:
             raise StepFailed(self.name, error) from None
         for name in self.used:
@@ -181,7 +181,7 @@ class StepClient:
                 raise unfit
         return {name: result.outputs[name] for name in self.used}
 
-    def _failure(self, response: Response, rows: int) -> ProxyError:
+    def _failure(self, response: RuntimeResponse, rows: int) -> ProxyError:
         """Return the error of a response."""
         error = decode_failure(response.status, response.body, response.headers.get(_EXECUTED))
         failed = decode_rows_failed(response.body)

@@ -13,7 +13,7 @@ TEXT_BYTES: Final = 256
 """Bytes that a text counts beside its own: to be stored, and written into a response."""
 
 
-class Values:
+class SpaceValues:
     """The values of ``rows`` (ascending numbers), the rows that have one; ``rows`` is None where all have."""
 
     __slots__ = ("array", "rows")
@@ -41,7 +41,7 @@ class Values:
         return mask
 
 
-class Rows:
+class SpaceRows:
     """The rows of a space: one for each item of a list."""
 
     __slots__ = ("count", "numbers", "opened", "parents")
@@ -55,7 +55,7 @@ class Rows:
         self.opened = opened
         """Rows of the space above that have a list, perhaps an empty one; None: all."""
 
-    def repeat(self, values: Values, most_bytes: int) -> Values:
+    def repeat(self, values: SpaceValues, most_bytes: int) -> SpaceValues:
         """Return values of the rows above, repeated for each item.
 
         Raises:
@@ -75,9 +75,9 @@ class Rows:
             size_bytes = len(parents) * array[:1].nbytes
         if size_bytes > most_bytes:
             raise ValueError(f"the values repeated for each of {self.count} items would take {size_bytes} bytes")
-        return Values(array[parents], None if chosen is None or len(chosen) == self.count else chosen)
+        return SpaceValues(array[parents], None if chosen is None or len(chosen) == self.count else chosen)
 
-    def gather(self, values: Values, parents: int, tensor: Tensor, most_bytes: int) -> Values:
+    def gather(self, values: SpaceValues, parents: int, tensor: Tensor, most_bytes: int) -> SpaceValues:
         """Return a list of items for each row above that has one; shorter lists are filled up.
 
         Raises:
@@ -92,10 +92,10 @@ class Rows:
         lists = gaps(tensor, (parents, longest, *shape))
         chosen = slice(None) if values.rows is None else values.rows
         lists[self.parents[chosen], self.numbers[chosen]] = values.array
-        return Values(lists if self.opened is None else lists[self.opened], self.opened)
+        return SpaceValues(lists if self.opened is None else lists[self.opened], self.opened)
 
 
-def open_rows(source: Values, counts: Array | None) -> tuple[Rows, Array | None]:
+def open_rows(source: SpaceValues, counts: Array | None) -> tuple[SpaceRows, Array | None]:
     """Return the rows of the items of lists, and which of the source's items they are (None: all).
 
     Args:
@@ -110,13 +110,13 @@ def open_rows(source: Values, counts: Array | None) -> tuple[Rows, Array | None]
         each = array.size // max(rows * width, 1)
         counts = np.fromiter(map(_filled, array.reshape(rows, width, each).tolist()), np.int64, rows)
     if counts is None or (counts == width).all():
-        return Rows(np.repeat(of, width), np.tile(np.arange(width), rows), source.rows), None
+        return SpaceRows(np.repeat(of, width), np.tile(np.arange(width), rows), source.rows), None
     # Rows have different numbers of items: keep the first of each.
     chosen = np.arange(width) < counts[:, None]
-    return Rows(np.repeat(of, counts), np.nonzero(chosen)[1], source.rows), chosen
+    return SpaceRows(np.repeat(of, counts), np.nonzero(chosen)[1], source.rows), chosen
 
 
-def items_of(source: Values, chosen: Array | None) -> Array:
+def items_of(source: SpaceValues, chosen: Array | None) -> Array:
     """Return the items, one after another."""
     array = source.array
     return array.reshape(-1, *array.shape[2:]) if chosen is None else array[chosen]
@@ -143,7 +143,7 @@ def gaps(tensor: Tensor, shape: tuple[int, ...]) -> Array:
     return np.full(shape, np.nan if dtype.kind == "f" else _BF16_NAN if tensor.datatype == "BF16" else 0, dtype)
 
 
-def completed(values: Values, count: int, tensor: Tensor) -> Array:
+def completed(values: SpaceValues, count: int, tensor: Tensor) -> Array:
     """Return one value for each of ``count`` rows, with gaps where there is none."""
     if values.rows is None:
         return values.array

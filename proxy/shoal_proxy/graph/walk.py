@@ -8,8 +8,8 @@ import asyncio
 from collections.abc import Mapping
 
 from shoal_proxy.errors import ModelFailed, ProxyError, RowsFailed
-from shoal_proxy.graph.frame import Ask, Call, Frame
-from shoal_schema.graphs.plan import Plan, Step
+from shoal_proxy.graph.graph_request import Ask, GraphRequest, StepCall
+from shoal_schema.graphs.plan import GraphPlan, GraphStep
 from shoal_schema.wire.datatypes import Array
 
 _TRIES = 32
@@ -18,7 +18,7 @@ _OF_ROWS = (400, 413, 422, ModelFailed.status)
 """Statuses that may be caused by single rows, or by their number; not by load or by a lost model."""
 
 
-async def walk(plan: Plan, frame: Frame, ask: Ask) -> Mapping[str, Array]:
+async def walk(plan: GraphPlan, frame: GraphRequest, call_step: Ask) -> Mapping[str, Array]:
     """Return the graph's outputs.
 
     Raises:
@@ -26,7 +26,7 @@ async def walk(plan: Plan, frame: Frame, ask: Ask) -> Mapping[str, Array]:
         ProxyError: a required step failed, with its name.
     """
     left = {step.name: step for step in plan.steps}
-    running: dict[asyncio.Task[None], Step] = {}
+    running: dict[asyncio.Task[None], GraphStep] = {}
     try:
         while left or running:
             waited_for = left.keys() | {step.name for step in running.values()}
@@ -34,9 +34,9 @@ async def walk(plan: Plan, frame: Frame, ask: Ask) -> Mapping[str, Array]:
             for step in ready:
                 del left[step.name]
             if len(ready) == 1 and not running:
-                await _take(ready[0], frame, ask)
+                await _run_step(ready[0], frame, call_step)
                 continue
-            running |= {asyncio.create_task(_take(step, frame, ask)): step for step in ready}
+            running |= {asyncio.create_task(_run_step(step, frame, call_step)): step for step in ready}
             done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()  # a failed one stays in `running`, which is ended below
@@ -50,21 +50,21 @@ async def walk(plan: Plan, frame: Frame, ask: Ask) -> Mapping[str, Array]:
     return frame.outputs()
 
 
-async def _take(step: Step, frame: Frame, ask: Ask) -> None:
+async def _run_step(step: GraphStep, frame: GraphRequest, call_step: Ask) -> None:
     """Pass the rows through one step."""
     call = frame.begin(step)
     if not call.asked:
         frame.skip(step)
     elif step.omits:
-        await _take_what_goes(step, frame, call, ask)
+        await _run_optional_step(step, frame, call, call_step)
     else:
         try:
-            frame.finish(step, call, await ask(step, call.inputs, call.asked))
+            frame.finish(step, call, await call_step(step, call.inputs, call.asked))
         except RowsFailed as error:
-            raise RowsFailed(frame.blamed(step, call, error.errors)) from None
+            raise RowsFailed(frame.errors_of_rows(step, call, error.errors)) from None
 
 
-async def _take_what_goes(step: Step, frame: Frame, call: Call, ask: Ask) -> None:
+async def _run_optional_step(step: GraphStep, frame: GraphRequest, call: StepCall, call_step: Ask) -> None:
     """Pass the rows that do not fail through an optional step; the others continue without it.
 
     A model that names the failed rows is called for the others; one that fails as a whole is called with halves.
@@ -77,7 +77,7 @@ async def _take_what_goes(step: Step, frame: Frame, call: Call, ask: Ask) -> Non
         whole = len(rows) == call.asked
         inputs = call.inputs if whole else {name: array[rows] for name, array in call.inputs.items()}
         try:
-            answered.append((rows, await ask(step, inputs, len(rows))))
+            answered.append((rows, await call_step(step, inputs, len(rows))))
         except RowsFailed as error:
             failed = {each.row for each in error.errors}
             left += [kept] if (kept := [row for index, row in enumerate(rows) if index not in failed]) else []

@@ -14,7 +14,7 @@ stops accepting. In DRAINING a new request on an open connection gets 503; reque
 from enum import StrEnum
 
 
-class Phase(StrEnum):
+class ProxyPhase(StrEnum):
     """The state of the proxy."""
 
     SERVING = "serving"
@@ -25,18 +25,18 @@ class Phase(StrEnum):
 
 
 NEXT = {
-    Phase.SERVING: Phase.STAYING,
-    Phase.STAYING: Phase.LEAVING,
-    Phase.LEAVING: Phase.DRAINING,
-    Phase.DRAINING: Phase.STOPPED,
+    ProxyPhase.SERVING: ProxyPhase.STAYING,
+    ProxyPhase.STAYING: ProxyPhase.LEAVING,
+    ProxyPhase.LEAVING: ProxyPhase.DRAINING,
+    ProxyPhase.DRAINING: ProxyPhase.STOPPED,
 }
 # Tuples: a look-up in a set would hash the member, which for an enum runs Python code.
-ACCEPTS = (Phase.SERVING, Phase.STAYING, Phase.LEAVING)
-READY = (Phase.SERVING, Phase.STAYING)
-KEEPS_CONNECTIONS = (Phase.SERVING,)
+ACCEPTS = (ProxyPhase.SERVING, ProxyPhase.STAYING, ProxyPhase.LEAVING)
+READY = (ProxyPhase.SERVING, ProxyPhase.STAYING)
+KEEPS_CONNECTIONS = (ProxyPhase.SERVING,)
 
 
-def unready_reason(phase: Phase, runtime_reason: str) -> str:
+def unready_reason(phase: ProxyPhase, runtime_reason: str) -> str:
     """Return why this proxy should receive no traffic; empty when it is ready."""
     if phase not in READY:
         return f"proxy is {phase}"

@@ -10,7 +10,7 @@ from typing import Final
 
 WORD_S: Final = 3.0
 """How long a stopping replica waits for the operator: longer than one reconciliation takes."""
-LONGEST_WORD_S: Final = 30.0
+MAX_WORD_S: Final = 30.0
 """How long it waits while requests arrive: the operator may move to another node at the same time."""
 _NEVER_S: Final = float("-inf")
 
@@ -52,7 +52,7 @@ class Stay:
         """Record that requests still arrive: until the operator decides, the replica waits for it again."""
         # Once the operator has decided, requests no longer extend the wait.
         if not self._decided:
-            longest_s = self._begun_s + min(LONGEST_WORD_S, self.most_s)
+            longest_s = self._begun_s + min(MAX_WORD_S, self.most_s)
             self._until_s = min(now_s + WORD_S, longest_s)
 
     def left_s(self, now_s: float) -> float:

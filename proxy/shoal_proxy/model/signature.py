@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from shoal_schema.wire.carried import REQUEST_HEADERS, RESPONSE_HEAD
+from shoal_schema.wire.carried_headers import REQUEST_HEADERS, RESPONSE_HEAD
 from shoal_schema.wire.columns import decode_columns
 from shoal_schema.wire.datatypes import DTYPES
 

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
-from shoal_proxy.codecs.base import MAX_LISTS, MAX_VALUES, Call, Decoded, Reply
+from shoal_proxy.codecs.base import MAX_LISTS, MAX_VALUES, DecodedRequest, HttpResponse, InferCall
 from shoal_proxy.codecs.tensors import to_binary, to_wire
 from shoal_proxy.codecs.v2 import decode_document
-from shoal_proxy.codecs.v2_answer import chosen, output_spec
+from shoal_proxy.codecs.v2_response import output_spec, select_outputs
 from shoal_proxy.errors import BodyTooLarge, InvalidRequest, NotFound, ProxyError
 from shoal_proxy.model.signature import ModelSignature
 from shoal_proxy.rpc.inference_pb2 import (
@@ -43,7 +43,7 @@ _EMPTY_FINAL_RESPONSE: Final = "triton_enable_empty_final_response"
 
 
 class GrpcV2:
-    """Decode and encode ``ModelInfer``; the body of a call and of a reply is one message."""
+    """Decode and encode ``ModelInfer``; the body of a call and of a response is one message."""
 
     name = "grpc"
 
@@ -52,7 +52,7 @@ class GrpcV2:
         self._version = version
         self._ignore_extra = ignore_extra
 
-    def decode(self, call: Call, signature: ModelSignature) -> Decoded:
+    def decode(self, call: InferCall, signature: ModelSignature) -> DecodedRequest:
         """Return the request's tensors; ``binary`` of the style is whether the response has raw contents."""
         try:
             request = ModelInferRequest.FromString(bytes(call.body))
@@ -93,14 +93,16 @@ class GrpcV2:
 
     def encode(
         self,
-        decoded: Decoded,
+        decoded: DecodedRequest,
         outputs: Mapping[str, Array],
         lengths: Mapping[str, Sequence[int]],
         signature: ModelSignature,
-    ) -> Reply:
+    ) -> HttpResponse:
         """Return the requested outputs, raw if the inputs were, or if one of them has no other form."""
         style = decoded.style
-        wanted = [(output_spec(name, array, signature), array) for name, array, _ in chosen(style, outputs, signature)]
+        wanted = [
+            (output_spec(name, array, signature), array) for name, array, _ in select_outputs(style, outputs, signature)
+        ]
         # FP16 and BF16 have no typed field.
         raw = style.binary or any(spec.datatype not in FIELDS for spec, _ in wanted)
         response = ModelInferResponse(model_name=self._model_name, model_version=self._version, id=style.id or "")
@@ -111,11 +113,11 @@ class GrpcV2:
                 response.raw_output_contents.append(bytes(to_binary(wire)))
             else:
                 getattr(tensor.contents, FIELDS[spec.datatype]).extend(wire.ravel().tolist())
-        return Reply(200, (response.SerializeToString(),))
+        return HttpResponse(200, (response.SerializeToString(),))
 
-    def error(self, error: ProxyError) -> Reply:
+    def error(self, error: ProxyError) -> HttpResponse:
         """Return the message alone; gRPC has the status."""
-        return Reply(error.status, (error.message.encode(),))
+        return HttpResponse(error.status, (error.message.encode(),))
 
     def check_model(self, name: str, version: str) -> None:
         """Raise `NotFound` for another model or version than the one served here."""
@@ -135,10 +137,10 @@ def metadata_message(document: Mapping[str, Any]) -> ModelMetadataResponse:
     return ModelMetadataResponse(**names, **tensors)
 
 
-def stream_message(reply: Reply, request: bytes) -> bytes:
-    """Return a ``reply`` as a message of a stream; header lines of an error become parameters."""
-    body = b"".join(map(bytes, reply.body))
-    if reply.status == 200:
+def stream_message(result: HttpResponse, request: bytes) -> bytes:
+    """Return the response ``result`` as a message of a stream; header lines of an error become parameters."""
+    body = b"".join(map(bytes, result.body))
+    if result.status == 200:
         response = ModelInferResponse.FromString(body)
         response.parameters["triton_final_response"].bool_param = True
         return _serialized(ModelStreamInferResponse(infer_response=response))
@@ -147,8 +149,8 @@ def stream_message(reply: Reply, request: bytes) -> bytes:
     except DecodeError:
         request_id = ""
     response = ModelInferResponse(id=request_id)
-    response.parameters["status"].int64_param = reply.status
-    for line in reply.lines.splitlines():
+    response.parameters["status"].int64_param = result.status
+    for line in result.lines.splitlines():
         name, _, value = line.decode("latin-1").partition(": ")
         response.parameters[name].string_param = value
     message = body.decode(errors="replace")

@@ -10,15 +10,15 @@ from grpc_health.v1.health import SERVICE_NAME as HEALTH
 from grpc_reflection.v1alpha.reflection import SERVICE_NAME as REFLECTION
 from grpc_reflection.v1alpha.reflection import enable_server_reflection
 
-from shoal_proxy.access.gate import Gate
-from shoal_proxy.access_log import Entry
-from shoal_proxy.app import Pages
-from shoal_proxy.batching.pending import Pending
+from shoal_proxy.access.control import AccessControl
+from shoal_proxy.access_log import AccessLogEntry
+from shoal_proxy.app import PublicRoutes
+from shoal_proxy.batching.pending import PendingRequest
 from shoal_proxy.body import LARGE_BYTES
-from shoal_proxy.certificate import Certificate, Pem
-from shoal_proxy.codecs.base import Reply
+from shoal_proxy.certificate import Certificate, CertificateFiles
+from shoal_proxy.codecs.base import HttpResponse
 from shoal_proxy.errors import ProxyError, RequestTimeout
-from shoal_proxy.header_cache import Head, Route
+from shoal_proxy.header_cache import InferRoute, RequestHead
 from shoal_proxy.inference import Inference
 from shoal_proxy.rpc import inference_pb2 as messages
 from shoal_proxy.rpc.health import Health
@@ -27,7 +27,7 @@ from shoal_proxy.rpc.slow_calls import SlowCall, peer_address
 from shoal_proxy.rpc.stream import Streams
 from shoal_proxy.settings import Settings
 from shoal_proxy.tracer import GONE
-from shoal_proxy.unsent import Unsent
+from shoal_proxy.unread import UnreadResponses
 from shoal_schema.addresses import TcpAddress
 from shoal_schema.headers import REQUEST_ID, TIMEOUT_MS, TRACEPARENT
 from shoal_schema.resource.model import ExtraColumns
@@ -57,15 +57,15 @@ _OPEN = ("ServerLive", "ServerReady", "ModelReady")
 """Methods without authentication: liveness and readiness."""
 
 
-class Call:
+class GrpcCall:
     """One call of ModelInfer, and its entry in the access log, if it is sampled."""
 
     __slots__ = ("bytes_out", "entry", "head", "pending", "status")
 
-    def __init__(self, head: Head, entry: Entry | None) -> None:
+    def __init__(self, head: RequestHead, entry: AccessLogEntry | None) -> None:
         self.head = head
         self.entry = entry
-        self.pending: Pending | None = None
+        self.pending: PendingRequest | None = None
         self.status = GONE
         """The response's status; `GONE` until there is a response."""
         self.bytes_out = 0
@@ -88,12 +88,12 @@ class GrpcPort:
     def __init__(
         self,
         inference: Inference,
-        pages: Pages,
+        pages: PublicRoutes,
         settings: Settings,
         certificate: Certificate | None = None,
-        unsent: Unsent | None = None,
+        unread: UnreadResponses | None = None,
     ) -> None:
-        self._unsent = unsent or Unsent()
+        self._unsent = unread or UnreadResponses()
         self._inference = inference
         self._pages = pages
         self._settings = settings
@@ -101,12 +101,12 @@ class GrpcPort:
         self._codec = GrpcV2(
             settings.name, settings.version, ignore_extra=settings.model.extra_columns is ExtraColumns.IGNORE
         )
-        self._route = Route(self._codec)
+        self._route = InferRoute(self._codec)
         # Twice as many as can wait or run, so that the queue rejects requests, and not gRPC's limit.
         batching = settings.batching
         calls = 2 * (settings.queue_rows + (batching.in_flight + 1) * batching.max_batch_size)
         self._server = grpc.aio.server(options=_options(settings), maximum_concurrent_rpcs=calls)
-        self._streams = Streams(self._answer_of_stream, self._count)
+        self._streams = Streams(self._respond_in_stream, self._count)
         self._health = Health(pages.reason, (SERVICE, settings.name))
         self._server.add_generic_rpc_handlers((self._handlers(), self._health.handler()))
         enable_server_reflection((SERVICE, HEALTH, REFLECTION), self._server)
@@ -140,13 +140,13 @@ class GrpcPort:
             ),
             "ModelReady": (self._model_ready, messages.ModelReadyRequest),
             "ServerMetadata": (
-                lambda _: messages.ServerMetadataResponse(**self._pages.about()),
+                lambda _: messages.ServerMetadataResponse(**self._pages.server_metadata()),
                 messages.ServerMetadataRequest,
             ),
             "ModelMetadata": (self._model_metadata, messages.ModelMetadataRequest),
             "ModelStatistics": (self._model_statistics, messages.ModelStatisticsRequest),
             "RepositoryIndex": (
-                lambda request: messages.RepositoryIndexResponse(models=self._pages.index(ready=request.ready)),
+                lambda request: messages.RepositoryIndexResponse(models=self._pages.triton_index(ready=request.ready)),
                 messages.RepositoryIndexRequest,
             ),
             "RepositoryModelLoad": (self._load_nothing, messages.RepositoryModelLoadRequest),
@@ -154,7 +154,7 @@ class GrpcPort:
         }
         handlers = {
             name: grpc.unary_unary_rpc_method_handler(
-                _page(answer, None if name in _OPEN else self._inference.gate),
+                _page(answer, None if name in _OPEN else self._inference.access_control),
                 request_deserializer=request.FromString,
                 response_serializer=lambda message: message.SerializeToString(),
             )
@@ -169,8 +169,8 @@ class GrpcPort:
         call = self._call(context, _PATH)
         head, headers = call.head, call.head.headers
         try:
-            if (refusal := self._refusal(head, context)) is not None:
-                reply = self._inference.refuse(self._route, refusal)
+            if (rejection := self._refusal(head, context)) is not None:
+                response = self._inference.reject(self._route, rejection)
             else:
                 try:
                     async with asyncio.timeout(self._settings.process.body_timeout_s):
@@ -178,15 +178,15 @@ class GrpcPort:
                 except (TimeoutError, StopAsyncIteration):
                     call.status = RequestTimeout.status
                     await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the request was not complete in time")
-                reply = await self._reply(call, body)
-            call.status, call.bytes_out = reply.status, reply.size_bytes
-            # The reply's header lines become trailing metadata.
-            lines = [line.partition(b": ") for line in reply.lines.split(b"\r\n") if line]
+                response = await self._respond(call, body)
+            call.status, call.bytes_out = response.status, response.size_bytes
+            # The response's header lines become trailing metadata.
+            lines = [line.partition(b": ") for line in response.lines.split(b"\r\n") if line]
             trailers = [(name.decode(), value.decode("latin-1")) for name, _, value in lines]
             trailers += [(name.decode(), headers[name].decode("latin-1")) for name in _ECHOED if name in headers]
-            answer = b"".join(map(bytes, reply.body))
-            if reply.status != 200:
-                await context.abort(_code(reply.status), answer.decode(errors="replace"), tuple(trailers))
+            answer = b"".join(map(bytes, response.body))
+            if response.status != 200:
+                await context.abort(_code(response.status), answer.decode(errors="replace"), tuple(trailers))
             context.set_trailing_metadata(tuple(trailers))
             if len(answer) > LARGE_BYTES:
                 release = self._count(context, len(answer))
@@ -195,30 +195,30 @@ class GrpcPort:
         finally:
             self._log(call)
 
-    def _call(self, context: Any, path: bytes) -> Call:
+    def _call(self, context: Any, path: bytes) -> GrpcCall:
         headers, log = _headers(context), self._inference.access_log
         client, _ = peer_address(context.peer())
         entry = None if log is None else log.begin(b"POST", path, self._codec.name, headers, client)
-        return Call(Head(self._route, headers, keep_alive=True), entry)
+        return GrpcCall(RequestHead(self._route, headers, keep_alive=True), entry)
 
-    def _log(self, call: Call) -> None:
+    def _log(self, call: GrpcCall) -> None:
         if call.entry is not None and self._inference.access_log is not None:
-            self._inference.access_log.end(call.entry, call.status, call.bytes_out, call.pending, call.head.caller)
+            self._inference.access_log.end(call.entry, call.status, call.bytes_out, call.pending, call.head.client)
 
     async def _stream(self, requests: AsyncIterator[bytes], context: Any) -> None:
-        head = Head(self._route, _headers(context), keep_alive=True)
-        if (refusal := self._refusal(head, context)) is not None:
-            reply = self._inference.refuse(self._route, refusal)
-            await context.abort(_code(reply.status), refusal.message)
+        head = RequestHead(self._route, _headers(context), keep_alive=True)
+        if (rejection := self._refusal(head, context)) is not None:
+            response = self._inference.reject(self._route, rejection)
+            await context.abort(_code(response.status), rejection.message)
         await self._streams.serve(requests, context)
 
-    async def _answer_of_stream(self, body: bytes, context: Any) -> Reply:
-        """Return the reply to one request of a stream."""
+    async def _respond_in_stream(self, body: bytes, context: Any) -> HttpResponse:
+        """Return the response to one request of a stream."""
         call = self._call(context, _STREAM_PATH)
         try:
-            reply = await self._reply(call, body)
-            call.status, call.bytes_out = reply.status, reply.size_bytes
-            return reply
+            response = await self._respond(call, body)
+            call.status, call.bytes_out = response.status, response.size_bytes
+            return response
         finally:
             self._log(call)
 
@@ -227,30 +227,30 @@ class GrpcPort:
         if size_bytes <= LARGE_BYTES:
             return lambda: None
         slow = SlowCall(context.peer(), self.address.port, size_bytes)
-        self._unsent.note(slow, size_bytes)
-        return lambda: self._unsent.note(slow, 0)
+        self._unsent.set_held_bytes(slow, size_bytes)
+        return lambda: self._unsent.set_held_bytes(slow, 0)
 
-    def _refusal(self, head: Head, context: Any) -> ProxyError | None:
+    def _refusal(self, head: RequestHead, context: Any) -> ProxyError | None:
         """Return the error of a call whose client is not authenticated; None if it is, or none needs to be."""
-        if self._inference.gate is None:
+        if self._inference.access_control is None:
             return None
         try:
-            self._inference.gate.check_once(_metadata(context))
+            self._inference.access_control.reject_repeated_credentials(_metadata(context))
         except ProxyError as error:
             return error
         return self._inference.authenticate(head)
 
-    async def _reply(self, call: "Call", body: bytes) -> Reply:
-        """Queue a request and return its reply; a disconnect or gRPC's deadline cancels it."""
-        answered: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+    async def _respond(self, call: "GrpcCall", body: bytes) -> HttpResponse:
+        """Queue a request and return its response; a disconnect or gRPC's deadline cancels it."""
+        answered: asyncio.Future[HttpResponse] = asyncio.get_running_loop().create_future()
 
-        def reply(given: Reply) -> None:
+        def deliver(given: HttpResponse) -> None:
             if not answered.done():
                 answered.set_result(given)
 
         if call.entry is not None:
             call.entry.bytes_in = len(body)
-        pending = call.pending = self._inference.start(call.head, body, reply)
+        pending = call.pending = self._inference.start(call.head, body, deliver)
         try:
             return await answered
         except asyncio.CancelledError:
@@ -265,20 +265,20 @@ class GrpcPort:
 
     def _model_metadata(self, request: messages.ModelMetadataRequest) -> messages.ModelMetadataResponse:
         self._codec.check_model(request.name, request.version)
-        return metadata_message(self._pages.description())
+        return metadata_message(self._pages.model_metadata())
 
     def _model_statistics(self, request: messages.ModelStatisticsRequest) -> messages.ModelStatisticsResponse:
         if request.name:
             self._codec.check_model(request.name, request.version)
-        return messages.ModelStatisticsResponse(**self._pages.about_requests())
+        return messages.ModelStatisticsResponse(**self._pages.triton_statistics())
 
     def _load_nothing(self, request: object) -> None:
-        raise self._pages.loads_nothing()
+        raise self._pages.loading_error()
 
 
 def _credentials(certificate: Certificate) -> grpc.ServerCredentials:
     """Return credentials that use the newest certificate for each handshake (called in gRPC's thread)."""
-    used: Pem | None = None
+    used: CertificateFiles | None = None
 
     def newest() -> Any:
         nonlocal used
@@ -307,12 +307,12 @@ def _options(settings: Settings) -> list[tuple[str, int]]:
     ]
 
 
-def _page(answer: Callable[[Any], Any], gate: Gate | None) -> Callable[[Any, Any], Awaitable[Any]]:
+def _page(answer: Callable[[Any], Any], access_control: AccessControl | None) -> Callable[[Any, Any], Awaitable[Any]]:
     async def handle(request: Any, context: Any) -> Any:
         try:
-            if gate is not None:
-                gate.check_once(_metadata(context))
-                gate.identify(_headers(context))
+            if access_control is not None:
+                access_control.reject_repeated_credentials(_metadata(context))
+                access_control.identify(_headers(context))
             return answer(request)
         except ProxyError as error:
             await context.abort(_code(error.status), error.message)

@@ -35,7 +35,7 @@ class SlowCall:
         self._acked_before: int | None = None
 
     @property
-    def left_bytes(self) -> int:
+    def unread_bytes(self) -> int:
         """Return the unread bytes: those not acknowledged since this was first read."""
         acked = 0
         if (connection := connection_of(self._peer, self._port)) is not None:
@@ -48,7 +48,7 @@ class SlowCall:
             self._acked_before = acked
         return max(0, self._size_bytes - (acked - self._acked_before))
 
-    def give_way(self) -> None:
+    def evict(self) -> None:
         """Close the connection, with all its calls."""
         if (connection := connection_of(self._peer, self._port)) is not None:
             with connection:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import grpc
 
-from shoal_proxy.codecs.base import Reply
+from shoal_proxy.codecs.base import HttpResponse
 from shoal_proxy.rpc.messages import stream_message
 
 logger = logging.getLogger(__name__)
@@ -17,7 +17,7 @@ MAX_STREAMS: Final = 256
 MAX_IN_FLIGHT: Final = 32
 """Most requests of one stream whose responses the client has not read."""
 
-Answerer = Callable[[bytes, Any], Awaitable[Reply]]
+Answerer = Callable[[bytes, Any], Awaitable[HttpResponse]]
 Release = Callable[[], None]
 Counter = Callable[[Any, int], Release]
 """Counts an unread response of a call, until the returned function is called."""

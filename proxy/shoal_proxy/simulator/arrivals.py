@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal_proxy.batching.pending import NEVER_S
-from shoal_proxy.simulator.engine import Request
+from shoal_proxy.simulator.engine import SimulatedRequest
 
 Times = npt.NDArray[np.float64]
 
@@ -86,9 +86,9 @@ def scaled(arrived_s: Times, factor: float) -> Times:
     return arrived_s / factor
 
 
-def requests(arrived_s: Times | Sequence[float], objective_s: float = NEVER_S) -> list[Request]:
+def requests(arrived_s: Times | Sequence[float], objective_s: float = NEVER_S) -> list[SimulatedRequest]:
     """Return a request of one row per arrival, wanted within ``objective_s``."""
-    return [Request(float(time), float(time) + objective_s) for time in arrived_s]
+    return [SimulatedRequest(float(time), float(time) + objective_s) for time in arrived_s]
 
 
 class ClosedLoop:
@@ -98,23 +98,23 @@ class ClosedLoop:
     """
 
     def __init__(self, callers: int, think_s: Callable[[], float], *, until_s: float, objective_s: float) -> None:
-        self.sent: list[Request] = []
+        self.sent: list[SimulatedRequest] = []
         self._callers = callers
         self._think_s = think_s
         self._until_s = until_s
         self._objective_s = objective_s
 
-    def start(self) -> list[Request]:
+    def start(self) -> list[SimulatedRequest]:
         """Return the first request of each client."""
         return [self._send(self._think_s()) for _ in range(self._callers)]
 
-    def following(self, request: Request, now_s: float) -> Request | None:
+    def following(self, request: SimulatedRequest, now_s: float) -> SimulatedRequest | None:
         """Return the next request of the client whose ``request`` was answered or rejected just now."""
         time_s = now_s + self._think_s()
         return self._send(time_s, request) if time_s < self._until_s else None
 
-    def _send(self, time_s: float, previous: Request | None = None) -> Request:
-        request = Request(time_s, time_s + self._objective_s, previous=previous)
+    def _send(self, time_s: float, previous: SimulatedRequest | None = None) -> SimulatedRequest:
+        request = SimulatedRequest(time_s, time_s + self._objective_s, previous=previous)
         self.sent.append(request)
         return request
 

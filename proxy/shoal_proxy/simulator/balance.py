@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
 from shoal_proxy.batching.pending import NEVER_S
-from shoal_proxy.simulator.engine import Request
+from shoal_proxy.simulator.engine import SimulatedRequest
 
 Pick = Callable[[int], int]
 """Draws an integer from 0 to below its argument."""
@@ -29,22 +29,22 @@ class Balance(StrEnum):
         return self in (Balance.PINNED, Balance.REQUEST_FORWARDING)
 
 
-class Choosable(Protocol):
+class ReplicaLoad(Protocol):
     """The properties of a replica that a rule may use."""
 
     @property
     def rows(self) -> int:
         """Return the rows that wait and run there."""
 
-    def promise_s(self, request: Request, now_s: float) -> float:
+    def expected_finish_s(self, request: SimulatedRequest, now_s: float) -> float:
         """Return when it would answer ``request``."""
 
 
-R = TypeVar("R", bound=Choosable)
+R = TypeVar("R", bound=ReplicaLoad)
 Lead = TypeVar("Lead")
 
 
-def choose(balance: Balance, replicas: Sequence[R], request: Request, now_s: float, pick: Pick) -> R:
+def choose_replica(balance: Balance, replicas: Sequence[R], request: SimulatedRequest, now_s: float, pick: Pick) -> R:
     """Return the replica for ``request`` by a per-request rule; ties are broken at random."""
     match balance:
         case Balance.LEAST_ROWS:
@@ -54,17 +54,17 @@ def choose(balance: Balance, replicas: Sequence[R], request: Request, now_s: flo
             two = [replicas[pick(len(replicas))] for _ in range(2)]
             return min(two, key=lambda replica: replica.rows)
         case Balance.SOONEST_FINISH:
-            return _least(replicas, lambda replica: replica.promise_s(request, now_s), pick)
+            return _least(replicas, lambda replica: replica.expected_finish_s(request, now_s), pick)
         case _:
             return replicas[pick(len(replicas))]
 
 
-def forwarder(peers: Sequence[R], request: Request, now_s: float, pick: Pick) -> R | None:
+def forwarder(peers: Sequence[R], request: SimulatedRequest, now_s: float, pick: Pick) -> R | None:
     """Return the peer that would answer ``request`` soonest; None if it would be late there or was forwarded before."""
     if request.forwarded or not peers:
         return None
-    best = _least(peers, lambda replica: replica.promise_s(request, now_s), pick)
-    return best if best.promise_s(request, now_s) <= request.due_s else None
+    best = _least(peers, lambda replica: replica.expected_finish_s(request, now_s), pick)
+    return best if best.expected_finish_s(request, now_s) <= request.soft_deadline_s else None
 
 
 def _least(replicas: Sequence[R], cost: Callable[[R], float], pick: Pick) -> R:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from shoal_proxy.batching.pending import NEVER_S
-from shoal_proxy.simulator.engine import Request
+from shoal_proxy.simulator.engine import SimulatedRequest
 
 DOUBLINGS = 12
 """Most times that a trace is made twice as fast, or half as fast, in search of its limit."""
@@ -12,34 +12,34 @@ _LASTS = 20
 """Least length of a trace, in objectives: requests that wait at its end take up to one objective more."""
 
 
-def largest(bears: Callable[[float], bool], most: float = math.inf) -> float:
+def largest(is_met: Callable[[float], bool], most: float = math.inf) -> float:
     """Return the largest factor up to ``most`` that holds, to 0.5 %; 0 if none is found, infinity if all hold."""
     # Double the factor until it fails, then search between the last two; or halve it until it holds.
     low = high = min(1.0, most)
-    if bears(high):
+    if is_met(high):
         for _ in range(DOUBLINGS):
             if high >= most:
                 break
             low, high = high, min(2 * high, most)
-            if not bears(high):
-                return _between(bears, low, high)
+            if not is_met(high):
+                return _between(is_met, low, high)
         return most if high >= most else math.inf
     for _ in range(DOUBLINGS):
         low, high = low / 2, low
-        if bears(low):
-            return _between(bears, low, high)
+        if is_met(low):
+            return _between(is_met, low, high)
     return 0.0
 
 
-def enough_requests(requests: Sequence[Request], rate_per_s: float) -> int | None:
+def enough_requests(requests: Sequence[SimulatedRequest], rate_per_s: float) -> int | None:
     """Return how many requests would last long enough to prove a rate; None if these do."""
-    longest_s = max([each.due_s - each.arrived_s for each in requests if each.due_s < NEVER_S])
+    longest_s = max([each.soft_deadline_s - each.arrived_s for each in requests if each.soft_deadline_s < NEVER_S])
     enough = math.ceil(_LASTS * longest_s * rate_per_s)
     return enough if len(requests) < enough else None
 
 
-def _between(bears: Callable[[float], bool], low: float, high: float) -> float:
+def _between(is_met: Callable[[float], bool], low: float, high: float) -> float:
     while high / low > 1.005:
         middle = (low * high) ** 0.5
-        low, high = (middle, high) if bears(middle) else (low, middle)
+        low, high = (middle, high) if is_met(middle) else (low, middle)
     return low

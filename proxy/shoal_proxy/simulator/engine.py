@@ -10,17 +10,17 @@ from shoal_proxy.errors import ProxyError
 
 
 @dataclass(slots=True, eq=False)
-class Request:
+class SimulatedRequest:
     """One arrival and its outcome: exactly one of the last four times is set in the end."""
 
     arrived_s: float
-    due_s: float = NEVER_S
+    soft_deadline_s: float = NEVER_S
     """When the response counts as late."""
     rows: int = 1
     shape: str = ""
     own: bool = False
-    """Whether ``due_s`` is the client's own timeout, which the discipline then knows."""
-    previous: "Request | None" = None
+    """Whether ``soft_deadline_s`` is the client's own timeout, which the discipline then knows."""
+    previous: "SimulatedRequest | None" = None
     """The request of the same client whose response this one follows."""
     payload: int = 0
     """Contents of its rows; requests with equal ones are identical."""
@@ -30,7 +30,7 @@ class Request:
     """When its client disconnects."""
     forwarded: bool = False
     """Whether a replica forwarded it; it is not forwarded again."""
-    answered_s: float | None = None
+    completed_s: float | None = None
     refused_s: float | None = None
     failed_s: float | None = None
     """When it got an error: its own, or of its deadline."""
@@ -39,27 +39,27 @@ class Request:
     @property
     def in_time(self) -> bool:
         """Return whether it was answered in time."""
-        return self.answered_s is not None and self.answered_s <= self.due_s
+        return self.completed_s is not None and self.completed_s <= self.soft_deadline_s
 
     @property
     def settled(self) -> bool:
         """Return whether it has an outcome."""
-        return any(at_s is not None for at_s in (self.answered_s, self.refused_s, self.failed_s, self.left_s))
+        return any(at_s is not None for at_s in (self.completed_s, self.refused_s, self.failed_s, self.left_s))
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
-    """Send ``batch``, reject ``refused`` and give ``failed`` an error; each may be empty."""
+class SendBatch:
+    """Send ``batch``, reject ``rejected`` and give ``failed`` an error; each may be empty."""
 
-    batch: Sequence[Request] = ()
-    refused: Sequence[Request] = ()
+    batch: Sequence[SimulatedRequest] = ()
+    rejected: Sequence[SimulatedRequest] = ()
     counts: Sequence[int] = ()
     """Rows of each request in this batch; empty for all of them."""
-    failed: Sequence[Request] = ()
+    failed: Sequence[SimulatedRequest] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Sleep:
+class SleepUntil:
     """Do nothing before ``until_s``, unless an event occurs."""
 
     until_s: float = NEVER_S
@@ -68,24 +68,24 @@ class Sleep:
 class Discipline(Protocol):
     """A batching policy under test. It receives events, and decides after each one until it sleeps."""
 
-    def arrive(self, request: Request, now_s: float) -> Sequence[Request]:
+    def arrive(self, request: SimulatedRequest, now_s: float) -> Sequence[SimulatedRequest]:
         """Accept a request; return the requests that are rejected because of it."""
 
-    def decide(self, now_s: float) -> Send | Sleep:
+    def decide(self, now_s: float) -> SendBatch | SleepUntil:
         """Return what to do now."""
 
-    def finished(self, batch: Sequence[Request], took_s: float, now_s: float) -> Sequence[Request]:
+    def finished(self, batch: Sequence[SimulatedRequest], took_s: float, now_s: float) -> Sequence[SimulatedRequest]:
         """Record that ``batch`` took ``took_s`` on the device; return the requests that are answered."""
 
-    def failed(self, batch: Sequence[Request], error: ProxyError, now_s: float) -> Sequence[Request]:
+    def failed(self, batch: Sequence[SimulatedRequest], error: ProxyError, now_s: float) -> Sequence[SimulatedRequest]:
         """Record that ``batch`` failed as a whole; return the requests that get the error."""
 
-    def left(self, request: Request, now_s: float) -> None:
+    def left(self, request: SimulatedRequest, now_s: float) -> None:
         """Record that the client of ``request`` has disconnected."""
 
 
 @dataclass(slots=True)
-class Agenda:
+class EventQueue:
     """Future events in order of time, of one device or of many."""
 
     now_s: float = 0.0
@@ -98,7 +98,7 @@ class Agenda:
         self._serial += 1
         heapq.heappush(self._events, (time_s, self._serial, happen, what))
 
-    def touch(self, engine: "Engine") -> None:
+    def schedule_decision(self, engine: "Engine") -> None:
         """Let ``engine`` ask its discipline after all events of this moment."""
         self._touched[engine] = None
 
@@ -113,7 +113,7 @@ class Agenda:
                 happen(what)
             touched, self._touched = self._touched, {}
             for engine in touched:
-                engine.ask()
+                engine.run_discipline()
 
 
 @dataclass(slots=True, eq=False)
@@ -127,13 +127,13 @@ class Engine:
     discipline: Discipline
     latency_s: Callable[[int, str], float]
     host_s: float = 0.0
-    following: Callable[[Request, float], Request | None] | None = None
+    following: Callable[[SimulatedRequest, float], SimulatedRequest | None] | None = None
     """Returns the client's next request after each response or rejection: a closed loop."""
-    fault: Callable[[Sequence[Request], Sequence[int]], ProxyError | None] = lambda batch, counts: None
+    fault: Callable[[Sequence[SimulatedRequest], Sequence[int]], ProxyError | None] = lambda batch, counts: None
     """Returns the error of a batch, by its requests and rows of each; None where it succeeds."""
-    elsewhere: Callable[[Request], bool] = lambda request: False
+    elsewhere: Callable[[SimulatedRequest], bool] = lambda request: False
     """Returns whether another replica accepts a request that is about to be rejected."""
-    agenda: Agenda = field(default_factory=Agenda)
+    agenda: EventQueue = field(default_factory=EventQueue)
     busy_s: float = 0.0
     free_s: float = 0.0
     """When the device has run all batches that it was sent."""
@@ -142,7 +142,7 @@ class Engine:
     lost: bool = False
     """Whether the device has failed; no result returns from it."""
     _wake_s: float = NEVER_S
-    _given: set[Request] = field(default_factory=set)
+    _given: set[SimulatedRequest] = field(default_factory=set)
     """Requests forwarded to other replicas; a client that disconnects does so there."""
 
     @property
@@ -150,29 +150,29 @@ class Engine:
         """Return the time of the last event."""
         return self.agenda.now_s
 
-    def run(self, requests: Sequence[Request], until_s: float = NEVER_S) -> None:
+    def run(self, requests: Sequence[SimulatedRequest], until_s: float = NEVER_S) -> None:
         """Let every request arrive, and process events until none is left."""
         for request in requests:
             self.agenda.at(request.arrived_s, self.arrive, request)
         self.agenda.run(until_s)
 
-    def arrive(self, request: Request) -> None:
+    def arrive(self, request: SimulatedRequest) -> None:
         """Accept a request; one that was on its way when the device was lost fails."""
         if self.lost:
             self._fail([request])
             return
-        self.agenda.touch(self)
+        self.agenda.schedule_decision(self)
         # The client will disconnect, unless it is answered before.
         if request.leaves_s < NEVER_S:
             self.agenda.at(request.leaves_s, self._leave, request)
         self._refuse(self.discipline.arrive(request, self.now_s))
 
-    def lose(self, requests: Sequence[Request]) -> None:
+    def lose(self, requests: Sequence[SimulatedRequest]) -> None:
         """Lose the device, and ``requests`` with it: all that it had not answered."""
         self.lost = True
         self._fail(requests)
 
-    def _leave(self, request: Request) -> None:
+    def _leave(self, request: SimulatedRequest) -> None:
         if not request.settled and request not in self._given:
             # A forwarded request leaves the replica that it was forwarded to.
             request.left_s = self.now_s
@@ -181,16 +181,16 @@ class Engine:
     def _come_back(self, flight: "_Flight") -> None:
         if self.lost:  # the result died with the device
             return
-        self.agenda.touch(self)
+        self.agenda.schedule_decision(self)
         if flight.error is not None:
             self._fail(self.discipline.failed(flight.batch, flight.error, self.now_s))
             return
         answered = self.discipline.finished(flight.batch, flight.took_s, self.now_s)
         for request in answered:
-            request.answered_s = self.now_s
+            request.completed_s = self.now_s
         self._follow(answered)
 
-    def _refuse(self, requests: Sequence[Request]) -> None:
+    def _refuse(self, requests: Sequence[SimulatedRequest]) -> None:
         # Another replica may accept requests that this one rejects.
         refused = [request for request in requests if not self.elsewhere(request)]
         if len(refused) < len(requests):
@@ -199,22 +199,22 @@ class Engine:
             request.refused_s = self.now_s
         self._follow(refused)
 
-    def _fail(self, requests: Sequence[Request]) -> None:
+    def _fail(self, requests: Sequence[SimulatedRequest]) -> None:
         for request in requests:
             request.failed_s = self.now_s
         self._follow(requests)
 
-    def _follow(self, requests: Sequence[Request]) -> None:
+    def _follow(self, requests: Sequence[SimulatedRequest]) -> None:
         if self.following is None:
             return
         for request in requests:
             if (following := self.following(request, self.now_s)) is not None:
                 self.agenda.at(following.arrived_s, self.arrive, following)
 
-    def ask(self) -> None:
+    def run_discipline(self) -> None:
         """Do what the discipline decides, until it sleeps."""
-        while isinstance(action := self.discipline.decide(self.now_s), Send):
-            self._refuse(action.refused)
+        while isinstance(action := self.discipline.decide(self.now_s), SendBatch):
+            self._refuse(action.rejected)
             self._fail(action.failed)
             if not action.batch:
                 continue
@@ -234,11 +234,11 @@ class Engine:
 
     def _wake(self, _: None) -> None:
         if not self.lost:
-            self.agenda.touch(self)
+            self.agenda.schedule_decision(self)
 
 
 @dataclass(frozen=True, slots=True)
 class _Flight:
-    batch: Sequence[Request]
+    batch: Sequence[SimulatedRequest]
     took_s: float
     error: ProxyError | None

@@ -4,21 +4,21 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from shoal_proxy.batching.pending import NEVER_S
-from shoal_proxy.simulator.balance import Balance, Connections, Pick, choose, forwarder
-from shoal_proxy.simulator.engine import Agenda, Engine, Request
-from shoal_proxy.simulator.shoal import Shoal
+from shoal_proxy.simulator.balance import Balance, Connections, Pick, choose_replica, forwarder
+from shoal_proxy.simulator.engine import Engine, EventQueue, SimulatedRequest
+from shoal_proxy.simulator.shoal import SchedulerDiscipline
 
 
 class Replica:
     """One pod. ``ready_s``: when it has started; ``ended_s``: when it had drained or died."""
 
-    def __init__(self, shoal: Shoal, engine: Engine, ready_s: float) -> None:
+    def __init__(self, shoal: SchedulerDiscipline, engine: Engine, ready_s: float) -> None:
         self.shoal = shoal
         self.engine = engine
         self.ready_s = ready_s
         self.leaving = False
         self.ended_s: float | None = None
-        self.knows: dict[Replica, Known] = {}
+        self.knows: dict[Replica, PeerEstimate] = {}
         """Its estimates of its peers' waits."""
 
     @property
@@ -26,12 +26,12 @@ class Replica:
         """Return the rows that wait and run (`Choosable`)."""
         return self.shoal.rows
 
-    def promise_s(self, request: Request, now_s: float) -> float:
+    def expected_finish_s(self, request: SimulatedRequest, now_s: float) -> float:
         """Return when it would answer ``request`` (`Choosable`)."""
-        return self.shoal.promise_s(request, now_s)
+        return self.shoal.expected_finish_s(request, now_s)
 
 
-class Known:
+class PeerEstimate:
     """A replica's estimate of a peer's wait: at most ``stale_s`` old, plus the rows forwarded since."""
 
     def __init__(self, peer: Replica, stale_s: float) -> None:
@@ -46,15 +46,15 @@ class Known:
         """Return the rows that wait and run there (`Choosable`)."""
         return self.peer.rows
 
-    def promise_s(self, request: Request, now_s: float) -> float:
+    def expected_finish_s(self, request: SimulatedRequest, now_s: float) -> float:
         """Return when it should answer ``request`` (`Choosable`)."""
         # The peer's report is too old: read it again.
         if now_s - self._told_s >= self._stale_s:
             self._told_s, self._given_rows = now_s, 0
-            self._wait_s = self.peer.promise_s(request, now_s) - now_s
+            self._wait_s = self.peer.expected_finish_s(request, now_s) - now_s
         return now_s + self._wait_s + self._given_rows * self.peer.shoal.row_s
 
-    def give(self, request: Request) -> None:
+    def add_forwarded(self, request: SimulatedRequest) -> None:
         """Count ``request``, which is forwarded to it."""
         self._given_rows += request.rows
 
@@ -74,7 +74,7 @@ class Fleet:
 
     def __init__(  # noqa: PLR0913 (properties of a fleet)
         self,
-        make: Callable[[int, Agenda], Engine],
+        make: Callable[[int, EventQueue], Engine],
         balance: Balance,
         pick: Pick,
         *,
@@ -83,7 +83,7 @@ class Fleet:
         hop_s: float = 0.0,
         stale_s: float = 0.0,
     ) -> None:
-        self.agenda = Agenda()
+        self.agenda = EventQueue()
         self.replicas: list[Replica] = []
         """All replicas, also those that have ended."""
         self.serving: list[Replica] = []
@@ -102,7 +102,7 @@ class Fleet:
         """Create a replica that is ready after ``after_s``."""
         engine = self._make(len(self.replicas), self.agenda)
         shoal = engine.discipline
-        assert isinstance(shoal, Shoal)
+        assert isinstance(shoal, SchedulerDiscipline)
         replica = Replica(shoal, engine, self.agenda.now_s + after_s)
         engine.elsewhere = partial(self._forwarder, replica)
         self.replicas.append(replica)
@@ -126,13 +126,13 @@ class Fleet:
         replica.ended_s = self.agenda.now_s
         replica.engine.lose(replica.shoal.lose(self.agenda.now_s))
 
-    def run(self, requests: Sequence[Request], until_s: float = NEVER_S) -> None:
+    def run(self, requests: Sequence[SimulatedRequest], until_s: float = NEVER_S) -> None:
         """Let every request arrive, and process events until none is left."""
         for request in requests:
             self.agenda.at(request.arrived_s, self.arrive, request)
         self.agenda.run(until_s)
 
-    def arrive(self, request: Request) -> None:
+    def arrive(self, request: SimulatedRequest) -> None:
         """Route ``request`` by the rule."""
         now_s = self.agenda.now_s
         if not self.serving:
@@ -141,11 +141,14 @@ class Fleet:
         elif self._connections is not None:
             replica = self._connections.next(self.serving, now_s)
             # A replica that could admit it, but expects to answer late, forwards it at once.
-            late = self._balance is Balance.REQUEST_FORWARDING and replica.promise_s(request, now_s) > request.due_s
+            late = (
+                self._balance is Balance.REQUEST_FORWARDING
+                and replica.expected_finish_s(request, now_s) > request.soft_deadline_s
+            )
             if not (late and self._forwarder(replica, request)):
                 replica.engine.arrive(request)
         else:
-            choose(self._balance, self.serving, request, now_s, self._pick).engine.arrive(request)
+            choose_replica(self._balance, self.serving, request, now_s, self._pick).engine.arrive(request)
 
     def _ready(self, replica: Replica) -> None:
         if not replica.leaving:
@@ -159,21 +162,21 @@ class Fleet:
         else:  # check again later
             self.agenda.at(self.agenda.now_s + _LOOK_S, self._end_when_settled, replica)
 
-    def _forwarder(self, replica: Replica, request: Request) -> bool:
+    def _forwarder(self, replica: Replica, request: SimulatedRequest) -> bool:
         """Forward ``request``, which ``replica`` would reject, to a peer; return whether one accepts it."""
         if self._balance is not Balance.REQUEST_FORWARDING:
             return False
-        peers: list[Known] = []
+        peers: list[PeerEstimate] = []
         for each in self.serving:
             if each is not replica:
                 if each not in replica.knows:
-                    replica.knows[each] = Known(each, self._stale_s)
+                    replica.knows[each] = PeerEstimate(each, self._stale_s)
                 peers.append(replica.knows[each])
         at_s = self.agenda.now_s + self._hop_s
         chosen = forwarder(peers, request, at_s, self._pick)
         if chosen is None:
             return False
-        chosen.give(request)
+        chosen.add_forwarded(request)
         # Its deadline is forwarded with it.
         request.forwarded = request.own = True
         self.forwarded += 1

@@ -20,7 +20,7 @@ class LatencyError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class BatchDurations:
     """Durations of batches of one shape.
 
     A size between two measured ones takes the interpolated time or, if ``padded``, that of the larger one.
@@ -72,7 +72,7 @@ class Sizes:
 class Latencies:
     """Latencies by name of a shape; requests of an unknown shape take those of the first."""
 
-    shapes: Mapping[str, Sizes]
+    shapes: Mapping[str, BatchDurations]
     overhead_s: float = 0.0
     """The host's work around each batch, before and after it."""
     objective_s: float = NEVER_S
@@ -81,7 +81,7 @@ class Latencies:
     served_rows_per_s: float | None = None
     """The most that the proxy has served; the host's work at higher rates was never measured."""
 
-    def sizes(self, shape: str) -> Sizes:
+    def sizes(self, shape: str) -> BatchDurations:
         """Return the sizes of a shape."""
         return self.shapes.get(shape) or next(iter(self.shapes.values()))
 
@@ -108,7 +108,7 @@ def parse_terms(text: str) -> Latencies:
     base_s, row_s = [float(term[1]) * _UNITS_S[term[2]] for term in terms if term is not None]
     if base_s + row_s <= 0:
         raise LatencyError(f"{text!r}: a batch that takes no time cannot be simulated")
-    return Latencies({"": Sizes((1, 2), (base_s + row_s, base_s + 2 * row_s), (0.0, 0.0), exact=True)})
+    return Latencies({"": BatchDurations((1, 2), (base_s + row_s, base_s + 2 * row_s), (0.0, 0.0), exact=True)})
 
 
 def parse_document(document: object) -> Latencies:
@@ -125,7 +125,7 @@ def parse_document(document: object) -> Latencies:
     tables = document["tables"]
     if not isinstance(tables, list) or not tables:
         raise LatencyError('"tables" is empty: the proxy has not run a batch yet. Send it some requests first.')
-    shapes: dict[str, Sizes] = {}
+    shapes: dict[str, BatchDurations] = {}
     for table in tables:
         if not isinstance(table, dict):
             raise LatencyError(f'each of "tables" must be an object with "shapes" and "sizes", not {table!r}')
@@ -146,7 +146,7 @@ def parse_document(document: object) -> Latencies:
     )
 
 
-def _sizes(entries: object, *, padded: bool) -> Sizes:
+def _sizes(entries: object, *, padded: bool) -> BatchDurations:
     if not isinstance(entries, list) or not entries:
         raise LatencyError('"sizes" must be a list like [{"rows": 1, "mean_s": 0.004, "p95_s": 0.005}]')
     # Sizes that the proxy has not measured follow the rules for missing ones.
@@ -169,7 +169,7 @@ def _sizes(entries: object, *, padded: bool) -> Sizes:
     # A normal distribution is assumed around the mean.
     spread = [max(0.0, p95_s / mean_s - 1) / _P95_DEVIATIONS for _, mean_s, p95_s in read]
     unmeasured = [entry["rows"] for entry in entries if entry not in known] if padded else []
-    return Sizes(rows, [each[1] for each in read], spread, padded, unmeasured=unmeasured)
+    return BatchDurations(rows, [each[1] for each in read], spread, padded, unmeasured=unmeasured)
 
 
 def _counted(rows: int) -> str:

@@ -27,7 +27,7 @@ _Times = npt.NDArray[np.float64]
 
 def most_in_time(
     arrived_s: Sequence[float] | _Times,
-    due_s: Sequence[float] | _Times,
+    soft_deadline_s: Sequence[float] | _Times,
     latency_s: Sequence[float],
     *,
     give_up_at: int | None = None,
@@ -36,18 +36,20 @@ def most_in_time(
 
     Args:
         arrived_s: arrivals, in order.
-        due_s: when each must be answered; in order as well.
+        soft_deadline_s: when each must be answered; in order as well.
         latency_s: duration of a batch of 1, 2, ... rows, up to the largest; not falling.
         give_up_at: stop when at least so many must be rejected, and return the remaining upper bound.
 
     Raises:
         ValueError: a sequence is not in order.
     """
-    arrivals, dues, latencies = (np.asarray(values, dtype=float) for values in (arrived_s, due_s, latency_s))
-    for name, values in (("arrived_s", arrivals), ("due_s", dues), ("latency_s", latencies)):
+    arrivals, deadlines, latencies = (
+        np.asarray(values, dtype=float) for values in (arrived_s, soft_deadline_s, latency_s)
+    )
+    for name, values in (("arrived_s", arrivals), ("due_s", deadlines), ("latency_s", latencies)):
         if np.any(np.diff(values) < 0):
             raise ValueError(f"{name} must not fall from one entry to the next")
-    band = _Band(arrivals, dues, latencies)
+    band = _Band(arrivals, deadlines, latencies)
     for end in range(1, len(arrivals) + 1):
         band.step(end)
         if give_up_at is not None and band.fewest >= give_up_at:
@@ -62,10 +64,10 @@ class _Band:
     the block is full, the rows still needed move to a new one. Beyond its idle column a row is -inf: a free device.
     """
 
-    def __init__(self, arrived_s: _Times, due_s: _Times, latency_s: _Times) -> None:
+    def __init__(self, arrived_s: _Times, soft_deadline_s: _Times, latency_s: _Times) -> None:
         self.fewest = 0
         """Rejections that cannot be avoided among the requests decided so far."""
-        self._arrived_s, self._due_s, self._latency_s = arrived_s, due_s, latency_s
+        self._arrived_s, self._due_s, self._latency_s = arrived_s, soft_deadline_s, latency_s
         self._largest = len(latency_s)
         self._column_latency_s = latency_s[::-1].reshape(-1, 1)
         self._idle = 0

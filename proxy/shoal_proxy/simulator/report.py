@@ -2,10 +2,10 @@
 
 from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.simulator.capacity import DOUBLINGS
-from shoal_proxy.simulator.study import IN_TIME, Outcome, Service, Study
+from shoal_proxy.simulator.study import IN_TIME, SimulatedService, StudyResult, TraceOutcome
 
 
-def lines(study: Study, service: Service, guesses: str = "") -> list[str]:
+def lines(study: StudyResult, service: SimulatedService, guesses: str = "") -> list[str]:
     """Return the lines of the table; the last one states which times were guessed, if any."""
     outcome = study.outcome
     replicas = "1 replica" if service.replicas == 1 else f"{service.replicas} replicas"
@@ -39,11 +39,11 @@ def per_s(rate: float) -> str:
     return f"{rate:,.0f}/s" if rate >= 100 else f"{rate:.3g}/s"
 
 
-def _share(count: int, outcome: Outcome) -> str:
+def _share(count: int, outcome: TraceOutcome) -> str:
     return f"{count:,} ({count / outcome.offered:.2%})"
 
 
-def _capacity(study: Study) -> str:
+def _capacity(study: StudyResult) -> str:
     offered_per_s = study.outcome.offered_per_s
     if study.capacity_per_s is None and not offered_per_s:
         return "unknown: requests that all arrive at once have no rate"
@@ -71,7 +71,7 @@ def _capacity(study: Study) -> str:
     return f"{study.capacity_per_s:,.0f}/s" + ("" if best is None else f"; the optimum is {best:,.0f}/s")
 
 
-def _too_short(study: Study, capacity_per_s: float) -> str:
+def _too_short(study: StudyResult, capacity_per_s: float) -> str:
     if study.enough_requests is None:
         return ""
     count = study.outcome.offered

@@ -6,16 +6,16 @@ from typing import cast
 
 import numpy as np
 
-from shoal_proxy.batching.batch import Result
-from shoal_proxy.batching.batcher import Batcher, Running
-from shoal_proxy.batching.pending import NEVER_S, BatchKey, Delivery, Pending, discard
-from shoal_proxy.batching.policy import BatchLimits, Wait
+from shoal_proxy.batching.batch import BatchResult
+from shoal_proxy.batching.batcher import Batcher, RunningBatch
+from shoal_proxy.batching.pending import NEVER_S, BatchKey, Delivery, PendingRequest, discard
+from shoal_proxy.batching.policy import BatchLimits, WaitUntil
 from shoal_proxy.batching.queue import QueueLimits
 from shoal_proxy.batching.returns import Burst
 from shoal_proxy.batching.scheduler import Scheduler
 from shoal_proxy.errors import ProxyError, RuntimeLost
 from shoal_proxy.model.signature import ModelSignature
-from shoal_proxy.simulator.engine import Request, Send, Sleep
+from shoal_proxy.simulator.engine import SendBatch, SimulatedRequest, SleepUntil
 from shoal_schema.wire.datatypes import Array
 
 _LARGE = 1 << 40
@@ -25,12 +25,12 @@ _MODEL = ModelSignature("simulated", ("1",), "", {}, {})
 class _Inputs(dict[str, Array]):
     """A request's rows, and the request: executed copies of coalesced requests are unknown to the engine."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: SimulatedRequest) -> None:
         super().__init__(x=np.full((request.rows, 1), request.payload))
         self.request = request
 
 
-class Shoal:
+class SchedulerDiscipline:
     """A `Scheduler` with simulated requests."""
 
     def __init__(
@@ -44,19 +44,19 @@ class Shoal:
     ) -> None:
         batcher = Batcher(QueueLimits(max_queue_rows, _LARGE), limits, objective_s=objective_s)
         self.scheduler = Scheduler(batcher, idempotent=idempotent, coalesce=coalesce)
-        self._requests: dict[Pending, Request] = {}
-        self._pendings: dict[Request, Pending] = {}
+        self._requests: dict[PendingRequest, SimulatedRequest] = {}
+        self._pendings: dict[SimulatedRequest, PendingRequest] = {}
         """Requests without an outcome, in both directions."""
-        self._sent: deque[Running] = deque()
+        self._sent: deque[RunningBatch] = deque()
         """Batches in the order in which the device runs them."""
-        self._bursts: dict[Request, Burst] = {}
+        self._bursts: dict[SimulatedRequest, Burst] = {}
 
-    def arrive(self, request: Request, now_s: float) -> Sequence[Request]:
+    def arrive(self, request: SimulatedRequest, now_s: float) -> Sequence[SimulatedRequest]:
         """Admit or reject a request (`Discipline`)."""
         # A closed loop: the client returns after the response to its previous request.
         if request.previous is not None and (burst := self._bursts.pop(request.previous, None)) is not None:
-            burst.came_back(request.rows, now_s)
-        pending = Pending(
+            burst.record_return(request.rows, now_s)
+        pending = PendingRequest(
             inputs=_Inputs(request),
             rows=request.rows,
             size_bytes=0,
@@ -64,7 +64,7 @@ class Shoal:
             deadline_s=request.deadline_s,
             deliver=discard,
             key=_key(request),
-            due_s=request.due_s if request.own else NEVER_S,
+            soft_deadline_s=request.soft_deadline_s if request.own else NEVER_S,
         )
         if self.scheduler.admit(pending, now_s) is not None:
             return (request,)
@@ -80,65 +80,65 @@ class Shoal:
     def row_s(self) -> float:
         """Return the time that each row adds to the waits of later ones, with full batches."""
         limits, tables = self.scheduler.batcher.limits, self.scheduler.batcher.tables
-        return tables[BatchKey(shapes=(("", ()),))].seconds(limits.max_rows) / limits.max_rows
+        return tables[BatchKey(shapes=(("", ()),))].p95_s(limits.max_rows) / limits.max_rows
 
-    def promise_s(self, request: Request, now_s: float) -> float:
+    def expected_finish_s(self, request: SimulatedRequest, now_s: float) -> float:
         """Return when ``request`` would be answered if it arrived now, by the wait that the proxy reports to peers."""
         wait_s = self.scheduler.batcher.expected_wait_s(_key(request), now_s)
         return now_s + wait_s + (request.rows - 1) * self.row_s
 
-    def lose(self, now_s: float) -> Sequence[Request]:
+    def lose(self, now_s: float) -> Sequence[SimulatedRequest]:
         """Return all requests without an outcome when the pod dies."""
-        return self._settled(self.scheduler.refuse_all(RuntimeLost("the pod died"), now_s))
+        return self._settled(self.scheduler.reject_all(RuntimeLost("the pod died"), now_s))
 
-    def left(self, request: Request, now_s: float) -> None:
+    def left(self, request: SimulatedRequest, now_s: float) -> None:
         """Cancel a request (`Discipline`)."""
         pending = self._pendings.pop(request)
         del self._requests[pending]
         self.scheduler.cancel(pending)
 
-    def decide(self, now_s: float) -> Send | Sleep:
+    def decide(self, now_s: float) -> SendBatch | SleepUntil:
         """Expire requests past their deadline, then form the next batch (`Discipline`)."""
         if self.scheduler.next_deadline_s <= now_s:
-            return Send(failed=self._settled(self.scheduler.expired(now_s)))
-        step = self.scheduler.next(now_s)
-        if isinstance(step, Wait):
-            return Sleep(min(step.until_s, self.scheduler.next_deadline_s))
-        refused = self._settled(step.refused)
+            return SendBatch(failed=self._settled(self.scheduler.expire(now_s)))
+        step = self.scheduler.next_batch(now_s)
+        if isinstance(step, WaitUntil):
+            return SleepUntil(min(step.until_s, self.scheduler.next_deadline_s))
+        refused = self._settled(step.rejected)
         if step.running is None:
-            return Send(refused=refused)
+            return SendBatch(rejected=refused)
         self._sent.append(step.running)
         slices = step.running.batch.slices
         # The engine knows only the client's requests.
         batch = [cast(_Inputs, part.inputs).request for part in slices]
-        return Send(batch, refused, [part.rows for part in slices])
+        return SendBatch(batch, refused, [part.rows for part in slices])
 
-    def finished(self, batch: Sequence[Request], took_s: float, now_s: float) -> Sequence[Request]:
+    def finished(self, batch: Sequence[SimulatedRequest], took_s: float, now_s: float) -> Sequence[SimulatedRequest]:
         """Return the requests answered by a batch (`Discipline`)."""
         running = self._sent.popleft()
-        self.scheduler.released(running, now_s)
-        result = Result({"y": np.zeros(running.rows)}, forward_s=took_s)
-        deliveries = self.scheduler.answered(running, result, _MODEL, answered_s=now_s)
-        self.scheduler.delivered(running, now_s)
+        self.scheduler.record_finished(running, now_s)
+        result = BatchResult({"y": np.zeros(running.rows)}, forward_s=took_s)
+        deliveries = self.scheduler.complete_batch(running, result, _MODEL, completed_s=now_s)
+        self.scheduler.record_delivered(running, now_s)
         answered = self._settled(deliveries)
         for request, (pending, _) in zip(answered, deliveries, strict=True):
             if pending.burst is not None:
-                pending.burst.answered(request.rows)
+                pending.burst.add_response(request.rows)
                 self._bursts[request] = pending.burst
         return answered
 
-    def failed(self, batch: Sequence[Request], error: ProxyError, now_s: float) -> Sequence[Request]:
+    def failed(self, batch: Sequence[SimulatedRequest], error: ProxyError, now_s: float) -> Sequence[SimulatedRequest]:
         """Return the requests that get the error of a batch (`Discipline`)."""
         running = self._sent.popleft()
-        self.scheduler.released(running, now_s)
-        return self._settled(self.scheduler.failed(running, error, now_s).deliveries)
+        self.scheduler.record_finished(running, now_s)
+        return self._settled(self.scheduler.fail_batch(running, error, now_s).deliveries)
 
-    def _settled(self, deliveries: Iterable[Delivery]) -> list[Request]:
+    def _settled(self, deliveries: Iterable[Delivery]) -> list[SimulatedRequest]:
         requests = [self._requests.pop(pending) for pending, _ in deliveries]
         for request in requests:
             del self._pendings[request]
         return requests
 
 
-def _key(request: Request) -> BatchKey:
+def _key(request: SimulatedRequest) -> BatchKey:
     return BatchKey(shapes=((request.shape, ()),))

@@ -14,12 +14,12 @@ from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.errors import ModelFailed
 from shoal_proxy.simulator.balance import Balance
 from shoal_proxy.simulator.capacity import enough_requests, largest
-from shoal_proxy.simulator.engine import Agenda, Engine, Request
+from shoal_proxy.simulator.engine import Engine, EventQueue, SimulatedRequest
 from shoal_proxy.simulator.fleet import Fleet
 from shoal_proxy.simulator.latencies import Latencies
 from shoal_proxy.simulator.optimum import most_in_time
-from shoal_proxy.simulator.shoal import Shoal
-from shoal_proxy.simulator.trace import Entry
+from shoal_proxy.simulator.shoal import SchedulerDiscipline
+from shoal_proxy.simulator.trace import TraceEntry
 
 IN_TIME = 0.99
 """Share of requests in time that defines capacity."""
@@ -30,7 +30,7 @@ _SAME = 1.15
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class SimulatedService:
     """The simulated service. Without an objective every answered request is in time."""
 
     latencies: Latencies
@@ -62,12 +62,12 @@ class Service:
         """Return whether replicas are equal and requests are routed at random."""
         return self.balance is Balance.RANDOM and self.slow == 1.0 and self.death_s == NEVER_S
 
-    def served_per_s(self, entries: Sequence[Entry]) -> float | None:
+    def served_per_s(self, entries: Sequence[TraceEntry]) -> float | None:
         """Return the most requests like these that were served per second by the replicas; None if unknown."""
         rows_per_s = self.latencies.served_rows_per_s
         return rows_per_s and self.replicas * rows_per_s * len(entries) / sum([entry.rows for entry in entries])
 
-    def device_per_s(self, entries: Sequence[Entry]) -> float:
+    def device_per_s(self, entries: Sequence[TraceEntry]) -> float:
         """Return how many requests like these the devices run per second when every batch has the best size."""
         rows: Counter[str] = Counter()
         for entry in entries:
@@ -80,7 +80,7 @@ class Service:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TraceOutcome:
     """The outcomes of a trace. Times in seconds; None where no request was answered."""
 
     offered: int
@@ -101,14 +101,14 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Study:
+class StudyResult:
     """An outcome; the rate at which 99 % would still be in time; and the optimum of both.
 
     The optimum has knowledge of the whole trace and of the routing. None where it is undefined: without an objective,
     with requests of several rows or shapes, with deadlines not in order of arrival, or with routing that is not random.
     """
 
-    outcome: Outcome
+    outcome: TraceOutcome
     capacity_per_s: float | None
     best_in_time: int | None
     best_capacity_per_s: float | None
@@ -129,7 +129,9 @@ class Study:
         return bool(self.served_per_s and rate_per_s and rate_per_s > _SAME * self.served_per_s)
 
 
-def study(entries: Sequence[Entry], service: Service, progress: Callable[[str], None] = lambda _: None) -> Study:
+def study(
+    entries: Sequence[TraceEntry], service: SimulatedService, progress: Callable[[str], None] = lambda _: None
+) -> StudyResult:
     """Simulate ``entries``, which are in order of arrival, on ``service``.
 
     Args:
@@ -141,8 +143,8 @@ def study(entries: Sequence[Entry], service: Service, progress: Callable[[str], 
     requests = [entry.request(service.objective_s) for entry in entries]
     outcome = simulate(requests, service)
     # Without objective or deadlines any rate is in time, so there is no capacity.
-    if all(request.due_s == NEVER_S for request in requests):
-        return Study(outcome, None, None, None, service.served_per_s(entries))
+    if all(request.soft_deadline_s == NEVER_S for request in requests):
+        return StudyResult(outcome, None, None, None, service.served_per_s(entries))
     # Requests that must be in time for a rate to count as met.
     enough = math.ceil(IN_TIME * len(entries))
 
@@ -162,7 +164,7 @@ def study(entries: Sequence[Entry], service: Service, progress: Callable[[str], 
     best = _best_in_time(requests, service)
     factor = largest(bears, most)
     capacity_per_s = _rate(factor, outcome)
-    return Study(
+    return StudyResult(
         outcome,
         capacity_per_s,
         best,
@@ -174,7 +176,7 @@ def study(entries: Sequence[Entry], service: Service, progress: Callable[[str], 
     )
 
 
-def simulate(requests: Sequence[Request], service: Service) -> Outcome:
+def simulate(requests: Sequence[SimulatedRequest], service: SimulatedService) -> TraceOutcome:
     """Route ``requests`` by the service's rule, and run them."""
     # Deadlines, and rows that fail or that other requests have too.
     chance = random.Random(service.seed)
@@ -201,17 +203,28 @@ def simulate(requests: Sequence[Request], service: Service) -> Outcome:
     return replace(outcome, forwarded=fleet.forwarded)
 
 
-def _replace(service: Service, fleet: Fleet) -> None:
+def _replace(service: SimulatedService, fleet: Fleet) -> None:
     """Let the first replica die, and start its successor."""
     fleet.kill(fleet.replicas[0])
     fleet.add(service.start_s)
 
 
-def _engine(service: Service, number: int, agenda: Agenda) -> Engine:
+def _engine(service: SimulatedService, number: int, agenda: EventQueue) -> Engine:
     # Each replica draws durations of its own.
     draw_s = service.latencies.sampler(partial(random.Random(service.seed + number).gauss, 0.0, 1.0))
     slow = service.slow if number == 0 else 1.0
-    shoal = Shoal(
+    return Engine(
+        _shoal(service, slow),
+        lambda rows, shape: slow * draw_s(rows, shape),
+        host_s=service.latencies.overhead_s / 2,
+        fault=lambda batch, _: ModelFailed("simulated") if any(request.payload < 0 for request in batch) else None,
+        agenda=agenda,
+    )
+
+
+def _shoal(service: SimulatedService, slow: float) -> SchedulerDiscipline:
+    """Return the scheduler of a replica that already knows the durations of batches."""
+    shoal = SchedulerDiscipline(
         service.limits,
         objective_s=service.objective_s,
         max_queue_rows=service.max_queue_rows,
@@ -224,19 +237,13 @@ def _engine(service: Service, number: int, agenda: Agenda) -> Engine:
         # A formula is known at every size, so powers of two suffice.
         rows = sorted({min(most, 1 << power) for power in range(most.bit_length() + 1)})
     padded = tuple(sizes.rows) if sizes.padded else ()
-    # Start with the durations of batches, as after a warm-up.
-    shoal.scheduler.serve(None, padded, tuple((size, slow * sizes.at(size)[0]) for size in rows))
-    return Engine(
-        shoal,
-        lambda rows, shape: slow * draw_s(rows, shape),
-        host_s=service.latencies.overhead_s / 2,
-        fault=lambda batch, _: ModelFailed("simulated") if any(request.payload < 0 for request in batch) else None,
-        agenda=agenda,
-    )
+    # Start with the table, as after a warm-up.
+    shoal.scheduler.set_model(None, padded, tuple((size, slow * sizes.at(size)[0]) for size in rows))
+    return shoal
 
 
-def _outcome(requests: Sequence[Request], engines: Sequence[Engine], replicas: int) -> Outcome:
-    latencies_s = [each.answered_s - each.arrived_s for each in requests if each.answered_s is not None]
+def _outcome(requests: Sequence[SimulatedRequest], engines: Sequence[Engine], replicas: int) -> TraceOutcome:
+    latencies_s = [each.completed_s - each.arrived_s for each in requests if each.completed_s is not None]
     refusals_s = [each.refused_s - each.arrived_s for each in requests if each.refused_s is not None]
     in_time = sum([request.in_time for request in requests])
     batches = [rows for engine in engines for rows in engine.batches]
@@ -246,7 +253,7 @@ def _outcome(requests: Sequence[Request], engines: Sequence[Engine], replicas: i
     span_s = ends_s - requests[0].arrived_s
     arriving_s = requests[-1].arrived_s - requests[0].arrived_s
     p50_s, p95_s, p99_s = np.percentile(latencies_s, [50, 95, 99]).tolist() if latencies_s else (None, None, None)
-    return Outcome(
+    return TraceOutcome(
         offered=len(requests),
         offered_per_s=(len(requests) - 1) / arriving_s if arriving_s else 0.0,
         in_time=in_time,
@@ -262,17 +269,17 @@ def _outcome(requests: Sequence[Request], engines: Sequence[Engine], replicas: i
     )
 
 
-def _faster(entries: Sequence[Entry], factor: float, service: Service) -> list[Request]:
+def _faster(entries: Sequence[TraceEntry], factor: float, service: SimulatedService) -> list[SimulatedRequest]:
     return [replace(entry, arrived_s=entry.arrived_s / factor).request(service.objective_s) for entry in entries]
 
 
-def _rate(factor: float, outcome: Outcome) -> float | None:
+def _rate(factor: float, outcome: TraceOutcome) -> float | None:
     """Return the rate of the trace at ``factor`` times its speed; None if there is none or it is unlimited."""
     return factor * outcome.offered_per_s if 0 < factor < math.inf else None
 
 
-def _best_in_time(requests: Sequence[Request], service: Service, enough: int = 0) -> int | None:
-    dues_s = [request.due_s for request in requests]
+def _best_in_time(requests: Sequence[SimulatedRequest], service: SimulatedService, enough: int = 0) -> int | None:
+    dues_s = [request.soft_deadline_s for request in requests]
     plain = all(request.rows == 1 and request.shape == requests[0].shape for request in requests)
     if not (plain and service.plain) or dues_s != sorted(dues_s) or len(requests) > _MAX_FOR_OPTIMUM:
         return None
@@ -281,14 +288,14 @@ def _best_in_time(requests: Sequence[Request], service: Service, enough: int = 0
     half_s = service.latencies.overhead_s / 2
     # The routing of `simulate`.
     choice = random.Random(service.seed)
-    shares: list[list[Request]] = [[] for _ in range(service.replicas)]
+    shares: list[list[SimulatedRequest]] = [[] for _ in range(service.replicas)]
     for request in requests:
         shares[choice.randrange(service.replicas)].append(request)
     return sum(
         [
             most_in_time(
                 [each.arrived_s + half_s for each in share],
-                [each.due_s - half_s for each in share],
+                [each.soft_deadline_s - half_s for each in share],
                 table_s,
                 # With so many rejected the rest cannot suffice, whatever the other replicas do.
                 give_up_at=len(requests) - enough + 1,

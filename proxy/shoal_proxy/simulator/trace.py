@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from shoal_proxy.batching.pending import NEVER_S
-from shoal_proxy.simulator.engine import Request
+from shoal_proxy.simulator.engine import SimulatedRequest
 
 COLUMNS = ("arrived_s", "rows", "shape", "deadline_ms")
 HEADER = ",".join(COLUMNS)
@@ -27,7 +27,7 @@ class TraceError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TraceEntry:
     """One recorded arrival. ``deadline_ms`` is None where the client set no deadline."""
 
     arrived_s: float
@@ -43,16 +43,16 @@ class Entry:
             shape = '"' + shape.replace('"', '""') + '"'
         return f"{self.arrived_s:.6f},{self.rows},{shape},{deadline}"
 
-    def request(self, objective_s: float) -> Request:
+    def request(self, objective_s: float) -> SimulatedRequest:
         """Return it as a request that is due after ``objective_s``, or at its own deadline if that is earlier."""
         own = self.deadline_ms is not None
         # A client gets an error at its own deadline. The objective is the service's and causes no error.
         deadline_s = self.arrived_s + self.deadline_ms / 1000 if self.deadline_ms is not None else NEVER_S
-        due_s = min(self.arrived_s + objective_s, deadline_s)
-        return Request(self.arrived_s, due_s, self.rows, self.shape, own, deadline_s=deadline_s)
+        soft_deadline_s = min(self.arrived_s + objective_s, deadline_s)
+        return SimulatedRequest(self.arrived_s, soft_deadline_s, self.rows, self.shape, own, deadline_s=deadline_s)
 
 
-def read_trace(lines: Iterable[str]) -> list[Entry]:
+def read_trace(lines: Iterable[str]) -> list[TraceEntry]:
     """Return the entries of a trace, in order of arrival.
 
     Raises:
@@ -68,7 +68,7 @@ def read_trace(lines: Iterable[str]) -> list[Entry]:
                 raise TraceError(f"line 1: column {name} occurs twice")
         if "arrived_s" not in columns:
             raise TraceError(f"line 1 must name the columns, at least arrived_s: {HEADER}")
-        entries: list[Entry] = []
+        entries: list[TraceEntry] = []
         for cells in filter(None, reader):
             line = reader.line_num
             if len(cells) != len(columns):
@@ -81,7 +81,7 @@ def read_trace(lines: Iterable[str]) -> list[Entry]:
             within: float | None = None
             if deadline:
                 within = _number(deadline, line, "deadline_ms", "milliseconds above 0, or empty", _positive)
-            entries.append(Entry(arrived_s, int(rows), cell.get("shape", ""), within))
+            entries.append(TraceEntry(arrived_s, int(rows), cell.get("shape", ""), within))
     except csv.Error as error:
         raise TraceError(f"line {reader.line_num} is not CSV: {error}") from None
     if not entries:
@@ -89,7 +89,7 @@ def read_trace(lines: Iterable[str]) -> list[Entry]:
     return sorted(entries, key=lambda entry: entry.arrived_s)
 
 
-def write_trace(entries: Iterable[Entry]) -> Iterator[str]:
+def write_trace(entries: Iterable[TraceEntry]) -> Iterator[str]:
     """Yield the lines of a trace, header first, without ends of line."""
     yield HEADER
     for entry in entries:

@@ -12,7 +12,7 @@ _RATIO_MASK: Final = (1 << 64) - 1
 """The bits of a trace id that a ratio applies to: all services of a trace decide alike."""
 
 
-class Context(NamedTuple):
+class SpanContext(NamedTuple):
     """The identity of a span, as ``traceparent`` carries it."""
 
     trace_id: int
@@ -25,7 +25,7 @@ class Context(NamedTuple):
         return f"00-{self.trace_id:032x}-{self.span_id:016x}-{int(self.sampled):02x}"
 
 
-class Share:
+class ShareSampler:
     """Selects a share, 0 to 1, of uniform 64-bit numbers: random ones, or the low halves of trace ids."""
 
     __slots__ = ("_below",)
@@ -45,11 +45,11 @@ class Sampling:
     by_parent: bool = True
     share: float = 1.0
 
-    def takes(self, parent: Context | None, trace_id: int) -> bool:
+    def takes(self, parent: SpanContext | None, trace_id: int) -> bool:
         """Return whether a request is traced."""
         if self.by_parent and parent is not None:
             return parent.sampled
-        return Share(self.share).takes(trace_id)
+        return ShareSampler(self.share).takes(trace_id)
 
 
 _COLLECTOR: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
@@ -63,17 +63,17 @@ _SAMPLERS: Final[Mapping[str, tuple[bool, float | None]]] = {
 }
 
 
-def parse_traceparent(value: bytes | None) -> Context | None:
+def parse_traceparent(value: bytes | None) -> SpanContext | None:
     """Return the client's span; None if there is none, or the header is malformed."""
     match = _TRACEPARENT.fullmatch(value) if value else None
     if match is None:
         return None
     trace_id, span_id, flags = (int(part, 16) for part in match.groups())
     # Ids of zero are invalid (W3C Trace Context, section 3.2.2).
-    return Context(trace_id, span_id, bool(flags & 1)) if trace_id and span_id else None
+    return SpanContext(trace_id, span_id, bool(flags & 1)) if trace_id and span_id else None
 
 
-def is_asked_for(environ: Mapping[str, str]) -> bool:
+def is_enabled(environ: Mapping[str, str]) -> bool:
     """Return whether the environment names a collector and does not disable traces."""
     off = environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or environ.get("OTEL_TRACES_EXPORTER") == "none"
     return not off and any(environ.get(name) for name in _COLLECTOR)

@@ -1,6 +1,6 @@
 """The span of one request or one batch."""
 
-from shoal_proxy.tracing.sampling import Context
+from shoal_proxy.tracing.sampling import SpanContext
 
 
 class Span:
@@ -13,7 +13,7 @@ class Span:
 
     __slots__ = ("attributes", "began_s", "context", "ended_s", "events", "failed", "links", "name", "parent")
 
-    def __init__(self, name: str, context: Context, began_s: float, parent: Context | None = None) -> None:
+    def __init__(self, name: str, context: SpanContext, began_s: float, parent: SpanContext | None = None) -> None:
         self.name = name
         self.context = context
         self.parent = parent
@@ -22,5 +22,5 @@ class Span:
         self.failed = ""
         self.attributes: dict[str, str | int | float] = {}
         self.events: list[tuple[str, float]] = []
-        self.links: list[Context] = []
+        self.links: list[SpanContext] = []
         """Related spans: a batch's are those of its requests."""

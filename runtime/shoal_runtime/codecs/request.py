@@ -19,7 +19,7 @@ from shoal_schema.wire.datatypes import DTYPES, Array, is_widened
 from shoal_schema.wire.elements import object_array, unpack_elements
 
 
-class WantedOutput:
+class RequestedOutput:
     """A requested output and its encoding."""
 
     __slots__ = ("binary", "spec")
@@ -45,7 +45,7 @@ class InferRequest:
         parameters: Mapping[str, Any],
         inputs: Mapping[str, Array],
         rows: int,
-        outputs: Sequence[WantedOutput],
+        outputs: Sequence[RequestedOutput],
     ) -> None:
         self.id = id_
         self.parameters = parameters
@@ -173,11 +173,11 @@ def _array_from_bytes(raw: memoryview, datatype: str, shape: tuple[int, ...]) ->
     return array if array.flags.aligned else array.copy()
 
 
-def _outputs(document: dict[str, Any], parameters: Mapping[str, Any], signature: Signature) -> list[WantedOutput]:
+def _outputs(document: dict[str, Any], parameters: Mapping[str, Any], signature: Signature) -> list[RequestedOutput]:
     binary = parameters.get("binary_data_output", False) is True
     entries = document.get("outputs")
     if not entries:
-        return [WantedOutput(spec, binary) for spec in signature.outputs]
+        return [RequestedOutput(spec, binary) for spec in signature.outputs]
     if not isinstance(entries, list):
         raise BadRequest("`outputs` must be a list")
     specs = {spec.name: spec for spec in signature.outputs}
@@ -188,5 +188,5 @@ def _outputs(document: dict[str, Any], parameters: Mapping[str, Any], signature:
             raise BadRequest(f"the model has no output {name}; its outputs are {', '.join(specs)}")
         # A value of the output overrides that of the request.
         own = _mapping(entry.get("parameters"), "parameters").get("binary_data", binary)
-        wanted.append(WantedOutput(specs[name], own is True))
+        wanted.append(RequestedOutput(specs[name], own is True))
     return wanted

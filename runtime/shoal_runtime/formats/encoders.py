@@ -32,7 +32,7 @@ PREDICTION: Final = TensorSpec("prediction", "BYTES", [-1], content_type="applic
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class ModelParts:
     """The loaded parts of a model directory."""
 
     model: Any
@@ -52,7 +52,7 @@ class Tokens:
     thread-safe.
     """
 
-    def __init__(self, parts: Parts, *, cuts: bool) -> None:
+    def __init__(self, parts: ModelParts, *, cuts: bool) -> None:
         tokenizer = parts.processor
         self._backend: Any = getattr(tokenizer, "backend_tokenizer", None)
         if self._backend is None:
@@ -95,7 +95,7 @@ class Tokens:
         return row, encoding
 
 
-def token_limit(parts: Parts) -> int:
+def token_limit(parts: ModelParts) -> int:
     """Return the maximum tokens of one row: the lower of the tokenizer's and the network's limits.
 
     `max_tokens` in `[parameters]` lowers it.
@@ -121,7 +121,7 @@ class Texts:
     cuts = True
     """Whether long texts are truncated, as by the libraries; otherwise they are rejected."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ModelParts) -> None:
         self.model, self.config = parts.model, parts.model.config
         self.tokens = Tokens(parts, cuts=self.cuts)
         self.preprocess_padding = self.tokens.rules
@@ -162,7 +162,7 @@ def by_length(answer: Callable[[dict[str, Tensor]], Tensor], batch: dict[str, Te
 class ClassifyText(Texts):
     """Best label of a text, or the best `top_k` labels."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ModelParts) -> None:
         super().__init__(parts)
         self._top_k = parts.parameters.get("top_k")
 
@@ -181,7 +181,7 @@ class ClassifyImage:
     inputs = (TensorSpec("image", "BYTES", [-1], content_type="image/jpeg,image/png"),)
     outputs = (PREDICTION,)
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ModelParts) -> None:
         self._model, self._config = parts.model, parts.model.config
         self._processor = parts.processor
         self._top_k = parts.parameters.get("top_k", 5)
@@ -215,7 +215,7 @@ class ClassifyTokens(Texts):
 
     cuts = False
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ModelParts) -> None:
         super().__init__(parts)
         from transformers import TokenClassificationPipeline  # noqa: PLC0415 (takes a second)
 
@@ -257,7 +257,7 @@ class FillMask(Texts):
 
     cuts = False
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ModelParts) -> None:
         super().__init__(parts)
         self._tokenizer = parts.processor
         self._mask = parts.processor.mask_token_id

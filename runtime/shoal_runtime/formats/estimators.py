@@ -12,7 +12,7 @@ from shoal_runtime.errors import LoadError
 from shoal_runtime.formats.columns import INPUT, TEXT, Batch, Column, declared_columns, inputs_of, reconciled
 from shoal_runtime.formats.fitted import fitted_columns
 from shoal_runtime.formats.lightgbm_columns import has_names
-from shoal_runtime.formats.source import Loaded, Source
+from shoal_runtime.formats.source import LoadedModel, ModelSource
 from shoal_runtime.formats.table_trials import known_words
 from shoal_runtime.formats.tabular import OUTPUT, PROBABILITIES, TableHandler, frame, imported, matrix, plain, shown
 from shoal_runtime.handlers.spec import ANY, TensorSpec
@@ -25,7 +25,7 @@ def limit_threads(threads: int) -> None:
     imported("threadpoolctl", "sklearn").threadpool_limits(threads)
 
 
-def serve(estimator: Any, source: Source, path: Path) -> Loaded:
+def serve(estimator: Any, source: ModelSource, path: Path) -> LoadedModel:
     """Serve an estimator that was read from a file.
 
     Raises:

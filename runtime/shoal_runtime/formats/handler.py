@@ -6,11 +6,11 @@ from contextlib import contextmanager
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.faults import HANDLER_FAULTS, describe, remedy
-from shoal_runtime.formats.source import Loaded, Source
+from shoal_runtime.formats.source import LoadedModel, ModelSource
 from shoal_runtime.importing import HandlerFailed
 
 
-def load(source: Source) -> Loaded:
+def load(source: ModelSource) -> LoadedModel:
     """Create the handler and call its `load`.
 
     Raises:
@@ -32,7 +32,7 @@ def load(source: Source) -> Loaded:
     # model.toml takes precedence over the class.
     inputs = source.inputs or tuple(getattr(handler, "inputs", ()))
     outputs = source.outputs or tuple(getattr(handler, "outputs", ()))
-    return Loaded(handler, inputs, outputs, "shoal_handler", graphs=bool(getattr(handler, "cuda_graphs", False)))
+    return LoadedModel(handler, inputs, outputs, "shoal_handler", graphs=bool(getattr(handler, "cuda_graphs", False)))
 
 
 @contextmanager

@@ -3,16 +3,23 @@
 import os
 import re
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.faults import said
+from shoal_runtime.faults import exception_message
 from shoal_runtime.formats.module import ModuleHandler, require_tensors
-from shoal_runtime.formats.source import Loaded, NotTrusted, Source, Unreadable, check_static_batch, oddity
+from shoal_runtime.formats.source import (
+    LoadedModel,
+    ModelSource,
+    UnreadableFile,
+    UntrustedFile,
+    check_static_batch,
+    unreadable_reason,
+)
 from shoal_runtime.formats.table import model_file
 from shoal_runtime.formats.tabular import imported
 from shoal_runtime.handlers.spec import ANY, TensorSpec
@@ -23,7 +30,7 @@ UNSAFE: Final = ("safe_mode", "unsafe")
 """Common words of Keras' errors about files that could run code."""
 
 
-def load(source: Source) -> Loaded:
+def load(source: ModelSource) -> LoadedModel:
     """Load the model onto the device.
 
     Raises:
@@ -52,29 +59,25 @@ def load(source: Source) -> Loaded:
     check_static_batch(
         source, path.name, inputs, "give keras.Input a shape, not a batch_shape or batch_size, and save it again"
     )
-
-    def run(*tensors: torch.Tensor) -> Any:
-        made = model(keras.tree.pack_sequence_as(taken, list(tensors)), training=False)
-        return made if _is_flat(keras, made) else keras.tree.flatten(made)
-
-    return Loaded(ModuleHandler(run, inputs, outputs), inputs, outputs, "keras")
+    run = _by_position(keras, model, taken)
+    return LoadedModel(ModuleHandler(run, inputs, outputs), inputs, outputs, "keras")
 
 
 def _read(keras: Any, path: Path, *, trusted: bool) -> Any:
     try:
         model = keras.saving.load_model(path, compile=False, safe_mode=not trusted)
     except Exception as error:  # h5py, zipfile and the constructors of layers raise types of their own
-        text = said(error)
+        text = exception_message(error)
         if any(word in text for word in UNSAFE):
-            raise NotTrusted(path.name, "code (a lambda, or other code that Keras' safe mode rejects)") from None
+            raise UntrustedFile(path.name, "code (a lambda, or other code that Keras' safe mode rejects)") from None
         if found := re.search(r"Could not locate (?:class|function|object) '(.*?)'", text):
             raise LoadError(
                 f"{path.name} uses {found[1]}, which is not part of Keras, and a file cannot contain it."
                 " Write a handler that imports it and loads the file"
             ) from None
         # For a file that is not an archive, Keras reports that there is no file.
-        why = oddity(path) or (text if zipfile.is_zipfile(path) else "it is not a complete zip archive")
-        raise Unreadable(path.name, "Keras model", why or type(error).__name__) from None
+        why = unreadable_reason(path) or (text if zipfile.is_zipfile(path) else "it is not a complete zip archive")
+        raise UnreadableFile(path.name, "Keras model", why or type(error).__name__) from None
     return model.eval()
 
 
@@ -87,6 +90,16 @@ def _structures(keras: Any, model: Any, name: str) -> tuple[Any, Any]:
         return model.input, model.output
     except (AttributeError, ValueError):
         raise LoadError(f"{name} has no signature. Begin it with keras.Input(...) and save it again") from None
+
+
+def _by_position(keras: Any, model: Any, taken: Any) -> Callable[..., Any]:
+    """Return the model as a function of its inputs by position."""
+
+    def run(*tensors: torch.Tensor) -> Any:
+        made = model(keras.tree.pack_sequence_as(taken, list(tensors)), training=False)
+        return made if _is_flat(keras, made) else keras.tree.flatten(made)
+
+    return run
 
 
 def _is_flat(keras: Any, made: Any) -> bool:

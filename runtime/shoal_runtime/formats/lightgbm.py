@@ -2,17 +2,17 @@
 
 from typing import Any
 
-from shoal_runtime.faults import said
+from shoal_runtime.faults import exception_message
 from shoal_runtime.formats.columns import rows_of
 from shoal_runtime.formats.lightgbm_columns import booster_columns, has_names
 from shoal_runtime.formats.lightgbm_trees import check
-from shoal_runtime.formats.source import Loaded, Source, Unreadable, check_row
+from shoal_runtime.formats.source import LoadedModel, ModelSource, UnreadableFile, check_row
 from shoal_runtime.formats.table import model_file
 from shoal_runtime.formats.tabular import OUTPUT, TableHandler, framed_if_categorical, imported, served_columns
 from shoal_schema.resource.model import ModelFormat as Format
 
 
-def load(source: Source) -> Loaded:
+def load(source: ModelSource) -> LoadedModel:
     """Load the booster.
 
     Raises:
@@ -27,7 +27,7 @@ def load(source: Source) -> Loaded:
         check_row(rows, source.max_body_bytes)
         booster = lightgbm.Booster(model_file=str(path))
     except (lightgbm.basic.LightGBMError, ValueError) as error:
-        raise Unreadable(path.name, "LightGBM model", said(error)) from None
+        raise UnreadableFile(path.name, "LightGBM model", exception_message(error)) from None
 
     def predict(table: Any) -> Any:
         return booster.predict(table, num_threads=threads, validate_features=False)

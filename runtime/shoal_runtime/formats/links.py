@@ -19,7 +19,9 @@ def check_links(nodes: Array, parents: Array, children: Array) -> None:
         ValueError: otherwise.
     """
     whole = nodes[:1].tolist() == [0] and np.array_equal(np.sort(children), nodes[1:])
-    require(whole and np.all(children > parents), "each node but the first must be the child of an earlier node")
+    require_attributes(
+        whole and np.all(children > parents), "each node but the first must be the child of an earlier node"
+    )
 
 
 def check_features(used: Array, features: int) -> None:
@@ -28,10 +30,10 @@ def check_features(used: Array, features: int) -> None:
     Raises:
         ValueError: otherwise.
     """
-    require(np.all((used >= 0) & (used < features)), "a tree uses a feature that does not exist")
+    require_attributes(np.all((used >= 0) & (used < features)), "a tree uses a feature that does not exist")
 
 
-def require(holds: Any, why: str) -> None:
+def require_attributes(holds: Any, why: str) -> None:
     """Raise ValueError unless the condition holds."""
     if not holds:
         raise ValueError(why)

@@ -14,7 +14,7 @@ Dims = tuple[Hashable, ...]
 """Sizes of a tensor: numbers, and symbols for sizes that vary."""
 
 
-class How(Enum):
+class Combination(Enum):
     """Kinds of mixing; the values continue a message after "which"."""
 
     SUMMED = "computes over the rows of the batch"
@@ -24,7 +24,7 @@ class How(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class SharedValue:
     """The same for all clients."""
 
     uniform: bool = False
@@ -32,7 +32,7 @@ class Shared:
 
 
 @dataclass(frozen=True, slots=True)
-class Apart:
+class SeparateRows:
     """Each row along the batch axis belongs to one row of the batch."""
 
     axis: int
@@ -44,17 +44,17 @@ class Apart:
 
 
 @dataclass(frozen=True, slots=True)
-class Mixed:
+class MixedRows:
     """A row is computed from other rows."""
 
     by: str
     """Node that mixes rows."""
-    how: How
+    how: Combination
 
 
-Value = Shared | Apart | Mixed | None
+Value = SharedValue | SeparateRows | MixedRows | None
 """None: unknown."""
-SHARED: Final = Shared()
+SHARED: Final = SharedValue()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +70,15 @@ class Operand:
         return len(self.dims)
 
 
-def mixes(operand: Operand, by: str, how: How) -> Value:
+def mixed_along_batch(operand: Operand, by: str, how: Combination) -> Value:
     """Return the result of an operator that mixes along the operand's batch axis; unknown if positions matter."""
     value = operand.value
-    return Mixed(by, how) if isinstance(value, Apart) and value.plain else None
+    return MixedRows(by, how) if isinstance(value, SeparateRows) and value.plain else None
 
 
-def moved(value: Value, axis: int) -> Value:
+def with_batch_axis(value: Value, axis: int) -> Value:
     """Return the value with another batch axis."""
-    return replace(value, axis=axis) if isinstance(value, Apart) else value
+    return replace(value, axis=axis) if isinstance(value, SeparateRows) else value
 
 
 def combined(operands: Sequence[Operand], by: str, rank: int) -> Value:
@@ -86,23 +86,18 @@ def combined(operands: Sequence[Operand], by: str, rank: int) -> Value:
     values = [operand.value for operand in operands]
     if any(value is None for value in values):
         return None
-    if mixed := [value for value in values if isinstance(value, Mixed)]:
-        paired = any(value.how is How.PAIRED for value in mixed)
-        # A mask can separate the rows again, but only one that differs along an axis.
-        masked = False
-        for operand in operands:
-            if isinstance(operand.value, Shared) and not operand.value.uniform:
-                masked |= any(dim != 1 and (paired or not isinstance(dim, int)) for dim in operand.dims)
-            else:
-                masked |= paired and isinstance(operand.value, Apart)
+    if mixed := [value for value in values if isinstance(value, MixedRows)]:
+        paired = any(value.how is Combination.PAIRED for value in mixed)
+        # A mask can separate the rows again.
+        masked = any(_may_mask(operand, paired=paired) for operand in operands)
         return None if masked else mixed[0]
     parts = [
         (operand.value.axis + rank - operand.rank, operand.value)
         for operand in operands
-        if isinstance(operand.value, Apart)
+        if isinstance(operand.value, SeparateRows)
     ]
     if not parts:
-        return Shared(all(isinstance(value, Shared) and value.uniform for value in values))
+        return SharedValue(all(isinstance(value, SharedValue) and value.uniform for value in values))
     # Broadcasting aligns axes from the end.
     axes, merged = {axis for axis, _ in parts}, {value.merged for _, value in parts}
     plain = all(value.plain for _, value in parts)
@@ -110,16 +105,24 @@ def combined(operands: Sequence[Operand], by: str, rank: int) -> Value:
         return None
     # Two batch axes: each row meets each other row.
     if len(axes) > 1:
-        return Mixed(by, How.PAIRED) if plain and merged == {False} else None
+        return MixedRows(by, Combination.PAIRED) if plain and merged == {False} else None
     [axis] = axes
     plain = plain and not any(_places(operand, axis - rank) for operand in operands)
-    return Apart(axis, plain, merged.pop())
+    return SeparateRows(axis, plain, merged.pop())
+
+
+def _may_mask(operand: Operand, *, paired: bool) -> bool:
+    # Only a mask that differs along an axis can separate rows.
+    value = operand.value
+    if isinstance(value, SharedValue) and not value.uniform:
+        return any(dim != 1 and (paired or not isinstance(dim, int)) for dim in operand.dims)
+    return paired and isinstance(value, SeparateRows)
 
 
 def _places(operand: Operand, axis: int) -> bool:
     """Return whether a shared operand may differ from row to row; the axis counts from the end."""
     value = operand.value
-    return isinstance(value, Shared) and not value.uniform and -axis <= operand.rank and operand.dims[axis] != 1
+    return isinstance(value, SharedValue) and not value.uniform and -axis <= operand.rank and operand.dims[axis] != 1
 
 
 def reduced(operand: Operand, axes: Sequence[int] | None, by: str, *, keep: bool, largest: bool = False) -> Value:
@@ -134,18 +137,20 @@ def reduced(operand: Operand, axes: Sequence[int] | None, by: str, *, keep: bool
     """
     value = operand.value
     every = tuple(range(operand.rank)) if axes is None else tuple(axis % max(operand.rank, 1) for axis in axes)
-    if not isinstance(value, Apart):
+    if not isinstance(value, SeparateRows):
         return value
     if value.axis in every:
-        return None if largest and len(set(every)) == operand.rank else mixes(operand, by, How.SUMMED)
-    return value if keep else moved(value, value.axis - sum(axis < value.axis for axis in set(every)))
+        return (
+            None if largest and len(set(every)) == operand.rank else mixed_along_batch(operand, by, Combination.SUMMED)
+        )
+    return value if keep else with_batch_axis(value, value.axis - sum(axis < value.axis for axis in set(every)))
 
 
-def along(operand: Operand, axes: Sequence[int], by: str, how: How = How.SUMMED) -> Value:
+def along(operand: Operand, axes: Sequence[int], by: str, how: Combination = Combination.SUMMED) -> Value:
     """Return the result of an operator that keeps the shape and computes along these axes, such as softmax."""
     value = operand.value
-    if isinstance(value, Apart) and value.axis in {axis % operand.rank for axis in axes}:
-        return mixes(operand, by, how)
+    if isinstance(value, SeparateRows) and value.axis in {axis % operand.rank for axis in axes}:
+        return mixed_along_batch(operand, by, how)
     return value
 
 
@@ -153,7 +158,9 @@ def transposed(operand: Operand, order: Sequence[int]) -> Value:
     """Return the result of a permutation of axes."""
     value = operand.value
     return (
-        moved(value, [axis % operand.rank for axis in order].index(value.axis)) if isinstance(value, Apart) else value
+        with_batch_axis(value, [axis % operand.rank for axis in order].index(value.axis))
+        if isinstance(value, SeparateRows)
+        else value
     )
 
 
@@ -163,9 +170,11 @@ def squeezed(operand: Operand, axes: Sequence[int] | None) -> Value:
     gone = {axis for axis, dim in enumerate(operand.dims) if dim == 1}
     chosen = gone if axes is None else {axis % max(operand.rank, 1) for axis in axes}
     value = operand.value
-    if not isinstance(value, Apart):
+    if not isinstance(value, SeparateRows):
         return value
-    return None if value.axis in chosen else moved(value, value.axis - sum(axis < value.axis for axis in chosen))
+    return (
+        None if value.axis in chosen else with_batch_axis(value, value.axis - sum(axis < value.axis for axis in chosen))
+    )
 
 
 def unsqueezed(operand: Operand, axes: Sequence[int]) -> Value:
@@ -173,13 +182,17 @@ def unsqueezed(operand: Operand, axes: Sequence[int]) -> Value:
     rank = operand.rank + len(axes)
     new = {axis % rank for axis in axes}
     old = [axis for axis in range(rank) if axis not in new]
-    return moved(operand.value, old[operand.value.axis]) if isinstance(operand.value, Apart) else operand.value
+    return (
+        with_batch_axis(operand.value, old[operand.value.axis])
+        if isinstance(operand.value, SeparateRows)
+        else operand.value
+    )
 
 
 def reshaped(operand: Operand, dims: Dims, rows: Hashable) -> Value:
     """Return the result of a reshape: rows stay together if the axes before them do."""
     value = operand.value
-    if not isinstance(value, Apart):
+    if not isinstance(value, SeparateRows):
         return value
     before, after = _without_ones(operand.dims[: value.axis]), operand.dims[value.axis + 1 :]
     for axis, dim in enumerate(dims):
@@ -188,12 +201,12 @@ def reshaped(operand: Operand, dims: Dims, rows: Hashable) -> Value:
             continue
         kept = dim == rows or dim == operand.dims[value.axis] or _product(dims[axis + 1 :]) == _product(after)
         if dim == rows or (kept and not value.merged):
-            return Apart(axis, value.plain)
+            return SeparateRows(axis, value.plain)
         # The axes after the batch axis may be partly merged into it.
         rest = dims[axis + 1 :]
         merged = value.merged and kept
         if merged or any(after[at:] == rest for at in range(1, len(after) + 1)):
-            return Apart(axis, value.plain, merged=True)
+            return SeparateRows(axis, value.plain, merged=True)
         return None
     return None
 
@@ -216,9 +229,9 @@ def joined(operands: Sequence[Operand], axis: int, by: str, rank: int) -> Value:
     """Return the result of concatenating tensors; unknown along the batch axis."""
     value = combined(operands, by, rank)
     at = axis % rank
-    if isinstance(value, Mixed) and not any(isinstance(operand.value, Mixed) for operand in operands):
+    if isinstance(value, MixedRows) and not any(isinstance(operand.value, MixedRows) for operand in operands):
         return None
-    return None if isinstance(value, Apart) and value.axis == at else value
+    return None if isinstance(value, SeparateRows) and value.axis == at else value
 
 
 def multiplied(left: Operand, right: Operand, by: str) -> Value:
@@ -227,34 +240,37 @@ def multiplied(left: Operand, right: Operand, by: str) -> Value:
     if left.rank < 2 or right.rank < 2 or a is None or b is None:
         return None
     rank = max(left.rank, right.rank)
-    if isinstance(a, Apart) and isinstance(b, Apart):
-        # Batch axes, counted from the end.
-        left_at, right_at = a.axis - left.rank, b.axis - right.rank
-        plain, alike = a.plain and b.plain, a.merged == b.merged
-        if left_at == right_at and left_at < -2 and alike:
-            return Apart(rank + left_at, plain, a.merged)
-        if not plain or not alike:
-            return None
-        if left_at == -1 and right_at == -2:
-            return Mixed(by, How.SUMMED)  # the batch axes are contracted
-        return None if a.merged or left_at == -1 or right_at == -2 else Mixed(by, How.PAIRED)
-    if isinstance(a, Apart) and isinstance(b, Shared):
+    if isinstance(a, SeparateRows) and isinstance(b, SeparateRows):
+        return _product_of_rows(a, b, a.axis - left.rank, b.axis - right.rank, by, rank)
+    if isinstance(a, SeparateRows) and isinstance(b, SharedValue):
         return _with_weights(a, left, right, rank, contracted=-1)
-    if isinstance(b, Apart) and isinstance(a, Shared):
+    if isinstance(b, SeparateRows) and isinstance(a, SharedValue):
         return _with_weights(b, right, left, rank, contracted=-2)
-    if isinstance(a, Mixed) and isinstance(b, Apart):
+    if isinstance(a, MixedRows) and isinstance(b, SeparateRows):
         # The product sums what was computed for pairs of rows.
-        return Mixed(a.by, How.SUMMED)
-    return combined([left if isinstance(a, Shared) else Operand(a, ()), Operand(b, ())], by, left.rank)
+        return MixedRows(a.by, Combination.SUMMED)
+    return combined([left if isinstance(a, SharedValue) else Operand(a, ()), Operand(b, ())], by, left.rank)
 
 
-def _with_weights(value: Apart, operand: Operand, weights: Operand, rank: int, *, contracted: int) -> Value:
+def _product_of_rows(left: SeparateRows, right: SeparateRows, left_at: int, right_at: int, by: str, rank: int) -> Value:
+    """Return the product of two tensors with these batch axes, counted from the end."""
+    plain, alike = left.plain and right.plain, left.merged == right.merged
+    if left_at == right_at and left_at < -2 and alike:
+        return SeparateRows(rank + left_at, plain, left.merged)
+    if not plain or not alike:
+        return None
+    if left_at == -1 and right_at == -2:
+        return MixedRows(by, Combination.SUMMED)  # the batch axes are contracted
+    return None if left.merged or left_at == -1 or right_at == -2 else MixedRows(by, Combination.PAIRED)
+
+
+def _with_weights(value: SeparateRows, operand: Operand, weights: Operand, rank: int, *, contracted: int) -> Value:
     """Return the product of a tensor with a shared one."""
     axis = value.axis - operand.rank
     if axis == contracted:
         return None
     places = axis < -2 and _places(weights, axis)
-    return Apart(rank + axis, value.plain and not places, value.merged)
+    return SeparateRows(rank + axis, value.plain and not places, value.merged)
 
 
 def looked_up(data: Operand, index: Operand, axis: int, by: str) -> Value:
@@ -263,74 +279,86 @@ def looked_up(data: Operand, index: Operand, axis: int, by: str) -> Value:
     d, i = data.value, index.value
     if d is None or i is None:
         return None
-    if isinstance(d, Mixed):
+    if isinstance(d, MixedRows):
         # An index may restore the order of rows.
-        return d if isinstance(i, Shared) and index.rank == 0 else None
-    if isinstance(i, Mixed):
-        return Mixed(by, How.ORDERED) if i.how is How.ORDERED and isinstance(d, Apart) and d.axis == axis else None
-    if isinstance(d, Shared):
-        return i if isinstance(i, Shared) else moved(i, axis + i.axis)
+        return d if isinstance(i, SharedValue) and index.rank == 0 else None
+    if isinstance(i, MixedRows):
+        return (
+            MixedRows(by, Combination.ORDERED)
+            if i.how is Combination.ORDERED and isinstance(d, SeparateRows) and d.axis == axis
+            else None
+        )
+    if isinstance(d, SharedValue):
+        return i if isinstance(i, SharedValue) else with_batch_axis(i, axis + i.axis)
     if d.axis == axis:
-        return mixes(index, by, How.SELECTED)
-    return moved(d, d.axis + (index.rank - 1 if d.axis > axis else 0)) if isinstance(i, Shared) else None
+        return mixed_along_batch(index, by, Combination.SELECTED)
+    return with_batch_axis(d, d.axis + (index.rank - 1 if d.axis > axis else 0)) if isinstance(i, SharedValue) else None
 
 
 def looked_up_beside(data: Operand, index: Operand, axis: int, by: str) -> Value:
     """Return the result of indexing an axis elementwise (`GatherElements`, `gather`)."""
     axis %= max(data.rank, 1)
     d, i = data.value, index.value
-    if d is None or i is None or isinstance(d, Mixed):
+    if d is None or i is None or isinstance(d, MixedRows):
         return None
-    if isinstance(i, Mixed):
-        return Mixed(by, How.ORDERED) if i.how is How.ORDERED and isinstance(d, Apart) and d.axis == axis else None
-    if isinstance(d, Apart) and d.axis == axis:
-        return mixes(index, by, How.SELECTED) if isinstance(i, Apart) and i.axis == axis else None
-    if isinstance(d, Shared) and isinstance(i, Apart):
+    if isinstance(i, MixedRows):
+        return (
+            MixedRows(by, Combination.ORDERED)
+            if i.how is Combination.ORDERED and isinstance(d, SeparateRows) and d.axis == axis
+            else None
+        )
+    if isinstance(d, SeparateRows) and d.axis == axis:
+        return (
+            mixed_along_batch(index, by, Combination.SELECTED)
+            if isinstance(i, SeparateRows) and i.axis == axis
+            else None
+        )
+    if isinstance(d, SharedValue) and isinstance(i, SeparateRows):
         return i if i.axis == axis else replace(i, plain=i.plain and d.uniform)
     value = combined([data, index], by, data.rank)
-    return value if isinstance(value, Apart) and value.axis != axis else None
+    return value if isinstance(value, SeparateRows) and value.axis != axis else None
 
 
 def scattered(data: Operand, index: Operand, updates: Operand, axis: int, by: str) -> Value:
     """Return the result of writing along an axis with elementwise indices (`ScatterElements`, `scatter`)."""
     axis %= max(data.rank, 1)
-    if any(operand.value is None or isinstance(operand.value, Mixed) for operand in (data, index, updates)):
+    if any(operand.value is None or isinstance(operand.value, MixedRows) for operand in (data, index, updates)):
         return None
     value = combined([data, index, updates], by, data.rank)
-    if isinstance(value, Apart) and value.axis == axis:
-        chosen = isinstance(index.value, Apart) and index.value.plain
-        return Mixed(by, How.SELECTED) if chosen else None
-    return None if isinstance(value, Mixed) else value
+    if isinstance(value, SeparateRows) and value.axis == axis:
+        chosen = isinstance(index.value, SeparateRows) and index.value.plain
+        return MixedRows(by, Combination.SELECTED) if chosen else None
+    return None if isinstance(value, MixedRows) else value
 
 
 def looked_up_deep(data: Operand, index: Operand, before: int, depth: int, by: str) -> Value:
     """Return the result of indexing `depth` axes after the first `before` ones with index tuples (`GatherND`)."""
     d, i = data.value, index.value
-    if d is None or i is None or isinstance(d, Mixed) or isinstance(i, Mixed) or _is_list(index):
+    if d is None or i is None or isinstance(d, MixedRows) or isinstance(i, MixedRows) or _is_list(index):
         return None
-    if isinstance(d, Apart):
+    if isinstance(d, SeparateRows):
         if before <= d.axis < before + depth:
-            return mixes(index, by, How.SELECTED)
+            return mixed_along_batch(index, by, Combination.SELECTED)
         if d.axis < before:
-            return d if isinstance(i, Shared) or i == d else None
-        return moved(d, d.axis - depth - before + index.rank - 1) if isinstance(i, Shared) else None
-    return replace(i, plain=i.plain and (before == 0 or d.uniform)) if isinstance(i, Apart) else d
+            return d if isinstance(i, SharedValue) or i == d else None
+        return with_batch_axis(d, d.axis - depth - before + index.rank - 1) if isinstance(i, SharedValue) else None
+    return replace(i, plain=i.plain and (before == 0 or d.uniform)) if isinstance(i, SeparateRows) else d
 
 
 def scattered_deep(data: Operand, index: Operand, updates: Operand, depth: int, by: str) -> Value:
     """Return the result of writing with index tuples (`ScatterND`)."""
-    if any(operand.value is None or isinstance(operand.value, Mixed) for operand in (data, index, updates)):
+    if any(operand.value is None or isinstance(operand.value, MixedRows) for operand in (data, index, updates)):
         return None
     d, i, u = data.value, index.value, updates.value
-    if isinstance(i, Apart):
-        chosen = i.plain and not _is_list(index) and not (isinstance(d, Apart) and d.axis >= depth)
-        return Mixed(by, How.SELECTED) if chosen else None
-    return Shared() if isinstance(d, Shared) and isinstance(u, Shared) else None
+    if isinstance(i, SeparateRows):
+        chosen = i.plain and not _is_list(index) and not (isinstance(d, SeparateRows) and d.axis >= depth)
+        return MixedRows(by, Combination.SELECTED) if chosen else None
+    return SharedValue() if isinstance(d, SharedValue) and isinstance(u, SharedValue) else None
 
 
 def _is_list(index: Operand) -> bool:
     """Return whether the batch axis is the one of the index tuples."""
-    return isinstance(index.value, Apart) and index.value.axis == index.rank - 1
+    return isinstance(index.value, SeparateRows) and index.value.axis == index.rank - 1
 
 
 def summed(operands: Sequence[Operand], equation: str, by: str) -> Value:
@@ -340,16 +368,18 @@ def summed(operands: Sequence[Operand], equation: str, by: str) -> Value:
     if not arrow or "." in equation or len(terms) != len(operands) or any(each.value is None for each in operands):
         return None
     pairs = list(zip(terms, operands, strict=True))
-    if any(isinstance(operand.value, Mixed) for operand in operands):
+    if any(isinstance(operand.value, MixedRows) for operand in operands):
         return None
-    apart = [(term[operand.value.axis], operand.value) for term, operand in pairs if isinstance(operand.value, Apart)]
+    apart = [
+        (term[operand.value.axis], operand.value) for term, operand in pairs if isinstance(operand.value, SeparateRows)
+    ]
     if not apart:
-        return Shared()
+        return SharedValue()
     letters = {letter for letter, _ in apart}
     # A shared operand along a batch axis could select rows.
-    lone = not any(isinstance(operand.value, Shared) and letters & set(term) for term, operand in pairs)
+    lone = not any(isinstance(operand.value, SharedValue) and letters & set(term) for term, operand in pairs)
     if not lone or not all(value.plain and not value.merged for _, value in apart):
         return None
     if len(letters) > 1:
-        return Mixed(by, How.PAIRED)
-    return Apart(right.index(letters.pop())) if letters <= set(right) else Mixed(by, How.SUMMED)
+        return MixedRows(by, Combination.PAIRED)
+    return SeparateRows(right.index(letters.pop())) if letters <= set(right) else MixedRows(by, Combination.SUMMED)

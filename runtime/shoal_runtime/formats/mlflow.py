@@ -6,11 +6,11 @@ from typing import Any
 from shoal_runtime.errors import LoadError
 from shoal_runtime.faults import HANDLER_FAULTS, describe, remedy
 from shoal_runtime.formats.mlmodel import FILE_NAME, FLAVOURS
-from shoal_runtime.formats.source import Loaded, Source
+from shoal_runtime.formats.source import LoadedModel, ModelSource
 from shoal_runtime.formats.tabular import OUTPUT, TableHandler, frame, imported, matrix
 
 
-def load(source: Source) -> Loaded:
+def load(source: ModelSource) -> LoadedModel:
     """Load the directory with mlflow, and predict with `python_function`.
 
     Raises:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.faults import describe, said
+from shoal_runtime.faults import describe, exception_message
 from shoal_runtime.formats.columns import DATETIME, INPUT, TEXT
 from shoal_runtime.formats.tabular import OUTPUT, imported
 from shoal_runtime.handlers.spec import ANY, TensorSpec
@@ -46,7 +46,7 @@ FILE_KEYS: Final = ("pickled_model", "model_data", "data")
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class ModelDescription:
     """A model's description in files beside it."""
 
     file: Path | None
@@ -56,7 +56,7 @@ class Described:
     """Used if the model can neither name its outputs nor predict example rows."""
 
 
-def read_mlmodel(directory: Path, described: Described) -> tuple[Format, Described]:
+def read_mlmodel(directory: Path, described: ModelDescription) -> tuple[Format, ModelDescription]:
     """Return the format of the directory's flavor and the description in MLmodel.
 
     The format is `MLflow` if only mlflow can run the model. Values in `described`, from model.toml, take precedence.
@@ -73,7 +73,7 @@ def read_mlmodel(directory: Path, described: Described) -> tuple[Format, Describ
     except FileNotFoundError:
         raise LoadError(f"{directory} holds no {FILE_NAME}, which every MLflow model has") from None
     except (yaml.YAMLError, ValueError, RecursionError, OSError) as error:
-        raise LoadError(f"{path} cannot be read: {said(error)}") from None
+        raise LoadError(f"{path} cannot be read: {exception_message(error)}") from None
     flavours = _mapping(document.get("flavors"))
     # The first flavor in this order, since python_function accompanies every other flavor.
     for name, formats in FLAVOURS.items():
@@ -99,7 +99,7 @@ def _file(directory: Path, flavour: Mapping[str, Any]) -> Path:
     return inside[0] if inside else path
 
 
-def _with_signature(described: Described, document: Mapping[str, Any], form: Format) -> Described:
+def _with_signature(described: ModelDescription, document: Mapping[str, Any], form: Format) -> ModelDescription:
     if form in SELF_DESCRIBING:
         return described
     signature = _mapping(document.get("signature"))

@@ -7,7 +7,7 @@ import torch
 
 from shoal_runtime.errors import ForwardFailed, LoadError
 from shoal_runtime.faults import HANDLER_FAULTS, describe, remedy
-from shoal_runtime.formats.source import Loaded, Source
+from shoal_runtime.formats.source import LoadedModel, ModelSource
 from shoal_runtime.handlers.spec import TensorSpec
 from shoal_runtime.importing import HandlerFailed
 
@@ -70,7 +70,7 @@ def require_tensors(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec],
             raise LoadError(f"tensor {spec.name} is BYTES, which {what} does not support. Write a handler")
 
 
-def make_module(source: Source, what: str) -> torch.nn.Module:
+def make_module(source: ModelSource, what: str) -> torch.nn.Module:
     """Create the module of weights: its class, called with the model's parameters.
 
     Raises:
@@ -91,10 +91,10 @@ def make_module(source: Source, what: str) -> torch.nn.Module:
     return module
 
 
-def loaded_module(module: torch.nn.Module, source: Source, platform: str) -> Loaded:
+def loaded_module(module: torch.nn.Module, source: ModelSource, platform: str) -> LoadedModel:
     """Move the module to its device and type, ready for inference."""
     context, (inputs, outputs) = source.context, source.declared()
     # Without a requested dtype the module keeps its own.
     module = module.to(device=context.device) if context.dtype is None else module.to(context.device, context.dtype)
     handler = ModuleHandler(module.eval(), inputs, outputs, dtype=context.dtype)
-    return Loaded(handler, inputs, outputs, platform, graphs=True)
+    return LoadedModel(handler, inputs, outputs, platform, graphs=True)

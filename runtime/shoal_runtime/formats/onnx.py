@@ -7,11 +7,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.faults import said
+from shoal_runtime.faults import exception_message
 from shoal_runtime.formats.columns import TEXT
 from shoal_runtime.formats.external_data import linked_files, mapped
 from shoal_runtime.formats.onnx_rows import ROWS, UNKNOWN, trace_rows
-from shoal_runtime.formats.source import Loaded, Source, check_static_batch, oddity, refuse_mixed, rows_are_proven
+from shoal_runtime.formats.source import (
+    LoadedModel,
+    ModelSource,
+    check_static_batch,
+    reject_mixed_rows,
+    rows_are_proven,
+    unreadable_reason,
+)
 from shoal_runtime.formats.table import model_file
 from shoal_runtime.formats.tabular import imported
 from shoal_runtime.handlers.spec import ANY, TensorSpec
@@ -52,7 +59,7 @@ class OnnxHandler:
         return dict(zip(self._names, self._session.run(self._names, dict(batch)), strict=True))
 
 
-def load(source: Source) -> Loaded:
+def load(source: ModelSource) -> LoadedModel:
     """Load the graph.
 
     Raises:
@@ -71,18 +78,21 @@ def load(source: Source) -> Loaded:
     check_static_batch(source, path.name, inputs, DYNAMIC)
     free = all(spec.shape[spec.batch_dim] == ANY for spec in inputs)
     outputs = source.outputs or _outputs(session.get_outputs(), path, free=free)
-    # By output, the operator that selects its rows; empty for the batch's rows, None if unknown.
-    selected: dict[str, str | None] = {}
-    for spec in outputs:
-        dims = traced.dims.get(spec.name, ())
-        dim = dims[spec.batch_dim] if spec.batch_dim < len(dims) else UNKNOWN
-        if dim in (ROWS, str(inputs[0].shape[inputs[0].batch_dim])):
-            selected[spec.name] = ""
-        else:
-            selected[spec.name] = dim if dim and not dim.isdigit() else None
-    proven = rows_are_proven(source, inputs, selected)
-    refuse_mixed(source, inputs, {spec.name: traced.mixed[spec.name] for spec in outputs if spec.name in traced.mixed})
-    return Loaded(OnnxHandler(session, inputs, outputs), inputs, outputs, "onnx", rows_proven=proven)
+    proven = rows_are_proven(source, inputs, {spec.name: _selected(spec, inputs, traced.dims) for spec in outputs})
+    reject_mixed_rows(
+        source, inputs, {spec.name: traced.mixed[spec.name] for spec in outputs if spec.name in traced.mixed}
+    )
+    return LoadedModel(OnnxHandler(session, inputs, outputs), inputs, outputs, "onnx", rows_proven=proven)
+
+
+def _selected(spec: TensorSpec, inputs: Sequence[TensorSpec], traced: Mapping[str, Sequence[str]]) -> str | None:
+    """Return the operator that selects the rows of an output; empty for the batch's rows, None if unknown."""
+    dims = traced.get(spec.name, ())
+    dim = dims[spec.batch_dim] if spec.batch_dim < len(dims) else UNKNOWN
+    rows = inputs[0].shape[inputs[0].batch_dim]
+    if dim in (ROWS, str(rows)):
+        return ""
+    return dim if dim and not dim.isdigit() else None
 
 
 def _session(path: Path, threads: int) -> Any:
@@ -90,7 +100,7 @@ def _session(path: Path, threads: int) -> Any:
     try:
         return _opened(onnxruntime, path, _options(onnxruntime, threads))
     except Exception as error:  # onnxruntime's exceptions have no common base
-        reason = oddity(path) or said(error)
+        reason = unreadable_reason(path) or exception_message(error)
         if EXTERNAL not in reason.lower() or not (files := linked_files(path)):
             raise LoadError(_refused(path.name, reason, onnxruntime.__version__)) from None
     # Weights behind links, which onnxruntime does not follow out of the model's directory.
@@ -100,7 +110,7 @@ def _session(path: Path, threads: int) -> Any:
     try:
         return _opened(onnxruntime, path, options)
     except Exception as error:
-        raise LoadError(_refused(path.name, said(error), onnxruntime.__version__)) from None
+        raise LoadError(_refused(path.name, exception_message(error), onnxruntime.__version__)) from None
 
 
 def _opened(onnxruntime: Any, path: Path, options: Any) -> Any:

@@ -77,7 +77,7 @@ class OnnxCall:
         return found
 
 
-class Facts:
+class GraphFacts:
     """Known values, shapes and constants of a graph by name."""
 
     def __init__(self, onnx: Any, model: Any) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from shoal_runtime.formats import mixing
-from shoal_runtime.formats.mixing import Apart, How, Operand, Shared, Value
+from shoal_runtime.formats.mixing import Combination, Operand, SeparateRows, SharedValue, Value
 from shoal_runtime.formats.onnx_graph import OnnxCall
 
 EVERYTHING: Final = 2**31 - 1
@@ -36,14 +36,14 @@ LAYOUT: Final[dict[str, Rule]] = {
         [call.given(place) for place in range(len(call.inputs))], call.attributes["equation"].decode(), call.by
     ),
     # Sizes are the same for all clients.
-    **dict.fromkeys(("Shape", "Size"), lambda _: Shared(uniform=True)),
-    "ConstantOfShape": lambda call: Shared(uniform=True) if isinstance(call.given(0).value, Shared) else None,
+    **dict.fromkeys(("Shape", "Size"), lambda _: SharedValue(uniform=True)),
+    "ConstantOfShape": lambda call: SharedValue(uniform=True) if isinstance(call.given(0).value, SharedValue) else None,
     # Trilu of a tensor with rows would depend on their position.
     **dict.fromkeys(
         ("Range", "Trilu", "NonZero"),
-        lambda call: Shared() if all(isinstance(each.value, Shared) for each in call.tensors()) else None,
+        lambda call: SharedValue() if all(isinstance(each.value, SharedValue) for each in call.tensors()) else None,
     ),
-    "EyeLike": lambda _: Shared(),
+    "EyeLike": lambda _: SharedValue(),
 }
 """Rules by operator; those of several lines follow."""
 
@@ -60,7 +60,7 @@ def _rule(*operators: str) -> Callable[[Rule], Rule]:
 
 @_rule("Reshape")
 def _reshaped(call: OnnxCall) -> Value:
-    if len(call.inputs) > 1 and not isinstance(call.given(1).value, Shared):
+    if len(call.inputs) > 1 and not isinstance(call.given(1).value, SharedValue):
         return None
     return mixing.reshaped(call.given(0), call.dims(), call.rows)
 
@@ -68,26 +68,32 @@ def _reshaped(call: OnnxCall) -> Value:
 @_rule("Expand")
 def _expanded(call: OnnxCall) -> Value:
     operand, value = call.given(0), call.given(0).value
-    if not isinstance(call.given(1).value, Shared):
+    if not isinstance(call.given(1).value, SharedValue):
         return None
-    if isinstance(value, Shared):
-        return Shared(value.uniform or all(dim == 1 for dim in operand.dims))
-    return mixing.moved(value, value.axis + len(call.dims()) - operand.rank) if isinstance(value, Apart) else value
+    if isinstance(value, SharedValue):
+        return SharedValue(value.uniform or all(dim == 1 for dim in operand.dims))
+    return (
+        mixing.with_batch_axis(value, value.axis + len(call.dims()) - operand.rank)
+        if isinstance(value, SeparateRows)
+        else value
+    )
 
 
 @_rule("Tile")
 def _tiled(call: OnnxCall) -> Value:
     operand, value = call.given(0), call.given(0).value
-    if isinstance(value, Apart):
+    if isinstance(value, SeparateRows):
         return value if call.constants[1][value.axis] == 1 else None
-    return Shared(value.uniform or all(dim == 1 for dim in operand.dims)) if isinstance(value, Shared) else value
+    return (
+        SharedValue(value.uniform or all(dim == 1 for dim in operand.dims)) if isinstance(value, SharedValue) else value
+    )
 
 
 @_rule("Split")
 def _split(call: OnnxCall) -> Value:
     operand, axis = call.given(0), call.axis(0)
     value = operand.value
-    return None if isinstance(value, Apart) and value.axis == axis % operand.rank else value
+    return None if isinstance(value, SeparateRows) and value.axis == axis % operand.rank else value
 
 
 @_rule("Slice")
@@ -95,24 +101,24 @@ def _sliced(call: OnnxCall) -> Value:
     """Return a slice; along the batch axis it must be all of it, or all of it reversed."""
     operand = call.given(0)
     value, old = operand.value, "starts" in call.attributes
-    if any(each is not None and not isinstance(each.value, Shared) for each in call.inputs[1:]):
+    if any(each is not None and not isinstance(each.value, SharedValue) for each in call.inputs[1:]):
         return None
-    if isinstance(value, Shared):
+    if isinstance(value, SharedValue):
         return value
     # Before opset 10 the attributes hold the bounds, later the inputs.
     starts = call.attributes["starts"] if old else call.constants.get(1)
     axes = call.axes(3) or range(len(starts) if starts is not None else operand.rank)
-    batch_axis = value.axis if isinstance(value, Apart) else None
+    batch_axis = value.axis if isinstance(value, SeparateRows) else None
     places = [place for place, axis in enumerate(axes) if axis % operand.rank == batch_axis]
     steps = call.constants.get(4, [1] * len(axes)) if len(call.inputs) > 4 else [1] * len(axes)
-    if not isinstance(value, Apart):
+    if not isinstance(value, SeparateRows):
         return value if all(each > 0 for each in steps) else None
     if not places:
         return value
     ends = call.attributes["ends"] if old else call.constants.get(2)
     [place] = places
     if steps[place] < 0:
-        return mixing.mixes(operand, call.by, How.ORDERED)
+        return mixing.mixed_along_batch(operand, call.by, Combination.ORDERED)
     whole = ends is not None and ends[place] >= EVERYTHING
     kept = whole or call.dims()[value.axis] == operand.dims[value.axis]
     return value if starts is not None and starts[place] == 0 and steps[place] == 1 and kept else None
@@ -121,7 +127,7 @@ def _sliced(call: OnnxCall) -> Value:
 @_rule("Pad")
 def _padded(call: OnnxCall) -> Value:
     operand, value = call.given(0), call.given(0).value
-    if not isinstance(value, Apart):
+    if not isinstance(value, SeparateRows):
         return value
     pads = call.attributes["pads"] if "pads" in call.attributes else call.constants[1]
     axes = list(call.axes(3) or range(operand.rank))
@@ -136,7 +142,7 @@ def _padded(call: OnnxCall) -> Value:
 @_rule("Resize", "Upsample")
 def _resized(call: OnnxCall) -> Value:
     operand, value = call.given(0), call.given(0).value
-    if not isinstance(value, Apart):
+    if not isinstance(value, SeparateRows):
         return value
     return value if value.axis < 2 and call.dims()[value.axis] == operand.dims[value.axis] else None
 
@@ -153,9 +159,9 @@ def _depth(call: OnnxCall) -> int:
 def _extracted(call: OnnxCall) -> Value:
     """Return the selection of `ArrayFeatureExtractor` (ai.onnx.ml) along the last axis."""
     data, index = call.given(0), call.given(1)
-    if not isinstance(data.value, Apart) or data.value.axis == data.rank - 1:
-        return mixing.looked_up(data, index, data.rank - 1, call.by) if isinstance(data.value, Apart) else None
-    return data.value if isinstance(index.value, Shared) else None
+    if not isinstance(data.value, SeparateRows) or data.value.axis == data.rank - 1:
+        return mixing.looked_up(data, index, data.rank - 1, call.by) if isinstance(data.value, SeparateRows) else None
+    return data.value if isinstance(index.value, SharedValue) else None
 
 
 @_rule("Gemm")
@@ -173,6 +179,6 @@ def _gemm(call: OnnxCall) -> Value:
 @_rule("OneHot")
 def _one_hot(call: OnnxCall) -> Value:
     operand, value = call.given(0), call.given(0).value
-    if not isinstance(value, Apart):
+    if not isinstance(value, SeparateRows):
         return value
-    return mixing.moved(value, value.axis + (call.axis(-1) % (operand.rank + 1) <= value.axis))
+    return mixing.with_batch_axis(value, value.axis + (call.axis(-1) % (operand.rank + 1) <= value.axis))

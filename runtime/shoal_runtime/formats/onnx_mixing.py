@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
 from shoal_runtime.formats import mixing
-from shoal_runtime.formats.mixing import Apart, How, Mixed, Shared, Value
-from shoal_runtime.formats.onnx_graph import Facts, OnnxCall
+from shoal_runtime.formats.mixing import Combination, MixedRows, SeparateRows, SharedValue, Value
+from shoal_runtime.formats.onnx_graph import GraphFacts, OnnxCall
 from shoal_runtime.formats.onnx_layout import LAYOUT
 
 ELEMENTWISE: Final = (
@@ -55,7 +55,7 @@ _RULES: Final[dict[str, Rule]] = {
         ),
     ),
     "CumSum": lambda call: mixing.along(call.given(0), [call.constants[1][0]], call.by),
-    "TopK": lambda call: mixing.along(call.given(0), [call.axis(-1)], call.by, How.ORDERED),
+    "TopK": lambda call: mixing.along(call.given(0), [call.axis(-1)], call.by, Combination.ORDERED),
     "MeanVarianceNormalization": lambda call: mixing.along(
         call.given(0), call.attributes.get("axes", [0, 2, 3]), call.by
     ),
@@ -74,7 +74,7 @@ def _rule(*operators: str) -> Callable[[R], R]:
     return registered
 
 
-def find_mixing(onnx: Any, model: Any, taken: Mapping[str, int]) -> dict[str, Mixed]:
+def find_mixing(onnx: Any, model: Any, taken: Mapping[str, int]) -> dict[str, MixedRows]:
     """Return the outputs whose rows are proven to depend on other rows, with the node that mixes them.
 
     Args:
@@ -82,25 +82,27 @@ def find_mixing(onnx: Any, model: Any, taken: Mapping[str, int]) -> dict[str, Mi
         model: with the shapes that `onnx_rows` inferred.
         taken: batch axis by input.
     """
-    facts = Facts(onnx, model)
+    facts = GraphFacts(onnx, model)
     counts = {facts.shapes.get(name, ())[axis : axis + 1] for name, axis in taken.items()}
     if len(counts) != 1 or counts == {()}:
         return {}
     [(facts.rows,)] = counts
     for value in (*model.graph.input, *model.graph.initializer):
-        facts.values[value.name] = Apart(taken[value.name]) if value.name in taken else _constant(facts, value.name)
+        facts.values[value.name] = (
+            SeparateRows(taken[value.name]) if value.name in taken else _constant(facts, value.name)
+        )
     for node in model.graph.node:
         _follow(facts, node)
     found = {output.name: facts.values.get(output.name) for output in model.graph.output}
-    return {name: value for name, value in found.items() if isinstance(value, Mixed)}
+    return {name: value for name, value in found.items() if isinstance(value, MixedRows)}
 
 
-def _constant(facts: Facts, name: str) -> Shared:
+def _constant(facts: GraphFacts, name: str) -> SharedValue:
     dims = facts.shapes.get(name, ())
-    return Shared(math.prod(dim if isinstance(dim, int) else 2 for dim in dims) == 1)
+    return SharedValue(math.prod(dim if isinstance(dim, int) else 2 for dim in dims) == 1)
 
 
-def _follow(facts: Facts, node: Any) -> None:
+def _follow(facts: GraphFacts, node: Any) -> None:
     call = facts.call(node)
     if call.op == "Constant":
         if "value" in call.attributes:
@@ -119,7 +121,7 @@ def _follow(facts: Facts, node: Any) -> None:
     for name, value in zip(node.output, values, strict=False):
         facts.values[name] = value
         dims = facts.shapes.get(name)
-        if isinstance(value, Apart) and not value.merged and dims is not None and value.axis < len(dims):
+        if isinstance(value, SeparateRows) and not value.merged and dims is not None and value.axis < len(dims):
             # Shape inference loses the symbol of the batch dimension in some operators.
             facts.shapes[name] = (*dims[: value.axis], facts.rows, *dims[value.axis + 1 :])
 
@@ -133,19 +135,19 @@ def _elementwise(call: OnnxCall) -> Value:
 def _compared(call: OnnxCall) -> Value:
     value = _elementwise(call)
     # A comparison with a sum or length of the whole batch may have the same result for all batches.
-    return None if isinstance(value, Mixed) else value
+    return None if isinstance(value, MixedRows) else value
 
 
 @_rule("Dropout", "QuantizeLinear", "DequantizeLinear")
 def _scaled(call: OnnxCall) -> Value:
     operand, *others = call.tensors()
-    return operand.value if all(isinstance(each.value, Shared) for each in others) else None
+    return operand.value if all(isinstance(each.value, SharedValue) for each in others) else None
 
 
 @_rule(*(f"ai.onnx.ml.{name}" for name in PER_ROW))
 def _per_row(call: OnnxCall) -> Value:
     value = call.given(0).value
-    return value if isinstance(value, Apart) and value.axis == 0 and not value.merged else None
+    return value if isinstance(value, SeparateRows) and value.axis == 0 and not value.merged else None
 
 
 @_rule(*ADDING, "ReduceMax", "ReduceMin")
@@ -192,9 +194,9 @@ def _on_first_axis(call: OnnxCall) -> Value:
     """Return the result of operators that compute each item along the first axis separately, with shared weights."""
     operand, *others = call.tensors()
     value = operand.value
-    if not all(isinstance(each.value, Shared) for each in others):
+    if not all(isinstance(each.value, SharedValue) for each in others):
         return None
-    return value if not isinstance(value, Apart) or value.axis == 0 else None
+    return value if not isinstance(value, SeparateRows) or value.axis == 0 else None
 
 
 @_rule("LSTM", "GRU", "RNN")
@@ -202,11 +204,11 @@ def _recurrent(call: OnnxCall) -> list[Value]:
     # x is [steps, batch, features], or [batch, steps, features] with layout 1.
     x, layout = call.given(0), call.attributes.get("layout", 0)
     others = [each for each in call.inputs[1:] if each is not None]
-    if not isinstance(x.value, Apart):
-        return [x.value if isinstance(x.value, Mixed) else None] * 3
+    if not isinstance(x.value, SeparateRows):
+        return [x.value if isinstance(x.value, MixedRows) else None] * 3
     if any(each.value is None for each in others):
         return [None] * 3
     if x.value.axis != 1 - layout:
-        return [mixing.mixes(x, call.by, How.SUMMED) if x.value.axis == layout else None] * 3
-    state = mixing.moved(x.value, 0 if layout else 1)
-    return [mixing.moved(x.value, 0 if layout else 2), state, state]
+        return [mixing.mixed_along_batch(x, call.by, Combination.SUMMED) if x.value.axis == layout else None] * 3
+    state = mixing.with_batch_axis(x.value, 0 if layout else 1)
+    return [mixing.with_batch_axis(x.value, 0 if layout else 2), state, state]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from shoal_runtime.formats.mixing import Mixed
+from shoal_runtime.formats.mixing import MixedRows
 from shoal_runtime.formats.onnx_mixing import find_mixing
 
 ROWS: Final = "rows of the batch"
@@ -30,16 +30,16 @@ LARGE: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Traced:
+class TracedRows:
     """Rows of a graph's outputs."""
 
     dims: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Dimensions of each output: `ROWS`, a number, the operator that selects its items, or `UNKNOWN`."""
-    mixed: Mapping[str, Mixed] = field(default_factory=dict)
+    mixed: Mapping[str, MixedRows] = field(default_factory=dict)
     """Outputs whose rows are proven to depend on other rows, with the node that mixes them."""
 
 
-def trace_rows(path: Path, batch_dims: Mapping[str, int]) -> Traced:
+def trace_rows(path: Path, batch_dims: Mapping[str, int]) -> TracedRows:
     """Propagate the batch dimension to the outputs.
 
     The result is empty if onnx is not installed or cannot read the graph.
@@ -57,7 +57,7 @@ def trace_rows(path: Path, batch_dims: Mapping[str, int]) -> Traced:
         taken = _forget_claims(onnx, model, batch_dims)
         inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
     except Exception:  # protobuf's, onnx's own, or ImportError
-        return Traced()
+        return TracedRows()
     selected = _selected(inferred.graph, taken)
     known = _shapes(inferred.graph)
     dims = {
@@ -66,7 +66,7 @@ def trace_rows(path: Path, batch_dims: Mapping[str, int]) -> Traced:
         ]
         for output in inferred.graph.output
     }
-    return Traced(dims, find_mixing(onnx, inferred, {name: batch_dims.get(name, 0) for name in taken}))
+    return TracedRows(dims, find_mixing(onnx, inferred, {name: batch_dims.get(name, 0) for name in taken}))
 
 
 def _forget_claims(onnx: Any, model: Any, batch_dims: Mapping[str, int]) -> set[str]:

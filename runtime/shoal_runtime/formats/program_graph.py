@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from shoal_runtime.formats.mixing import Dims, Operand, Shared, Value
+from shoal_runtime.formats.mixing import Dims, Operand, SharedValue, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class ProgramCall:
     def known(self, value: Any) -> Operand:
         """Return a node or number as an operand."""
         if not isinstance(value, torch.fx.Node):
-            return Operand(Shared(uniform=True), ())
+            return Operand(SharedValue(uniform=True), ())
         return Operand(self.values.get(value.name), dims_of(value))
 
     def tensors(self) -> list[Operand]:

@@ -6,7 +6,7 @@ from typing import Any, Final
 import torch
 
 from shoal_runtime.formats import mixing
-from shoal_runtime.formats.mixing import Apart, How, Mixed, Operand, Shared, Value
+from shoal_runtime.formats.mixing import Combination, MixedRows, Operand, SeparateRows, SharedValue, Value
 from shoal_runtime.formats.program_graph import ProgramCall, call_of, dims_of, operator_of
 
 COMPARING: Final = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
@@ -29,7 +29,7 @@ _RULES: Final[dict[str, Rule]] = {
         "softmax log_softmax _softmax _log_softmax cumsum cumprod logcumsumexp cummax cummin",
     ),
     **_rules(
-        lambda call: mixing.along(call.operand("self"), [call.number("dim", -1)], call.by, How.ORDERED),
+        lambda call: mixing.along(call.operand("self"), [call.number("dim", -1)], call.by, Combination.ORDERED),
         "sort topk argsort",
     ),
     **_rules(
@@ -62,10 +62,10 @@ _RULES: Final[dict[str, Rule]] = {
     ),
     # Values that depend on no input.
     **_rules(
-        lambda _: Shared(uniform=True),
+        lambda _: SharedValue(uniform=True),
         "sym_size ones zeros full new_ones new_zeros new_full ones_like zeros_like full_like scalar_tensor",
     ),
-    **_rules(lambda _: Shared(), "arange eye linspace tril_indices triu_indices"),
+    **_rules(lambda _: SharedValue(), "arange eye linspace tril_indices triu_indices"),
 }
 """Rules by operator; those of several lines follow."""
 
@@ -80,7 +80,7 @@ def _rule(operators: str) -> Callable[[Rule], Rule]:
     return registered
 
 
-def find_mixing(program: torch.export.ExportedProgram, batch_dims: Mapping[str, int]) -> dict[str, Mixed]:
+def find_mixing(program: torch.export.ExportedProgram, batch_dims: Mapping[str, int]) -> dict[str, MixedRows]:
     """Return the nodes whose rows are proven to depend on other rows, with the call that mixes them.
 
     Args:
@@ -102,10 +102,10 @@ def find_mixing(program: torch.export.ExportedProgram, batch_dims: Mapping[str, 
                 return {}
             values[node.name] = _made(node, values, rows)
         elif node.name in batch_dims:
-            values[node.name] = Apart(batch_dims[node.name])
+            values[node.name] = SeparateRows(batch_dims[node.name])
         elif node.op in ("placeholder", "get_attr"):
-            values[node.name] = Shared(all(dim == 1 for dim in dims_of(node)))
-    return {name: value for name, value in values.items() if isinstance(value, Mixed)}
+            values[node.name] = SharedValue(all(dim == 1 for dim in dims_of(node)))
+    return {name: value for name, value in values.items() if isinstance(value, MixedRows)}
 
 
 def _made(node: torch.fx.Node, values: Mapping[str, Value], rows: Any) -> Value:
@@ -114,8 +114,8 @@ def _made(node: torch.fx.Node, values: Mapping[str, Value], rows: Any) -> Value:
         return values.get(node.args[0].name) if isinstance(node.args[0], torch.fx.Node) else None
     if not isinstance(node.target, torch._ops.OpOverload):  # arithmetic on sizes
         return (
-            Shared(uniform=True)
-            if all(isinstance(values.get(each.name), Shared) for each in node.all_input_nodes)
+            SharedValue(uniform=True)
+            if all(isinstance(values.get(each.name), SharedValue) for each in node.all_input_nodes)
             else None
         )
     call = call_of(node, values, rows)
@@ -129,7 +129,7 @@ def _made(node: torch.fx.Node, values: Mapping[str, Value], rows: Any) -> Value:
     except (LookupError, ValueError, TypeError, ArithmeticError):  # an argument that the rule needs is unknown
         return None
     # A comparison with a sum or length of the whole batch may have the same result for all batches.
-    return None if operator in COMPARING and isinstance(value, Mixed) else value
+    return None if operator in COMPARING and isinstance(value, MixedRows) else value
 
 
 def _over(call: ProgramCall, *, largest: bool) -> Value:
@@ -142,7 +142,7 @@ def _over(call: ProgramCall, *, largest: bool) -> Value:
 @_rule("flip roll")
 def _turned(call: ProgramCall) -> Value:
     axes = call.axes("dims")
-    return None if axes is None else mixing.along(call.operand("self"), axes, call.by, How.ORDERED)
+    return None if axes is None else mixing.along(call.operand("self"), axes, call.by, Combination.ORDERED)
 
 
 @_rule("layer_norm native_layer_norm rms_norm")
@@ -166,18 +166,18 @@ def _batch_norm(call: ProgramCall) -> Value:
 def _on_first_axis(call: ProgramCall) -> Value:
     """Return the result of operators that compute each item along the first axis separately, with shared weights."""
     first, *others = call.tensors()
-    if not all(isinstance(each.value, Shared) for each in others):
+    if not all(isinstance(each.value, SharedValue) for each in others):
         return None
-    return first.value if not isinstance(first.value, Apart) or first.value.axis == 0 else None
+    return first.value if not isinstance(first.value, SeparateRows) or first.value.axis == 0 else None
 
 
 @_rule("linear")
 def _linear(call: ProgramCall) -> Value:
     operand, *weights = call.tensors()
     value = operand.value
-    if not all(isinstance(each.value, Shared) for each in weights):
+    if not all(isinstance(each.value, SharedValue) for each in weights):
         return None
-    return None if isinstance(value, Apart) and value.axis == operand.rank - 1 else value
+    return None if isinstance(value, SeparateRows) and value.axis == operand.rank - 1 else value
 
 
 @_rule("addmm baddbmm")
@@ -191,13 +191,13 @@ def _added_product(call: ProgramCall) -> Value:
 def _attention(call: ProgramCall) -> Value:
     query, key, value, *mask = call.tensors()
     found = {each.value for each in (query, key, value)}
-    if len(found) > 1 or not isinstance(query.value, Apart):
+    if len(found) > 1 or not isinstance(query.value, SeparateRows):
         return None
     if query.value.axis < query.rank - 2:
         return query.value
     # Without a mask each row attends to each other row.
     bare = not mask and not call.arguments.get("is_causal", False) and query.value.axis == query.rank - 2
-    return mixing.mixes(query, call.by, How.PAIRED) if bare else None
+    return mixing.mixed_along_batch(query, call.by, Combination.PAIRED) if bare else None
 
 
 @_rule("index _unsafe_index")
@@ -212,9 +212,9 @@ def _indexed(call: ProgramCall) -> Value:
         return mixing.looked_up(data, known[0], places[0], call.by)
     rank = max(each.rank for each in known)
     chosen = Operand(mixing.combined(known, call.by, rank), (0,) * rank)
-    if isinstance(chosen.value, Apart) and isinstance(data.value, Apart) and data.value.axis in places:
-        return mixing.mixes(chosen, call.by, How.SELECTED)
-    return chosen.value if isinstance(data.value, Shared) and places[0] == 0 else None
+    if isinstance(chosen.value, SeparateRows) and isinstance(data.value, SeparateRows) and data.value.axis in places:
+        return mixing.mixed_along_batch(chosen, call.by, Combination.SELECTED)
+    return chosen.value if isinstance(data.value, SharedValue) and places[0] == 0 else None
 
 
 @_rule("index_put")
@@ -230,7 +230,7 @@ def _put(call: ProgramCall) -> Value:
 @_rule("scatter scatter_add")
 def _scattered(call: ProgramCall) -> Value:
     index = call.operand("index")
-    updates = call.operand("src") if "src" in call.arguments else Operand(Shared(uniform=True), index.dims)
+    updates = call.operand("src") if "src" in call.arguments else Operand(SharedValue(uniform=True), index.dims)
     return mixing.scattered(call.operand("self"), index, updates, call.number("dim", 0), call.by)
 
 
@@ -238,17 +238,17 @@ def _scattered(call: ProgramCall) -> Value:
 def _picked(call: ProgramCall) -> Value:
     operand, axis = call.operand("self"), call.number("dim", 0)
     value = operand.value
-    if not isinstance(value, Apart):
+    if not isinstance(value, SeparateRows):
         return value
     axis %= operand.rank
-    return None if value.axis == axis else mixing.moved(value, value.axis - (axis < value.axis))
+    return None if value.axis == axis else mixing.with_batch_axis(value, value.axis - (axis < value.axis))
 
 
 @_rule("slice narrow chunk split split_with_sizes")
 def _part(call: ProgramCall) -> Value:
     """Return a part along an axis; along the batch axis it must be all of it."""
     operand, value = call.operand("self"), call.operand("self").value
-    if not isinstance(value, Apart) or call.number("dim", 0) % operand.rank != value.axis:
+    if not isinstance(value, SeparateRows) or call.number("dim", 0) % operand.rank != value.axis:
         return value
     return value if call.dims[value.axis] == operand.dims[value.axis] else None
 
@@ -273,7 +273,11 @@ def _squeezed(call: ProgramCall) -> Value:
 @_rule("expand")
 def _expanded(call: ProgramCall) -> Value:
     operand, value = call.operand("self"), call.operand("self").value
-    return mixing.moved(value, value.axis + len(call.dims) - operand.rank) if isinstance(value, Apart) else value
+    return (
+        mixing.with_batch_axis(value, value.axis + len(call.dims) - operand.rank)
+        if isinstance(value, SeparateRows)
+        else value
+    )
 
 
 @_rule("stack")
@@ -281,11 +285,11 @@ def _stacked(call: ProgramCall) -> Value:
     operands = [call.known(each) for each in call.arguments["tensors"]]
     rank, axis = len(call.dims), call.number("dim", 0)
     value = mixing.combined(operands, call.by, rank - 1)
-    return mixing.unsqueezed(Operand(value, call.dims[1:]), [axis]) if isinstance(value, Apart) else value
+    return mixing.unsqueezed(Operand(value, call.dims[1:]), [axis]) if isinstance(value, SeparateRows) else value
 
 
 @_rule("pad constant_pad_nd")
 def _padded(call: ProgramCall) -> Value:
     operand, value = call.operand("self"), call.operand("self").value
     first = operand.rank - len(call.arguments["pad"]) // 2
-    return value if not isinstance(value, Apart) or value.axis < first else None
+    return value if not isinstance(value, SeparateRows) or value.axis < first else None

@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.formats.pt2_schema import checked_key, checked_payloads, checked_program
-from shoal_runtime.formats.source import NotTrusted
+from shoal_runtime.formats.source import UntrustedFile
 
 PROGRAM: Final = "models/model.json"
 SAMPLE_INPUTS: Final = "data/sample_inputs/model.pt"
@@ -61,9 +61,9 @@ class CheckedReader(PT2ArchiveReader):
             elif name not in ("archive_format", "archive_version"):
                 raise ValueError(f"the record {name}")
         except ValueError as error:
-            raise NotTrusted(self._name, str(error)) from None
+            raise UntrustedFile(self._name, str(error)) from None
         except pickle.UnpicklingError:
-            raise NotTrusted(self._name, "a pickle") from None
+            raise UntrustedFile(self._name, "a pickle") from None
         return content
 
 
@@ -77,7 +77,7 @@ def read_program(path: Path) -> torch.export.ExportedProgram:
     names = reader.get_file_names()
     # Compiled code cannot be checked.
     if native := [name for name in names if name.startswith(NATIVE)]:
-        raise NotTrusted(path.name, f"native code, {native[0]}")
+        raise UntrustedFile(path.name, f"native code, {native[0]}")
     # Other versions may have records that are not checked here.
     if reader.read_string("archive_version") != VERSION or PROGRAM not in names:
         raise LoadError(f"{path.name} is not an archive of torch.export.save, or this version of torch cannot read it")

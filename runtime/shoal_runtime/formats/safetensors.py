@@ -5,10 +5,10 @@ from safetensors.torch import load_model
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.formats.module import loaded_module, make_module, require_tensors
-from shoal_runtime.formats.source import Loaded, Source, Unreadable, files_with
+from shoal_runtime.formats.source import LoadedModel, ModelSource, UnreadableFile, files_with
 
 
-def load(source: Source) -> Loaded:
+def load(source: ModelSource) -> LoadedModel:
     """Create the module with `[parameters]` and load the weights; several files are shards.
 
     Raises:
@@ -27,7 +27,7 @@ def load(source: Source) -> Loaded:
         try:
             left_out, extra = load_model(module, path, strict=False)
         except (SafetensorError, OSError) as error:
-            raise Unreadable(path.name, "safetensors file", error) from None
+            raise UnreadableFile(path.name, "safetensors file", error) from None
         except RuntimeError as error:
             raise LoadError(f"{path} does not match the module: {error}") from None
         missing.append(set(left_out))

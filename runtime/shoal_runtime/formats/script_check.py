@@ -14,7 +14,7 @@ import torch
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.formats.operators import NAMESPACES, REFUSED
-from shoal_runtime.formats.source import NotTrusted
+from shoal_runtime.formats.source import UntrustedFile
 
 CLASSES: Final = frozenset({"quantized", "rnn", "sparse", "mkldnn", "xnnpack"})
 """Native classes of packed weights; others include sockets and files."""
@@ -41,7 +41,7 @@ def check_script(path: Path) -> None:
     names: list[str] = reader.get_all_records()
     lowered = [name.lower() for name in names]
     if len(set(lowered)) != len(names) or LEGACY in lowered:
-        raise NotTrusted(path.name, "two records with one name, or an obsolete format")
+        raise UntrustedFile(path.name, "two records with one name, or an obsolete format")
     for name in names:
         if not name.lower().endswith((".py", ".pkl")):
             continue  # weights
@@ -50,7 +50,7 @@ def check_script(path: Path) -> None:
         content = reader.get_record(name)
         code = name.lower().endswith(".py")
         for fault in faults_of_code(content.decode("utf-8", "replace")) if code else faults_of_state(content):
-            raise NotTrusted(path.name, f"{fault} ({name})")
+            raise UntrustedFile(path.name, f"{fault} ({name})")
 
 
 def faults_of_code(code: str) -> Iterator[str]:

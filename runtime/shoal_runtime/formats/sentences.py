@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.formats.encoders import WARM_TEXT, Parts, Texts, by_length
+from shoal_runtime.formats.encoders import WARM_TEXT, ModelParts, Texts, by_length
 from shoal_runtime.formats.source import read_json
 from shoal_runtime.handlers.spec import TensorSpec
 
@@ -70,7 +70,7 @@ def poolings_of(config: Mapping[str, Any]) -> list[str]:
 class Embed(Texts):
     """Embedding of a text, pooled and normalized as configured; by default the mean of its tokens."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ModelParts) -> None:
         super().__init__(parts)
         modules = _modules(parts.directory)
         # Other steps, such as Dense, would change the vector.
@@ -115,7 +115,7 @@ class Rerank(Texts):
     )
     outputs = (TensorSpec("score", "FP32", [-1]),)
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ModelParts) -> None:
         super().__init__(parts)
         if self.config.num_labels != 1:
             raise LoadError(f"rerank requires a head with one label; this one has {self.config.num_labels}")

@@ -9,14 +9,14 @@ from typing import Any
 from shoal_runtime.errors import LoadError
 from shoal_runtime.faults import HANDLER_FAULTS, describe, remedy
 from shoal_runtime.formats.estimators import limit_threads, serve
-from shoal_runtime.formats.source import Loaded, Source, Unreadable
+from shoal_runtime.formats.source import LoadedModel, ModelSource, UnreadableFile
 from shoal_runtime.formats.table import model_file
 from shoal_runtime.formats.tabular import imported
-from shoal_runtime.formats.vouched import vouched
+from shoal_runtime.formats.trusted_types import trusted_types
 from shoal_schema.resource.model import ModelFormat as Format
 
 
-def load(source: Source) -> Loaded:
+def load(source: ModelSource) -> LoadedModel:
     """Load the estimator, if skops, Shoal or the settings trust its types.
 
     Raises:
@@ -32,7 +32,7 @@ def load(source: Source) -> Loaded:
         # Read once, so that the bytes that are checked are those that are loaded.
         data = path.read_bytes()
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            trusted = vouched(archive.read("schema.json")) | set(source.trusted_types)
+            trusted = trusted_types(archive.read("schema.json")) | set(source.trusted_types)
         if kinds := sorted(set(skops.get_untrusted_types(data=data)) - trusted):
             wanted = ",".join(dict.fromkeys((*source.trusted_types, *kinds)))
             raise LoadError(
@@ -45,7 +45,7 @@ def load(source: Source) -> Loaded:
         raise
     except HANDLER_FAULTS as error:
         why, install = describe(error), remedy(error).removeprefix(": ")
-        raise Unreadable(path.name, "skops file", why, *([install] if install else ())) from None
+        raise UnreadableFile(path.name, "skops file", why, *([install] if install else ())) from None
     return serve(estimator, source, path)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.formats.mixing import Mixed
+from shoal_runtime.formats.mixing import MixedRows
 from shoal_runtime.handlers.base import Context, Handler
 from shoal_runtime.handlers.ragged import UNEVEN_REMEDY
 from shoal_runtime.handlers.spec import ANY, TensorSpec
@@ -23,7 +23,7 @@ _REQUIRED: Final = object()
 logger = logging.getLogger(__name__)
 
 
-class NotTrusted(LoadError):
+class UntrustedFile(LoadError):
     """The file could run code, and the user does not trust it."""
 
     def __init__(self, name: str, what: str) -> None:
@@ -34,7 +34,7 @@ class NotTrusted(LoadError):
         )
 
 
-class Unreadable(LoadError):
+class UnreadableFile(LoadError):
     """The file is corrupt, or of another kind; `why` is the library's error."""
 
     def __init__(
@@ -52,7 +52,7 @@ def first_bytes(path: Path) -> bytes:
         return file.read(64)
 
 
-def oddity(path: Path) -> str:
+def unreadable_reason(path: Path) -> str:
     """Return why a library cannot read a file, if its first bytes show it, else an empty text."""
     head = first_bytes(path).strip().lower()
     if not head:
@@ -63,7 +63,7 @@ def oddity(path: Path) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ModelSource:
     """Files of one model and their description."""
 
     directory: Path
@@ -94,7 +94,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedModel:
     """A model in memory."""
 
     handler: Handler
@@ -117,7 +117,7 @@ class Loaded:
     """Whether each output is proven to have one row per row of the batch; their order is not proven."""
 
 
-def rows_are_proven(source: Source, inputs: Sequence[TensorSpec], selected: Mapping[str, str | None]) -> bool:
+def rows_are_proven(source: ModelSource, inputs: Sequence[TensorSpec], selected: Mapping[str, str | None]) -> bool:
     """Return whether each output is proven to have one row per row of the batch; never if outputs are ragged.
 
     Args:
@@ -138,7 +138,7 @@ def rows_are_proven(source: Source, inputs: Sequence[TensorSpec], selected: Mapp
     return not ragged and all(what == "" for what in selected.values())
 
 
-def refuse_mixed(source: Source, inputs: Sequence[TensorSpec], mixed: Mapping[str, Mixed]) -> None:
+def reject_mixed_rows(source: ModelSource, inputs: Sequence[TensorSpec], mixed: Mapping[str, MixedRows]) -> None:
     """Reject a model whose outputs are proven to mix the rows of a batch, unless batches have one row.
 
     Args:
@@ -160,13 +160,13 @@ def refuse_mixed(source: Source, inputs: Sequence[TensorSpec], mixed: Mapping[st
             )
 
 
-def _ragged(source: Source) -> set[str]:
+def _ragged(source: ModelSource) -> set[str]:
     """Return the ragged outputs and those with their row numbers."""
     indices = {spec.row_index for spec in source.outputs}
     return {spec.name for spec in source.outputs if spec.rows is not None or spec.name in indices}
 
 
-def _has_several(source: Source, inputs: Sequence[TensorSpec]) -> bool:
+def _has_several(source: ModelSource, inputs: Sequence[TensorSpec]) -> bool:
     """Return whether a batch may have several rows."""
     rows = inputs[0].shape[inputs[0].batch_dim]
     return rows > 1 or (rows == ANY and source.context.max_batch_size > 1)
@@ -184,7 +184,7 @@ def check_row(spec: TensorSpec, max_body_bytes: int) -> None:
         )
 
 
-def find_file(source: Source, suffixes: Sequence[str], holds: Callable[[Path], bool] = Path.is_file) -> Path:
+def find_file(source: ModelSource, suffixes: Sequence[str], holds: Callable[[Path], bool] = Path.is_file) -> Path:
     """Return the model's only file with one of these suffixes for which `holds` is true.
 
     Raises:
@@ -209,7 +209,7 @@ def files_with(directory: Path, suffixes: Sequence[str] | None = None) -> list[P
     return sorted(p for p in directory.iterdir() if (suffixes is None or p.suffix in suffixes) and p.is_file())
 
 
-def check_static_batch(source: Source, name: str, inputs: Sequence[TensorSpec], remedy: str) -> None:
+def check_static_batch(source: ModelSource, name: str, inputs: Sequence[TensorSpec], remedy: str) -> None:
     """Warn about a model with a fixed batch size, which is served with that size.
 
     Raises:

@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from shoal_runtime.formats.source import Loaded, Source, find_file, is_transformers
+from shoal_runtime.formats.source import LoadedModel, ModelSource, find_file, is_transformers
 from shoal_schema.resource.model import ModelFormat as Format
 from shoal_schema.resource.suffixes import SUFFIXES
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FormatEntry:
     """One format."""
 
     module: str
-    """Module beside this one, with `load(source) -> Loaded`."""
+    """Module beside this one, with `load(source) -> LoadedModel`."""
     holds: Callable[[Path], bool] = lambda _: True
     """Whether a file with its suffix has the format, if several formats share the suffix."""
     torch: bool | None = True
@@ -43,27 +43,28 @@ def _begins(path: Path) -> bytes:
         return b""
 
 
-FORMATS: Final[Mapping[Format, Entry]] = {
+def _is_xgboost(path: Path) -> bool:
+    head = _begins(path)
+    return path.suffix == ".ubj" or (head.startswith(b"{") and b"learner" in head)
+
+
+FORMATS: Final[Mapping[Format, FormatEntry]] = {
     # In the order in which formats are reported when several match.
-    Format.HANDLER: Entry("handler", torch=None, code=True, apart=True),
-    Format.TORCH_EXPORT: Entry("torch_export"),
-    Format.SAFETENSORS: Entry("safetensors", code=True),
-    Format.TORCH_SCRIPT: Entry("torch_script"),
-    Format.ONNX: Entry("onnx", torch=False),
-    Format.SKOPS: Entry("skops", torch=False),
-    Format.JOBLIB: Entry("joblib", torch=False),
-    Format.XGBOOST: Entry(
-        "xgboost",
-        lambda path: path.suffix == ".ubj" or ((head := _begins(path)).startswith(b"{") and b"learner" in head),
-        torch=False,
-    ),
-    Format.LIGHTGBM: Entry(
+    Format.HANDLER: FormatEntry("handler", torch=None, code=True, apart=True),
+    Format.TORCH_EXPORT: FormatEntry("torch_export"),
+    Format.SAFETENSORS: FormatEntry("safetensors", code=True),
+    Format.TORCH_SCRIPT: FormatEntry("torch_script"),
+    Format.ONNX: FormatEntry("onnx", torch=False),
+    Format.SKOPS: FormatEntry("skops", torch=False),
+    Format.JOBLIB: FormatEntry("joblib", torch=False),
+    Format.XGBOOST: FormatEntry("xgboost", _is_xgboost, torch=False),
+    Format.LIGHTGBM: FormatEntry(
         "lightgbm",
         lambda path: path.suffix == ".lgb" or _begins(path).startswith((b"tree\n", b"tree\r\n")),
         torch=False,
     ),
-    Format.MLFLOW: Entry("mlflow", torch=False, marks=lambda directory: (directory / "MLmodel").is_file()),
-    Format.TORCH_SERVE: Entry(
+    Format.MLFLOW: FormatEntry("mlflow", torch=False, marks=lambda directory: (directory / "MLmodel").is_file()),
+    Format.TORCH_SERVE: FormatEntry(
         "torchserve",
         marks=lambda directory: (directory / "MAR-INF" / "MANIFEST.json").is_file(),
         own_code=True,
@@ -71,23 +72,27 @@ FORMATS: Final[Mapping[Format, Entry]] = {
         tried=False,
         extra="torchserve",
     ),
-    Format.KERAS: Entry("keras", extra="keras"),
-    Format.TRANSFORMERS: Entry("transformers", marks=is_transformers, apart=True, tried=False, extra="transformers"),
+    Format.KERAS: FormatEntry("keras", extra="keras"),
+    Format.TRANSFORMERS: FormatEntry(
+        "transformers", marks=is_transformers, apart=True, tried=False, extra="transformers"
+    ),
 }
 
 
-def loader(form: Format) -> Callable[[Source], Loaded]:
+def loader(form: Format) -> Callable[[ModelSource], LoadedModel]:
     """Return the format's `load`."""
-    load: Callable[[Source], Loaded] = importlib.import_module(f"shoal_runtime.formats.{FORMATS[form].module}").load
+    load: Callable[[ModelSource], LoadedModel] = importlib.import_module(
+        f"shoal_runtime.formats.{FORMATS[form].module}"
+    ).load
     return load
 
 
-def marked(directory: Path) -> Format | None:
+def marked_format(directory: Path) -> Format | None:
     """Return the format that a directory is marked with, or None."""
     return next((form for form, entry in FORMATS.items() if entry.marks is not None and entry.marks(directory)), None)
 
 
-def model_file(source: Source, form: Format) -> Path:
+def model_file(source: ModelSource, form: Format) -> Path:
     """Return the model's only file of a format.
 
     Raises:
@@ -96,7 +101,7 @@ def model_file(source: Source, form: Format) -> Path:
     return find_file(source, SUFFIXES.get(form, ()), FORMATS[form].holds)
 
 
-def found(paths: Iterable[Path]) -> list[Format]:
+def formats_of(paths: Iterable[Path]) -> list[Format]:
     """Return the formats of files."""
     given = list(paths)
     return [

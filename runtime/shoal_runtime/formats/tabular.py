@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from shoal_runtime.errors import ItemError, LoadError
-from shoal_runtime.faults import HANDLER_FAULTS, describe, said
+from shoal_runtime.faults import HANDLER_FAULTS, describe, exception_message
 from shoal_runtime.formats.columns import (
     TEXT,
     Batch,
@@ -21,7 +21,7 @@ from shoal_runtime.formats.columns import (
     inputs_of,
     reconciled,
 )
-from shoal_runtime.formats.source import Loaded, Source
+from shoal_runtime.formats.source import LoadedModel, ModelSource
 from shoal_runtime.formats.table_trials import trial_values
 from shoal_runtime.handlers.spec import ANY, TensorSpec
 from shoal_schema.wire.datatypes import DATATYPES, DTYPES, Array
@@ -52,7 +52,7 @@ class TableHandler:
 
     def __init__(
         self,
-        source: Source,
+        source: ModelSource,
         inputs: Sequence[TensorSpec],
         table: Callable[[Batch], Any],
         outputs: Mapping[str, Callable[[Any], Any]],
@@ -79,7 +79,7 @@ class TableHandler:
                 raise
             rows = len(next(iter(batch.values())))
             if rows == 1:
-                return [ItemError(said(error))]
+                return [ItemError(exception_message(error))]
         # Bisect the batch until the rows that fail are alone.
         results: list[Any] = []
         for part in (slice(0, rows // 2), slice(rows // 2, rows)):
@@ -91,9 +91,9 @@ class TableHandler:
             results += made
         return results
 
-    def loaded(self, platform: str) -> Loaded:
+    def loaded(self, platform: str) -> LoadedModel:
         """Return the handler as a loaded model."""
-        return Loaded(self, self.inputs, self.outputs, platform)
+        return LoadedModel(self, self.inputs, self.outputs, platform)
 
     def _predicted(self, batch: Batch) -> dict[str, Array]:
         table = self._table(batch)
@@ -191,7 +191,7 @@ def frame(inputs: Sequence[TensorSpec], columns: Sequence[Column] = ()) -> Calla
 
 
 def served_columns(
-    source: Source, columns: Sequence[Column], *, named: bool
+    source: ModelSource, columns: Sequence[Column], *, named: bool
 ) -> tuple[Sequence[TensorSpec], Sequence[Column]]:
     """Return the inputs and columns of boosted trees, as declared, else as in the file.
 

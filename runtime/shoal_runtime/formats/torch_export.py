@@ -10,10 +10,17 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils import _pytree as pytree
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.formats.mixing import Mixed
+from shoal_runtime.formats.mixing import MixedRows
 from shoal_runtime.formats.module import name_outputs, require_tensors
 from shoal_runtime.formats.program_mixing import find_mixing
-from shoal_runtime.formats.source import Loaded, Source, Unreadable, check_static_batch, refuse_mixed, rows_are_proven
+from shoal_runtime.formats.source import (
+    LoadedModel,
+    ModelSource,
+    UnreadableFile,
+    check_static_batch,
+    reject_mixed_rows,
+    rows_are_proven,
+)
 from shoal_runtime.formats.table import model_file
 from shoal_runtime.handlers.spec import ANY, TensorSpec
 from shoal_runtime.tensors.torch_tensors import DATATYPE_OF
@@ -38,7 +45,7 @@ class ExportHandler:
         return name_outputs(pytree.tree_leaves(self._module(*args, **kwargs)), self.outputs)
 
 
-def load(source: Source) -> Loaded:
+def load(source: ModelSource) -> LoadedModel:
     """Load the program onto the device.
 
     Raises:
@@ -68,12 +75,12 @@ def load(source: Source) -> Loaded:
     check_static_batch(source, path.name, inputs, dynamic)
     min_rows, max_rows = _row_limits(program)
     proven = rows_are_proven(source, inputs, _selected(program, inputs, outputs))
-    refuse_mixed(source, inputs, _mixed(program, inputs, outputs))
+    reject_mixed_rows(source, inputs, _mixed(program, inputs, outputs))
     # Programs contain devices as constants, so moving the weights is not enough.
     if source.context.device.type != "cpu":
         program = move_to_device_pass(program, source.context.device)
     handler = ExportHandler(program, inputs, outputs)
-    return Loaded(handler, inputs, outputs, "pytorch_export", min_rows, max_rows, graphs=True, rows_proven=proven)
+    return LoadedModel(handler, inputs, outputs, "pytorch_export", min_rows, max_rows, graphs=True, rows_proven=proven)
 
 
 def _read(path: Path, *, trusted: bool) -> torch.export.ExportedProgram:
@@ -93,7 +100,7 @@ def _read(path: Path, *, trusted: bool) -> torch.export.ExportedProgram:
     except LoadError:
         raise
     except Exception as error:
-        raise Unreadable(path.name, "torch.export program", error) from None
+        raise UnreadableFile(path.name, "torch.export program", error) from None
 
 
 def _specs(program: torch.export.ExportedProgram, values: Sequence[Any], names: Sequence[str]) -> list[TensorSpec]:
@@ -131,7 +138,7 @@ def _selected(
 
 def _mixed(
     program: torch.export.ExportedProgram, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
-) -> dict[str, Mixed]:
+) -> dict[str, MixedRows]:
     """Return the outputs with the rows of the batch that are proven to depend on each other."""
     graph = program.graph_signature
     batch_dims = {str(name): spec.batch_dim for name, spec in zip(graph.user_inputs, inputs, strict=True)}

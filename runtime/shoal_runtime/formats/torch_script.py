@@ -17,7 +17,7 @@ from torch.serialization import get_unsafe_globals_in_checkpoint
 from shoal_runtime.errors import LoadError
 from shoal_runtime.formats.module import loaded_module, make_module, require_tensors
 from shoal_runtime.formats.script_check import check_script
-from shoal_runtime.formats.source import Loaded, Source, Unreadable, first_bytes, oddity
+from shoal_runtime.formats.source import LoadedModel, ModelSource, UnreadableFile, first_bytes, unreadable_reason
 from shoal_runtime.formats.table import model_file
 from shoal_schema.resource.model import ModelFormat as Format
 
@@ -25,7 +25,7 @@ MAX_PICKLE_BYTES: Final = 64 * 2**20
 """Maximum size of names and shapes in a checked pickle; the weights are other records."""
 
 
-def load(source: Source) -> Loaded:
+def load(source: ModelSource) -> LoadedModel:
     """Load the archive onto the device.
 
     Raises:
@@ -36,7 +36,9 @@ def load(source: Source) -> Loaded:
         module = load_script(path, trusted=source.allow_pickle)
     # torch.save writes a zip archive, and before version 1.6 a plain pickle.
     elif not zipfile.is_zipfile(path) and first_bytes(path)[:1] != pickle.PROTO:
-        raise Unreadable(path.name, "PyTorch model", oddity(path) or "it is neither an archive nor a pickle")
+        raise UnreadableFile(
+            path.name, "PyTorch model", unreadable_reason(path) or "it is neither an archive nor a pickle"
+        )
     elif source.allow_pickle:
         try:
             value: Any = torch.load(path, map_location="cpu", weights_only=False)
@@ -112,5 +114,5 @@ def load_script(path: Path, *, trusted: bool) -> torch.nn.Module:
                 f"{path.name} is a pickle (torch.save of a module, or of weights), not a TorchScript archive."
                 " Save torch.jit.script(model), or weights with their module class"
             ) from None
-        raise Unreadable(path.name, "TorchScript archive", error) from None
+        raise UnreadableFile(path.name, "TorchScript archive", error) from None
     return module

@@ -17,7 +17,7 @@ from typing import Any, Final
 from shoal_runtime.errors import LoadError
 from shoal_runtime.faults import HANDLER_FAULTS, describe, remedy
 from shoal_runtime.formats.handler import loading
-from shoal_runtime.formats.source import Loaded, Source
+from shoal_runtime.formats.source import LoadedModel, ModelSource
 from shoal_runtime.formats.torchserve_context import Context
 from shoal_runtime.formats.torchserve_service import INPUTS, OUTPUTS, Handle, Service
 from shoal_runtime.importing import HandlerFailed
@@ -37,7 +37,7 @@ IDLE: Final = frozenset({
 logger = logging.getLogger(__name__)
 
 
-def load(source: Source) -> Loaded:
+def load(source: ModelSource) -> LoadedModel:
     """Import the archive's handler and initialize it.
 
     Raises:
@@ -69,7 +69,9 @@ def load(source: Source) -> Loaded:
         handle, initialize = _entry_point(_handler_module(directory, model), model["handler"])
         initialize(context)
     timeout_s = _positive(config, "responseTimeout", 0) or None
-    return Loaded(Service(handle, context), INPUTS, OUTPUTS, "torchserve", max_rows=rows, forward_timeout_s=timeout_s)
+    return LoadedModel(
+        Service(handle, context), INPUTS, OUTPUTS, "torchserve", max_rows=rows, forward_timeout_s=timeout_s
+    )
 
 
 def _manifest(directory: Path) -> Mapping[str, Any]:

@@ -12,11 +12,11 @@ from typing import Any, Final
 import torch
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.faults import said
+from shoal_runtime.faults import exception_message
 from shoal_runtime.formats import encoders, sentences
-from shoal_runtime.formats.encoders import Parts
+from shoal_runtime.formats.encoders import ModelParts
 from shoal_runtime.formats.source import TRANSFORMERS_CONFIG as CONFIG
-from shoal_runtime.formats.source import Loaded, NotTrusted, Source, files_with, read_json
+from shoal_runtime.formats.source import LoadedModel, ModelSource, UntrustedFile, files_with, read_json
 from shoal_runtime.formats.tabular import imported
 
 
@@ -28,7 +28,7 @@ class Task:
     """Suffix of the class name in config.json."""
     auto: str
     """Class of the library that loads the model."""
-    make: Callable[[Parts], Any]
+    make: Callable[[ModelParts], Any]
     """Handler class."""
     processor: str = "AutoTokenizer"
     """Class of the library that prepares inputs."""
@@ -63,7 +63,7 @@ PARAMETERS: Final = ("task", "top_k", "max_tokens", "aggregation_strategy", "ign
 _OWN: Final = (None, "eager", "sdpa")
 
 
-def load(source: Source) -> Loaded:
+def load(source: ModelSource) -> LoadedModel:
     """Load the model directory onto the device.
 
     Raises:
@@ -80,7 +80,7 @@ def load(source: Source) -> Loaded:
         )
     foreign = sorted({key for key, value in _items(config) if key in FOREIGN and value not in _OWN})
     if foreign and not source.allow_pickle:
-        raise NotTrusted(CONFIG, foreign[0])
+        raise UntrustedFile(CONFIG, foreign[0])
     for key in source.context.parameters:
         if key not in PARAMETERS:
             raise LoadError(f"parameter {key} is unknown; Transformers models have {', '.join(PARAMETERS)}")
@@ -89,7 +89,7 @@ def load(source: Source) -> Loaded:
         raise LoadError(f"parameter task is {name!r}; it must be one of {', '.join(TASKS)}")
     parts = _load_parts(TASKS[name], config, source)
     handler = TASKS[name].make(parts)
-    return Loaded(handler, handler.inputs, handler.outputs, f"transformers_{name.replace('-', '_')}")
+    return LoadedModel(handler, handler.inputs, handler.outputs, f"transformers_{name.replace('-', '_')}")
 
 
 def choose_task(config: Mapping[str, Any], directory: Path) -> str:
@@ -125,7 +125,7 @@ def _items(value: Any) -> Iterator[tuple[str, Any]]:
         yield from _items(inner)
 
 
-def _load_parts(task: Task, config: Mapping[str, Any], source: Source) -> Parts:
+def _load_parts(task: Task, config: Mapping[str, Any], source: ModelSource) -> ModelParts:
     transformers = imported("transformers", "transformers")
     transformers.utils.logging.disable_progress_bar()
     # Neither code from the directory nor downloads.
@@ -143,7 +143,7 @@ def _load_parts(task: Task, config: Mapping[str, Any], source: Source) -> Parts:
         )
         processor = getattr(transformers, task.processor).from_pretrained(source.directory, **own)
     except Exception as error:  # transformers, safetensors and tokenizers raise types of their own
-        reason = said(error).strip().splitlines() or [type(error).__name__]
+        reason = exception_message(error).strip().splitlines() or [type(error).__name__]
         raise LoadError(f"{source.directory} cannot be loaded by transformers: {reason[0]}") from error
     missing = sorted(key for key in report["missing_keys"] if not key.startswith(task.unused or ("\0",)))
     if missing:
@@ -153,4 +153,4 @@ def _load_parts(task: Task, config: Mapping[str, Any], source: Source) -> Parts:
             " or set another `task` in [parameters] of model.toml"
         )
     model = model.to(device).eval().requires_grad_(requires_grad=False)
-    return Parts(model, processor, source.directory, source.context.parameters)
+    return ModelParts(model, processor, source.directory, source.context.parameters)

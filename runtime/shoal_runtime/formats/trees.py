@@ -14,7 +14,7 @@ from sklearn.ensemble._hist_gradient_boosting.common import PREDICTOR_RECORD_DTY
 from sklearn.ensemble._hist_gradient_boosting.predictor import TreePredictor
 from sklearn.tree._tree import TREE_LEAF, Tree
 
-from shoal_runtime.formats.links import check_features, check_links, require
+from shoal_runtime.formats.links import check_features, check_links, require_attributes
 from shoal_schema.wire.datatypes import Array
 
 
@@ -23,7 +23,7 @@ class BoundedTree(Tree):  # type: ignore[misc]  # it has no types
 
     def apply(self, rows: Any) -> Array:
         """Return each row's leaf."""
-        require(rows.shape[1] >= self.n_features, "rows are narrower than a tree's features")
+        require_attributes(rows.shape[1] >= self.n_features, "rows are narrower than a tree's features")
         leaves: Array = super().apply(rows)
         return leaves
 
@@ -35,7 +35,7 @@ class BoundedPredictor(TreePredictor):  # type: ignore[misc]  # it has no types
         """Return each row's value."""
         categories = f_idx_map[self.categorical_features] < len(known_cat_bitsets)
         fits = rows.shape[1] >= self.n_features and known_cat_bitsets.shape[1] == 8 and categories.all()
-        require(fits, "rows or categories are fewer than a tree's")
+        require_attributes(fits, "rows or categories are fewer than a tree's")
         values: Array = super().predict(rows, known_cat_bitsets, f_idx_map, n_threads)
         return values
 
@@ -53,23 +53,11 @@ def bind_trees(root: Any) -> None:
             continue
         seen[id(each)] = each  # kept alive, so that its id is not reused
         own = getattr(each, "__dict__", {})
-        require(type(each) is not Tree, "a tree belongs to no estimator")
+        require_attributes(type(each) is not Tree, "a tree belongs to no estimator")
         if type(own.get("tree_")) is Tree:
             own["tree_"] = _checked(own["tree_"], own.get("n_features_in_"))
         elif type(each) is TreePredictor:
-            nodes = each.nodes = np.array(each.nodes)  # a copy, which nothing else can change
-            require(nodes.dtype == PREDICTOR_RECORD_DTYPE and nodes.ndim == 1, "the nodes of a tree have another type")
-            inner = np.flatnonzero(nodes["is_leaf"] == 0)
-            splits = nodes[inner]
-            check_links(np.arange(len(nodes)), np.tile(inner, 2), np.concatenate([splits["left"], splits["right"]]))
-            each.n_features = splits["feature_idx"].max(initial=-1) + 1
-            check_features(splits["feature_idx"], each.n_features)
-            categorical = splits[splits["is_categorical"] != 0]
-            sets, words = each.raw_left_cat_bitsets.shape
-            require(words == 8 and np.all(categorical["bitset_idx"] < sets), "a tree has too few sets of categories")
-            each.categorical_features = categorical["feature_idx"]
-            # In place, since other objects may refer to it.
-            each.__class__ = BoundedPredictor
+            _check_predictor(each)
         elif isinstance(each, BaseGradientBoosting) and "estimators_" in own:
             features = max(one.tree_.n_features for one in each.estimators_.flat)
             first = partial(_first_guess, each._raw_predict_init, features, each.estimators_.shape[1])
@@ -92,12 +80,12 @@ def _parts(value: Any) -> Iterator[Any]:
 
 
 def _checked(tree: Any, features: Any) -> BoundedTree:
-    require(0 < tree.node_count <= tree.capacity and tree.value.size, "a tree has no nodes or values")
+    require_attributes(0 < tree.node_count <= tree.capacity and tree.value.size, "a tree has no nodes or values")
     # Leaves have no children.
     inner = np.flatnonzero(tree.children_left != TREE_LEAF)
     children = np.concatenate([tree.children_left[inner], tree.children_right[inner]])
     check_links(np.arange(tree.node_count), np.tile(inner, 2), children)
-    require(tree.n_features == features, "the features of a tree and its estimator differ")
+    require_attributes(tree.n_features == features, "the features of a tree and its estimator differ")
     check_features(tree.feature[inner], features)
     # The native arrays can only be set through the pickle protocol.
     _, arguments, state = tree.__reduce__()
@@ -106,9 +94,27 @@ def _checked(tree: Any, features: Any) -> BoundedTree:
     return bounded
 
 
+def _check_predictor(predictor: Any) -> None:
+    nodes = predictor.nodes = np.array(predictor.nodes)  # a copy, which nothing else can change
+    require_attributes(
+        nodes.dtype == PREDICTOR_RECORD_DTYPE and nodes.ndim == 1, "the nodes of a tree have another type"
+    )
+    inner = np.flatnonzero(nodes["is_leaf"] == 0)
+    splits = nodes[inner]
+    check_links(np.arange(len(nodes)), np.tile(inner, 2), np.concatenate([splits["left"], splits["right"]]))
+    predictor.n_features = splits["feature_idx"].max(initial=-1) + 1
+    check_features(splits["feature_idx"], predictor.n_features)
+    categorical = splits[splits["is_categorical"] != 0]
+    sets, words = predictor.raw_left_cat_bitsets.shape
+    require_attributes(words == 8 and np.all(categorical["bitset_idx"] < sets), "a tree has too few sets of categories")
+    predictor.categorical_features = categorical["feature_idx"]
+    # In place, since other objects may refer to it.
+    predictor.__class__ = BoundedPredictor
+
+
 def _first_guess(original: Callable[[Any], Array], features: int, columns: int, rows: Any) -> Array:
     """Return the value to which boosting adds its trees in native code, after checking its shape."""
     guess = original(rows)
     fits = guess.shape == (rows.shape[0], columns) and rows.shape[1] >= features
-    require(fits, "rows or first guesses are fewer than the trees'")
+    require_attributes(fits, "rows or first guesses are fewer than the trees'")
     return guess

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from shoal_runtime.faults import said
+from shoal_runtime.faults import exception_message
 from shoal_runtime.formats.columns import rows_of
-from shoal_runtime.formats.source import Loaded, Source, Unreadable, check_row, oddity
+from shoal_runtime.formats.source import LoadedModel, ModelSource, UnreadableFile, check_row, unreadable_reason
 from shoal_runtime.formats.table import model_file
 from shoal_runtime.formats.tabular import (
     OUTPUT,
@@ -25,7 +25,7 @@ from shoal_schema.resource.model import ModelFormat as Format
 from shoal_schema.wire.datatypes import Array
 
 
-def load(source: Source) -> Loaded:
+def load(source: ModelSource) -> LoadedModel:
     """Load the booster.
 
     A file written by an estimator predicts as that estimator: with its best iteration, and for a classifier with labels
@@ -40,8 +40,8 @@ def load(source: Source) -> Loaded:
         # xgboost does not check its input: it may read past the end of a truncated file.
         data = path.read_bytes().rstrip()
         if data[:1] not in (b"", b"{"):
-            why = oddity(path) or "it does not begin with {"
-            raise Unreadable(path.name, "XGBoost model", why, "Check SHOAL_MODEL_FORMAT (model.format)")
+            why = unreadable_reason(path) or "it does not begin with {"
+            raise UnreadableFile(path.name, "XGBoost model", why, "Check SHOAL_MODEL_FORMAT (model.format)")
         if data[-1:] != b"}":
             raise ValueError("it is truncated")
         [rows] = rows_of(check(data), "FP32")
@@ -50,8 +50,8 @@ def load(source: Source) -> Loaded:
         learner = json.loads(booster.save_config())["learner"]
     except (xgboost.core.XGBoostError, ValueError) as error:
         # Without the position in xgboost's sources.
-        why = re.sub(r"^\[[\d:]+\] \S+: (Check failed: [^:]*: )?", "", said(error).splitlines()[0])
-        raise Unreadable(path.name, "XGBoost model", why) from None
+        why = re.sub(r"^\[[\d:]+\] \S+: (Check failed: [^:]*: )?", "", exception_message(error).splitlines()[0])
+        raise UnreadableFile(path.name, "XGBoost model", why) from None
     inputs, columns = served_columns(source, booster_columns(booster), named=bool(booster.feature_names))
     # Estimators store their type and best iteration in attributes.
     attributes = booster.attributes()

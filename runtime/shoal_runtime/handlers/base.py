@@ -35,7 +35,7 @@ class Handler(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Stages:
+class HandlerMethods:
     """Methods of a handler, looked up once; None where the handler does not define one."""
 
     forward: Callable[[Any], Any]
@@ -45,7 +45,7 @@ class Stages:
     """Padding of the tensors that `preprocess` returns."""
 
 
-def stages_of(handler: Handler) -> Stages:
+def methods_of(handler: Handler) -> HandlerMethods:
     """Look up the stages of a handler.
 
     Raises:
@@ -58,4 +58,6 @@ def stages_of(handler: Handler) -> Stages:
             raise LoadError(
                 f'preprocess_padding must hold PaddingRule("name", pad_axis=1, ...); it holds a {type(rule).__name__}'
             )
-    return Stages(handler.forward, getattr(handler, "preprocess", None), getattr(handler, "postprocess", None), rules)
+    return HandlerMethods(
+        handler.forward, getattr(handler, "preprocess", None), getattr(handler, "postprocess", None), rules
+    )

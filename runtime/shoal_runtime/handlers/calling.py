@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from shoal_runtime.errors import FailedRow, ItemError
-from shoal_runtime.faults import HANDLER_FAULTS, describe, said
+from shoal_runtime.faults import HANDLER_FAULTS, describe, exception_message
 from shoal_runtime.handlers.items import row_item
 from shoal_runtime.handlers.signature import Signature
 from shoal_schema.wire.datatypes import Array
@@ -53,4 +53,4 @@ def failed_row(row: int, error: BaseException) -> FailedRow:
         status = 500
     if not isinstance(status, int) or not 400 <= status <= 599:
         status = 500
-    return FailedRow(row, int(status), said(error), error if status >= 500 else None)
+    return FailedRow(row, int(status), exception_message(error), error if status >= 500 else None)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Final
 
-from shoal_schema.wire.carried import CARRIED
+from shoal_schema.wire.carried_headers import CARRIED
 from shoal_schema.wire.codes import CODES
 from shoal_schema.wire.columns import LOGICAL_TYPES, UNITS
 

@@ -9,9 +9,9 @@ from typing import Any, BinaryIO, Final, cast
 import obstore
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.offline.errors import JobError, PlaceUnavailable, unwritten
-from shoal_runtime.offline.shards import File, matching
-from shoal_runtime.storage.objects import AccessDenied, error_of, mapped, open_bucket_of
+from shoal_runtime.offline.errors import DirectoryUnavailable, JobError, unwritten
+from shoal_runtime.offline.shards import InputFile, matching
+from shoal_runtime.storage.objects import AccessDenied, error_of, open_bucket_of, translated_errors
 from shoal_runtime.storage.store import StoreUnavailable, check_environment
 from shoal_schema.resource.locations import parse, scheme_of
 
@@ -19,7 +19,7 @@ READ_BYTES: Final = 8 * 2**20
 _AGAIN: Final = "Run the job again: it resumes where it stopped"
 
 
-class BucketPlace:
+class BucketDirectory:
     """Keys below one prefix of a bucket; or one key."""
 
     def __init__(self, store: Any, prefix: str, shown: str) -> None:
@@ -27,33 +27,33 @@ class BucketPlace:
         self._prefix = prefix.rstrip("/")
         self.shown = shown
 
-    def files(self, pattern: str) -> list[File]:
+    def files(self, pattern: str) -> list[InputFile]:
         """Return the objects below the prefix, or the object whose key it is."""
-        with _job_errors(self.shown), mapped(self.shown):
+        with _job_errors(self.shown), translated_errors(self.shown):
             if self._prefix and not pattern:
                 with suppress(FileNotFoundError):
                     found = obstore.head(self._store, self._prefix)
                     self._prefix, _, name = self._prefix.rpartition("/")
-                    return [File(name, found["size"], _tag(found))]
+                    return [InputFile(name, found["size"], _tag(found))]
             root = f"{self._prefix}/" if self._prefix else ""
             listed = (each for chunk in obstore.list(self._store, prefix=self._prefix or None) for each in chunk)
             # Keys such as in-old/ share the prefix's letters but not its directory.
             files = [
-                File(each["path"].removeprefix(root), each["size"], _tag(each))
+                InputFile(each["path"].removeprefix(root), each["size"], _tag(each))
                 for each in listed
                 if each["path"].startswith(root)
             ]
             # Some tools create empty keys that end in a slash, to show directories.
             return matching([each for each in files if each.path and not each.path.endswith("/")], pattern)
 
-    def open(self, file: File, ahead_bytes: int = READ_BYTES) -> BinaryIO:
+    def open(self, file: InputFile, ahead_bytes: int = READ_BYTES) -> BinaryIO:
         """Open an object for reading in pieces.
 
         Raises:
             JobError: it has changed since it was listed.
         """
         what = f"{self.shown} ({file.path})"
-        with _job_errors(self.shown), mapped(what):
+        with _job_errors(self.shown), translated_errors(what):
             # A file that was replaced would mix rows of two versions.
             if _tag(obstore.head(self._store, self._key(file.path))) != file.validator:
                 raise JobError(f"{what} changed while it was read. Run the job again")
@@ -62,7 +62,7 @@ class BucketPlace:
 
     def read(self, name: str) -> bytes | None:
         """Return the content of an object, or None."""
-        with _job_errors(self.shown), mapped(f"{self.shown} ({name})"):
+        with _job_errors(self.shown), translated_errors(f"{self.shown} ({name})"):
             try:
                 return bytes(obstore.get(self._store, self._key(name)).bytes())
             except FileNotFoundError:
@@ -70,12 +70,12 @@ class BucketPlace:
 
     def put(self, name: str, content: bytes) -> None:
         """Put an object."""
-        with _job_errors(self.shown), mapped(f"{self.shown} ({name})"):
+        with _job_errors(self.shown), translated_errors(f"{self.shown} ({name})"):
             obstore.put(self._store, self._key(name), content)
 
     def put_new(self, name: str, content: bytes) -> bool:
         """Put an object unless its key exists; return whether this call did."""
-        with _job_errors(self.shown), mapped(f"{self.shown} ({name})"):
+        with _job_errors(self.shown), translated_errors(f"{self.shown} ({name})"):
             try:
                 # The store decides between workers that put the same key at once.
                 obstore.put(self._store, self._key(name), content, mode="create", use_multipart=False)
@@ -90,7 +90,7 @@ class BucketPlace:
             with tempfile.TemporaryDirectory(prefix="shoal-batch-") as directory:
                 path = Path(directory, "part")
                 yield path
-                with _job_errors(self.shown), mapped(f"{self.shown} ({name})"):
+                with _job_errors(self.shown), translated_errors(f"{self.shown} ({name})"):
                     obstore.put(self._store, self._key(name), path)
         except OSError as error:
             raise unwritten(error.filename or f"{tempfile.gettempdir()} (TMPDIR)", error) from error
@@ -116,7 +116,7 @@ class _ObjectReader:
 
     def read(self, size: int | None = None) -> bytes:
         """Return bytes from the current position."""
-        with _job_errors(self._what), mapped(self._what):
+        with _job_errors(self._what), translated_errors(self._what):
             try:
                 return bytes(self._opened.read(size) if size is not None and size >= 0 else self._opened.read())
             except OSError as error:  # the library raises one type for every error of the store
@@ -157,12 +157,12 @@ class _ObjectReader:
         self.close()
 
 
-def open_bucket(uri: str) -> BucketPlace:
+def open_bucket(uri: str) -> BucketDirectory:
     """Return the place at an `s3://`, `gs://`, `az://` or `abfss://` URI."""
     with _job_errors(uri):
         check_environment(scheme_of(uri))
         location = parse(uri)
-        return BucketPlace(open_bucket_of(uri), location.path, uri)
+        return BucketDirectory(open_bucket_of(uri), location.path, uri)
 
 
 def _tag(found: Any) -> str:
@@ -176,8 +176,8 @@ def _job_errors(what: str) -> Iterator[None]:
     try:
         yield
     except AccessDenied as error:
-        raise PlaceUnavailable(f"{error}. {_AGAIN}") from None
+        raise DirectoryUnavailable(f"{error}. {_AGAIN}") from None
     except LoadError as error:
         raise JobError(str(error)) from None
     except StoreUnavailable as error:
-        raise PlaceUnavailable(f"{what}: {error}. {_AGAIN}") from None
+        raise DirectoryUnavailable(f"{what}: {error}. {_AGAIN}") from None

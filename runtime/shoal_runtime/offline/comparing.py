@@ -18,8 +18,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shoal_runtime.offline.kinds import is_bytes, is_text, is_time
-from shoal_runtime.offline.spelled import NO_NUMBER, Number, bools, exact_numbers, near_fractions, range_of, trimmed
+from shoal_runtime.offline.column_types import is_bytes, is_text, is_time
+from shoal_runtime.offline.numeric_text import (
+    NO_NUMBER,
+    Number,
+    bools,
+    exact_numbers,
+    near_fractions,
+    range_of,
+    trimmed,
+)
 
 Literal = str | int | float | bool
 _CELLS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {"==": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
@@ -33,7 +41,7 @@ _TIME: Final = re.compile(
 )
 
 
-class Incomparable(ValueError):
+class IncomparableTypes(ValueError):
     """Two types that do not compare; the message names them."""
 
 
@@ -43,7 +51,7 @@ class Cells:
 
     name: str
     values: Any
-    """As `kinds.plain` returns them."""
+    """As `column_types.plain` returns them."""
     spelled: bool = False
     """Whether cells are text that may spell numbers."""
 
@@ -68,7 +76,7 @@ def truth(cells: Cells, unread: dict[int, str]) -> Any:
     if cells.is_null or pa.types.is_boolean(cells.values.type):
         return cells.values.cast(pa.bool_())
     if not cells.spelled:
-        raise Incomparable(f"{cells.name} is {cells.values.type}, not true or false")
+        raise IncomparableTypes(f"{cells.name} is {cells.values.type}, not true or false")
     texts = trimmed(cells.values)
     found, bad = bools(texts)
     for row, why in bad.items():
@@ -93,16 +101,10 @@ def with_literal(cells: Cells, sign: str, value: Literal, unread: dict[int, str]
         if pa.types.is_decimal(values.type):
             return _each(values.to_pylist(), sign, repeat(_as_written(value)))
         if pa.types.is_floating(values.type):
-            try:
-                near = float(value)
-                # The largest float64 not above the number.
-                floor = math.nextafter(near, -math.inf) if near > value else near
-            except OverflowError:
-                near, floor = math.nan, sys.float_info.max if value > 0 else -math.inf
-            return _by_floor(values.cast(pa.float64()), sign, floor, near == value)
+            return _by_floor(values.cast(pa.float64()), sign, *_float64_floor(value))
         return _by_floor(values, sign, *_integer_floor(value, *range_of(values.type)))
     if not cells.spelled:
-        raise Incomparable(f"{cells.name} is {values.type}, but {value} is a number")
+        raise IncomparableTypes(f"{cells.name} is {values.type}, but {value} is a number")
     return _with_spelled(cells, sign, value, unread)
 
 
@@ -140,7 +142,7 @@ def of_columns(one: Cells, sign: str, other: Cells, unread: dict[int, str]) -> A
     if all(map(is_time, kinds)):
         return _of_times(one, sign, other)
     if not (kinds[0] == kinds[1] or all(map(is_text, kinds)) or all(map(is_bytes, kinds))):
-        raise Incomparable(f"{one.name} is {kinds[0]}, but {other.name} is {kinds[1]}")
+        raise IncomparableTypes(f"{one.name} is {kinds[0]}, but {other.name} is {kinds[1]}")
     return _ARRAYS[sign](one.values, other.values)
 
 
@@ -209,6 +211,15 @@ def _integer_floor(value: float, least: int, most: int) -> tuple[int | None, boo
     return (None, False) if floor < least else (floor, floor == value)
 
 
+def _float64_floor(value: float) -> tuple[float, bool]:
+    """Return the largest float64 not above a value, and whether they are equal."""
+    try:
+        near = float(value)
+    except OverflowError:
+        return (sys.float_info.max if value > 0 else -math.inf), False
+    return (near, True) if near == value else (math.nextafter(near, -math.inf) if near > value else near, False)
+
+
 def _by_floor(values: Any, sign: str, floor: float | None, exact: bool) -> Any:  # noqa: FBT001 (of a pair)
     """Compare with the largest value of the column's type not above a number; None: all are above."""
     # The number itself is a value of the column's type.
@@ -239,27 +250,31 @@ def _of_numbers(one: Cells, sign: str, other: Cells, unread: dict[int, str]) -> 
 def _with_text(cells: Cells, sign: str, value: str) -> Any:
     kind = cells.values.type
     if is_time(kind):
-        # Nanoseconds since 1970 of an ISO 8601 date or time.
-        if (found := _TIME.fullmatch(value)) is None:
-            raise Incomparable(f"{value!r:.60} is not an ISO 8601 date or time")
-        date, time, fraction, utc, offset, hours, minutes = found.groups()
-        try:
-            seconds = pa.scalar(f"{date}T{time or '00:00'}").cast(pa.timestamp("s")).value
-        except pa.ArrowInvalid:
-            raise Incomparable(f"{value!r:.60} is not an ISO 8601 date or time") from None
-        # An offset is subtracted: 02:00+02:00 is midnight in UTC.
-        offset_s = (int(hours or 0) * 60 + int(minutes or 0)) * (-60 if offset == "-" else 60)
-        instant, zoned = (seconds - offset_s) * 10**9 + int((fraction or "").ljust(9, "0")), bool(utc or offset)
+        instant, zoned = _instant(value)
         if zoned != _is_zoned(kind):
             remedy = "write its offset, as in '2024-05-01T00:00:00+00:00'" if _is_zoned(kind) else "omit its offset"
-            raise Incomparable(f"{cells.name} is {kind}, but {value!r} is not: {remedy}")
+            raise IncomparableTypes(f"{cells.name} is {kind}, but {value!r} is not: {remedy}")
         # Text is compared in nanoseconds, the column in its own unit.
         floor, rest = divmod(instant, _unit_nanoseconds(kind))
         whole, exact = _integer_floor(floor, *range_of(pa.int64()))
         return _by_floor(_counts(cells.values), sign, whole, exact and not rest)
     if is_text(kind) or is_bytes(kind):
         return _ARRAYS[sign](cells.values, pa.scalar(value if is_text(kind) else value.encode(), kind))
-    raise Incomparable(f"{cells.name} is {kind}, but {value!r:.60} is text")
+    raise IncomparableTypes(f"{cells.name} is {kind}, but {value!r:.60} is text")
+
+
+def _instant(text: str) -> tuple[int, bool]:
+    """Return nanoseconds since 1970 of an ISO 8601 date or time, and whether it has an offset."""
+    if (found := _TIME.fullmatch(text)) is None:
+        raise IncomparableTypes(f"{text!r:.60} is not an ISO 8601 date or time")
+    date, time, fraction, utc, sign, hours, minutes = found.groups()
+    try:
+        seconds = pa.scalar(f"{date}T{time or '00:00'}").cast(pa.timestamp("s")).value
+    except pa.ArrowInvalid:
+        raise IncomparableTypes(f"{text!r:.60} is not an ISO 8601 date or time") from None
+    # An offset is subtracted: 02:00+02:00 is midnight in UTC.
+    offset_s = (int(hours or 0) * 60 + int(minutes or 0)) * (-60 if sign == "-" else 60)
+    return (seconds - offset_s) * 10**9 + int((fraction or "").ljust(9, "0")), bool(utc or sign)
 
 
 def _is_zoned(kind: pa.DataType) -> bool:
@@ -279,7 +294,7 @@ def _of_times(one: Cells, sign: str, other: Cells) -> Any:
     # A local time and an instant have no common order.
     kinds = one.values.type, other.values.type
     if _is_zoned(kinds[0]) != _is_zoned(kinds[1]):
-        raise Incomparable(f"{one.name} is {kinds[0]}, but {other.name} is {kinds[1]}: only one has a time zone")
+        raise IncomparableTypes(f"{one.name} is {kinds[0]}, but {other.name} is {kinds[1]}: only one has a time zone")
     units = [_unit_nanoseconds(kind) for kind in kinds]
     counts = [_counts(each.values) for each in (one, other)]
     if units[0] == units[1]:

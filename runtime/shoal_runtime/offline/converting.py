@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shoal_runtime.offline.spelled import bools, fractions, whole_within, wholes
+from shoal_runtime.offline.numeric_text import bools, fractions, whole_within, wholes
 from shoal_schema.wire.datatypes import DTYPES, FIRST_ROUNDED, Array, bfloat16_to_float32, float32_to_bfloat16
 
 

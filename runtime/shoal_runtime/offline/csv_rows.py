@@ -10,9 +10,9 @@ from typing import Any, BinaryIO, Final
 import pyarrow as pa
 from pyarrow import csv
 
-from shoal_runtime.offline.places import Place, plain_file
+from shoal_runtime.offline.directories import Directory, decompressed_file
 from shoal_runtime.offline.quotes import Quotes, first_line
-from shoal_runtime.offline.shards import File
+from shoal_runtime.offline.shards import InputFile
 
 BLOCK_BYTES: Final = 4 * 2**20
 HEADER_BYTES: Final = 2**16
@@ -51,7 +51,7 @@ class _Checked(io.RawIOBase):
         return block
 
 
-def csv_names(place: Place, file: File) -> list[str]:
+def csv_names(place: Directory, file: InputFile) -> list[str]:
     """Return the names in a file's header.
 
     Raises:
@@ -61,7 +61,7 @@ def csv_names(place: Place, file: File) -> list[str]:
     text = b""
     quotes = Quotes(BLOCK_BYTES)
     with place.open(file, HEADER_BYTES) as opened:
-        source = plain_file(opened, file)
+        source = decompressed_file(opened, file)
         while block := source.read(HEADER_BYTES):
             text += block
             if (header := first_line(_without_mark(text))) is not None:
@@ -84,7 +84,7 @@ def _names(header: bytes) -> list[str]:
         raise ValueError(f"its header is not CSV: {error}") from error
 
 
-def csv_tables(opened: BinaryIO, file: File, names: Sequence[str], wanted: Sequence[str]) -> Iterator[pa.Table]:
+def csv_tables(opened: BinaryIO, file: InputFile, names: Sequence[str], wanted: Sequence[str]) -> Iterator[pa.Table]:
     """Yield a file's rows as text with the column `FAULT`; malformed rows are null.
 
     Args:
@@ -118,7 +118,7 @@ def csv_tables(opened: BinaryIO, file: File, names: Sequence[str], wanted: Seque
         invalid_row_handler=note_row,
     )
     options = csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False)
-    checked = _Checked(plain_file(opened, file))
+    checked = _Checked(decompressed_file(opened, file))
     try:
         with csv.open_csv(checked, options, parsing, texts) as rows:
             read = (pa.Table.from_batches([each]) for each in rows)

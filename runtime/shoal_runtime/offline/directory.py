@@ -9,13 +9,13 @@ from typing import BinaryIO, Final
 from uuid import uuid4
 
 from shoal_runtime.offline.errors import JobError, unwritten
-from shoal_runtime.offline.shards import File, matching
+from shoal_runtime.offline.shards import InputFile, matching
 
 PARTIAL: Final = ".begun-"
 """Prefix of files that are being written."""
 
 
-class DirectoryPlace:
+class LocalDirectory:
     """A local directory, or one file of it."""
 
     def __init__(self, path: Path) -> None:
@@ -25,7 +25,7 @@ class DirectoryPlace:
         self.is_file = path.is_file()
         self.shown = str(path)
 
-    def files(self, pattern: str) -> list[File]:
+    def files(self, pattern: str) -> list[InputFile]:
         """Return the files that match, in order of their names."""
         if self.is_file:
             return [self._file(self._path)]
@@ -41,11 +41,11 @@ class DirectoryPlace:
                 found += (here / name for name in names)
             return matching([self._file(each) for each in found if each.is_file()], pattern)
 
-    def _file(self, path: Path) -> File:
+    def _file(self, path: Path) -> InputFile:
         stat = path.stat()
-        return File(path.relative_to(self._directory).as_posix(), stat.st_size, f"{stat.st_mtime_ns}")
+        return InputFile(path.relative_to(self._directory).as_posix(), stat.st_size, f"{stat.st_mtime_ns}")
 
-    def open(self, file: File, ahead_bytes: int = 0) -> BinaryIO:
+    def open(self, file: InputFile, ahead_bytes: int = 0) -> BinaryIO:
         """Open a file.
 
         Raises:

@@ -14,11 +14,11 @@ import numpy as np
 
 from shoal_runtime.offline.windows import halves
 from shoal_schema.wire.datatypes import Array
-from shoal_schema.wire.engine import OUT_OF_MEMORY
+from shoal_schema.wire.engine_messages import OUT_OF_MEMORY
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class WorkUnit:
     """Rows of one window that are computed together."""
 
     window: int
@@ -26,16 +26,16 @@ class Work:
     tried: bool = False
     """No row ends the process alone, but the batch did. It runs alone, so that another end is its own."""
 
-    def halved(self) -> list["Work"]:
+    def halved(self) -> list["WorkUnit"]:
         """Return the rows in two halves."""
-        return [Work(self.window, rows, self.tried) for rows in halves(self.rows)]
+        return [WorkUnit(self.window, rows, self.tried) for rows in halves(self.rows)]
 
 
 @dataclass(slots=True)
 class _Suspect:
     """A batch whose rows are tried one at a time."""
 
-    work: Work
+    work: WorkUnit
     left: int
     bad: list[int] = field(default_factory=list)
 
@@ -45,11 +45,11 @@ class _Running:
     """A batch that an engine holds; ``suspect``: the batch that a tried row belongs to."""
 
     engine: int
-    work: Work
+    work: WorkUnit
     suspect: _Suspect | None = None
 
 
-class Dispatch:
+class BatchDispatcher:
     """Queue of batches, and the batches that each engine computes.
 
     Args:
@@ -60,8 +60,8 @@ class Dispatch:
     def __init__(self, limit: int, in_flight: int) -> None:
         self.limit = limit
         self._in_flight = in_flight
-        self._waiting: deque[Work] = deque()
-        self._trials: deque[tuple[_Suspect, Work]] = deque()
+        self._waiting: deque[WorkUnit] = deque()
+        self._trials: deque[tuple[_Suspect, WorkUnit]] = deque()
         self._running: dict[int, _Running] = {}
         self._numbers = 0
 
@@ -70,11 +70,11 @@ class Dispatch:
         """Return whether no batch is queued or running."""
         return not (self._waiting or self._trials or self._running)
 
-    def offer(self, works: Iterable[Work]) -> None:
+    def enqueue(self, works: Iterable[WorkUnit]) -> None:
         """Queue batches."""
         self._waiting.extend(works)
 
-    def take(self, engine: int) -> tuple[int, Work] | None:
+    def next_batch(self, engine: int) -> tuple[int, WorkUnit] | None:
         """Return the number and the rows of an engine's next batch; None: it holds enough."""
         mine = [each for each in self._running.values() if each.engine == engine]
         # Trials run alone, so that the end of a process has one row to blame.
@@ -86,7 +86,7 @@ class Dispatch:
             return self._begin(_Running(engine, work, suspect))
         return self._begin(_Running(engine, self._waiting.popleft())) if self._waiting else None
 
-    def done(self, number: int) -> Work | None:
+    def complete(self, number: int) -> WorkUnit | None:
         """Return the rows that were computed; None: they were only tried."""
         ran = self._running.pop(number)
         if ran.suspect is not None:
@@ -94,9 +94,9 @@ class Dispatch:
             return None
         return ran.work
 
-    def failed(self, number: int, code: str) -> Work | None:
+    def fail(self, number: int, code: str) -> WorkUnit | None:
         """Return the row to blame for a failed batch; None: its halves are queued."""
-        work = self.done(number)
+        work = self.complete(number)
         if work is None or len(work.rows) == 1:
             return work
         # Later batches are cut to the size that may fit.
@@ -105,7 +105,7 @@ class Dispatch:
         self._waiting.extendleft(reversed(work.halved()))
         return None
 
-    def ended(self, engine: int) -> Work | None:
+    def engine_ended(self, engine: int) -> WorkUnit | None:
         """Return the row to blame for the end of an engine; None: it held none, or several that are now tried."""
         had = [number for number, each in self._running.items() if each.engine == engine]
         ran = [self._running.pop(number) for number in had]
@@ -121,7 +121,7 @@ class Dispatch:
             else:
                 suspect = _Suspect(work, len(work.rows))
                 singles = (work.rows[at : at + 1] for at in range(len(work.rows)))
-                self._trials.extend((suspect, Work(work.window, row)) for row in singles)
+                self._trials.extend((suspect, WorkUnit(work.window, row)) for row in singles)
         return None
 
     def _tried(self, suspect: _Suspect) -> None:
@@ -129,9 +129,9 @@ class Dispatch:
         suspect.left -= 1
         good = suspect.work.rows[~np.isin(suspect.work.rows, suspect.bad)]
         if not suspect.left and len(good):
-            self._waiting.appendleft(Work(suspect.work.window, good, tried=True))
+            self._waiting.appendleft(WorkUnit(suspect.work.window, good, tried=True))
 
-    def _begin(self, running: _Running) -> tuple[int, Work]:
+    def _begin(self, running: _Running) -> tuple[int, WorkUnit]:
         self._numbers += 1
         self._running[self._numbers] = running
         return self._numbers, running.work

@@ -15,7 +15,7 @@ from typing import Final
 
 from shoal_runtime.errors import EXIT_DEVICE_LOST
 from shoal_runtime.offline.errors import JobError
-from shoal_schema.wire.engine import Batch, Message, Ready, Refused
+from shoal_schema.wire.engine_messages import EngineBatch, EngineFailed, EngineReady, Message
 
 ENDED_AT_ONCE: Final = 3
 """Consecutive ends without a finished batch that are not the fault of a row."""
@@ -27,7 +27,7 @@ class EngineEnded(Exception):
     """The process ended, perhaps because of what it computed."""
 
 
-class Engine:
+class EngineProcess:
     """One process with a model.
 
     Args:
@@ -43,7 +43,7 @@ class Engine:
         self.connection: Connection | None = None
         self.started_s = 0.0
 
-    def start(self) -> Ready:
+    def start(self) -> EngineReady:
         """Start the process and wait for its model.
 
         Raises:
@@ -72,13 +72,13 @@ class Engine:
                     " reason"
                 ) from None
             return self.start()
-        if isinstance(first, Refused):
+        if isinstance(first, EngineFailed):
             self.stop()
             raise JobError(f"the model is unavailable: {first.why}")
-        assert isinstance(first, Ready)
+        assert isinstance(first, EngineReady)
         return first
 
-    def send(self, batch: Batch) -> None:
+    def send(self, batch: EngineBatch) -> None:
         """Send a batch.
 
         Raises:

@@ -19,13 +19,13 @@ class JobError(Exception):
     status = 1
 
 
-class WrongSettings(JobError):
+class InvalidSettings(JobError):
     """The job cannot be done with these settings."""
 
     status = 2
 
 
-class PlaceUnavailable(JobError):
+class DirectoryUnavailable(JobError):
     """A store is unreachable or rejects the credentials; no row is to blame."""
 
 

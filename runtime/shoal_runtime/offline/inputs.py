@@ -12,23 +12,23 @@ import pyarrow.compute as pc
 
 from shoal_runtime.batches.collate import collate
 from shoal_runtime.handlers.spec import ANY, TensorSpec
+from shoal_runtime.offline.column_types import is_bytes, is_list, is_spelled, is_text, is_time, plain
 from shoal_runtime.offline.converting import converted, fitted_to, parsed
 from shoal_runtime.offline.dates import iso_texts
-from shoal_runtime.offline.kinds import is_bytes, is_list, is_spelled, is_text, is_time, plain
 from shoal_runtime.offline.mapping import JSON
-from shoal_runtime.offline.spelled import trimmed
+from shoal_runtime.offline.numeric_text import trimmed
 from shoal_runtime.offline.windows import Window, is_file
 from shoal_runtime.tensors.numpy_tensors import NumpyTensors
 from shoal_schema.wire.columns import NULL
 from shoal_schema.wire.datatypes import DTYPES, Array
 
 LIBRARY: Final = NumpyTensors()
-MOST_DIGITS: Final = 10**19
+MAX_DIGITS: Final = 10**19
 """No 64-bit timestamp of any unit reaches it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class InputRows:
     """A window's rows as the model takes them."""
 
     values: Mapping[str, Array]
@@ -46,7 +46,7 @@ class Rows:
         return np.array([row for row in range(len(self.keys)) if row not in self.errors], dtype=np.int64)
 
 
-def make_rows(window: Window, specs: Sequence[TensorSpec], columns: Mapping[str, Sequence[str]]) -> Rows:
+def make_rows(window: Window, specs: Sequence[TensorSpec], columns: Mapping[str, Sequence[str]]) -> InputRows:
     """Return a window's rows as the model takes them."""
     table, errors = window.table, dict(window.faults)
     values: dict[str, Array] = {}
@@ -76,7 +76,7 @@ def make_rows(window: Window, specs: Sequence[TensorSpec], columns: Mapping[str,
             )
             for row in range(table.num_rows)
         ]
-    return Rows(values, keys, sizes, errors)
+    return InputRows(values, keys, sizes, errors)
 
 
 def _cells(table: pa.Table, name: str, spec: TensorSpec, errors: dict[int, str]) -> Any:
@@ -92,14 +92,7 @@ def _cells(table: pa.Table, name: str, spec: TensorSpec, errors: dict[int, str])
         for row, why in wrong.items():
             errors.setdefault(row, f"{name} is {texts[row].as_py()[:60]!r}, which {why}")
     elif spec.logical_type == "datetime" and (pa.types.is_integer(part.type) or pa.types.is_floating(part.type)):
-        # Times as numbers are sent as decimal digits.
-        cells: list[str | None] = []
-        for row, cell in enumerate(part.to_pylist()):
-            good = cell is not None and math.isfinite(cell) and abs(cell) < MOST_DIGITS and cell == int(cell)
-            cells.append(str(int(cell)) if good else None)
-            if cell is not None and not good:
-                errors.setdefault(row, f"{name} is {cell}, expected an integer")
-        part = pa.array(cells, pa.large_string())
+        part = _digits(part, name, errors)
     if part.null_count and not (spec.nullable and not is_list(part.type)):
         which = f" (column '{name}')" if name != spec.name else ""
         for row in np.flatnonzero(_is_null(part)).tolist():
@@ -107,7 +100,18 @@ def _cells(table: pa.Table, name: str, spec: TensorSpec, errors: dict[int, str])
     return part
 
 
-def take(rows: Rows, chosen: Array, specs: Sequence[TensorSpec]) -> dict[str, Array]:
+def _digits(part: Any, name: str, errors: dict[int, str]) -> Any:
+    """Return integers as decimal digits; other cells are errors of their rows."""
+    cells: list[str | None] = []
+    for row, cell in enumerate(part.to_pylist()):
+        good = cell is not None and math.isfinite(cell) and abs(cell) < MAX_DIGITS and cell == int(cell)
+        cells.append(str(int(cell)) if good else None)
+        if cell is not None and not good:
+            errors.setdefault(row, f"{name} is {cell}, expected an integer")
+    return pa.array(cells, pa.large_string())
+
+
+def batch_of_rows(rows: InputRows, chosen: Array, specs: Sequence[TensorSpec]) -> dict[str, Array]:
     """Return chosen rows as a batch, padded, with the masks that the model takes."""
     given = [spec for spec in specs if spec.name in rows.values]
     # Fast path: no ragged rows, so nothing is padded.
@@ -141,32 +145,40 @@ def _tensor(part: Any, spec: TensorSpec, errors: dict[int, str]) -> Array:
     if not is_list(part.type):
         return _fit_rank(_numbers(part, spec, errors), spec, errors)
     # Fast path: all rows of one shape are converted as one flat array.
-    shape: list[int] = []
-    flat, count, alike = part, len(part), True
-    while alike and is_list(flat.type):
-        lengths = set(pc.unique(pc.list_value_length(flat)).to_pylist())
-        fixed = pa.types.is_fixed_size_list(flat.type)
-        alike = len(lengths) == 1 and None not in lengths and not (fixed and flat.null_count)
-        if alike:
-            shape.append(lengths.pop())
-            count *= shape[-1]
-            flat = flat.flatten()
-    # Empty lists and nulls make fewer values than the shape says.
-    if not alike or len(flat) != count or flat.null_count:
+    shapes, flat = _unfolded(part, len(part))
+    if shapes is None or flat.null_count:
         return _row_by_row(part, spec, errors)
     numbers, wrong = converted(flat, spec.datatype)
     if wrong.any():
         return _row_by_row(part, spec, errors)
-    return _fit_rank(numbers.reshape(len(part), *shape), spec, errors)
+    return _fit_rank(numbers.reshape(len(part), *shapes), spec, errors)
+
+
+def _unfolded(part: Any, rows: int) -> tuple[tuple[int, ...] | None, Any]:
+    """Return the shape of all rows, or None if they differ, and the flat numbers."""
+    shape: list[int] = []
+    count = rows
+    while is_list(part.type):
+        lengths = set(pc.unique(pc.list_value_length(part)).to_pylist())
+        flat = part.flatten()
+        if len(lengths) != 1 or None in lengths or (pa.types.is_fixed_size_list(part.type) and part.null_count):
+            return None, _innermost(flat)
+        shape.append(lengths.pop())
+        # Empty lists and nulls make fewer values than the shape says.
+        count *= shape[-1]
+        part = flat
+    return (tuple(shape), part) if len(part) == count else (None, part)
+
+
+def _innermost(part: Any) -> Any:
+    while is_list(part.type):
+        part = part.flatten()
+    return part
 
 
 def _row_by_row(part: Any, spec: TensorSpec, errors: dict[int, str]) -> Array:
     rows = np.empty(len(part), dtype=object)
-    # The type of the numbers in the lists.
-    flat = part
-    while is_list(flat.type):
-        flat = flat.flatten()
-    kind = flat.type
+    kind = _innermost(part).type
     for row, cell in enumerate(part.to_pylist()):
         rows[row] = np.zeros((0,) * len(spec.row_shape), DTYPES[spec.datatype])
         if row in errors or cell is None:
@@ -257,7 +269,7 @@ def _is_null(part: Any) -> Array:
     return found
 
 
-def lengths(rows: Rows) -> dict[str, list[int]]:
+def lengths(rows: InputRows) -> dict[str, list[int]]:
     """Return the length of each row of ragged inputs, along the first axis."""
     return {
         name: [each.shape[0] if each.ndim else 0 for each in array]

@@ -15,32 +15,32 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from shoal_runtime.offline.dispatch import Dispatch
-from shoal_runtime.offline.engine import Engine, EngineEnded
-from shoal_runtime.offline.errors import JobError, ShardError, WrongSettings
-from shoal_runtime.offline.finding import find_columns
-from shoal_runtime.offline.inputs import Rows, make_rows, take
+from shoal_runtime.offline.column_discovery import find_columns
+from shoal_runtime.offline.directories import Directory, open_input, open_outputs
+from shoal_runtime.offline.dispatch import BatchDispatcher
+from shoal_runtime.offline.engine import EngineEnded, EngineProcess
+from shoal_runtime.offline.errors import InvalidSettings, JobError, ShardError
+from shoal_runtime.offline.inputs import InputRows, batch_of_rows, make_rows
 from shoal_runtime.offline.mapping import check_extra, check_kinds, mapped_columns, required_columns
 from shoal_runtime.offline.metadata import tensors
 from shoal_runtime.offline.partitions import partitions_above
-from shoal_runtime.offline.places import Place, open_input, open_outputs
-from shoal_runtime.offline.progress import Shown, Tally, listen
-from shoal_runtime.offline.reading import Budget, Reader, all_columns
-from shoal_runtime.offline.records import FAILED_OF, PLAN, Plan, Record, difference, lease_name, record_name
+from shoal_runtime.offline.progress import JobTally, ProgressDisplay, serve_progress
+from shoal_runtime.offline.reading import ByteBudget, ShardReader, all_columns
+from shoal_runtime.offline.records import FAILED_OF, PLAN, JobPlan, ShardRecord, difference, lease_name, record_name
 from shoal_runtime.offline.results import keep_options, kept_columns, result_schema
-from shoal_runtime.offline.schemas import Found
-from shoal_runtime.offline.scoring import Scoring, Signature, Writer, check_errors
+from shoal_runtime.offline.row_filter import columns_of, compiled
+from shoal_runtime.offline.schemas import InputSchema
+from shoal_runtime.offline.scoring import ResultWriter, ShardScorer, TensorSignature, check_errors
 from shoal_runtime.offline.settings import JobSettings
-from shoal_runtime.offline.shards import File, Shard, cut, format_of, named, own_order, readable
+from shoal_runtime.offline.shards import InputFile, Shard, cut, format_of, named, own_order, readable
 from shoal_runtime.offline.sharing import part_of_the_machine, seen_gpus
 from shoal_runtime.offline.sizing import best_size, expected_s, next_trial
-from shoal_runtime.offline.tables import FILES, Source
-from shoal_runtime.offline.where import columns_of, compiled
-from shoal_runtime.offline.writing import Destination
+from shoal_runtime.offline.tables import FILES, TableSource
+from shoal_runtime.offline.writing import OutputWriter
 from shoal_runtime.threads import core_limit
-from shoal_schema.progress import Done
+from shoal_schema.progress import WorkDone
 from shoal_schema.resource.offline import RowFormat
-from shoal_schema.wire.engine import Batch, Failed, Ready
+from shoal_schema.wire.engine_messages import BatchFailed, EngineBatch, EngineReady
 
 READERS: Final = 8
 USUAL_ROWS: Final = 32
@@ -55,16 +55,18 @@ class Job:
     def __init__(self, settings: JobSettings, environment: Mapping[str, str]) -> None:
         process = settings.process
         self.settings = self._settings = settings
-        self.tally = Tally()
+        self.tally = JobTally()
         gpus = seen_gpus(environment, os.listdir("/dev"))
         cores = min(len(os.sched_getaffinity(0)), core_limit() or sys.maxsize)
         self._engines = [
-            Engine(part_of_the_machine(environment, each, process.engines, gpus=gpus, cores=cores), process.engine)
+            EngineProcess(
+                part_of_the_machine(environment, each, process.engines, gpus=gpus, cores=cores), process.engine
+            )
             for each in range(process.engines)
         ]
-        self._budget = Budget(process.ahead_bytes)
-        self._input: Place
-        self.plan: Plan
+        self._budget = ByteBudget(process.ahead_bytes)
+        self._input: Directory
+        self.plan: JobPlan
 
     def run(self) -> None:
         """Run the job.
@@ -78,9 +80,9 @@ class Job:
         self._input, files = open_input(settings.input.uri, outputs)
         kind = format_of(files, settings.input.format)
         if settings.process.progress_listen is not None:
-            listen(settings.process.progress_listen, self.tally)
+            serve_progress(settings.process.progress_listen, self.tally)
         # Checked before the model is loaded, which may take minutes.
-        keep_apart(self._place, self._failures)
+        check_output_is_own(self._place, self._failures)
         with ExitStack() as stack:
             for place in outputs:
                 stack.callback(place.leave)
@@ -92,13 +94,15 @@ class Job:
             ready = self._engines[0].start()
             self._run(files, kind, ready)
 
-    def _run(self, files: list[File], kind: RowFormat, ready: Ready) -> None:
+    def _run(self, files: list[InputFile], kind: RowFormat, ready: EngineReady) -> None:
         settings = self._settings
         self._inputs, self._outputs = tensors(ready.metadata["inputs"]), tensors(ready.metadata["outputs"])
         output = self._place
         begun = output.read(PLAN)
         # A job that was begun keeps its schema, so that later files do not change the results' types.
-        found = find_columns(self._input, files, kind) if begun is None else Found(_decoded_plan(begun, output).arrow)
+        found = (
+            find_columns(self._input, files, kind) if begun is None else InputSchema(_decoded_plan(begun, output).arrow)
+        )
         schema = found.schema
         columns = mapped_columns(self._inputs, settings.input.columns, schema)
         check_kinds(self._inputs, columns, schema)
@@ -113,7 +117,7 @@ class Job:
         # Every file must have these, also those that could not be read yet.
         required = required_columns(self._inputs, columns, schema)
         check_found(found, needed, required)
-        self._source = Source(
+        self._source = TableSource(
             self._input,
             kind,
             pa.schema([schema.field(name) for name in needed]),
@@ -124,7 +128,7 @@ class Job:
         self._columns = columns
         shards = cut(files, kind, settings.job.shard_bytes)
         planned = self._new_plan(files, kind, schema, kept, ready)
-        self.plan = agree(output, begun, planned, lambda: self._best_size(shards, ready))
+        self.plan = agree_on_plan(output, begun, planned, lambda: self._best_size(shards, ready))
         if begun is None and self.plan.schema != planned.schema:
             # Another worker began the job first, and could read other files than this one: use its schema.
             self._run(files, kind, ready)
@@ -132,10 +136,10 @@ class Job:
         self._score(shards, kept, ready)
 
     def _new_plan(
-        self, files: list[File], kind: RowFormat, schema: pa.Schema, kept: Mapping[str, str], ready: Ready
-    ) -> Plan:
+        self, files: list[InputFile], kind: RowFormat, schema: pa.Schema, kept: Mapping[str, str], ready: EngineReady
+    ) -> JobPlan:
         settings = self._settings
-        return Plan(
+        return JobPlan(
             input=readable(settings.input.uri),
             files=named(files),
             format=kind.value,
@@ -151,18 +155,12 @@ class Job:
             batch_size=settings.job.batch_size or 0,
         )
 
-    def _best_size(self, shards: list[Shard], ready: Ready) -> int:
+    def _best_size(self, shards: list[Shard], ready: EngineReady) -> int:
         """Return the fastest number of rows of a forward, tried on the first rows of the input."""
         parameters = ready.metadata.get("parameters", {})
         if self._settings.process.engine or "allowed_batch_sizes" in parameters:
             return int(parameters.get("max_batch_size", USUAL_ROWS))
-        rows: Rows | None = None
-        for shard in shards[:READERS]:
-            with suppress(ShardError):  # reported when the shard is read
-                window = next(iter(self._source.windows(shard, 1)), None)
-                if window is not None:
-                    rows = make_rows(window, self._inputs, self._columns)
-                    break
+        rows = self._first_rows(shards)
         good = rows.good if rows is not None else np.array([], np.int64)
         if rows is None or not len(good):
             return int(parameters.get("max_batch_size", 1))
@@ -171,11 +169,18 @@ class Job:
         seconds: dict[int, float | None] = {}
         while (count := next_trial(seconds, len(good))) is not None:
             start = (len(order) - count) // 2
-            inputs = take(rows, order[start : start + count], self._inputs)
+            inputs = batch_of_rows(rows, order[start : start + count], self._inputs)
             seconds[count] = self._timed(inputs, count, expected_s(count, seconds))
         size = best_size(seconds, len(good))
         logger.info("event=batch_size_found rows=%d tried=%s", size, ",".join(map(str, seconds)))
         return size
+
+    def _first_rows(self, shards: list[Shard]) -> InputRows | None:
+        for shard in shards[:READERS]:
+            with suppress(ShardError):  # reported when the shard is read
+                for window in self._source.windows(shard, 1):
+                    return make_rows(window, self._inputs, self._columns)
+        return None
 
     def _timed(self, inputs: Mapping[str, Any], rows: int, expected_s: float) -> float | None:
         """Return the seconds of a batch, or None if it fails; a batch that is slower than expected runs twice."""
@@ -187,8 +192,8 @@ class Job:
                 break
             begun_s = time.monotonic()
             try:
-                engine.send(Batch(number, inputs, rows))
-                if isinstance(engine.receive(), Failed):
+                engine.send(EngineBatch(number, inputs, rows))
+                if isinstance(engine.receive(), BatchFailed):
                     return None
             except EngineEnded:
                 engine.start()
@@ -210,7 +215,7 @@ class Job:
             record = _checked_record(text, shard, self._place)
             done.add(shard.name)
             tally.errors.update(record.errors)
-            found = Done(1, record.rows, record.failed, shard.size_bytes)
+            found = WorkDone(1, record.rows, record.failed, shard.size_bytes)
             if not process.run or record.run != process.run:
                 tally.before += found
             elif record.worker == process.worker:
@@ -231,7 +236,7 @@ class Job:
         # A restarted worker finds its own lease.
         return self._place.put_new(lease, me) or self._place.read(lease) == me
 
-    def _score(self, shards: list[Shard], kept: Mapping[str, str], ready: Ready) -> None:
+    def _score(self, shards: list[Shard], kept: Mapping[str, str], ready: EngineReady) -> None:
         """Score the unfinished shards.
 
         Raises:
@@ -239,18 +244,20 @@ class Job:
         """
         settings, tally = self._settings, self.tally
         schema = result_schema(self._source.schema, kept, self._outputs)
-        destination = Destination(self._place, self._failures, settings.output.format, schema)
+        destination = OutputWriter(self._place, self._failures, settings.output.format, schema)
         if remaining := self._remaining(shards):
-            scoring = Scoring(
+            scoring = ShardScorer(
                 self._engines,
-                Dispatch(self.plan.batch_size, ready.in_flight),
-                Signature(self._inputs, self._outputs, schema),
+                BatchDispatcher(self.plan.batch_size, ready.in_flight),
+                TensorSignature(self._inputs, self._outputs, schema),
                 tally,
                 settings.max_error_share,
             )
-            reader = Reader(self._source, self._inputs, self._columns, list(kept.values()), self._claim, self._budget)
-            writer = Writer(destination, self._place, self._record, self._budget, scoring.report)
-            shown = Shown(tally)
+            reader = ShardReader(
+                self._source, self._inputs, self._columns, list(kept.values()), self._claim, self._budget
+            )
+            writer = ResultWriter(destination, self._place, self._record, self._budget, scoring.report)
+            shown = ProgressDisplay(tally)
             try:
                 scoring.run(lambda: reader.run(remaining, self.plan.batch_size, scoring.report), writer, shown.update)
             finally:
@@ -262,10 +269,10 @@ class Job:
             )
         check_errors(tally, settings.max_error_share, ended=True)
 
-    def _record(self, shard: Shard, rows: int, failed: int, errors: Sequence[str], batch_size: int) -> Record:
+    def _record(self, shard: Shard, rows: int, failed: int, errors: Sequence[str], batch_size: int) -> ShardRecord:
         paths = [readable(each.path) for each in shard.files]
         process = self._settings.process
-        return Record(
+        return ShardRecord(
             shard.name,
             {"files": paths, "start": shard.start, "stop": shard.stop},
             shard.validator,
@@ -279,34 +286,34 @@ class Job:
         )
 
 
-def check_found(found: Found, needed: Sequence[str], required: Sequence[str]) -> None:
+def check_found(found: InputSchema, needed: Sequence[str], required: Sequence[str]) -> None:
     """Reject files that do not fit each other, before the first row is read.
 
     Raises:
         WrongSettings: a needed column has no type that holds the values of all files, or a file has no such column.
     """
     if conflict := next((found.conflicts[name] for name in needed if name in found.conflicts), None):
-        raise WrongSettings(conflict)
+        raise InvalidSettings(conflict)
     if name := next((name for name in required if name in found.missing), None):
-        raise WrongSettings(
+        raise InvalidSettings(
             f"{found.missing[name]} has no column {name}, which the model reads, although other files have it"
         )
 
 
-def keep_apart(output: Place, failures: Place | None) -> None:
+def check_output_is_own(output: Directory, failures: Directory | None) -> None:
     """Reject directories with files of another job, whose names may be the same.
 
     Raises:
         WrongSettings: a directory belongs to another job.
     """
     if owner := output.read(FAILED_OF):
-        raise WrongSettings(f"{output.shown} holds failed rows of {owner.decode()}. Give another --output")
+        raise InvalidSettings(f"{output.shown} holds failed rows of {owner.decode()}. Give another --output")
     me = output.shown.encode()
     if failures and (failures.read(PLAN) or not (failures.put_new(FAILED_OF, me) or failures.read(FAILED_OF) == me)):
-        raise WrongSettings(f"{failures.shown} belongs to another job. Give --errors another directory")
+        raise InvalidSettings(f"{failures.shown} belongs to another job. Give --errors another directory")
 
 
-def agree(output: Place, begun: bytes | None, planned: Plan, best_size: Callable[[], int]) -> Plan:
+def agree_on_plan(output: Directory, begun: bytes | None, planned: JobPlan, best_size: Callable[[], int]) -> JobPlan:
     """Return the plan of all workers: the recorded one, or the given one if this worker records it first.
 
     Args:
@@ -326,39 +333,39 @@ def agree(output: Place, begun: bytes | None, planned: Plan, best_size: Callable
     plan = _decoded_plan(begun or b"", output)
     # The first worker's batch size is as good as this one's.
     if changed := difference(plan, planned if planned.batch_size else replace(planned, batch_size=plan.batch_size)):
-        raise WrongSettings(
+        raise InvalidSettings(
             f"{output.shown} holds results of another job: {changed}. Give another --output, or the same settings as"
             " before to resume that job"
         )
     return plan
 
 
-def _decoded_plan(text: bytes, output: Place) -> Plan:
+def _decoded_plan(text: bytes, output: Directory) -> JobPlan:
     try:
-        return Plan.decoded(text)
+        return JobPlan.decoded(text)
     except ValueError as error:
-        raise WrongSettings(
+        raise InvalidSettings(
             f"{PLAN} of {output.shown} is not a plan of a job: {error}. Give another --output"
         ) from None
 
 
-def _checked_record(text: bytes, shard: Shard, output: Place) -> Record:
+def _checked_record(text: bytes, shard: Shard, output: Directory) -> ShardRecord:
     """Return the record of a shard whose files have not changed.
 
     Raises:
         WrongSettings: they have, or the text is not a record.
     """
     try:
-        record = Record.decoded(text)
+        record = ShardRecord.decoded(text)
     except (ValueError, TypeError) as error:
         name = record_name(shard.name)
-        raise WrongSettings(
+        raise InvalidSettings(
             f"{name} of {output.shown} is not a record: {error}. Remove it, and run the job again"
         ) from None
     if record.validator != shard.validator:
         first, count = readable(shard.files[0].path), len(shard.files)
         which = first if count == 1 else f"one of the {count} files that begin with {first}"
-        raise WrongSettings(
+        raise InvalidSettings(
             f"{which} has changed since its rows were scored ({shard.name} of {output.shown}). Give another --output,"
             " or restore the file"
         )

@@ -10,8 +10,7 @@ from typing import Final
 import pyarrow as pa
 
 from shoal_runtime.handlers.spec import ANY, TensorSpec
-from shoal_runtime.offline.errors import WrongSettings
-from shoal_runtime.offline.kinds import (
+from shoal_runtime.offline.column_types import (
     is_bytes,
     is_list,
     is_partition,
@@ -21,6 +20,7 @@ from shoal_runtime.offline.kinds import (
     permuted,
     plain_type,
 )
+from shoal_runtime.offline.errors import InvalidSettings
 from shoal_runtime.offline.schemas import few
 from shoal_runtime.offline.windows import holds_bytes, is_file
 from shoal_schema.resource.model import ExtraColumns
@@ -50,7 +50,7 @@ def mapped_columns(specs: Sequence[TensorSpec], asked: Mapping[str, str], schema
     """
     inputs = {spec.name: spec for spec in specs}
     if unknown := sorted(set(asked) - set(inputs)):
-        raise WrongSettings(f"the model has no input {unknown[0]}: its inputs are {few(sorted(inputs))}")
+        raise InvalidSettings(f"the model has no input {unknown[0]}: its inputs are {few(sorted(inputs))}")
     names = set(schema.names)
     found = {name: _listed(inputs[name], text, names) for name, text in asked.items()}
     # Padding masks are made by the runtime, not read.
@@ -70,9 +70,9 @@ def mapped_columns(specs: Sequence[TensorSpec], asked: Mapping[str, str], schema
         found[missing[0].name] = [only]
         missing = []
     if missing:
-        raise WrongSettings(_missing_columns(missing[0], schema, names))
+        raise InvalidSettings(_missing_columns(missing[0], schema, names))
     if absent := [name for columns in found.values() for name in columns if name not in names]:
-        raise WrongSettings(f"the input has no column {absent[0]}. {_columns_text(schema)}")
+        raise InvalidSettings(f"the input has no column {absent[0]}. {_columns_text(schema)}")
     return found
 
 
@@ -90,7 +90,7 @@ def _listed(spec: TensorSpec, text: str, names: Set[str]) -> list[str]:
         return list(spec.columns)
     for place, (given, own) in enumerate(zip(listed, spec.columns, strict=True)):
         if given != own and given in spec.columns:
-            raise WrongSettings(
+            raise InvalidSettings(
                 f"--columns {spec.name}: {given} stands at place {place + 1}, where the model has {own}, although it"
                 f" has a column {given}. List the columns in the model's order: {few(spec.columns)}"
             )
@@ -149,7 +149,7 @@ def check_extra(policy: ExtraColumns, schema: pa.Schema, read: Iterable[str]) ->
     known = set(read)
     extra = [each.name for each in schema if each.name not in known and not is_partition(each)]
     if policy is ExtraColumns.REJECT and extra:
-        raise WrongSettings(
+        raise InvalidSettings(
             f"the model has no column {few(extra)}, and model.extraColumns is Reject. Name the column in --keep or"
             " --where if it is intended, or remove it from the input"
         )
@@ -166,7 +166,7 @@ def check_kinds(specs: Sequence[TensorSpec], columns: Mapping[str, Sequence[str]
         for name in names:
             _check_kind(spec, schema.field(name), several=len(names) > 1)
         if len(names) > 1 and list(spec.row_shape) not in ([ANY], [len(names)]):
-            raise WrongSettings(
+            raise InvalidSettings(
                 f"{spec.name} takes rows of the shape {list(spec.row_shape)}, but {len(names)} columns are given"
             )
 
@@ -174,13 +174,13 @@ def check_kinds(specs: Sequence[TensorSpec], columns: Mapping[str, Sequence[str]
 def _check_kind(spec: TensorSpec, column: pa.Field, *, several: bool) -> None:
     # Arrow stores such tensors in another order than their shape says.
     if permuted(column.type):
-        raise WrongSettings(
+        raise InvalidSettings(
             f"the column {column.name} has the type {column.type}. Store its dimensions in their own order"
         )
     kind = plain_type(column.type)
     if spec.datatype == "BYTES":
         if several:
-            raise WrongSettings(f"{spec.name} takes text or bytes, but several columns are given. Name one column")
+            raise InvalidSettings(f"{spec.name} takes text or bytes, but several columns are given. Name one column")
         if spec.logical_type == "datetime":
             number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
             fits = is_text(kind) or is_time(kind) or pa.types.is_null(kind) or (number and spec.unit is not None)
@@ -200,9 +200,9 @@ def _check_kind(spec: TensorSpec, column: pa.Field, *, several: bool) -> None:
         raise _misfit(spec, column, kind)
 
 
-def _misfit(spec: TensorSpec, column: pa.Field, kind: pa.DataType) -> WrongSettings:
+def _misfit(spec: TensorSpec, column: pa.Field, kind: pa.DataType) -> InvalidSettings:
     if spec.logical_type == "datetime":
         wanted = "dates" if spec.unit else "dates, and numbers only where the model declares their unit"
     else:
         wanted = {"BYTES": "text or bytes", "BOOL": "true or false"}.get(spec.datatype, "numbers")
-    return WrongSettings(f"{spec.name} takes {wanted}, but the column {column.name} holds {kind}")
+    return InvalidSettings(f"{spec.name} takes {wanted}, but the column {column.name} holds {kind}")

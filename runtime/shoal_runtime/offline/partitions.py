@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from shoal_runtime.offline.errors import WrongSettings
+from shoal_runtime.offline.errors import InvalidSettings
 
 NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 _WHOLE: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
@@ -32,12 +32,12 @@ def partition_values(path: str) -> Mapping[str, str | None]:
             # Bytes of the file system that are not UTF-8 are surrogates here, which encode() rejects.
             column, cell = (unquote(each.encode().decode(), errors="strict") for each in (name, value))
         except UnicodeError:
-            raise WrongSettings(
+            raise InvalidSettings(
                 f"the directory {part!a} of {path!a:.200} is not UTF-8 after percent-decoding. Rename it"
             ) from None
         known = None if value == NULL else cell
         if found.setdefault(column, known) != known:
-            raise WrongSettings(f"{path!a:.200} has two values of the column {column}. Rename one of the directories")
+            raise InvalidSettings(f"{path!a:.200} has two values of the column {column}. Rename one of the directories")
     return found
 
 

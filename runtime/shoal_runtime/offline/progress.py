@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from shoal_schema.addresses import TcpAddress
-from shoal_schema.progress import Done, Progress
+from shoal_schema.progress import JobProgress, WorkDone
 
 LINE_EVERY_S: Final = 10.0
 SHOWN_EVERY_S: Final = 0.2
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Tally:
+class JobTally:
     """Counts of work so far."""
 
     shards_total: int = 0
@@ -34,11 +34,11 @@ class Tally:
     bytes_under_way: float = 0.0
     rows: int = 0
     failed: int = 0
-    before: Done = field(default_factory=Done)
+    before: WorkDone = field(default_factory=WorkDone)
     """By other runs of the job with the same output."""
-    resumed: Done = field(default_factory=Done)
+    resumed: WorkDone = field(default_factory=WorkDone)
     """By this worker of this run, in a process that ended."""
-    siblings: Done = field(default_factory=Done)
+    siblings: WorkDone = field(default_factory=WorkDone)
     """By other workers of this run."""
     broken: list[str] = field(default_factory=list)
     """Errors of shards that cannot be read or written."""
@@ -59,7 +59,7 @@ class Tally:
         return min(1.0, (self.bytes_done + self.bytes_under_way + self.found.bytes) / max(self.bytes_total, 1))
 
     @property
-    def found(self) -> Done:
+    def found(self) -> WorkDone:
         """Return the work that was found done."""
         return self.before + self.resumed + self.siblings
 
@@ -69,8 +69,8 @@ class Tally:
 
     def encoded(self, now_s: float, message: str = "") -> bytes:
         """Return the tally as JSON, with a message for the job's status."""
-        done = Done(self.shards_done, self.rows, self.failed, self.bytes_done)
-        progress = Progress(
+        done = WorkDone(self.shards_done, self.rows, self.failed, self.bytes_done)
+        progress = JobProgress(
             shards_total=self.shards_total,
             bytes_total=self.bytes_total,
             before=self.before,
@@ -81,10 +81,10 @@ class Tally:
         return msgspec.json.encode(progress)
 
 
-class Shown:
+class ProgressDisplay:
     """The tally shown: a bar on a terminal; elsewhere a line every 10 s, in the log if it has INFO lines."""
 
-    def __init__(self, tally: Tally) -> None:
+    def __init__(self, tally: JobTally) -> None:
         self._tally = tally
         self._bar: Any = None
         self._next_s = time.monotonic() + LINE_EVERY_S
@@ -122,7 +122,7 @@ class Shown:
             self._bar.close()
 
 
-def summary(tally: Tally, output: str, batch_size: int, now_s: float) -> str:
+def summary(tally: JobTally, output: str, batch_size: int, now_s: float) -> str:
     """Return the table that is printed at the end of a job."""
     # Without the time to load the model.
     seconds = now_s - tally.begun_s if tally.begun_s is not None else 0.0
@@ -139,17 +139,17 @@ def summary(tally: Tally, output: str, batch_size: int, now_s: float) -> str:
     lines = [f"{name:<11} {value}" for name, value in rows]
     if tally.errors:
         more = tally.errors.total() - sum(count for _, count in tally.errors.most_common(SHOWN_ERRORS))
-        shown = [*first(tally.errors), *([f"... and {more:,} rows with other errors"] if more else [])]
+        shown = [*most_frequent(tally.errors), *([f"... and {more:,} rows with other errors"] if more else [])]
         lines += ["", "errors of failed rows:", *(f"  {each}" for each in shown)]
     return "\n".join(lines)
 
 
-def first(errors: Counter[str], most: int = SHOWN_ERRORS) -> Sequence[str]:
+def most_frequent(errors: Counter[str], most: int = SHOWN_ERRORS) -> Sequence[str]:
     """Return the most frequent errors with their counts."""
     return [f"{message} ({count:,})" if count > 1 else message for message, count in errors.most_common(most)]
 
 
-def listen(address: TcpAddress, tally: Tally) -> int:
+def serve_progress(address: TcpAddress, tally: JobTally) -> int:
     """Serve `GET /v1/progress` from a thread for the life of the process; return the port."""
 
     class Handler(BaseHTTPRequestHandler):

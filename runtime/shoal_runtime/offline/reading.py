@@ -9,29 +9,29 @@ import pyarrow as pa
 
 from shoal_runtime.handlers.spec import TensorSpec
 from shoal_runtime.offline.errors import ShardError
-from shoal_runtime.offline.inputs import Rows, make_rows
+from shoal_runtime.offline.inputs import InputRows, make_rows
 from shoal_runtime.offline.shards import Shard
-from shoal_runtime.offline.tables import Source
+from shoal_runtime.offline.tables import TableSource
 from shoal_runtime.offline.windows import early_first
 
-MOST_WINDOWS: Final = 16
+MAX_WINDOWS: Final = 16
 """Windows held at once, however small."""
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class ShardStarted:
     """A shard begins; its rows follow."""
 
     shard: Shard
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class WindowRead:
     """A window of the shard that began last."""
 
     kept: pa.Table
     """Columns to write beside the results."""
-    rows: Rows
+    rows: InputRows
     """Rows as the model takes them."""
     size_bytes: int
     """Memory, released when the window is written."""
@@ -40,7 +40,7 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ShardEnded:
     """The shard has no more rows; or cannot be read, for the reason ``broken``."""
 
     shard: Shard
@@ -48,13 +48,13 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class AllRead:
+class InputEnded:
     """There are no more shards; or the reading failed with ``error``."""
 
     error: BaseException | None = None
 
 
-class Budget:
+class ByteBudget:
     """Bytes that may be held. A window larger than the budget is read when nothing else is held."""
 
     def __init__(self, size_bytes: int) -> None:
@@ -62,14 +62,14 @@ class Budget:
         self._left = size_bytes
         self._changed = threading.Condition()
 
-    def take(self, size_bytes: int) -> None:
+    def acquire(self, size_bytes: int) -> None:
         """Wait until more bytes may be held, and take them."""
         with self._changed:
             # A window larger than the whole budget must be read too.
             self._changed.wait_for(lambda: self._left >= size_bytes or self._left == self.whole_bytes)
             self._left -= size_bytes
 
-    def give(self, size_bytes: int) -> None:
+    def release(self, size_bytes: int) -> None:
         """Release bytes."""
         with self._changed:
             self._left += size_bytes
@@ -77,10 +77,10 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class ShardReader:
     """Reads the shards of a job."""
 
-    source: Source
+    source: TableSource
     """Rows of the input."""
     specs: Sequence[TensorSpec]
     """The model's inputs."""
@@ -90,7 +90,7 @@ class Reader:
     """Columns to write beside the results."""
     claim: Callable[[Shard], bool]
     """Claims a shard when its turn comes; False: another worker has it."""
-    budget: Budget
+    budget: ByteBudget
     """Bytes that are read and not yet written."""
 
     def run(self, shards: Iterable[Shard], batch_size: int, report: Callable[[Any], None]) -> None:
@@ -99,22 +99,22 @@ class Reader:
             for shard in shards:
                 if not self.claim(shard):
                     continue
-                report(Begun(shard))
+                report(ShardStarted(shard))
                 broken = None
                 try:
                     for window in early_first(self.source.windows(shard, batch_size), batch_size):
                         rows = make_rows(window, self.specs, self.columns)
                         # Rows are held twice: as read, and as the model takes them. The minimum limits the number of
                         # windows.
-                        size_bytes = max(2 * window.table.nbytes, self.budget.whole_bytes // MOST_WINDOWS)
-                        self.budget.take(size_bytes)
-                        report(Read(window.table.select(self.kept), rows, size_bytes, window.share_bytes))
+                        size_bytes = max(2 * window.table.nbytes, self.budget.whole_bytes // MAX_WINDOWS)
+                        self.budget.acquire(size_bytes)
+                        report(WindowRead(window.table.select(self.kept), rows, size_bytes, window.share_bytes))
                 except ShardError as error:
                     broken = str(error)
-                report(Ended(shard, broken))
-            report(AllRead())
+                report(ShardEnded(shard, broken))
+            report(InputEnded())
         except BaseException as error:  # the loop waits for rows and must receive it
-            report(AllRead(error))
+            report(InputEnded(error))
 
 
 def all_columns(columns: Mapping[str, Sequence[str]], kept: Iterable[str], where: Iterable[str]) -> list[str]:

@@ -36,7 +36,7 @@ _NAMES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class JobPlan:
     """What a job computes."""
 
     input: str
@@ -89,7 +89,7 @@ class Plan:
             raise ValueError(str(error)) from None
 
 
-def difference(begun: Plan, planned: Plan) -> str | None:
+def difference(begun: JobPlan, planned: JobPlan) -> str | None:
     """Return the first difference between two plans in words, or None."""
     was, now = orjson.loads(begun.encoded()), orjson.loads(planned.encoded())
     for key, label in _NAMES.items():
@@ -109,7 +109,7 @@ def _shown(value: Any) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class ShardRecord:
     """The outcome of a shard."""
 
     shard: str

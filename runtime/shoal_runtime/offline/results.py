@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from shoal_runtime.handlers.spec import ANY, TensorSpec
-from shoal_runtime.offline.errors import WrongSettings
+from shoal_runtime.offline.errors import InvalidSettings
 from shoal_runtime.offline.schemas import few
 from shoal_runtime.offline.windows import CONTENT, holds_bytes
 from shoal_schema.wire.datatypes import Array, bfloat16_to_float32
@@ -60,12 +60,12 @@ def kept_columns(
             elif option != NONE:
                 kept[option] = option
     if absent := [name for name in kept.values() if name not in columns]:
-        raise WrongSettings(f"the input has no column {absent[0]} to keep: its columns are {few(schema.names)}")
+        raise InvalidSettings(f"the input has no column {absent[0]} to keep: its columns are {few(schema.names)}")
     # Results and kept columns share one table.
     reserved = {ERROR, *(spec.name for spec in specs)}
     if clash := [name for name in kept if name in reserved]:
         free = {f"input_{name}" if name in reserved else name: column for name, column in kept.items()}
-        raise WrongSettings(
+        raise InvalidSettings(
             f"{clash[0]} is both a column of the input and of the results. Rename it, as in"
             f" --keep {','.join(keep_options(free))}"
         )

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from shoal_runtime.offline.column_types import PARTITION, is_list, promoted, storable
 from shoal_runtime.offline.errors import ShardError
-from shoal_runtime.offline.kinds import PARTITION, is_list, promoted, storable
 from shoal_runtime.offline.partitions import partition_types
 
 NO_TYPE: Final = "holds only values without a type, or beyond 64 bits"
@@ -16,7 +16,7 @@ _SHOWN: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class InputSchema:
     """The columns of an input."""
 
     schema: pa.Schema
@@ -27,7 +27,7 @@ class Found:
     """First file without a column, by column."""
 
 
-def unified(files: Iterable[tuple[str, pa.Schema]]) -> Found:
+def unified(files: Iterable[tuple[str, pa.Schema]]) -> InputSchema:
     """Return the columns of tables, in order of their first appearance.
 
     Args:
@@ -57,10 +57,10 @@ def unified(files: Iterable[tuple[str, pa.Schema]]) -> Found:
         for name in kinds.keys() - set(schema.names):
             missing.setdefault(name, path)
     fields = [pa.field(name, storable(kind), metadata=metadata[name]) for name, (kind, _) in kinds.items()]
-    return Found(pa.schema(fields), conflicts, missing)
+    return InputSchema(pa.schema(fields), conflicts, missing)
 
 
-def with_partitions(found: Found, paths: Sequence[str], prefix: str) -> Found:
+def with_partitions(found: InputSchema, paths: Sequence[str], prefix: str) -> InputSchema:
     """Return the columns with those of partitions.
 
     Args:
@@ -75,7 +75,7 @@ def with_partitions(found: Found, paths: Sequence[str], prefix: str) -> Found:
     fields += [pa.field(name, kind, metadata=PARTITION) for name, kind in kinds.items()]
     conflicts = {name: error for name, error in found.conflicts.items() if name not in kinds}
     missing = {name: path for name, path in found.missing.items() if name not in kinds}
-    return Found(pa.schema(fields), conflicts, missing)
+    return InputSchema(pa.schema(fields), conflicts, missing)
 
 
 def kinds_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Counter[pa.DataType]]:
@@ -98,7 +98,7 @@ def _inferred(cells: Sequence[Any]) -> pa.DataType | None:
         return None
 
 
-def chosen(counted: Mapping[str, Counter[pa.DataType]]) -> Found:
+def chosen(counted: Mapping[str, Counter[pa.DataType]]) -> InputSchema:
     """Return the columns of JSON objects, each of its most frequent type, widened to hold the others if possible."""
     fields, conflicts = [], {}
     for name, counter in counted.items():
@@ -110,7 +110,7 @@ def chosen(counted: Mapping[str, Counter[pa.DataType]]) -> Found:
         elif _is_empty(kind):
             conflicts[name] = f"the column {name} holds objects without keys. Leave it out with --keep"
         fields.append(pa.field(name, pa.string() if pa.types.is_null(kind) else kind))
-    return Found(pa.schema(fields), conflicts)
+    return InputSchema(pa.schema(fields), conflicts)
 
 
 def _is_empty(kind: pa.DataType) -> bool:

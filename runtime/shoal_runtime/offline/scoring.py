@@ -16,19 +16,19 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 
 from shoal_runtime.handlers.spec import TensorSpec
-from shoal_runtime.offline.dispatch import Dispatch, Work
-from shoal_runtime.offline.engine import Engine, EngineEnded
+from shoal_runtime.offline.directories import Directory
+from shoal_runtime.offline.dispatch import BatchDispatcher, WorkUnit
+from shoal_runtime.offline.engine import EngineEnded, EngineProcess
 from shoal_runtime.offline.errors import ShardError, TooManyErrors
-from shoal_runtime.offline.inputs import Rows, lengths, take
-from shoal_runtime.offline.places import Place
-from shoal_runtime.offline.progress import Tally, first
-from shoal_runtime.offline.reading import AllRead, Begun, Budget, Ended, Read
-from shoal_runtime.offline.records import Record
+from shoal_runtime.offline.inputs import InputRows, batch_of_rows, lengths
+from shoal_runtime.offline.progress import JobTally, most_frequent
+from shoal_runtime.offline.reading import ByteBudget, InputEnded, ShardEnded, ShardStarted, WindowRead
+from shoal_runtime.offline.records import ShardRecord
 from shoal_runtime.offline.results import WindowResults
 from shoal_runtime.offline.shards import Shard
 from shoal_runtime.offline.windows import cut_batches
-from shoal_runtime.offline.writing import Destination
-from shoal_schema.wire.engine import Batch, Done, Failed, Ready
+from shoal_runtime.offline.writing import OutputWriter
+from shoal_schema.wire.engine_messages import BatchDone, BatchFailed, EngineBatch, EngineReady
 
 FEW_ERRORS: Final = 10
 """Rows that may fail whatever the share, unless all fail."""
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Signature:
+class TensorSignature:
     """The model's inputs and outputs, and the schema of the results."""
 
     inputs: Sequence[TensorSpec]
@@ -78,15 +78,15 @@ class _Written:
 class _Open:
     """A window that was read, with the results so far."""
 
-    read: Read
+    read: WindowRead
     results: WindowResults
 
 
 class _Recording(Protocol):
-    def __call__(self, shard: Shard, rows: int, failed: int, errors: Sequence[str], batch_size: int) -> Record: ...
+    def __call__(self, shard: Shard, rows: int, failed: int, errors: Sequence[str], batch_size: int) -> ShardRecord: ...
 
 
-class Writer:
+class ResultWriter:
     """The thread that writes, shard after shard.
 
     Args:
@@ -98,7 +98,12 @@ class Writer:
     """
 
     def __init__(
-        self, destination: Destination, place: Place, record: _Recording, budget: Budget, report: Callable[[Any], None]
+        self,
+        destination: OutputWriter,
+        place: Directory,
+        record: _Recording,
+        budget: ByteBudget,
+        report: Callable[[Any], None],
     ) -> None:
         self._destination = destination
         self._place = place
@@ -106,11 +111,11 @@ class Writer:
         self._budget = budget
         self._report = report
         self.batch_size = 0
-        self.queued: queue.Queue[Begun | Ended | tuple[pa.Table, int] | None] = queue.Queue(QUEUED_TABLES)
+        self.queued: queue.Queue[ShardStarted | ShardEnded | tuple[pa.Table, int] | None] = queue.Queue(QUEUED_TABLES)
 
     def run(self) -> None:
         """Write until the queue ends with None."""
-        while isinstance(begun := self.queued.get(), Begun):
+        while isinstance(begun := self.queued.get(), ShardStarted):
             try:
                 with self._destination.part(begun.shard.name) as part:
                     while isinstance(item := self.queued.get(), tuple):
@@ -118,8 +123,8 @@ class Writer:
                         try:
                             part.write(table)
                         finally:
-                            self._budget.give(size_bytes)
-                    assert isinstance(item, Ended)
+                            self._budget.release(size_bytes)
+                    assert isinstance(item, ShardEnded)
                     if item.broken is not None:
                         raise ShardError(item.broken)
                 # The record follows its results: a shard with a record is done.
@@ -133,11 +138,16 @@ class Writer:
                 return
 
 
-class Scoring:
+class ShardScorer:
     """The loop, and what it has received and not yet passed on."""
 
     def __init__(
-        self, engines: Sequence[Engine], dispatch: Dispatch, signature: Signature, tally: Tally, max_error_share: float
+        self,
+        engines: Sequence[EngineProcess],
+        dispatch: BatchDispatcher,
+        signature: TensorSignature,
+        tally: JobTally,
+        max_error_share: float,
     ) -> None:
         self._engines = engines
         self._dispatch = dispatch
@@ -147,7 +157,7 @@ class Scoring:
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._windows: dict[int, _Open] = {}
         # What was read, in order: a window's number, or the begin or end of a shard.
-        self._order: deque[Begun | Ended | int] = deque()
+        self._order: deque[ShardStarted | ShardEnded | int] = deque()
         self._up: set[int] = {0}
         self._numbers = 0
         self._all_read = False
@@ -160,7 +170,7 @@ class Scoring:
         """Add an event; from any thread."""
         self._events.put(event)
 
-    def run(self, read: Callable[[], None], writer: Writer, shown: Callable[[], None]) -> None:
+    def run(self, read: Callable[[], None], writer: ResultWriter, shown: Callable[[], None]) -> None:
         """Score all rows that are read.
 
         Raises:
@@ -199,7 +209,7 @@ class Scoring:
     def _handle(self, event: Any) -> None:
         if isinstance(event, _FromEngine):
             self._on_message(event.engine, event.message)
-        elif isinstance(event, Read):
+        elif isinstance(event, WindowRead):
             self._numbers += 1
             rows = event.rows
             results = WindowResults(len(rows.keys), self._signature.outputs, rows.errors, lengths(rows))
@@ -208,40 +218,44 @@ class Scoring:
             # Rows that cannot be read count as failed at once.
             self._add(window, len(rows.errors), rows.errors.values())
             batches = cut_batches(rows.keys, rows.sizes, rows.good, self._dispatch.limit)
-            self._dispatch.offer(Work(self._numbers, batch) for batch in batches)
-        elif isinstance(event, Begun | Ended):
+            self._dispatch.enqueue(WorkUnit(self._numbers, batch) for batch in batches)
+        elif isinstance(event, ShardStarted | ShardEnded):
             self._order.append(event)
         elif isinstance(event, _EngineEnded):
-            if event.error is not None:
-                raise event.error
-            # No batches are sent to it until it reports Ready again.
-            self._up.discard(event.engine)
-            blamed = self._dispatch.ended(event.engine)
-            logger.warning("event=engine_ended engine=%d how=%s", event.engine, event.how)
-            if blamed is not None:
-                self._fail(blamed, f"the model's process {event.how} while it ran this row")
-            threading.Thread(target=self._start, args=(event.engine,), daemon=True).start()
+            self._on_end(event)
         elif isinstance(event, _Written):
             self._on_written(event)
-        elif isinstance(event, AllRead):
+        elif isinstance(event, InputEnded):
             if event.error is not None:
                 raise event.error
             self._all_read = True
 
     def _on_message(self, engine: int, message: Any) -> None:
-        if isinstance(message, Ready):
+        if isinstance(message, EngineReady):
             self._up.add(engine)
-        elif isinstance(message, Done):
-            work = self._dispatch.done(message.number)
+        elif isinstance(message, BatchDone):
+            work = self._dispatch.complete(message.number)
             if work is not None:
                 window = self._windows[work.window]
                 self._add(window, len(work.rows), window.results.add(work.rows, message.outputs, message.errors))
-        elif isinstance(message, Failed):
-            blamed = self._dispatch.failed(message.number, message.code)
+        elif isinstance(message, BatchFailed):
+            blamed = self._dispatch.fail(message.number, message.code)
             if blamed is not None:
                 self._fail(blamed, message.why)
 
-    def _fail(self, work: Work, why: str) -> None:
+    def _on_end(self, ended: _EngineEnded) -> None:
+        """Fail the row that ended an engine, if it is found, and start the engine again."""
+        if ended.error is not None:
+            raise ended.error
+        # No batches are sent to it until it reports Ready again.
+        self._up.discard(ended.engine)
+        blamed = self._dispatch.engine_ended(ended.engine)
+        logger.warning("event=engine_ended engine=%d how=%s", ended.engine, ended.how)
+        if blamed is not None:
+            self._fail(blamed, f"the model's process {ended.how} while it ran this row")
+        threading.Thread(target=self._start, args=(ended.engine,), daemon=True).start()
+
+    def _fail(self, work: WorkUnit, why: str) -> None:
         window = self._windows[work.window]
         window.results.fail(work.rows, why)
         self._add(window, len(work.rows), [why] * len(work.rows))
@@ -252,16 +266,16 @@ class Scoring:
     def _feed(self) -> None:
         """Send every engine the batches that it may hold."""
         for number in sorted(self._up):
-            while (taken := self._dispatch.take(number)) is not None:
+            while (taken := self._dispatch.next_batch(number)) is not None:
                 batch, work = taken
-                rows: Rows = self._windows[work.window].read.rows
+                rows: InputRows = self._windows[work.window].read.rows
                 try:
-                    inputs = take(rows, work.rows, self._signature.inputs)
+                    inputs = batch_of_rows(rows, work.rows, self._signature.inputs)
                 except ValueError as error:  # no padding makes the rows one tensor
-                    self._on_message(number, Failed(batch, "", str(error)))
+                    self._on_message(number, BatchFailed(batch, "", str(error)))
                     continue
                 try:
-                    self._engines[number].send(Batch(batch, inputs, len(work.rows)))
+                    self._engines[number].send(EngineBatch(batch, inputs, len(work.rows)))
                 except EngineEnded:
                     break  # the thread that receives from it reports the end
 
@@ -282,7 +296,7 @@ class Scoring:
                 check_errors(self._tally, self._max_error_share)
             else:
                 # A shard counts as unwritten from its begin until the writer reports it.
-                self._unwritten += isinstance(head, Begun)
+                self._unwritten += isinstance(head, ShardStarted)
                 self._under_way_bytes[head.shard.name] = self._passed_bytes
                 self._passed_bytes = 0.0
                 self._writer.queued.put(head)
@@ -302,7 +316,7 @@ class Scoring:
         self._tally.bytes_under_way -= self._under_way_bytes.pop(written.shard.name, 0.0)
 
 
-def check_errors(tally: Tally, share: float, *, ended: bool = False) -> None:
+def check_errors(tally: JobTally, share: float, *, ended: bool = False) -> None:
     """Check the number of failed rows.
 
     Args:
@@ -318,7 +332,7 @@ def check_errors(tally: Tally, share: float, *, ended: bool = False) -> None:
     allowed = max(FEW_ERRORS, share * (rows if ended else max(rows, EARLY_ROWS)))
     if share >= 1 or failed == 0 or (failed <= allowed and not (ended and failed == rows)):
         return
-    reasons = "; ".join(first(tally.errors))
+    reasons = "; ".join(most_frequent(tally.errors))
     more = "" if ended else " so far"
     raise TooManyErrors(
         f"{failed:,} of {rows:,} rows failed{more}, more than --max-error-share {share:g} allows. Their errors:"

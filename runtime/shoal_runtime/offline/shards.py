@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from shoal_runtime.offline.errors import WrongSettings
+from shoal_runtime.offline.errors import InvalidSettings
 from shoal_schema.resource.offline import RowFormat
 
 FILES_OF_A_SHARD: Final = 1000
@@ -31,7 +31,7 @@ _TOKENS: Final = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class InputFile:
     """One file of the input."""
 
     path: str
@@ -47,7 +47,7 @@ class Shard:
 
     name: str
     """Name of its results, without a suffix."""
-    files: tuple[File, ...]
+    files: tuple[InputFile, ...]
     """One file, or several small ones that are one row each."""
     start: int
     """First byte of the one file."""
@@ -79,7 +79,7 @@ def split_pattern(path: str) -> tuple[str, str]:
     return folder + slash, path[len(folder + slash) :]
 
 
-def matching(files: Iterable[File], pattern: str) -> list[File]:
+def matching(files: Iterable[InputFile], pattern: str) -> list[InputFile]:
     """Return the files that match a pattern, sorted by name; without a pattern all but hidden ones.
 
     A star matches within one directory, two stars match any number of directories.
@@ -113,7 +113,7 @@ def is_hidden(path: str) -> bool:
     )
 
 
-def format_of(files: Sequence[File], asked: RowFormat) -> RowFormat:
+def format_of(files: Sequence[InputFile], asked: RowFormat) -> RowFormat:
     """Return the format of the rows.
 
     Raises:
@@ -128,15 +128,15 @@ def format_of(files: Sequence[File], asked: RowFormat) -> RowFormat:
         kinds[kind] = each.path
     if len(kinds) > 1:
         shown = ", ".join(f"{path} ({kind})" for kind, path in sorted(kinds.items()))
-        raise WrongSettings(f"the input has files of several formats: {shown}. Select one, as in DIRECTORY/*.parquet")
+        raise InvalidSettings(f"the input has files of several formats: {shown}. Select one, as in DIRECTORY/*.parquet")
     return next(iter(kinds))
 
 
-def cut(files: Sequence[File], kind: RowFormat, shard_bytes: int) -> list[Shard]:
+def cut(files: Sequence[InputFile], kind: RowFormat, shard_bytes: int) -> list[Shard]:
     """Return the shards of the files, in order; a replaced file changes only its own."""
     if kind is RowFormat.FILES:
         # A shard ends before the file that would exceed its size.
-        runs: list[list[File]] = []
+        runs: list[list[InputFile]] = []
         size_bytes = 0
         for each in files:
             if not runs or len(runs[-1]) == FILES_OF_A_SHARD or size_bytes + each.size_bytes > shard_bytes:
@@ -174,14 +174,14 @@ def own_order(shards: Sequence[Shard], worker: int, workers: int) -> list[Shard]
     return own + others[::-1]
 
 
-def named(files: Sequence[File]) -> str:
+def named(files: Sequence[InputFile]) -> str:
     """Return the number of files and a digest of their names."""
     # Names may hold bytes that are not UTF-8.
     names = "\n".join(each.path for each in files).encode(errors="surrogateescape")
     return f"{len(files):,}, named {hashlib.sha256(names).hexdigest()[:16]}"
 
 
-def digest(files: Iterable[File]) -> str:
+def digest(files: Iterable[InputFile]) -> str:
     """Return the SHA-256 of names, sizes and validators of files, in hex."""
     sha256 = hashlib.sha256()
     for each in files:

@@ -16,16 +16,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet
 
+from shoal_runtime.offline.casting import cast_table, cells_column
+from shoal_runtime.offline.column_types import is_partition
 from shoal_runtime.offline.csv_rows import FAULT, csv_names, csv_tables
-from shoal_runtime.offline.errors import JobError, PlaceUnavailable, ShardError
-from shoal_runtime.offline.fitting import cells_column, fitted
+from shoal_runtime.offline.directories import Directory, decompressed_file
+from shoal_runtime.offline.errors import DirectoryUnavailable, JobError, ShardError
 from shoal_runtime.offline.json_lines import parsed_line
-from shoal_runtime.offline.kinds import is_partition
 from shoal_runtime.offline.partitions import partition_cell
-from shoal_runtime.offline.places import Place, plain_file
+from shoal_runtime.offline.row_filter import RowFilter
 from shoal_runtime.offline.schemas import check_names
-from shoal_runtime.offline.shards import File, Shard, begins_in, readable
-from shoal_runtime.offline.where import Where
+from shoal_runtime.offline.shards import InputFile, Shard, begins_in, readable
 from shoal_runtime.offline.windows import CONTENT, PATH, TARGET_BYTES, Window, window_rows
 from shoal_schema.resource.offline import RowFormat
 
@@ -37,7 +37,7 @@ READ_ROWS: Final = 256
 _READ_ERRORS: Final = (pa.ArrowException, OSError, ValueError, UnicodeError)
 
 
-class Source:
+class TableSource:
     """The rows of an input.
 
     Args:
@@ -51,10 +51,10 @@ class Source:
 
     def __init__(
         self,
-        place: Place,
+        place: Directory,
         kind: RowFormat,
         schema: pa.Schema,
-        where: Where | None = None,
+        where: RowFilter | None = None,
         *,
         required: Collection[str] = (),
         prefix: str = "",
@@ -105,9 +105,9 @@ class Source:
             batches = file.iter_batches(min(rows, READ_ROWS), row_groups=groups, columns=names, use_threads=False)
             for table in regrouped((pa.Table.from_batches([each]) for each in batches), rows):
                 share_bytes = shard.size_bytes * table.num_rows / count
-                yield replace(fitted(table, self.schema, self._path(shard)), share_bytes=share_bytes)
+                yield replace(cast_table(table, self.schema, self._path(shard)), share_bytes=share_bytes)
 
-    def _checked(self, names: Sequence[str], file: File) -> set[str]:
+    def _checked(self, names: Sequence[str], file: InputFile) -> set[str]:
         """Return the names of a file's columns.
 
         Raises:
@@ -131,7 +131,7 @@ class Source:
 
             def windows() -> Iterator[Window]:
                 for table in regrouped(tables, window_rows(1, batch_size)):
-                    window = fitted(table, self.schema, path)
+                    window = cast_table(table, self.schema, path)
                     malformed = {row: why for row, why in enumerate(table.column(FAULT).to_pylist()) if why}
                     yield replace(window, faults={**window.faults, **malformed})
 
@@ -159,11 +159,11 @@ class Source:
     def _files(self, shard: Shard, batch_size: int) -> Iterator[Window]:
         rows = window_rows(shard.size_bytes / len(shard.files), batch_size)
 
-        def content(file: File) -> bytes | str:
+        def content(file: InputFile) -> bytes | str:
             try:
                 with self._place.open(file) as opened:
                     return opened.read()
-            except PlaceUnavailable:
+            except DirectoryUnavailable:
                 # Not an error of the row, which would be recorded as failed for good.
                 raise
             except JobError as error:
@@ -210,7 +210,7 @@ def regrouped(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
 
 def lines_of(opened: BinaryIO, shard: Shard) -> Iterator[bytes]:
     """Yield the lines that begin within a shard's bytes, without empty ones."""
-    file = plain_file(opened, shard.files[0])
+    file = decompressed_file(opened, shard.files[0])
     at = 0
     if not shard.whole:
         # A line that began before the shard belongs to another; the byte before its start shows whether one did.
@@ -234,7 +234,7 @@ def from_lines(lines: Sequence[bytes], schema: pa.Schema, path: str = "") -> Win
     return Window(pa.table(columns, schema=schema), faults)
 
 
-def filtered(window: Window, where: Where) -> Window:
+def filtered(window: Window, where: RowFilter) -> Window:
     """Return the rows that a filter selects.
 
     A row that cannot be read, or whose text is compared with a number and spells none, stays with its error if the

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from shoal_runtime.offline.kinds import is_bytes
+from shoal_runtime.offline.column_types import is_bytes
 from shoal_schema.wire.datatypes import Array
 
 PATH: Final = "path"

@@ -19,13 +19,13 @@ from shoal_runtime.faults import describe
 from shoal_runtime.fetching import ModelFiles, fetch_model
 from shoal_runtime.garbage import seldom_collected
 from shoal_runtime.offline.identity import digest_of, settings_of
-from shoal_runtime.pipeline import Lanes, Pipeline
+from shoal_runtime.pipeline import Pipeline, StageThreads
 from shoal_runtime.readiness import Readiness
 from shoal_runtime.serving import log_cause
 from shoal_runtime.settings import Settings
-from shoal_runtime.starting import Started, bring_up
+from shoal_runtime.starting import StartedModel, load_and_warm
 from shoal_runtime.watchdog import Watchdog
-from shoal_schema.wire.engine import Batch, Done, Failed, Message, Ready, Refused
+from shoal_schema.wire.engine_messages import BatchDone, BatchFailed, EngineBatch, EngineFailed, EngineReady, Message
 
 IN_FLIGHT: Final = 3
 """Batches held at once: one is prepared and one finished while one computes."""
@@ -45,10 +45,10 @@ def work(settings: Settings, descriptor: int) -> int:
     sender = threading.Thread(target=_send, args=(connection, messages), name="send", daemon=True)
     sender.start()
 
-    def load() -> tuple[ModelFiles, Started]:
+    def load() -> tuple[ModelFiles, StartedModel]:
         with seldom_collected():
             files = fetch_model(settings, readiness)
-            return files, bring_up(files, settings, readiness)
+            return files, load_and_warm(files, settings, readiness)
 
     async def run() -> int:
         try:
@@ -58,7 +58,7 @@ def work(settings: Settings, descriptor: int) -> int:
                 log_cause(error)
             else:
                 logger.exception("event=loading_failed_inside_the_runtime")
-            messages.put(Refused(str(error) if isinstance(error, LoadError) else describe(error)))
+            messages.put(EngineFailed(str(error) if isinstance(error, LoadError) else describe(error)))
             return EXIT_LOAD_FAILED
         if started.model.forward_timeout_s is not None:
             watchdog.limit_s = started.model.forward_timeout_s
@@ -70,11 +70,11 @@ def work(settings: Settings, descriptor: int) -> int:
             model.stages,
             model.signature,
             started.placement,
-            lanes=Lanes(executor, pool, threads),
+            lanes=StageThreads(executor, pool, threads),
             on_lost=watchdog.lose,
         )
         metadata = model_metadata(model.name, settings.model.version, model.platform, model.signature, started.measured)
-        messages.put(Ready(metadata, digest_of(files), settings_of(settings), IN_FLIGHT))
+        messages.put(EngineReady(metadata, digest_of(files), settings_of(settings), IN_FLIGHT))
         await _compute(connection, pipeline, messages)
         return 0
 
@@ -89,7 +89,7 @@ def work(settings: Settings, descriptor: int) -> int:
 async def _compute(connection: Connection, pipeline: Pipeline, messages: _Messages) -> None:
     """Run received batches concurrently until the socket closes."""
     loop = asyncio.get_running_loop()
-    received: asyncio.Queue[Batch | None] = asyncio.Queue()
+    received: asyncio.Queue[EngineBatch | None] = asyncio.Queue()
 
     def receive() -> None:
         try:
@@ -98,18 +98,20 @@ async def _compute(connection: Connection, pipeline: Pipeline, messages: _Messag
         except (EOFError, OSError):
             loop.call_soon_threadsafe(received.put_nowait, None)
 
-    async def compute(batch: Batch) -> None:
+    async def compute(batch: EngineBatch) -> None:
         try:
             result = await pipeline.run(batch.inputs, batch.rows)
-            messages.put(Done(batch.number, dict(result.outputs), {each.row: each.message for each in result.errors}))
+            messages.put(
+                BatchDone(batch.number, dict(result.outputs), {each.row: each.message for each in result.errors})
+            )
         except DeviceLost:
             # The process ends at once. That end is the message: rows that only shared the batch are tried alone.
             return
         except BatchError as error:
-            messages.put(Failed(batch.number, error.code, str(error)))
+            messages.put(BatchFailed(batch.number, error.code, str(error)))
         except Exception as error:  # every batch has an outcome
             logger.exception("event=batch_failed_inside_the_runtime")
-            messages.put(Failed(batch.number, "FORWARD_FAILED", describe(error)))
+            messages.put(BatchFailed(batch.number, "FORWARD_FAILED", describe(error)))
 
     threading.Thread(target=receive, name="receive", daemon=True).start()
     running: set[asyncio.Task[None]] = set()

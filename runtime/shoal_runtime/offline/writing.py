@@ -11,14 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet
 
+from shoal_runtime.offline.column_types import permuted, plain
+from shoal_runtime.offline.directories import Directory
 from shoal_runtime.offline.errors import JobError
-from shoal_runtime.offline.kinds import permuted, plain
-from shoal_runtime.offline.places import Place
 from shoal_runtime.offline.records import RECORDED_ERRORS
 from shoal_runtime.offline.results import ERROR
-from shoal_schema.resource.offline import AnswerFormat
+from shoal_schema.resource.offline import ResultFormat
 
-SUFFIX: Final = {AnswerFormat.PARQUET: ".parquet", AnswerFormat.JSON_LINES: ".jsonl"}
+SUFFIX: Final = {ResultFormat.PARQUET: ".parquet", ResultFormat.JSON_LINES: ".jsonl"}
 
 
 class _Sink(Protocol):
@@ -27,7 +27,7 @@ class _Sink(Protocol):
 
 
 @dataclass(slots=True)
-class Part:
+class ShardWriter:
     """Results of one shard that is being written."""
 
     results: Any
@@ -56,7 +56,7 @@ class Part:
         self.failures.write(table.filter(pc.invert(good)))
 
 
-class Destination:
+class OutputWriter:
     """The files of results, and of failed rows.
 
     Args:
@@ -66,28 +66,28 @@ class Destination:
         schema: of the results, with the column of errors.
     """
 
-    def __init__(self, place: Place, failures: Place | None, form: AnswerFormat, schema: pa.Schema) -> None:
+    def __init__(self, place: Directory, failures: Directory | None, form: ResultFormat, schema: pa.Schema) -> None:
         self._place = place
         self._failures = failures
         self._form = form
         self._schema = schema
 
     @contextmanager
-    def part(self, shard: str) -> Iterator[Part]:
+    def part(self, shard: str) -> Iterator[ShardWriter]:
         """Yield the part of a shard; its files appear at the end, or not at all after an exception."""
         name = f"{shard}{SUFFIX[self._form]}"
         with ExitStack() as stack:
             if self._failures is None:
-                yield Part(self._open(stack, self._place, name, self._schema), None)
+                yield ShardWriter(self._open(stack, self._place, name, self._schema), None)
                 return
             without = self._schema.remove(self._schema.get_field_index(ERROR))
             # Entered first, so that it is renamed last: results appear only once their failed rows have.
             results = self._open(stack, self._place, name, without)
-            yield Part(results, self._open(stack, self._failures, name, self._schema))
+            yield ShardWriter(results, self._open(stack, self._failures, name, self._schema))
 
-    def _open(self, stack: ExitStack, place: Place, name: str, schema: pa.Schema) -> _Sink:
+    def _open(self, stack: ExitStack, place: Directory, name: str, schema: pa.Schema) -> _Sink:
         path = stack.enter_context(place.writing(name))
-        if self._form is AnswerFormat.JSON_LINES:
+        if self._form is ResultFormat.JSON_LINES:
             lines = _Lines(path.open("wb"))
             stack.callback(lines.close)
             return lines

@@ -22,13 +22,13 @@ from typing import Final, TypeVar
 
 import orjson
 
-from shoal_runtime.cache import PARTS_PREFIX, sweep
+from shoal_runtime.cache import PARTS_PREFIX, remove_stale
 from shoal_runtime.errors import LoadError
-from shoal_runtime.progress import Progress
+from shoal_runtime.progress import StepProgress
 from shoal_runtime.readiness import Readiness
-from shoal_runtime.storage.listing import Entry, Listing, TooMany, checked
+from shoal_runtime.storage.listing import ListedFile, Listing, TooManyFiles, checked
 from shoal_runtime.storage.store import Store, StoreUnavailable
-from shoal_runtime.unpacking import Limits, check_time
+from shoal_runtime.unpacking import ArchiveLimits, check_time
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ class Download:
         cache_dir: Path,
         readiness: Readiness,
         *,
-        limits: Limits,
+        limits: ArchiveLimits,
         deadline_s: float,
         pause_s: Callable[[int], float],
     ) -> None:
@@ -77,11 +77,11 @@ class Download:
         """
         try:
             listing = self._retried(lambda: self._store.list(self._limits.max_files))
-        except TooMany:
+        except TooManyFiles:
             raise self._limits.too_many_files(self._store.shown) from None
         return checked(listing, self._limits, self._store.shown)
 
-    def bring(self, listing: Listing, keep: Callable[[Path, Mapping[str, str]], None]) -> None:
+    def download(self, listing: Listing, keep: Callable[[Path, Mapping[str, str]], None]) -> None:
         """Download all files; pass their directory, to be moved, and their SHA-256 by path to ``keep``.
 
         If another process downloads the same files, wait for it and do not call ``keep``.
@@ -100,7 +100,7 @@ class Download:
                 recorded = orjson.loads((parts / "sums.json").read_bytes())
                 done = recorded if isinstance(recorded, dict) else {}
             sums: dict[str, str] = {}
-            with Progress(self._readiness, "downloading", total=listing.size_bytes, unit="B") as progress:
+            with StepProgress(self._readiness, "downloading", total=listing.size_bytes, unit="B") as progress:
                 for entry in listing.entries:
                     if entry.path in done and (parts / "files" / entry.path).is_file():
                         progress.advance(entry.size_bytes)
@@ -117,7 +117,7 @@ class Download:
                 # Rejected files are not kept for the next start: the transfer may be to blame.
                 shutil.rmtree(parts, ignore_errors=True)
 
-    def _file(self, entry: Entry, parts: Path, progress: Progress) -> str:
+    def _file(self, entry: ListedFile, parts: Path, progress: StepProgress) -> str:
         # A name of its own: without locks of the file system, two processes may be here.
         target, partial = parts / "files" / entry.path, parts / f"partial-{uuid.uuid4().hex}"
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -128,7 +128,7 @@ class Download:
         partial.rename(target)
         return digest
 
-    def _read(self, entry: Entry, partial: Path, progress: Progress) -> str:
+    def _read(self, entry: ListedFile, partial: Path, progress: StepProgress) -> str:
         digest, size_bytes = hashlib.sha256(), 0
         try:
             with partial.open("wb") as file:
@@ -166,7 +166,7 @@ class Download:
         """Yield whether this process has the directory; if not, another has just finished with it."""
         try:
             self._cache_dir.mkdir(parents=True, exist_ok=True)
-            sweep(self._cache_dir)
+            remove_stale(self._cache_dir)
             parts.mkdir(exist_ok=True)
             lock = os.open(parts, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:

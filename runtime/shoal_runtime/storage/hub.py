@@ -27,9 +27,9 @@ from huggingface_hub.utils._headers import build_hf_headers
 from huggingface_hub.utils._http import hf_request_event_hook
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.storage.listing import Entry, Listing, below, bounded
+from shoal_runtime.storage.listing import ListedFile, Listing, below, bounded
 from shoal_runtime.storage.store import GIVEN_IN, StoreUnavailable
-from shoal_runtime.storage.web import verified, why_unreachable
+from shoal_runtime.storage.web import tls_context_for, why_unreachable
 from shoal_runtime.unpacking import CHUNK_BYTES
 from shoal_schema.resource.locations import Location, parse
 
@@ -39,7 +39,7 @@ REPEATED: Final = (".bin", ".h5", ".msgpack", ".ot", ".onnx", ".tflite", ".ckpt"
 """Suffixes of the same weights for other frameworks, often the largest files; skipped if there are safetensors."""
 
 
-class Hub:
+class HubRepository:
     """Files of one repository at one commit."""
 
     def __init__(self, location: Location, shown: str) -> None:
@@ -57,25 +57,15 @@ class Hub:
             # Pinned: a branch may move during the download.
             self._revision = info.sha or self._revision
             tree = self._api.list_repo_tree(self._repository, recursive=True, revision=self._revision)
-            # The validator is the hash of the content: of Git LFS, or Git's own.
-            files = (
-                Entry(
-                    item.path.rpartition("/")[2],
-                    item.size,
-                    item.lfs.sha256 if item.lfs is not None else item.blob_id,
-                    item.path,
-                )
-                for item in tree
-                if isinstance(item, RepoFile)
-            )
+            files = (_entry(item) for item in tree if isinstance(item, RepoFile))
             path = self._path
             wanted = (each for each in files if not path or each.key == path or each.key.startswith(f"{path}/"))
             found = list(bounded(wanted, at_most))
         if [each.key for each in found] == [self._path]:
             return Listing(found, found[0].path)
-        return Listing(needed(below(self._path, found)))
+        return Listing(needed_files(below(self._path, found)))
 
-    def read(self, entry: Entry) -> Iterator[bytes]:
+    def read(self, entry: ListedFile) -> Iterator[bytes]:
         """Yield a file of the listed commit."""
         url = hf_hub_url(self._repository, entry.key, revision=self._revision, endpoint=self._api.endpoint)
         with (
@@ -94,15 +84,15 @@ def _address() -> str:
 
 
 def _client(**more: Any) -> httpx2.Client:
-    return httpx2.Client(follow_redirects=True, verify=verified(_address()), **more)
+    return httpx2.Client(follow_redirects=True, verify=tls_context_for(_address()), **more)
 
 
-def open_store(uri: str) -> Hub:
+def open_store(uri: str) -> HubRepository:
     """Return the repository of a `hf://` URI."""
-    return Hub(parse(uri), uri)
+    return HubRepository(parse(uri), uri)
 
 
-def needed(entries: Sequence[Entry]) -> list[Entry]:
+def needed_files(entries: Sequence[ListedFile]) -> list[ListedFile]:
     """Return the files without the hub's own, and without weights that are also there as safetensors."""
     safe = any(entry.path.endswith(SAFETENSORS) for entry in entries)
     return [
@@ -110,6 +100,11 @@ def needed(entries: Sequence[Entry]) -> list[Entry]:
         for entry in entries
         if not entry.path.startswith(".git") and not (safe and PurePosixPath(entry.path).suffix in REPEATED)
     ]
+
+
+def _entry(file: RepoFile) -> ListedFile:
+    validator = file.lfs.sha256 if file.lfs is not None else file.blob_id
+    return ListedFile(file.path.rpartition("/")[2], file.size, validator, file.path)
 
 
 @contextmanager

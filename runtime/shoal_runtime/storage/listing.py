@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.unpacking import Limits, place_of
+from shoal_runtime.unpacking import ArchiveLimits, place_of
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ListedFile:
     """One file of a model."""
 
     path: str
@@ -32,7 +32,7 @@ class Entry:
 class Listing:
     """A model's files; ``file`` if the URI names one of them instead of a directory."""
 
-    entries: Sequence[Entry]
+    entries: Sequence[ListedFile]
     file: str | None = None
 
     @property
@@ -45,7 +45,7 @@ class Listing:
         return _sha256(f"{entry.path}\0{entry.size_bytes}\0{entry.validator}\n" for entry in self.entries)
 
 
-class TooMany(Exception):
+class TooManyFiles(Exception):
     """A store has more files than the given limit."""
 
 
@@ -57,11 +57,11 @@ def bounded(items: Iterable[T], at_most: int) -> Iterator[T]:
     """
     for count, item in enumerate(items, start=1):
         if count > at_most:
-            raise TooMany
+            raise TooManyFiles
         yield item
 
 
-def below(prefix: str, entries: Iterable[Entry]) -> list[Entry]:
+def below(prefix: str, entries: Iterable[ListedFile]) -> list[ListedFile]:
     """Return the entries whose keys are below ``prefix``, by whole segments, with paths relative to it."""
     root = f"{prefix.rstrip('/')}/" if prefix.strip("/") else ""
     return [
@@ -71,7 +71,7 @@ def below(prefix: str, entries: Iterable[Entry]) -> list[Entry]:
     ]
 
 
-def checked(listing: Listing, limits: Limits, what: str) -> Listing:
+def checked(listing: Listing, limits: ArchiveLimits, what: str) -> Listing:
     """Return the listing sorted by path.
 
     Raises:

@@ -16,27 +16,27 @@ import msgspec
 from msgspec import Struct
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.storage.listing import Entry, Listing, bounded
+from shoal_runtime.storage.listing import ListedFile, Listing, bounded
 from shoal_runtime.storage.store import GIVEN_IN, Store, StoreUnavailable
 from shoal_runtime.storage.store import open_store as open_other
-from shoal_runtime.storage.web import verified, why_unreachable
+from shoal_runtime.storage.web import tls_context_for, why_unreachable
 from shoal_runtime.unpacking import CHUNK_BYTES
 from shoal_schema.resource.locations import (
     MLFLOW,
     OBJECTS,
     LocationError,
     parse,
-    question,
-    refusal,
+    redirected,
+    rejection_reason,
     scheme_of,
-    sent_on,
     shown,
     tracking_server,
+    version_request,
 )
 
 T = TypeVar("T")
 TIMEOUT: Final = httpx.Timeout(60.0, connect=10.0)
-MOST_STEPS: Final = 6
+MAX_STEPS: Final = 6
 """Requests from one URI to the next: an alias, a version, a model's id. More are a cycle."""
 ARTIFACTS: Final = "/api/2.0/mlflow-artifacts/artifacts"
 
@@ -80,7 +80,7 @@ class _ModelResponse(Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class MlflowServer:
     """An MLflow server: its address, and headers for each request."""
 
     base: str
@@ -110,14 +110,18 @@ class Server:
         def check_redirect(response: httpx.Response) -> None:
             # Credentials in headers would follow a redirect to another host.
             if response.has_redirect_location:
-                sent_on(what, str(response.url), response.headers["location"])
+                redirected(what, str(response.url), response.headers["location"])
 
         hooks: dict[str, list[Callable[[httpx.Response], None]]] = {"response": [check_redirect]}
         headers = dict(self.headers)
         try:
             with (
                 httpx.Client(
-                    timeout=TIMEOUT, headers=headers, follow_redirects=True, event_hooks=hooks, verify=verified(url)
+                    timeout=TIMEOUT,
+                    headers=headers,
+                    follow_redirects=True,
+                    event_hooks=hooks,
+                    verify=tls_context_for(url),
                 ) as client,
                 client.stream("GET", url) as response,
             ):
@@ -125,7 +129,7 @@ class Server:
                     raise StoreUnavailable(f"the MLflow server returned {response.status_code}")
                 if response.status_code != 200:
                     remedy = f". Check the credentials {GIVEN_IN}" if response.status_code in (401, 403) else ""
-                    raise LoadError(f"{refusal(what, response.status_code)}{remedy}")
+                    raise LoadError(f"{rejection_reason(what, response.status_code)}{remedy}")
                 yield response
         except LocationError as error:
             raise LoadError(str(error)) from None
@@ -133,13 +137,13 @@ class Server:
             raise StoreUnavailable(why_unreachable(url, error)) from None
 
 
-class Registered:
+class RegisteredFiles:
     """The files that an MLflow server registers for a URI, wherever they are."""
 
     def __init__(self, uri: str, environment: Mapping[str, str]) -> None:
         self._uri = uri
         self._environment = environment
-        self._server = Server(*tracking_server(environment))
+        self._server = MlflowServer(*tracking_server(environment))
         self._store: Store | None = None
         self.shown = shown(uri)
 
@@ -153,7 +157,7 @@ class Registered:
                 break
         return found
 
-    def read(self, entry: Entry) -> Iterator[bytes]:
+    def read(self, entry: ListedFile) -> Iterator[bytes]:
         """Yield a file's content."""
         assert self._store is not None, "only listed files are read"
         return self._store.read(entry)
@@ -161,7 +165,7 @@ class Registered:
     def _places(self) -> Iterator[str]:
         """Yield the addresses where the files may be, the likeliest first."""
         uri = self._uri
-        for _ in range(MOST_STEPS):
+        for _ in range(MAX_STEPS):
             following, body = self._next(uri)
             if scheme_of(uri) == "runs":
                 yield following
@@ -182,12 +186,12 @@ class Registered:
         """Return the URI that a URI refers to, and the response; of an address of files itself, and nothing."""
         try:
             # The server is only asked about its own schemes: its credentials are sent to no other address.
-            asked = question(uri, self._environment) if scheme_of(uri) in MLFLOW else None
+            asked = version_request(uri, self._environment) if scheme_of(uri) in MLFLOW else None
             if asked is None:
                 return uri, b""
             with self._server.opened(asked.url, uri) as response:
                 body = response.read()
-            return asked.answer(self._server.read(body, dict[str, Any])), body
+            return asked.read_uri(self._server.read(body, dict[str, Any])), body
         except LocationError as error:
             raise LoadError(str(error)) from None
 
@@ -197,9 +201,9 @@ class Registered:
             raise LoadError(f"the MLflow server's response is a path outside of its own store: {shown(place)}")
         own = f"{self._server.base}{ARTIFACTS}/"
         if place.startswith(own):
-            return Artifacts(self._server, place.removeprefix(own).strip("/"), self.shown)
+            return ArtifactFiles(self._server, place.removeprefix(own).strip("/"), self.shown)
         if parts.scheme == "mlflow-artifacts" and parts.netloc in ("", urlsplit(self._server.base).netloc):
-            return Artifacts(self._server, parts.path.strip("/"), self.shown)
+            return ArtifactFiles(self._server, parts.path.strip("/"), self.shown)
         if scheme_of(place) == "wasbs":  # MLflow's name for abfss
             place = place.replace("wasbs:", "abfss:", 1).replace(".blob.", ".dfs.", 1)
         if scheme_of(place) in OBJECTS:
@@ -210,10 +214,10 @@ class Registered:
         )
 
 
-class Artifacts:
+class ArtifactFiles:
     """The files below a path of an MLflow server's own store."""
 
-    def __init__(self, server: Server, path: str, what: str) -> None:
+    def __init__(self, server: MlflowServer, path: str, what: str) -> None:
         self._server = server
         self._path = path
         self.shown = what
@@ -227,7 +231,7 @@ class Artifacts:
         files = [found for found in self._in(parent) if found.path == name and not found.is_dir]
         return Listing([self._entry(name, each, self._path) for each in files], name if files else None)
 
-    def read(self, entry: Entry) -> Iterator[bytes]:
+    def read(self, entry: ListedFile) -> Iterator[bytes]:
         """Yield a file's content."""
         url = f"{self._server.base}{ARTIFACTS}/{quote(entry.key)}"
         with self._server.opened(url, f"{self.shown} ({entry.path})") as response:
@@ -245,9 +249,9 @@ class Artifacts:
                 if found.is_dir:
                     folders.append(f"{path}/")
 
-    def _entry(self, path: str, found: _File, key: str) -> Entry:
+    def _entry(self, path: str, found: _File, key: str) -> ListedFile:
         # The server has no entity tags. Logged files never change; new ones have another path.
-        return Entry(path, found.file_size or 0, self._path, key)
+        return ListedFile(path, found.file_size or 0, self._path, key)
 
     def _in(self, directory: str) -> Iterator[_File]:
         url = f"{self._server.base}{ARTIFACTS}?path={quote(directory.rstrip('/'), safe='')}"
@@ -255,13 +259,13 @@ class Artifacts:
             yield _File(found.path.rpartition("/")[2], found.is_dir, found.file_size)
 
 
-def open_store(uri: str) -> Registered:
+def open_store(uri: str) -> RegisteredFiles:
     """Return the files of a `models:/` or `runs:/` URI.
 
     Raises:
         LoadError: the environment names no MLflow server.
     """
     try:
-        return Registered(uri, os.environ)
+        return RegisteredFiles(uri, os.environ)
     except LocationError as error:
         raise LoadError(f"{error}, {GIVEN_IN}") from None

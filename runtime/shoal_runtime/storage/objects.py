@@ -16,10 +16,10 @@ from obstore import exceptions
 from obstore.store import from_url
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.storage.listing import Entry, Listing, below, bounded
-from shoal_runtime.storage.redaction import safe
+from shoal_runtime.storage.listing import ListedFile, Listing, below, bounded
+from shoal_runtime.storage.redaction import redacted_line
 from shoal_runtime.storage.store import GIVEN_IN, StoreUnavailable
-from shoal_runtime.storage.trust import roots, tls_fault
+from shoal_runtime.storage.trust import root_certificates, tls_fault
 from shoal_runtime.unpacking import CHUNK_BYTES
 from shoal_schema.resource.locations import parse, scheme_of
 
@@ -45,7 +45,7 @@ _SERVER: Final = re.compile(r"https://([^/\s]+)")
 _STATUS: Final = re.compile(r"status code: (\d{3}[ A-Za-z]*)")
 
 
-class Objects:
+class BucketObjects:
     """A key, or all keys below it, in one bucket or container."""
 
     def __init__(self, store: Any, key: str, shown: str) -> None:
@@ -55,7 +55,7 @@ class Objects:
 
     def list(self, at_most: int) -> Listing:
         """Return the object whose key it is, or else the objects below it."""
-        with mapped(self.shown):
+        with translated_errors(self.shown):
             if self._key and not self._key.endswith("/"):
                 with suppress(FileNotFoundError):
                     entry = _entry(obstore.head(self._store, self._key))
@@ -65,17 +65,17 @@ class Objects:
             found = (entry for chunk in chunks for entry in below(self._key, map(_entry, chunk)))
             return Listing(list(bounded(found, at_most)))
 
-    def read(self, entry: Entry) -> Iterator[bytes]:
+    def read(self, entry: ListedFile) -> Iterator[bytes]:
         """Yield an object's content, if it has the listed entity tag."""
-        with mapped(f"{self.shown} ({entry.path})"):
+        with translated_errors(f"{self.shown} ({entry.path})"):
             options: Any = {"if_match": entry.validator} if entry.validator else {}
             for chunk in obstore.get(self._store, entry.key, options=options).stream(min_chunk_size=CHUNK_BYTES):
                 yield bytes(chunk)
 
 
-def open_store(uri: str) -> Objects:
+def open_store(uri: str) -> BucketObjects:
     """Return the objects of an `s3://`, `gs://`, `az://` or `abfss://` URI."""
-    return Objects(open_bucket_of(uri), parse(uri).path, uri)
+    return BucketObjects(open_bucket_of(uri), parse(uri).path, uri)
 
 
 def open_bucket_of(uri: str) -> Any:
@@ -88,17 +88,17 @@ def open_bucket_of(uri: str) -> Any:
     # obstore refuses plain HTTP unless it is allowed explicitly.
     plain = any(os.environ.get(name, "").startswith("http://") for name in ENDPOINTS)
     options: Any = {"allow_http": plain, **PATIENCE}
-    if named := roots():
+    if named := root_certificates():
         options["root_certificate"] = named
     try:
         return from_url(f"{location.scheme}://{location.authority}", client_options=options, retry_config=RETRIES)
     except exceptions.BaseError as error:
-        wrong = safe(_last(str(error)), os.environ)
+        wrong = redacted_line(_last(str(error)), os.environ)
         raise LoadError(f"{uri} cannot be read: {wrong}. Check {_credentials(uri)}") from None
 
 
-def _entry(meta: Any) -> Entry:
-    return Entry(meta["path"].rpartition("/")[2], meta["size"], meta["e_tag"] or "", meta["path"])
+def _entry(meta: Any) -> ListedFile:
+    return ListedFile(meta["path"].rpartition("/")[2], meta["size"], meta["e_tag"] or "", meta["path"])
 
 
 class AccessDenied(LoadError):
@@ -106,7 +106,7 @@ class AccessDenied(LoadError):
 
 
 @contextmanager
-def mapped(what: str) -> Iterator[None]:
+def translated_errors(what: str) -> Iterator[None]:
     """Raise errors of the store's library as errors of Shoal."""
     try:
         yield
@@ -120,7 +120,9 @@ def mapped(what: str) -> Iterator[None]:
         if type(error).__module__ != "pyo3_runtime":
             raise
         # A Rust panic about the settings. It is no Exception, and would end the process.
-        raise LoadError(f"{what} cannot be read: {safe(str(error), os.environ)}. Check {_credentials(what)}") from None
+        raise LoadError(
+            f"{what} cannot be read: {redacted_line(str(error), os.environ)}. Check {_credentials(what)}"
+        ) from None
 
 
 def error_of(what: str, text: str) -> Exception:
@@ -142,7 +144,9 @@ def error_of(what: str, text: str) -> Exception:
             return AccessDenied(message) if "status code" in sign else LoadError(message)
     if "status code: 404" in text:
         return _absent(what, text)
-    return StoreUnavailable(f"the store returned {status[1].strip()}" if status else safe(_last(text), os.environ))
+    return StoreUnavailable(
+        f"the store returned {status[1].strip()}" if status else redacted_line(_last(text), os.environ)
+    )
 
 
 def _absent(what: str, text: str) -> LoadError:

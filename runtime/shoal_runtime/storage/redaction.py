@@ -21,15 +21,15 @@ _USER: Final = re.compile(r"(?<=://)[^\s/@\"']+@")
 _QUERY: Final = re.compile(r"\?[^\s\"'()<>]+")
 
 
-def safe(text: str, environment: Mapping[str, str]) -> str:
+def redacted_line(text: str, environment: Mapping[str, str]) -> str:
     """Return a text's first line without secrets of the environment, and without users and queries of URLs."""
-    text = hidden(text, environment)
+    text = without_secrets(text, environment)
     # Addresses of servers may hold credentials that are in no variable.
     line = _QUERY.sub("", _USER.sub("", text.strip().partition("\n")[0]))
     return line if len(line) <= MOST else f"{line[:MOST]}..."
 
 
-def hidden(text: str, environment: Mapping[str, str]) -> str:
+def without_secrets(text: str, environment: Mapping[str, str]) -> str:
     """Return a text without secrets of the environment, in any encoding that a library or protocol uses."""
     secrets = {secret for name, value in environment.items() for secret in _secrets(name, value)}
     forms = {form for secret in secrets for form in _forms(secret) if len(form) >= _SHORT}

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Any, Final, Protocol
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.storage.listing import Entry, Listing
+from shoal_runtime.storage.listing import ListedFile, Listing
 from shoal_schema.resource.credentials import fault
 from shoal_schema.resource.locations import scheme_of
 
@@ -24,7 +24,7 @@ class Store(Protocol):
     def list(self, at_most: int) -> Listing:
         """Return the files; raise `TooMany` if there are more files, or files and directories, than ``at_most``."""
 
-    def read(self, entry: Entry) -> Iterator[bytes]:
+    def read(self, entry: ListedFile) -> Iterator[bytes]:
         """Yield the content of a listed file.
 
         Raises:

@@ -29,7 +29,7 @@ _NOT_NOW: Final = re.compile("expired|not yet valid|NotValidYet", re.IGNORECASE)
 _NO_TLS: Final = re.compile(r"\[SSL|InvalidContentType|InvalidMessage", re.IGNORECASE)
 
 
-def trusted() -> ssl.SSLContext:
+def tls_context() -> ssl.SSLContext:
     """Return the TLS context of a client that trusts the authorities of the environment.
 
     Raises:
@@ -38,7 +38,7 @@ def trusted() -> ssl.SSLContext:
     return _context(tuple((name, os.environ.get(name, "")) for name in (*INSTEAD, *ADDED)))
 
 
-def roots() -> bytes:
+def root_certificates() -> bytes:
     """Return the certificates of all files that the environment names, in PEM; empty if there are none.
 
     Raises:
@@ -46,7 +46,7 @@ def roots() -> bytes:
     """
     named = [Path(value) for name in (*INSTEAD, *ADDED) if (value := os.environ.get(name))]
     if named:
-        trusted()  # checks them
+        tls_context()  # checks them
     # obstore takes PEM text, not paths.
     files = [file for path in named for file in (sorted(path.iterdir()) if path.is_dir() else [path])]
     return b"\n".join(file.read_bytes() for file in files if file.is_file())

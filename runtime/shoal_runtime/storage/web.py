@@ -10,14 +10,14 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from shoal_runtime.cache import Origin
+from shoal_runtime.cache import DownloadOrigin
 from shoal_runtime.errors import LoadError
-from shoal_runtime.progress import Progress
+from shoal_runtime.progress import StepProgress
 from shoal_runtime.readiness import Readiness
-from shoal_runtime.storage.redaction import safe
+from shoal_runtime.storage.redaction import redacted_line
 from shoal_runtime.storage.store import StoreUnavailable
-from shoal_runtime.storage.trust import tls_fault, trusted
-from shoal_runtime.unpacking import Limits, check_time
+from shoal_runtime.storage.trust import tls_context, tls_fault
+from shoal_runtime.unpacking import ArchiveLimits, check_time
 from shoal_schema.resource.locations import shown
 
 TIMEOUT: Final = httpx.Timeout(60.0, connect=10.0)
@@ -26,12 +26,12 @@ TIMEOUT: Final = httpx.Timeout(60.0, connect=10.0)
 class WebDownload:
     """Download a file within limits; ``deadline_s`` is in monotonic seconds."""
 
-    def __init__(self, readiness: Readiness, limits: Limits, deadline_s: float) -> None:
+    def __init__(self, readiness: Readiness, limits: ArchiveLimits, deadline_s: float) -> None:
         self._readiness = readiness
         self._limits = limits
         self._deadline_s = deadline_s
 
-    def receive(self, uri: str, path: Path, conditions: Mapping[str, str]) -> Origin | None:
+    def receive(self, uri: str, path: Path, conditions: Mapping[str, str]) -> DownloadOrigin | None:
         """Write the file at ``uri`` to a path; return its digest and validators, or None if it has not changed.
 
         Raises:
@@ -41,7 +41,10 @@ class WebDownload:
         try:
             with (
                 httpx.Client(
-                    follow_redirects=True, timeout=TIMEOUT, event_hooks=stay_secure(uri), verify=verified(uri)
+                    follow_redirects=True,
+                    timeout=TIMEOUT,
+                    event_hooks=reject_insecure_redirects(uri),
+                    verify=tls_context_for(uri),
                 ) as client,
                 client.stream("GET", uri, headers=dict(conditions)) as response,
             ):
@@ -54,11 +57,11 @@ class WebDownload:
                 if status != 200:
                     raise LoadError(f"{shown(uri)} cannot be downloaded: the server returned {status}")
                 headers = response.headers
-                return Origin(self._write(response, path), headers.get("etag"), headers.get("last-modified"))
+                return DownloadOrigin(self._write(response, path), headers.get("etag"), headers.get("last-modified"))
         except httpx.TransportError as error:
             raise StoreUnavailable(why_unreachable(uri, error)) from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise LoadError(f"{shown(uri)} cannot be downloaded: {safe(str(error), os.environ)}") from None
+            raise LoadError(f"{shown(uri)} cannot be downloaded: {redacted_line(str(error), os.environ)}") from None
 
     def _write(self, response: httpx.Response, path: Path) -> str:
         digest = hashlib.sha256()
@@ -66,7 +69,7 @@ class WebDownload:
         # The length of a compressed response is not that of the file.
         total = int(length) if length and "content-encoding" not in response.headers else None
         self._limits.check_bytes(total or 0, "the download")
-        progress = Progress(self._readiness, "downloading", total=total, unit="B")
+        progress = StepProgress(self._readiness, "downloading", total=total, unit="B")
         with path.open("wb") as file, progress:
             # Chunks of any size, as they arrive: a slow server would fill a large one for hours before a check.
             for chunk in response.iter_bytes():
@@ -79,7 +82,7 @@ class WebDownload:
         return digest.hexdigest()
 
 
-def stay_secure(uri: str) -> dict[str, list[Callable[[httpx.Request], None]]]:
+def reject_insecure_redirects(uri: str) -> dict[str, list[Callable[[httpx.Request], None]]]:
     """Return hooks that reject a redirect from https to http."""
     secure = urlsplit(uri).scheme == "https"
 
@@ -90,9 +93,9 @@ def stay_secure(uri: str) -> dict[str, list[Callable[[httpx.Request], None]]]:
     return {"request": [check]}
 
 
-def verified(url: str) -> ssl.SSLContext:
+def tls_context_for(url: str) -> ssl.SSLContext:
     """Return the TLS context for an address; for plain HTTP an empty one, as reading all authorities takes 50 ms."""
-    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if url.startswith("http://") else trusted()
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if url.startswith("http://") else tls_context()
 
 
 def why_unreachable(url: str, error: Exception) -> str:
@@ -100,4 +103,4 @@ def why_unreachable(url: str, error: Exception) -> str:
     text = str(error)
     request = getattr(error, "_request", None)  # after a redirect, of the other server
     host = (request.url.host if request is not None else urlsplit(url).hostname) or ""
-    return tls_fault(host, text) or f"{type(error).__name__}: {safe(text, os.environ)}"
+    return tls_fault(host, text) or f"{type(error).__name__}: {redacted_line(text, os.environ)}"

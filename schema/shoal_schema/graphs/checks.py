@@ -6,13 +6,13 @@ from typing import Final
 
 from shoal_schema.addresses import parse_origin
 from shoal_schema.graphs.composer import read_source
-from shoal_schema.graphs.faults import Fault, GraphError
+from shoal_schema.graphs.errors import GraphError, GraphFault
 from shoal_schema.resource.graph import REQUEST, GraphSpec, OnError
 
 _OF_STEPS: Final = ("left_s",)
 """Attributes of a composer's ``steps`` other than the steps."""
 _DATA_FIELDS: Final = ("inputs", "when", "each", "count")
-_LONGEST_NAME: Final = 256
+_MAX_NAME: Final = 256
 
 
 def step_paths(spec: GraphSpec) -> dict[str, str]:
@@ -50,10 +50,10 @@ def check_spec(spec: GraphSpec, name: str, paths: Mapping[str, str]) -> None:
                 f"{path}.name", f"{each.name!r} is a keyword of Python and of expressions: choose another name"
             )
         if name and each.graph == name:
-            raise GraphError(f"{path}.graph", f"the graph calls itself ({name})", Fault.CYCLE)
+            raise GraphError(f"{path}.graph", f"the graph calls itself ({name})", GraphFault.CYCLE)
         if name and each.service == name:
             what = f"a service of the graph's own name ({name}) is the graph: name another service"
-            raise GraphError(f"{path}.service", what, Fault.CYCLE)
+            raise GraphError(f"{path}.service", what, GraphFault.CYCLE)
         if each.url is not None:
             try:
                 origin = parse_origin(each.url.rpartition("/v2/models/")[0])
@@ -93,8 +93,8 @@ def _check_composer(spec: GraphSpec, paths: Mapping[str, str]) -> None:
 def _check_names(names: Iterable[str], path: str) -> None:
     """Check names for lengths, and for words that YAML turned into booleans."""
     for name in names:
-        if not 0 < len(name) <= _LONGEST_NAME:
-            raise GraphError(path, f"a tensor's name must have 1 to {_LONGEST_NAME} characters, not {len(name)}")
+        if not 0 < len(name) <= _MAX_NAME:
+            raise GraphError(path, f"a tensor's name must have 1 to {_MAX_NAME} characters, not {len(name)}")
         # YAML 1.1 parses y, yes and on as true; JSON keys are then "true".
         if name in ("true", "false"):
             raise GraphError(f"{path}.{name}", "YAML reads y, n, yes, no, on and off as booleans: quote the name")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from shoal_schema.graphs.faults import GraphError
+from shoal_schema.graphs.errors import GraphError
 from shoal_schema.graphs.tensors import Signature, Tensor
 from shoal_schema.wire.codes import CODES
 
@@ -16,7 +16,7 @@ _TENSOR = re.compile(r"([A-Z0-9]+)(?:\[((?:-1|\d{1,9})(?:, *(?:-1|\d{1,9}))*)\])
 _ASYNC_RUN = "a composer is a class with `inputs`, `outputs` and `async def run(self, inputs, steps)`"
 
 
-class Declared(NamedTuple):
+class DeclaredComposer(NamedTuple):
     """The composer class and its signature."""
 
     name: str
@@ -40,7 +40,7 @@ def as_declared(tensors: Mapping[str, Tensor]) -> dict[str, str]:
     return {name: str(tensor) for name, tensor in tensors.items()}
 
 
-def read_source(source: str) -> Declared:
+def read_source(source: str) -> DeclaredComposer:
     """Return the composer class of a source.
 
     Raises:
@@ -68,7 +68,7 @@ def read_source(source: str) -> Declared:
         if isinstance(error, GraphError):
             raise
         raise GraphError(PATH, f"cannot be parsed: {error}") from None
-    return Declared(found[0].name, declared_signature(inputs, outputs, PATH))
+    return DeclaredComposer(found[0].name, declared_signature(inputs, outputs, PATH))
 
 
 def declared_signature(inputs: object, outputs: object, path: str) -> Signature:

@@ -11,18 +11,18 @@ from typing import Final
 
 from shoal_schema.expressions import Expression, ExpressionError, columns_of, parse
 from shoal_schema.graphs.checks import check_spec, step_paths
-from shoal_schema.graphs.faults import Fault, GraphError
-from shoal_schema.resource.graph import REQUEST, Combine, GraphSpec, OnError, StepSpec
+from shoal_schema.graphs.errors import GraphError, GraphFault
+from shoal_schema.resource.graph import REQUEST, CombineRule, GraphSpec, OnError, StepSpec
 
 Space = tuple[str, ...]
 """The ``each`` references that created the rows, outermost first; empty for the request's rows."""
 ROOT: Final[Space] = ()
-_BY_LIST: Final = frozenset({Combine.CONCAT, Combine.STACK})
+_BY_LIST: Final = frozenset({CombineRule.CONCAT, CombineRule.STACK})
 """Combinations with a position per value, where an absent value leaves a gap."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ref:
+class TensorRef:
     """A reference to a tensor: an output of a step, or an input of the request (step ``request``)."""
 
     step: str
@@ -33,18 +33,18 @@ class Ref:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class GraphStep:
     """A step with its dependencies."""
 
     name: str
     path: str
     """Of its field, for errors."""
-    inputs: Mapping[str, Ref]
+    inputs: Mapping[str, TensorRef]
     when: Expression | None
-    conditions: tuple[Ref, ...]
-    each: tuple[Ref, ...]
+    conditions: tuple[TensorRef, ...]
+    each: tuple[TensorRef, ...]
     """The tensors whose items are its rows; the first names the space."""
-    count: Ref | None
+    count: TensorRef | None
     omits: bool
     space: Space
     """The rows for which it runs."""
@@ -55,25 +55,25 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class GraphOutput:
     """An output; ``space`` is where its values are combined, before they become lists of the request's rows."""
 
     name: str
     path: str
-    of: tuple[Ref, ...]
-    combine: Combine
+    of: tuple[TensorRef, ...]
+    combine: CombineRule
     space: Space
     absent: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class GraphPlan:
     """A valid graph with its steps in order of execution."""
 
-    steps: tuple[Step, ...]
-    outputs: tuple[Output, ...]
+    steps: tuple[GraphStep, ...]
+    outputs: tuple[GraphOutput, ...]
 
-    def space_of(self, ref: Ref) -> Space:
+    def space_of(self, ref: TensorRef) -> Space:
         """Return the space of a tensor."""
         return ROOT if ref.step == REQUEST else next(step.space for step in self.steps if step.name == ref.step)
 
@@ -81,12 +81,12 @@ class Plan:
         """Return whether a row may be without the outputs of the named step."""
         return any(step.absent for step in self.steps if step.name == name)
 
-    def opener(self, space: Space) -> Step:
+    def opener(self, space: Space) -> GraphStep:
         """Return the first step whose ``each`` opened a space."""
         return next(step for step in self.steps if step.each and step.space == space)
 
     @property
-    def refs(self) -> Iterator[tuple[str, Ref]]:
+    def refs(self) -> Iterator[tuple[str, TensorRef]]:
         """Yield every reference with the path of its field."""
         for step in self.steps:
             for name, ref in step.inputs.items():
@@ -99,13 +99,13 @@ class Plan:
             yield from ((output.path, ref) for ref in output.of)
 
 
-def reference(text: str) -> Ref:
+def reference(text: str) -> TensorRef:
     """Parse a reference, whose form was validated with the spec."""
     step, _, tensor = text.strip().partition(".")
-    return Ref(step, tensor)
+    return TensorRef(step, tensor)
 
 
-def make_plan(spec: GraphSpec, name: str = "") -> Plan:
+def make_plan(spec: GraphSpec, name: str = "") -> GraphPlan:
     """Return the plan of a graph; ``name`` is its own, to detect that it calls itself.
 
     Raises:
@@ -114,31 +114,20 @@ def make_plan(spec: GraphSpec, name: str = "") -> Plan:
     paths = step_paths(spec)
     check_spec(spec, name, paths)
     drafts = {each.name: _draft(each, paths[each.name], paths) for each in spec.steps}
-    placed: dict[str, Step] = {}
+    placed: dict[str, GraphStep] = {}
     for draft in _ordered(drafts):
         placed[draft.name] = _placed(draft, placed)
     # Steps of one space share its rows, so they must agree on the number of items.
-    counts: dict[Space, Step] = {}
+    counts: dict[Space, GraphStep] = {}
     for step in placed.values():
         first = counts.setdefault(step.space, step)
         if step.each and step.count != first.count:
             what = f"{first.name} has another count for the items of {step.each[0]}: use the same in both steps"
             raise GraphError(f"{step.path}.count", what)
-    outputs = []
-    for each, texts in spec.outputs.items():
-        path = f"outputs.{each}"
-        refs = tuple(_checked(text, path, dict.fromkeys(placed, "")) for text in texts)
-        combine = spec.combine.get(each, Combine.FIRST)
-        # Values are combined in the innermost of their spaces.
-        space = max((_space(ref, placed) for ref in refs), key=len)
-        if any(meeting(_space(ref, placed), space) != _space(ref, placed) for ref in refs):
-            raise GraphError(path, f"{', '.join(map(str, refs))} are of unrelated rows")
-        absent = [_may_lack(ref, space, placed) for ref in refs]
-        outputs.append(Output(each, path, refs, combine, space, any(absent) if combine in _BY_LIST else all(absent)))
-    return Plan(tuple(placed.values()), tuple(outputs))
+    return GraphPlan(tuple(placed.values()), tuple(_output(spec, each, placed) for each in spec.outputs))
 
 
-def meeting(a: Space, b: Space) -> Space:
+def innermost_common(a: Space, b: Space) -> Space:
     """Return the innermost space that contains both."""
     shared = 0
     while shared < min(len(a), len(b)) and a[shared] == b[shared]:
@@ -146,12 +135,12 @@ def meeting(a: Space, b: Space) -> Space:
     return a[:shared]
 
 
-def is_item(ref: Ref, step: Step) -> bool:
+def is_item(ref: TensorRef, step: GraphStep) -> bool:
     """Return whether a step reads the item of a tensor instead of the whole tensor."""
     return ref in step.each or str(ref) in step.space
 
 
-def _checked(text: str, path: str, steps: Mapping[str, str]) -> Ref:
+def _checked(text: str, path: str, steps: Mapping[str, str]) -> TensorRef:
     ref = reference(text)
     if ref.step != REQUEST and ref.step not in steps:
         known = ", ".join([REQUEST, *steps])
@@ -159,7 +148,7 @@ def _checked(text: str, path: str, steps: Mapping[str, str]) -> Ref:
     return ref
 
 
-def _draft(spec: StepSpec, path: str, steps: Mapping[str, str]) -> Step:
+def _draft(spec: StepSpec, path: str, steps: Mapping[str, str]) -> GraphStep:
     """Return a step whose space is not yet determined."""
     inputs = {name: _checked(text, f"{path}.inputs.{name}", steps) for name, text in spec.inputs.items()}
     each = tuple(_checked(text, f"{path}.each", steps) for text in (spec.each or "").split(",") if text.strip())
@@ -169,7 +158,7 @@ def _draft(spec: StepSpec, path: str, steps: Mapping[str, str]) -> Step:
     if count and not each:
         raise GraphError(f"{path}.count", "count needs each, whose items it counts")
     when: Expression | None = None
-    conditions: tuple[Ref, ...] = ()
+    conditions: tuple[TensorRef, ...] = ()
     if spec.when is not None:
         try:
             when = parse(spec.when)
@@ -183,7 +172,7 @@ def _draft(spec: StepSpec, path: str, steps: Mapping[str, str]) -> Step:
         conditions = tuple(_checked(name, f"{path}.when", steps) for name in names)
     # References to the request need no step.
     needs = {ref.step for ref in (*inputs.values(), *conditions, *each, *((count,) if count else ()))} - {REQUEST}
-    return Step(
+    return GraphStep(
         name=spec.name,
         path=path,
         inputs=inputs,
@@ -198,7 +187,7 @@ def _draft(spec: StepSpec, path: str, steps: Mapping[str, str]) -> Step:
     )
 
 
-def _ordered(drafts: Mapping[str, Step]) -> Iterator[Step]:
+def _ordered(drafts: Mapping[str, GraphStep]) -> Iterator[GraphStep]:
     """Yield steps in order of execution, otherwise as written."""
     left = dict(drafts)
     while left:
@@ -209,13 +198,13 @@ def _ordered(drafts: Mapping[str, Step]) -> Iterator[Step]:
             while way[-1] not in way[:-1]:
                 way.append(next(name for name in left if name in left[way[-1]].after))
             cycle = way[way.index(way[-1]) :]
-            raise GraphError(drafts[cycle[0]].path, f"the steps form a cycle: {' → '.join(cycle)}", Fault.CYCLE)
+            raise GraphError(drafts[cycle[0]].path, f"the steps form a cycle: {' → '.join(cycle)}", GraphFault.CYCLE)
         for step in ready:
             del left[step.name]
             yield step
 
 
-def _placed(draft: Step, placed: Mapping[str, Step]) -> Step:
+def _placed(draft: GraphStep, placed: Mapping[str, GraphStep]) -> GraphStep:
     """Return a step with its space, and whether a row may be without it."""
     space = ROOT
     if draft.each:
@@ -225,23 +214,36 @@ def _placed(draft: Step, placed: Mapping[str, Step]) -> Step:
     step = replace(draft, space=space)
     if draft.count and _space(draft.count, placed) != space[:-1]:
         raise GraphError(f"{draft.path}.count", f"{draft.count} is not of the rows of {draft.each[0]}")
-    if draft.count and draft.count.step != draft.each[0].step and _may_lack(draft.count, space, placed):
+    if draft.count and draft.count.step != draft.each[0].step and _row_may_be_absent(draft.count, space, placed):
         what = f"a row may be without {draft.count}: name a tensor that every row with {draft.each[0]} has"
         raise GraphError(f"{draft.path}.count", what)
     # A row exists only if its item does, so items are never absent.
     used = [ref for ref in step.inputs.values() if not is_item(ref, step)]
-    absent = draft.when is not None or draft.omits or any(_may_lack(ref, space, placed) for ref in used)
+    absent = draft.when is not None or draft.omits or any(_row_may_be_absent(ref, space, placed) for ref in used)
     return replace(step, absent=absent)
 
 
-def _space(ref: Ref, placed: Mapping[str, Step]) -> Space:
+def _space(ref: TensorRef, placed: Mapping[str, GraphStep]) -> Space:
     return ROOT if ref.step == REQUEST else placed[ref.step].space
 
 
-def _may_lack(ref: Ref, space: Space, placed: Mapping[str, Step]) -> bool:
+def _row_may_be_absent(ref: TensorRef, space: Space, placed: Mapping[str, GraphStep]) -> bool:
     """Return whether a row of a space may be without a tensor."""
     own = _space(ref, placed)
-    shared = meeting(own, space)
+    shared = innermost_common(own, space)
     # On the way up a list exists wherever the tensor whose items it lists does, even if an item is absent.
     step = ref.step if shared == own else reference(own[len(shared)]).step
     return step != REQUEST and placed[step].absent
+
+
+def _output(spec: GraphSpec, name: str, placed: Mapping[str, GraphStep]) -> GraphOutput:
+    path = f"outputs.{name}"
+    refs = tuple(_checked(text, path, dict.fromkeys(placed, "")) for text in spec.outputs[name])
+    combine = spec.combine.get(name, CombineRule.FIRST)
+    # Values are combined in the innermost of their spaces.
+    space = max((_space(ref, placed) for ref in refs), key=len)
+    for ref in refs:
+        if innermost_common(_space(ref, placed), space) != _space(ref, placed):
+            raise GraphError(path, f"{', '.join(map(str, refs))} are of unrelated rows")
+    absent = [_row_may_be_absent(ref, space, placed) for ref in refs]
+    return GraphOutput(name, path, refs, combine, space, any(absent) if combine in _BY_LIST else all(absent))

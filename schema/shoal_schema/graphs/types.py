@@ -4,17 +4,26 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from shoal_schema.declaring import Json
-from shoal_schema.expressions import Among, Column, Comparison, Expression, IsNull, Joined, Not
-from shoal_schema.graphs.faults import Fault, GraphError
-from shoal_schema.graphs.plan import Output, Plan, Ref, Space, Step, is_item, meeting, reference
+from shoal_schema.expressions import BooleanOperation, Column, Comparison, Expression, IsNull, Membership, Negation
+from shoal_schema.graphs.errors import GraphError, GraphFault
+from shoal_schema.graphs.plan import (
+    GraphOutput,
+    GraphPlan,
+    GraphStep,
+    Space,
+    TensorRef,
+    innermost_common,
+    is_item,
+    reference,
+)
 from shoal_schema.graphs.tensors import ANY, FLOATS, Signature, Tensor, fits, narrower, read_signature, wider
-from shoal_schema.resource.graph import REQUEST, Combine
+from shoal_schema.resource.graph import REQUEST, CombineRule
 
 _INTEGERS = ("INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64")
 _NO_ITEMS = "only a shape of [items, ...] has items"
 
 
-class Typed:
+class TypedGraph:
     """The tensors of a graph with known signatures.
 
     Args:
@@ -26,7 +35,7 @@ class Typed:
         GraphError: inputs or outputs of a model differ from those of the graph.
     """
 
-    def __init__(self, plan: Plan, signatures: Mapping[str, Signature], composer: Signature | None = None) -> None:
+    def __init__(self, plan: GraphPlan, signatures: Mapping[str, Signature], composer: Signature | None = None) -> None:
         self.plan = plan
         self.signatures = signatures
         self.request: dict[str, Tensor] = {}
@@ -34,98 +43,105 @@ class Typed:
             self.request, self.outputs = dict(composer.inputs), dict(composer.outputs)
             return
         for step in plan.steps:
-            # All steps define the request's tensors before any step is checked against them.
-            wanted = self.signatures[step.name].inputs
-            for name, ref in step.inputs.items():
-                path = f"{step.path}.inputs.{name}"
-                if name not in wanted:
-                    what = f"{step.name} has no input {name!r}; its inputs are {', '.join(wanted)}"
-                    raise GraphError(path, what, Fault.MISMATCH)
-                if ref.step != REQUEST:
-                    continue
-                # A step that reads an item needs a list in the request.
-                tensor = wanted[name].listed if is_item(ref, step) else wanted[name]
-                known = self.request.get(ref.tensor)
-                if known is not None and not (fits(known, tensor) and known.datatype == tensor.datatype):
-                    what = f"{step.name} needs {ref} as {tensor}, another step as {known}"
-                    raise GraphError(path, what, Fault.MISMATCH)
-                self.request[ref.tensor] = tensor if known is None else narrower(known, tensor)
+            # All steps define the request before any step is checked against it.
+            self._infer_request(step)
         for step in plan.steps:
             self._check(step)
         self.outputs = {output.name: self._output(output) for output in plan.outputs}
 
-    def tensor(self, ref: Ref, path: str) -> Tensor:
+    def tensor(self, ref: TensorRef, path: str) -> Tensor:
         """Return the tensor of a reference in a row of its own space."""
         if ref.step == REQUEST:
             if ref.tensor not in self.request:
                 raise GraphError(
                     path,
                     f"the type of {ref} is unknown: no step has it as an input",
-                    Fault.MISMATCH,
+                    GraphFault.MISMATCH,
                 )
             return self.request[ref.tensor]
         outputs = self.signatures[ref.step].outputs
         if ref.tensor not in outputs:
             raise GraphError(
-                path, f"{ref.step} has no output {ref.tensor!r}; its outputs are {', '.join(outputs)}", Fault.MISMATCH
+                path,
+                f"{ref.step} has no output {ref.tensor!r}; its outputs are {', '.join(outputs)}",
+                GraphFault.MISMATCH,
             )
         return outputs[ref.tensor]
 
-    def seen(self, ref: Ref, step: Step, path: str) -> Tensor:
+    def tensor_in_step(self, ref: TensorRef, step: GraphStep, path: str) -> Tensor:
         """Return the tensor of a reference in a row of a step."""
         tensor = self.tensor(ref, path)
         if is_item(ref, step):
             return self._item(ref, tensor, path)
         return self._moved(ref, tensor, step.space, path)
 
-    def _item(self, ref: Ref, tensor: Tensor, path: str) -> Tensor:
+    def _item(self, ref: TensorRef, tensor: Tensor, path: str) -> Tensor:
         if not tensor.shape:
-            raise GraphError(path, f"{ref} is {tensor} in each row: {_NO_ITEMS}", Fault.MISMATCH)
+            raise GraphError(path, f"{ref} is {tensor} in each row: {_NO_ITEMS}", GraphFault.MISMATCH)
         return tensor.item
 
-    def _moved(self, ref: Ref, tensor: Tensor, space: Space, path: str) -> Tensor:
+    def _moved(self, ref: TensorRef, tensor: Tensor, space: Space, path: str) -> Tensor:
         """Return a tensor in a row of another space: unchanged, or a list for each level up."""
         # Down the spaces a value is repeated unchanged; each level up makes it a list.
         own = self.plan.space_of(ref)
-        shared = len(meeting(own, space))
+        shared = len(innermost_common(own, space))
         within = (ref.step, *(reference(name).step for name in own[shared + 1 :]))
         if len(own) > shared and not tensor.has_gaps and any(map(self.plan.may_be_absent, within)):
             what = f"a list of {ref} has gaps, and {tensor.datatype} has no value for one"
-            raise GraphError(path, what, Fault.MISMATCH)
+            raise GraphError(path, what, GraphFault.MISMATCH)
         for _ in own[shared:]:
             tensor = tensor.listed
         return tensor
 
-    def _check(self, step: Step) -> None:
+    def _infer_request(self, step: GraphStep) -> None:
+        """Infer the request's tensors from the inputs of the steps that read them."""
+        wanted = self.signatures[step.name].inputs
+        for name, ref in step.inputs.items():
+            path = f"{step.path}.inputs.{name}"
+            if name not in wanted:
+                raise GraphError(
+                    path, f"{step.name} has no input {name!r}; its inputs are {', '.join(wanted)}", GraphFault.MISMATCH
+                )
+            if ref.step != REQUEST:
+                continue
+            # A step that reads an item needs a list in the request.
+            tensor = wanted[name].listed if is_item(ref, step) else wanted[name]
+            known = self.request.get(ref.tensor)
+            if known is not None and not (fits(known, tensor) and known.datatype == tensor.datatype):
+                what = f"{step.name} needs {ref} as {tensor}, another step as {known}"
+                raise GraphError(path, what, GraphFault.MISMATCH)
+            self.request[ref.tensor] = tensor if known is None else narrower(known, tensor)
+
+    def _check(self, step: GraphStep) -> None:
         for ref in step.each:
             self._item(ref, self.tensor(ref, f"{step.path}.each"), f"{step.path}.each")
         wanted = self.signatures[step.name]
         for name, ref in step.inputs.items():
             path = f"{step.path}.inputs.{name}"
-            given = self.seen(ref, step, path)
+            given = self.tensor_in_step(ref, step, path)
             if not fits(given, wanted.inputs[name]):
                 what = f"{step.name} needs {wanted.inputs[name]} per row, not {ref}, which is {given}"
-                raise GraphError(path, what, Fault.MISMATCH)
+                raise GraphError(path, what, GraphFault.MISMATCH)
         if missing := [name for name in wanted.inputs if name not in step.inputs and name not in wanted.optional]:
-            raise GraphError(f"{step.path}.inputs", f"{step.name} also needs {', '.join(missing)}", Fault.MISMATCH)
+            raise GraphError(f"{step.path}.inputs", f"{step.name} also needs {', '.join(missing)}", GraphFault.MISMATCH)
         if step.count:
             tensor = self.tensor(step.count, f"{step.path}.count")
             if not tensor.is_single or tensor.datatype not in _INTEGERS:
                 what = f"{step.count} is {tensor}, not one integer per row"
-                raise GraphError(f"{step.path}.count", what, Fault.MISMATCH)
+                raise GraphError(f"{step.path}.count", what, GraphFault.MISMATCH)
         if step.when is not None:
             path = f"{step.path}.when"
 
             def compared(name: str) -> Tensor:
-                tensor = self.seen(next(ref for ref in step.conditions if str(ref) == name), step, path)
+                tensor = self.tensor_in_step(next(ref for ref in step.conditions if str(ref) == name), step, path)
                 if not tensor.is_single:
                     what = f"{name} is {tensor} per row, and a comparison needs one value"
-                    raise GraphError(path, what, Fault.MISMATCH)
+                    raise GraphError(path, what, GraphFault.MISMATCH)
                 return tensor
 
             check_expression(step.when, compared, path)
 
-    def _output(self, output: Output) -> Tensor:
+    def _output(self, output: GraphOutput) -> Tensor:
         path = output.path
         tensors = [self._moved(ref, self.tensor(ref, path), output.space, path) for ref in output.of]
         try:
@@ -136,41 +152,41 @@ class Typed:
             raise GraphError(path, f"{error.what}{items}", error.fault) from None
         if output.absent and not combined.has_gaps:
             what = f"a row may be without it, and {combined.datatype} has no value for that. Add a tensor of every row"
-            raise GraphError(path, what, Fault.MISMATCH)
+            raise GraphError(path, what, GraphFault.MISMATCH)
         for name in (name for name in output.space if self.plan.may_be_absent(reference(name).step)):
             if not combined.has_gaps:
                 what = f"a row may be without the items of {name}, and {combined.datatype} has no value for that"
-                raise GraphError(path, what, Fault.MISMATCH)
+                raise GraphError(path, what, GraphFault.MISMATCH)
         for _ in output.space:
             combined = combined.listed
         return combined
 
 
-def combined_tensor(combine: Combine, tensors: list[Tensor], path: str) -> Tensor:
+def combined_tensor(combine: CombineRule, tensors: list[Tensor], path: str) -> Tensor:
     """Return the tensor of several combined ones.
 
     Raises:
         GraphError: they cannot be combined.
     """
     first = tensors[0]
-    joins = combine is Combine.CONCAT
+    joins = combine is CombineRule.CONCAT
     if joins and not first.shape:
-        raise GraphError(path, f"Concat joins lists, and {first} is one value per row: use Stack", Fault.MISMATCH)
+        raise GraphError(path, f"Concat joins lists, and {first} is one value per row: use Stack", GraphFault.MISMATCH)
     result = first
     for other in tensors[1:]:
         # Concat joins along the first axis, whose lengths may differ.
         a, b = (replace(each, shape=each.shape[1:]) if joins else each for each in (result, other))
         if len(first.shape) != len(other.shape) or first.datatype != other.datatype or not fits(a, b):
-            raise GraphError(path, f"{first} and {other} cannot be combined by {combine}", Fault.MISMATCH)
+            raise GraphError(path, f"{first} and {other} cannot be combined by {combine}", GraphFault.MISMATCH)
         result = wider(result, other)
-    if combine is Combine.MEAN and first.datatype not in FLOATS:
-        raise GraphError(path, f"Mean needs {', '.join(FLOATS)}, not {first.datatype}", Fault.MISMATCH)
-    if combine is Combine.MAX and first.datatype not in (*FLOATS, *_INTEGERS):
-        raise GraphError(path, f"Max needs numbers, not {first.datatype}", Fault.MISMATCH)
+    if combine is CombineRule.MEAN and first.datatype not in FLOATS:
+        raise GraphError(path, f"Mean needs {', '.join(FLOATS)}, not {first.datatype}", GraphFault.MISMATCH)
+    if combine is CombineRule.MAX and first.datatype not in (*FLOATS, *_INTEGERS):
+        raise GraphError(path, f"Max needs numbers, not {first.datatype}", GraphFault.MISMATCH)
     if joins:
         lengths = [each.shape[0] for each in tensors]
         return replace(result, shape=(ANY if ANY in lengths else sum(lengths), *result.shape[1:]))
-    return replace(result, shape=(len(tensors), *result.shape)) if combine is Combine.STACK else result
+    return replace(result, shape=(len(tensors), *result.shape)) if combine is CombineRule.STACK else result
 
 
 def check_expression(expression: Expression, tensor_of: Callable[[str], Tensor], path: str) -> None:
@@ -180,21 +196,23 @@ def check_expression(expression: Expression, tensor_of: Callable[[str], Tensor],
         GraphError: names the comparison.
     """
     match expression:
-        case Not(part=part):
+        case Negation(part=part):
             check_expression(part, tensor_of, path)
-        case Joined(parts=parts):
+        case BooleanOperation(parts=parts):
             for each in parts:
                 check_expression(each, tensor_of, path)
         case Column(name=name):
             if _kind_of(tensor_of(name)) != _TRUTH:
                 raise GraphError(
-                    path, f"{name} is {tensor_of(name)}, not a truth value: compare it with a value", Fault.MISMATCH
+                    path,
+                    f"{name} is {tensor_of(name)}, not a truth value: compare it with a value",
+                    GraphFault.MISMATCH,
                 )
         case Comparison(column=column, value=Column(name=other)):
             _check_kinds(column.name, _kind_of(tensor_of(column.name)), [_kind_of(tensor_of(other))], path)
         case Comparison(column=column, value=value):
             _check_kinds(column.name, _kind_of(tensor_of(column.name)), [_kind(value)], path)
-        case Among(column=column, values=values):
+        case Membership(column=column, values=values):
             kinds = [_kind(value) for value in values if value is not None]
             _check_kinds(column.name, _kind_of(tensor_of(column.name)), kinds, path)
         case IsNull(column=column):
@@ -204,7 +222,7 @@ def check_expression(expression: Expression, tensor_of: Callable[[str], Tensor],
 def _check_kinds(name: str, kind: str, others: list[str], path: str) -> None:
     for other in others:
         if other != kind:
-            raise GraphError(path, f"{name} is a {kind} and cannot be compared with a {other}", Fault.MISMATCH)
+            raise GraphError(path, f"{name} is a {kind} and cannot be compared with a {other}", GraphFault.MISMATCH)
 
 
 _TRUTH = "truth value"
@@ -218,14 +236,16 @@ def _kind(value: object) -> str:
     return _TRUTH if isinstance(value, bool) else "text" if isinstance(value, str) else "number"
 
 
-def typed(plan: Plan, documents: Mapping[str, Json], name: str = "", composer: Signature | None = None) -> Typed:
+def type_check(
+    plan: GraphPlan, documents: Mapping[str, Json], name: str = "", composer: Signature | None = None
+) -> TypedGraph:
     """Type-check a graph with the V2 metadata of its steps' models.
 
     Args:
         plan: the graph.
         documents: step -> metadata.
         name: the graph's name, to detect that a graph it calls calls it.
-        composer: as in `Typed`.
+        composer: as in `TypedGraph`.
 
     Raises:
         GraphError: a model's metadata is unusable, or does not fit.
@@ -235,13 +255,13 @@ def typed(plan: Plan, documents: Mapping[str, Json], name: str = "", composer: S
         try:
             signatures[step.name] = read_signature(documents[step.name])
         except ValueError as error:
-            raise GraphError(step.path, f"{step.name}: {error}", Fault.MISMATCH) from None
+            raise GraphError(step.path, f"{step.name}: {error}", GraphFault.MISMATCH) from None
         if name and name in signatures[step.name].calls:
-            raise GraphError(step.path, f"the graph of {step.name} calls {name}, which calls it", Fault.CYCLE)
-    return Typed(plan, signatures, composer)
+            raise GraphError(step.path, f"the graph of {step.name} calls {name}, which calls it", GraphFault.CYCLE)
+    return TypedGraph(plan, signatures, composer)
 
 
-def graph_metadata(graph: Typed, name: str, calls: frozenset[str]) -> Json:
+def graph_metadata(graph: TypedGraph, name: str, calls: frozenset[str]) -> Json:
     """Return the graph's own V2 metadata; ``calls`` are it and the graphs among its steps."""
     # A graph above this one detects cycles by this list.
     inner = frozenset().union(*(signature.calls for signature in graph.signatures.values()), calls)

@@ -4,7 +4,7 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 
-from shoal_schema.declaring import Json, Section
+from shoal_schema.declaring import Json, SettingsSection
 from shoal_schema.publishing.openapi import object_schema
 from shoal_schema.resource import API_VERSION, GROUP, KIND, PLURAL, VERSION
 from shoal_schema.resource.service import InferenceServiceSpec
@@ -93,7 +93,7 @@ class Definition:
     plural: str
     short_name: str
     description: str
-    spec: type[Section]
+    spec: type[SettingsSection]
     """The section that users write."""
     status: Json
     """Properties of the status without conditions."""

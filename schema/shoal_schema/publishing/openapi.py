@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from shoal_schema.declaring import Json, Section, fields_of, is_choice, section_of
+from shoal_schema.declaring import Json, SettingsSection, fields_of, is_choice, section_of
 from shoal_schema.quantities import PATTERN, Quantity
 
 _INT32_MAX, _INT64_MAX = 2**31 - 1, 2**63 - 1
@@ -111,6 +111,6 @@ def _object(schema: Json, components: Json, classes: dict[str, type[Struct]]) ->
                 parts[each.name]["default"] = default
     if schema.get("required"):
         found["required"] = schema["required"]
-    if cls is not None and issubclass(cls, Section) and cls.RULES:
+    if cls is not None and issubclass(cls, SettingsSection) and cls.RULES:
         found["x-kubernetes-validations"] = [rule.schema(cls) for rule in cls.RULES]
     return found

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator
 from msgspec import Struct
 
 from shoal_schema.conditions import FAILURES, BatchConditionType, ConditionType, Reason
-from shoal_schema.declaring import Section, Setting, element_of, fields_of, section_of
+from shoal_schema.declaring import Setting, SettingsSection, element_of, fields_of, section_of
 from shoal_schema.publishing.reasons import CONDITIONS, REASONS
 from shoal_schema.publishing.words import default_of, in_a_table, kind_of
 from shoal_schema.resource import API_VERSION, BATCH_KIND, GRAPH_KIND, KIND
@@ -101,7 +101,7 @@ def _sections(cls: type[Struct], path: str, *, elsewhere: Collection[str] = ()) 
             kind = f"[{kind}](#{home.lower().replace('.', '')})"  # the anchor of an object's section
         yield f"| {name} | {kind} | {default_of(each)} | {in_a_table(each.description)}{env} |"
     yield ""
-    if issubclass(cls, Section) and cls.RULES:
+    if issubclass(cls, SettingsSection) and cls.RULES:
         yield "Rules:\n"
         yield from (f"- {rule.message}" for rule in cls.RULES)
         yield ""

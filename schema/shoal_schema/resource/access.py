@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from shoal_schema.declaring import PROXY, Env, Section
+from shoal_schema.declaring import PROXY, Env, SettingsSection
 from shoal_schema.headers import OWN_HEADERS, OWN_HEADERS_PATTERN
 from shoal_schema.resource.passthrough import HEADER_NAME, SET
 from shoal_schema.rules import Given, Matches, Not, Rule, requires, some_of
@@ -18,7 +18,7 @@ Rates = Annotated[dict[str, Annotated[float, Meta(gt=0, le=1_000_000)]], Meta(ma
 RowCounts = Annotated[dict[str, Annotated[int, Meta(ge=1, le=1_000_000)]], Meta(max_length=256)]
 
 
-class ApiKeysSpec(Section, frozen=True):
+class ApiKeysSpec(SettingsSection, frozen=True):
     """Keys that clients send as `Authorization: Bearer KEY` or `x-api-key: KEY`."""
 
     secret_name: Annotated[
@@ -32,7 +32,7 @@ class ApiKeysSpec(Section, frozen=True):
     ]
 
 
-class GatewayHeaderSpec(Section, frozen=True):
+class GatewayHeaderSpec(SettingsSection, frozen=True):
     """A header in which a trusted gateway names the client."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -61,7 +61,7 @@ class GatewayHeaderSpec(Section, frozen=True):
     ]
 
 
-class JwtSpec(Section, frozen=True):
+class JwtSpec(SettingsSection, frozen=True):
     """Tokens of an OpenID Connect issuer (JWT), sent as `Authorization: Bearer TOKEN`."""
 
     # Claims that every token must have.
@@ -104,7 +104,7 @@ class JwtSpec(Section, frozen=True):
     ] = "sub"
 
 
-class LimitsSpec(Section, frozen=True):
+class LimitsSpec(SettingsSection, frozen=True):
     """Limits per client and pod; `*` applies to every client without an entry. Requests beyond them get 429."""
 
     rows_per_second: (
@@ -128,7 +128,7 @@ class LimitsSpec(Section, frozen=True):
     ) = None
 
 
-class AccessSpec(Section, frozen=True):
+class AccessSpec(SettingsSection, frozen=True):
     """Authentication of clients. Without it every client that reaches the service is served."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (

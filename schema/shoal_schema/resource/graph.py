@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from shoal_schema.declaring import Section
+from shoal_schema.declaring import SettingsSection
 from shoal_schema.resource.access import AccessSpec
 from shoal_schema.resource.network import NetworkPolicySpec, TlsSpec
 from shoal_schema.resource.passthrough import BY_NAME
@@ -36,7 +36,7 @@ class OnError(StrEnum):
     OMIT = "Omit"
 
 
-class Combine(StrEnum):
+class CombineRule(StrEnum):
     """How several values become one output."""
 
     FIRST = "First"
@@ -47,7 +47,7 @@ class Combine(StrEnum):
     STACK = "Stack"
 
 
-class StepSpec(Section, frozen=True):
+class StepSpec(SettingsSection, frozen=True):
     """One model of a graph and its inputs."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -133,7 +133,7 @@ class StepSpec(Section, frozen=True):
     ] = OnError.FAIL
 
 
-class ComposerSpec(Section, frozen=True):
+class ComposerSpec(SettingsSection, frozen=True):
     """Python that calls the steps, where fields cannot express it."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (one_of(("source", "importPath"), "a composer"),)
@@ -167,7 +167,7 @@ class ComposerSpec(Section, frozen=True):
 Outputs = Annotated[dict[str, Annotated[tuple[Reference, ...], Meta(min_length=1, max_length=16)]], Meta(max_length=64)]
 
 
-class GraphSpec(Section, frozen=True, kw_only=True):
+class GraphSpec(SettingsSection, frozen=True, kw_only=True):
     """Steps of a graph, and the outputs made of theirs."""
 
     steps: Annotated[
@@ -188,7 +188,7 @@ class GraphSpec(Section, frozen=True, kw_only=True):
         ),
     ] = {}  # noqa: RUF012 (msgspec copies it)
     combine: Annotated[
-        dict[str, Combine],
+        dict[str, CombineRule],
         Meta(
             max_length=64,
             description="Output -> how several tensors become one: `First` (the default), `Mean`, `Max`, `Vote` (the"

@@ -5,8 +5,8 @@
     models:/NAME@ALIAS, models:/NAME/latest   moves
     runs:/RUN/PATH                            fixed
 
-To resolve a URI, call `question`, make that GET, pass its JSON to `answer`, and repeat with the URI that it returns:
-while `moves` is true to pin a version, or until `question` returns None to locate the files.
+To resolve a URI, call `version_request`, make that GET, pass its JSON to `read_uri`, and repeat with the URI that it
+returns: while `moves` is true to pin a version, or until `version_request` returns None to locate the files.
 """
 
 import base64
@@ -139,17 +139,17 @@ def moves(uri: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class VersionRequest:
     """A GET whose JSON response resolves a URI."""
 
     url: str
     """Without credentials, which are in ``headers``."""
     headers: Mapping[str, str] = field(repr=False)
-    answer: Callable[[Any], str] = field(repr=False)
+    read_uri: Callable[[Any], str] = field(repr=False)
     """Returns the next URI from the response's JSON; raises LocationError if it has none."""
 
 
-def question(uri: str, environment: Mapping[str, str]) -> Question | None:
+def version_request(uri: str, environment: Mapping[str, str]) -> VersionRequest | None:
     """Return the GET that resolves ``uri``, or None if it already locates the files.
 
     The hub (``HF_ENDPOINT``, ``HF_TOKEN``) resolves moving names only. An MLflow server (``MLFLOW_TRACKING_URI``,
@@ -160,23 +160,11 @@ def question(uri: str, environment: Mapping[str, str]) -> Question | None:
     """
     scheme = uri.partition(":")[0]
     if scheme == "hf" and moves(uri):
-        location = parse(uri)
-        base = (environment.get("HF_ENDPOINT") or DEFAULT_HUB).rstrip("/")
-        token = environment.get("HF_TOKEN")
-
-        def answer(document: Any) -> str:
-            commit = _text(document, "sha", of="the hub")
-            return f"hf://{location.authority}@{commit}" + (f"/{quote(location.path)}" if location.path else "")
-
-        return Question(
-            f"{base}/api/models/{location.authority}/revision/{quote(location.revision or 'main', safe='')}",
-            {"authorization": f"Bearer {token}"} if token else {},
-            answer,
-        )
+        return _of_hub(parse(uri), environment)
     return _of_mlflow(uri, parse(uri), environment) if scheme in MLFLOW else None
 
 
-def refusal(uri: str, status: int) -> str:
+def rejection_reason(uri: str, status: int) -> str:
     """Return the error for a response status that a retry would not change."""
     scheme = uri.partition(":")[0]
     server, credentials = ("the hub", "HF_TOKEN") if scheme == "hf" else ("the MLflow server", "MLFLOW_TRACKING_TOKEN")
@@ -190,7 +178,7 @@ def refusal(uri: str, status: int) -> str:
     return f"{shown(uri)} cannot be resolved: {server} returned {status}"
 
 
-def sent_on(uri: str, url: str, location: str) -> str:
+def redirected(uri: str, url: str, location: str) -> str:
     """Return the target of a redirect, which must stay on the same server.
 
     Raises:
@@ -298,12 +286,27 @@ _PARSERS: Final[Mapping[str, Callable[[str, str], Location]]] = {
 }
 
 
-def _of_mlflow(uri: str, location: Location, environment: Mapping[str, str]) -> Question:
+def _of_hub(location: Location, environment: Mapping[str, str]) -> VersionRequest:
+    base = (environment.get("HF_ENDPOINT") or DEFAULT_HUB).rstrip("/")
+    token = environment.get("HF_TOKEN")
+
+    def read_uri(document: Any) -> str:
+        commit = _text(document, "sha", of="the hub")
+        return f"hf://{location.authority}@{commit}" + (f"/{quote(location.path)}" if location.path else "")
+
+    return VersionRequest(
+        f"{base}/api/models/{location.authority}/revision/{quote(location.revision or 'main', safe='')}",
+        {"authorization": f"Bearer {token}"} if token else {},
+        read_uri,
+    )
+
+
+def _of_mlflow(uri: str, location: Location, environment: Mapping[str, str]) -> VersionRequest:
     base, headers = tracking_server(environment)
     name, revision = location.authority, location.revision
 
-    def get(route: str, answer: Callable[[Any], str], **query: str) -> Question:
-        return Question(f"{base}/api/2.0/mlflow/{route}?{urlencode(query)}".rstrip("?"), headers, answer)
+    def get(route: str, answer: Callable[[Any], str], **query: str) -> VersionRequest:
+        return VersionRequest(f"{base}/api/2.0/mlflow/{route}?{urlencode(query)}".rstrip("?"), headers, answer)
 
     def field_at(*keys: str) -> Callable[[Any], str]:
         return lambda answer: _text(answer, *keys, of="the MLflow server")

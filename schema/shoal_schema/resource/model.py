@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from shoal_schema.declaring import BATCH, MODEL, NAME, NAME_IN_WORDS, PROXY, RUNTIME, Env, FieldFault, Section
+from shoal_schema.declaring import BATCH, MODEL, NAME, NAME_IN_WORDS, PROXY, RUNTIME, Env, FieldFault, SettingsSection
 from shoal_schema.resource.locations import CLAIM, FIXED, IN_WORDS, NAKED, LocationError, parse, scheme_of
 from shoal_schema.resource.passthrough import HIDES_OURS, OWN_PATHS, SECRET_NAME, SET, OpenObject, Resources
 from shoal_schema.resource.uris import (
@@ -57,19 +57,19 @@ class ExtraColumns(StrEnum):
     REJECT = "Reject"
 
 
-class Claim(Section, frozen=True):
+class Claim(SettingsSection, frozen=True):
     """A PersistentVolumeClaim in the service's namespace."""
 
     claim_name: Annotated[str, Meta(max_length=253, description="Name of the claim.")]
 
 
-class HostPath(Section, frozen=True):
+class HostPath(SettingsSection, frozen=True):
     """A directory of the node. The restricted Pod Security level rejects it."""
 
     path: Annotated[str, Meta(pattern=PATH, max_length=1024, description="Absolute path on the node.")]
 
 
-class ImageVolume(Section, frozen=True):
+class ImageVolume(SettingsSection, frozen=True):
     """An OCI image whose files are the model, mounted by Kubernetes (image volumes)."""
 
     reference: Annotated[str, Meta(max_length=1024, description="Image reference, preferably with a digest.")]
@@ -79,7 +79,7 @@ class ImageVolume(Section, frozen=True):
     ) = None
 
 
-class ModelVolume(Section, frozen=True):
+class ModelVolume(SettingsSection, frozen=True):
     """A volume with the model of a `file://` URI, mounted read-only. Set exactly one source."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -95,7 +95,7 @@ class ModelVolume(Section, frozen=True):
     image: ImageVolume | None = None
 
 
-class CaBundle(Section, frozen=True):
+class CaBundle(SettingsSection, frozen=True):
     """Certificate authorities to trust beside the system's when the model, or a job's rows, are fetched."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (one_of(("configMapName", "secretName"), "model.caBundle"),)
@@ -127,7 +127,7 @@ class CaBundle(Section, frozen=True):
     ] = "ca.crt"
 
 
-class ModelSpec(Section, frozen=True):
+class ModelSpec(SettingsSection, frozen=True):
     """Location and format of the model."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (

@@ -5,12 +5,12 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta, field
 
-from shoal_schema.declaring import Section
+from shoal_schema.declaring import SettingsSection
 from shoal_schema.resource.passthrough import SECRET_NAME, OpenObject, PassedThrough
 from shoal_schema.rules import Rule, requires_value
 
 
-class TlsSpec(Section, frozen=True):
+class TlsSpec(SettingsSection, frozen=True):
     """TLS in the proxy. The admin port stays plain HTTP."""
 
     secret_name: Annotated[
@@ -71,7 +71,7 @@ class Peer(PassedThrough, frozen=True):
     ) = None
 
 
-class NetworkPolicySpec(Section, frozen=True):
+class NetworkPolicySpec(SettingsSection, frozen=True):
     """Which pods may connect, in clusters whose network enforces policies. Other connections are denied."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (requires_value("from", "mode", "Restricted"),)

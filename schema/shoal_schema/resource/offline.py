@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from shoal_schema.declaring import BATCH, GIB, KIB, Env, FieldFault, Section
+from shoal_schema.declaring import BATCH, GIB, KIB, Env, FieldFault, SettingsSection
 from shoal_schema.resource.locations import CREDENTIALS
 from shoal_schema.resource.model import ModelSpec
 from shoal_schema.resource.passthrough import SECRET_NAME, StringMap, Text
@@ -31,7 +31,7 @@ class RowFormat(StrEnum):
     FILES = "Files"
 
 
-class AnswerFormat(StrEnum):
+class ResultFormat(StrEnum):
     """How results are stored."""
 
     PARQUET = "Parquet"
@@ -45,7 +45,7 @@ class Engine(StrEnum):
     RAY = "Ray"
 
 
-class BatchInput(Section, frozen=True):
+class BatchInput(SettingsSection, frozen=True):
     """The rows to score."""
 
     uri: Annotated[
@@ -90,7 +90,7 @@ class BatchInput(Section, frozen=True):
     ) = None
 
 
-class BatchOutput(Section, frozen=True):
+class BatchOutput(SettingsSection, frozen=True):
     """The results of the job."""
 
     uri: Annotated[
@@ -103,8 +103,8 @@ class BatchOutput(Section, frozen=True):
         Env("SHOAL_BATCH_OUTPUT", BATCH, reads=str, allowed=f"a path, or one of {IN_WORDS}"),
     ]
     format: Annotated[
-        AnswerFormat, Meta(description="Format of the results."), Env("SHOAL_BATCH_OUTPUT_FORMAT", BATCH)
-    ] = AnswerFormat.PARQUET
+        ResultFormat, Meta(description="Format of the results."), Env("SHOAL_BATCH_OUTPUT_FORMAT", BATCH)
+    ] = ResultFormat.PARQUET
     keep: (
         Annotated[
             tuple[Text, ...],
@@ -128,7 +128,7 @@ class BatchOutput(Section, frozen=True):
     ] = ERRORS_IN_COLUMN
 
 
-class BatchLimits(Section, frozen=True):
+class BatchLimits(SettingsSection, frozen=True):
     """Batch size, shard size and tolerated errors."""
 
     batch_size: (

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from shoal_schema.declaring import FieldFault, Section
+from shoal_schema.declaring import FieldFault, SettingsSection
 from shoal_schema.resource.passthrough import (
     OWN_CONTAINERS,
     OWN_VOLUMES,
@@ -19,7 +19,7 @@ from shoal_schema.resource.passthrough import (
 from shoal_schema.rules import Every, In, Not, Rule
 
 
-class PodSpec(Section, frozen=True):
+class PodSpec(SettingsSection, frozen=True):
     """Fields of the pods."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from shoal_schema.declaring import Section
+from shoal_schema.declaring import SettingsSection
 from shoal_schema.resource import GROUP
 from shoal_schema.resource.passthrough import StringMap, Text
 from shoal_schema.rules import Custom, Given, Rule, some_of
@@ -30,7 +30,7 @@ class ServiceType(StrEnum):
     LOAD_BALANCER = "LoadBalancer"
 
 
-class ServiceSpec(Section, frozen=True):
+class ServiceSpec(SettingsSection, frozen=True):
     """The Service in front of the pods."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -64,7 +64,7 @@ class Scheme(StrEnum):
     HTTPS = "HTTPS"
 
 
-class IngressSpec(Section, frozen=True):
+class IngressSpec(SettingsSection, frozen=True):
     """An Ingress to the service."""
 
     # What the route matches.
@@ -78,7 +78,7 @@ class IngressSpec(Section, frozen=True):
     annotations: Annotated[StringMap, Meta(description="Annotations for the ingress controller.")] | None = None
 
 
-class ParentRef(Section, frozen=True):
+class ParentRef(SettingsSection, frozen=True):
     """A Gateway that the route attaches to."""
 
     name: Annotated[str, Meta(max_length=253, description="Name of the Gateway.")]
@@ -99,7 +99,7 @@ class ParentRef(Section, frozen=True):
     ) = None
 
 
-class HttpRouteSpec(Section, frozen=True):
+class HttpRouteSpec(SettingsSection, frozen=True):
     """A Gateway API HTTPRoute to the service."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -139,7 +139,7 @@ class HttpRouteSpec(Section, frozen=True):
     ) = None
 
 
-class RouteSpec(Section, frozen=True):
+class RouteSpec(SettingsSection, frozen=True):
     """Access to the service from outside the cluster."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from shoal_schema.declaring import PROXY, RUNTIME, Env, Section
+from shoal_schema.declaring import PROXY, RUNTIME, Env, SettingsSection
 from shoal_schema.headers import OWN_HEADERS, OWN_HEADERS_PATTERN
 from shoal_schema.quantities import Quantity
 from shoal_schema.resource.passthrough import (
@@ -55,7 +55,7 @@ GrpcPort = Annotated[int, Meta(ge=0, le=65_535)]
 """A process accepts any port; 0 picks a free one."""
 
 
-class RuntimeSpec(Section, frozen=True):
+class RuntimeSpec(SettingsSection, frozen=True):
     """The container that runs the model."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -221,7 +221,7 @@ class RuntimeSpec(Section, frozen=True):
 ORIGIN = r"^(\*|https?://[a-z0-9.:\[\]-]+)\Z"
 
 
-class CorsSpec(Section, frozen=True):
+class CorsSpec(SettingsSection, frozen=True):
     """Cross-origin access to responses in a browser (CORS)."""
 
     allowed_origins: Annotated[
@@ -236,7 +236,7 @@ class CorsSpec(Section, frozen=True):
     ] = ()
 
 
-class ProxySpec(Section, frozen=True):
+class ProxySpec(SettingsSection, frozen=True):
     """The proxy's container, which queues and batches requests."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (

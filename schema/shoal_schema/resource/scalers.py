@@ -4,12 +4,12 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from shoal_schema.declaring import Section
+from shoal_schema.declaring import SettingsSection
 from shoal_schema.metrics import DEMAND
 from shoal_schema.rules import Rule, one_of
 
 
-class HorizontalPodAutoscalerSpec(Section, frozen=True):
+class HorizontalPodAutoscalerSpec(SettingsSection, frozen=True):
     """An HPA (`autoscaling/v2`). It needs an adapter that serves the pods' metrics (`custom.metrics.k8s.io`)."""
 
     metric_name: Annotated[
@@ -22,7 +22,7 @@ class HorizontalPodAutoscalerSpec(Section, frozen=True):
     ] = DEMAND.name
 
 
-class ScaledObjectSpec(Section, frozen=True):
+class ScaledObjectSpec(SettingsSection, frozen=True):
     """A ScaledObject of KEDA that queries Prometheus."""
 
     server_address: Annotated[
@@ -47,7 +47,7 @@ class ScaledObjectSpec(Section, frozen=True):
     ) = None
 
 
-class ScalersSpec(Section, frozen=True):
+class ScalersSpec(SettingsSection, frozen=True):
     """The autoscaler that the operator creates."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from shoal_schema.declaring import Section
+from shoal_schema.declaring import SettingsSection
 from shoal_schema.resource.access import AccessSpec
 from shoal_schema.resource.model import ModelSpec
 from shoal_schema.resource.network import NetworkPolicySpec, TlsSpec
@@ -40,7 +40,7 @@ def _no_container_has(spec: "InferenceServiceSpec", port: str, part: str) -> boo
     return number is None or all(Every("ports", Not(In("containerPort", (number,)))).holds(each) for each in containers)
 
 
-class InferenceServiceSpec(Section, frozen=True):
+class InferenceServiceSpec(SettingsSection, frozen=True):
     """Desired state of the service."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (

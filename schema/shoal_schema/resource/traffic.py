@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from shoal_schema.declaring import KIB, MIB, PROXY, RUNTIME, TIB, Env, Section
+from shoal_schema.declaring import KIB, MIB, PROXY, RUNTIME, TIB, Env, SettingsSection
 from shoal_schema.headers import OWN_HEADERS, OWN_HEADERS_PATTERN
 from shoal_schema.resource.passthrough import HEADER_NAME, SET
 from shoal_schema.resource.scalers import ScalersSpec
@@ -35,7 +35,7 @@ class RowChecks(StrEnum):
     OFF = "Off"
 
 
-class BatchingSpec(Section, frozen=True):
+class BatchingSpec(SettingsSection, frozen=True):
     """How requests are combined into batches."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -155,7 +155,7 @@ class BatchingSpec(Section, frozen=True):
     ] = RowChecks.AUTO
 
 
-class QueueSpec(Section, frozen=True):
+class QueueSpec(SettingsSection, frozen=True):
     """Queue of one pod. Requests beyond its limits are rejected with 503 and `Retry-After`."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -235,7 +235,7 @@ class ScalingMode(StrEnum):
     EXTERNAL = "External"
 
 
-class ScalingSpec(Section, frozen=True, kw_only=True):
+class ScalingSpec(SettingsSection, frozen=True, kw_only=True):
     """Autoscaling. Without it `replicas` is set by hand."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -307,7 +307,7 @@ class ScalingSpec(Section, frozen=True, kw_only=True):
     ) = None
 
 
-class RolloutSpec(Section, frozen=True):
+class RolloutSpec(SettingsSection, frozen=True):
     """Rollout of a changed spec."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (

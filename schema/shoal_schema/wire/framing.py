@@ -23,7 +23,7 @@ class FramingError(Exception):
         self.message = message
 
 
-class Meter:
+class HeadMeter:
     """Counter of a request's head, trailers and framing against one limit."""
 
     __slots__ = ("_head_bytes", "_max_head_bytes", "_unreported_bytes", "body_bytes")

@@ -12,7 +12,7 @@ MAX_PARTS: Final = 128
 """Limit of parts per form: each needs more memory than its bytes."""
 
 
-class Part:
+class FormPart:
     """A part: its field's name, its media type in lower case (empty without one) and its data."""
 
     __slots__ = ("data", "media_type", "name")
@@ -23,7 +23,7 @@ class Part:
         self.data = data
 
 
-def form_parts(body: bytes, content_type: bytes) -> list[Part]:
+def form_parts(body: bytes, content_type: bytes) -> list[FormPart]:
     """Parse a form into its parts, in order.
 
     Raises:
@@ -49,7 +49,7 @@ class _Reader:
     """Collects parts in the callbacks of python-multipart."""
 
     def __init__(self) -> None:
-        self.parts: list[Part] = []
+        self.parts: list[FormPart] = []
         self._data: list[bytes] = []
         self._headers: dict[bytes, bytes] = {}
         self._field: list[bytes] = []
@@ -72,7 +72,7 @@ class _Reader:
         _, options = parse_options_header(self._headers.get(b"content-disposition", b""))
         media_type = self._headers.get(b"content-type", b"").partition(b";")[0].strip().lower().decode("latin-1")
         name = options.get(b"name", b"").decode(errors="replace")
-        self.parts.append(Part(name, media_type, b"".join(self._data)))
+        self.parts.append(FormPart(name, media_type, b"".join(self._data)))
         self._headers, self._data = {}, []
 
     def _on_header(self) -> None:

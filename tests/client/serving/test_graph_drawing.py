@@ -6,7 +6,7 @@ import msgspec
 
 from shoal.serving.graph_drawing import described, drawn
 from shoal_schema.graphs.plan import make_plan
-from shoal_schema.graphs.types import typed
+from shoal_schema.graphs.types import type_check
 from shoal_schema.resource.graph import GraphSpec
 
 SPEC: GraphSpec = msgspec.convert(
@@ -84,7 +84,7 @@ def squeezed(text: str) -> list[str]:
 
 def test_what_runs_at_the_same_time_stands_side_by_side_below_what_it_needs() -> None:
     plan = make_plan(SPEC)
-    picture = drawn(described("pipeline", SPEC, plan, typed(plan, MODELS)))
+    picture = drawn(described("pipeline", SPEC, plan, type_check(plan, MODELS)))
 
     assert squeezed(picture) == squeezed(PICTURE)
     for box in picture.split("  ▼\n")[2:]:  # each as wide as its longest line

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from shoal.watching.cells import COLUMNS, cells, curve, document, duration, rate
 from shoal.watching.figures import between
 from shoal.watching.samples import ServiceSample, Watched, cluster_sample
-from shoal_schema.load import Capacity, Refused
+from shoal_schema.load import Capacity, RejectedRows
 from tests.operator.loads import NOTHING
 
 NEW = NOTHING
@@ -19,7 +19,7 @@ LATER = replace(
     running_rows=4,
     arrived_rows=220,
     answered_rows=200,
-    refused_rows=Refused(0, 0, 20, 0),
+    refused_rows=RejectedRows(0, 0, 20, 0),
     row_seconds=10.0,
     queued_row_seconds=4.0,
     busy_s=1.0,
@@ -47,8 +47,8 @@ def test_of_the_first_look_only_what_is_held_is_known() -> None:
 
 
 def test_a_row_that_a_peer_took_is_asked_for_once() -> None:
-    gave = replace(LATER, forwarded_rows=20, refused_rows=Refused(0, 0, 0, 0))
-    took = replace(LATER, arrived_rows=20, answered_rows=20, refused_rows=Refused(0, 0, 0, 0))
+    gave = replace(LATER, forwarded_rows=20, refused_rows=RejectedRows(0, 0, 0, 0))
+    took = replace(LATER, arrived_rows=20, answered_rows=20, refused_rows=RejectedRows(0, 0, 0, 0))
 
     assert between({"a": NEW, "b": NEW}, {"a": gave, "b": took}).asked_per_s == 110
 

@@ -6,72 +6,76 @@ from pathlib import Path
 
 import pytest
 
-from shoal_proxy.access.gate import Gate
-from shoal_proxy.access.limits import Limits
+from shoal_proxy.access.control import AccessControl
+from shoal_proxy.access.limits import ClientLimits
 from shoal_proxy.credentials import KeyFiles
 
 ALICE, BOB = b"key-of-alice-0123456789", b"key-of-bob-0123456789"
 
 
 @pytest.fixture
-def gate() -> Gate:
-    return Gate(Limits({}, {}))
+def access_control() -> AccessControl:
+    return AccessControl(ClientLimits({}, {}))
 
 
-def owner(gate: Gate, key: bytes) -> str | None:
-    assert gate.keys is not None
-    return gate.keys.owner(key)
+def owner(access_control: AccessControl, key: bytes) -> str | None:
+    assert access_control.keys is not None
+    return access_control.keys.owner(key)
 
 
-def test_a_file_that_is_amid_being_written_is_left_until_it_stays_for_a_look(tmp_path: Path, gate: Gate) -> None:
+def test_a_file_that_is_being_written_is_left_until_it_is_unchanged_for_one_check(
+    tmp_path: Path, access_control: AccessControl
+) -> None:
     path = tmp_path / "keys.env"
     path.write_bytes(b"alice=" + ALICE)
-    files = KeyFiles(str(path), gate)
-    files.look()
-    assert owner(gate, ALICE) == "alice"
+    files = KeyFiles(str(path), access_control)
+    files.reload()
+    assert owner(access_control, ALICE) == "alice"
 
     for part in (b"", b"bob=" + BOB[:18]):
         path.write_bytes(part)
-        files.look()
-        assert owner(gate, ALICE) == "alice"
-        assert owner(gate, BOB[:18]) is None
+        files.reload()
+        assert owner(access_control, ALICE) == "alice"
+        assert owner(access_control, BOB[:18]) is None
     path.write_bytes(b"bob=" + BOB)
-    files.look()
-    files.look()
-    assert (owner(gate, ALICE), owner(gate, BOB)) == (None, "bob")
+    files.reload()
+    files.reload()
+    assert (owner(access_control, ALICE), owner(access_control, BOB)) == (None, "bob")
 
 
-def test_a_file_that_becomes_no_text_leaves_the_keys_that_were(tmp_path: Path, gate: Gate) -> None:
+def test_a_file_that_becomes_no_text_leaves_the_keys_that_were(tmp_path: Path, access_control: AccessControl) -> None:
     path = tmp_path / "keys.env"
     path.write_bytes(b"alice=" + ALICE)
-    files = KeyFiles(str(path), gate)
-    files.look()
+    files = KeyFiles(str(path), access_control)
+    files.reload()
 
     path.write_bytes(bytes(range(256)))
-    files.look()
-    files.look()
+    files.reload()
+    files.reload()
 
-    assert owner(gate, ALICE) == "alice"
+    assert owner(access_control, ALICE) == "alice"
 
 
-def test_what_is_no_file_is_told_and_never_waited_for(
-    tmp_path: Path, gate: Gate, caplog: pytest.LogCaptureFixture
+def test_what_is_no_file_is_reported_and_never_waited_for(
+    tmp_path: Path, access_control: AccessControl, caplog: pytest.LogCaptureFixture
 ) -> None:
     os.mkfifo(tmp_path / "keys.env")
 
-    KeyFiles(str(tmp_path / "keys.env"), gate).look()
+    KeyFiles(str(tmp_path / "keys.env"), access_control).reload()
 
-    assert gate.keys is None
+    assert access_control.keys is None
     assert "neither a file nor a directory" in caplog.text
 
 
-def test_no_line_of_a_certificate_is_a_key(tmp_path: Path, gate: Gate, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_line_of_a_certificate_is_a_key(
+    tmp_path: Path, access_control: AccessControl, caplog: pytest.LogCaptureFixture
+) -> None:
     line = b"MIIBszCCAVmgAwIBAgIUQyQ4bXQ0"
     (tmp_path / "tls.crt").write_bytes(b"-----BEGIN CERTIFICATE-----\n" + line + b"\n-----END CERTIFICATE-----\n")
     (tmp_path / "alice").write_bytes(ALICE)
 
     with caplog.at_level(logging.WARNING):
-        KeyFiles(str(tmp_path), gate).look()
+        KeyFiles(str(tmp_path), access_control).reload()
 
-    assert (owner(gate, ALICE), owner(gate, line)) == ("alice", None)
+    assert (owner(access_control, ALICE), owner(access_control, line)) == ("alice", None)
     assert "'tls.crt'" in caplog.text

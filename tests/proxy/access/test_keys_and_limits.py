@@ -1,4 +1,4 @@
-"""The cores of access: what is kept of keys, and what a caller has left."""
+"""The cores of access: what is kept of keys, and what a client has left."""
 
 import hashlib
 from typing import Any
@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_proxy.access.gate import TOKENS, Caller, Gate
-from shoal_proxy.access.keys import MAX_KEYS, Keys, entries_of
-from shoal_proxy.access.limits import MAX_ACCOUNTS, Account, Limits
+from shoal_proxy.access.control import TOKENS, AccessControl, AuthenticatedClient
+from shoal_proxy.access.keys import MAX_KEYS, ApiKeys, parse_key_file
+from shoal_proxy.access.limits import MAX_QUOTAS, ClientLimits, ClientQuota
 from shoal_proxy.errors import Forbidden, InvalidRequest, LimitReached, ProxyError, Unauthenticated
 
 SALT = bytes(range(32))
@@ -17,19 +17,19 @@ KEY = b"0123456789abcdef"
 key_texts = st.text("abcXYZ019+/=_-.~", min_size=16, max_size=64).map(str.encode)
 
 
-def keys(**entries: bytes) -> Keys:
-    return Keys(entries, SALT)
+def keys(**entries: bytes) -> ApiKeys:
+    return ApiKeys(entries, SALT)
 
 
-def gate(limits: Limits | None = None, **more: Any) -> Gate:
-    made = Gate(limits or Limits({}, {}), **more)
+def access_control(limits: ClientLimits | None = None, **more: Any) -> AccessControl:
+    made = AccessControl(limits or ClientLimits({}, {}), **more)
     made.keys = keys(alice=KEY, edge=b"edge-key-of-the-gateway")
     return made
 
 
 @given(st.dictionaries(st.sampled_from("abcdef"), key_texts, min_size=1), key_texts)
 def test_each_key_is_its_owners_and_no_other_is_anybodys(entries: dict[str, bytes], other: bytes) -> None:
-    known = Keys(entries, SALT)
+    known = ApiKeys(entries, SALT)
     for text in entries.values():
         assert known.owner(text) == min(name for name, each in entries.items() if each == text)
     if other not in entries.values():
@@ -50,7 +50,7 @@ def test_a_hash_stands_for_its_key_and_is_none_itself(key: bytes) -> None:
 def test_neither_key_nor_plain_hash_is_kept_nor_what_another_process_keeps(key: bytes) -> None:
     """A salted hash is compared, which no client can predict, so the timing reveals nothing."""
     digest = hashlib.sha256(key).digest()
-    here, elsewhere = Keys({"alice": key}, SALT), Keys({"alice": key}, bytes(32))
+    here, elsewhere = ApiKeys({"alice": key}, SALT), ApiKeys({"alice": key}, bytes(32))
 
     kept = set(here._names)
     assert kept.isdisjoint({key, digest, digest.hex().encode()})
@@ -81,7 +81,7 @@ def test_several_keys_of_one_name_are_all_valid() -> None:
     ],
 )
 def test_an_invalid_key_is_skipped_and_not_repeated(name: str, text: bytes, words: str) -> None:
-    known = Keys({name: text, "bob": b"0123456789-other"}, SALT)
+    known = ApiKeys({name: text, "bob": b"0123456789-other"}, SALT)
     assert known.names == {"bob"}
     [fault] = known.faults
     assert words in fault
@@ -89,14 +89,14 @@ def test_an_invalid_key_is_skipped_and_not_repeated(name: str, text: bytes, word
 
 
 def test_no_more_keys_are_held_than_there_may_be() -> None:
-    known = Keys({f"n{number:05}": b"key-number-%08d" % number for number in range(MAX_KEYS + 2)}, SALT)
+    known = ApiKeys({f"n{number:05}": b"key-number-%08d" % number for number in range(MAX_KEYS + 2)}, SALT)
     assert len(known.names) == MAX_KEYS
     assert len(known.faults) == 2
 
 
 def test_a_file_of_lines_is_read_as_kubectl_reads_it() -> None:
-    entries, faults = entries_of(
-        b"# callers\n\nalice=key-of-alice-012345==\nbob = key-of-bob-0123456\nalice=second-of-alice-0123\n"
+    entries, faults = parse_key_file(
+        b"# clients\n\nalice=key-of-alice-012345==\nbob = key-of-bob-0123456\nalice=second-of-alice-0123\n"
     )
     assert entries == {"alice": b"\nkey-of-alice-012345==\nsecond-of-alice-0123", "bob": b"\n key-of-bob-0123456"}
     assert faults == []
@@ -115,7 +115,7 @@ def test_a_file_of_lines_is_read_as_kubectl_reads_it() -> None:
     ],
 )
 def test_a_skipped_line_is_reported_by_its_number_alone(line: bytes, fault: str) -> None:
-    entries, [found] = entries_of(b"alice=key-of-alice-012345\n" + line)
+    entries, [found] = parse_key_file(b"alice=key-of-alice-012345\n" + line)
     assert entries == {"alice": b"\nkey-of-alice-012345"}
     assert found.startswith(fault)
     assert b"SECRET" not in found.encode()
@@ -134,7 +134,7 @@ def test_a_skipped_line_is_reported_by_its_number_alone(line: bytes, fault: str)
         ({b"authorization": b"Bearer"}, Unauthenticated),
         ({b"x-api-key": b""}, Unauthenticated),
         ({b"x-api-key": b"x" * 100_000}, Unauthenticated),
-        # A key of its own speaks for a caller, whatever token a gateway passes on beside it.
+        # A key of its own speaks for a client, whatever token a gateway passes on beside it.
         ({b"x-api-key": KEY, b"authorization": b"Bearer a.b.c"}, "alice"),
         ({b"x-api-key": b"wrong-key-0123456789", b"authorization": b"Bearer " + KEY}, Unauthenticated),
         ({b"x-consumer": b"carol"}, Unauthenticated),
@@ -147,7 +147,7 @@ def test_a_skipped_line_is_reported_by_its_number_alone(line: bytes, fault: str)
     ],
 )
 def test_the_client_of_credentials(headers: dict[bytes, bytes], outcome: str | type[ProxyError]) -> None:
-    known = gate(header=b"x-consumer", gateways=["edge"])
+    known = access_control(header=b"x-consumer", gateways=["edge"])
     if isinstance(outcome, str):
         assert known.identify(headers).name == outcome
     else:
@@ -158,9 +158,9 @@ def test_the_client_of_credentials(headers: dict[bytes, bytes], outcome: str | t
         )
 
 
-def test_labels_are_names_that_somebody_wrote_down() -> None:
-    known = gate(
-        Limits({"carol": 5, "*": 1}, {}),
+def test_labels_are_names_that_a_client_wrote_down() -> None:
+    known = access_control(
+        ClientLimits({"carol": 5, "*": 1}, {}),
         header=b"x-consumer",
         gateways=["edge"],
         check_token=lambda token: token.decode(),
@@ -177,10 +177,10 @@ def test_labels_are_names_that_somebody_wrote_down() -> None:
     assert label(authorization=b"Bearer carol") == "carol"
 
 
-def take(account: Account, rows: int, now_s: float) -> int:
+def take(account: ClientQuota, rows: int, now_s: float) -> int:
     """Return 0 where rows are let in, else when to come back."""
     try:
-        account.take(rows, now_s)
+        account.charge(rows, now_s)
     except LimitReached as refused:
         return refused.retry_after_s or 0
     return 0
@@ -192,7 +192,7 @@ def take(account: Account, rows: int, now_s: float) -> int:
 )
 def test_a_rate_is_kept_over_any_time(rate_s: float, arrivals: list[tuple[float, int]]) -> None:
     """What is let in never exceeds the rate and one burst, but for the rows of the last request."""
-    account, now_s, let_in = Account(rate_s, 0, 0.0), 0.0, 0
+    account, now_s, let_in = ClientQuota(rate_s, 0, 0.0), 0.0, 0
     for pause_s, rows in arrivals:
         now_s += pause_s
         if not take(account, rows, now_s):
@@ -201,8 +201,10 @@ def test_a_rate_is_kept_over_any_time(rate_s: float, arrivals: list[tuple[float,
 
 
 @given(rate_s=st.floats(0.1, 1000), rows=st.integers(1, 5000), used=st.integers(0, 2000), clock_s=st.floats(0, 1e9))
-def test_who_comes_back_when_told_is_let_in(rate_s: float, rows: int, used: int, clock_s: float) -> None:
-    account = Account(rate_s, 0, clock_s)
+def test_a_client_that_retries_after_retry_after_is_admitted(
+    rate_s: float, rows: int, used: int, clock_s: float
+) -> None:
+    account = ClientQuota(rate_s, 0, clock_s)
     if used:
         take(account, used, clock_s)
     wait_s = take(account, rows, clock_s)
@@ -211,7 +213,7 @@ def test_who_comes_back_when_told_is_let_in(rate_s: float, rows: int, used: int,
 
 
 def test_a_clock_that_stands_still_or_goes_back_gives_nothing() -> None:
-    account = Account(1.0, 0, 10.0)
+    account = ClientQuota(1.0, 0, 10.0)
     assert take(account, 1, 10.0) == 0
     assert take(account, 1, 10.0) > 0
     assert take(account, 1, 5.0) > 0
@@ -219,41 +221,41 @@ def test_a_clock_that_stands_still_or_goes_back_gives_nothing() -> None:
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 9)), max_size=80))
 def test_rows_in_flight_never_exceed_what_is_allowed_but_by_a_request_alone(steps: list[tuple[bool, int]]) -> None:
-    known = gate(Limits({}, {"alice": 8}))
-    held: list[Caller] = []
+    known = access_control(ClientLimits({}, {"alice": 8}))
+    held: list[AuthenticatedClient] = []
     for enters, rows in steps:
         if enters:
-            caller = known.identify({b"x-api-key": KEY})
+            client = known.identify({b"x-api-key": KEY})
             before = sum(each.rows for each in held)
             try:
-                known.enter(caller, rows, 0.0, forwarded=False)
+                known.charge(client, rows, 0.0, forwarded=False)
             except LimitReached:
                 assert before
                 assert before + rows > 8
-                known.answered(caller, 429)
+                known.record_response(client, 429)
             else:
                 assert not before or before + rows <= 8
-                held.append(caller)
+                held.append(client)
         elif held:
-            caller = held.pop(0)
-            known.answered(caller, 200)
-            known.leave(caller)  # a second time gives nothing back
-    account = known._limits.account("alice", 0.0, forwarded=False)
+            client = held.pop(0)
+            known.record_response(client, 200)
+            known.release(client)  # a second time gives nothing back
+    account = known._limits.quota("alice", 0.0, forwarded=False)
     assert account is not None
     assert account.rows == sum(each.rows for each in held)
 
 
 def test_what_is_forwarded_is_neither_charged_twice_nor_a_way_around() -> None:
     """Who only says so gains one account more of the same size, and is counted all the same."""
-    known = gate(Limits({"alice": 2.0}, {}))
+    known = access_control(ClientLimits({"alice": 2.0}, {}))
 
     def enter(*, forwarded: bool) -> bool:
-        caller = known.identify({b"x-api-key": KEY})
+        client = known.identify({b"x-api-key": KEY})
         try:
-            known.enter(caller, 1, 0.0, forwarded=forwarded)
+            known.charge(client, 1, 0.0, forwarded=forwarded)
         except LimitReached:
             return False
-        known.answered(caller, 200)
+        known.record_response(client, 200)
         return True
 
     assert [enter(forwarded=True) for _ in range(3)] == [True, True, False]
@@ -263,24 +265,24 @@ def test_what_is_forwarded_is_neither_charged_twice_nor_a_way_around() -> None:
 
 
 @pytest.mark.parametrize("name", [b"x-api-key", b"authorization", b"x-consumer"])
-def test_the_client_of_credentials_is_said_once(name: bytes) -> None:
-    known, other = gate(header=b"x-consumer", gateways=["edge"]), (b"accept", b"*/*")
+def test_the_client_of_credentials_is_reported_once(name: bytes) -> None:
+    known, other = access_control(header=b"x-consumer", gateways=["edge"]), (b"accept", b"*/*")
     said = (name, KEY)
-    known.check_once([other, said, other])
+    known.reject_repeated_credentials([other, said, other])
     with pytest.raises(InvalidRequest, match=f"more than one {name.decode()} header") as refused:
-        known.check_once([said, other, said])
+        known.reject_repeated_credentials([said, other, said])
     assert KEY.decode() not in refused.value.message
 
-    gate().check_once([(b"x-consumer", b"a")] * 2)  # it is not read there
+    access_control().reject_repeated_credentials([(b"x-consumer", b"a")] * 2)  # it is not read there
 
 
 def test_each_of_the_others_has_an_account_and_they_are_bounded() -> None:
-    limits = Limits({"*": 1.0}, {})
-    for number in range(MAX_ACCOUNTS + 10):
-        account = limits.account(f"user-{number}", 0.0, forwarded=False)
+    limits = ClientLimits({"*": 1.0}, {})
+    for number in range(MAX_QUOTAS + 10):
+        account = limits.quota(f"user-{number}", 0.0, forwarded=False)
         assert account is not None
-        account.take(1, 0.0)
+        account.charge(1, 0.0)
         account.rows = 0
-    assert len(limits._accounts) == MAX_ACCOUNTS
-    assert limits.account("user-5000", 0.0, forwarded=False) is limits.account("user-5000", 0.0, forwarded=False)
-    assert Limits({"a": 1.0}, {}).account("b", 0.0, forwarded=False) is None
+    assert len(limits._quotas) == MAX_QUOTAS
+    assert limits.quota("user-5000", 0.0, forwarded=False) is limits.quota("user-5000", 0.0, forwarded=False)
+    assert ClientLimits({"a": 1.0}, {}).quota("b", 0.0, forwarded=False) is None

@@ -1,4 +1,4 @@
-"""A request that a replica gives away shows the peer its caller's own key: it is let in by that, or not at all."""
+"""A request that a replica gives away shows the peer its client's own key: it is let in by that, or not at all."""
 
 from collections import Counter
 from concurrent.futures import Future
@@ -8,15 +8,15 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.calls import Callers, answer_to, row
+from tests.calls import ConcurrentClients, answer_to, row
 from tests.fakes import RunningProxy
 from tests.proxy.test_forwarding import IN_TIME, at, forwarded, made_busy, replica
 
 ALICE, EDGE, OTHER = "alice-key-0123456789", "edge-key-0123456789", "other-key-0123456789"
 
 
-class Keyed(Callers):
-    """Callers that show a key."""
+class Keyed(ConcurrentClients):
+    """Clients that show a key."""
 
     def __init__(self, url: str, **headers: str) -> None:
         super().__init__(url)
@@ -36,8 +36,8 @@ def guarded(folder: Path, *, alice: str = ALICE, rate: float = 0.0, **more: Any)
 
 
 def counted(running: RunningProxy) -> dict[tuple[str, int], int]:
-    assert running.proxy.gate is not None
-    return dict(running.proxy.gate.requests)
+    assert running.proxy.access_control is not None
+    return dict(running.proxy.access_control.requests)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def counted(running: RunningProxy) -> dict[tuple[str, int], int]:
         ({"x-api-key": EDGE, "x-consumer": "carol"}, "edge"),
     ],
 )
-def test_what_is_forwarded_is_let_in_by_its_callers_key_and_counted_at_both(
+def test_what_is_forwarded_is_admitted_by_its_clients_key_and_counted_at_both(
     tmp_path: Path, shown: dict[str, str], label: str
 ) -> None:
     with (
@@ -65,7 +65,7 @@ def test_what_is_forwarded_is_let_in_by_its_callers_key_and_counted_at_both(
         assert counted(other) == {(label, 200): 1}
 
 
-def test_what_is_forwarded_and_proves_who_calls_is_shown_to_a_peer_once(tmp_path: Path) -> None:
+def test_forwarded_credentials_are_sent_to_a_peer_once(tmp_path: Path) -> None:
     shared: dict[str, Any] = {"fair_share_header": "x-consumer", "proxy__forward_headers": ("x-consumer",)}
     with (
         replica(**guarded(tmp_path / "b"), **shared) as other,
@@ -78,7 +78,7 @@ def test_what_is_forwarded_and_proves_who_calls_is_shown_to_a_peer_once(tmp_path
         assert forwarded(running) == {"answered": 1}
 
 
-def test_a_peer_that_does_not_know_the_key_yet_runs_nothing_and_the_caller_gets_what_it_would_have(
+def test_a_peer_that_does_not_have_the_key_yet_runs_nothing_and_the_client_gets_what_it_would_have(
     tmp_path: Path,
 ) -> None:
     with (
@@ -94,7 +94,7 @@ def test_a_peer_that_does_not_know_the_key_yet_runs_nothing_and_the_caller_gets_
         assert not other.runtime.seen
 
 
-def test_to_say_that_one_is_forwarded_opens_nothing(tmp_path: Path) -> None:
+def test_the_forwarded_mark_bypasses_no_check(tmp_path: Path) -> None:
     with replica(**guarded(tmp_path / "a", rate=2.0)) as running:
         group, stranger = Keyed(running.url, **{"x-api-key": ALICE}), Keyed(running.url)
         said = {"x-shoal-forwarded": "1"}

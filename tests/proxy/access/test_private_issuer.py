@@ -31,7 +31,7 @@ def issuer(tmp_path: Path) -> Iterator[StandIn]:
 
 
 @pytest.mark.parametrize("trusts", [True, False])
-def test_its_keys_are_fetched_where_ssl_cert_file_names_the_authority_and_else_that_is_told(
+def test_its_keys_are_fetched_where_ssl_cert_file_names_the_authority_and_else_that_is_reported(
     issuer: StandIn,
     trusts: bool,
     tmp_path: Path,

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from urllib.parse import parse_qs, urlsplit
 
-from shoal_schema.activator import ActivatorNews, ActivatorService, ActivatorTable, decode_news, encode
+from shoal_schema.activator import ActivatorReport, ActivatorService, ActivatorTable, decode_report, encode
 from tests import plain
 from tests.ports import free_port
 
@@ -86,10 +86,10 @@ class RunningActivator:
         version = self.operator.publish(ActivatorService(NAME, self.port, addresses=addresses, **more))  # type: ignore[arg-type]
         self.until(lambda news: news.version == version)
 
-    def news(self) -> ActivatorNews:
-        return decode_news(plain.get(f"{self.admin_url}/v1/waiting", timeout=PATIENCE_S).content)
+    def news(self) -> ActivatorReport:
+        return decode_report(plain.get(f"{self.admin_url}/v1/waiting", timeout=PATIENCE_S).content)
 
-    def until(self, check: Callable[[ActivatorNews], bool]) -> None:
+    def until(self, check: Callable[[ActivatorReport], bool]) -> None:
         """Wait until the activator's news satisfy ``check``."""
         deadline_s = time.monotonic() + PATIENCE_S
         while not check(news := self.news()):

@@ -104,7 +104,7 @@ def test_a_large_body_arrives_as_it_was_sent_and_the_deadline_is_reduced(
     assert f"content-length: {len(body)}" in text.lower()
 
 
-def test_a_long_answer_is_streamed_on(activator: RunningActivator) -> None:
+def test_a_long_response_is_streamed_on(activator: RunningActivator) -> None:
     chunks = b"".join(b"5\r\nabcde\r\n" for _ in range(50000))
     with responding(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n") as (pod, _):
         activator.pods(pod)
@@ -140,8 +140,8 @@ def test_metadata_requests_are_forwarded_to_a_pod(activator: RunningActivator, p
 def test_a_request_of_a_client_that_disconnects_is_not_forwarded(
     activator: RunningActivator, pool: ThreadPoolExecutor
 ) -> None:
-    with RawConnection(("127.0.0.1", activator.port)) as caller:
-        caller.send(b"POST /v2/models/double/infer HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\n\r\nx")
+    with RawConnection(("127.0.0.1", activator.port)) as client:
+        client.send(b"POST /v2/models/double/infer HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\n\r\nx")
         activator.until_waiting(1)
     activator.until_waiting(0)
     (call,) = waiting(activator, pool)
@@ -152,8 +152,8 @@ def test_a_request_of_a_client_that_disconnects_is_not_forwarded(
 
 
 def test_a_client_that_disconnects_within_its_body_is_removed(activator: RunningActivator) -> None:
-    with RawConnection(("127.0.0.1", activator.port)) as caller:
-        caller.send(b"POST /v2/models/double/infer HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\nx")
+    with RawConnection(("127.0.0.1", activator.port)) as client:
+        client.send(b"POST /v2/models/double/infer HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\nx")
         activator.until_waiting(1)
     activator.until_waiting(0)
 
@@ -172,9 +172,9 @@ def test_a_malformed_request_is_rejected_and_not_forwarded(
 ) -> None:
     with responding(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n") as (pod, seen):
         activator.pods(pod, max_body_bytes=1000)
-        with RawConnection(("127.0.0.1", activator.port)) as caller:
-            caller.send(request_bytes)
-            got, headers, _ = caller.response()
+        with RawConnection(("127.0.0.1", activator.port)) as client:
+            client.send(request_bytes)
+            got, headers, _ = client.response()
 
         assert (got, headers["x-shoal-executed"]) == (status, "no")
         assert seen == []
@@ -194,13 +194,13 @@ def test_a_request_over_the_limit_is_rejected_and_held_ones_get_their_responses(
     assert int(refused.headers["retry-after"]) >= 1
 
 
-def test_a_pod_that_refuses_the_connection_is_skipped(activator: RunningActivator) -> None:
+def test_a_pod_that_rejects_the_connection_is_skipped(activator: RunningActivator) -> None:
     with running_proxy() as proxy:
         activator.pods(f"127.0.0.1:{free_port()}", address(proxy))
         assert [answer_to(infer(activator, value))[0] for value in (1.0, 2.0, 3.0)] == [2.0, 4.0, 6.0]
 
 
-def test_a_request_that_a_stopping_pod_refused_waits_for_the_next_pod(
+def test_a_request_that_a_stopping_pod_rejected_waits_for_the_next_pod(
     activator: RunningActivator, pool: ThreadPoolExecutor
 ) -> None:
     refusal = b"HTTP/1.1 503 Service Unavailable\r\nx-shoal-executed: no\r\ncontent-length: 0\r\n\r\n"

@@ -63,9 +63,9 @@ def sent(
 ) -> tuple[int, dict[str, str], bytes]:
     """Return the response to one request with these header lines."""
     head = b"POST %b HTTP/1.1\r\nhost: a\r\n" % path.encode()
-    with RawConnection(("127.0.0.1", activator.port)) as caller:
-        caller.send(head, *(line + b"\r\n" for line in lines), b"content-length: %d\r\n\r\n" % len(body), body)
-        return caller.response()
+    with RawConnection(("127.0.0.1", activator.port)) as client:
+        client.send(head, *(line + b"\r\n" for line in lines), b"content-length: %d\r\n\r\n" % len(body), body)
+        return client.response()
 
 
 # Silent pods.
@@ -110,7 +110,7 @@ def test_a_frozen_pod_that_left_the_table_frees_its_slots(activator: RunningActi
         assert [call.result()[0] for call in calls] == [504, 504]
 
 
-def test_a_silent_pod_gets_one_request_at_a_time_until_it_responds(activator: RunningActivator) -> None:
+def test_an_unresponsive_pod_gets_one_request_at_a_time_until_it_responds(activator: RunningActivator) -> None:
     with silent() as (pod, taken), ThreadPoolExecutor(4) as pool:
         activator.pods(pod, forwards=4)
         assert sent(activator, b"x-request-timeout-ms: 100")[0] == 504
@@ -143,9 +143,9 @@ def test_an_announced_body_over_the_limit_is_rejected_at_once_and_starts_no_pod(
         activator.pods(*([pod] if ready else []), max_body_bytes=1000)
         before = activator.news()
         began_s = time.monotonic()
-        with RawConnection(("127.0.0.1", activator.port)) as caller:
-            caller.send(HEAD, line, b"content-length: 1001\r\n\r\n")
-            status, headers, body = caller.response()
+        with RawConnection(("127.0.0.1", activator.port)) as client:
+            client.send(HEAD, line, b"content-length: 1001\r\n\r\n")
+            status, headers, body = client.response()
 
         assert (status, headers["x-shoal-executed"]) == (413, "no")
         assert time.monotonic() - began_s < 1.5
@@ -156,16 +156,16 @@ def test_an_announced_body_over_the_limit_is_rejected_at_once_and_starts_no_pod(
 def test_a_slow_body_does_not_count_against_the_deadline(activator: RunningActivator) -> None:
     with responding(WELL) as (pod, _):
         activator.pods(pod)
-        with RawConnection(("127.0.0.1", activator.port)) as caller:
-            caller.send(HEAD, b"x-request-timeout-ms: 1000\r\ncontent-length: 2\r\n\r\n{")
+        with RawConnection(("127.0.0.1", activator.port)) as client:
+            client.send(HEAD, b"x-request-timeout-ms: 1000\r\ncontent-length: 2\r\n\r\n{")
             activator.until_waiting(1)
             threading.Event().wait(1.1)  # what is under test is time that passes
-            caller.send(b"}")
+            client.send(b"}")
 
-            assert caller.response()[0] == 200
+            assert client.response()[0] == 200
 
 
-def test_a_request_that_all_pods_refused_gets_that_as_the_cause(activator: RunningActivator) -> None:
+def test_a_request_that_all_pods_rejected_gets_that_as_the_cause(activator: RunningActivator) -> None:
     activator.pods(f"127.0.0.1:{free_port()}", start_s=30.0)
     status, headers, body = sent(activator, b"x-request-timeout-ms: 400")
 
@@ -179,9 +179,9 @@ def test_two_host_headers_get_the_same_error_as_from_a_proxy(activator: RunningA
         activator.pods("{}:{}".format(*proxy.address))
         answers = []
         for address in (("127.0.0.1", activator.port), proxy.address):
-            with RawConnection(address) as caller:
-                caller.send(HEAD, b"host: b\r\ncontent-length: 2\r\n\r\n{}")
-                status, headers, body = caller.response()
+            with RawConnection(address) as client:
+                client.send(HEAD, b"host: b\r\ncontent-length: 2\r\n\r\n{}")
+                status, headers, body = client.response()
             answers.append((status, headers["x-shoal-executed"], body))
 
     assert answers[0] == answers[1]
@@ -267,7 +267,7 @@ def test_a_service_without_a_valid_address_holds_its_requests(activator: Running
     assert (status, headers["x-shoal-executed"]) == (503, "no")
 
 
-def test_a_port_stays_with_its_service_and_a_second_one_is_refused(activator: RunningActivator) -> None:
+def test_a_port_stays_with_its_service_and_a_second_one_is_rejected(activator: RunningActivator) -> None:
     with responding(WELL, times=2) as (pod, seen), responding(WELL) as (other, unseen):
         mine = ActivatorService(NAME, activator.port, addresses=(pod,))
         version = activator.operator.publish(ActivatorService("default/a", activator.port, addresses=(other,)), mine)
@@ -286,7 +286,7 @@ def test_the_first_of_two_ports_of_a_service_counts(activator: RunningActivator)
         assert sent(activator)[0] == 200
 
 
-def test_services_over_the_limit_are_refused_and_known_ones_stay() -> None:
+def test_services_over_the_limit_are_rejected_and_known_ones_stay() -> None:
     with running_activator(SHOAL_ACTIVATOR_MAX_SERVICES="2") as activator, responding(WELL) as (pod, _):
         others = [ActivatorService(f"default/a{count}", free_port()) for count in range(3)]
         version = activator.operator.publish(*others, ActivatorService(NAME, activator.port, addresses=(pod,)))

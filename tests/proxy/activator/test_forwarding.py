@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from shoal_proxy.activator.forwarding import ForwardedRequest, Forwarder, PodSilent
+from shoal_proxy.activator.forwarding import ForwardedRequest, Forwarder, PodTimeoutError
 from shoal_proxy.errors import RuntimeLost
 
 REQUEST = ForwardedRequest("POST", b"/v2/x", [(b"host", b"a"), (b"content-length", b"0")], b"")
@@ -46,7 +46,7 @@ def test_a_pod_that_stops_within_its_response_times_out() -> None:
     async def run() -> list[dict[str, object]]:
         sent: list[dict[str, object]] = []
         async with responding(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n", b"abc") as pod:
-            with pytest.raises(PodSilent):
+            with pytest.raises(PodTimeoutError):
                 await forwarded(Forwarder(max_pause_s=0.1), pod, sent)
         return sent
 
@@ -56,7 +56,7 @@ def test_a_pod_that_stops_within_its_response_times_out() -> None:
 def test_half_a_response_head_times_out() -> None:
     async def run() -> None:
         async with responding(b"HTTP/1.1 200 OK\r\nx-a") as pod:
-            with pytest.raises(PodSilent):
+            with pytest.raises(PodTimeoutError):
                 await forwarded(Forwarder(), pod, [])
 
     asyncio.run(run())

@@ -72,14 +72,14 @@ def test_the_pod_with_the_fewest_requests_is_next() -> None:
     assert [pod for _, pod in holder.queues["default/adder"].release(0)] == [PODS[0], PODS[1], PODS[0], PODS[1]]
 
 
-def test_a_refused_request_keeps_its_position_and_its_pod_is_skipped() -> None:
+def test_a_rejected_request_keeps_its_position_and_its_pod_is_skipped() -> None:
     holder = RequestHolder(BOUNDS)
     holder.follow([service("default/adder", PODS[0], forwards=1)])
     queue = holder.queues["default/adder"]
     first, second = enqueued(holder, "default/adder"), enqueued(holder, "default/adder")
     queue.release(0)
 
-    queue.back(first, 5.0)
+    queue.requeue(first, 5.0)
     assert queue.release(5.0) == []
     assert queue.next_release_s(5.0) == 5.0 + PAUSE_S
     assert queue.release(5.0 + PAUSE_S) == [(first, PODS[0])]
@@ -93,22 +93,22 @@ def test_no_release_is_scheduled_for_a_busy_pod() -> None:
     queue = holder.queues["default/adder"]
     first, _ = enqueued(holder, "default/adder"), enqueued(holder, "default/adder")
     queue.release(0)
-    queue.back(first, 0)
+    queue.requeue(first, 0)
 
     assert queue.release(PAUSE_S) == [(first, PODS[0])]
     assert queue.next_release_s(PAUSE_S) is None
 
 
-def test_a_silent_pod_is_last_and_gets_one_request_until_it_responds() -> None:
+def test_an_unresponsive_pod_is_last_and_gets_one_request_until_it_responds() -> None:
     holder = RequestHolder(BOUNDS)
     holder.follow([service("default/adder", *PODS)])
     queue = holder.queues["default/adder"]
     for _ in range(4):
         enqueued(holder, "default/adder")
-    queue.was_silent(PODS[0], 0)
+    queue.record_timeout(PODS[0], 0)
 
     assert [pod for _, pod in queue.release(PAUSE_S)] == [PODS[1], PODS[1], PODS[0]]
-    queue.has_answered(PODS[0])
+    queue.record_response(PODS[0])
     assert [pod for _, pod in queue.release(PAUSE_S)] == [PODS[0]]
 
 
@@ -232,7 +232,7 @@ class Holding(RuleBasedStateMachine):
         if ran:
             self.holder.leave("default/adder", one)
         else:
-            self.queue.back(one, self.now_s)
+            self.queue.requeue(one, self.now_s)
             self.enqueued = sorted([*self.enqueued, one], key=lambda each: each.order)
 
     @precondition(lambda self: self.enqueued or self.at_pods or self.coming)
@@ -269,7 +269,7 @@ def test_all_enqueued_requests_are_forwarded_once(order: list[int]) -> None:
     for _ in range(20):
         for one, _ in queue.release(now_s):
             if waiting.index(one) in order[:2] and one not in seen:
-                queue.back(one, now_s)
+                queue.requeue(one, now_s)
                 order = [each for each in order if each != waiting.index(one)]
             else:
                 holder.leave("default/adder", one)

@@ -111,7 +111,7 @@ def serve(model: Model, served: ModelSignature, rows: int, seed: int) -> Replica
     """Serve batches of random sizes until so many rows were run again, or something was concluded."""
     replica = Replica(model, served)
     replica.rng = np.random.default_rng(seed)
-    while replica.checks.keeps and replica.checks.checked_rows < rows:
+    while replica.checks.wants_rows and replica.checks.checked_rows < rows:
         for _ in range(4):
             replica.ask(*replica.random_rows(int(replica.rng.integers(2, MAX_ROWS + 1))))
         replica.idle(0.5)

@@ -4,17 +4,17 @@ import pytest
 
 from shoal_proxy.batching.admission import predict_finish_s
 from shoal_proxy.batching.latency import LatencyTable
-from shoal_proxy.batching.selection import Costs
+from shoal_proxy.batching.selection import BatchCosts
 
 MOST = 8
 AROUND_S = 0.001
 
 
-def costs() -> Costs:
+def costs() -> BatchCosts:
     table = LatencyTable(MOST)
     for rows in table.sizes * 200:
         table.observe(rows, 0.01 + 0.002 * rows)
-    return Costs(table, AROUND_S, MOST)
+    return BatchCosts(table, AROUND_S, MOST)
 
 
 COSTS = costs()
@@ -30,7 +30,7 @@ def finish_s(rows_ahead: int = 0, rows: int = 1, *, within_s: float = 10.0, **pl
     )
 
 
-def test_where_nothing_else_must_be_done_first_a_request_is_answered_with_those_of_its_own_batch() -> None:
+def test_where_nothing_else_must_be_done_first_a_request_gets_a_response_with_those_of_its_own_batch() -> None:
     assert finish_s() == COSTS.finish_s(100.0, 1)
     assert finish_s(MOST - 1) == COSTS.finish_s(100.0, MOST)
 
@@ -41,7 +41,7 @@ def test_where_nothing_else_must_be_done_first_a_request_is_answered_with_those_
 def test_each_full_batch_before_it_takes_its_time_and_its_own_is_full_too(
     rows_ahead: int, rows: int, full_batches: int
 ) -> None:
-    begin_s = 100.0 + full_batches * COSTS.table.expected_s(MOST)
+    begin_s = 100.0 + full_batches * COSTS.table.mean_s(MOST)
 
     assert finish_s(rows_ahead, rows) == pytest.approx(COSTS.finish_s(begin_s, MOST) + GUARD * 10.0)
 
@@ -54,11 +54,11 @@ def test_behind_batches_of_other_keys_its_own_is_expected_to_stay_as_small_as_it
     alone_s = predict_finish_s(0, 1, COSTS, free_s=100.0, within_s=10.0, queued_behind=False)
     assert alone_s == finish_s(), "no batches of other keys"
     assert finish_s(2, 3, others_first=True) == pytest.approx(COSTS.finish_s(100.0, 5) + GUARD * 10.0)
-    full_first_s = 100.0 + COSTS.table.expected_s(MOST)
+    full_first_s = 100.0 + COSTS.table.mean_s(MOST)
     assert finish_s(MOST, 1, others_first=True) == pytest.approx(COSTS.finish_s(full_first_s, MOST) + GUARD * 10.0)
 
 
-def test_where_there_is_no_time_for_two_batches_only_the_hopeless_are_turned_away() -> None:
+def test_where_there_is_no_time_for_two_batches_only_the_hopeless_are_rejected() -> None:
     short_s = 2 * BATCH_S - 1e-9
 
     assert finish_s(5 * MOST, 3, within_s=short_s, queued_behind=True) == COSTS.finish_s(100.0, 3)
@@ -80,7 +80,7 @@ def test_what_must_be_to_spare_follows_how_much_the_runtime_varies_within_bounds
     table = LatencyTable(MOST)
     for number in range(400):
         table.observe(MOST, 0.01 * (1 + noise * (number % 3 - 1)))
-    known = Costs(table, 0.0, MOST)
+    known = BatchCosts(table, 0.0, MOST)
 
     spare_s = predict_finish_s(0, 1, known, free_s=0.0, within_s=10.0, queued_behind=True) - known.finish_s(0.0, MOST)
 

@@ -55,7 +55,7 @@ def test_before_anything_was_seen_no_batch_takes_time() -> None:
     table = LatencyTable(MAX_ROWS)
 
     assert not table.known
-    assert table.seconds(1) == table.seconds(MAX_ROWS) == 0.0
+    assert table.p95_s(1) == table.p95_s(MAX_ROWS) == 0.0
     assert table.largest(0.0, MAX_ROWS) == MAX_ROWS
 
 
@@ -66,14 +66,14 @@ def test_what_a_batch_takes_is_learned_for_every_size(model: Model, within: floa
     for rows in range(1, MAX_ROWS + 1):
         # Between two knots that stand on different steps the table is a ramp.
         near = {model(max(1, rows - 4)), model(rows), model(min(MAX_ROWS, rows + 4))}
-        assert min(near) * (1 - within) <= table.expected_s(rows) <= max(near) * (1 + within)
+        assert min(near) * (1 - within) <= table.mean_s(rows) <= max(near) * (1 + within)
 
 
 def test_sizes_that_the_runtime_pads_take_the_padded_ones_time() -> None:
     table = trained(padded, 2000, table=LatencyTable(MAX_ROWS, PADDED))
 
     for rows in range(1, MAX_ROWS + 1):
-        assert table.expected_s(rows) == pytest.approx(padded(rows), rel=0.03)
+        assert table.mean_s(rows) == pytest.approx(padded(rows), rel=0.03)
 
 
 def test_a_line_stands_in_for_sizes_that_have_not_been_seen() -> None:
@@ -81,7 +81,7 @@ def test_a_line_stands_in_for_sizes_that_have_not_been_seen() -> None:
     for rows in (1, 8, 2, 16) * 20:
         table.observe(rows, linear(rows))
 
-    assert table.expected_s(64) == pytest.approx(linear(64), rel=0.1)
+    assert table.mean_s(64) == pytest.approx(linear(64), rel=0.1)
 
 
 def test_where_large_batches_take_more_than_their_share_small_ones_still_take_time() -> None:
@@ -89,7 +89,7 @@ def test_where_large_batches_take_more_than_their_share_small_ones_still_take_ti
     for rows in (32, 64) * 20:
         table.observe(rows, 1e-5 * rows * rows)
 
-    assert table.expected_s(1) > 1e-5
+    assert table.mean_s(1) > 1e-5
 
 
 def test_a_runtime_that_always_takes_the_same_has_no_margin() -> None:
@@ -97,7 +97,7 @@ def test_a_runtime_that_always_takes_the_same_has_no_margin() -> None:
     for _ in range(50):
         table.observe(8, 0.01)
 
-    assert table.seconds(8) == pytest.approx(0.01, rel=1e-6)
+    assert table.p95_s(8) == pytest.approx(0.01, rel=1e-6)
 
 
 @pytest.mark.parametrize("noise", [0.02, 0.1, 0.2])
@@ -106,7 +106,7 @@ def test_about_nineteen_of_twenty_batches_stay_within_the_table(noise: float) ->
     for _ in range(2000):
         rows = chance.randint(1, MAX_ROWS)
         took_s = linear(rows) * chance.lognormvariate(0, noise)
-        within += took_s <= table.seconds(rows)
+        within += took_s <= table.p95_s(rows)
         table.observe(rows, took_s)
 
     assert 0.92 <= within / 2000 <= 0.98
@@ -120,8 +120,8 @@ def test_a_table_that_is_wrong_recovers_within_50_batches(factor: float, noise: 
     trained(lambda rows: factor * linear(rows), 50, noise=noise, seed=3, table=table)
 
     for rows in (1, 8, 33, 64):
-        assert table.expected_s(rows) == pytest.approx(factor * linear(rows), rel=0.3)
-        assert table.seconds(rows) < 2 * factor * linear(rows)
+        assert table.mean_s(rows) == pytest.approx(factor * linear(rows), rel=0.3)
+        assert table.p95_s(rows) < 2 * factor * linear(rows)
 
 
 def test_a_device_that_becomes_slower_at_one_size_is_believed_at_all_sizes() -> None:
@@ -130,30 +130,30 @@ def test_a_device_that_becomes_slower_at_one_size_is_believed_at_all_sizes() -> 
     for _ in range(8):
         table.observe(1, 10 * linear(1))
 
-    assert table.expected_s(64) > 5 * linear(64)
+    assert table.mean_s(64) > 5 * linear(64)
 
 
 @pytest.mark.parametrize("outlier_s", [0.0, 1e-9, 10.0, 1e6])
 def test_one_outlier_hardly_moves_the_table(outlier_s: float) -> None:
     table = trained(linear)
-    before_s = [table.expected_s(rows) for rows in range(1, MAX_ROWS + 1)]
+    before_s = [table.mean_s(rows) for rows in range(1, MAX_ROWS + 1)]
 
     table.observe(32, outlier_s)
 
-    after_s = [table.expected_s(rows) for rows in range(1, MAX_ROWS + 1)]
+    after_s = [table.mean_s(rows) for rows in range(1, MAX_ROWS + 1)]
     assert after_s == pytest.approx(before_s, rel=0.1)
-    assert table.seconds(32) < 1.3 * linear(32)
+    assert table.p95_s(32) < 1.3 * linear(32)
 
 
 @pytest.mark.parametrize("nonsense_s", [nan, inf, -inf, -1.0])
 @pytest.mark.parametrize("batches", [0, 100])
 def test_what_is_no_time_teaches_nothing(nonsense_s: float, batches: int) -> None:
     table = trained(linear, batches)
-    before = table.rows_shown()
+    before = table.measurements()
 
     table.observe(8, nonsense_s)
 
-    assert table.rows_shown() == before
+    assert table.measurements() == before
 
 
 def test_a_warm_up_is_a_beginning() -> None:
@@ -162,7 +162,7 @@ def test_a_warm_up_is_a_beginning() -> None:
 
     assert table.known
     for rows in (1, 8, 30, 64):
-        assert table.expected_s(rows) == pytest.approx(linear(rows), rel=0.1)
+        assert table.mean_s(rows) == pytest.approx(linear(rows), rel=0.1)
 
 
 @st.composite
@@ -179,26 +179,28 @@ def tables(draw: st.DrawFn) -> LatencyTable:
 @settings(max_examples=200, deadline=None)
 def test_the_table_never_falls_with_size_and_is_never_beside_itself(table: LatencyTable) -> None:
     sizes = range(1, table.sizes[-1] + 1)
-    for read in (table.expected_s, table.seconds):
+    for read in (table.mean_s, table.p95_s):
         times_s = [read(rows) for rows in sizes]
         assert all(0 <= seconds < 100 for seconds in times_s)
         assert all(below <= above + 1e-12 for below, above in pairwise(times_s))
-    assert all(table.expected_s(rows) <= table.seconds(rows) for rows in sizes)
-    assert not table.known or table.expected_s(1) > 0
+    assert all(table.mean_s(rows) <= table.p95_s(rows) for rows in sizes)
+    assert not table.known or table.mean_s(1) > 0
 
 
 @given(tables(), st.floats(0, 12), st.integers(1, 50))
 @settings(max_examples=200, deadline=None)
-def test_the_largest_size_within_a_time_is_what_the_times_say(table: LatencyTable, within_s: float, most: int) -> None:
+def test_the_largest_size_within_a_time_is_what_the_times_state(
+    table: LatencyTable, within_s: float, most: int
+) -> None:
     most = min(most, table.sizes[-1])
 
     rows = table.largest(within_s, most)
 
     assert 0 <= rows <= most
     if rows:
-        assert table.seconds(rows) <= within_s + 1e-9
+        assert table.p95_s(rows) <= within_s + 1e-9
     if rows < most and rows + 1 <= most:
-        assert table.seconds(rows + 1) >= within_s - 1e-9
+        assert table.p95_s(rows + 1) >= within_s - 1e-9
 
 
 def test_batches_that_seem_to_take_no_time_are_no_trouble() -> None:
@@ -208,43 +210,43 @@ def test_batches_that_seem_to_take_no_time_are_no_trouble() -> None:
     for _ in range(20):
         table.observe(1, 0.0)
 
-    assert 0 < table.expected_s(1) < 0.001
+    assert 0 < table.mean_s(1) < 0.001
 
 
 @pytest.mark.parametrize(("rows", "nearer", "farther"), [(33, 32, 36), (35, 36, 32)])
-def test_a_batch_between_two_knots_says_more_of_the_nearer_one(rows: int, nearer: int, farther: int) -> None:
+def test_a_batch_between_two_knots_weighs_more_for_the_nearer_one(rows: int, nearer: int, farther: int) -> None:
     table = LatencyTable(MAX_ROWS)
     for size in table.sizes * 20:
         table.observe(size, linear(size))
-    before = {size: mean for size, mean, _, _ in table.rows_shown()}
+    before = {size: mean for size, mean, _, _ in table.measurements()}
     for _ in range(3):
         table.observe(rows, 1.2 * linear(rows))
-    after = {size: mean for size, mean, _, _ in table.rows_shown()}
+    after = {size: mean for size, mean, _, _ in table.measurements()}
 
     assert after[nearer] - before[nearer] > 2 * (after[farther] - before[farther]) > 0
 
 
-def test_a_batch_half_way_between_two_knots_says_as_much_of_both() -> None:
+def test_a_batch_half_way_between_two_knots_weighs_equally_for_both() -> None:
     table = LatencyTable(MAX_ROWS)
     table.observe(34, 0.01)
 
-    assert [size for size, _, _, seen in table.rows_shown() if seen] == [32, 36]
-    assert table.expected_s(32) == pytest.approx(table.expected_s(36))
-    assert table.expected_s(34) == pytest.approx(0.01)
-    assert table.largest_seen == 36
+    assert [size for size, _, _, seen in table.measurements() if seen] == [32, 36]
+    assert table.mean_s(32) == pytest.approx(table.mean_s(36))
+    assert table.mean_s(34) == pytest.approx(0.01)
+    assert table.largest_measured == 36
 
 
 @pytest.mark.parametrize("rows", [1, 8, 40, 64, 100])
-def test_a_batch_of_a_knots_size_or_of_more_than_the_last_says_something_of_that_one_alone(rows: int) -> None:
+def test_a_batch_of_a_knots_size_or_of_more_than_the_last_affects_that_one_alone(rows: int) -> None:
     table = LatencyTable(MAX_ROWS)
     table.observe(rows, 0.01)
 
-    assert [size for size, _, _, seen in table.rows_shown() if seen] == [min(rows, 64)]
-    assert table.expected_s(rows) == pytest.approx(0.01)
+    assert [size for size, _, _, seen in table.measurements() if seen] == [min(rows, 64)]
+    assert table.mean_s(rows) == pytest.approx(0.01)
 
 
 @pytest.mark.parametrize("seconds", [-1e-9, -1.0, inf, nan])
-def test_a_time_that_is_none_says_nothing(seconds: float) -> None:
+def test_a_time_that_is_none_has_no_effect(seconds: float) -> None:
     table = LatencyTable(MAX_ROWS)
     table.observe(1, seconds)
 
@@ -256,7 +258,7 @@ def test_a_clock_that_did_not_move_has_seen_a_batch() -> None:
     table.observe(4, 0.0)
 
     assert table.known
-    assert 0 < table.expected_s(4) < 1e-6
+    assert 0 < table.mean_s(4) < 1e-6
 
 
 def test_a_runtime_that_became_a_little_slower_is_believed_after_some_dozen_batches() -> None:
@@ -265,7 +267,7 @@ def test_a_runtime_that_became_a_little_slower_is_believed_after_some_dozen_batc
         for _ in range(batches):
             table.observe(8, took_s)
 
-    assert table.expected_s(8) > 0.011
+    assert table.mean_s(8) > 0.011
 
 
 def test_how_much_a_size_varies_is_known_after_a_few_batches() -> None:
@@ -274,7 +276,7 @@ def test_how_much_a_size_varies_is_known_after_a_few_batches() -> None:
         table.observe(8, 0.01)
         table.observe(8, 0.012)
 
-    assert table.seconds(8) > 1.01 * table.expected_s(8)
+    assert table.p95_s(8) > 1.01 * table.mean_s(8)
 
 
 def test_a_size_lies_between_those_that_were_seen() -> None:
@@ -282,14 +284,14 @@ def test_a_size_lies_between_those_that_were_seen() -> None:
     assert table.bounds(8) == (0.0, inf)
     for rows in (4, 16) * 50:
         table.observe(rows, linear(rows))
-    small_s, large_s = table.expected_s(4), table.expected_s(16)
+    small_s, large_s = table.mean_s(4), table.mean_s(16)
 
     assert table.bounds(3) == (0.0, small_s)
     assert table.bounds(4) == (small_s, small_s)
     assert table.bounds(8) == (small_s, large_s)
     assert table.bounds(16) == (large_s, large_s)
     assert table.bounds(17) == (large_s, inf)
-    assert (table.largest_seen, LatencyTable(MAX_ROWS).largest_seen) == (16, 0)
+    assert (table.largest_measured, LatencyTable(MAX_ROWS).largest_measured) == (16, 0)
 
 
 def test_what_is_padded_lies_where_its_padded_size_does() -> None:
@@ -297,9 +299,9 @@ def test_what_is_padded_lies_where_its_padded_size_does() -> None:
     for rows in (4, 16) * 50:
         table.observe(rows, padded(rows))
 
-    assert table.bounds(3) == (table.expected_s(4), table.expected_s(4))
-    assert table.bounds(5) == (table.expected_s(4), table.expected_s(16))
-    assert table.bounds(9) == (table.expected_s(16), table.expected_s(16))
+    assert table.bounds(3) == (table.mean_s(4), table.mean_s(4))
+    assert table.bounds(5) == (table.mean_s(4), table.mean_s(16))
+    assert table.bounds(9) == (table.mean_s(16), table.mean_s(16))
 
 
 def settled() -> LatencyTable:
@@ -313,21 +315,21 @@ def settled() -> LatencyTable:
 @pytest.mark.parametrize("ratio", [3.0, 0.7])
 def test_four_batches_in_a_row_that_differ_alike_are_no_noise_and_three_are(ratio: float) -> None:
     table = settled()
-    other_s = table.expected_s(64)
+    other_s = table.mean_s(64)
 
     for _ in range(3):
         table.observe(8, ratio * linear(8))
-    assert table.expected_s(64) == pytest.approx(other_s, rel=0.02)
+    assert table.mean_s(64) == pytest.approx(other_s, rel=0.02)
     table.observe(8, ratio * linear(8))
 
-    assert table.expected_s(64) == pytest.approx(ratio * other_s, rel=0.15)
+    assert table.mean_s(64) == pytest.approx(ratio * other_s, rel=0.15)
 
 
 @pytest.mark.parametrize("ratio", [1.2, 0.85])
 def test_batches_that_differ_by_less_are_noise(ratio: float) -> None:
     table = settled()
-    other_s = table.expected_s(64)
+    other_s = table.mean_s(64)
     for _ in range(8):
         table.observe(8, ratio * linear(8))
 
-    assert table.expected_s(64) == pytest.approx(other_s, rel=0.05)
+    assert table.mean_s(64) == pytest.approx(other_s, rel=0.05)

@@ -5,15 +5,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from shoal_proxy.batching.batch import Batch, Merged, Result, make_batch, merge, split
+from shoal_proxy.batching.batch import Batch, BatchResult, MergedInputs, make_batch, merge, split
 from shoal_proxy.batching.padding import SMALL_ELEMENTS, bucket_for, check_lengths, pad_group, shape_key
-from shoal_proxy.batching.pending import Answer, Outcome, Pending, Slice
+from shoal_proxy.batching.pending import Outcome, PendingRequest, RequestResult, RequestSlice
 from shoal_proxy.errors import InvalidRequest, ModelFailed
 from shoal_proxy.model.signature import ModelSignature
 from shoal_schema.wire.datatypes import Array
 from shoal_schema.wire.elements import bytes_array
 from tests.fakes import tensor
-from tests.proxy.signatures import hand_over, padded_request, signature
+from tests.proxy.signatures import deliver_outcome, padded_request, signature
 
 Rows = list[list[int]]
 
@@ -31,7 +31,7 @@ def token_model(*, mask: bool = True, buckets: str = "", **output: Any) -> Model
     )
 
 
-def ids(rows: Rows, model: ModelSignature, **more: Array) -> Pending:
+def ids(rows: Rows, model: ModelSignature, **more: Array) -> PendingRequest:
     """Return a request of ragged rows, stacked among themselves as V1 does."""
     lengths = [len(row) for row in rows]
     stacked = np.full((len(rows), max(lengths)), -7, np.int64)
@@ -40,11 +40,11 @@ def ids(rows: Rows, model: ModelSignature, **more: Array) -> Pending:
     return padded_request({"ids": stacked, **more}, model, ids=lengths)
 
 
-def batch_of(*pendings: Pending) -> Batch:
-    return make_batch([Slice(pending, 0, pending.rows, pending.inputs) for pending in pendings])
+def batch_of(*pendings: PendingRequest) -> Batch:
+    return make_batch([RequestSlice(pending, 0, pending.rows, pending.inputs) for pending in pendings])
 
 
-def merged(model: ModelSignature, *requests: Rows) -> Merged:
+def merged(model: ModelSignature, *requests: Rows) -> MergedInputs:
     return merge(batch_of(*[ids(rows, model) for rows in requests]), model)
 
 
@@ -53,7 +53,7 @@ def test_a_row_goes_to_the_smallest_bucket_that_holds_it(length: int, bucket: in
     assert bucket_for(length, token_model(buckets="8, 4").inputs["ids"]) == bucket
 
 
-def test_a_row_longer_than_the_last_bucket_is_refused_with_both_numbers() -> None:
+def test_a_row_longer_than_the_last_bucket_is_rejected_with_both_numbers() -> None:
     with pytest.raises(InvalidRequest, match="length 9 along axis 1"):
         bucket_for(9, token_model(buckets="4,8").inputs["ids"])
 
@@ -79,7 +79,7 @@ def test_with_buckets_rows_are_padded_to_the_bucket() -> None:
     assert np.asarray(result.inputs["mask"]).tolist() == [[1, 1, 1, 0]]
 
 
-def test_waste_counts_every_padded_element_whoever_made_the_mask() -> None:
+def test_waste_counts_every_padded_element_by_client_or_proxy() -> None:
     model = token_model()
     made = merged(model, [[1, 2, 3]], [[4], [5, 6]])
     given_mask = np.ones((1, 3), np.int64)
@@ -93,7 +93,7 @@ def test_waste_counts_every_padded_element_whoever_made_the_mask() -> None:
     assert merged(token_model(mask=False), [[1, 2, 3]], [[4], [5, 6]]).padded_elements == 3
 
 
-def test_a_mask_that_a_caller_gives_is_padded_with_zeros() -> None:
+def test_a_mask_of_the_client_is_padded_with_zeros() -> None:
     model = token_model()
     holes = ids([[1, 2]], model, mask=np.array([[1, 0]]))
     long = ids([[1, 2, 3]], model, mask=np.array([[0, 1, 1]]))
@@ -155,7 +155,7 @@ ragged = st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=6), min_size=
 
 @given(st.lists(ragged, min_size=1, max_size=4), st.sampled_from(["", "8"]), st.booleans())
 @settings(deadline=None)
-def test_padding_and_cutting_give_each_caller_its_own_values(requests: list[Rows], buckets: str, mask: bool) -> None:
+def test_padding_and_cutting_give_each_client_its_own_values(requests: list[Rows], buckets: str, mask: bool) -> None:
     model = token_model(mask=mask, buckets=buckets)
     pendings = [ids(rows, model) for rows in requests]
     delivered: list[list[Outcome]] = [[] for _ in requests]
@@ -164,25 +164,25 @@ def test_padding_and_cutting_give_each_caller_its_own_values(requests: list[Rows
     batch = batch_of(*pendings)
 
     sent = merge(batch, model)
-    hand_over(split(batch, Result({"y": np.asarray(sent.inputs["ids"]) + 1}), model))
+    deliver_outcome(split(batch, BatchResult({"y": np.asarray(sent.inputs["ids"]) + 1}), model))
 
     if mask:
         values = sum(sum(map(len, rows)) for rows in requests)
         assert int(np.asarray(sent.inputs["mask"]).sum()) == values
         assert sent.elements - sent.padded_elements == 2 * values
     for rows, (outcome,) in zip(requests, delivered, strict=True):
-        assert isinstance(outcome, Answer)
+        assert isinstance(outcome, RequestResult)
         assert outcome.outputs["y"].shape == (len(rows), max(map(len, rows)))
         for row, length, answer in zip(rows, outcome.lengths["ids"], outcome.outputs["y"].tolist(), strict=True):
             assert answer[:length] == [value + 1 for value in row]
 
 
-def test_an_output_without_the_axis_to_cut_fails_before_anyone_is_answered() -> None:
+def test_an_output_without_the_axis_to_cut_fails_before_anyone_gets_a_response() -> None:
     model = token_model()
     pending = ids([[1, 2]], model)
 
     with pytest.raises(ModelFailed, match="1 dimensions"):
-        hand_over(split(batch_of(pending), Result({"y": np.zeros(1)}), model))
+        deliver_outcome(split(batch_of(pending), BatchResult({"y": np.zeros(1)}), model))
 
     assert not pending.resolved
 
@@ -192,7 +192,7 @@ lengths = st.lists(st.integers(1, 100_000), min_size=1, max_size=30)
 
 @given(lengths, st.sampled_from([1.25, 2.0, 4.0, 1e6]))
 @settings(deadline=None)
-def test_nobody_is_padded_far_beyond_its_own_size_for_anothers_sake(own: list[int], factor: float) -> None:
+def test_no_client_is_padded_far_beyond_its_own_size_for_anothers_sake(own: list[int], factor: float) -> None:
     model = token_model()
     batches: dict[object, list[int]] = {}
     for length in own:

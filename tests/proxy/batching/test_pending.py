@@ -4,14 +4,14 @@ import weakref
 import numpy as np
 import pytest
 
-from shoal_proxy.batching.pending import Answer, Outcome
+from shoal_proxy.batching.pending import Outcome, RequestResult
 from shoal_proxy.errors import ModelFailed, RowsFailed
 from shoal_schema.wire.row_errors import RowError
-from tests.proxy.signatures import hand_over, request
+from tests.proxy.signatures import deliver_outcome, request
 
 
 class Body:
-    """Stands for whatever a caller's delivery holds on to."""
+    """Stands for whatever a client's delivery holds on to."""
 
     def take(self, outcome: Outcome) -> None:
         """Receive the outcome."""
@@ -21,25 +21,25 @@ def test_an_outcome_is_delivered_once() -> None:
     outcomes: list[Outcome] = []
     pending = request(1, deliver=outcomes.append)
 
-    hand_over([pending.resolve(ModelFailed("first")), (pending, ModelFailed("second"))])
+    deliver_outcome([pending.resolve(ModelFailed("first")), (pending, ModelFailed("second"))])
 
     assert [str(outcome) for outcome in outcomes] == ["first"]
 
 
-def test_nothing_is_delivered_to_a_caller_who_has_gone() -> None:
+def test_nothing_is_delivered_to_a_client_that_has_gone() -> None:
     outcomes: list[Outcome] = []
     pending = request(1, deliver=outcomes.append)
 
     delivery = pending.resolve(ModelFailed("late"))
     pending.abandon()
-    hand_over([delivery])
+    deliver_outcome([delivery])
 
     assert outcomes == []
     assert pending.finish(1) is None
 
 
 @pytest.mark.parametrize("leaves", [True, False], ids=["abandoned", "answered"])
-def test_a_resolved_request_lets_go_of_body_and_answer(*, leaves: bool) -> None:
+def test_a_resolved_request_releases_body_and_response(*, leaves: bool) -> None:
     body = Body()
     alive = weakref.ref(body)
     pending = request(1, deliver=body.take)
@@ -51,7 +51,7 @@ def test_a_resolved_request_lets_go_of_body_and_answer(*, leaves: bool) -> None:
     else:
         outcome = pending.finish(1)
         assert outcome is not None
-        hand_over([pending.resolve(outcome)])
+        deliver_outcome([pending.resolve(outcome)])
         del outcome
 
     gc.collect()
@@ -72,12 +72,12 @@ def test_failed_rows_are_reported_in_order_when_the_last_row_is_done() -> None:
     assert outcome.status == 422
 
 
-def test_a_resolved_request_keeps_its_answer_for_the_caller() -> None:
+def test_a_resolved_request_keeps_its_response_for_the_client() -> None:
     pending = request(1)
     pending.parts.append((0, {"y": np.ones(1)}))
 
     outcome = pending.finish(1)
 
-    assert isinstance(outcome, Answer)
+    assert isinstance(outcome, RequestResult)
     pending.resolve(outcome)
     assert outcome.outputs["y"].tolist() == [1.0]

@@ -5,9 +5,9 @@ from hypothesis import given
 from shoal_proxy.batching.batch import make_batch
 from shoal_proxy.batching.latency import LatencyTable
 from shoal_proxy.batching.pending import NEVER_S, BatchKey, LaneKey
-from shoal_proxy.batching.policy import BatchLimits, Close, Device, Outlook, Wait, decide
+from shoal_proxy.batching.policy import BatchLimits, CloseBatch, DeviceState, Estimates, WaitUntil, decide_batch
 from shoal_proxy.batching.queue import Queue, QueueLimits
-from shoal_proxy.batching.selection import Costs
+from shoal_proxy.batching.selection import BatchCosts
 from shoal_schema.resource.traffic import BatchingPolicy
 from tests.proxy.signatures import request
 
@@ -17,9 +17,9 @@ TABLE = LatencyTable(8)
 Waiting = list[tuple[BatchKey, int, float]]
 
 
-def outlook(max_rows: int) -> Outlook:
+def outlook(max_rows: int) -> Estimates:
     """No estimates of the runtime, and no client about to return."""
-    return Outlook(lambda group: Costs(TABLE, 0.0, max_rows), lambda group, costs, device: 0.0)
+    return Estimates(lambda group: BatchCosts(TABLE, 0.0, max_rows), lambda group, costs, device: 0.0)
 
 
 def queue_of(waiting: Waiting, *, fixed_rows: int | None = None) -> Queue:
@@ -32,13 +32,13 @@ def queue_of(waiting: Waiting, *, fixed_rows: int | None = None) -> Queue:
 def decided(waiting: Waiting, *, in_flight: int = 0, delay_s: float = 0.0, slots: int = 1) -> BatchKey | float:
     """Return the key whose batch closes at 10 s, or until when to wait."""
     policy = BatchingPolicy.FIXED if delay_s else BatchingPolicy.ADAPTIVE
-    decision = decide(
+    decision = decide_batch(
         queue_of(waiting, fixed_rows=4 if delay_s else None),
         BatchLimits(4, delay_s, slots, policy),
-        Device(in_flight, 10.0, 10.0),
+        DeviceState(in_flight, 10.0, 10.0),
         outlook(4),
     )
-    return decision.group.key if isinstance(decision, Close) else decision.until_s
+    return decision.group.key if isinstance(decision, CloseBatch) else decision.until_s
 
 
 @pytest.mark.parametrize(
@@ -89,9 +89,9 @@ def test_a_batch_of_low_priority_is_sent_ahead_only_just_in_time(
     queue = Queue(QueueLimits(10**6, 10**9))
     for level, rows in waiting:
         queue.add(request(rows, key=A, lane=LaneKey(level=level), arrived_s=9.0))
-    decision = decide(queue, BatchLimits(4), Device(1, 10.0, 11.0, ahead_s), outlook(4))
+    decision = decide_batch(queue, BatchLimits(4), DeviceState(1, 10.0, 11.0, ahead_s), outlook(4))
 
-    assert (decision.group.key if isinstance(decision, Close) else decision.until_s) == expected
+    assert (decision.group.key if isinstance(decision, CloseBatch) else decision.until_s) == expected
 
 
 waitings = st.lists(st.tuples(st.sampled_from([A, B]), st.integers(1, 11), st.floats(0, 10)), max_size=8)
@@ -106,17 +106,17 @@ def test_an_idle_runtime_is_never_kept_waiting_and_batches_never_exceed_their_ro
     total = queue.rows
 
     while isinstance(
-        decision := decide(queue, limits, Device(in_flight, 10.0, 10.0), outlook(max_rows)),
-        Close,
+        decision := decide_batch(queue, limits, DeviceState(in_flight, 10.0, 10.0), outlook(max_rows)),
+        CloseBatch,
     ):
-        rows = make_batch(queue.take(decision.group, decision.rows)).rows
+        rows = make_batch(queue.dequeue(decision.group, decision.rows)).rows
         assert 1 <= rows <= max_rows
         assert rows == max_rows or in_flight < slots or queue.rows >= max_rows, "others wait for as much"
         in_flight += 1
         total -= rows
         assert queue.rows == total
 
-    assert isinstance(decision, Wait)
+    assert isinstance(decision, WaitUntil)
     assert decision.until_s == NEVER_S
     assert not queue.groups or in_flight >= slots
     assert in_flight > slots or all(group.rows < max_rows for group in queue.groups.values())
@@ -126,9 +126,11 @@ def test_an_idle_runtime_is_never_kept_waiting_and_batches_never_exceed_their_ro
 def test_no_request_waits_beyond_the_delay_while_a_slot_is_free(waiting: Waiting, delay_s: float, now_s: float) -> None:
     queue = queue_of(waiting, fixed_rows=4)
 
-    decision = decide(queue, BatchLimits(4, delay_s, 1, BatchingPolicy.FIXED), Device(0, now_s, now_s), outlook(4))
+    decision = decide_batch(
+        queue, BatchLimits(4, delay_s, 1, BatchingPolicy.FIXED), DeviceState(0, now_s, now_s), outlook(4)
+    )
 
-    if isinstance(decision, Wait):
+    if isinstance(decision, WaitUntil):
         oldest_s = min((group.oldest_s for group in queue.groups.values()), default=NEVER_S)
         assert decision.until_s == oldest_s + delay_s
         assert now_s < oldest_s + delay_s
@@ -140,48 +142,50 @@ def test_no_request_waits_beyond_the_delay_while_a_slot_is_free(waiting: Waiting
 def test_without_batching_a_request_goes_alone_in_pieces_that_the_model_takes(waiting: Waiting, rows: int) -> None:
     limits = BatchLimits(4, policy=BatchingPolicy.NONE)
 
-    decision = decide(queue_of(waiting), limits, Device(0, 10.0, 10.0), outlook(4))
+    decision = decide_batch(queue_of(waiting), limits, DeviceState(0, 10.0, 10.0), outlook(4))
 
-    assert isinstance(decision, Close)
+    assert isinstance(decision, CloseBatch)
     assert decision.rows == rows
 
 
-def awaited_s(decision: Close | Wait) -> float:
-    assert isinstance(decision, Wait)
+def awaited_s(decision: CloseBatch | WaitUntil) -> float:
+    assert isinstance(decision, WaitUntil)
     return decision.until_s
 
 
-def test_unless_told_otherwise_nothing_is_delayed_and_one_batch_runs_at_a_time() -> None:
+def test_by_default_nothing_is_delayed_and_one_batch_runs_at_a_time() -> None:
     fixed = BatchLimits(4, policy=BatchingPolicy.FIXED)
     queue = queue_of([(A, 1, 10.0)], fixed_rows=4)
 
-    assert isinstance(decide(queue, fixed, Device(0, 10.0, 10.0), outlook(4)), Close)
-    assert awaited_s(decide(queue, fixed, Device(1, 10.0, 10.0), outlook(4))) == NEVER_S
+    assert isinstance(decide_batch(queue, fixed, DeviceState(0, 10.0, 10.0), outlook(4)), CloseBatch)
+    assert awaited_s(decide_batch(queue, fixed, DeviceState(1, 10.0, 10.0), outlook(4))) == NEVER_S
 
 
-def timed(due_s: list[float], device: Device, *, hold_s: float = 0.0, allowed: tuple[int, ...] = ()) -> Close | Wait:
+def timed(
+    soft_deadline_s: list[float], device: DeviceState, *, hold_s: float = 0.0, allowed: tuple[int, ...] = ()
+) -> CloseBatch | WaitUntil:
     """Decide for requests of one row, of a runtime that takes 10 ms and 1 ms for each row, at most 8."""
     table = LatencyTable(8, allowed)
     for size in table.sizes * 30:
         table.observe(size, 0.01 + 0.001 * size)
     queue = Queue(QueueLimits(10**6, 10**9))
-    for each_s in due_s:
+    for each_s in soft_deadline_s:
         pending = request(1, key=A)
-        pending.due_s = each_s
+        pending.soft_deadline_s = each_s
         queue.add(pending)
-    known = Outlook(lambda group: Costs(table, 0.0, 8), lambda group, costs, device: hold_s)
-    return decide(queue, BatchLimits(8), device, known)
+    known = Estimates(lambda group: BatchCosts(table, 0.0, 8), lambda group, costs, device: hold_s)
+    return decide_batch(queue, BatchLimits(8), device, known)
 
 
-FREE, BUSY = Device(0, 10.0, 10.0), Device(1, 10.0, 10.02)
+FREE, BUSY = DeviceState(0, 10.0, 10.0), DeviceState(1, 10.0, 10.02)
 
 
-def closed(decision: Close | Wait) -> tuple[int, list[float]]:
-    assert isinstance(decision, Close)
-    return decision.rows, [pending.due_s for pending in decision.refused]
+def closed(decision: CloseBatch | WaitUntil) -> tuple[int, list[float]]:
+    assert isinstance(decision, CloseBatch)
+    return decision.rows, [pending.soft_deadline_s for pending in decision.rejected]
 
 
-def test_whoever_is_too_late_is_refused_whatever_the_order_in_which_they_are_due() -> None:
+def test_a_request_that_is_too_late_is_rejected_whatever_the_order_of_their_deadlines() -> None:
     assert closed(timed([NEVER_S, 10.001, NEVER_S], FREE)) == (2, [10.001])
     assert closed(timed([10.001, NEVER_S, NEVER_S], FREE)) == (2, [10.001])
     assert closed(timed([60.0, 61.0, 62.0], FREE)) == (3, [])
@@ -192,7 +196,7 @@ def test_a_batch_just_above_a_padded_size_is_trimmed() -> None:
     assert closed(timed([60.0] * 7, FREE, allowed=(1, 2, 4, 8))) == (7, [])
 
 
-def test_callers_about_to_return_are_waited_for_unless_somebody_has_no_time() -> None:
+def test_clients_about_to_return_are_waited_for_unless_a_request_would_be_late() -> None:
     assert awaited_s(timed([60.0], FREE, hold_s=0.5)) == 10.5
     assert closed(timed([10.001, 60.0], FREE, hold_s=0.5)) == (1, [10.001])
 
@@ -204,13 +208,13 @@ def test_a_full_batch_is_sent_ahead_unless_what_may_still_happen_could_change_it
 
 
 def test_a_partial_batch_leaves_when_its_time_has_come() -> None:
-    assert awaited_s(timed([60.0], Device(1, 10.0, 10.02, 10.01))) == 10.01
-    assert closed(timed([60.0], Device(1, 10.01, 10.02, 10.01))) == (1, [])
+    assert awaited_s(timed([60.0], DeviceState(1, 10.0, 10.02, 10.01))) == 10.01
+    assert closed(timed([60.0], DeviceState(1, 10.01, 10.02, 10.01))) == (1, [])
 
 
-def test_a_fixed_batch_never_holds_more_than_the_model_takes() -> None:
+def test_a_fixed_batch_never_holds_more_than_the_model_accepts() -> None:
     fixed = BatchLimits(4, policy=BatchingPolicy.FIXED)
     for rows, expected in ((9, 4), (3, 3)):
-        decision = decide(queue_of([(A, rows, 10.0)], fixed_rows=4), fixed, FREE, outlook(4))
-        assert isinstance(decision, Close)
+        decision = decide_batch(queue_of([(A, rows, 10.0)], fixed_rows=4), fixed, FREE, outlook(4))
+        assert isinstance(decision, CloseBatch)
         assert decision.rows == expected

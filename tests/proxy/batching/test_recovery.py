@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from shoal_proxy.batching.batch import Batch, make_batch, waiting_callers
-from shoal_proxy.batching.pending import Outcome, Pending, Slice
-from shoal_proxy.batching.recovery import EARNED_TRIES, MAX_TRIES, Recovery, halve_rows
+from shoal_proxy.batching.batch import Batch, make_batch, unresolved_requests
+from shoal_proxy.batching.pending import Outcome, PendingRequest, RequestSlice
+from shoal_proxy.batching.recovery import EARNED_TRIES, MAX_TRIES, BatchRetries, halve_rows
 from shoal_proxy.errors import (
     BatchTooLarge,
     DeadlineExceeded,
@@ -19,24 +19,24 @@ from shoal_proxy.errors import (
     NotExecuted,
     ProxyError,
     RowsFailed,
-    RuntimeAway,
     RuntimeLost,
+    RuntimeUnavailable,
 )
 from shoal_schema.wire.row_errors import RowError
-from tests.proxy.signatures import hand_over, request
+from tests.proxy.signatures import deliver_outcome, request
 
 Rows = list[tuple[int, int]]
 
 
-def whole(pending: Pending) -> Slice:
-    return Slice(pending, 0, pending.rows, pending.inputs)
+def whole(pending: PendingRequest) -> RequestSlice:
+    return RequestSlice(pending, 0, pending.rows, pending.inputs)
 
 
-def batch_of(*sizes: int, tries: int = 0) -> Batch:
-    return make_batch([whole(request(size)) for size in sizes], tries)
+def batch_of(*sizes: int, attempts: int = 0) -> Batch:
+    return make_batch([whole(request(size)) for size in sizes], attempts)
 
 
-def rows_of(slices: list[Slice]) -> list[tuple[int, int]]:
+def rows_of(slices: list[RequestSlice]) -> list[tuple[int, int]]:
     return [(id(part.pending), row) for part in slices for row in range(part.start, part.stop)]
 
 
@@ -60,21 +60,21 @@ def test_halving_keeps_every_row_once_and_in_order(requests: list[int]) -> None:
 
 
 @given(st.lists(st.integers(1, 9), min_size=2, max_size=9), st.data())
-def test_bisecting_keeps_every_caller_who_still_waits_once(requests: list[int], data: st.DataObject) -> None:
+def test_bisecting_keeps_every_client_that_still_waits_once(requests: list[int], data: st.DataObject) -> None:
     batch = batch_of(*requests)
     gone = data.draw(st.sets(st.sampled_from(range(len(requests)))))
     for index in gone:
         batch.slices[index].pending.abandon()
 
-    pieces = Recovery().again(batch, ModelFailed("no"))
+    pieces = BatchRetries().batches_to_retry(batch, ModelFailed("no"))
 
     waiting = [part for part in batch.slices if not part.pending.resolved]
     assert [part for piece in pieces for part in piece.slices] == waiting
-    assert all(piece.tries == 1 for piece in pieces)
+    assert all(piece.attempts == 1 for piece in pieces)
 
 
 @pytest.mark.parametrize(
-    ("error", "idempotent", "tries", "expected"),
+    ("error", "idempotent", "attempts", "expected"),
     [
         pytest.param(BatchTooLarge("no"), False, 0, [4, 3], id="out of memory: half the rows"),
         pytest.param(BatchTooLarge("no"), False, 5, [4, 3], id="out of memory again"),
@@ -85,74 +85,77 @@ def test_bisecting_keeps_every_caller_who_still_waits_once(requests: list[int], 
         pytest.param(RuntimeLost("no"), False, 0, [], id="it may have run"),
         pytest.param(RuntimeLost("no"), True, 0, [7], id="it may run twice"),
         pytest.param(RuntimeLost("no"), True, 1, [], id="it may run twice, not thrice"),
-        pytest.param(RuntimeAway("no"), True, 0, [], id="the runtime is away"),
+        pytest.param(RuntimeUnavailable("no"), True, 0, [], id="the runtime is away"),
         pytest.param(DeadlineExceeded("no"), True, 0, [], id="too late"),
         pytest.param(Draining("no"), True, 0, [], id="stopping"),
         pytest.param(RowsFailed([RowError(0, 400, "no")]), True, 0, [], id="rows failed on their own"),
     ],
 )
-def test_what_is_tried_again(error: ProxyError, *, idempotent: bool, tries: int, expected: list[int]) -> None:
-    assert sizes(Recovery(idempotent=idempotent).again(batch_of(2, 5, tries=tries), error)) == expected
+def test_what_is_tried_again(error: ProxyError, *, idempotent: bool, attempts: int, expected: list[int]) -> None:
+    assert (
+        sizes(BatchRetries(idempotent=idempotent).batches_to_retry(batch_of(2, 5, attempts=attempts), error))
+        == expected
+    )
 
 
 @pytest.mark.parametrize("error", [ModelFailed("no"), InvalidRequest("no")])
-def test_a_caller_who_is_alone_gets_the_error(error: ProxyError) -> None:
-    assert sizes(Recovery().again(batch_of(7), error)) == []
+def test_a_client_that_is_alone_gets_the_error(error: ProxyError) -> None:
+    assert sizes(BatchRetries().batches_to_retry(batch_of(7), error)) == []
 
 
 def test_a_single_row_that_does_not_fit_gets_the_error() -> None:
-    assert sizes(Recovery().again(batch_of(1), BatchTooLarge("no"))) == []
+    assert sizes(BatchRetries().batches_to_retry(batch_of(1), BatchTooLarge("no"))) == []
 
 
-def test_whoever_stayed_is_not_blamed_for_whoever_left() -> None:
+def test_a_remaining_request_is_not_blamed_for_a_cancelled_one() -> None:
     batch = batch_of(1, 1)
     batch.slices[0].pending.abandon()
 
-    (alone,) = Recovery().again(batch, ModelFailed("no"))
+    (alone,) = BatchRetries().batches_to_retry(batch, ModelFailed("no"))
 
     assert alone.slices == (batch.slices[1],)
-    assert sizes(Recovery().again(alone, ModelFailed("no"))) == []
+    assert sizes(BatchRetries().batches_to_retry(alone, ModelFailed("no"))) == []
 
 
 @pytest.mark.parametrize("error", [ModelFailed("no"), BatchTooLarge("no"), NotExecuted("no"), RuntimeLost("no")])
-def test_nothing_runs_for_callers_who_have_all_gone(error: ProxyError) -> None:
+def test_nothing_runs_for_clients_that_have_all_gone(error: ProxyError) -> None:
     batch = batch_of(2, 2)
     for part in batch.slices:
         part.pending.abandon()
 
-    assert sizes(Recovery(idempotent=True).again(batch, error)) == []
+    assert sizes(BatchRetries(idempotent=True).batches_to_retry(batch, error)) == []
 
 
-def settle(recovery: Recovery, batches: list[Batch], outcome_of: Callable[[Batch], ProxyError | None]) -> int:
+def settle(recovery: BatchRetries, batches: list[Batch], outcome_of: Callable[[Batch], ProxyError | None]) -> int:
     """Run ``batches`` and whatever is tried again; return how many batches the runtime got."""
     waiting, ran = deque(batches), 0
     while waiting:
         batch = waiting.popleft()
         ran += 1
         if (error := outcome_of(batch)) is None:
-            recovery.succeeded(batch)
+            recovery.record_success(batch)
             for part in batch.slices:
                 part.pending.parts.append((part.start, {}))
                 if (outcome := part.pending.finish(part.rows)) is not None:
-                    hand_over([part.pending.resolve(outcome)])
-        elif pieces := recovery.again(batch, error):
+                    deliver_outcome([part.pending.resolve(outcome)])
+        elif pieces := recovery.batches_to_retry(batch, error):
             waiting.extendleft(reversed(pieces))
         else:
-            hand_over([pending.resolve(error) for pending in waiting_callers(batch)])
+            deliver_outcome([pending.resolve(error) for pending in unresolved_requests(batch)])
     return ran
 
 
 @pytest.mark.parametrize("error", [ModelFailed("no"), BatchTooLarge("no"), NotExecuted("no"), RuntimeLost("no")])
 def test_a_model_that_always_fails_costs_little_more_than_its_load(error: ProxyError) -> None:
-    ran = settle(Recovery(idempotent=True), [batch_of(*[1] * 32) for _ in range(100)], lambda batch: error)
+    ran = settle(BatchRetries(idempotent=True), [batch_of(*[1] * 32) for _ in range(100)], lambda batch: error)
 
     assert ran <= 100 + MAX_TRIES
 
 
-def test_a_refusal_is_given_to_nobody_else_though_no_tries_are_left() -> None:
-    recovery = Recovery()
+def test_a_rejection_is_given_to_no_other_client_though_no_tries_are_left() -> None:
+    recovery = BatchRetries()
     settle(recovery, [batch_of(*[1] * 32) for _ in range(10)], lambda batch: ModelFailed("no"))
-    assert sizes(recovery.again(batch_of(1, 1), ModelFailed("no"))) == []
+    assert sizes(recovery.batches_to_retry(batch_of(1, 1), ModelFailed("no"))) == []
 
     culprit, *innocent = requests = [request(1) for _ in range(32)]
     batch = make_batch([whole(pending) for pending in requests])
@@ -167,32 +170,32 @@ def test_a_refusal_is_given_to_nobody_else_though_no_tries_are_left() -> None:
     assert culprit.finished == 0
 
 
-def test_whoever_is_answered_earns_tries() -> None:
-    recovery = Recovery()
+def test_each_response_earns_retries() -> None:
+    recovery = BatchRetries()
     poison = [batch_of(*[1] * 32) for _ in range(10)]
     settle(recovery, poison, lambda batch: ModelFailed("no"))
-    assert sizes(recovery.again(batch_of(1, 1), ModelFailed("no"))) == []
+    assert sizes(recovery.batches_to_retry(batch_of(1, 1), ModelFailed("no"))) == []
 
     settle(recovery, [batch_of(1)], lambda batch: None)
 
     for _ in range(EARNED_TRIES // 2):
-        assert sizes(recovery.again(batch_of(1, 1), ModelFailed("no"))) == [1, 1]
-    assert sizes(recovery.again(batch_of(1, 1), ModelFailed("no"))) == []
+        assert sizes(recovery.batches_to_retry(batch_of(1, 1), ModelFailed("no"))) == [1, 1]
+    assert sizes(recovery.batches_to_retry(batch_of(1, 1), ModelFailed("no"))) == []
 
 
 @pytest.mark.parametrize("error", [ModelFailed("no"), BatchTooLarge("no")])
 @pytest.mark.parametrize("culprits", [1, 2, 3, 8, 16])
-def test_culprits_in_every_batch_take_no_innocent_with_them(culprits: int, error: ProxyError) -> None:
+def test_failing_requests_in_every_batch_take_no_innocent_with_them(culprits: int, error: ProxyError) -> None:
     chance = random.Random(1)
     failed: Counter[bool] = Counter()
 
-    def made(*, guilty: bool) -> Pending:
+    def made(*, guilty: bool) -> PendingRequest:
         def deliver(outcome: Outcome) -> None:
             failed[guilty] += isinstance(outcome, ProxyError)
 
         return request({"x": np.full((1, 1), guilty)}, deliver=deliver)
 
-    recovery, ran, batches = Recovery(), 0, 300
+    recovery, ran, batches = BatchRetries(), 0, 300
     for _ in range(batches):
         guilty = set(chance.sample(range(32), culprits))
         batch = make_batch([whole(made(guilty=number in guilty)) for number in range(32)])
@@ -204,12 +207,12 @@ def test_culprits_in_every_batch_take_no_innocent_with_them(culprits: int, error
     assert ran <= batches * (1 + 10 * culprits)
 
 
-def test_a_model_that_answers_hardly_anybody_costs_no_more_than_they_are_worth() -> None:
+def test_a_model_that_responds_to_few_requests_costs_no_more_than_they_are_worth() -> None:
     chance = random.Random(1)
     answered: list[Outcome] = []
     batches = [make_batch([whole(request(1, deliver=answered.append)) for _ in range(32)]) for _ in range(300)]
 
-    ran = settle(Recovery(), batches, lambda batch: ModelFailed("no") if chance.random() < 0.97 else None)
+    ran = settle(BatchRetries(), batches, lambda batch: ModelFailed("no") if chance.random() < 0.97 else None)
 
     served = sum(not isinstance(outcome, ProxyError) for outcome in answered)
     assert len(answered) == 300 * 32
@@ -222,14 +225,14 @@ def test_a_model_that_answers_hardly_anybody_costs_no_more_than_they_are_worth()
     data=st.data(),
 )
 @settings(deadline=None)
-def test_every_request_ends_with_exactly_one_outcome_and_only_the_culprits_fail(
+def test_every_request_ends_with_exactly_one_outcome_and_only_the_failing_requests_fail(
     requests: list[int], holds: int, data: st.DataObject
 ) -> None:
     outcomes: Counter[int] = Counter()
     failed: set[int] = set()
     poison = data.draw(st.sets(st.sampled_from(range(len(requests))), max_size=2))
 
-    def made(index: int, rows: int) -> Pending:
+    def made(index: int, rows: int) -> PendingRequest:
         def deliver(outcome: Outcome) -> None:
             outcomes[index] += 1
             if isinstance(outcome, ProxyError):
@@ -243,7 +246,7 @@ def test_every_request_ends_with_exactly_one_outcome_and_only_the_culprits_fail(
         hit = any(int(part.inputs["x"][0, 0]) in poison for part in batch.slices)
         return ModelFailed("poison") if hit else None
 
-    settle(Recovery(), [make_batch([whole(made(*item)) for item in enumerate(requests)])], outcome_of)
+    settle(BatchRetries(), [make_batch([whole(made(*item)) for item in enumerate(requests)])], outcome_of)
 
     assert outcomes == dict.fromkeys(range(len(requests)), 1)
     assert poison <= failed
@@ -251,13 +254,13 @@ def test_every_request_ends_with_exactly_one_outcome_and_only_the_culprits_fail(
         assert failed == poison
 
 
-def test_each_caller_who_is_answered_pays_for_a_few_tries() -> None:
-    recovery, pair = Recovery(), batch_of(1, 1)
-    while recovery.again(pair, ModelFailed("no")):
+def test_each_client_that_gets_a_response_pays_for_a_few_tries() -> None:
+    recovery, pair = BatchRetries(), batch_of(1, 1)
+    while recovery.batches_to_retry(pair, ModelFailed("no")):
         pass
-    recovery.succeeded(batch_of(1, 1, 1))
+    recovery.record_success(batch_of(1, 1, 1))
 
-    tries = 0
-    while recovery.again(pair, ModelFailed("no")):
-        tries += 2
-    assert 3 <= tries <= 3 * 8
+    attempts = 0
+    while recovery.batches_to_retry(pair, ModelFailed("no")):
+        attempts += 2
+    assert 3 <= attempts <= 3 * 8

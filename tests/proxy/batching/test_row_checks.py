@@ -9,15 +9,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from benchmarks.leaks import Service
-from shoal_proxy.batching.batch import Result, make_batch
-from shoal_proxy.batching.batcher import Batcher, Running
-from shoal_proxy.batching.pending import NEVER_S, BatchKey, Pending, Slice
+from shoal_proxy.batching.batch import BatchResult, make_batch
+from shoal_proxy.batching.batcher import Batcher, RunningBatch
+from shoal_proxy.batching.pending import NEVER_S, BatchKey, PendingRequest, RequestSlice
 from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.batching.queue import QueueLimits
-from shoal_proxy.batching.row_budget import IDLE_SHARE, LEAST_SHARE
-from shoal_proxy.batching.row_checks import check_rows
-from shoal_proxy.batching.row_samples import MOST_BATCHES, MOST_BYTES, Rules, Samples
-from shoal_proxy.batching.scheduler import Step
+from shoal_proxy.batching.row_budget import IDLE_SHARE, MIN_SHARE
+from shoal_proxy.batching.row_checks import row_check_size
+from shoal_proxy.batching.row_samples import MAX_BATCHES, MAX_BYTES, SampleStore, SamplingRules
+from shoal_proxy.batching.scheduler import SchedulerStep
 from shoal_proxy.errors import ModelFailed
 from shoal_proxy.model.signature import ModelSignature
 from shoal_schema.resource.traffic import BatchingPolicy
@@ -211,7 +211,7 @@ def test_a_check_carries_the_parameters_of_its_rows_and_no_others() -> None:
     assert {key.parameters for key in keys} == {b'{"top_k":1}', b'{"top_k":2}'}
 
 
-def _next(replica: Replica) -> Running | None:
+def _next(replica: Replica) -> RunningBatch | None:
     """Return the next check, after as much idle time as it needs."""
     for _ in range(1000):
         if (check := replica.scheduler.next_check(replica.now_s)) is not None:
@@ -222,11 +222,11 @@ def _next(replica: Replica) -> Running | None:
     return None
 
 
-def finish(replica: Replica, check: Running) -> None:
+def finish(replica: Replica, check: RunningBatch) -> None:
     replica.now_s += 0.001
-    replica.scheduler.released(check, replica.now_s)
-    result = Result(replica.compute(check), forward_s=0.001)
-    replica.scheduler.checked(check, result, replica.served, answered_s=replica.now_s)
+    replica.scheduler.record_finished(check, replica.now_s)
+    result = BatchResult(replica.compute(check), forward_s=0.001)
+    replica.scheduler.complete_check(check, result, replica.served, completed_s=replica.now_s)
 
 
 def test_rows_of_one_batch_are_not_neighbours_again() -> None:
@@ -247,17 +247,17 @@ def test_what_is_kept_is_bounded_in_batches_and_bytes() -> None:
         replica.ask(*replica.rng.standard_normal((MAX_ROWS, 2048)).astype(np.float32))
 
     kept = replica.checks._samples
-    assert 0 < kept.batches <= MOST_BATCHES
-    assert 0 < kept.size_bytes <= MOST_BYTES
+    assert 0 < kept.batches <= MAX_BATCHES
+    assert 0 < kept.size_bytes <= MAX_BYTES
 
 
 def test_any_row_of_a_large_batch_may_be_the_first_to_run_again() -> None:
     """A model may mix only the first rows, or only rows of odd position."""
-    samples, rules, positions = Samples(Random(1).randrange), Rules(FLOATS), set()
+    samples, rules, positions = SampleStore(Random(1).randrange), SamplingRules(FLOATS), set()
     inputs = {"x": np.zeros((64, 4), np.float32)}
-    slices = (Slice(request(inputs, arrived_s=0, deadline_s=9), 0, 64, inputs),)
+    slices = (RequestSlice(request(inputs, arrived_s=0, deadline_s=9), 0, 64, inputs),)
     for number in range(1000):
-        samples.add(make_batch(slices), Result({"y": inputs["x"]}), rules, float(number))
+        samples.add(make_batch(slices), BatchResult({"y": inputs["x"]}), rules, float(number))
         positions.update([sample.position for sample in samples.take(samples.groups()[0][0], 1)])
 
     assert positions == set(range(64))
@@ -266,7 +266,7 @@ def test_any_row_of_a_large_batch_may_be_the_first_to_run_again() -> None:
 def test_a_row_that_is_too_large_is_not_kept() -> None:
     wide = signature([tensor("x", "FP32", [-1, -1])], [tensor("y", "FP32", [-1, -1])])
     replica = Replica(served=wide)
-    replica.ask(*replica.rng.standard_normal((2, MOST_BYTES // 16)).astype(np.float32))
+    replica.ask(*replica.rng.standard_normal((2, MAX_BYTES // 16)).astype(np.float32))
 
     assert replica.checks._samples.batches == 0
 
@@ -296,7 +296,7 @@ def test_requests_that_waited_at_the_violation_run_alone_too() -> None:
     for row in replica.random_rows():
         inputs = {"x": row[None]}
         replica.scheduler.admit(request(inputs, arrived_s=1.0, deadline_s=99.0), 1.0)
-    replica.scheduler.batcher.separate(alone=True)
+    replica.scheduler.batcher.isolate_requests(alone=True)
     replica.ask()
 
     assert [len(running.batch.slices) for running in replica.sent] == [1] * MAX_ROWS
@@ -306,12 +306,12 @@ def test_pieces_of_a_batch_that_failed_before_the_violation_run_alone_too() -> N
     replica = Replica()
     for row in replica.random_rows(4):
         replica.scheduler.admit(request({"x": row[None]}, arrived_s=1.0, deadline_s=99.0), 1.0)
-    step = replica.scheduler.next(1.0)
-    assert isinstance(step, Step)
+    step = replica.scheduler.next_batch(1.0)
+    assert isinstance(step, SchedulerStep)
     assert step.running is not None
-    replica.scheduler.released(step.running, 1.1)
-    replica.scheduler.failed(step.running, ModelFailed("no"), 1.1)
-    replica.scheduler.batcher.separate(alone=True)
+    replica.scheduler.record_finished(step.running, 1.1)
+    replica.scheduler.fail_batch(step.running, ModelFailed("no"), 1.1)
+    replica.scheduler.batcher.isolate_requests(alone=True)
     replica.ask()
 
     assert [len(running.batch.slices) for running in replica.sent] == [1] * 4
@@ -327,13 +327,13 @@ def test_no_check_runs_while_clients_wait_or_run_and_none_twice() -> None:
     assert scheduler.next_check(replica.now_s + 100) is None
     finish(replica, check)
     scheduler.admit(request({"x": replica.random_rows(1)[0][None]}, arrived_s=replica.now_s), replica.now_s)
-    step = scheduler.next(replica.now_s)
+    step = scheduler.next_batch(replica.now_s)
 
-    assert isinstance(step, Step)
+    assert isinstance(step, SchedulerStep)
     assert scheduler.next_check(replica.now_s + 0.5) is None
 
 
-def test_a_check_is_no_load_and_refuses_nobody() -> None:
+def test_a_check_is_no_load_and_rejects_no_request() -> None:
     replica = Replica(objective_s=0.05)
     for _ in range(8):
         replica.ask(*replica.random_rows())
@@ -360,8 +360,8 @@ def test_checks_that_fail_are_dropped_and_pause_longer_and_longer() -> None:
             replica.ask(*replica.random_rows())
         check = _next(replica)
         assert check is not None
-        replica.scheduler.released(check, replica.now_s)
-        replica.scheduler.check_failed(check, replica.now_s)
+        replica.scheduler.record_finished(check, replica.now_s)
+        replica.scheduler.fail_check(check, replica.now_s)
         pauses.append(replica.scheduler.check_s - replica.now_s)
         replica.now_s += pauses[-1]
 
@@ -372,9 +372,9 @@ def test_checks_that_fail_are_dropped_and_pause_longer_and_longer() -> None:
 
 def test_an_objective_that_leaves_no_room_for_a_check_has_none() -> None:
     batcher = Batcher(QueueLimits(64, 10**9), BatchLimits(8), objective_s=0.015)
-    batcher.serve(8, (), ((1, 0.01), (8, 0.02)))
+    batcher.set_model(8, (), ((1, 0.01), (8, 0.02)))
 
-    assert check_rows(batcher, BatchKey()) == 0
+    assert row_check_size(batcher, BatchKey()) == 0
 
 
 @pytest.mark.parametrize(
@@ -385,7 +385,7 @@ def test_an_objective_that_leaves_no_room_for_a_check_has_none() -> None:
         (FLOATS, ""),
     ],
 )
-def test_what_cannot_be_checked_says_why(served: ModelSignature, why: str) -> None:
+def test_what_cannot_be_checked_states_the_reason(served: ModelSignature, why: str) -> None:
     assert Replica(served=served).checks.unchecked == why
 
 
@@ -401,7 +401,7 @@ def test_rows_of_different_lengths_are_compared_at_their_own(buckets: str | None
     replica = Replica(lambda inputs: {"y": (inputs["x"] * inputs["x"].shape[1]).astype(np.float32)}, served)
     width = 8
 
-    def padded(running: Running) -> dict[str, Array]:
+    def padded(running: RunningBatch) -> dict[str, Array]:
         slices = running.batch.slices
         target = width if buckets else max(part.inputs["x"].shape[1] for part in slices)
         rows = [np.pad(part.inputs["x"][0], (0, target - part.inputs["x"].shape[1])) for part in slices]
@@ -431,7 +431,7 @@ def test_checks_stay_within_their_share_of_the_device() -> None:
     assert idle.checks is not None
     assert busy.checks is not None
 
-    assert idle.checks.device_s / 5 < LEAST_SHARE + IDLE_SHARE
+    assert idle.checks.device_s / 5 < MIN_SHARE + IDLE_SHARE
     assert busy.checks.device_s < 0.01 * busy.busy_s
 
 
@@ -453,4 +453,4 @@ def test_a_stand_in_is_no_clients() -> None:
 
     owners = {id(part.pending) for running in replica.sent for part in running.batch.slices}
     assert not owners & {id(part.pending) for part in check.batch.slices}
-    assert all(isinstance(part.pending, Pending) for part in make_batch(check.batch.slices).slices)
+    assert all(isinstance(part.pending, PendingRequest) for part in make_batch(check.batch.slices).slices)

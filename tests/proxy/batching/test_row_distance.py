@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis.extra import numpy as arrays
 
-from shoal_proxy.batching.row_distance import Row, Ruler, row_of
+from shoal_proxy.batching.row_distance import ResultDistance, Row, row_of
 from shoal_proxy.batching.row_scale import Scale, Scales
 from shoal_proxy.batching.row_suspicion import DEPENDENT, GROSS
 from shoal_schema.wire.datatypes import Array, float32_to_bfloat16
@@ -34,9 +34,9 @@ def rows_of(values: Array) -> list[Row]:
     return [{"y": row[None]} for row in values]
 
 
-def ruler_of(draw: Draw, rng: np.random.Generator, datatype: str = "FP32", checks: int = 80) -> Ruler:
+def ruler_of(draw: Draw, rng: np.random.Generator, datatype: str = "FP32", checks: int = 80) -> ResultDistance:
     """Return a ruler that has learned from so many checks."""
-    ruler = Ruler({"y": datatype})
+    ruler = ResultDistance({"y": datatype})
     for _ in range(checks):
         values = draw(rng, ROWS).astype(np.float32)
         ruler.learn(rows_of(float32_to_bfloat16(values) if datatype == "BF16" else values))
@@ -121,7 +121,7 @@ def test_scales_are_kept_of_a_bounded_number_of_sizes() -> None:
     )
 )
 def test_a_pair_alone_is_as_far_apart_as_among_others(table: Array) -> None:
-    ruler = Ruler({"y": "FP32"})
+    ruler = ResultDistance({"y": "FP32"})
     rows = rows_of(table)
     ruler.learn(rows)
     turned = [*rows[1:], rows[0]]
@@ -135,7 +135,7 @@ def test_a_pair_alone_is_as_far_apart_as_among_others(table: Array) -> None:
 
 
 def pair(one: Array, other: Array, datatype: str = "FP32") -> float:
-    return Ruler({"y": datatype}).units({"y": one}, {"y": other})
+    return ResultDistance({"y": datatype}).units({"y": one}, {"y": other})
 
 
 def test_results_without_a_number_in_common_are_apart_and_a_few_odd_ones_are_no_evidence() -> None:
@@ -147,7 +147,7 @@ def test_results_without_a_number_in_common_are_apart_and_a_few_odd_ones_are_no_
     assert pair(nan, nan) == 0.0
     assert 0 < pair(one_odd, values) < GROSS
     assert pair(one_odd, one_odd) == 0.0
-    ruler = Ruler({"y": "FP32"})
+    ruler = ResultDistance({"y": "FP32"})
     ruler.learn([{"y": values}, {"y": nan}])
     assert ruler.units_of_all([{"y": nan}, {"y": values}], [{"y": nan}, {"y": values}]) == [0.0, 0.0]
 
@@ -159,8 +159,8 @@ def test_results_of_other_shapes_are_compared_where_both_are() -> None:
     assert pair(short, 2 * long) > GROSS
     assert pair(short, short[0]) > GROSS
     assert pair(np.zeros((1, 0), np.float32), np.zeros((1, 0), np.float32)) == 0.0
-    assert Ruler({"y": "FP32"}).units({"y": short}, {"z": short}) == 1.0
-    assert Ruler({"y": "FP32"}).units_of_all([{"y": short}] * 2, [{"y": short}, {"y": long}]) == [0.0, 0.0]
+    assert ResultDistance({"y": "FP32"}).units({"y": short}, {"z": short}) == 1.0
+    assert ResultDistance({"y": "FP32"}).units_of_all([{"y": short}] * 2, [{"y": short}, {"y": long}]) == [0.0, 0.0]
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_results_of_other_shapes_are_compared_where_both_are() -> None:
     ],
 )
 def test_labels_are_equal_or_not(datatype: str, one: Array, other: Array) -> None:
-    ruler = Ruler({"y": datatype})
+    ruler = ResultDistance({"y": datatype})
     ruler.learn([{"y": one}, {"y": one}])
 
     assert ruler.exact
@@ -183,7 +183,7 @@ def test_labels_are_equal_or_not(datatype: str, one: Array, other: Array) -> Non
 
 
 def test_integers_that_differ_by_many_are_scores() -> None:
-    ruler, rng = Ruler({"y": "UINT8"}), np.random.default_rng(0)
+    ruler, rng = ResultDistance({"y": "UINT8"}), np.random.default_rng(0)
     ruler.learn(rows_of(rng.integers(0, 256, (ROWS, 4)).astype(np.uint8)))
     score = np.array([[9, 90, 200, 30]], np.uint8)
 
@@ -193,7 +193,7 @@ def test_integers_that_differ_by_many_are_scores() -> None:
 
 
 def test_labels_beside_numbers_do_not_count() -> None:
-    ruler = Ruler({"y": "FP32", "label": "INT64"})
+    ruler = ResultDistance({"y": "FP32", "label": "INT64"})
     one: Row = {"y": np.ones((1, 2), np.float32), "label": np.array([1])}
     other: Row = {"y": np.ones((1, 2), np.float32), "label": np.array([2])}
 
@@ -202,7 +202,7 @@ def test_labels_beside_numbers_do_not_count() -> None:
 
 
 def test_the_share_of_the_magnitude_does_not_follow_the_order_of_lists() -> None:
-    ruler = Ruler({"y": "FP32"})
+    ruler = ResultDistance({"y": "FP32"})
     listed = np.array([[[3.0, 1.0, 2.0]]], np.float32)
 
     assert ruler.share({"y": listed}, {"y": listed[..., ::-1]}) == 0.0

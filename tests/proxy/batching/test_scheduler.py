@@ -10,16 +10,16 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from shoal_proxy.access.gate import Caller as Charged
-from shoal_proxy.access.gate import Gate
-from shoal_proxy.access.limits import Account, Limits
-from shoal_proxy.batching.batch import Result
-from shoal_proxy.batching.batcher import Batcher, Running
-from shoal_proxy.batching.order import Shares
-from shoal_proxy.batching.pending import NEVER_S, Answer, BatchKey, Delivery, LaneKey, Outcome, Pending
-from shoal_proxy.batching.policy import BatchLimits, Wait
+from shoal_proxy.access.control import AccessControl
+from shoal_proxy.access.control import AuthenticatedClient as Charged
+from shoal_proxy.access.limits import ClientLimits, ClientQuota
+from shoal_proxy.batching.batch import BatchResult
+from shoal_proxy.batching.batcher import Batcher, RunningBatch
+from shoal_proxy.batching.fair_shares import FairShares
+from shoal_proxy.batching.pending import NEVER_S, BatchKey, Delivery, LaneKey, Outcome, PendingRequest, RequestResult
+from shoal_proxy.batching.policy import BatchLimits, WaitUntil
 from shoal_proxy.batching.queue import QueueLimits
-from shoal_proxy.batching.scheduler import Scheduler, Step
+from shoal_proxy.batching.scheduler import Scheduler, SchedulerStep
 from shoal_proxy.errors import (
     BatchTooLarge,
     DeadlineExceeded,
@@ -36,7 +36,7 @@ from shoal_schema.resource.traffic import BatchingPolicy
 from shoal_schema.wire.datatypes import Array
 from shoal_schema.wire.row_errors import RowError
 from tests.fakes import tensor
-from tests.proxy.signatures import hand_over, request, signature
+from tests.proxy.signatures import deliver_outcome, request, signature
 
 MODEL = signature([tensor("x", "INT64", [-1, 1])], [tensor("y", "INT64", [-1, 1])])
 MAX_ROWS = 4
@@ -46,30 +46,32 @@ def make_scheduler(*, coalesce: bool = False) -> Scheduler:
     return Scheduler(Batcher(QueueLimits(64, 10**9), BatchLimits(MAX_ROWS)), coalesce=coalesce)
 
 
-def row(value: int, *, arrived_s: float = 0.0, deadline_s: float = 60.0) -> Pending:
+def row(value: int, *, arrived_s: float = 0.0, deadline_s: float = 60.0) -> PendingRequest:
     return request({"x": np.array([[value]])}, arrived_s=arrived_s, deadline_s=deadline_s)
 
 
-def sent(scheduler: Scheduler, now_s: float = 0.0) -> Running:
-    step = scheduler.next(now_s)
-    assert isinstance(step, Step)
+def sent(scheduler: Scheduler, now_s: float = 0.0) -> RunningBatch:
+    step = scheduler.next_batch(now_s)
+    assert isinstance(step, SchedulerStep)
     assert step.running is not None
     return step.running
 
 
-def answer(scheduler: Scheduler, running: Running, now_s: float = 1.0) -> list[Delivery]:
+def answer(scheduler: Scheduler, running: RunningBatch, now_s: float = 1.0) -> list[Delivery]:
     """Let the model, y = 3 x, answer a batch that is not released yet."""
-    scheduler.released(running, now_s)
-    return scheduler.answered(running, Result({"y": 3 * rows_of(running)}, forward_s=0.01), MODEL, answered_s=now_s)
+    scheduler.record_finished(running, now_s)
+    return scheduler.complete_batch(
+        running, BatchResult({"y": 3 * rows_of(running)}, forward_s=0.01), MODEL, completed_s=now_s
+    )
 
 
-def rows_of(running: Running) -> Array:
+def rows_of(running: RunningBatch) -> Array:
     return np.concatenate([part.inputs["x"][part.start : part.stop] for part in running.batch.slices])
 
 
-def fail(scheduler: Scheduler, running: Running, error: ProxyError, now_s: float = 1.0) -> list[Delivery]:
-    scheduler.released(running, now_s)
-    return list(scheduler.failed(running, error, now_s).deliveries)
+def fail(scheduler: Scheduler, running: RunningBatch, error: ProxyError, now_s: float = 1.0) -> list[Delivery]:
+    scheduler.record_finished(running, now_s)
+    return list(scheduler.fail_batch(running, error, now_s).deliveries)
 
 
 def test_pieces_of_a_failed_batch_go_before_everything_that_waits() -> None:
@@ -83,10 +85,12 @@ def test_pieces_of_a_failed_batch_go_before_everything_that_waits() -> None:
     assert fail(scheduler, running, ModelFailed("no")) == []
 
     assert sent(scheduler).batch.slices[0].pending is first[0]
-    assert isinstance(scheduler.next(0.0), Wait), "one at a time: the next piece may be the culprit's company"
+    assert isinstance(scheduler.next_batch(0.0), WaitUntil), (
+        "one at a time: the next piece may be the culprit's company"
+    )
 
 
-def test_who_has_run_once_is_told_so_whatever_the_last_error_says() -> None:
+def test_a_request_that_ran_once_is_reported_so_whatever_the_last_error() -> None:
     scheduler = make_scheduler()
     callers = [row(1), row(2)]
     for pending in callers:
@@ -99,7 +103,7 @@ def test_who_has_run_once_is_told_so_whatever_the_last_error_says() -> None:
     assert (error.may_have_run, first.may_have_run) == (False, True)  # type: ignore[union-attr]
 
 
-def test_those_answered_together_are_told_so_and_others_are_not() -> None:
+def test_requests_of_one_batch_share_a_burst_and_others_do_not() -> None:
     scheduler = make_scheduler()
     first, second, late = row(1), row(2), row(3, deadline_s=0.5)
     for pending in (first, second):
@@ -108,25 +112,25 @@ def test_those_answered_together_are_told_so_and_others_are_not() -> None:
     scheduler.admit(late, 0.0)
 
     answer(scheduler, running)
-    scheduler.expired(1.0)
+    scheduler.expire(1.0)
 
     assert first.burst is second.burst is not None
     assert late.burst is None
 
 
-def test_whoever_shares_the_row_of_another_may_have_been_executed_too() -> None:
+def test_a_request_that_shares_the_row_of_another_may_have_been_executed_too() -> None:
     scheduler, sharing = make_scheduler(coalesce=True), [row(1, deadline_s=1.0) for _ in range(2)]
     for pending in sharing:
         scheduler.admit(pending, 0.0)
     assert sent(scheduler).rows == 1
 
-    deliveries = scheduler.expired(1.0)
+    deliveries = scheduler.expire(1.0)
 
     assert [pending for pending, _ in deliveries] == sharing
     assert all(pending.may_have_run for pending in sharing)
 
 
-def test_who_asks_for_a_row_that_has_begun_is_given_its_own_time() -> None:
+def test_a_request_for_a_row_that_runs_has_its_own_deadline() -> None:
     scheduler, first, late = (
         make_scheduler(coalesce=True),
         row(1, deadline_s=1.0),
@@ -148,12 +152,12 @@ def test_the_message_of_a_deadline_states_where_it_passed() -> None:
             sent(scheduler)
 
     assert scheduler.next_deadline_s == 1.0
-    assert [str(error) for _, error in scheduler.expired(1.0)] == ["the deadline passed while the model ran"]
-    assert [str(error) for _, error in scheduler.expired(2.0)] == ["the deadline passed in the queue"]
+    assert [str(error) for _, error in scheduler.expire(1.0)] == ["the deadline passed while the model ran"]
+    assert [str(error) for _, error in scheduler.expire(2.0)] == ["the deadline passed in the queue"]
     assert scheduler.next_deadline_s == NEVER_S
 
 
-def test_a_full_queue_says_what_it_is_full_of_and_when_to_come_again() -> None:
+def test_a_full_queue_states_its_limit_and_a_retry_after() -> None:
     scheduler = Scheduler(Batcher(QueueLimits(2, 100), BatchLimits(1)))
     for value in range(2):
         assert scheduler.admit(row(value), 0.0) is None
@@ -179,13 +183,13 @@ def test_a_result_that_cannot_be_split_resolves_no_request() -> None:
     for pending in callers:
         scheduler.admit(pending, 0.0)
     running = sent(scheduler)
-    scheduler.released(running, 1.0)
+    scheduler.record_finished(running, 1.0)
 
     with pytest.raises(ModelFailed, match="7 rows of 'y'"):
-        scheduler.answered(running, Result({"y": np.zeros((7, 1))}), MODEL, answered_s=1.0)
+        scheduler.complete_batch(running, BatchResult({"y": np.zeros((7, 1))}), MODEL, completed_s=1.0)
 
     assert not any(pending.resolved for pending in callers)
-    assert scheduler.failed(running, ModelFailed("cannot be split"), 1.0).pieces == 2
+    assert scheduler.fail_batch(running, ModelFailed("cannot be split"), 1.0).pieces == 2
 
 
 class Breaking(np.ndarray[Any, Any]):
@@ -197,28 +201,28 @@ class Breaking(np.ndarray[Any, Any]):
         return super().__getitem__(rows)
 
 
-def test_an_answer_that_breaks_in_the_middle_leaves_nobody_without_an_outcome() -> None:
+def test_a_response_that_breaks_in_the_middle_leaves_every_request_an_outcome() -> None:
     scheduler = make_scheduler()
     callers = [row(1), row(2)]
     for pending in callers:
         scheduler.admit(pending, 0.0)
     running = sent(scheduler)
-    scheduler.released(running, 1.0)
+    scheduler.record_finished(running, 1.0)
 
     with pytest.raises(MemoryError):
-        scheduler.answered(running, Result({"y": np.zeros((2, 1)).view(Breaking)}), MODEL, answered_s=1.0)
+        scheduler.complete_batch(running, BatchResult({"y": np.zeros((2, 1)).view(Breaking)}), MODEL, completed_s=1.0)
 
-    assert [pending for pending, _ in scheduler.failed(running, ProxyError("internal"), 1.0).deliveries] == callers
+    assert [pending for pending, _ in scheduler.fail_batch(running, ProxyError("internal"), 1.0).deliveries] == callers
 
 
-def test_at_the_end_everybody_is_refused_and_who_ran_may_have_run() -> None:
+def test_at_the_end_every_client_is_rejected_and_running_requests_may_have_run() -> None:
     scheduler = make_scheduler()
     ran, waits = row(1), row(2)
     scheduler.admit(ran, 0.0)
     running = sent(scheduler)
     scheduler.admit(waits, 0.0)
 
-    deliveries = scheduler.refuse_all(Draining("stop"), 1.0)
+    deliveries = scheduler.reject_all(Draining("stop"), 1.0)
 
     assert [pending for pending, _ in deliveries] == [ran, waits]
     assert (ran.may_have_run, waits.may_have_run) == (True, False)
@@ -226,25 +230,25 @@ def test_at_the_end_everybody_is_refused_and_who_ran_may_have_run() -> None:
     assert fail(scheduler, running, Draining("cancelled")) == []
 
 
-GATE = Gate(Limits({}, {"alice": 4}))
+ACCESS_CONTROL = AccessControl(ClientLimits({}, {"alice": 4}))
 
 
-def charged(pending: Pending, gate: Gate = GATE) -> Account:
+def charged(pending: PendingRequest, access_control: AccessControl = ACCESS_CONTROL) -> ClientQuota:
     """Charge a request to alice, and return what she has left."""
-    pending.caller = Charged("alice", "alice", ())
-    gate.enter(pending.caller, pending.rows, pending.arrived_s, forwarded=False)
-    assert pending.caller.account is not None
-    return pending.caller.account
+    pending.client = Charged("alice", "alice", ())
+    access_control.charge(pending.client, pending.rows, pending.arrived_s, forwarded=False)
+    assert pending.client.quota is not None
+    return pending.client.quota
 
 
-def leave(pending: Pending, gate: Gate = GATE) -> None:
-    """Let the caller go, as the proxy does when its outcome is out, or it has gone."""
-    assert pending.caller is not None
-    gate.leave(pending.caller)
+def leave(pending: PendingRequest, access_control: AccessControl = ACCESS_CONTROL) -> None:
+    """Let the client go, as the proxy does when its outcome is out, or it has gone."""
+    assert pending.client is not None
+    access_control.release(pending.client)
 
 
-def four_of_six(*, coalesce: bool = False) -> tuple[Scheduler, Running, Pending, Account]:
-    """Return a scheduler that runs four rows of a caller's six, while two wait."""
+def four_of_six(*, coalesce: bool = False) -> tuple[Scheduler, RunningBatch, PendingRequest, ClientQuota]:
+    """Return a scheduler that runs four rows of a client's six, while two wait."""
     scheduler, pending = make_scheduler(coalesce=coalesce), request({"x": np.arange(6).reshape(6, 1)}, deadline_s=60.0)
     account = charged(pending)
     scheduler.admit(pending, 0.0)
@@ -253,25 +257,25 @@ def four_of_six(*, coalesce: bool = False) -> tuple[Scheduler, Running, Pending,
 
 @pytest.mark.parametrize("coalesce", [False, True])
 @pytest.mark.parametrize("end", ["cancelled", "expired"])
-def test_rows_that_run_count_for_who_has_left_until_their_batch_ends(end: str, *, coalesce: bool) -> None:
+def test_rows_that_run_count_for_a_disconnected_client_until_their_batch_ends(end: str, *, coalesce: bool) -> None:
     scheduler, running, pending, account = four_of_six(coalesce=coalesce)
     assert account.rows == 6
 
     if end == "cancelled":
         scheduler.cancel(pending)
     else:
-        assert [one for one, _ in scheduler.expired(60.0)] == [pending]
+        assert [one for one, _ in scheduler.expire(60.0)] == [pending]
     leave(pending)
     assert account.rows == 4, "those that only waited are given back at once"
 
-    scheduler.released(running, 61.0)
+    scheduler.record_finished(running, 61.0)
     assert account.rows == 4
-    scheduler.answered(running, Result({"y": 3 * rows_of(running)}), MODEL, answered_s=61.0)
+    scheduler.complete_batch(running, BatchResult({"y": 3 * rows_of(running)}), MODEL, completed_s=61.0)
     assert account.rows == 0
 
 
 @pytest.mark.parametrize("error", [ModelFailed("no"), NotExecuted("restarting"), DeadlineExceeded("stuck")])
-def test_rows_that_ran_are_given_back_when_their_batch_fails(error: ProxyError) -> None:
+def test_rows_that_ran_are_released_when_their_batch_fails(error: ProxyError) -> None:
     scheduler, running, pending, account = four_of_six()
     scheduler.cancel(pending)
     leave(pending)
@@ -281,7 +285,7 @@ def test_rows_that_ran_are_given_back_when_their_batch_fails(error: ProxyError) 
     assert account.rows == 0
 
 
-def test_who_leaves_again_and_again_has_no_more_running_than_is_allowed() -> None:
+def test_a_client_that_disconnects_repeatedly_has_no_more_running_than_is_allowed() -> None:
     """A limit of four: the second, sent when the first has gone but still runs, is refused; the third is not."""
     scheduler, running, pending, account = four_of_six()
     scheduler.cancel(pending)
@@ -295,7 +299,7 @@ def test_who_leaves_again_and_again_has_no_more_running_than_is_allowed() -> Non
     leave(last)
 
 
-def test_a_piece_of_a_failed_batch_goes_without_who_left_while_it_waited() -> None:
+def test_a_piece_of_a_failed_batch_goes_without_requests_cancelled_while_it_waited() -> None:
     scheduler, callers = make_scheduler(), [row(value) for value in range(4)]
     for pending in callers:
         scheduler.admit(pending, 0.0)
@@ -308,10 +312,10 @@ def test_a_piece_of_a_failed_batch_goes_without_who_left_while_it_waited() -> No
     assert [part.pending for part in sent(scheduler).batch.slices] == [callers[2]]
 
 
-def test_at_the_end_of_a_drain_nobody_is_charged() -> None:
+def test_at_the_end_of_a_drain_no_client_is_charged() -> None:
     scheduler, running, _, account = four_of_six()
 
-    for pending, _ in scheduler.refuse_all(Draining("stop"), 1.0):
+    for pending, _ in scheduler.reject_all(Draining("stop"), 1.0):
         leave(pending)
     assert account.rows == 0
 
@@ -320,10 +324,10 @@ def test_at_the_end_of_a_drain_nobody_is_charged() -> None:
 
 
 @dataclass(eq=False)
-class Caller:
+class AuthenticatedClient:
     """A request, and all that it was given."""
 
-    pending: Pending
+    pending: PendingRequest
     values: list[int]
     outcomes: list[Outcome] = field(default_factory=list)
 
@@ -337,14 +341,14 @@ class SchedulerMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now_s = 1000.0
-        self.open: dict[Pending, Caller] = {}
-        self.running: list[Running] = []
+        self.open: dict[PendingRequest, AuthenticatedClient] = {}
+        self.running: list[RunningBatch] = []
         self.succeeded: Counter[tuple[int, int]] = Counter()
         """How often which row of which inputs was answered."""
-        self.gate = Gate(Limits({}, {"alice": 10**6}))
-        account = self.gate._limits.account("alice", 0.0, forwarded=False)
+        self.access_control = AccessControl(ClientLimits({}, {"alice": 10**6}))
+        account = self.access_control._limits.quota("alice", 0.0, forwarded=False)
         assert account is not None
-        self.account = account
+        self.quota = account
         self.kept: list[object] = []
         """Those inputs, lest others get their identity."""
 
@@ -363,7 +367,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             QueueLimits(24, 10**9, portion_rows=6),
             BatchLimits(MAX_ROWS, 0.01 if policy is BatchingPolicy.FIXED else 0.0, in_flight, policy),
             objective_s=objective_s,
-            shares=Shares({b"a": 2.0}),
+            shares=FairShares({b"a": 2.0}),
         )
         self.scheduler = Scheduler(batcher, idempotent=idempotent, coalesce=coalesce)
 
@@ -377,57 +381,57 @@ class SchedulerMachine(RuleBasedStateMachine):
         inputs = {"x": np.array([values]).T}
         pending = request(inputs, key=key, arrived_s=self.now_s, deadline_s=self.now_s + within_s)
         pending.lane = LaneKey(share)
-        caller = Caller(pending, values)
+        caller = AuthenticatedClient(pending, values)
         pending.deliver = caller.outcomes.append
-        charged(pending, self.gate)
+        charged(pending, self.access_control)
         refusal = self.scheduler.admit(pending, self.now_s)
         if refusal is None:
             self.open[pending] = caller
         else:
             assert isinstance(refusal, Overloaded)
             assert not pending.resolved
-            leave(pending, self.gate)
+            leave(pending, self.access_control)
 
     @rule()
     def look(self) -> None:
-        while isinstance(step := self.scheduler.next(self.now_s), Step):
-            assert step.refused or step.running is not None
-            self.settle(step.refused)
+        while isinstance(step := self.scheduler.next_batch(self.now_s), SchedulerStep):
+            assert step.rejected or step.running is not None
+            self.settle(step.rejected)
             if step.running is not None:
                 assert step.running.rows <= MAX_ROWS
-                assert step.running.batch.live, "no batch runs without a client"
+                assert step.running.batch.has_unresolved, "no batch runs without a client"
                 self.running.append(step.running)
 
     @rule(seconds=st.sampled_from([0.0, 0.001, 0.02, 1.0]))
     def time_passes(self, seconds: float) -> None:
         self.now_s += seconds
-        self.settle(self.scheduler.expired(self.now_s))
+        self.settle(self.scheduler.expire(self.now_s))
         assert self.scheduler.next_deadline_s > self.now_s
 
     @precondition(lambda self: self.running)
     @rule(data=st.data(), outcome=st.sampled_from(["answered", "answered", "a row", "unsplittable", *ERRORS]))
     def come_back(self, data: st.DataObject, outcome: str | type[ProxyError]) -> None:
         running = self.running.pop(data.draw(st.integers(0, len(self.running) - 1)))
-        self.scheduler.released(running, self.now_s)
+        self.scheduler.record_finished(running, self.now_s)
         if not isinstance(outcome, str):
-            self.settle(self.scheduler.failed(running, outcome("no"), self.now_s).deliveries)
+            self.settle(self.scheduler.fail_batch(running, outcome("no"), self.now_s).deliveries)
             return
         rows = rows_of(running)
-        result = Result({"y": 3 * rows})
+        result = BatchResult({"y": 3 * rows})
         if outcome == "a row":
-            result = Result({"y": 3 * rows[1:]}, [RowError(0, 400, "bad")])
+            result = BatchResult({"y": 3 * rows[1:]}, [RowError(0, 400, "bad")])
         elif outcome == "unsplittable":
-            result = Result({"y": np.zeros((99, 1))})
+            result = BatchResult({"y": np.zeros((99, 1))})
         try:
-            deliveries = self.scheduler.answered(running, result, MODEL, answered_s=self.now_s)
+            deliveries = self.scheduler.complete_batch(running, result, MODEL, completed_s=self.now_s)
         except ModelFailed as error:
-            self.settle(self.scheduler.failed(running, error, self.now_s).deliveries)
+            self.settle(self.scheduler.fail_batch(running, error, self.now_s).deliveries)
             return
         for part in running.batch.slices:
             self.kept.append(part.inputs)
             self.succeeded.update((id(part.inputs), number) for number in range(part.start, part.stop))
         self.settle(deliveries)
-        self.scheduler.delivered(running, self.now_s)
+        self.scheduler.record_delivered(running, self.now_s)
 
     @precondition(lambda self: self.open)
     @rule(data=st.data())
@@ -436,23 +440,23 @@ class SchedulerMachine(RuleBasedStateMachine):
         caller = self.open.pop(pending)
         assert self.scheduler.cancel(pending)
         assert not self.scheduler.cancel(pending)
-        leave(pending, self.gate)
+        leave(pending, self.access_control)
         assert caller.outcomes == []
 
     @rule()
     def stop(self) -> None:
-        self.settle(self.scheduler.refuse_all(Draining("stop"), self.now_s))
+        self.settle(self.scheduler.reject_all(Draining("stop"), self.now_s))
         assert not self.open
         assert self.scheduler.settled
 
     def settle(self, deliveries: object) -> None:
         assert isinstance(deliveries, list | tuple)
-        hand_over(deliveries)
+        deliver_outcome(deliveries)
         for pending, outcome in deliveries:
             caller = self.open.pop(pending)
-            leave(pending, self.gate)
+            leave(pending, self.access_control)
             assert caller.outcomes == [outcome]
-            if isinstance(outcome, Answer):
+            if isinstance(outcome, RequestResult):
                 assert outcome.outputs["y"].ravel().tolist() == [3 * value for value in caller.values]
             if isinstance(outcome, DeadlineExceeded):
                 assert pending.deadline_s <= self.now_s
@@ -468,11 +472,11 @@ class SchedulerMachine(RuleBasedStateMachine):
         runs = [part for running in scheduler._unsettled for part in running.batch.slices]
         for_nobody = [part.rows for part in runs if part.pending not in self.open]
         if self.coalesce:
-            assert self.account.rows >= sum(part.rows for part in runs), "running rows are charged to a client"
+            assert self.quota.rows >= sum(part.rows for part in runs), "running rows are charged to a client"
         else:
-            assert self.account.rows == sum(for_nobody) + sum(pending.rows for pending in self.open)
+            assert self.quota.rows == sum(for_nobody) + sum(pending.rows for pending in self.open)
         if not self.open and not self.running:
-            assert self.account.rows == 0
+            assert self.quota.rows == 0
             assert scheduler.settled
             assert (scheduler.queue.rows, scheduler.queue.groups, scheduler.queue.shares._waiting) == (0, {}, {})
             assert scheduler.next_deadline_s == NEVER_S
@@ -485,11 +489,11 @@ class SchedulerMachine(RuleBasedStateMachine):
                 break
             self.look()
             self.now_s += 0.02
-            self.settle(self.scheduler.expired(self.now_s))
+            self.settle(self.scheduler.expire(self.now_s))
             if self.running:
                 running = self.running.pop(0)
                 self.settle(answer(self.scheduler, running, self.now_s))
-                self.scheduler.delivered(running, self.now_s)
+                self.scheduler.record_delivered(running, self.now_s)
         assert not self.open
 
 
@@ -512,7 +516,7 @@ def test_it_is_settled_when_nothing_waits_nothing_runs_and_nothing_is_to_be_trie
     assert scheduler.settled
 
 
-def test_whoever_was_alone_by_chance_when_its_batch_failed_is_no_suspect() -> None:
+def test_a_request_that_was_alone_by_chance_when_its_batch_failed_is_no_suspect() -> None:
     scheduler = make_scheduler()
     for number in range(5):
         scheduler.admit(row(7), float(number))

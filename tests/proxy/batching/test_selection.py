@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from shoal_proxy.batching.latency import LatencyTable
-from shoal_proxy.batching.selection import Costs, select_batch
+from shoal_proxy.batching.selection import BatchCosts, select_batch
 
 MAX_ROWS = 8
 START_S = 10.0
@@ -17,15 +17,15 @@ START_S = 10.0
 class One:
     """A waiting request."""
 
-    left: int
-    due_s: float
+    remaining_rows: int
+    soft_deadline_s: float
 
 
-def costs(base_s: float = 0.004, row_s: float = 0.001, allowed: tuple[int, ...] = ()) -> Costs:
+def costs(base_s: float = 0.004, row_s: float = 0.001, allowed: tuple[int, ...] = ()) -> BatchCosts:
     table = LatencyTable(MAX_ROWS, allowed)
     for size in table.sizes * 30:
         table.observe(size, base_s + row_s * size)
-    return Costs(table, 0.0005, MAX_ROWS)
+    return BatchCosts(table, 0.0005, MAX_ROWS)
 
 
 PLAIN = costs()
@@ -37,48 +37,48 @@ def ones(*left_ms: float) -> list[One]:
     return [One(1, START_S + ms / 1000) for ms in left_ms]
 
 
-def taken(waiting: list[One], known: Costs = PLAIN) -> tuple[list[One], list[One]]:
+def selected(waiting: list[One], known: BatchCosts = PLAIN) -> tuple[list[One], list[One]]:
     """Return the requests with a row in the batch, and the rejected ones."""
     plan = select_batch(waiting, known, START_S)
     rows, batch = plan.rows, []
     for request in waiting:
-        if request not in plan.refused and rows > 0:
+        if request not in plan.rejected and rows > 0:
             batch.append(request)
-            rows -= request.left
-    return batch, list(plan.refused)
+            rows -= request.remaining_rows
+    return batch, list(plan.rejected)
 
 
 def test_without_deadlines_the_first_in_line_fill_the_batch() -> None:
     waiting = [One(3, float("inf")) for _ in range(5)]
 
-    assert taken(waiting) == (waiting[:3], [])
+    assert selected(waiting) == (waiting[:3], [])
     assert select_batch(waiting, PLAIN, START_S).rows == MAX_ROWS
 
 
-def test_whoever_would_be_late_even_alone_is_refused_and_the_rest_is_served() -> None:
+def test_a_request_that_would_be_late_even_alone_is_rejected_and_the_rest_is_served() -> None:
     waiting = ones(1, 50, 5, 50)
 
-    assert taken(waiting) == ([waiting[1], waiting[3]], [waiting[0], waiting[2]])
+    assert selected(waiting) == ([waiting[1], waiting[3]], [waiting[0], waiting[2]])
 
 
-def test_when_all_are_hopeless_all_are_refused() -> None:
+def test_when_all_would_be_late_all_are_rejected() -> None:
     waiting = ones(1, 2, 3)
 
-    assert taken(waiting) == ([], waiting)
+    assert selected(waiting) == ([], waiting)
 
 
-def test_rather_one_is_refused_than_all_served_in_small_batches() -> None:
+def test_one_request_is_rejected_rather_than_all_served_in_small_batches() -> None:
     waiting = ones(6, *[60] * 7)
 
-    assert taken(waiting) == (waiting[1:], waiting[:1])
+    assert selected(waiting) == (waiting[1:], waiting[:1])
 
 
-def test_whoever_misses_this_batch_but_can_make_the_next_stays() -> None:
+def test_a_request_that_misses_this_batch_but_can_make_the_next_stays() -> None:
     waiting = ones(6, *[60] * 20)
 
-    batch, refused = taken(waiting)
+    batch, rejected = selected(waiting)
 
-    assert (batch, refused) == (waiting[1:9], waiting[:1])
+    assert (batch, rejected) == (waiting[1:9], waiting[:1])
 
 
 @pytest.mark.parametrize(
@@ -105,85 +105,83 @@ lines = st.lists(requests, min_size=1, max_size=14)
 
 @given(lines, st.sampled_from([PLAIN, PADDED, costs(0.01, 0.0), costs(0.0, 0.004)]))
 @settings(max_examples=200, deadline=None)
-def test_nobody_in_the_batch_is_late_and_nobody_is_refused_who_could_be_served(
-    waiting: list[One], known: Costs
-) -> None:
+def test_no_request_of_the_batch_is_late_and_no_servable_one_is_rejected(waiting: list[One], known: BatchCosts) -> None:
     plan = select_batch(waiting, known, START_S)
-    batch, refused = taken(waiting, known)
+    batch, rejected = selected(waiting, known)
 
     assert 0 <= plan.rows <= MAX_ROWS
-    assert plan.rows or refused == waiting
-    assert plan.rows <= sum(request.left for request in waiting if request not in refused)
+    assert plan.rows or rejected == waiting
+    assert plan.rows <= sum(request.remaining_rows for request in waiting if request not in rejected)
     finish_s = known.finish_s(START_S, plan.rows)
-    assert all(request.due_s >= finish_s for request in batch)
+    assert all(request.soft_deadline_s >= finish_s for request in batch)
     alone_s = known.finish_s(START_S, 1)
-    next_s = START_S + known.table.seconds(1)
-    for request in refused:
-        if request.due_s >= alone_s:
-            assert request.due_s < max(finish_s, known.finish_s(next_s, MAX_ROWS)), "it could be served after"
+    next_s = START_S + known.table.p95_s(1)
+    for request in rejected:
+        if request.soft_deadline_s >= alone_s:
+            assert request.soft_deadline_s < max(finish_s, known.finish_s(next_s, MAX_ROWS)), "it could be served after"
 
 
 @given(lines)
 @settings(max_examples=200, deadline=None)
 def test_the_batch_is_the_first_in_line_or_the_one_of_the_best_rate(waiting: list[One]) -> None:
     plan, known = select_batch(waiting, PLAIN, START_S), PLAIN
-    hopeful = [request for request in waiting if request.due_s >= known.finish_s(START_S, 1)]
+    hopeful = [request for request in waiting if request.soft_deadline_s >= known.finish_s(START_S, 1)]
     if not hopeful:
         return
-    everything = min(MAX_ROWS, sum(request.left for request in hopeful))
+    everything = min(MAX_ROWS, sum(request.remaining_rows for request in hopeful))
     first, rows = [], everything
     for request in hopeful:
         if rows > 0:
             first.append(request)
-            rows -= request.left
-    if all(request.due_s >= known.finish_s(START_S, everything) for request in first):
+            rows -= request.remaining_rows
+    if all(request.soft_deadline_s >= known.finish_s(START_S, everything) for request in first):
         assert plan.rows == everything
-        assert list(plan.refused) == [request for request in waiting if request not in hopeful]
+        assert list(plan.rejected) == [request for request in waiting if request not in hopeful]
         return
 
     def possible(size: int) -> int:
         finish_s = known.finish_s(START_S, size)
-        return min(size, sum(request.left for request in hopeful if request.due_s >= finish_s))
+        return min(size, sum(request.remaining_rows for request in hopeful if request.soft_deadline_s >= finish_s))
 
-    best = max(rows / known.table.seconds(rows) for size in range(1, MAX_ROWS + 1) if (rows := possible(size)))
-    assert plan.rows / known.table.seconds(plan.rows) == pytest.approx(best)
+    best = max(rows / known.table.p95_s(rows) for size in range(1, MAX_ROWS + 1) if (rows := possible(size)))
+    assert plan.rows / known.table.p95_s(plan.rows) == pytest.approx(best)
 
 
-def exact(seconds: dict[int, float], *, max_rows: int = MAX_ROWS, allowed: tuple[int, ...] = ()) -> Costs:
+def exact(seconds: dict[int, float], *, max_rows: int = MAX_ROWS, allowed: tuple[int, ...] = ()) -> BatchCosts:
     """Return costs of a runtime that always takes just so long."""
     table = LatencyTable(max(seconds), allowed)
     table.preset(tuple(seconds.items()))
-    return Costs(table, 0.0, max_rows)
+    return BatchCosts(table, 0.0, max_rows)
 
 
-def test_whoever_is_due_just_when_the_answer_comes_is_in_time() -> None:
+def test_a_response_exactly_at_the_deadline_is_in_time() -> None:
     alone_s, both_s = (PLAIN.finish_s(START_S, rows) for rows in (1, 2))
 
     last = One(1, alone_s)
-    assert taken([last]) == ([last], [])
+    assert selected([last]) == ([last], [])
     pair = [One(1, both_s), One(1, both_s)]
-    assert taken(pair) == (pair, [])
+    assert selected(pair) == (pair, [])
 
 
 def test_a_request_that_does_not_begin_in_this_batch_does_not_shrink_it() -> None:
     waiting = [One(MAX_ROWS, START_S + 60), One(1, PLAIN.finish_s(START_S, 1))]
 
     assert select_batch(waiting, PLAIN, START_S).rows == MAX_ROWS
-    assert select_batch(waiting[::-1], PLAIN, START_S).refused == [waiting[1]]
+    assert select_batch(waiting[::-1], PLAIN, START_S).rejected == [waiting[1]]
 
 
-def test_whoever_could_only_just_make_the_next_batch_stays() -> None:
+def test_a_request_that_could_only_just_make_the_next_batch_stays() -> None:
     first = [One(1, START_S + 60) for _ in range(MAX_ROWS)]
-    after_s = PLAIN.finish_s(START_S + PLAIN.table.seconds(MAX_ROWS), 1)
+    after_s = PLAIN.finish_s(START_S + PLAIN.table.p95_s(MAX_ROWS), 1)
     hurried = One(1, START_S + 0.006)
     just, late = One(1, after_s), One(1, after_s - 1e-6)
 
-    assert taken([hurried, *first, just])[1] == [hurried]
-    assert taken([hurried, *first, late])[1] == [hurried, late]
+    assert selected([hurried, *first, just])[1] == [hurried]
+    assert selected([hurried, *first, late])[1] == [hurried, late]
 
 
 def test_a_time_of_nothing_divides_nothing() -> None:
-    assert Costs(LatencyTable(8), 0.0, 8).rate(4) == pytest.approx(4e9)
+    assert BatchCosts(LatencyTable(8), 0.0, 8).rate(4) == pytest.approx(4e9)
 
 
 def test_a_padded_size_that_serves_no_more_rows_a_second_is_no_reason_to_trim() -> None:
@@ -198,10 +196,10 @@ def test_a_padded_size_that_serves_no_more_rows_a_second_is_no_reason_to_trim() 
 
 
 def test_what_is_left_by_trimming_may_only_just_make_the_batch_after() -> None:
-    rest_s = PADDED.finish_s(START_S + PADDED.table.seconds(4), 1)
+    rest_s = PADDED.finish_s(START_S + PADDED.table.p95_s(4), 1)
 
-    def trimmed(due_s: float) -> int:
-        waiting = [*ones(*[900] * 4), One(1, due_s)]
+    def trimmed(soft_deadline_s: float) -> int:
+        waiting = [*ones(*[900] * 4), One(1, soft_deadline_s)]
         return select_batch(waiting, PADDED, START_S).rows
 
     assert trimmed(rest_s) == 4
@@ -222,14 +220,14 @@ def test_of_sizes_that_serve_as_many_rows_a_second_the_smallest_goes_which_holds
     waiting = [One(1, START_S + 0.3), *ones(*[9000] * 4)]
 
     assert even.rate(2) == even.rate(4)
-    assert taken(waiting, even) == (waiting[:2], [])
+    assert selected(waiting, even) == (waiting[:2], [])
 
 
-def test_whoever_is_due_just_when_the_fastest_batch_ends_is_in_it() -> None:
+def test_a_deadline_at_the_end_of_the_fastest_batch_is_met() -> None:
     hurried, end_s = One(1, PLAIN.finish_s(START_S, 1)), PLAIN.finish_s(START_S, MAX_ROWS)
     waiting = [hurried, *[One(1, end_s) for _ in range(MAX_ROWS)]]
 
-    assert taken(waiting) == (waiting[1:], [hurried])
+    assert selected(waiting) == (waiting[1:], [hurried])
 
 
 @pytest.mark.parametrize("rows", [1, 2, 31, 32, 33, 34, 35, 36, 37, 64])
@@ -237,7 +235,7 @@ def test_the_batch_is_as_large_as_its_end_allows_also_between_the_sizes_that_the
     table = LatencyTable(64)
     for size in table.sizes * 30:
         table.observe(size, 0.004 + 0.001 * size)
-    known = Costs(table, 0.0005, 64)
+    known = BatchCosts(table, 0.0005, 64)
     end_s = (known.finish_s(START_S, rows) + known.finish_s(START_S, rows + 1)) / 2 if rows < 64 else START_S + 9
     hurried = One(1, known.finish_s(START_S, 1))
 

@@ -5,7 +5,7 @@ import hypothesis.strategies as st
 from hypothesis import given
 
 from shoal_proxy.batching.pending import BatchKey
-from shoal_proxy.batching.tables import PROBE_AFTER, Tables
+from shoal_proxy.batching.tables import PROBE_AFTER, LatencyTables
 
 
 def key(length: int, parameters: bytes = b"") -> BatchKey:
@@ -13,14 +13,14 @@ def key(length: int, parameters: bytes = b"") -> BatchKey:
 
 
 def test_each_shape_has_a_table_of_its_own_whatever_else_differs() -> None:
-    tables = Tables(8)
+    tables = LatencyTables(8)
 
     assert tables[key(1)] is tables[key(1, b"{}")] is tables[key(1).alone()]
     assert tables[key(1)] is not tables[key(2)]
 
 
 def test_of_many_shapes_those_used_last_are_known() -> None:
-    tables = Tables(8)
+    tables = LatencyTables(8)
     often = tables[key(0)]
     for length in range(1, 1000):
         tables[key(length)].observe(1, 0.01)
@@ -32,7 +32,7 @@ def test_of_many_shapes_those_used_last_are_known() -> None:
 
 
 def test_the_table_used_last_is_known_of_two() -> None:
-    tables = Tables(8)
+    tables = LatencyTables(8)
     for length in (1, 2, 1):
         assert not tables[key(length)].known
 
@@ -40,7 +40,7 @@ def test_the_table_used_last_is_known_of_two() -> None:
 
 
 def test_every_table_begins_with_what_the_warm_up_measured() -> None:
-    tables = Tables(8)
+    tables = LatencyTables(8)
     tables.preset(((1, 0.01), (8, 0.02)))
 
     assert tables[key(5)].known
@@ -50,11 +50,11 @@ def test_every_table_begins_with_what_the_warm_up_measured() -> None:
 def test_the_memory_of_a_shape_shrinks_by_failures_and_grows_by_batches_that_fit(
     steps: list[tuple[int, int, bool]],
 ) -> None:
-    tables = Tables(32)
+    tables = LatencyTables(32)
     for length, rows, fits in steps:
         before = tables.max_rows(key(length))
         if fits:
-            tables.fitted(key(length), rows)
+            tables.record_fit(key(length), rows)
             assert tables.max_rows(key(length)) in (before, min(2 * before, 32))
             continue
         cap = tables.ran_out_of_memory(key(length), rows)
@@ -65,7 +65,7 @@ def test_the_memory_of_a_shape_shrinks_by_failures_and_grows_by_batches_that_fit
     assert tables.least_max_rows == min(tables.max_rows(key(length)) for length in range(1, 4))
 
 
-def full_batches(tables: Tables, count: int, holds: Callable[[int], int]) -> list[int]:
+def full_batches(tables: LatencyTables, count: int, holds: Callable[[int], int]) -> list[int]:
     """Run full batches on a device that holds so many rows by the number of the batch; return those that failed."""
     failed = []
     for number in range(count):
@@ -74,12 +74,12 @@ def full_batches(tables: Tables, count: int, holds: Callable[[int], int]) -> lis
             failed.append(number)
             tables.ran_out_of_memory(key(1), rows)
         else:
-            tables.fitted(key(1), rows)
+            tables.record_fit(key(1), rows)
     return failed
 
 
 def test_a_limit_heals_when_there_is_memory_again() -> None:
-    tables = Tables(32)
+    tables = LatencyTables(32)
     full_batches(tables, 10, lambda number: 1)
     assert tables.max_rows(key(1)) == 1
 
@@ -91,7 +91,7 @@ def test_a_limit_heals_when_there_is_memory_again() -> None:
 
 
 def test_a_memory_that_stays_too_small_is_tried_more_and_more_rarely() -> None:
-    tables = Tables(32)
+    tables = LatencyTables(32)
 
     failed = full_batches(tables, 20_000, lambda number: 5)
 
@@ -101,7 +101,7 @@ def test_a_memory_that_stays_too_small_is_tried_more_and_more_rarely() -> None:
 
 
 def test_twice_as_many_batches_must_fit_before_each_next_try_up_to_a_thousand() -> None:
-    tables = Tables(32)
+    tables = LatencyTables(32)
 
     failed = full_batches(tables, 5_000, lambda number: 5)
 
@@ -111,7 +111,7 @@ def test_twice_as_many_batches_must_fit_before_each_next_try_up_to_a_thousand() 
 
 
 def test_a_try_that_fails_makes_the_next_one_rarer_once_however_small_its_pieces_must_become() -> None:
-    tables = Tables(32)
+    tables = LatencyTables(32)
 
     failed = full_batches(tables, 200, lambda number: 4 if number <= 2 + PROBE_AFTER else 1)
 
@@ -119,59 +119,59 @@ def test_a_try_that_fails_makes_the_next_one_rarer_once_however_small_its_pieces
     assert failed == [0, 1, 2, tried, tried + 1, tried + 2, tried + 3 + 2 * PROBE_AFTER]
 
 
-def test_batches_that_fitted_before_a_limit_changed_say_nothing_of_it() -> None:
-    tables = Tables(32)
+def test_batches_that_fitted_before_a_limit_changed_do_not_affect_it() -> None:
+    tables = LatencyTables(32)
     for rows in (32, 16, 8):
         tables.ran_out_of_memory(key(1), rows)
-    for change in (lambda: tables.ran_out_of_memory(key(1), 4), lambda: tables.forgive(key(1), 4)):
+    for change in (lambda: tables.ran_out_of_memory(key(1), 4), lambda: tables.restore_limit(key(1), 4)):
         for _ in range(PROBE_AFTER - 1):
-            tables.fitted(key(1), tables.max_rows(key(1)))
+            tables.record_fit(key(1), tables.max_rows(key(1)))
         change()
     for _ in range(PROBE_AFTER - 1):
-        tables.fitted(key(1), 4)
+        tables.record_fit(key(1), 4)
     assert tables.max_rows(key(1)) == 4
 
-    tables.fitted(key(1), 4)
+    tables.record_fit(key(1), 4)
     assert tables.max_rows(key(1)) == 8
 
 
-def test_only_full_batches_say_that_there_is_memory() -> None:
-    tables = Tables(32)
+def test_only_full_batches_state_that_there_is_memory() -> None:
+    tables = LatencyTables(32)
     tables.ran_out_of_memory(key(1), 32)
     for _ in range(2 * PROBE_AFTER):
-        tables.fitted(key(1), 15)
+        tables.record_fit(key(1), 15)
 
     assert tables.max_rows(key(1)) == 16
 
 
-def test_forgiving_gives_no_more_than_there_was_and_takes_nothing_away() -> None:
-    tables = Tables(32)
+def test_restoring_a_limit_never_changes_a_larger_one() -> None:
+    tables = LatencyTables(32)
     tables.ran_out_of_memory(key(1), 32)
 
     for _ in range(PROBE_AFTER - 1):
-        tables.fitted(key(1), 16)
+        tables.record_fit(key(1), 16)
     for length, rows in ((1, 8), (1, 16), (2, 8)):
-        tables.forgive(key(length), rows)
+        tables.restore_limit(key(length), rows)
     assert (tables.max_rows(key(1)), tables.max_rows(key(2))) == (16, 32)
 
-    tables.fitted(key(1), 16)
+    tables.record_fit(key(1), 16)
     assert tables.max_rows(key(1)) == 32, "the batches that fitted still count"
 
 
 def test_a_single_row_that_does_not_fit_caps_nothing() -> None:
-    tables = Tables(32)
+    tables = LatencyTables(32)
 
     assert tables.ran_out_of_memory(key(1), 1) == 32
     assert not tables.caps
 
     for rows in (32, 16, 8, 4, 2):
         tables.ran_out_of_memory(key(1), rows)
-    tables.forgive(key(1), 32)
+    tables.restore_limit(key(1), 32)
     assert tables.max_rows(key(1)) == 32
 
 
 def test_shapes_without_end_that_do_not_fit_cost_bounded_memory() -> None:
-    tables = Tables(32)
+    tables = LatencyTables(32)
     for length in range(5000):
         tables.ran_out_of_memory(key(length), 32)
 

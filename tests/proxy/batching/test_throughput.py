@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_proxy.batching.throughput import Busiest, Throughput
+from shoal_proxy.batching.throughput import BusiestSecond, Throughput
 
 
 def serve(
@@ -11,15 +11,15 @@ def serve(
     """Let batches come at even gaps; the proxy uses half a core."""
     for number in range(round(per_s * seconds)):
         sent_s = begin_s + number / per_s
-        throughput.served(rows, sent_s=sent_s, answered_s=sent_s + took_s, cpu_s=sent_s / 2)
+        throughput.record(rows, sent_s=sent_s, completed_s=sent_s + took_s, cpu_s=sent_s / 2)
 
 
-def busiest(throughput: Throughput) -> Busiest:
+def busiest(throughput: Throughput) -> BusiestSecond:
     assert throughput.busiest is not None
     return throughput.busiest
 
 
-def test_before_the_first_batch_nothing_is_known() -> None:
+def test_before_the_first_batch_nothing_is_measured() -> None:
     assert Throughput().busiest is None
 
 
@@ -36,7 +36,7 @@ def test_pauses_between_batches_count() -> None:
 
 def test_a_burst_of_a_moment_is_no_rate() -> None:
     throughput = Throughput()
-    throughput.served(64, sent_s=5.0, answered_s=5.001, cpu_s=0.0)
+    throughput.record(64, sent_s=5.0, completed_s=5.001, cpu_s=0.0)
 
     assert busiest(throughput).rows_per_s == 64
 
@@ -54,7 +54,7 @@ def test_the_busiest_second_stays_when_less_comes_and_goes_when_it_is_old() -> N
 def test_a_batch_longer_than_a_second_counts_with_all_its_time() -> None:
     throughput = Throughput()
     for number in range(5):
-        throughput.served(20, sent_s=10.0 * number, answered_s=10.0 * (number + 1), cpu_s=0.0)
+        throughput.record(20, sent_s=10.0 * number, completed_s=10.0 * (number + 1), cpu_s=0.0)
 
     assert busiest(throughput).rows_per_s == 2
     assert busiest(throughput).runtime_busy == 1
@@ -62,45 +62,45 @@ def test_a_batch_longer_than_a_second_counts_with_all_its_time() -> None:
 
 def test_the_proxys_own_time_counts_against_all_that_a_long_batch_took() -> None:
     throughput = Throughput()
-    throughput.served(20, sent_s=0.0, answered_s=4.0, cpu_s=0.0)
-    throughput.served(20, sent_s=0.5, answered_s=4.0, cpu_s=1.0)
+    throughput.record(20, sent_s=0.0, completed_s=4.0, cpu_s=0.0)
+    throughput.record(20, sent_s=0.5, completed_s=4.0, cpu_s=1.0)
 
-    assert busiest(throughput) == Busiest(rows_per_s=10, batch_rows=20, runtime_busy=1, proxy_busy=0.25)
+    assert busiest(throughput) == BusiestSecond(rows_per_s=10, batch_rows=20, runtime_busy=1, proxy_busy=0.25)
 
 
 def test_what_is_sent_a_second_later_belongs_to_the_next_second() -> None:
     throughput = Throughput()
     for sent_s in (0.0, 1.0, 2.0):
-        throughput.served(10, sent_s=sent_s, answered_s=sent_s + 0.1, cpu_s=0.0)
+        throughput.record(10, sent_s=sent_s, completed_s=sent_s + 0.1, cpu_s=0.0)
 
     assert busiest(throughput).rows_per_s == 10
 
 
-def test_of_seconds_with_as_many_rows_the_last_is_told() -> None:
+def test_of_seconds_with_as_many_rows_the_last_is_reported() -> None:
     throughput = Throughput()
     for sent_s, took_s in ((0.0, 0.25), (1.0, 0.5), (2.0, 0.125)):
-        throughput.served(10, sent_s=sent_s, answered_s=sent_s + took_s, cpu_s=0.0)
+        throughput.record(10, sent_s=sent_s, completed_s=sent_s + took_s, cpu_s=0.0)
     assert busiest(throughput).runtime_busy == 0.125
 
-    throughput.served(1, sent_s=601.0, answered_s=601.125, cpu_s=0.0)
+    throughput.record(1, sent_s=601.0, completed_s=601.125, cpu_s=0.0)
     assert busiest(throughput).rows_per_s == 10, "it was as busy ten minutes ago"
 
 
 @pytest.mark.parametrize(("ended_s", "rows_per_s"), [(600.5, 10), (600.75, 1)], ids=["ten minutes", "more"])
 def test_the_busiest_second_is_forgotten_after_ten_minutes(ended_s: float, rows_per_s: float) -> None:
     throughput = Throughput()
-    throughput.served(10, sent_s=0.0, answered_s=0.5, cpu_s=0.0)
-    throughput.served(1, sent_s=ended_s - 0.25, answered_s=ended_s, cpu_s=0.0)
+    throughput.record(10, sent_s=0.0, completed_s=0.5, cpu_s=0.0)
+    throughput.record(1, sent_s=ended_s - 0.25, completed_s=ended_s, cpu_s=0.0)
 
     assert busiest(throughput).rows_per_s == rows_per_s
 
 
 @given(st.lists(st.tuples(st.integers(1, 64), st.floats(0, 3), st.floats(0, 3)), min_size=1))
-def test_no_more_rows_a_second_are_told_than_there_were(batches: list[tuple[int, float, float]]) -> None:
+def test_no_more_rows_a_second_are_reported_than_there_were(batches: list[tuple[int, float, float]]) -> None:
     throughput, sent_s = Throughput(), 0.0
     for rows, gap_s, took_s in batches:
         sent_s += gap_s
-        throughput.served(rows, sent_s=sent_s, answered_s=sent_s + took_s, cpu_s=0.0)
+        throughput.record(rows, sent_s=sent_s, completed_s=sent_s + took_s, cpu_s=0.0)
 
     found = busiest(throughput)
     assert 0 < found.rows_per_s <= sum(rows for rows, _, _ in batches)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from shoal_proxy.codecs.base import Decoded
+from shoal_proxy.codecs.base import DecodedRequest
 from shoal_proxy.codecs.invocations import Invocations
 from shoal_proxy.codecs.v1 import V1
 from shoal_proxy.codecs.v2 import V2
@@ -35,7 +35,7 @@ MIXED = signature(
     ]
 )
 Record = dict[str, Any]
-Route = Callable[[list[Record], list[str], ModelSignature], Decoded]
+Route = Callable[[list[Record], list[str], ModelSignature], DecodedRequest]
 
 
 def datatype_of(name: str, model: ModelSignature) -> str:
@@ -43,25 +43,25 @@ def datatype_of(name: str, model: ModelSignature) -> str:
     return spec.datatype if spec is not None else "FP64"
 
 
-def v1_rows(records: list[Record], names: list[str], model: ModelSignature) -> Decoded:
+def v1_rows(records: list[Record], names: list[str], model: ModelSignature) -> DecodedRequest:
     return V1().decode(call({"instances": [{name: each[name] for name in names} for each in records]}), model)
 
 
-def v1_columns(records: list[Record], names: list[str], model: ModelSignature) -> Decoded:
+def v1_columns(records: list[Record], names: list[str], model: ModelSignature) -> DecodedRequest:
     return V1().decode(call({"inputs": {name: [each[name] for each in records] for name in names}}), model)
 
 
-def split(records: list[Record], names: list[str], model: ModelSignature) -> Decoded:
+def split(records: list[Record], names: list[str], model: ModelSignature) -> DecodedRequest:
     table = {"columns": names, "data": [[each[name] for name in names] for each in records]}
     return Invocations(1 << 20).decode(call({"dataframe_split": table}), model)
 
 
-def records_of(records: list[Record], names: list[str], model: ModelSignature) -> Decoded:
+def records_of(records: list[Record], names: list[str], model: ModelSignature) -> DecodedRequest:
     table = [{name: each[name] for name in names} for each in records]
     return Invocations(1 << 20).decode(call({"dataframe_records": table}), model)
 
 
-def csv_text(records: list[Record], names: list[str], model: ModelSignature) -> Decoded:
+def csv_text(records: list[Record], names: list[str], model: ModelSignature) -> DecodedRequest:
     text = StringIO()
     writer = csv.writer(text)
     writer.writerow(names)
@@ -69,7 +69,7 @@ def csv_text(records: list[Record], names: list[str], model: ModelSignature) -> 
     return Invocations(1 << 20).decode(call(text.getvalue().encode(), content_type="text/csv"), model)
 
 
-def v2_json(records: list[Record], names: list[str], model: ModelSignature) -> Decoded:
+def v2_json(records: list[Record], names: list[str], model: ModelSignature) -> DecodedRequest:
     tensors = [
         {
             "name": name,
@@ -89,7 +89,7 @@ def raw_of(name: str, records: list[Record], model: ModelSignature) -> bytes:
     return np.array([np.nan if value is None else value for value in values]).astype(DTYPES[datatype]).tobytes()
 
 
-def v2_binary(records: list[Record], names: list[str], model: ModelSignature) -> Decoded:
+def v2_binary(records: list[Record], names: list[str], model: ModelSignature) -> DecodedRequest:
     parts = {name: raw_of(name, records, model) for name in names}
     header = orjson.dumps(
         {
@@ -112,7 +112,7 @@ def v2_binary(records: list[Record], names: list[str], model: ModelSignature) ->
     return first
 
 
-def grpc_message(records: list[Record], names: list[str], model: ModelSignature) -> Decoded:
+def grpc_message(records: list[Record], names: list[str], model: ModelSignature) -> DecodedRequest:
     tensors = [{"name": name, "datatype": datatype_of(name, model), "shape": [len(records)]} for name in names]
     raw = [raw_of(name, records, model) for name in names]
     message = ModelInferRequest(model_name="m", inputs=tensors, raw_input_contents=raw)
@@ -126,7 +126,7 @@ def column(name: str, datatype: str, values: list[Any]) -> dict[str, Any]:
     return {"name": name, "datatype": datatype, "shape": [len(values)], "data": values}
 
 
-def plain(decoded: Decoded) -> dict[str, Any]:
+def plain(decoded: DecodedRequest) -> dict[str, Any]:
     """Return inputs so that equal ones are equal, NaN included."""
     return {
         name: (array.shape, array.dtype.str, array.tolist() if array.dtype.hasobject else array.tobytes())

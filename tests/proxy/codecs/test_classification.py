@@ -81,7 +81,7 @@ def test_clients_get_classes_as_texts_in_json_binary_and_grpc() -> None:
 
 
 @pytest.mark.parametrize("count", [0, -1, 1.5, "2", True, None, []])
-def test_counts_that_are_none_are_refused(count: Any) -> None:
+def test_counts_that_are_none_are_rejected(count: Any) -> None:
     with running_proxy() as running:
         answer = infer(running, asked(count))
         assert (answer.status_code, "classification" in answer.json()["error"]) == (400, True)

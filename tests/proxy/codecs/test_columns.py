@@ -124,7 +124,7 @@ def test_columns_that_the_model_does_not_have_are_ignored_in_tables_and_rejected
         pytest.param(WHOLE, {"a": 2.0**53, "b": 1}, "INT64", id="a float that may have been rounded"),
     ],
 )
-def test_values_that_an_input_does_not_accept_are_refused_on_every_route(
+def test_values_that_an_input_does_not_accept_are_rejected_on_every_route(
     route: Route, model: ModelSignature, record: Record, said: str
 ) -> None:
     whole = {"size": 1.5, "count": 1, "town": "x", "flag": True, "born": "2024-01-31"}
@@ -141,7 +141,7 @@ def test_whole_numbers_may_be_written_as_floats(route: Route) -> None:
 
 
 @pytest.mark.parametrize("route", [v1_rows, v1_columns, split, records_of, v2_json])
-def test_dates_are_texts_or_numbers_where_the_model_says_what_they_count(route: Route) -> None:
+def test_dates_are_texts_or_numbers_where_the_model_states_what_they_count(route: Route) -> None:
     records = [{"born": born} for born in ("2024-01-31", 7, 7.0, None)]
     found = route(records, ["born"], date("unit", nullable=True)).inputs["born"].tolist()
     assert found == [b"2024-01-31", b"7", b"7", NULL]
@@ -209,7 +209,7 @@ def test_numbers_of_v2_columns_may_have_another_datatype_where_they_are_exact() 
         (STRICT, [{**column("a", "FP32", [1]), "shape": [1, 1, 1]}, column("b", "FP32", [1])], "shape"),
     ],
 )
-def test_v2_columns_that_do_not_fit_are_refused(model: ModelSignature, given: Any, said: str) -> None:
+def test_v2_columns_that_do_not_fit_are_rejected(model: ModelSignature, given: Any, said: str) -> None:
     with pytest.raises(InvalidRequest, match=said):
         V2().decode(call({"inputs": given}), model)
 

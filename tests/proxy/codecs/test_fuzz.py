@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 
 from shoal_proxy.batching.padding import check_lengths, shape_key
-from shoal_proxy.codecs.base import Call, Codec
+from shoal_proxy.codecs.base import Codec, InferCall
 from shoal_proxy.codecs.invocations import Invocations
 from shoal_proxy.codecs.texts import Embeddings, Rerank
 from shoal_proxy.codecs.torchserve import TorchServe
-from shoal_proxy.codecs.upstream import decode_answer, decode_failure
+from shoal_proxy.codecs.upstream import decode_failure, decode_result
 from shoal_proxy.codecs.v1 import V1
 from shoal_proxy.codecs.v2 import V2
 from shoal_proxy.errors import ModelFailed, ProxyError
@@ -92,7 +92,7 @@ def mutated(draw: st.DrawFn) -> bytes:
     return bytes(body)
 
 
-def ask(codec: Codec, call: Call, model: ModelSignature) -> None:
+def ask(codec: Codec, call: InferCall, model: ModelSignature) -> None:
     """Take a call as far as the queue."""
     try:
         admit(codec, call, model)
@@ -104,7 +104,7 @@ def ask(codec: Codec, call: Call, model: ModelSignature) -> None:
     assert len(codec.error(refusal).body[0]) < 5000
 
 
-def admit(codec: Codec, call: Call, model: ModelSignature) -> None:
+def admit(codec: Codec, call: InferCall, model: ModelSignature) -> None:
     decoded = codec.decode(call, model)
     assert decoded.rows >= 1
     assert decoded.inputs
@@ -122,26 +122,26 @@ def admit(codec: Codec, call: Call, model: ModelSignature) -> None:
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 @given(value=values, codec=st.sampled_from(CODECS))
 @settings(max_examples=60, deadline=None)
-def test_any_json_is_decoded_or_refused(model: ModelSignature, value: Any, codec: Codec) -> None:
-    ask(codec, Call({}, orjson.dumps(value)), model)
-    ask(codec, Call({}, orjson.dumps({"instances": value})), model)
-    ask(codec, Call({}, orjson.dumps({"inputs": value})), model)
+def test_any_json_is_decoded_or_rejected(model: ModelSignature, value: Any, codec: Codec) -> None:
+    ask(codec, InferCall({}, orjson.dumps(value)), model)
+    ask(codec, InferCall({}, orjson.dumps({"instances": value})), model)
+    ask(codec, InferCall({}, orjson.dumps({"inputs": value})), model)
     for form in ("dataframe_split", "dataframe_records", "input"):
-        ask(codec, Call({}, orjson.dumps({form: value})), model)
-    ask(codec, Call({}, orjson.dumps({"query": "q", "documents": value, "top_n": value})), model)
+        ask(codec, InferCall({}, orjson.dumps({form: value})), model)
+    ask(codec, InferCall({}, orjson.dumps({"query": "q", "documents": value, "top_n": value})), model)
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 @given(value=values, key=st.sampled_from(["shape", "data", "parameters", "name", "datatype"]), datatype=st.booleans())
 @settings(max_examples=80, deadline=None)
-def test_any_tensor_is_decoded_or_refused(model: ModelSignature, value: Any, key: str, *, datatype: bool) -> None:
+def test_any_tensor_is_decoded_or_rejected(model: ModelSignature, value: Any, key: str, *, datatype: bool) -> None:
     spec = next(iter(model.inputs.values()))
     shape = [4 if size == -1 else size for size in spec.shape]
     good = {"name": "x", "datatype": spec.datatype if datatype else "FP32", "shape": shape, "data": value}
     tensor_ = {**good, key: value}
 
-    ask(V2(), Call({}, orjson.dumps({"inputs": [tensor_]})), model)
-    ask(V2(), Call({}, orjson.dumps({"inputs": [good], key: value, "outputs": value})), model)
+    ask(V2(), InferCall({}, orjson.dumps({"inputs": [tensor_]})), model)
+    ask(V2(), InferCall({}, orjson.dumps({"inputs": [good], key: value, "outputs": value})), model)
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
@@ -152,14 +152,14 @@ def test_any_tensor_is_decoded_or_refused(model: ModelSignature, value: Any, key
     length=st.none() | st.integers(-1, 120).map(lambda n: b"%d" % n) | st.binary(max_size=3),
 )
 @settings(max_examples=80, deadline=None)
-def test_any_bytes_are_decoded_or_refused(
+def test_any_bytes_are_decoded_or_rejected(
     model: ModelSignature, body: bytes, codec: Codec, media_type: bytes, length: bytes | None
 ) -> None:
     headers = {b"content-type": media_type} if media_type else {}
     if length is not None:
         headers[b"inference-header-content-length"] = length
 
-    ask(codec, Call(headers, body), model)
+    ask(codec, InferCall(headers, body), model)
 
 
 def message(datatype: str, shape: list[int], raw: bytes, *, typed: bool) -> bytes:
@@ -185,18 +185,18 @@ def message(datatype: str, shape: list[int], raw: bytes, *, typed: bool) -> byte
     cut=st.integers(0, 3),
 )
 @settings(max_examples=60, deadline=None)
-def test_any_message_of_grpc_is_decoded_or_refused(
+def test_any_message_of_grpc_is_decoded_or_rejected(
     model: ModelSignature, datatype: str, shape: list[int], raw: bytes, *, typed: bool, cut: int
 ) -> None:
     body = message(datatype, shape, raw, typed=typed)
-    ask(GrpcV2("m", "1"), Call({}, body[: len(body) - cut]), model)
-    ask(GrpcV2("m", "1"), Call({}, raw), model)
+    ask(GrpcV2("m", "1"), InferCall({}, body[: len(body) - cut]), model)
+    ask(GrpcV2("m", "1"), InferCall({}, raw), model)
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 @given(value=values, body=mutated(), length=st.none() | st.integers(0, 120).map(lambda n: b"%d" % n))
 @settings(max_examples=80, deadline=None)
-def test_any_answer_of_the_runtime_is_decoded_or_its_failure(
+def test_any_response_of_the_runtime_is_decoded_or_its_failure(
     model: ModelSignature, value: Any, body: bytes, length: bytes | None
 ) -> None:
     bodies = [
@@ -211,7 +211,7 @@ def test_any_answer_of_the_runtime_is_decoded_or_its_failure(
     bodies.append(orjson.dumps({"outputs": [], "parameters": {"errors": orjson.dumps(value).decode()}}))
     for one in bodies:
         with contextlib.suppress(ModelFailed):
-            decode_answer(one, length, model)
+            decode_result(one, length, model)
         assert isinstance(decode_failure(500, one), ProxyError)
 
 
@@ -221,7 +221,7 @@ def test_any_answer_of_the_runtime_is_decoded_or_its_failure(
     rule=st.dictionaries(st.sampled_from(WORDS), scalars, max_size=4),
 )
 @settings(max_examples=400, deadline=None)
-def test_any_metadata_is_a_signature_or_refused(value: Any, key: str, rule: dict[str, Any]) -> None:
+def test_any_metadata_is_a_signature_or_rejected(value: Any, key: str, rule: dict[str, Any]) -> None:
     x: Any = {**tensor("x", "FP32", [-1, -1]), "parameters": rule}
     y: Any = {**tensor("y", "FP32", [-1, -1]), "parameters": rule}
     if key in ("shape", "datatype", "tensor"):

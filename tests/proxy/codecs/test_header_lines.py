@@ -50,7 +50,7 @@ def test_the_first_line_of_a_csv(text: bytes, header: str, model: ModelSignature
         pytest.param(b"2019,2020\n7,8\n", "; header=present", STRICT, "missing", id="other names"),
     ],
 )
-def test_a_first_line_that_may_be_names_or_a_row_is_refused(
+def test_a_first_line_that_may_be_names_or_a_row_is_rejected(
     text: bytes, header: str, model: ModelSignature, said: str
 ) -> None:
     with pytest.raises(InvalidRequest, match=said):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_proxy.codecs.base import Call, check_integers
+from shoal_proxy.codecs.base import InferCall, check_integers
 from shoal_proxy.codecs.torchserve import TorchServe
 from shoal_proxy.codecs.v1 import V1
 from shoal_proxy.codecs.v2 import V2
@@ -25,14 +25,14 @@ BEYOND = ["18446744073709551616", "-9223372036854775809", "1" * 300, "[1, 2, 999
 @pytest.mark.parametrize("body", ['{"instances": [{"a": @}]}', '{"inputs": [{"a": @}]}', '{"inputs": {"item": [@]}}'])
 def test_a_json_value_of_v1_is_sent_on_exactly_or_not_at_all(body: str, number: str) -> None:
     with pytest.raises(InvalidRequest, match="integer beyond 64 bits"):
-        V1().decode(Call(JSON, body.replace("@", number).encode()), VALUES)
+        V1().decode(InferCall(JSON, body.replace("@", number).encode()), VALUES)
 
 
 @pytest.mark.parametrize("number", BEYOND)
 @pytest.mark.parametrize("body", ['{"a": @}', "@", "[@, 1]", "[1,@]"])
 def test_a_torchserve_value_is_sent_on_exactly_or_not_at_all(body: str, number: str) -> None:
     with pytest.raises(InvalidRequest, match="beyond 64 bits"):
-        TorchServe().decode(Call(JSON, body.replace("@", number).encode()), VALUES)
+        TorchServe().decode(InferCall(JSON, body.replace("@", number).encode()), VALUES)
 
 
 @pytest.mark.parametrize("number", BEYOND)
@@ -42,7 +42,7 @@ def test_a_parameter_of_v2_is_sent_on_exactly_or_not_at_all(where: str, number: 
     body = f"{{{inputs}, {where.replace('@', number)}}}"
 
     with pytest.raises(InvalidRequest, match="beyond 64 bits"):
-        V2().decode(Call(JSON, body.encode()), X)
+        V2().decode(InferCall(JSON, body.encode()), X)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def integers_in(value: object) -> list[int]:
 
 
 @given(VALUE)
-def test_what_is_refused_is_just_what_64_bits_do_not_hold(value: object) -> None:
+def test_what_is_rejected_is_just_what_64_bits_do_not_hold(value: object) -> None:
     beyond = any(not -(2**63) <= number < 2**64 for number in integers_in(value))
 
     try:

@@ -1,4 +1,4 @@
-"""``POST /invocations``: tables, instances, inputs and CSV, as MLflow's and SageMaker's callers write them."""
+"""``POST /invocations``: tables, instances, inputs and CSV, as MLflow's and SageMaker's clients write them."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import numpy as np
 import orjson
 import pytest
 
-from shoal_proxy.codecs.base import MAX_LISTS, Decoded
+from shoal_proxy.codecs.base import MAX_LISTS, DecodedRequest
 from shoal_proxy.codecs.invocations import Invocations
 from shoal_proxy.errors import (
     BodyTooLarge,
@@ -36,7 +36,7 @@ TEXTS = signature([tensor("text", "BYTES", [-1], content_type="text/plain")])
 PEOPLE = [{"age": 7, "height": 1.25, "name": "Ann"}, {"age": 8, "height": None, "name": "Bo"}]
 
 
-def decode(body: Any, model: ModelSignature, media_type: str = "application/json") -> Decoded:
+def decode(body: Any, model: ModelSignature, media_type: str = "application/json") -> DecodedRequest:
     return Invocations(1 << 20).decode(call(body, content_type=media_type), model)
 
 
@@ -139,7 +139,7 @@ def test_csv_of_texts_has_a_first_line_of_names() -> None:
     assert csv("text\ngood\nbad\n", TEXTS) == {"text": [b"good", b"bad"]}
 
 
-def test_csv_is_a_row_itself_for_a_model_that_takes_csv() -> None:
+def test_csv_is_a_row_itself_for_a_model_that_accepts_csv() -> None:
     model = signature([tensor("table", "BYTES", [-1], content_type="text/csv")])
     assert csv("a,b\n1,2\n", model) == {"table": [b"a,b\n1,2\n"]}
 
@@ -221,13 +221,13 @@ def test_csv_without_its_media_type_gets_a_hint(media_type: str) -> None:
         decode(b"a,b\n1,2\n", VECTORS, media_type)
 
 
-def test_csv_that_is_no_text_is_refused() -> None:
+def test_csv_that_is_no_text_is_rejected() -> None:
     with pytest.raises(InvalidRequest, match="not CSV"):
         decode(b"\xff\xfe1,2", VECTORS, "text/csv")
 
 
 @pytest.mark.parametrize("text", ["1,2\n" * 300_000, "," * 9_000_000])
-def test_csv_of_too_many_rows_or_values_is_refused_before_it_is_read(text: str) -> None:
+def test_csv_of_too_many_rows_or_values_is_rejected_before_it_is_read(text: str) -> None:
     with pytest.raises(BodyTooLarge):
         csv(text)
 

@@ -12,6 +12,6 @@ SHORT, LONG = [1], [1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("rows", [[SHORT, LONG], [LONG, SHORT]])
-def test_one_row_beyond_the_last_bucket_is_refused_beside_short_ones(rows: list[list[int]]) -> None:
+def test_one_row_beyond_the_last_bucket_is_rejected_beside_short_ones(rows: list[list[int]]) -> None:
     with pytest.raises(InvalidRequest, match="has length 5 along axis 1; the longest allowed is 4"):
         V1().decode(call({"instances": rows}), TOKENS)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis.extra import numpy as hnp
 
-from shoal_proxy.codecs.base import Call, Reply
+from shoal_proxy.codecs.base import HttpResponse, InferCall
 from shoal_proxy.codecs.tensors import from_binary, from_json, text, to_binary, to_canonical, to_wire, widen_bf16
 from shoal_proxy.codecs.v2 import V2
 from shoal_proxy.errors import InvalidRequest
@@ -46,7 +46,7 @@ def same(left: Array, right: Array) -> bool:
     return left.dtype == right.dtype and left.shape == right.shape and to_binary(left) == to_binary(right)
 
 
-def echoed(model: ModelSignature, request: Call) -> tuple[Array, Reply]:
+def echoed(model: ModelSignature, request: InferCall) -> tuple[Array, HttpResponse]:
     """Decode a request, and encode its input as the output; the second time, what is usual is known already."""
     codec = V2()
     decoded = codec.decode(request, model)
@@ -59,7 +59,7 @@ def echoed(model: ModelSignature, request: Call) -> tuple[Array, Reply]:
     return decoded.inputs["x"], reply
 
 
-def binary_call(array: Array, datatype: str, batch_dim: int = 0, **parameters: Any) -> Call:
+def binary_call(array: Array, datatype: str, batch_dim: int = 0, **parameters: Any) -> InferCall:
     """Return the V2 request for a canonical array."""
     wire = np.ascontiguousarray(np.moveaxis(array, 0, batch_dim))
     data = bytes(to_binary(wire))
@@ -163,7 +163,7 @@ def test_extreme_values_are_exact(datatype: str, values: list[Any]) -> None:
         pytest.param("BF16", [1.0], "binary data", id="bfloat16 in JSON"),
     ],
 )
-def test_json_values_that_do_not_fit_are_refused(datatype: str, data: Any, message: str) -> None:
+def test_json_values_that_do_not_fit_are_rejected(datatype: str, data: Any, message: str) -> None:
     with pytest.raises(InvalidRequest, match=message) as caught:
         from_json(echo_model(datatype, 1).inputs["x"], data)
 
@@ -185,12 +185,12 @@ def nested(levels: int, leaf: Any) -> Any:
 
 @pytest.mark.parametrize("datatype", ["FP32", "BYTES"])
 @pytest.mark.parametrize("levels", [31, 32, 33, 64, 65, 900])
-def test_lists_nested_deeper_than_any_array_are_refused(datatype: str, levels: int) -> None:
+def test_lists_nested_deeper_than_any_array_are_rejected(datatype: str, levels: int) -> None:
     data = nested(levels, "a" if datatype == "BYTES" else 1)
     entry = {"name": "x", "datatype": datatype, "shape": [1], "data": data}
 
     with pytest.raises(InvalidRequest):
-        V2().decode(Call({}, b'{"inputs":[%s]}' % dumps_deep(entry)), echo_model(datatype, 1))
+        V2().decode(InferCall({}, b'{"inputs":[%s]}' % dumps_deep(entry)), echo_model(datatype, 1))
 
 
 def dumps_deep(entry: dict[str, Any]) -> bytes:
@@ -211,7 +211,7 @@ def dumps_deep(entry: dict[str, Any]) -> bytes:
         pytest.param(b"\x00\x00\x00\x00", 2**40, "has 1", id="a shape far beyond the data"),
     ],
 )
-def test_bytes_elements_that_lie_are_refused(data: bytes, count: int, message: str) -> None:
+def test_bytes_elements_that_lie_are_rejected(data: bytes, count: int, message: str) -> None:
     with pytest.raises(InvalidRequest, match=message):
         from_binary(echo_model("BYTES", 1).inputs["x"], memoryview(data), [count])
 
@@ -239,7 +239,7 @@ def test_sizes_count_each_element() -> None:
     assert byte_size(np.zeros((2, 3), np.float32)) == 24
 
 
-def test_every_datatype_but_bfloat16_is_known_by_its_dtype() -> None:
+def test_every_datatype_but_bfloat16_is_recognized_by_its_dtype() -> None:
     assert {DATATYPES[DTYPES[name]] for name in JSON_TYPES} == set(JSON_TYPES)
 
 

@@ -1,4 +1,4 @@
-"""Embeddings and reranking, as OpenAI's, Cohere's and Jina's callers write them."""
+"""Embeddings and reranking, as OpenAI's, Cohere's and Jina's clients write them."""
 
 from base64 import b64decode
 from typing import Any
@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal_proxy.codecs.base import Decoded
+from shoal_proxy.codecs.base import DecodedRequest
 from shoal_proxy.codecs.texts import Embeddings, Rerank
 from shoal_proxy.errors import BodyTooLarge, InvalidRequest, NotFound, Overloaded, ProxyError, RowsFailed
 from shoal_proxy.model.signature import ModelSignature
-from shoal_schema.metrics import Rejection
+from shoal_schema.metrics import RejectionReason
 from shoal_schema.wire.row_errors import RowError
 from tests.fakes import tensor
 from tests.proxy.signatures import call, document, signature
@@ -24,11 +24,11 @@ RERANKS = signature(PAIR, [tensor("score", "FP32", [-1])])
 ROWS = np.array([[1, 0.1, -2], [0, float("nan"), 3]], np.float32)
 
 
-def embed(body: Any, model: ModelSignature = EMBEDS) -> Decoded:
+def embed(body: Any, model: ModelSignature = EMBEDS) -> DecodedRequest:
     return Embeddings("m").decode(call(body), model)
 
 
-def rerank(body: Any, model: ModelSignature = RERANKS, *, most_bytes: int = 1000) -> Decoded:
+def rerank(body: Any, model: ModelSignature = RERANKS, *, most_bytes: int = 1000) -> DecodedRequest:
     return Rerank("m", most_bytes).decode(call(body), model)
 
 
@@ -90,7 +90,7 @@ def test_tokens_are_counted_if_the_model_reports_them() -> None:
         ({"input": "a", "dimensions": True}, "dimensions"),
     ],
 )
-def test_what_embeddings_refuse_is_named(body: Any, words: str) -> None:
+def test_what_embeddings_reject_is_named(body: Any, words: str) -> None:
     with pytest.raises(InvalidRequest) as raised:
         embed(body)
     assert words in raised.value.message
@@ -106,7 +106,7 @@ def test_what_embeddings_refuse_is_named(body: Any, words: str) -> None:
         pytest.param(signature([tensor("t", "BYTES", [1])], [tensor("y", "FP32", [1, 2])]), id="no batches"),
     ],
 )
-def test_a_model_that_gives_no_embeddings_says_what_one_has(model: ModelSignature) -> None:
+def test_a_model_that_gives_no_embeddings_states_what_one_has(model: ModelSignature) -> None:
     with pytest.raises(InvalidRequest, match="does not support embeddings"):
         embed({"input": "a"}, model)
 
@@ -161,7 +161,7 @@ def test_a_score_that_is_no_number_is_null_and_last() -> None:
         (query(return_documents=1), '"return_documents" must be true or false'),
     ],
 )
-def test_what_rerank_refuses_is_named(body: Any, words: str) -> None:
+def test_what_rerank_rejects_is_named(body: Any, words: str) -> None:
     with pytest.raises(InvalidRequest) as raised:
         rerank(body)
     assert words in raised.value.message
@@ -182,7 +182,7 @@ def test_a_long_query_is_not_multiplied_beyond_what_a_body_may_have() -> None:
         pytest.param(signature([PAIR[0], tensor("document", "FP32", [-1])], [VECTOR]), id="numbers"),
     ],
 )
-def test_a_model_that_does_not_rerank_says_what_one_has(model: ModelSignature) -> None:
+def test_a_model_that_does_not_rerank_states_what_one_has(model: ModelSignature) -> None:
     with pytest.raises(InvalidRequest, match="does not support reranking"):
         rerank(query(), model)
 
@@ -191,7 +191,7 @@ def test_a_model_that_does_not_rerank_says_what_one_has(model: ModelSignature) -
     ("error", "kind"),
     [
         (InvalidRequest("bad"), "invalid_request_error"),
-        (Overloaded("full", reason=Rejection.QUEUE_ROWS, retry_after_s=1), "server_error"),
+        (Overloaded("full", reason=RejectionReason.QUEUE_ROWS, retry_after_s=1), "server_error"),
     ],
 )
 def test_errors_have_openais_shape(error: ProxyError, kind: str) -> None:

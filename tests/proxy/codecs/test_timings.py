@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
-from shoal_proxy.codecs.upstream import decode_answer
+from shoal_proxy.codecs.upstream import decode_result
 from tests.fakes import tensor
 from tests.proxy.signatures import signature
 
@@ -28,4 +28,4 @@ Y = {"name": "y", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}
 )
 def test_only_a_time_that_makes_sense_is_one(forward_us: Any, expected: float | None) -> None:
     body = orjson.dumps({"outputs": [Y], "parameters": {"forward_us": forward_us}})
-    assert decode_answer(body, None, MODEL).forward_s == expected
+    assert decode_result(body, None, MODEL).forward_s == expected

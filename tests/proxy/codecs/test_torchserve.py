@@ -4,7 +4,7 @@ import numpy as np
 import orjson
 import pytest
 
-from shoal_proxy.codecs.base import Decoded
+from shoal_proxy.codecs.base import DecodedRequest
 from shoal_proxy.codecs.torchserve import TorchServe
 from shoal_proxy.errors import (
     DeadlineExceeded,
@@ -28,7 +28,7 @@ VALUES = signature([tensor("item", "BYTES", [-1], content_type="application/json
 JPEG = b"\xff\xd8\r\n--not-the-boundary\r\n\xff"
 
 
-def decode(body: Any, model: ModelSignature, **headers: str) -> Decoded:
+def decode(body: Any, model: ModelSignature, **headers: str) -> DecodedRequest:
     return TorchServe().decode(call(body, **headers), model)
 
 
@@ -86,7 +86,7 @@ def test_a_body_is_one_row(body: Any, model: ModelSignature, media_type: str, va
         pytest.param(b"", "image/jpeg", "the body is empty", id="an empty image"),
     ],
 )
-def test_a_broken_form_is_refused(body: bytes, media_type: str, message: str) -> None:
+def test_a_broken_form_is_rejected(body: bytes, media_type: str, message: str) -> None:
     with pytest.raises(InvalidRequest, match=message):
         decode(body, IMAGES, content_type=media_type)
 
@@ -131,17 +131,17 @@ def test_the_parts_of_a_form_are_inputs_by_name() -> None:
         (named(a=b"1", b=b"2"), VALUES, "part 'a'"),
     ],
 )
-def test_a_part_too_many_or_too_few_is_refused_and_named(body: bytes, model: ModelSignature, message: str) -> None:
+def test_a_part_too_many_or_too_few_is_rejected_and_named(body: bytes, model: ModelSignature, message: str) -> None:
     with pytest.raises(InvalidRequest, match=message):
         decode(body, model, content_type="multipart/form-data; boundary=B")
 
 
-def test_a_part_of_another_type_is_refused() -> None:
+def test_a_part_of_another_type_is_rejected() -> None:
     with pytest.raises(UnsupportedMediaType, match="image/gif"):
         decode(form(("Content-Type: image/gif", b"GIF")), IMAGES, content_type="multipart/form-data; boundary=B")
 
 
-def test_the_answer_is_the_one_rows_value() -> None:
+def test_the_response_is_the_one_rows_value() -> None:
     reply = TorchServe().encode(decode([1, 2], ROWS), {"y": np.array([[1.5, 2]])}, {}, ROWS)
 
     assert document(reply) == [1.5, 2.0]
@@ -190,17 +190,17 @@ def test_a_model_that_is_given_headers_gets_the_body_as_it_came(media_type: str)
 
 def answered(body: bytes, head: Any) -> Any:
     outputs = {"body": np.array([body], object), "head": np.array([orjson.dumps(head)], object)}
-    return TorchServe().encode(Decoded({}, 1), outputs, {}, HEADED)
+    return TorchServe().encode(DecodedRequest({}, 1), outputs, {}, HEADED)
 
 
-def test_an_answer_goes_out_under_the_head_that_the_model_gave_it() -> None:
+def test_a_response_goes_out_under_the_head_that_the_model_gave_it() -> None:
     reply = answered(b"<p>", {"status": 201, "headers": {"content-type": "text/html", "x-row": "7"}})
 
     assert (reply.status, reply.content_type, b"".join(reply.body)) == (201, b"text/html", b"<p>")
     assert reply.lines == b"x-row: 7\r\n"
 
 
-def test_what_the_connection_says_itself_is_not_the_models_to_say() -> None:
+def test_headers_of_the_connection_cannot_be_set_by_the_model() -> None:
     headers = {"Content-Length": "1", "connection": "close", "x-shoal-executed": "no", "Transfer-Encoding": "chunked"}
     reply = answered(b"abc", {"status": 200, "headers": headers})
 
@@ -221,6 +221,6 @@ def test_what_the_connection_says_itself_is_not_the_models_to_say() -> None:
         [],
     ],
 )
-def test_a_head_that_cannot_be_written_is_refused(head: Any) -> None:
+def test_a_head_that_cannot_be_written_is_rejected(head: Any) -> None:
     with pytest.raises(ValueError, match=r"status|header|head"):
         answered(b"", head)

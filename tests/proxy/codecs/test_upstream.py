@@ -5,9 +5,9 @@ import numpy as np
 import orjson
 import pytest
 
-from shoal_proxy.batching.batch import Batch, Result, make_batch
-from shoal_proxy.batching.pending import BatchKey, Pending, Slice
-from shoal_proxy.codecs.upstream import check_json, decode_answer, decode_failure, encode_batch
+from shoal_proxy.batching.batch import Batch, BatchResult, make_batch
+from shoal_proxy.batching.pending import BatchKey, PendingRequest, RequestSlice
+from shoal_proxy.codecs.upstream import check_json, decode_failure, decode_result, encode_batch
 from shoal_proxy.errors import (
     BatchTooLarge,
     DeadlineExceeded,
@@ -27,8 +27,8 @@ MODEL = signature(outputs=[tensor("y", "FP32", [-1, 2]), tensor("t", "BYTES", [-
 Y = {"name": "y", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}
 
 
-def batch_of(*pendings: Pending) -> Batch:
-    return make_batch([Slice(pending, 0, pending.rows, pending.inputs) for pending in pendings])
+def batch_of(*pendings: PendingRequest) -> Batch:
+    return make_batch([RequestSlice(pending, 0, pending.rows, pending.inputs) for pending in pendings])
 
 
 def sent(inputs: Mapping[str, Array], model: Any = MODEL, *, binary: bool = True, **asked: bytes) -> tuple[Any, bytes]:
@@ -49,10 +49,10 @@ def test_rows_in_several_arrays_are_sent_as_one_tensor(batch_dim: int) -> None:
     assert b"".join(apart[1]) == b"".join(together[1])
 
 
-def answer(*outputs: dict[str, Any], tail: bytes | None = None, **parameters: Any) -> Result:
+def answer(*outputs: dict[str, Any], tail: bytes | None = None, **parameters: Any) -> BatchResult:
     header = orjson.dumps({"outputs": outputs, "parameters": parameters})
     length = None if tail is None else b"%d" % len(header)
-    return decode_answer(header + (tail or b""), length, MODEL)
+    return decode_result(header + (tail or b""), length, MODEL)
 
 
 def test_a_batch_is_json_and_raw_tensors() -> None:
@@ -76,7 +76,7 @@ def test_the_batch_dimension_returns_to_its_place() -> None:
     assert tail == bytes([1, 3, 5, 2, 4, 6])
 
 
-def test_what_callers_ask_of_the_model_is_forwarded() -> None:
+def test_what_clients_request_of_the_model_is_forwarded() -> None:
     document, _ = sent(
         {"x": np.zeros((1, 4), np.float32)},
         parameters=b'{"top_k":3}',
@@ -124,7 +124,7 @@ def test_a_runtime_without_the_binary_extension_gets_json(datatype: str, array: 
         pytest.param("BF16", np.array([0x3FC0, 0x7F80], np.uint16), "NaN or an infinity", id="bfloat16"),
     ],
 )
-def test_what_json_has_no_words_for_is_refused(datatype: str, array: Array, what: str) -> None:
+def test_what_json_cannot_represent_is_rejected(datatype: str, array: Array, what: str) -> None:
     model = signature([tensor("x", datatype, [-1])])
 
     check_json({"x": array[:1]}, model)
@@ -132,7 +132,7 @@ def test_what_json_has_no_words_for_is_refused(datatype: str, array: Array, what
         check_json({"x": array}, model)
 
 
-def test_an_answer_may_be_json_or_binary_or_both() -> None:
+def test_a_response_may_be_json_or_binary_or_both() -> None:
     text = {"name": "t", "datatype": "BYTES", "shape": [1], "parameters": {"binary_data_size": 6}}
 
     result = answer(Y, text, tail=b"\x02\x00\x00\x00hi")
@@ -140,14 +140,14 @@ def test_an_answer_may_be_json_or_binary_or_both() -> None:
     assert {name: array.tolist() for name, array in result.outputs.items()} == {"y": [[1, 2]], "t": [b"hi"]}
 
 
-def test_json_answers_hold_nan_and_bfloat16() -> None:
+def test_json_responses_hold_nan_and_bfloat16() -> None:
     result = answer({**Y, "data": [None, 2]}, {"name": "b", "datatype": "BF16", "shape": [1], "data": [1.5]})
 
     assert np.isnan(result.outputs["y"][0, 0])
     assert result.outputs["b"].tolist() == [0x3FC0]
 
 
-def test_nested_texts_are_taken_as_what_they_are() -> None:
+def test_nested_texts_are_accepted_as_what_they_are() -> None:
     result = answer({"name": "t", "datatype": "BYTES", "shape": [1, 1], "data": [["a"]]})
 
     assert result.outputs["t"].tolist() == [[b"a"]]
@@ -194,7 +194,7 @@ def errors(**changes: Any) -> str:
         pytest.param([Y], None, {"errors": errors(row="0")}, id="a row that is a text"),
     ],
 )
-def test_an_answer_that_breaks_the_protocol_is_the_models_failure(
+def test_a_response_that_breaks_the_protocol_is_the_models_failure(
     outputs: list[Any], tail: bytes | None, parameters: dict[str, Any]
 ) -> None:
     with pytest.raises(ModelFailed, match="violates the protocol"):
@@ -226,12 +226,12 @@ def test_a_failure_of_a_whole_batch(status: int, body: bytes, kind: type[ProxyEr
     assert not decode_failure(status, body, b"no").may_have_run
 
 
-def test_a_503_that_says_it_ran_nothing_may_be_sent_again() -> None:
+def test_a_503_that_states_it_ran_nothing_may_be_sent_again() -> None:
     assert type(decode_failure(503, b"", b"no")) is NotExecuted
     assert type(decode_failure(503, b"", b"maybe")) is RuntimeLost
 
 
-def test_an_output_that_the_model_does_not_declare_is_taken_as_it_comes() -> None:
+def test_an_output_that_the_model_does_not_declare_is_accepted_as_it_comes() -> None:
     result = answer({"name": "new", "datatype": "INT64", "shape": [2, 1], "data": [7, 8]})
 
     assert result.outputs["new"].tolist() == [[7], [8]]
@@ -242,11 +242,11 @@ def test_an_output_whose_rows_stand_in_another_dimension_is_turned_whatever_its_
     model = signature(outputs=[tensor("y", "FP32", [2, -1], batch_dim=1)])
     header = orjson.dumps({"outputs": [{"name": "y", "datatype": datatype, "shape": [2, 3], "data": [*range(6)]}]})
 
-    assert decode_answer(header, None, model).outputs["y"].tolist() == [[0, 3], [1, 4], [2, 5]]
+    assert decode_result(header, None, model).outputs["y"].tolist() == [[0, 3], [1, 4], [2, 5]]
 
 
 @pytest.mark.parametrize("status", [400, 413, 415, 422, 431])
-def test_a_request_that_the_runtime_does_not_take_is_refused_with_its_own_status(status: int) -> None:
+def test_a_request_that_the_runtime_does_not_accept_is_rejected_with_its_own_status(status: int) -> None:
     error = decode_failure(status, b'{"error": "no"}')
 
     assert (type(error), error.status) == (InvalidRequest, status)

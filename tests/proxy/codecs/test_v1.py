@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal_proxy.codecs.base import MAX_ROWS, Decoded
+from shoal_proxy.codecs.base import MAX_ROWS, DecodedRequest
 from shoal_proxy.codecs.v1 import V1
 from shoal_proxy.errors import BodyTooLarge, PaddingTooLarge, ProxyError, UnsupportedMediaType
 from shoal_proxy.model.signature import ModelSignature
@@ -33,7 +33,7 @@ TOKENS = signature(
 WORDS = signature([tensor("w", "BYTES", [-1, -1], pad_axis=1)])
 
 
-def decode(body: Any, model: ModelSignature = ROWS, **headers: str) -> Decoded:
+def decode(body: Any, model: ModelSignature = ROWS, **headers: str) -> DecodedRequest:
     return V1().decode(call(body, **headers), model)
 
 
@@ -134,23 +134,23 @@ def test_a_bad_request_gets_a_specific_error(body: Any, model: ModelSignature, m
     assert message in refused(body, model)
 
 
-def test_rows_that_differ_beside_the_padded_axis_are_refused() -> None:
+def test_rows_that_differ_beside_the_padded_axis_are_rejected() -> None:
     model = signature([tensor("x", "FP32", [-1, -1, -1], pad_axis=1)])
 
     assert "row 1 has shape [1, 3], row 0 [1, 2]" in refused({"instances": [[[1, 2]], [[1, 2, 3]]]}, model)
 
 
-def test_json_values_nested_too_deeply_to_be_sent_on_are_refused() -> None:
+def test_json_values_nested_too_deeply_to_be_sent_on_are_rejected() -> None:
     assert "nested too deeply" in refused(b'{"instances":[%s]}' % (b"[" * 500 + b"]" * 500), VALUES)
 
 
-def test_answers_come_row_by_row() -> None:
+def test_responses_come_row_by_row() -> None:
     outputs = {"y": np.array([[1, np.nan], [3, 4]], np.float32)}
 
     assert encoded(outputs, ROWS, {"instances": [[0, 0]] * 2}) == {"predictions": [[1.0, None], [3.0, 4.0]]}
 
 
-def test_answers_come_by_column_to_a_caller_of_columns() -> None:
+def test_responses_come_by_column_to_a_client_of_columns() -> None:
     outputs = {"y": np.array([[1, 2]], np.float32)}
 
     assert encoded(outputs, ROWS, {"inputs": [[0, 0]]}) == {"outputs": [[1.0, 2.0]]}
@@ -207,7 +207,7 @@ class TestAModelThatDoesNotBatch:
         reply = V1().encode(decoded, {"y": np.array([1, 2])}, {}, model)
         assert document(reply) in ({"predictions": [[1, 2]]}, {"outputs": [1, 2]})
 
-    def test_refuses_two(self) -> None:
+    def test_rejects_two(self) -> None:
         model = signature([tensor("x", "FP32", [2])], [tensor("y", "FP32", [2])])
 
         assert "not 2" in refused({"instances": [[1, 2], [3, 4]]}, model)
@@ -246,7 +246,7 @@ class TestRawBodies:
             ),
         ],
     )
-    def test_of_a_type_that_the_model_does_not_take_are_refused(
+    def test_of_a_type_that_the_model_does_not_accept_are_rejected(
         self, model: ModelSignature, media_type: str, message: str
     ) -> None:
         with pytest.raises(UnsupportedMediaType) as caught:
@@ -283,7 +283,7 @@ def test_padding_is_bounded_before_it_is_made(form: str) -> None:
         tracemalloc.stop()
 
 
-def test_padding_of_some_hundred_megabytes_is_too_much_unless_asked_for() -> None:
+def test_padding_of_some_hundred_megabytes_is_too_much_unless_requested() -> None:
     with pytest.raises(PaddingTooLarge, match="would add 119997600 bytes"):
         decode({"instances": [[1]] * 300 + [[1] * 50_000]}, RAGGED)
 
@@ -309,7 +309,7 @@ def test_a_long_row_among_as_many_as_fit_is_padded() -> None:
         (b'{"instances":[' + b"1," * MAX_ROWS + b"1]}", "262144"),
     ],
 )
-def test_a_body_of_too_many_values_is_refused_before_they_are_made(body: bytes, said: str) -> None:
+def test_a_body_of_too_many_values_is_rejected_before_they_are_made(body: bytes, said: str) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(BodyTooLarge, match=said):

@@ -4,7 +4,7 @@ import numpy as np
 import orjson
 import pytest
 
-from shoal_proxy.codecs.base import Call, Decoded
+from shoal_proxy.codecs.base import DecodedRequest, InferCall
 from shoal_proxy.codecs.v2 import V2
 from shoal_proxy.errors import InvalidRequest, ModelFailed, ProxyError, RowsFailed, UnsupportedMediaType
 from shoal_schema.wire.elements import bytes_array
@@ -105,7 +105,7 @@ def test_inputs_must_be_complete_and_agree(inputs: list[Any], message: str) -> N
 
 
 @pytest.mark.parametrize("shape", [[2**40, 0], [2**63, 0], [1, 0]])
-def test_rows_without_elements_are_refused_before_they_cost_anything(shape: list[int]) -> None:
+def test_rows_without_elements_are_rejected_before_they_cost_anything(shape: list[int]) -> None:
     model = signature([tensor("x", "FP32", [-1, -1])])
 
     assert "has no elements" in refused(x(shape=shape, data=[]), model)
@@ -118,7 +118,7 @@ def test_a_request_needs_an_input_even_where_all_are_optional() -> None:
 
 
 @pytest.mark.parametrize("where", ["parameters", "tensor", "output"])
-def test_parameters_nested_deeper_than_can_be_sent_on_are_refused(where: str) -> None:
+def test_parameters_nested_deeper_than_can_be_sent_on_are_rejected(where: str) -> None:
     deep = b"[" * 500 + b"]" * 500
     tensor_parameters = b',"parameters":{"p":%s}' % deep
     body = b'{"inputs":[{"name":"x","datatype":"FP32","shape":[1,4],"data":[1,2,3,4]%s}]%s}' % (
@@ -153,14 +153,14 @@ def binary_body(tail: bytes = BINARY, **parameters: Any) -> tuple[bytes, str]:
     "length",
     ["", "-1", "1e2", "1.0", "+5", " 5", "0x10", "1_0", "99999", "9" * 5000, "²", "nan"],
 )
-def test_a_header_length_that_lies_is_refused(length: str) -> None:
+def test_a_header_length_that_lies_is_rejected(length: str) -> None:
     message = refused(binary_body()[0], inference_header_content_length=length)
 
     assert "Inference-Header-Content-Length" in message or "malformed JSON" in message
 
 
 @pytest.mark.parametrize("shift", [-1, 1, -50])
-def test_a_header_length_that_cuts_the_json_is_refused(shift: int) -> None:
+def test_a_header_length_that_cuts_the_json_is_rejected(shift: int) -> None:
     body, length = binary_body()
 
     assert "malformed JSON" in refused(body, inference_header_content_length=str(int(length) + shift))
@@ -181,13 +181,13 @@ def test_a_header_length_that_cuts_the_json_is_refused(shift: int) -> None:
         pytest.param(16, BINARY + b"!", "adds up to 16, but 17 bytes follow", id="bytes left over"),
     ],
 )
-def test_a_binary_size_that_lies_is_refused(size: Any, tail: bytes, message: str) -> None:
+def test_a_binary_size_that_lies_is_rejected(size: Any, tail: bytes, message: str) -> None:
     body, length = binary_body(tail, binary_data_size=size)
 
     assert message in refused(body, inference_header_content_length=length)
 
 
-def test_narrow_numbers_are_taken_where_the_model_says_wide_ones_and_are_the_same() -> None:
+def test_narrow_numbers_are_accepted_where_the_model_states_wide_ones_and_are_the_same() -> None:
     wide = signature([tensor("x", "FP64", [-1, 4])], [tensor("y", "FP64", [-1])])
     header = orjson.dumps(x(data=None, parameters={"binary_data_size": 16}))
     codec, numbers = V2(), np.array([0.1, 1, 2, 3], np.float32)
@@ -201,13 +201,13 @@ def test_narrow_numbers_are_taken_where_the_model_says_wide_ones_and_are_the_sam
     assert "'x' is FP64, not 'FP16'" in refused(x(datatype="FP16"), wide)
 
 
-def test_huge_binary_shapes_are_refused_by_arithmetic() -> None:
+def test_huge_binary_shapes_are_rejected_by_arithmetic() -> None:
     header = orjson.dumps(x(shape=[2**60, 4], data=None, parameters={"binary_data_size": 16}))
 
     assert "bytes, not 16" in refused(header + BINARY, inference_header_content_length=str(len(header)))
 
 
-def decode(body: Any, model: Any = MODEL, **headers: str) -> Decoded:
+def decode(body: Any, model: Any = MODEL, **headers: str) -> DecodedRequest:
     return V2().decode(call(body, **headers), model)
 
 
@@ -221,7 +221,7 @@ def test_parameters_are_forwarded_and_equal_ones_have_equal_text() -> None:
     assert (one.timeout_ms, two.timeout_ms) == (2.5, None)
 
 
-def test_what_is_asked_of_single_tensors_is_part_of_the_key() -> None:
+def test_parameters_of_single_tensors_is_part_of_the_key() -> None:
     decoded = decode({**x(parameters={"resize": True}), "outputs": [{"name": "y", "parameters": {"top": 3}}]})
 
     assert orjson.loads(decoded.tensors) == {
@@ -230,13 +230,13 @@ def test_what_is_asked_of_single_tensors_is_part_of_the_key() -> None:
     }
 
 
-def test_a_plain_request_asks_for_nothing_special() -> None:
+def test_a_plain_request_requests_nothing_special() -> None:
     decoded = decode(x())
 
     assert (decoded.rows, decoded.parameters, decoded.tensors, decoded.timeout_ms) == (1, b"", b"", None)
 
 
-def test_a_model_without_inputs_says_so() -> None:
+def test_a_model_without_inputs_reports_it() -> None:
     with pytest.raises(InvalidRequest, match="no input"):
         V2().decode(call({"inputs": []}), signature(inputs=[]))
 
@@ -264,7 +264,7 @@ class TestAnswers:
             b"",
         )
 
-    def test_only_the_outputs_asked_for_come_in_the_order_asked(self) -> None:
+    def test_only_the_outputs_requested_come_in_the_order_requested(self) -> None:
         names = [[one["name"] for one in self.answer(outputs=[{"name": n} for n in wish])[0]["outputs"]]
                  for wish in (["t"], ["t", "y"])]  # fmt: skip
 
@@ -281,7 +281,7 @@ class TestAnswers:
         assert answer["outputs"][1]["data"] == ["hi"]
         assert tail == self.outputs["y"].tobytes()
 
-    def test_all_may_be_binary_but_for_the_one_that_says_no(self) -> None:
+    def test_all_may_be_binary_but_for_the_one_that_does_not_allow_it(self) -> None:
         answer, tail = self.answer(
             parameters={"binary_data_output": True},
             outputs=[{"name": "y", "parameters": {"binary_data": False}}, {"name": "t"}],
@@ -296,7 +296,7 @@ class TestAnswers:
         with pytest.raises(ModelFailed, match="missing"):
             V2().encode(decoded, {"y": self.outputs["y"]}, {}, self.model)
 
-    def test_an_output_that_differs_from_its_declaration_says_what_it_is(self) -> None:
+    def test_an_output_that_differs_from_its_declaration_states_what_it_is(self) -> None:
         reply = V2().encode(decode(x(), self.model), {"y": bytes_array([b"0.9:1:cat"], (1,))}, {}, self.model)
 
         assert document(reply)["outputs"] == [{"name": "y", "datatype": "BYTES", "shape": [1], "data": ["0.9:1:cat"]}]
@@ -322,7 +322,7 @@ def test_an_error_names_the_rows_that_failed() -> None:
 
 def test_a_raw_body_to_a_model_of_numbers_is_an_unsupported_media_type() -> None:
     with pytest.raises(UnsupportedMediaType, match="image/png"):
-        V2().decode(Call({b"content-type": b"image/png"}, b"\x89PNG"), MODEL)
+        V2().decode(InferCall({b"content-type": b"image/png"}, b"\x89PNG"), MODEL)
 
 
 def test_a_model_that_does_not_batch_takes_its_own_shape_only() -> None:

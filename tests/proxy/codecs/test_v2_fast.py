@@ -8,8 +8,8 @@ import orjson
 import pytest
 
 from shoal_proxy.codecs.v2 import V2
-from shoal_proxy.codecs.v2_answer import ALL_BINARY, PLAIN, Style, encode_answer
 from shoal_proxy.codecs.v2_fast import V2Fast
+from shoal_proxy.codecs.v2_response import ALL_BINARY, PLAIN, ResponseStyle, encode_response
 from shoal_schema.wire.datatypes import Array
 from tests.fakes import tensor
 from tests.proxy.signatures import call, document, signature
@@ -127,15 +127,15 @@ def test_headers_without_end_cost_bounded_memory() -> None:
 
 @pytest.mark.parametrize("style", [PLAIN, ALL_BINARY], ids=["JSON", "binary"])
 @pytest.mark.parametrize("shape", [(1, 4), (3, 4), (0, 4)])
-def test_an_answer_of_one_output_of_numbers_takes_the_quick_way_and_is_the_same(
-    style: Style, shape: tuple[int, ...]
+def test_a_response_of_one_output_of_numbers_takes_the_quick_way_and_is_the_same(
+    style: ResponseStyle, shape: tuple[int, ...]
 ) -> None:
     outputs = {"y": np.arange(np.prod(shape), dtype=np.float32).reshape(shape)}
     fast = V2Fast(MODEL)
 
     for _ in range(2):
-        quick = fast.answer(style, outputs, MODEL)
-        thorough = encode_answer(style, outputs, MODEL)
+        quick = fast.encode_response(style, outputs, MODEL)
+        thorough = encode_response(style, outputs, MODEL)
         assert quick is not None
         assert (quick.status, quick.lines) == (thorough.status, thorough.lines)
         assert b"".join(quick.body) == b"".join(thorough.body)
@@ -149,17 +149,17 @@ TWO: Mapping[str, Array] = {"y": np.ones((1, 4), np.float32), "z": np.ones(1, np
     [
         (PLAIN, TWO),
         (ALL_BINARY, TWO),
-        (Style(id="7"), {"y": TWO["y"]}),
-        (Style(outputs={"y": True}), {"y": TWO["y"]}),
+        (ResponseStyle(id="7"), {"y": TWO["y"]}),
+        (ResponseStyle(outputs={"y": True}), {"y": TWO["y"]}),
         (PLAIN, {}),
     ],
 )
-def test_any_other_answer_is_left_to_the_thorough_way(style: Style, outputs: Mapping[str, Array]) -> None:
-    assert V2Fast(MODEL).answer(style, outputs, MODEL) is None
+def test_any_other_response_is_left_to_the_thorough_way(style: ResponseStyle, outputs: Mapping[str, Array]) -> None:
+    assert V2Fast(MODEL).encode_response(style, outputs, MODEL) is None
 
 
-def test_an_answer_to_another_signature_is_left_to_the_thorough_way() -> None:
-    assert V2Fast(MODEL).answer(PLAIN, {"y": TWO["y"]}, signature()) is None
+def test_a_response_to_another_signature_is_left_to_the_thorough_way() -> None:
+    assert V2Fast(MODEL).encode_response(PLAIN, {"y": TWO["y"]}, signature()) is None
 
 
 @pytest.mark.parametrize(
@@ -170,10 +170,10 @@ def test_texts_and_what_numpy_does_not_have_are_left_to_the_thorough_way(output:
     array = {"BF16": np.zeros((1, 4), np.uint16), "BYTES": np.array([[b""] * 4], object)}
     outputs = {"y": array.get(output["datatype"], np.zeros((1, 4), np.float32))}
 
-    assert V2Fast(model).answer(PLAIN, outputs, model) is None
+    assert V2Fast(model).encode_response(PLAIN, outputs, model) is None
 
 
-def test_two_outputs_are_answered_whole() -> None:
+def test_two_outputs_get_responses_whole() -> None:
     model = signature(outputs=[tensor("y", "FP32", [-1, 4]), tensor("z", "FP32", [-1])])
     codec = V2()
     asked = codec.decode(call({"inputs": [ROW]}), model)

@@ -7,7 +7,7 @@ from shoal_proxy.batching.pending import NEVER_S, PLAIN_KEY, BatchKey
 from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.batching.queue import QueueLimits
 from shoal_proxy.batching.row_checks import RowChecks
-from shoal_proxy.batching.throughput import Busiest
+from shoal_proxy.batching.throughput import BusiestSecond
 from shoal_proxy.explaining.bound import bound
 from shoal_proxy.explaining.report import latency_document, report
 from shoal_proxy.explaining.sentences import explain, number
@@ -30,7 +30,7 @@ def batcher(
     return made
 
 
-def explained(batcher: Batcher, busiest: Busiest | None = None, *, padding: float = 0.0, **rejected: int) -> str:
+def explained(batcher: Batcher, busiest: BusiestSecond | None = None, *, padding: float = 0.0, **rejected: int) -> str:
     return "\n".join(explain(report(batcher, busiest, model="cat", padding=padding, rejected=rejected)))
 
 
@@ -73,7 +73,7 @@ def test_before_the_first_request_the_models_time_is_an_upper_bound() -> None:
 
 
 def test_the_served_rate_is_reported_beside_the_models_time() -> None:
-    text = explained(batcher(), Busiest(rows_per_s=128.4, batch_rows=2.1, runtime_busy=0.4, proxy_busy=0.1))
+    text = explained(batcher(), BusiestSecond(rows_per_s=128.4, batch_rows=2.1, runtime_busy=0.4, proxy_busy=0.1))
 
     for figure in ("130 rows", "batches of 2.1 rows", "40% of the time", "about 890 rows per second at most"):
         assert figure in text
@@ -81,7 +81,7 @@ def test_the_served_rate_is_reported_beside_the_models_time() -> None:
 
 
 def test_full_batches_without_a_pause_are_the_capacity() -> None:
-    text = explained(batcher(), Busiest(rows_per_s=712.0, batch_rows=31.0, runtime_busy=0.97, proxy_busy=0.1))
+    text = explained(batcher(), BusiestSecond(rows_per_s=712.0, batch_rows=31.0, runtime_busy=0.97, proxy_busy=0.1))
 
     assert "about 710 rows per second" in text
     assert "unknown" not in text
@@ -89,13 +89,13 @@ def test_full_batches_without_a_pause_are_the_capacity() -> None:
 
 
 def test_a_runtime_that_is_always_busy_with_small_batches_is_not_at_its_end() -> None:
-    text = explained(batcher(), Busiest(rows_per_s=180.0, batch_rows=1.0, runtime_busy=0.99, proxy_busy=0.2))
+    text = explained(batcher(), BusiestSecond(rows_per_s=180.0, batch_rows=1.0, runtime_busy=0.99, proxy_busy=0.2))
 
     assert "more is unknown" in text
 
 
 def test_a_proxy_that_uses_all_of_its_core_is_the_bound() -> None:
-    text = explained(batcher(), Busiest(rows_per_s=780.0, batch_rows=5.0, runtime_busy=0.6, proxy_busy=0.96))
+    text = explained(batcher(), BusiestSecond(rows_per_s=780.0, batch_rows=5.0, runtime_busy=0.6, proxy_busy=0.96))
 
     assert "about 780 rows per second" in text
     assert "96% of a core" in text
@@ -108,12 +108,12 @@ def test_where_the_host_takes_longer_it_is_the_bound() -> None:
         measured.tables[PLAIN_KEY].observe(rows, 0.00003 + 0.000003 * rows)
     measured.pace.observe(0.0027)
 
-    text = explained(measured, Busiest(rows_per_s=640.0, batch_rows=2.5, runtime_busy=0.5, proxy_busy=0.6))
+    text = explained(measured, BusiestSecond(rows_per_s=640.0, batch_rows=2.5, runtime_busy=0.5, proxy_busy=0.6))
 
     assert "640 rows" in text
     assert ADVICE[Bound.HOST].remedy in text
     assert "00,000" not in text
-    full = Busiest(rows_per_s=5200.0, batch_rows=31.0, runtime_busy=0.97, proxy_busy=0.6)
+    full = BusiestSecond(rows_per_s=5200.0, batch_rows=31.0, runtime_busy=0.97, proxy_busy=0.6)
     assert ADVICE[Bound.HOST].remedy in explained(measured, full), "at its capacity too"
 
 
@@ -159,7 +159,7 @@ def test_ten_single_requests_do_not_measure_full_batches() -> None:
 
 def test_the_number_of_batches_states_how_reliable_a_time_is() -> None:
     measured = batcher(known=False)
-    measured.serve(None, measured=((1, 0.005), (32, 0.04)))
+    measured.set_model(None, measured=((1, 0.005), (32, 0.04)))
 
     assert "by warm-up" in explained(measured)
     measured.tables[PLAIN_KEY].observe(1, 0.005)
@@ -170,7 +170,7 @@ def test_the_number_of_batches_states_how_reliable_a_time_is() -> None:
 
 
 def test_two_requests_are_no_capacity() -> None:
-    text = explained(seen(1), Busiest(rows_per_s=2.0, batch_rows=1.0, runtime_busy=0.004, proxy_busy=0.01))
+    text = explained(seen(1), BusiestSecond(rows_per_s=2.0, batch_rows=1.0, runtime_busy=0.004, proxy_busy=0.01))
 
     assert "at most 2 rows per second" in text
     assert "0%" not in text
@@ -242,7 +242,7 @@ def test_figures_are_plain_and_of_two_digits(value: float, text: str) -> None:
 def test_the_bound_is_one_rule(
     model_ms: tuple[float, float], host_ms: float, proxy_busy: float, expected: Bound
 ) -> None:
-    busiest = Busiest(rows_per_s=100.0, batch_rows=31.0, runtime_busy=0.97, proxy_busy=proxy_busy)
+    busiest = BusiestSecond(rows_per_s=100.0, batch_rows=31.0, runtime_busy=0.97, proxy_busy=proxy_busy)
 
     assert bound(busiest, batches=20, model_ms=model_ms, host_ms=host_ms) is expected
     few = bound(busiest, batches=19, model_ms=model_ms, host_ms=host_ms)
@@ -254,7 +254,7 @@ def test_a_few_batches_do_not_rule_out_the_model() -> None:
     measured.pace.observe(0.0027)
     measured.tables[PLAIN_KEY].observe(32, 0.0001)
     measured.tables[PLAIN_KEY].observe(32, 0.0001)
-    two = Busiest(rows_per_s=2.0, batch_rows=1.0, runtime_busy=0.5, proxy_busy=0.1)
+    two = BusiestSecond(rows_per_s=2.0, batch_rows=1.0, runtime_busy=0.5, proxy_busy=0.1)
 
     assert ADVICE[Bound.HOST].remedy not in explained(measured, two)
     assert report(measured, two, model="cat", padding=0.0, rejected={}).bound is Bound.UNKNOWN

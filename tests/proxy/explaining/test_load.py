@@ -6,13 +6,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from shoal_proxy.batching.batch import Result
+from shoal_proxy.batching.batch import BatchResult
 from shoal_proxy.batching.batcher import Batcher
 from shoal_proxy.batching.pending import NEVER_S, PLAIN_KEY, BatchKey
 from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.batching.queue import QueueLimits
 from shoal_proxy.batching.row_checks import RowChecks
-from shoal_proxy.batching.scheduler import Scheduler, Step
+from shoal_proxy.batching.scheduler import Scheduler, SchedulerStep
 from shoal_proxy.explaining.load import demand, read_load, utilization
 from shoal_schema.load import MAX_BYTES, Load
 from tests.fakes import tensor
@@ -21,10 +21,10 @@ from tests.proxy.signatures import request, signature
 MODEL = signature([tensor("x", "INT64", [-1, 1])], [tensor("y", "INT64", [-1, 1])])
 
 
-def brain(
+def make_scheduler(
     base_s: float = 0.005, row_s: float = 0.01, *, objective_s: float = NEVER_S, max_rows: int = 64, in_flight: int = 1
 ) -> Scheduler:
-    """Return a brain that knows a model of so many seconds a batch and a row."""
+    """Return a scheduler with measured times: seconds per batch and per row."""
     batcher = Batcher(QueueLimits(8, 10**9), BatchLimits(max_rows, 0.0, in_flight), objective_s=objective_s)
     for rows in batcher.tables[PLAIN_KEY].sizes * 20:
         batcher.tables[PLAIN_KEY].observe(rows, base_s + row_s * rows)
@@ -37,23 +37,25 @@ def ask(scheduler: Scheduler, rows: int, now_s: float) -> bool:
 
 
 def answer(scheduler: Scheduler, step: object, now_s: float) -> None:
-    assert isinstance(step, Step)
+    assert isinstance(step, SchedulerStep)
     assert step.running is not None
-    scheduler.released(step.running, now_s)
-    scheduler.answered(step.running, Result({"y": np.zeros((step.running.rows, 1))}), MODEL, answered_s=now_s)
-    scheduler.delivered(step.running, now_s)
+    scheduler.record_finished(step.running, now_s)
+    scheduler.complete_batch(
+        step.running, BatchResult({"y": np.zeros((step.running.rows, 1))}), MODEL, completed_s=now_s
+    )
+    scheduler.record_delivered(step.running, now_s)
 
 
 def test_rows_count_from_their_arrival_until_their_batch_is_back() -> None:
-    scheduler = brain(max_rows=4)
+    scheduler = make_scheduler(max_rows=4)
     before = read_load(scheduler, 100.0)
     assert ask(scheduler, 3, 100.0)
-    step = scheduler.next(100.0)
+    step = scheduler.next_batch(100.0)
     assert ask(scheduler, 2, 100.5)
-    scheduler.next(100.5)
+    scheduler.next_batch(100.5)
     during = read_load(scheduler, 101.0)
     answer(scheduler, step, 101.0)
-    scheduler.next(101.0)
+    scheduler.next_batch(101.0)
     after = read_load(scheduler, 102.0)
 
     assert (during.queued_rows, during.running_rows) == (2, 3)
@@ -64,10 +66,10 @@ def test_rows_count_from_their_arrival_until_their_batch_is_back() -> None:
     assert (after.arrived_rows, after.answered_rows) == (5, 3)
 
 
-def test_what_is_refused_has_arrived_all_the_same() -> None:
-    scheduler = brain(objective_s=0.2)
+def test_what_is_rejected_has_arrived_all_the_same() -> None:
+    scheduler = make_scheduler(objective_s=0.2)
     now = [ask(scheduler, 1, 50.0 + at * 1e-4) for at in range(40)]
-    scheduler.next(50.01)
+    scheduler.next_batch(50.01)
 
     load = read_load(scheduler, 50.02)
 
@@ -77,7 +79,7 @@ def test_what_is_refused_has_arrived_all_the_same() -> None:
 
 
 def test_the_capacity_is_that_of_batches_of_which_two_fit_the_objective() -> None:
-    load = read_load(brain(objective_s=0.2), 1.0)
+    load = read_load(make_scheduler(objective_s=0.2), 1.0)
 
     assert load.capacity is not None
     # 9 rows take 95 ms: two such batches 190 of 200.
@@ -89,21 +91,21 @@ def test_the_capacity_is_that_of_batches_of_which_two_fit_the_objective() -> Non
     "objective_s", [pytest.param(NEVER_S, id="no objective"), pytest.param(0.001, id="one that cannot be met")]
 )
 def test_without_an_objective_to_keep_the_capacity_is_the_most_there_is(objective_s: float) -> None:
-    load = read_load(brain(objective_s=objective_s), 1.0)
+    load = read_load(make_scheduler(objective_s=objective_s), 1.0)
 
     assert load.capacity is not None
     assert load.capacity.rows_per_s == pytest.approx(64 / 0.645, rel=0.03)
 
 
 def test_batches_that_run_side_by_side_count_each() -> None:
-    one, two = (read_load(brain(in_flight=count), 1.0).capacity for count in (1, 2))
+    one, two = (read_load(make_scheduler(in_flight=count), 1.0).capacity for count in (1, 2))
 
     assert one is not None
     assert two is not None
     assert two.rows_per_s == pytest.approx(2 * one.rows_per_s)
 
 
-def test_before_anything_is_known_there_is_no_capacity() -> None:
+def test_before_any_measurement_there_is_no_capacity() -> None:
     load = read_load(Scheduler(Batcher(QueueLimits(8, 10**9), BatchLimits(4))), 1.0)
 
     assert load.capacity is None
@@ -111,7 +113,7 @@ def test_before_anything_is_known_there_is_no_capacity() -> None:
 
 
 def test_of_several_shapes_the_capacity_is_that_of_their_mix() -> None:
-    scheduler = brain(0.0, 0.01)
+    scheduler = make_scheduler(0.0, 0.01)
     long = BatchKey(shapes=(("x", (9,)),))
     for rows in scheduler.batcher.tables[long].sizes * 20:
         scheduler.batcher.tables[long].observe(rows, 0.03 * rows)
@@ -122,12 +124,12 @@ def test_of_several_shapes_the_capacity_is_that_of_their_mix() -> None:
     assert load.capacity.rows_per_s == pytest.approx(1 / 0.02, rel=0.03)
 
 
-def test_the_expected_wait_grows_with_the_queue_and_is_none_where_nothing_is_taken() -> None:
-    scheduler = brain(max_rows=4)
+def test_the_expected_wait_grows_with_the_queue_and_is_none_where_nothing_is_accepted() -> None:
+    scheduler = make_scheduler(max_rows=4)
     idle = read_load(scheduler, 10.0).expected_wait_s
     for _ in range(2):
         ask(scheduler, 4, 10.0)
-    scheduler.next(10.0)
+    scheduler.next_batch(10.0)
     busy = read_load(scheduler, 10.0).expected_wait_s
 
     assert idle == pytest.approx(0.015, rel=0.05)
@@ -136,8 +138,8 @@ def test_the_expected_wait_grows_with_the_queue_and_is_none_where_nothing_is_tak
     assert read_load(scheduler, 10.0, taking=False).expected_wait_s is None
 
 
-def test_utilization_is_what_is_asked_for_by_what_can_be_served() -> None:
-    scheduler = brain(0.0, 0.01)
+def test_utilization_is_demand_divided_by_capacity() -> None:
+    scheduler = make_scheduler(0.0, 0.01)
     read_load(scheduler, 10.0)
     for each in range(8):
         ask(scheduler, 5, 10.0 + each / 10)
@@ -148,7 +150,7 @@ def test_utilization_is_what_is_asked_for_by_what_can_be_served() -> None:
 
 
 def test_demand_is_in_replicas_has_no_bound_and_leaves_out_what_a_peer_got() -> None:
-    scheduler = brain(0.0, 0.01)
+    scheduler = make_scheduler(0.0, 0.01)
     assert demand(scheduler, 10.0) == 0
     for each in range(8):
         ask(scheduler, 5, 10.0 + each / 10)
@@ -162,7 +164,7 @@ def test_demand_is_in_replicas_has_no_bound_and_leaves_out_what_a_peer_got() -> 
 
 
 def test_the_document_is_small_and_reads_back() -> None:
-    load = read_load(brain(objective_s=0.2), 123456.789)
+    load = read_load(make_scheduler(objective_s=0.2), 123456.789)
     document = msgspec.json.encode(load)
 
     assert msgspec.json.decode(document, type=Load) == load
@@ -188,7 +190,7 @@ def test_the_document_is_small_and_reads_back() -> None:
     ],
 )
 def test_a_value_that_no_proxy_can_have_is_not_read(key: str, value: bytes) -> None:
-    document = msgspec.json.encode(read_load(brain(), 1.0))
+    document = msgspec.json.encode(read_load(make_scheduler(), 1.0))
     fields = msgspec.json.decode(document, type=dict[str, msgspec.Raw])
     assert key in fields
     lie = msgspec.json.encode({**fields, key: msgspec.Raw(value)})
@@ -202,7 +204,7 @@ def test_rows_that_are_not_checked_keep_a_document_that_older_operators_decode(r
     """They read ``independent`` as true or false, and the reason as a text of up to 64 characters."""
     checks = RowChecks(Random(1).randrange)
     checks.unchecked = reason
-    scheduler = Scheduler(brain().batcher, checks=checks)
+    scheduler = Scheduler(make_scheduler().batcher, checks=checks)
 
     written = msgspec.json.decode(msgspec.json.encode(read_load(scheduler, 1.0)))
 

@@ -10,13 +10,13 @@ import msgspec
 import numpy as np
 
 from shoal_proxy.errors import ProxyError, RowsFailed
-from shoal_proxy.graph.frame import Frame, RowsError
+from shoal_proxy.graph.graph_request import GraphRequest, RowsError
 from shoal_proxy.graph.walk import walk
-from shoal_schema.expressions import Among, Column, Comparison, IsNull, Joined, Not
-from shoal_schema.graphs.faults import GraphError
-from shoal_schema.graphs.plan import Plan, Ref, Space, Step, is_item, make_plan, meeting
-from shoal_schema.graphs.types import Typed, typed
-from shoal_schema.resource.graph import Combine, GraphSpec
+from shoal_schema.expressions import BooleanOperation, Column, Comparison, IsNull, Membership, Negation
+from shoal_schema.graphs.errors import GraphError
+from shoal_schema.graphs.plan import GraphPlan, GraphStep, Space, TensorRef, innermost_common, is_item, make_plan
+from shoal_schema.graphs.types import TypedGraph, type_check
+from shoal_schema.resource.graph import CombineRule, GraphSpec
 from shoal_schema.wire.row_errors import RowError
 
 Row = dict[str, Any]
@@ -125,7 +125,7 @@ class _Maker:
             pool = choose([self._texts or self._scalars, [*self._scalars, *self._lists]])
             outputs[f"o{index}"] = [choose(pool) for _ in range(self._random.randint(1, 3))]
             if self._random.random() < 0.5:
-                combine[f"o{index}"] = choose([str(each) for each in Combine])
+                combine[f"o{index}"] = choose([str(each) for each in CombineRule])
         return outputs, combine
 
 
@@ -151,7 +151,7 @@ def random_condition(random: Random, names: list[str]) -> str:
 class Naive:
     """Evaluates one graph for a request's rows, each value by itself and from the top."""
 
-    def __init__(self, plan: Plan, models: Mapping[str, str], xs: list[float]) -> None:
+    def __init__(self, plan: GraphPlan, models: Mapping[str, str], xs: list[float]) -> None:
         self.plan = plan
         self.models = models
         self.xs = xs
@@ -174,14 +174,14 @@ class Naive:
         count = 0 if items is ABSENT else len(items)
         return [found for index in range(count) for found in self.contexts(space, (*context, index))]
 
-    def row_of(self, step: Step, context: tuple[int, ...]) -> Any:
+    def row_of(self, step: GraphStep, context: tuple[int, ...]) -> Any:
         """Return what a step gives for one of its rows, or ABSENT."""
         key = (step.name, context)
         if key not in self._known:
             self._known[key] = self._row_of(step, context)
         return self._known[key]
 
-    def _row_of(self, step: Step, context: tuple[int, ...]) -> Any:
+    def _row_of(self, step: GraphStep, context: tuple[int, ...]) -> Any:
         inputs = {name: self.seen(ref, step, context) for name, ref in step.inputs.items()}
         if any(value is ABSENT for value in inputs.values()):
             return ABSENT
@@ -194,24 +194,24 @@ class Naive:
                 return ABSENT
             raise Failed(f"step {step.name}: {error}") from None
 
-    def value(self, ref: Ref, context: tuple[int, ...]) -> Any:
+    def value(self, ref: TensorRef, context: tuple[int, ...]) -> Any:
         """Return a tensor's value in a row of its own space."""
         if ref.step == "request":
             return self.xs[context[0]]
         row = self.row_of(self.steps[ref.step], context)
         return ABSENT if row is ABSENT else row[ref.tensor]
 
-    def seen(self, ref: Ref, step: Step, context: tuple[int, ...]) -> Any:
+    def seen(self, ref: TensorRef, step: GraphStep, context: tuple[int, ...]) -> Any:
         """Return what a step sees of it."""
         if is_item(ref, step):
             depth = len(step.space) if ref in step.each else step.space.index(str(ref)) + 1
             return self.value(ref, context[:depth])[context[depth]]
         return self.moved(ref, step.space, context)
 
-    def moved(self, ref: Ref, space: Space, context: tuple[int, ...]) -> Any:
+    def moved(self, ref: TensorRef, space: Space, context: tuple[int, ...]) -> Any:
         """Return it as a row of another space has it."""
         own = self.plan.space_of(ref)
-        shared = meeting(own, space)
+        shared = innermost_common(own, space)
         return self.nested(lambda inner: self.value(ref, inner), own, context[: len(shared) + 1])
 
     def nested(self, value: Any, space: Space, context: tuple[int, ...]) -> Any:
@@ -226,7 +226,7 @@ class Naive:
 
     _gap: Any = math.nan
 
-    def condition(self, expression: Any, step: Step, context: tuple[int, ...]) -> bool | None:
+    def condition(self, expression: Any, step: GraphStep, context: tuple[int, ...]) -> bool | None:
         """Return whether it is so; None: unknown."""
 
         def of(column: Column) -> Any:
@@ -237,12 +237,12 @@ class Naive:
         match expression:
             case Comparison(column=column, operator=name, value=value):
                 return _compared(of(column), name, of(value) if isinstance(value, Column) else value)
-            case Among(column=column, values=values):
+            case Membership(column=column, values=values):
                 left = of(column)
                 return None if left is None else left in [each for each in values if each is not None]
             case IsNull(column=column):
                 return of(column) is None
-            case Not(part=part):
+            case Negation(part=part):
                 found = self.condition(part, step, context)
                 return None if found is None else not found
             case _:
@@ -263,39 +263,39 @@ def _compared(left: Any, name: str, right: Any) -> bool | None:
     return bool({"<": left < right, ">=": left >= right, "==": left == right, "!=": left != right}[name])
 
 
-def _joined(expression: Joined, parts: list[bool | None]) -> bool | None:
+def _joined(expression: BooleanOperation, parts: list[bool | None]) -> bool | None:
     decisive = not expression.every
     if decisive in parts:
         return decisive
     return None if None in parts else expression.every
 
 
-def combine(how: Combine, values: list[Any]) -> Any:
+def combine(how: CombineRule, values: list[Any]) -> Any:
     """Return several values as one."""
     there = [each for each in values if each is not ABSENT]
-    if how is Combine.STACK:
+    if how is CombineRule.STACK:
         return values
     if not there:
         return ABSENT
-    if len(values) == 1 or how is Combine.FIRST:
+    if len(values) == 1 or how is CombineRule.FIRST:
         return there[0]
     return {
-        Combine.MEAN: lambda: sum(there) / len(there),
-        Combine.MAX: lambda: max(there),
-        Combine.VOTE: lambda: max(there, key=there.count),
+        CombineRule.MEAN: lambda: sum(there) / len(there),
+        CombineRule.MAX: lambda: max(there),
+        CombineRule.VOTE: lambda: max(there, key=there.count),
     }[how]()
 
 
-def run(graph: Typed, models: Mapping[str, str], xs: list[float]) -> Any:
+def run(graph: TypedGraph, models: Mapping[str, str], xs: list[float]) -> Any:
     """Return what the product gives, or the rows that it says failed."""
 
-    async def ask(step: Step, inputs: Mapping[str, Any], rows: int) -> Mapping[str, Any]:
+    async def call_step(step: GraphStep, inputs: Mapping[str, Any], rows: int) -> Mapping[str, Any]:
         await asyncio.sleep(0)
         return _batch(models[step.name], inputs, rows)
 
-    frame = Frame(graph, {"x": np.array(xs, np.float32)}, len(xs), 1 << 28)
+    frame = GraphRequest(graph, {"x": np.array(xs, np.float32)}, len(xs), 1 << 28)
     try:
-        return asyncio.run(walk(graph.plan, frame, ask))
+        return asyncio.run(walk(graph.plan, frame, call_step))
     except RowsFailed as error:
         return list(error.errors)
     except (RowsError, ProxyError) as error:
@@ -324,20 +324,20 @@ def _batch(model: str, inputs: Mapping[str, Any], rows: int) -> Mapping[str, Any
     return {"items": items, "tags": tags, "count": np.array([answer["count"] for answer in answers])}
 
 
-def make(spec: GraphSpec, models: Mapping[str, str]) -> Typed | None:
+def make(spec: GraphSpec, models: Mapping[str, str]) -> TypedGraph | None:
     """Return the graph, or None where it cannot work."""
     documents = {
         name: {"name": name, "inputs": MODELS[kind][0], "outputs": MODELS[kind][1]} for name, kind in models.items()
     }
     try:
-        graph = typed(make_plan(spec), documents)
+        graph = type_check(make_plan(spec), documents)
     except GraphError:
         return None
     scalar = all(str(tensor) == "FP32" for tensor in graph.request.values())
     # A model's own padding of lists counts as values, which the naive evaluator does not model.
     ragged = any(
         len(each.of) > 1
-        and each.combine not in (Combine.FIRST, Combine.STACK)
+        and each.combine not in (CombineRule.FIRST, CombineRule.STACK)
         and any(graph.tensor(ref, "").shape for ref in each.of)
         for each in graph.plan.outputs
     )

@@ -18,7 +18,7 @@ from tests import plain
 from tests.calls import RawConnection, row, v2_body
 from tests.fakes import FakeRuntime
 from tests.graphs import RunningGraph, running_graph
-from tests.proxy.graph.test_graph_end_to_end import PATH, ask, chain, refusing
+from tests.proxy.graph.test_graph_end_to_end import PATH, chain, refusing, send
 
 STEPS = [{"name": "first"}, {"name": "second"}]
 
@@ -50,7 +50,7 @@ def data(answer: Any) -> list[float]:
 
 def test_a_loop_that_no_document_holds() -> None:
     with running_graph(chain(), AGAIN) as running:
-        assert data(ask(running, [5, 1])) == [32 * value for start in (5, 1) for value in row(start)]
+        assert data(send(running, [5, 1])) == [32 * value for start in (5, 1) for value in row(start)]
         described = plain.get(f"{running.url}/v2/models/graph").json()
         assert [(each["name"], each["datatype"], each["shape"]) for each in described["inputs"]] == [
             ("x", "FP32", [-1, 4])
@@ -61,7 +61,7 @@ def test_a_loop_that_no_document_holds() -> None:
         assert 'shoal_proxy_step_seconds_count{step="first"} 5.0' in metrics
 
 
-def test_steps_beside_one_another_and_what_each_caller_gets_is_his_own() -> None:
+def test_steps_beside_one_another_and_what_each_client_gets_are_its_own() -> None:
     spec = composed(
         """
         one, two = await asyncio.gather(steps.first(x=inputs["x"]), steps.second(x=inputs["x"].tolist()))
@@ -70,12 +70,12 @@ def test_steps_beside_one_another_and_what_each_caller_gets_is_his_own() -> None
     )
     with running_graph(chain(), spec) as running:
         with ThreadPoolExecutor(8) as pool:
-            answers = list(pool.map(lambda value: ask(running, [value, value + 0.5]), range(32)))
+            answers = list(pool.map(lambda value: send(running, [value, value + 0.5]), range(32)))
         for value, answer in enumerate(answers):
             assert data(answer) == [4 * each for start in (value, value + 0.5) for each in row(start)]
 
 
-def test_a_buffer_that_code_fills_again_and_again_is_no_other_callers() -> None:
+def test_a_buffer_that_code_fills_again_and_again_is_no_other_clients() -> None:
     spec = composed(
         """
         if not hasattr(self, "own"):
@@ -90,7 +90,7 @@ def test_a_buffer_that_code_fills_again_and_again_is_no_other_callers() -> None:
     )
     with running_graph(chain(), spec) as running:
         with ThreadPoolExecutor(16) as pool:
-            answers = list(pool.map(lambda value: ask(running, [value] * 32), range(400)))
+            answers = list(pool.map(lambda value: send(running, [value] * 32), range(400)))
         for value, answer in enumerate(answers):
             assert data(answer) == [2 * each for each in row(value)] * 32
 
@@ -98,7 +98,7 @@ def test_a_buffer_that_code_fills_again_and_again_is_no_other_callers() -> None:
 def test_a_step_that_fails_is_the_graphs_or_caught() -> None:
     models = {"first": refusing(503, "busy", **{"retry-after": "7"}), "second": FakeRuntime()}
     with running_graph(models, composed('return await steps.first(x=inputs["x"])')) as running:
-        answer = ask(running, [1])
+        answer = send(running, [1])
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "7")
         assert answer.json()["error"].startswith("step first: busy")
     caught = composed(
@@ -111,7 +111,7 @@ def test_a_step_that_fails_is_the_graphs_or_caught() -> None:
         """
     )
     with running_graph(models, caught) as running:
-        assert data(ask(running, [1])) == [2 * value for value in row(1)]
+        assert data(send(running, [1])) == [2 * value for value in row(1)]
 
 
 @pytest.mark.parametrize(
@@ -178,28 +178,28 @@ def test_a_step_that_fails_is_the_graphs_or_caught() -> None:
 )
 def test_what_its_code_does_wrong_is_within(body: str, status: int, said: str) -> None:
     with running_graph(chain(), composed(body)) as running:
-        for _ in range(2):  # and the next caller is served as well
-            answer = ask(running, [1, 2])
+        for _ in range(2):  # and the next client is served as well
+            answer = send(running, [1, 2])
             assert answer.status_code == status, answer.text
             assert said in answer.json()["error"]
 
 
-def test_a_step_that_is_asked_about_no_rows_gives_none() -> None:
+def test_a_step_that_is_called_with_no_rows_gives_none() -> None:
     models, spec = (
         chain(),
         composed('y = (await steps.first(x=inputs["x"][:0]))["y"]\nreturn {"y": [*y, *inputs["x"]]}'),
     )
     with running_graph(models, spec) as running:
-        assert data(ask(running, [3])) == list(row(3))
+        assert data(send(running, [3])) == list(row(3))
         assert models["first"].seen == []
 
 
-def test_of_rows_that_fail_at_a_step_none_is_taken_for_a_row_of_the_caller() -> None:
+def test_of_rows_that_fail_at_a_step_none_is_accepted_for_a_row_of_the_client() -> None:
     failed = {"row": 0, "status": 422, "message": "four is odd"}
     models = chain()
     models["first"].respond = lambda seen: (422, {}, orjson.dumps({"error": "row", "errors": [failed]}))
     with running_graph(models, composed('return await steps.first(x=inputs["x"][1:])')) as running:
-        answer = ask(running, [1, 2])
+        answer = send(running, [1, 2])
         assert (answer.status_code, "errors" in answer.json()) == (422, False)
         assert answer.json()["error"] == "step first: of the rows of its call, row 0: four is odd"
 
@@ -229,14 +229,14 @@ def test_the_deadline_is_the_steps_too_and_code_that_never_ends_is_left() -> Non
     models = chain()
     with running_graph(models, spec) as running:
         within = {"headers": {"x-request-timeout-ms": "800"}}
-        assert ask(running, [1], **within).status_code == 504
-        assert data(ask(running, [2], **within)) == [2 * value for value in row(2)]
+        assert send(running, [1], **within).status_code == 504
+        assert data(send(running, [2], **within)) == [2 * value for value in row(2)]
         assert 0 < int(models["first"].seen[-1].headers["x-request-timeout-ms"]) < 800
 
 
 def test_code_that_blocks_holds_up_no_probe_and_is_within() -> None:
     with running_graph(chain(), composed("time.sleep(8)")) as running:
-        late = ask(running, [1], headers={"x-request-timeout-ms": "300"})
+        late = send(running, [1], headers={"x-request-timeout-ms": "300"})
         assert late.status_code == 504
         assert plain.get(f"{running.admin_url}/healthz").status_code == 200
         running.until(lambda: not running.proxy.link.ready)
@@ -245,7 +245,7 @@ def test_code_that_blocks_holds_up_no_probe_and_is_within() -> None:
         running.until(lambda: running.proxy.link.ready)
 
 
-def test_who_is_asked_for_nothing_any_more_is_left_alone_and_no_room_is_lost() -> None:
+def test_cancelled_steps_release_their_memory() -> None:
     hedged = composed(
         """
         asked = [asyncio.create_task(ask(x=inputs["x"])) for ask in (steps.first, steps.second)]
@@ -260,14 +260,14 @@ def test_who_is_asked_for_nothing_any_more_is_left_alone_and_no_room_is_lost() -
         for value in range(50):
             if value == 25:  # from here on one of the two never answers
                 running.call(models["first"].gate.clear)
-            assert data(ask(running, [value])) == [2 * each for each in row(value)]
+            assert data(send(running, [value])) == [2 * each for each in row(value)]
         running.until(lambda: models["first"].connections == 0)
-        running.until(lambda: link._room.taken_bytes == 0)
+        running.until(lambda: link._room.used_bytes == 0)
         running.call(models["first"].gate.set)
-        assert data(ask(running, [1])) == [2 * each for each in row(1)]
+        assert data(send(running, [1])) == [2 * each for each in row(1)]
 
 
-def test_a_step_that_is_asked_after_the_request_is_not_asked() -> None:
+def test_a_step_called_after_the_request_is_not_run() -> None:
     spec = composed(
         """
         async def later():
@@ -286,12 +286,12 @@ def test_a_step_that_is_asked_after_the_request_is_not_asked() -> None:
     models = chain()
     said = len("step first is called after the request has ended")
     with running_graph(models, spec) as running:
-        assert data(ask(running, [1])) == row(1)
-        assert data(ask(running, [1])) == [said * each for each in row(1)]
+        assert data(send(running, [1])) == row(1)
+        assert data(send(running, [1])) == [said * each for each in row(1)]
         assert models["first"].seen == []
 
 
-def test_who_leaves_ends_the_code_and_its_steps() -> None:
+def test_a_client_that_disconnects_ends_the_code_and_its_steps() -> None:
     models = chain()
     models["first"].gate.clear()
     with running_graph(models, AGAIN) as running:
@@ -303,7 +303,7 @@ def test_who_leaves_ends_the_code_and_its_steps() -> None:
         running.until(lambda: running.proxy.dispatcher.settled)
         models["first"].gate.set()
         running.until(lambda: not running.proxy.link._walks)  # type: ignore[attr-defined]
-        assert data(ask(running, [50])) == [2 * value for value in row(50)]
+        assert data(send(running, [50])) == [2 * value for value in row(50)]
 
 
 @pytest.mark.parametrize(
@@ -337,4 +337,4 @@ def test_a_class_beside_the_file(tmp_path: Path) -> None:
     spec = {"steps": STEPS, "composer": {"importPath": "beside:Way"}}
     with running_graph(chain(), spec, composer_dir=str(tmp_path)) as running:
         assert isinstance(running, RunningGraph)
-        assert data(ask(running, [60])) == [2 * value for value in row(60)]
+        assert data(send(running, [60])) == [2 * value for value in row(60)]

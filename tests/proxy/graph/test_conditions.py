@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal_proxy.graph.conditions import Values1D, column, meant
+from shoal_proxy.graph.conditions import Values1D, column, matching_rows
 from shoal_schema.expressions import parse
 from shoal_schema.wire.datatypes import DTYPES
 
@@ -66,7 +66,7 @@ COLUMNS = {
     ],
 )
 def test_an_expression_means_these_rows(text: str, rows: list[int]) -> None:
-    found: Any = np.flatnonzero(meant(parse(text), COLUMNS)).tolist()
+    found: Any = np.flatnonzero(matching_rows(parse(text), COLUMNS)).tolist()
     assert found == rows
 
 
@@ -96,9 +96,9 @@ def test_every_number_is_compared_with_every_literal_as_python_compares_them(dat
     for literal in NUMBERS:
         written = "1e400" if literal == math.inf else repr(literal)
         for sign, compare in OPERATORS.items():
-            found = meant(parse(f"s.x {sign} {written}"), {"s.x": values}).tolist()
+            found = matching_rows(parse(f"s.x {sign} {written}"), {"s.x": values}).tolist()
             assert found == [compare(each, literal) for each in values.array.tolist()], (sign, literal)
-        found = meant(parse(f"s.x in [{written}, 3, null]"), {"s.x": values}).tolist()
+        found = matching_rows(parse(f"s.x in [{written}, 3, null]"), {"s.x": values}).tolist()
         assert found == [each == literal for each in values.array.tolist()], literal
 
 
@@ -110,5 +110,5 @@ def test_every_number_is_compared_with_every_other_as_python_compares_them(one: 
         turned = Values1D(np.resize(np.roll(right.array, shift), len(left.array)), left.known)
         pairs = list(zip(left.array.tolist(), turned.array.tolist(), strict=True))
         for sign, compare in OPERATORS.items():
-            found = meant(parse(f"s.x {sign} s.y"), {"s.x": left, "s.y": turned}).tolist()
+            found = matching_rows(parse(f"s.x {sign} s.y"), {"s.x": left, "s.y": turned}).tolist()
             assert found == [compare(*pair) for pair in pairs], (sign, shift)

@@ -1,4 +1,4 @@
-"""A graph as its callers meet it: real sockets, fake models."""
+"""A graph as its clients meet it: real sockets, fake models."""
 
 import asyncio
 import time
@@ -9,13 +9,13 @@ import numpy as np
 import orjson
 import pytest
 
-from shoal_proxy.batching.pending import Pending
-from shoal_proxy.connection import Room
+from shoal_proxy.batching.pending import PendingRequest
 from shoal_proxy.graph.link import GraphLink
 from shoal_proxy.graph.steps import StepClient
+from shoal_proxy.runtime_connection import ResponseMemory
 from shoal_schema.resource.graph import StepSpec
 from tests import plain
-from tests.calls import callers, row, v2_body
+from tests.calls import concurrent_clients, row, v2_body
 from tests.fakes import FakeRuntime, double, tensor, write_answer
 from tests.graphs import RunningGraph, running_graph
 
@@ -37,7 +37,7 @@ def chain() -> dict[str, FakeRuntime]:
     return {"first": FakeRuntime(), "second": FakeRuntime()}
 
 
-def ask(running: RunningGraph, values: list[float], **more: Any) -> Any:
+def send(running: RunningGraph, values: list[float], **more: Any) -> Any:
     """Ask with V2's JSON."""
     return plain.post(running.url + PATH, json=v2_body([row(value) for value in values]), timeout=20, **more)
 
@@ -51,7 +51,7 @@ def refusing(status: int, message: str, **headers: str) -> FakeRuntime:
 
 def test_a_chain_takes_each_row_from_model_to_model() -> None:
     with running_graph(chain(), CHAIN) as running:
-        answer = ask(running, [1, 5])
+        answer = send(running, [1, 5])
         assert answer.status_code == 200, answer.text
         (output,) = answer.json()["outputs"]
         assert (output["name"], output["shape"]) == ("y", [2, 4])
@@ -97,7 +97,7 @@ def _same(inputs: Mapping[str, Array]) -> Mapping[str, Array]:
     return {"y": inputs["x"]}
 
 
-def test_each_step_is_explained_what_is_left_of_the_time_and_who_asks() -> None:
+def test_each_step_is_explained_what_is_left_of_the_time_and_the_request() -> None:
     given = {
         "x-request-timeout-ms": "5000",
         "x-request-id": "me",
@@ -107,7 +107,7 @@ def test_each_step_is_explained_what_is_left_of_the_time_and_who_asks() -> None:
         "authorization": "Bearer key",
     }
     with running_graph(chain(), CHAIN, forward_headers=("authorization",), fair_share_header="x-tenant") as running:
-        assert ask(running, [1], headers=given).status_code == 200
+        assert send(running, [1], headers=given).status_code == 200
         for name, model in running.models.items():
             (seen,) = model.seen
             for header in ("x-request-id", "traceparent", "x-shoal-priority", "x-tenant", "authorization"):
@@ -125,10 +125,10 @@ def test_every_step_is_explained_the_requests_parameters() -> None:
             assert model.seen[0].document["parameters"]["temperature"] == 0.5
 
 
-def test_a_model_that_takes_json_alone_gets_json() -> None:
+def test_a_model_that_accepts_json_alone_gets_json() -> None:
     models = {"first": FakeRuntime(binary=False), "second": FakeRuntime(binary=False)}
     with running_graph(models, CHAIN) as running:
-        assert ask(running, [1, 2]).json()["outputs"][0]["data"] == [4 * value for v in (1, 2) for value in row(v)]
+        assert send(running, [1, 2]).json()["outputs"][0]["data"] == [4 * value for v in (1, 2) for value in row(v)]
         assert "inference-header-content-length" not in models["first"].seen[0].headers
         body = v2_body([row(1)])
         binary = {"name": "x", "datatype": "FP32", "shape": [1, 4], "parameters": {"binary_data_size": 16}}
@@ -142,20 +142,20 @@ def test_a_model_that_takes_json_alone_gets_json() -> None:
         assert answer.json()["error"].startswith("step first: input 'x' has NaN")
 
 
-def test_a_model_whose_rows_are_not_its_first_dimension_is_asked_in_its_own_way() -> None:
+def test_a_model_whose_rows_are_not_its_first_dimension_is_called_in_its_own_way() -> None:
     sideways = FakeRuntime(
         inputs=[tensor("x", "FP32", [4, -1], batch_dim=1)], outputs=[tensor("y", "FP32", [4, -1], batch_dim=1)]
     )
     with running_graph({"first": sideways, "second": FakeRuntime()}, CHAIN) as running:
-        answer = ask(running, [1, 2, 3])
+        answer = send(running, [1, 2, 3])
         assert answer.json()["outputs"][0]["data"] == [4 * value for v in (1, 2, 3) for value in row(v)]
         assert sideways.seen[0].inputs["x"].shape == (4, 3)
 
 
-def test_the_graphs_deadline_holds_for_whoever_names_a_longer_one() -> None:
+def test_the_graphs_deadline_holds_for_any_longer_timeout_of_a_client() -> None:
     with running_graph(chain(), {**CHAIN, "deadlineMilliseconds": 200}) as running:
         running.call(running.models["first"].gate.clear)
-        answer = ask(running, [1], headers={"x-request-timeout-ms": "60000"})
+        answer = send(running, [1], headers={"x-request-timeout-ms": "60000"})
         assert answer.status_code == 504
         running.call(running.models["first"].gate.set)
         assert not running.models["second"].seen  # no client waits for it any more
@@ -167,7 +167,7 @@ def test_the_graphs_deadline_holds_for_whoever_names_a_longer_one() -> None:
 def test_a_steps_failure_is_the_graphs_by_the_steps_name(status: int, expected: int) -> None:
     models = {"first": FakeRuntime(), "second": refusing(status, "not now", **{"retry-after": "7"})}
     with running_graph(models, CHAIN) as running:
-        answer = ask(running, [1, 2])
+        answer = send(running, [1, 2])
         assert answer.status_code == expected
         assert "step second: not now" in answer.json()["error"]
         assert answer.headers["x-shoal-executed"] == "maybe"  # the first one has run
@@ -175,11 +175,11 @@ def test_a_steps_failure_is_the_graphs_by_the_steps_name(status: int, expected: 
         assert 'shoal_proxy_step_failures_total{step="second"} 1.0' in plain.get(f"{running.admin_url}/metrics").text
 
 
-def test_a_model_that_hangs_up_is_explained_by_its_name() -> None:
+def test_a_model_that_disconnects_is_explained_by_its_name() -> None:
     models = chain()
     models["second"].respond = lambda seen: None
     with running_graph(models, CHAIN) as running:
-        answer = ask(running, [1])
+        answer = send(running, [1])
         assert answer.status_code == 503
         assert "step second: the connection" in answer.json()["error"]
 
@@ -195,41 +195,41 @@ def test_a_model_that_hangs_up_is_explained_by_its_name() -> None:
         {"y": np.zeros((2, 4, 1), np.float32)},
     ],
 )
-def test_an_answer_that_is_none_of_the_models_is_no_row_of_anybody(outputs: Mapping[str, Array]) -> None:
+def test_a_response_that_is_none_of_the_models_is_the_row_of_no_request(outputs: Mapping[str, Array]) -> None:
     models = chain()
     models["first"].respond = lambda seen: (200, *write_answer(outputs, {}, binary=True))
     with running_graph(models, CHAIN) as running:
-        answer = ask(running, [1, 2])
+        answer = send(running, [1, 2])
         assert answer.status_code == 500
         assert "step first" in answer.json()["error"]
 
 
 @pytest.mark.parametrize("announced", [True, False])
-def test_an_answer_larger_than_all_that_may_wait_is_not_taken(announced: bool) -> None:
+def test_a_response_larger_than_all_that_may_wait_is_not_accepted(announced: bool) -> None:
     models = chain()
     head = {} if announced else {"transfer-encoding": "chunked"}
     piece = b"8000\r\n" + bytes(0x8000) + b"\r\n"
     models["first"].respond = lambda seen: (200, head, bytes(1 << 21) if announced else piece * 64)
     with running_graph(models, CHAIN, queue__max_bytes=1 << 20) as running:
-        answer = ask(running, [1])
+        answer = send(running, [1])
         assert answer.status_code == 500
         assert f"limit of {1 << 20} bytes" in answer.json()["error"]
         models["first"].respond = None
-        assert ask(running, [1]).status_code == 200
+        assert send(running, [1]).status_code == 200
 
 
 def test_a_failed_step_ends_those_beside_it() -> None:
     models = {"left": FakeRuntime(), "right": refusing(500, "broken")}
     with running_graph(models, SIDE_BY_SIDE) as running:
         running.call(models["left"].gate.clear)
-        answer = ask(running, [1])
+        answer = send(running, [1])
         assert (answer.status_code, models["left"].running) == (500, 1)
         running.until(lambda: models["left"].connections == 0)
 
 
 def test_steps_that_do_not_depend_on_one_another_run_at_the_same_time() -> None:
     models = {"left": FakeRuntime(), "right": FakeRuntime(model=lambda inputs: {"y": inputs["x"] * 4})}
-    with running_graph(models, SIDE_BY_SIDE) as running, callers(running.url) as group:
+    with running_graph(models, SIDE_BY_SIDE) as running, concurrent_clients(running.url) as group:
         running.call(models["left"].gate.clear)
         running.call(models["right"].gate.clear)
         asked = group.post(PATH, json=v2_body([row(1)]))
@@ -239,7 +239,7 @@ def test_steps_that_do_not_depend_on_one_another_run_at_the_same_time() -> None:
         assert asked.result().json()["outputs"][0]["data"] == [3 * value for value in row(1)]
 
 
-def test_a_caller_that_leaves_ends_its_steps() -> None:
+def test_a_client_that_disconnects_ends_its_steps() -> None:
     models = chain()
     with running_graph(models, CHAIN) as running:
         running.call(models["first"].gate.clear)
@@ -258,7 +258,7 @@ def test_a_model_that_describes_itself_oddly_is_explained_and_mended() -> None:
         running.until(lambda: "second: its metadata is unusable: TypeError: 5 is no" in state(running))
         models["second"].inputs[0]["name"] = "x"
         running.until(lambda: running.proxy.link.ready)
-        assert ask(running, [1]).status_code == 200
+        assert send(running, [1]).status_code == 200
 
 
 def test_a_name_that_no_server_can_have_is_explained() -> None:
@@ -272,7 +272,7 @@ def state(running: RunningGraph) -> str:
     return running.proxy.link.reason
 
 
-def test_a_caller_that_leaves_between_being_sent_and_the_first_step_leaves_no_slot_behind() -> None:
+def test_a_client_that_disconnects_between_being_sent_and_the_first_step_leaves_no_slot_behind() -> None:
     models = chain()
     with running_graph(models, CHAIN) as running:
         dispatcher = running.proxy.dispatcher
@@ -280,11 +280,11 @@ def test_a_caller_that_leaves_between_being_sent_and_the_first_step_leaves_no_sl
         async def come_and_go() -> None:
             now_s = time.monotonic()
             inputs = {"x": np.ones((1, 4), np.float32)}
-            pending = Pending(
+            pending = PendingRequest(
                 inputs=inputs, rows=1, size_bytes=16, arrived_s=now_s, deadline_s=now_s + 3600, deliver=lambda _: None
             )
             dispatcher.submit(pending)
-            while not pending.taken:  # noqa: ASYNC110 (it is the very turn of the loop that counts)
+            while not pending.dequeued_rows:  # noqa: ASYNC110 (it is the very turn of the loop that counts)
                 await asyncio.sleep(0)
             dispatcher.cancel(pending)
 
@@ -297,19 +297,19 @@ def test_a_caller_that_leaves_between_being_sent_and_the_first_step_leaves_no_sl
 def test_a_graph_is_explained_as_one() -> None:
     with running_graph(chain(), CHAIN) as running:
         assert "Graph graph: 0 of at most" in plain.get(f"{running.admin_url}/v1/explain").text
-        ask(running, [1])
+        send(running, [1])
         explained = plain.get(f"{running.admin_url}/v1/explain").text
         assert "A request of 1 row takes" in explained
         assert "batching." not in explained
         assert "the proxy of each step" in explained
 
 
-def test_a_request_that_has_been_here_is_refused() -> None:
+def test_a_request_that_has_been_here_is_rejected() -> None:
     with running_graph(chain(), CHAIN) as running:
-        answer = ask(running, [1], headers={"x-shoal-graphs": "outer,graph"})
+        answer = send(running, [1], headers={"x-shoal-graphs": "outer,graph"})
         assert answer.status_code == 400
         assert "calls itself: outer,graph,graph" in answer.json()["error"]
-        assert ask(running, [1], headers={"x-shoal-graphs": "outer"}).status_code == 200
+        assert send(running, [1], headers={"x-shoal-graphs": "outer"}).status_code == 200
         assert running.models["first"].seen[0].headers["x-shoal-graphs"] == "outer,graph"
 
 
@@ -341,7 +341,7 @@ def test_a_graph_is_not_ready_before_its_models_are_and_stays_when_one_goes() ->
         load = plain.get(f"{running.admin_url}/v1/load").json()
         assert load["graph"]["reason"] == "GraphValid"
         running.call(models["second"].stop)
-        answer = ask(running, [1])
+        answer = send(running, [1])
         assert answer.status_code == 503
         assert "step second" in answer.json()["error"]
         assert plain.get(f"{running.admin_url}/readyz").status_code == 200
@@ -357,7 +357,7 @@ def test_a_graph_is_not_ready_before_its_models_are_and_stays_when_one_goes() ->
         ({"name": "another"}, "GraphValid", ""),
     ],
 )
-def test_models_that_do_not_fit_are_said_before_any_traffic(change: Any, reason: str, said: str) -> None:
+def test_models_that_do_not_fit_are_reported_before_any_traffic(change: Any, reason: str, said: str) -> None:
     models = {"first": FakeRuntime(), "second": FakeRuntime(**change)}
     with running_graph(models, CHAIN, ready=False) as running:
         running.until(lambda: running.proxy.link.reason != "metadata of the graph's models has not been requested yet")
@@ -383,22 +383,22 @@ def test_a_model_that_is_not_there_is_explained_from_one_that_is_not_there_yet(
         address = "{}:{}".format(*running.models["first"].address)
         link = running.proxy.link
         assert isinstance(link, GraphLink)
-        document, sentence, fault = running.call(link._ask_metadata, running.call(stranger, url.format(address)))
+        document, sentence, fault = running.call(link._request_metadata, running.call(stranger, url.format(address)))
         assert (document, fault or "StepNotReady") == ({}, reason)
         assert said in sentence
 
 
 def stranger(url: str) -> StepClient:
     """Return the client of a step that is no model's."""
-    return StepClient(StepSpec(name="stranger", inputs={"x": "request.x"}, url=url), [], Room(1 << 20))
+    return StepClient(StepSpec(name="stranger", inputs={"x": "request.x"}, url=url), [], ResponseMemory(1 << 20))
 
 
-def test_a_model_that_becomes_another_is_noticed_when_it_refuses() -> None:
+def test_a_model_that_becomes_another_is_noticed_when_it_rejects() -> None:
     models = chain()
     with running_graph(models, CHAIN) as running:
         models["second"].inputs = [tensor("x", "FP32", [-1, 5])]
         models["second"].respond = lambda seen: (400, {}, b'{"error": "input x has shape [1, 4]"}')
-        assert ask(running, [1]).status_code == 400
+        assert send(running, [1]).status_code == 400
         running.until(lambda: not running.proxy.link.ready)
         assert "second needs FP32[5]" in running.proxy.link.reason
 
@@ -414,11 +414,11 @@ def test_rows_fail_alone_by_number_and_step() -> None:
     models = chain()
     models["second"].respond = respond
     with running_graph(models, CHAIN) as running:
-        answer = ask(running, [1, 2, 3, 2])
+        answer = send(running, [1, 2, 3, 2])
         assert answer.status_code == 422
         said = [(each["row"], each["message"]) for each in answer.json()["errors"]]
         assert said == [(1, "step second: four is odd"), (3, "step second: four is odd")]
-        assert ask(running, [1, 3]).status_code == 200
+        assert send(running, [1, 3]).status_code == 200
 
 
 def detector(inputs: Mapping[str, Array]) -> Mapping[str, Array]:
@@ -522,7 +522,7 @@ def test_each_item_takes_its_own_branch_and_comes_back_to_its_row() -> None:
         assert asked.inputs["crop"].tolist() == [b"by", b"at", b"no", b"sea"]
 
 
-def test_no_items_and_no_rows_for_a_step_ask_nobody() -> None:
+def test_no_items_and_no_rows_for_a_step_call_no_model() -> None:
     with running_graph(pictures(), DETECT) as running:
         assert labels_of(running, ["", " "]) == [[], []]
         assert labels_of(running, ["house", "mouse"]) == [["h"], ["m"]]
@@ -584,24 +584,24 @@ def test_a_model_that_fails_as_a_whole_costs_only_the_rows_that_it_fails_for(sta
 
     model = FakeRuntime(respond=respond)
     with running_graph({"first": model}, OMITTING) as running:
-        answer = ask(running, [1, 2, 3, 4, 5, 6, 7])
+        answer = send(running, [1, 2, 3, 4, 5, 6, 7])
         firsts = answer.json()["outputs"][0]["data"][::4]
         assert 'first;desc="2 omitted"' in answer.headers["server-timing"]
         assert firsts == [2, 4, 3, 8, 10, 6, 14]  # what it does not answer goes on as it came
         model.seen.clear()
-        assert ask(running, [3.0] * 400).json()["outputs"][0]["data"][::4] == [3.0] * 400
+        assert send(running, [3.0] * 400).json()["outputs"][0]["data"][::4] == [3.0] * 400
         assert len(model.seen) == 32  # and no more, however many fail
 
 
 def test_a_model_that_becomes_another_is_seen_where_its_step_may_be_left_out_too() -> None:
     model = FakeRuntime()
     with running_graph({"first": model}, {**OMITTING, "outputs": {"y": ["first.y"]}}) as running:
-        assert ask(running, [1]).json()["outputs"][0]["data"] == [2 * value for value in row(1)]
+        assert send(running, [1]).json()["outputs"][0]["data"] == [2 * value for value in row(1)]
         model.outputs = [tensor("y", "FP64", [-1, 4])]
         model.model = lambda inputs: {"y": inputs["x"].astype(np.float64) * 2}
-        assert 'first;desc="1 omitted"' in ask(running, [1]).headers["server-timing"]
+        assert 'first;desc="1 omitted"' in send(running, [1]).headers["server-timing"]
         running.until(lambda: running.proxy.link.signature.outputs["y"].datatype == "FP64")  # type: ignore[union-attr]
-        assert ask(running, [1]).json()["outputs"][0]["datatype"] == "FP64"
+        assert send(running, [1]).json()["outputs"][0]["datatype"] == "FP64"
 
 
 def test_lists_without_an_item_in_any_row_are_given_to_models_that_take_none_without() -> None:
@@ -622,7 +622,7 @@ def test_lists_without_an_item_in_any_row_are_given_to_models_that_take_none_wit
         assert [seen.inputs["words"].shape for seen in models["joined"].seen] == [(2, 2), (2, 1)]
 
 
-def test_the_answers_of_all_steps_share_one_room_and_give_it_back() -> None:
+def test_the_responses_of_all_steps_share_one_memory_limit_and_release_it() -> None:
     large = bytes(300_000)
 
     def respond(seen: Any) -> tuple[int, dict[str, str], bytes]:
@@ -630,30 +630,30 @@ def test_the_answers_of_all_steps_share_one_room_and_give_it_back() -> None:
 
     models = {"left": FakeRuntime(respond=respond), "right": FakeRuntime(respond=respond)}
     with running_graph(models, SIDE_BY_SIDE, queue__max_bytes=200_000) as running:
-        answer = ask(running, [1])
+        answer = send(running, [1])
         assert (answer.status_code, "limit of 200000 bytes" in answer.text) == (500, True)
         for model in models.values():
             model.respond = None
         link = running.proxy.link
         assert isinstance(link, GraphLink)
-        running.until(lambda: link._room.taken_bytes == 0)
-        assert ask(running, [1]).status_code == 200
-        running.until(lambda: link._room.taken_bytes == 0)
-        link._room.taken_bytes = 200_000  # as if others' answers took it
-        busy = ask(running, [1])
+        running.until(lambda: link._room.used_bytes == 0)
+        assert send(running, [1]).status_code == 200
+        running.until(lambda: link._room.used_bytes == 0)
+        link._room.used_bytes = 200_000  # as if others' answers took it
+        busy = send(running, [1])
         assert (busy.status_code, busy.headers["retry-after"]) == (503, "1")
         assert "limit of 200000 bytes" in busy.text
-        link._room.taken_bytes -= 200_000
-        assert ask(running, [1]).status_code == 200
+        link._room.used_bytes -= 200_000
+        assert send(running, [1]).status_code == 200
 
 
 def test_a_steps_long_message_is_cut() -> None:
     models = {"first": refusing(503, "m" * 10_000), "second": FakeRuntime()}
     with running_graph(models, CHAIN) as running:
-        assert 4000 < len(ask(running, [1]).json()["error"]) < 4200
+        assert 4000 < len(send(running, [1]).json()["error"]) < 4200
 
 
-def test_a_model_that_gives_another_datatype_is_asked_again() -> None:
+def test_a_model_that_gives_another_datatype_is_retried() -> None:
     models = chain()
     with running_graph(models, CHAIN) as running:
         second = models["second"]
@@ -661,11 +661,11 @@ def test_a_model_that_gives_another_datatype_is_asked_again() -> None:
         second.outputs = [tensor("y", "FP64", [-1, 4])]
         doubled = {"y": np.array([[2.0, 4.0, 6.0, 8.0]])}
         second.respond = lambda seen: (200, *write_answer(doubled, {}, binary=True))
-        wrong = ask(running, [1])
+        wrong = send(running, [1])
         assert (wrong.status_code, wrong.headers["x-shoal-executed"]) == (500, "maybe")
         assert "float64 as 'y'" in wrong.json()["error"]
         running.until(lambda: running.proxy.link.signature.outputs["y"].datatype == "FP64")  # type: ignore[union-attr]
-        assert ask(running, [1]).json()["outputs"][0]["datatype"] == "FP64"
+        assert send(running, [1]).json()["outputs"][0]["datatype"] == "FP64"
         # And when it is rolled back, although no request is rejected any more.
         second.outputs, second.respond = before, None
         link = running.proxy.link
@@ -674,4 +674,4 @@ def test_a_model_that_gives_another_datatype_is_asked_again() -> None:
         link._again_s = 0.1
         running._loop.call_soon_threadsafe(link._wake.set)
         running.until(lambda: running.proxy.link.signature.outputs["y"].datatype == "FP32")  # type: ignore[union-attr]
-        assert ask(running, [1]).json()["outputs"][0]["datatype"] == "FP32"
+        assert send(running, [1]).json()["outputs"][0]["datatype"] == "FP32"

@@ -1,4 +1,4 @@
-"""Nothing stays behind: ten thousand requests, some of which fail, and some of whose callers leave."""
+"""Nothing stays behind: ten thousand requests, some of which fail, and some of whose clients leave."""
 
 import asyncio
 import gc
@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import orjson
 
-from shoal_proxy.batching.pending import Pending
-from shoal_proxy.graph.frame import Frame
+from shoal_proxy.batching.pending import PendingRequest
+from shoal_proxy.graph.graph_request import GraphRequest
 from shoal_proxy.graph.link import GraphLink
 from tests.calls import RawConnection, row, v2_body
 from tests.fakes import FakeRuntime, Seen, double, write_answer
@@ -17,10 +17,10 @@ from tests.proxy.graph.test_graph_end_to_end import PATH, SIDE_BY_SIDE
 CALLERS = 8
 EACH = 1250
 FAILS, LEAVES = 7, 29
-"""Every so many requests fail, and every so many callers leave."""
+"""Every so many requests fail, and every so many clients leave."""
 
 
-def test_nothing_stays_behind_of_those_that_failed_and_those_who_left() -> None:
+def test_nothing_stays_behind_of_those_that_failed_and_those_that_left() -> None:
     def respond(seen: Seen) -> tuple[int, dict[str, str], bytes]:
         if seen.inputs["x"][0][0] == FAILS:
             return 500, {}, b'{"error": "broken"}'
@@ -43,9 +43,9 @@ def test_nothing_stays_behind_of_those_that_failed_and_those_who_left() -> None:
         running.until(lambda: not _walking())
         gc.collect()
         objects = gc.get_objects()
-        assert not [each for each in objects if isinstance(each, Frame)]
+        assert not [each for each in objects if isinstance(each, GraphRequest)]
         # Entries with later deadlines stay until then, but hold nothing any more.
-        assert not [each for each in objects if isinstance(each, Pending) and (each.inputs or each.parts)]
+        assert not [each for each in objects if isinstance(each, PendingRequest) and (each.inputs or each.parts)]
 
 
 def _walking() -> list[str]:
@@ -55,7 +55,7 @@ def _walking() -> list[str]:
 
 
 def _call(running: RunningGraph) -> list[int | None]:
-    """Return the statuses of so many requests; None of those whose caller left."""
+    """Return the statuses of so many requests; None of those whose client left."""
     found: list[int | None] = []
     connection = RawConnection(running.address)
     for number in range(EACH):

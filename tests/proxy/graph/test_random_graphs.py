@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal_schema.resource.graph import Combine
+from shoal_schema.resource.graph import CombineRule
 from tests.proxy.graph.naive import ABSENT, Failed, Naive, make, random_spec, run
 
 SEEDS = range(1000)
@@ -53,7 +53,7 @@ def _check(found: Any, expected: list[Any], plan: Any, what: str) -> None:
         for row, answer in enumerate(expected):
             _same(found[output.name][row], answer[output.name], f"{what} {output.name} row {row}")
         assert len(found[output.name]) == len(expected), what
-        assert output.combine is Combine.STACK or found[output.name].dtype in (np.float32, object), what
+        assert output.combine is CombineRule.STACK or found[output.name].dtype in (np.float32, object), what
 
 
 def _same(found: Any, expected: Any, what: str) -> None:

@@ -1,27 +1,27 @@
 import pytest
 
 from shoal_proxy.lifecycle import drain
-from shoal_proxy.lifecycle.drain import ACCEPTS, KEEPS_CONNECTIONS, NEXT, Phase, unready_reason
+from shoal_proxy.lifecycle.drain import ACCEPTS, KEEPS_CONNECTIONS, NEXT, ProxyPhase, unready_reason
 
 
 def test_each_phase_is_passed_once_in_order() -> None:
-    passed = [Phase.SERVING]
+    passed = [ProxyPhase.SERVING]
     while passed[-1] in NEXT:
         passed.append(NEXT[passed[-1]])
 
-    assert passed == list(Phase)
+    assert passed == list(ProxyPhase)
 
 
 def test_the_code_is_the_table_of_the_docstring() -> None:
     rows = [line.split()[:4] for line in (drain.__doc__ or "").splitlines() if line.strip().isprintable()]
-    table = {row[0]: row[1:] for row in rows if row and row[0] in Phase.__members__}
+    table = {row[0]: row[1:] for row in rows if row and row[0] in ProxyPhase.__members__}
 
     assert table == {
         phase.name: [
             "yes" if allowed else "no"
             for allowed in (phase in ACCEPTS, not unready_reason(phase, ""), phase in KEEPS_CONNECTIONS)
         ]
-        for phase in Phase
+        for phase in ProxyPhase
     }
 
 
@@ -34,13 +34,13 @@ def test_what_was_taken_away_never_returns() -> None:
 @pytest.mark.parametrize(
     ("phase", "runtime_reason", "reason"),
     [
-        (Phase.SERVING, "", ""),
-        (Phase.SERVING, "loading", "loading"),
-        (Phase.STAYING, "", ""),
-        (Phase.STAYING, "loading", "loading"),
-        (Phase.LEAVING, "", "proxy is leaving"),
-        (Phase.DRAINING, "loading", "proxy is draining"),
+        (ProxyPhase.SERVING, "", ""),
+        (ProxyPhase.SERVING, "loading", "loading"),
+        (ProxyPhase.STAYING, "", ""),
+        (ProxyPhase.STAYING, "loading", "loading"),
+        (ProxyPhase.LEAVING, "", "proxy is leaving"),
+        (ProxyPhase.DRAINING, "loading", "proxy is draining"),
     ],
 )
-def test_the_reason_for_being_unready(phase: Phase, runtime_reason: str, reason: str) -> None:
+def test_the_reason_for_being_unready(phase: ProxyPhase, runtime_reason: str, reason: str) -> None:
     assert unready_reason(phase, runtime_reason) == reason

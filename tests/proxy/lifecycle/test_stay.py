@@ -1,6 +1,6 @@
 """How long a stopping replica keeps serving, by the received stays and their times."""
 
-from shoal_proxy.lifecycle.stay import LONGEST_WORD_S, WORD_S, Stay
+from shoal_proxy.lifecycle.stay import MAX_WORD_S, WORD_S, Stay
 
 
 def test_a_replica_without_an_operator_leaves_at_once() -> None:
@@ -22,8 +22,8 @@ def test_a_replica_that_still_gets_requests_waits_longer_for_the_operator() -> N
     stay.begin(100.0)
     stay.request_arrived(102.0)
     assert stay.left_s(102.0) == WORD_S
-    stay.request_arrived(99.0 + LONGEST_WORD_S)
-    assert stay.left_s(99.0 + LONGEST_WORD_S) == 1.0
+    stay.request_arrived(99.0 + MAX_WORD_S)
+    assert stay.left_s(99.0 + MAX_WORD_S) == 1.0
     stay.grant(0.0, 120.0)
     stay.request_arrived(121.0)
     assert stay.left_s(121.0) == 0
@@ -36,7 +36,7 @@ def test_requests_do_not_extend_a_limit() -> None:
     assert stay.left_s(101.0) == 1.0
 
 
-def test_a_replica_stays_as_long_as_it_was_told_and_at_most_to_the_limit() -> None:
+def test_a_replica_stays_for_the_granted_time_and_at_most_to_the_limit() -> None:
     stay = Stay(300.0)
     stay.begin(100.0)
     stay.grant(20.0, 101.0)
@@ -52,7 +52,7 @@ def test_the_operator_may_be_faster_than_the_signal() -> None:
     assert stay.left_s(102.0) == 58.0
 
 
-def test_a_replica_that_is_told_to_leave_does_not_wait() -> None:
+def test_a_replica_that_is_stopped_does_not_wait() -> None:
     for told_s in (99.0, 101.0):
         stay = Stay(300.0)
         if told_s < 100.0:

@@ -15,7 +15,7 @@ def metadata(**parameters: Any) -> dict[str, Any]:
     }
 
 
-def test_a_deployments_buckets_take_the_place_of_the_models() -> None:
+def test_a_deployments_buckets_replace_the_models() -> None:
     padded = metadata(pad_axis=1, pad_buckets="16,32")
     signature = parse_metadata(with_pad_buckets(padded, {"tokens": (64, 128)}))
     assert signature.inputs["tokens"].pad_buckets == (64, 128)
@@ -29,6 +29,6 @@ def test_a_deployments_buckets_take_the_place_of_the_models() -> None:
         ("tokens", {}, "no pad_axis"),
     ],
 )
-def test_buckets_without_effect_are_refused(name: str, parameters: dict[str, Any], message: str) -> None:
+def test_buckets_without_effect_are_rejected(name: str, parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(SignatureError, match=message):
         with_pad_buckets(metadata(**parameters), {name: (64,)})

@@ -107,7 +107,7 @@ IDS = {"pad_axis": 1, "pad_mask": "mask"}
                      id="a mask of three dimensions"),
     ],
 )  # fmt: skip
-def test_metadata_that_cannot_be_served_is_refused(tensors: list[dict[str, Any]], message: str) -> None:
+def test_metadata_that_cannot_be_served_is_rejected(tensors: list[dict[str, Any]], message: str) -> None:
     with pytest.raises(SignatureError, match=f"model metadata is unusable: .*{message}"):
         signature(tensors, [Y])
 
@@ -127,7 +127,7 @@ def test_a_batch_holds_at_least_one_row(given: Any) -> None:
 
 
 @pytest.mark.parametrize("metadata", [[], "m", None, 3, {}, {"name": "m", "inputs": 1, "outputs": []}])
-def test_what_is_no_metadata_is_refused(metadata: Any) -> None:
+def test_invalid_metadata_is_rejected(metadata: Any) -> None:
     with pytest.raises(SignatureError):
         parse_metadata(metadata)
 
@@ -135,7 +135,7 @@ def test_what_is_no_metadata_is_refused(metadata: Any) -> None:
 @pytest.mark.parametrize(
     ("models", "configured", "rows"), [(2, 32, 2), (64, 32, 32), (None, 32, 32)], ids=["model", "configured", "unsaid"]
 )
-def test_callers_are_told_the_batch_that_runs_and_not_what_was_configured(
+def test_clients_receive_the_batch_that_runs_and_not_what_was_configured(
     models: int | None, configured: int, rows: int
 ) -> None:
     settings = Settings.from_env({"SHOAL_MODEL_NAME": "cat", "SHOAL_BATCHING_MAX_BATCH_SIZE": str(configured)})

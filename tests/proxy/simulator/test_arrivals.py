@@ -36,7 +36,7 @@ def cv_of_counts(trace: Times, window_s: float) -> float:
     return float(counts.std() / counts.mean())
 
 
-def test_gaps_vary_as_asked() -> None:
+def test_gaps_vary_as_requested() -> None:
     gaps = np.diff(gamma(100, 50_000, cv=4, seed=1))
 
     assert gaps.std() / gaps.mean() == pytest.approx(4, rel=0.1)

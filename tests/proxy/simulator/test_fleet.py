@@ -12,22 +12,22 @@ from hypothesis import example, given, settings
 from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.simulator.arrivals import gamma, requests
-from shoal_proxy.simulator.balance import Balance, Connections, choose, forwarder
-from shoal_proxy.simulator.engine import Agenda, Engine, Request
+from shoal_proxy.simulator.balance import Balance, Connections, choose_replica, forwarder
+from shoal_proxy.simulator.engine import Engine, EventQueue, SimulatedRequest
 from shoal_proxy.simulator.fleet import Fleet
 from shoal_proxy.simulator.latencies import parse_terms
 from shoal_proxy.simulator.report import lines
-from shoal_proxy.simulator.shoal import Shoal
-from shoal_proxy.simulator.study import Outcome, Service, Study, simulate
+from shoal_proxy.simulator.shoal import SchedulerDiscipline
+from shoal_proxy.simulator.study import SimulatedService, StudyResult, TraceOutcome, simulate
 
 OBJECTIVE_S = 0.1
-EIGHT = Service(
+EIGHT = SimulatedService(
     parse_terms("20ms+0.5ms"), BatchLimits(32), OBJECTIVE_S, replicas=8, max_queue_rows=1024, balance=Balance.PINNED
 )
 SATURATION = 8 * 32 / 0.036
 
 
-def run(service: Service, load: float, count: int = 4_000, cv: float = 1.0, seed: int = 1) -> Outcome:
+def run(service: SimulatedService, load: float, count: int = 4_000, cv: float = 1.0, seed: int = 1) -> TraceOutcome:
     arrivals = gamma(load * SATURATION / 8 * service.replicas, count, cv=cv, seed=seed)
     return simulate(requests(arrivals, service.objective_s), replace(service, seed=seed))
 
@@ -55,7 +55,7 @@ def in_time(balance: Balance, load: float, cv: float = 1.0, slow: float = 1.0) -
         (Balance.REQUEST_FORWARDING, 0.9, 1, 1.5, 0.97, 1),
     ],
 )
-def test_eight_replicas_answer_in_time_what_was_published(
+def test_eight_replicas_meet_the_deadlines_of_what_was_published(
     balance: Balance, load: float, cv: float, slow: float, least: float, most: float
 ) -> None:
     assert least <= in_time(balance, load, cv, slow) <= most
@@ -73,7 +73,7 @@ def test_request_forwarding_helps_fleets_of_any_size(replicas: int) -> None:
 
 
 @pytest.mark.parametrize("load", [1.5, 3.0])
-def test_beyond_saturation_request_forwarding_refuses_nobody_more(load: float) -> None:
+def test_beyond_saturation_request_forwarding_rejects_no_request_more(load: float) -> None:
     pinned, second = (
         run(replace(EIGHT, balance=balance), load) for balance in (Balance.PINNED, Balance.REQUEST_FORWARDING)
     )
@@ -82,7 +82,7 @@ def test_beyond_saturation_request_forwarding_refuses_nobody_more(load: float) -
     assert second.in_time >= pinned.in_time
 
 
-def test_a_dead_pod_loses_what_it_held_and_its_callers_connect_elsewhere() -> None:
+def test_a_dead_pod_loses_what_it_held_and_its_clients_connect_elsewhere() -> None:
     service = replace(EIGHT, balance=Balance.REQUEST_FORWARDING, death_s=0.3, start_s=0.2)
     outcome = run(service, 0.6)
 
@@ -91,9 +91,9 @@ def test_a_dead_pod_loses_what_it_held_and_its_callers_connect_elsewhere() -> No
     assert outcome.in_time >= 0.99 * (outcome.offered - outcome.failed)
 
 
-def test_a_caller_who_leaves_after_a_hand_over_leaves_the_peer() -> None:
+def test_a_client_that_disconnects_after_a_forwarding_leaves_the_peer() -> None:
     fleet = make_fleet(Balance.REQUEST_FORWARDING, replicas=2, connections=1)
-    crowd = [Request(0.0, 0.1, rows=32, leaves_s=0.01) for _ in range(4)]
+    crowd = [SimulatedRequest(0.0, 0.1, rows=32, leaves_s=0.01) for _ in range(4)]
 
     fleet.run(crowd)
 
@@ -101,11 +101,11 @@ def test_a_caller_who_leaves_after_a_hand_over_leaves_the_peer() -> None:
     assert_everybody_has_one_outcome(crowd, fleet)
 
 
-def test_a_drained_replica_answers_what_it_has_and_gets_nothing_new() -> None:
+def test_a_drained_replica_completes_what_it_has_and_gets_nothing_new() -> None:
     fleet = make_fleet(Balance.PINNED, replicas=2, connections=8)
     first, second = fleet.replicas
-    early = [Request(0.0, 1.0) for _ in range(20)]
-    late = [Request(0.01, 1.0) for _ in range(20)]
+    early = [SimulatedRequest(0.0, 1.0) for _ in range(20)]
+    late = [SimulatedRequest(0.01, 1.0) for _ in range(20)]
     fleet.agenda.at(0.005, fleet.drain, first)
 
     fleet.run([*early, *late])
@@ -120,7 +120,7 @@ def test_a_drained_replica_answers_what_it_has_and_gets_nothing_new() -> None:
 def test_a_replica_serves_once_it_has_started() -> None:
     fleet = make_fleet(Balance.RANDOM, replicas=0)
     fleet.add(after_s=1.0)
-    early, late = Request(0.5, 2.0), Request(1.5, 2.0)
+    early, late = SimulatedRequest(0.5, 2.0), SimulatedRequest(1.5, 2.0)
 
     fleet.run([early, late])
 
@@ -145,24 +145,24 @@ def test_rules_choose_by_what_they_know() -> None:
             self.rows = rows
             self.finish_s = finish_s
 
-        def promise_s(self, request: Request, now_s: float) -> float:
+        def expected_finish_s(self, request: SimulatedRequest, now_s: float) -> float:
             return self.finish_s
 
     short, soon, neither = Fixed(1, 3.0), Fixed(5, 2.0), Fixed(9, 9.0)
-    fleet, request = [neither, short, soon], Request(0.0, 2.5)
+    fleet, request = [neither, short, soon], SimulatedRequest(0.0, 2.5)
     pick = random.Random(1).randrange
 
-    assert choose(Balance.LEAST_ROWS, fleet, request, 0.0, pick) is short
-    assert choose(Balance.SOONEST_FINISH, fleet, request, 0.0, pick) is soon
-    assert {choose(Balance.RANDOM, fleet, request, 0.0, pick).rows for _ in range(50)} == {1, 5, 9}
-    assert [choose(Balance.POWER_OF_TWO, fleet, request, 0.0, pick).rows for _ in range(200)].count(9) < 50
+    assert choose_replica(Balance.LEAST_ROWS, fleet, request, 0.0, pick) is short
+    assert choose_replica(Balance.SOONEST_FINISH, fleet, request, 0.0, pick) is soon
+    assert {choose_replica(Balance.RANDOM, fleet, request, 0.0, pick).rows for _ in range(50)} == {1, 5, 9}
+    assert [choose_replica(Balance.POWER_OF_TWO, fleet, request, 0.0, pick).rows for _ in range(200)].count(9) < 50
     assert forwarder(fleet, request, 0.0, pick) is soon
     assert forwarder([short, neither], request, 0.0, pick) is None, "no peer promises to be in time"
     assert forwarder(fleet, replace_request(request), 0.0, pick) is None, "it had its request forwarding"
 
 
-def replace_request(request: Request) -> Request:
-    return Request(request.arrived_s, request.due_s, forwarded=True)
+def replace_request(request: SimulatedRequest) -> SimulatedRequest:
+    return SimulatedRequest(request.arrived_s, request.soft_deadline_s, forwarded=True)
 
 
 def test_a_connection_stays_where_it_leads_while_that_serves() -> None:
@@ -173,9 +173,9 @@ def test_a_connection_stays_where_it_leads_while_that_serves() -> None:
     assert kept.next(["d"], 9.0) == "d"
 
 
-def test_the_table_says_how_requests_came_and_how_many_were_forwarded() -> None:
+def test_the_table_states_how_requests_came_and_how_many_were_forwarded() -> None:
     service = replace(EIGHT, balance=Balance.REQUEST_FORWARDING)
-    text = "\n".join(lines(Study(run(service, 1.0, count=1_000), None, None, None), service))
+    text = "\n".join(lines(StudyResult(run(service, 1.0, count=1_000), None, None, None), service))
 
     assert "RequestForwarding, 4 connections a replica; " in text
     assert "forwarded" in text
@@ -184,9 +184,9 @@ def test_the_table_says_how_requests_came_and_how_many_were_forwarded() -> None:
 def make_fleet(
     balance: Balance, *, replicas: int, connections: int = 4, max_age_s: float = NEVER_S, hop_s: float = 0.0
 ) -> Fleet:
-    def engine(number: int, agenda: Agenda) -> Engine:
-        shoal = Shoal(BatchLimits(32), objective_s=OBJECTIVE_S, max_queue_rows=200)
-        shoal.scheduler.serve(None, (), tuple((rows, linear(rows)) for rows in (1, 2, 4, 8, 16, 32)))
+    def engine(number: int, agenda: EventQueue) -> Engine:
+        shoal = SchedulerDiscipline(BatchLimits(32), objective_s=OBJECTIVE_S, max_queue_rows=200)
+        shoal.scheduler.set_model(None, (), tuple((rows, linear(rows)) for rows in (1, 2, 4, 8, 16, 32)))
         return Engine(shoal, lambda rows, shape: linear(rows), agenda=agenda)
 
     pick = random.Random(1).randrange
@@ -200,9 +200,9 @@ def linear(rows: int) -> float:
     return 0.020 + 0.0005 * rows
 
 
-def assert_everybody_has_one_outcome(arrived: Sequence[Request], fleet: Fleet) -> None:
+def assert_everybody_has_one_outcome(arrived: Sequence[SimulatedRequest], fleet: Fleet) -> None:
     for request in arrived:
-        outcomes = [request.answered_s, request.refused_s, request.failed_s, request.left_s]
+        outcomes = [request.completed_s, request.refused_s, request.failed_s, request.left_s]
         assert len([at_s for at_s in outcomes if at_s is not None]) == 1
     for replica in fleet.replicas:
         assert replica.shoal.scheduler.settled
@@ -219,7 +219,7 @@ def assert_everybody_has_one_outcome(arrived: Sequence[Request], fleet: Fleet) -
 )
 @example(Balance.REQUEST_FORWARDING, [0.0] * 4, [(0.001953125, "kill")], NEVER_S, 0.002, 22)
 @settings(deadline=None, max_examples=40)
-def test_whatever_becomes_of_pods_everybody_has_one_outcome(
+def test_whatever_becomes_of_pods_every_request_has_one_outcome(
     balance: Balance,
     gaps_s: list[float],
     changes: list[tuple[float, str]],
@@ -240,7 +240,7 @@ def test_whatever_becomes_of_pods_everybody_has_one_outcome(
     arrived, now_s = [], 0.0
     for gap_s in gaps_s:
         now_s += gap_s
-        arrived.append(Request(now_s, now_s + OBJECTIVE_S, rows=rows, leaves_s=now_s + leaves_s))
+        arrived.append(SimulatedRequest(now_s, now_s + OBJECTIVE_S, rows=rows, leaves_s=now_s + leaves_s))
     fleet.run(arrived)
 
     assert_everybody_has_one_outcome(arrived, fleet)

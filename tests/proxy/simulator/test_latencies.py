@@ -15,7 +15,7 @@ def test_a_batch_and_each_row_make_a_line(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "4ms", "4+0.15", "4ms+1ms+1ms", "-4ms+1ms", "fast.jsn"])
-def test_what_is_no_latency_says_what_is(text: str) -> None:
+def test_what_is_no_latency_states_what_is(text: str) -> None:
     with pytest.raises(LatencyError, match=r"4ms\+0\.15ms"):
         parse_terms(text)
 
@@ -38,7 +38,7 @@ def test_what_is_padded_takes_what_the_larger_size_takes() -> None:
     assert [mean_s(latencies, rows) for rows in (1, 4, 5, 8)] == [0.004, 0.004, 0.005, 0.005]
 
 
-def test_the_answer_of_a_proxy_is_read() -> None:
+def test_the_response_of_a_proxy_is_read() -> None:
     latencies = parse_document(
         {
             "tables": [

@@ -33,8 +33,8 @@ def subsets(items: frozenset[int], largest: int) -> Iterator[tuple[int, ...]]:
 def instances(draw: st.DrawFn) -> tuple[list[float], list[float], list[float]]:
     arrived = sorted(draw(st.lists(st.integers(0, 20), min_size=1, max_size=6)))
     latency = list(itertools.accumulate(draw(st.lists(st.integers(0, 4), min_size=1, max_size=4)), initial=0))[1:]
-    patience = draw(st.lists(st.integers(1, 10), min_size=1, max_size=len(arrived)))
-    due = list(itertools.accumulate((a + patience[i % len(patience)] for i, a in enumerate(arrived)), max))
+    timeouts = draw(st.lists(st.integers(1, 10), min_size=1, max_size=len(arrived)))
+    due = list(itertools.accumulate((a + timeouts[i % len(timeouts)] for i, a in enumerate(arrived)), max))
     return [float(a) for a in arrived], [float(d) for d in due], [float(t) + 1 for t in latency]
 
 
@@ -68,11 +68,11 @@ def plain(arrived: Times, due: Times, latency: Sequence[float]) -> int:
     return count - int(np.argmax(np.isfinite(free[count])))
 
 
-def test_nobody_can_be_answered_faster_than_alone() -> None:
+def test_no_request_is_faster_than_alone() -> None:
     assert most_in_time([0.0, 1.0], [0.9, 1.9], [1.0, 1.0]) == 0
 
 
-def test_everybody_fits_when_there_is_time() -> None:
+def test_all_requests_fit_when_there_is_time() -> None:
     assert most_in_time([0.0, 0.5, 1.0], [9.0, 9.5, 10.0], [1.0, 1.1]) == 3
 
 
@@ -80,7 +80,7 @@ def test_no_requests_are_all_in_time() -> None:
     assert most_in_time([], [], [1.0]) == 0
 
 
-def test_it_gives_up_when_enough_are_lost() -> None:
+def test_it_aborts_when_enough_are_lost() -> None:
     arrived = [float(second) for second in range(1000)]
 
     assert most_in_time(arrived, [a + 0.5 for a in arrived], [1.0], give_up_at=10) == 990

@@ -10,17 +10,17 @@ from shoal_proxy.simulator.arrivals import poisson
 from shoal_proxy.simulator.balance import Balance
 from shoal_proxy.simulator.latencies import parse_document, parse_terms
 from shoal_proxy.simulator.report import lines
-from shoal_proxy.simulator.study import Service, study
-from shoal_proxy.simulator.trace import Entry
+from shoal_proxy.simulator.study import SimulatedService, study
+from shoal_proxy.simulator.trace import TraceEntry
 
-SERVICE = Service(parse_terms("4ms+1ms"), BatchLimits(16), objective_s=0.05)
-
-
-def trace(rate: float, count: int = 600) -> list[Entry]:
-    return [Entry(time) for time in poisson(rate, count, seed=1).tolist()]
+SERVICE = SimulatedService(parse_terms("4ms+1ms"), BatchLimits(16), objective_s=0.05)
 
 
-def test_below_capacity_everybody_is_in_time() -> None:
+def trace(rate: float, count: int = 600) -> list[TraceEntry]:
+    return [TraceEntry(time) for time in poisson(rate, count, seed=1).tolist()]
+
+
+def test_below_capacity_every_client_is_in_time() -> None:
     result = study(trace(300), SERVICE)
 
     assert result.outcome.in_time == 600
@@ -30,14 +30,14 @@ def test_below_capacity_everybody_is_in_time() -> None:
     assert 0 < result.outcome.busy <= 1
 
 
-def test_deadlines_that_nobody_misses_leave_the_device_as_busy_as_it_was() -> None:
+def test_deadlines_that_all_requests_meet_leave_the_device_as_busy_as_it_was() -> None:
     patient = study(trace(300), replace(SERVICE, timeout_s=3600.0))
 
     assert patient.outcome.failed == 0
     assert patient.outcome.busy == pytest.approx(study(trace(300), SERVICE).outcome.busy)
 
 
-def test_above_it_the_rest_is_refused_and_the_bound_is_nearly_reached() -> None:
+def test_above_it_the_rest_is_rejected_and_the_bound_is_nearly_reached() -> None:
     result = study(trace(2000), SERVICE)
 
     assert result.best_in_time is not None
@@ -84,7 +84,7 @@ def test_an_objective_met_at_any_rate_differs_from_one_never_met() -> None:
     assert (result.capacity_per_s, result.met_at_any_rate, result.device_per_s) == (None, True, None)
     assert "more than 1," in "\n".join(lines(result, shared))
     assert "met at every rate" in "\n".join(lines(result, shared))
-    at_once = study([Entry(0.0), Entry(0.0)], SERVICE)
+    at_once = study([TraceEntry(0.0), TraceEntry(0.0)], SERVICE)
     assert "have no rate" in "\n".join(lines(at_once, SERVICE))
 
 
@@ -99,18 +99,18 @@ def test_each_step_is_reported() -> None:
 
 
 def test_the_bound_is_left_out_where_it_is_not_defined() -> None:
-    assert study([Entry(0.0, rows=2), Entry(0.1)], SERVICE).best_in_time is None
-    assert study([Entry(0.0), Entry(0.001, deadline_ms=10)], SERVICE).best_in_time is None
+    assert study([TraceEntry(0.0, rows=2), TraceEntry(0.1)], SERVICE).best_in_time is None
+    assert study([TraceEntry(0.0), TraceEntry(0.001, deadline_ms=10)], SERVICE).best_in_time is None
 
 
 def test_one_arrival_is_a_trace() -> None:
-    assert study([Entry(5.0)], SERVICE).outcome.in_time == 1
+    assert study([TraceEntry(5.0)], SERVICE).outcome.in_time == 1
 
 
 def test_the_host_works_before_and_after_each_batch() -> None:
     latencies = replace(SERVICE.latencies, overhead_s=0.01)
 
-    assert study([Entry(0.0)], replace(SERVICE, latencies=latencies)).outcome.p50_s == pytest.approx(0.015)
+    assert study([TraceEntry(0.0)], replace(SERVICE, latencies=latencies)).outcome.p50_s == pytest.approx(0.015)
 
 
 def test_the_table_states_all_outcomes() -> None:
@@ -135,7 +135,7 @@ def test_identical_requests_bear_a_load_that_others_do_not() -> None:
     assert shared.in_time > 590
 
 
-def test_whoever_gives_up_gets_an_error_and_is_in_the_table() -> None:
+def test_a_request_that_aborts_gets_an_error_and_is_in_the_table() -> None:
     result = study(trace(2000), replace(SERVICE, objective_s=float("inf"), timeout_s=0.02))
 
     assert result.outcome.failed > 100
@@ -167,13 +167,13 @@ def test_no_capacity_is_beyond_what_the_devices_can_do(
 def test_what_devices_can_do_is_that_of_their_best_batches() -> None:
     table = parse_document({"1": 0.004, "2": 0.005, "4": 0.02})
 
-    def most(entries: list[Entry], **changes: float) -> float:
+    def most(entries: list[TraceEntry], **changes: float) -> float:
         return replace(SERVICE, latencies=table, limits=BatchLimits(4), **changes).device_per_s(entries)  # type: ignore[arg-type]
 
-    assert most([Entry(0.0)]) == pytest.approx(400), "two rows in 5 ms, not four in 20"
-    assert most([Entry(0.0, rows=3), Entry(1.0)]) == pytest.approx(200)
-    assert most([Entry(0.0)], identical=0.5) == pytest.approx(800)
-    assert most([Entry(0.0)], identical=1.0) == math.inf
+    assert most([TraceEntry(0.0)]) == pytest.approx(400), "two rows in 5 ms, not four in 20"
+    assert most([TraceEntry(0.0, rows=3), TraceEntry(1.0)]) == pytest.approx(200)
+    assert most([TraceEntry(0.0)], identical=0.5) == pytest.approx(800)
+    assert most([TraceEntry(0.0)], identical=1.0) == math.inf
 
 
 def test_a_trace_too_short_for_its_capacity_states_how_long_it_should_be() -> None:

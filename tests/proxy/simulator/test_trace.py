@@ -2,10 +2,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_proxy.simulator.trace import HEADER, Entry, TraceError, read_trace, write_trace
+from shoal_proxy.simulator.trace import HEADER, TraceEntry, TraceError, read_trace, write_trace
 
 entries = st.builds(
-    Entry,
+    TraceEntry,
     st.integers(0, 10**9).map(lambda microseconds: microseconds / 1_000_000),
     st.integers(1, 1000),
     st.text(st.characters(blacklist_categories=("Cs", "Cc", "Zl", "Zp")), max_size=8),
@@ -14,24 +14,27 @@ entries = st.builds(
 
 
 @given(st.lists(entries, min_size=1))
-def test_what_is_written_is_read_again(written: list[Entry]) -> None:
+def test_what_is_written_is_read_again(written: list[TraceEntry]) -> None:
     assert read_trace(write_trace(written)) == sorted(written, key=lambda entry: entry.arrived_s)
 
 
 def test_only_the_time_of_arrival_has_to_be_there() -> None:
-    assert read_trace(["arrived_s", "0.5", "0.25", ""]) == [Entry(0.25), Entry(0.5)]
+    assert read_trace(["arrived_s", "0.5", "0.25", ""]) == [TraceEntry(0.25), TraceEntry(0.5)]
 
 
 def test_columns_may_come_in_any_order() -> None:
-    assert read_trace(["rows,deadline_ms,arrived_s", "3,,1", "1,20.5,2"]) == [Entry(1.0, 3), Entry(2.0, 1, "", 20.5)]
+    assert read_trace(["rows,deadline_ms,arrived_s", "3,,1", "1,20.5,2"]) == [
+        TraceEntry(1.0, 3),
+        TraceEntry(2.0, 1, "", 20.5),
+    ]
 
 
 def test_a_deadline_of_its_own_counts_for_a_request() -> None:
-    own, service = Entry(1.0, deadline_ms=20.0).request(0.05), Entry(1.0).request(0.05)
+    own, service = TraceEntry(1.0, deadline_ms=20.0).request(0.05), TraceEntry(1.0).request(0.05)
 
-    assert own.due_s == pytest.approx(1.02)
+    assert own.soft_deadline_s == pytest.approx(1.02)
     assert own.own
-    assert service.due_s == pytest.approx(1.05)
+    assert service.soft_deadline_s == pytest.approx(1.05)
     assert not service.own
 
 

@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_proxy.tracing.sampling import Context, Sampling, is_asked_for, parse_traceparent, sampling_of
+from shoal_proxy.tracing.sampling import Sampling, SpanContext, is_enabled, parse_traceparent, sampling_of
 from shoal_schema.environment import SettingsError
 
 IDS = st.integers(1, 2**128 - 1), st.integers(1, 2**64 - 1)
-PARENT = Context(0x4BF92F3577B34DA6A3CE929D0E0E4736, 0x00F067AA0BA902B7, sampled=True)
+PARENT = SpanContext(0x4BF92F3577B34DA6A3CE929D0E0E4736, 0x00F067AA0BA902B7, sampled=True)
 
 
-def test_a_callers_span_is_read_as_the_standard_writes_it() -> None:
+def test_a_clients_span_is_read_as_the_standard_writes_it() -> None:
     header = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
     assert parse_traceparent(header.encode()) == PARENT
@@ -20,7 +20,7 @@ def test_a_callers_span_is_read_as_the_standard_writes_it() -> None:
 
 @given(*IDS, st.booleans())
 def test_what_we_write_we_read(trace_id: int, span_id: int, sampled: bool) -> None:
-    context = Context(trace_id, span_id, sampled)
+    context = SpanContext(trace_id, span_id, sampled)
     assert parse_traceparent(context.traceparent.encode()) == context
 
 
@@ -43,25 +43,25 @@ def test_what_is_no_span_is_none(value: bytes) -> None:
 
 
 @given(st.binary(max_size=80))
-def test_no_bytes_of_a_caller_raise(value: bytes) -> None:
+def test_no_bytes_of_a_client_raise(value: bytes) -> None:
     parse_traceparent(value)
 
 
-def test_a_later_version_may_say_more() -> None:
+def test_a_later_version_may_have_more_fields() -> None:
     assert parse_traceparent(b"01-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-more") == PARENT
 
 
 @given(*IDS)
-def test_a_callers_decision_counts_where_it_is_asked_for(trace_id: int, span_id: int) -> None:
+def test_a_clients_decision_counts_where_it_is_requested(trace_id: int, span_id: int) -> None:
     for sampled in (True, False):
-        parent = Context(trace_id, span_id, sampled)
+        parent = SpanContext(trace_id, span_id, sampled)
         assert Sampling(by_parent=True, share=0.5).takes(parent, trace_id) is sampled
         assert Sampling(by_parent=False, share=0.0).takes(parent, trace_id) is False
         assert Sampling(by_parent=False, share=1.0).takes(parent, trace_id) is True
 
 
 @given(st.integers(1, 2**128 - 1), st.floats(0, 1), st.floats(0, 1))
-def test_who_is_in_a_small_share_is_in_a_larger_one(trace_id: int, one: float, other: float) -> None:
+def test_a_larger_share_includes_a_smaller_one(trace_id: int, one: float, other: float) -> None:
     small, large = sorted((one, other))
     assert Sampling(share=large).takes(None, trace_id) or not Sampling(share=small).takes(None, trace_id)
 
@@ -105,7 +105,7 @@ def test_what_makes_no_sense_is_named(environ: dict[str, str], said: str) -> Non
 def test_without_a_collector_nothing_is_traced() -> None:
     there = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}
 
-    assert is_asked_for(there)
-    assert not is_asked_for({"OTEL_EXPORTER_OTLP_ENDPOINT": ""})
-    assert not is_asked_for({**there, "OTEL_SDK_DISABLED": "TRUE"})
-    assert not is_asked_for({**there, "OTEL_TRACES_EXPORTER": "none"})
+    assert is_enabled(there)
+    assert not is_enabled({"OTEL_EXPORTER_OTLP_ENDPOINT": ""})
+    assert not is_enabled({**there, "OTEL_SDK_DISABLED": "TRUE"})
+    assert not is_enabled({**there, "OTEL_TRACES_EXPORTER": "none"})

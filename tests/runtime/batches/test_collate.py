@@ -26,7 +26,7 @@ def test_tensors_become_one_tensor() -> None:
     assert collate([torch.ones(2), torch.zeros(2)]).tolist() == [[1, 1], [0, 0]]
 
 
-def test_read_only_arrays_are_taken_without_a_warning() -> None:
+def test_read_only_arrays_are_accepted_without_a_warning() -> None:
     row = np.frombuffer(b"\1\2", dtype=np.uint8)
 
     assert collate([row]).tolist() == [[1, 2]]

@@ -4,7 +4,7 @@ import pytest
 
 from shoal_runtime import TensorSpec
 from shoal_runtime.codecs.metadata import model_metadata
-from shoal_runtime.codecs.request import InferRequest, WantedOutput
+from shoal_runtime.codecs.request import InferRequest, RequestedOutput
 from shoal_runtime.codecs.response import encode_error, encode_response
 from shoal_runtime.errors import BadRequest
 from shoal_runtime.handlers.signature import make_signature
@@ -15,7 +15,7 @@ T = TensorSpec("t", "BYTES", [-1])
 
 
 def request(*wanted: tuple[TensorSpec, bool], identifier: str | None = None) -> InferRequest:
-    return InferRequest(identifier, {}, {}, 1, [WantedOutput(s, b) for s, b in wanted])
+    return InferRequest(identifier, {}, {}, 1, [RequestedOutput(s, b) for s, b in wanted])
 
 
 def test_json_outputs_are_flat_lists() -> None:

@@ -440,7 +440,7 @@ def test_an_xgboost_file_with_truncated_categories_is_rejected(colours: list[str
         load(tmp_path / "m.ubj")
 
 
-def test_an_array_without_names_takes_codes(tmp_path: Path, load: Load) -> None:
+def test_an_array_without_names_accepts_codes(tmp_path: Path, load: Load) -> None:
     codes = np.array([[row % 3, row] for row in range(ROWS)], dtype=np.float32)
     data = xgboost.DMatrix(codes, LABELS, feature_types=["c", "q"], enable_categorical=True)
     booster = xgboost.train({"tree_method": "hist"}, data, 3)

@@ -10,7 +10,7 @@ import pytest
 from shoal_runtime.errors import LoadError
 from shoal_runtime.formats.lightgbm_trees import check
 from tests.runtime.fakes import Bench
-from tests.runtime.formats import refused
+from tests.runtime.formats import rejected
 from tests.runtime.formats.rounds import assert_answers_as
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
             crafted = re.sub(r"^tree_sizes=.*\n", "", crafted, flags=re.MULTILINE)
         folders[name].mkdir()
         (folders[name] / "model.lgb").write_text(crafted, newline="")
-    return refused.outcomes(folders)
+    return rejected.outcomes(folders)
 
 
 @pytest.mark.parametrize("name", CRAFTED)

@@ -109,7 +109,7 @@ def test_a_multilabel_classifier_returns_all_labels(tmp_path: Path, load: Load, 
     )
 
 
-def test_a_pipeline_with_a_vectorizer_takes_texts(tmp_path: Path, load: Load) -> None:
+def test_a_pipeline_with_a_vectorizer_accepts_texts(tmp_path: Path, load: Load) -> None:
     pipeline = make_pipeline(TfidfVectorizer(), LogisticRegression()).fit(WORDS, [1, 0, 0, 1] * 16)
 
     model = load(saved(tmp_path, pipeline), max_batch_size=64)

@@ -23,7 +23,7 @@ from shoal_runtime.handlers.signature import make_signature
 from shoal_runtime.handlers.spec import TensorSpec
 from shoal_runtime.readiness import Readiness
 from shoal_runtime.starting import warm
-from shoal_runtime.trial_rows import Kind, MadeUp
+from shoal_runtime.trial_rows import GeneratedRows, RowKind
 from shoal_schema.wire.columns import NULL
 
 if TYPE_CHECKING:
@@ -64,10 +64,10 @@ def test_rows_hold_these_values_and_nulls() -> None:
     signature = make_signature(
         [text, number], [TensorSpec("y", "FP64", [-1])], max_batch_size=8, allowed_batch_sizes=()
     )
-    source = MadeUp(signature, {"t": [("red", "blue")], "n": [(), (3, 7)]})
+    source = GeneratedRows(signature, {"t": [("red", "blue")], "n": [(), (3, 7)]})
 
-    drawn = source.join(source.draw(Kind(), 50, np.random.default_rng(0)))
-    holed = source.join(source.draw(Kind(missing=True), 50, np.random.default_rng(0)))
+    drawn = source.join(source.draw(RowKind(), 50, np.random.default_rng(0)))
+    holed = source.join(source.draw(RowKind(missing=True), 50, np.random.default_rng(0)))
 
     assert set(drawn["t"].tolist()) == {b"red", b"blue"}
     assert set(drawn["n"][:, 1].tolist()) == {3, 7}

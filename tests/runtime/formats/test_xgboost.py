@@ -14,7 +14,7 @@ from shoal_runtime.errors import LoadError
 from shoal_runtime.formats import ubjson
 from shoal_runtime.formats.xgboost_trees import check
 from tests.runtime.fakes import Bench
-from tests.runtime.formats import refused
+from tests.runtime.formats import rejected
 from tests.runtime.formats.rounds import assert_answers_as
 
 if TYPE_CHECKING:
@@ -312,7 +312,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         path = folders[where.partition("/")[0]]
         path.mkdir()
         (path / where.partition("/")[2]).write_bytes(content)
-    return refused.outcomes(folders)
+    return rejected.outcomes(folders)
 
 
 @pytest.mark.parametrize(

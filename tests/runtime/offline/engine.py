@@ -16,7 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from shoal_schema.wire.engine import OUT_OF_MEMORY, Batch, Done, Failed, Ready, Refused
+from shoal_schema.wire.engine_messages import (
+    OUT_OF_MEMORY,
+    BatchDone,
+    BatchFailed,
+    EngineBatch,
+    EngineFailed,
+    EngineReady,
+)
 
 NUMBERS = {
     "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, -1]}],
@@ -46,25 +53,25 @@ TEXTS = {
 }
 
 
-def computed(batch: Batch, memory: int) -> Done | Failed:
+def computed(batch: EngineBatch, memory: int) -> BatchDone | BatchFailed:
     if batch.rows > memory:
-        return Failed(batch.number, OUT_OF_MEMORY, f"{batch.rows} rows do not fit")
+        return BatchFailed(batch.number, OUT_OF_MEMORY, f"{batch.rows} rows do not fit")
     if "text" in batch.inputs:
         texts = batch.inputs["text"]
         upper = np.array([text.upper() for text in texts], dtype=object)
-        return Done(batch.number, {"length": np.array([len(text) for text in texts]), "upper": upper}, {})
+        return BatchDone(batch.number, {"length": np.array([len(text) for text in texts]), "upper": upper}, {})
     if "input-0" in batch.inputs:
-        return Done(batch.number, {"y": batch.inputs["input-0"] @ np.array([1.0, 10.0, 100.0])}, {})
+        return BatchDone(batch.number, {"y": batch.inputs["input-0"] @ np.array([1.0, 10.0, 100.0])}, {})
     first = batch.inputs["x"][:, 0]
     if (first == -3).any():
         os.kill(os.getpid(), signal.SIGKILL)
     if (first == -4).any():
         time.sleep(60)
     if (first == -2).any():
-        return Failed(batch.number, "FORWARD_FAILED", "forward raised ValueError: minus two")
+        return BatchFailed(batch.number, "FORWARD_FAILED", "forward raised ValueError: minus two")
     bad = {int(row): "minus one is no good" for row in np.flatnonzero(first == -1)}
     good = np.delete(batch.inputs["x"], list(bad), 0)
-    return Done(batch.number, {"y": 2 * good.sum(1)}, bad)
+    return BatchDone(batch.number, {"y": 2 * good.sum(1)}, bad)
 
 
 def meet(place: Path, engines: int) -> None:
@@ -77,10 +84,10 @@ def meet(place: Path, engines: int) -> None:
 def main(descriptor: int) -> None:
     connection = Connection(descriptor)
     if why := os.environ.get("ENGINE_REFUSES"):
-        connection.send(Refused(why))
+        connection.send(EngineFailed(why))
         sys.exit(3)
     metadata: Any = {"texts": TEXTS, "columns": COLUMNS}.get(os.environ.get("ENGINE_TAKES", ""), NUMBERS)
-    connection.send(Ready(metadata, os.environ.get("ENGINE_MODEL", "sha256:1"), {"dtype": "Auto"}, 2))
+    connection.send(EngineReady(metadata, os.environ.get("ENGINE_MODEL", "sha256:1"), {"dtype": "Auto"}, 2))
     memory = int(os.environ.get("ENGINE_MEMORY", "1000000"))
     pause_s = float(os.environ.get("ENGINE_PAUSE_S", "0"))
     if engines := int(os.environ.get("ENGINES_MEET", "0")):

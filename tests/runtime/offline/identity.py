@@ -9,26 +9,26 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from shoal_runtime.handlers.spec import TensorSpec
-from shoal_runtime.offline.directory import DirectoryPlace
-from shoal_runtime.offline.finding import find_columns
-from shoal_runtime.offline.inputs import lengths, make_rows, take
+from shoal_runtime.offline.column_discovery import find_columns
+from shoal_runtime.offline.directory import LocalDirectory
+from shoal_runtime.offline.inputs import batch_of_rows, lengths, make_rows
 from shoal_runtime.offline.job import check_found
 from shoal_runtime.offline.mapping import check_kinds, mapped_columns, required_columns
 from shoal_runtime.offline.partitions import partitions_above
 from shoal_runtime.offline.reading import all_columns
 from shoal_runtime.offline.results import WindowResults, kept_columns, result_schema
+from shoal_runtime.offline.row_filter import columns_of, compiled
 from shoal_runtime.offline.shards import cut
-from shoal_runtime.offline.tables import Source
-from shoal_runtime.offline.where import columns_of, compiled
-from shoal_runtime.offline.writing import Destination
-from shoal_schema.resource.offline import AnswerFormat, RowFormat
+from shoal_runtime.offline.tables import TableSource
+from shoal_runtime.offline.writing import OutputWriter
+from shoal_schema.resource.offline import ResultFormat, RowFormat
 
 
 def scored(
     folder: Path, form: RowFormat, spec: TensorSpec, *, where: str | None = None, shard_bytes: int = 64
 ) -> list[Mapping[str, Any]]:
     """Return the rows that a job writes for the files of a directory: the input column, ``y`` and the error."""
-    place = DirectoryPlace(folder)
+    place = LocalDirectory(folder)
     files = place.files("")
     found = find_columns(place, files, form)
     known = found.schema
@@ -40,7 +40,7 @@ def scored(
     kept = kept_columns(known, None, columns, [output])
     needed = all_columns(columns, kept.values(), columns_of(where, known))
     check_found(found, needed, required_columns([spec], columns, known))
-    source = Source(
+    source = TableSource(
         place,
         form,
         pa.schema([known.field(name) for name in needed]),
@@ -49,8 +49,8 @@ def scored(
         prefix=partitions_above(place.shown, [each.path for each in files]),
     )
     schema = result_schema(known, kept, [output])
-    target = DirectoryPlace(folder / "_out")
-    destination = Destination(target, None, AnswerFormat.PARQUET, schema)
+    target = LocalDirectory(folder / "_out")
+    destination = OutputWriter(target, None, ResultFormat.PARQUET, schema)
     for shard in cut(files, form, shard_bytes):
         with destination.part(shard.name) as part:
             for window in source.windows(shard, 2):
@@ -72,5 +72,5 @@ def _scored(
     results = WindowResults(window.table.num_rows, [output], rows.errors, lengths(rows))
     for row in rows.good:
         chosen = np.array([row])
-        results.add(chosen, {"y": np.asarray(take(rows, chosen, [spec])[spec.name])}, {})
+        results.add(chosen, {"y": np.asarray(batch_of_rows(rows, chosen, [spec])[spec.name])}, {})
     return results.table(window.table.select(kept), schema)

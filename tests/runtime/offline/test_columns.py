@@ -31,7 +31,7 @@ def run_columns(given: Path | str, output: Path, policy: str = "", **settings: A
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
 @pytest.mark.parametrize("columns", [None, '{"input-0": "c,b,a"}'])
-def test_columns_in_any_order_give_the_same_answers(tmp_path: Path, suffix: str, columns: str | None) -> None:
+def test_columns_in_any_order_give_the_same_responses(tmp_path: Path, suffix: str, columns: str | None) -> None:
     for number, order in enumerate(("a,b,c", "c,b,a", "b,c,a")):
         write(tmp_path / f"{number}.{suffix}", ROWS, order)
     ended = run_columns(f"{tmp_path}/*.{suffix}", tmp_path / "out", **({"columns": columns} if columns else {}))

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_runtime.offline.comparing import Cells, Incomparable, among, of_columns, with_literal
-from shoal_runtime.offline.kinds import plain
+from shoal_runtime.offline.column_types import plain
+from shoal_runtime.offline.comparing import Cells, IncomparableTypes, among, of_columns, with_literal
 
 SIGNS: dict[str, Callable[[Any, Any], bool]] = {"==": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
 LARGE = st.sampled_from([2**31, 2**53, 2**63]).flatmap(lambda at: st.integers(at - 2, at + 2))
@@ -137,7 +137,7 @@ def test_times_of_columns_compare_as_instants_whatever_their_units_and_zones() -
         False,
         False,
     ]
-    with pytest.raises(Incomparable, match="time zone"):
+    with pytest.raises(IncomparableTypes, match="time zone"):
         of_columns(one, "==", days, {})
 
 
@@ -156,13 +156,13 @@ def test_times_of_columns_compare_as_instants_whatever_their_units_and_zones() -
     ],
 )
 def test_types_that_do_not_compare_are_rejected(column: pa.Array, value: Any, message: str) -> None:
-    with pytest.raises(Incomparable, match=message):
+    with pytest.raises(IncomparableTypes, match=message):
         compared(column, "==", value)
 
 
 def test_columns_that_do_not_compare_are_rejected_but_nulls_compare_with_all() -> None:
     numbers = Cells("n", pa.array([1]))
-    with pytest.raises(Incomparable, match="n is int64, but t is string"):
+    with pytest.raises(IncomparableTypes, match="n is int64, but t is string"):
         of_columns(numbers, "==", Cells("t", pa.array(["1"])), {})
 
     assert of_columns(numbers, "==", Cells("z", pa.nulls(1)), {}).to_pylist() == [None]

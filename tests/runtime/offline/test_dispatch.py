@@ -5,17 +5,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_runtime.offline.dispatch import Dispatch, Work
-from shoal_schema.wire.engine import OUT_OF_MEMORY
+from shoal_runtime.offline.dispatch import BatchDispatcher, WorkUnit
+from shoal_schema.wire.engine_messages import OUT_OF_MEMORY
 
 
 class World:
     """Engines: rows in ``kills`` end one, rows in ``fails`` fail a batch, more rows than ``memory`` end it."""
 
     def __init__(self, rows: int, limit: int, engines: int, kills: set[int], fails: set[int], memory: int) -> None:
-        self.dispatch = Dispatch(limit, 2)
-        self.dispatch.offer(Work(1, np.arange(rows)[at : at + limit]) for at in range(0, rows, limit))
-        self.running: list[tuple[int, int, Work]] = []
+        self.dispatch = BatchDispatcher(limit, 2)
+        self.dispatch.enqueue(WorkUnit(1, np.arange(rows)[at : at + limit]) for at in range(0, rows, limit))
+        self.running: list[tuple[int, int, WorkUnit]] = []
         self.engines = engines
         self.kills, self.fails, self.memory = kills, fails, memory
         self.answered: list[int] = []
@@ -24,7 +24,7 @@ class World:
 
     def feed(self) -> None:
         for engine in range(self.engines):
-            while (taken := self.dispatch.take(engine)) is not None:
+            while (taken := self.dispatch.next_batch(engine)) is not None:
                 self.running.append((engine, *taken))
 
     def step(self, choice: int) -> None:
@@ -34,17 +34,17 @@ class World:
             self.running.append((engine, number, work))
             self.end(engine)
         elif rows & self.fails:
-            self.note(self.dispatch.failed(number, "FORWARD_FAILED"), "failed")
+            self.note(self.dispatch.fail(number, "FORWARD_FAILED"), "failed")
         else:
-            done = self.dispatch.done(number)
+            done = self.dispatch.complete(number)
             self.answered += done.rows.tolist() if done else []
 
     def end(self, engine: int) -> None:
         self.starts += 1
         self.running = [each for each in self.running if each[0] != engine]
-        self.note(self.dispatch.ended(engine), "killed")
+        self.note(self.dispatch.engine_ended(engine), "killed")
 
-    def note(self, blamed: Work | None, how: str) -> None:
+    def note(self, blamed: WorkUnit | None, how: str) -> None:
         if blamed is not None:
             assert len(blamed.rows) == 1
             assert int(blamed.rows[0]) not in self.blamed
@@ -101,21 +101,21 @@ def test_good_rows_are_computed_in_their_original_batches() -> None:
 
 
 def test_a_batch_too_large_for_memory_is_halved_and_the_limit_lowered() -> None:
-    dispatch = Dispatch(8, 2)
-    dispatch.offer([Work(1, np.arange(8))])
-    taken = dispatch.take(0)
+    dispatch = BatchDispatcher(8, 2)
+    dispatch.enqueue([WorkUnit(1, np.arange(8))])
+    taken = dispatch.next_batch(0)
     assert taken is not None
 
-    assert dispatch.failed(taken[0], OUT_OF_MEMORY) is None
+    assert dispatch.fail(taken[0], OUT_OF_MEMORY) is None
     assert dispatch.limit == 4
-    halves = [dispatch.take(0), dispatch.take(0)]
+    halves = [dispatch.next_batch(0), dispatch.next_batch(0)]
     assert [each[1].rows.tolist() for each in halves if each] == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
 @pytest.mark.parametrize("in_flight", [1, 3])
 def test_an_engine_holds_a_limited_number_of_batches(in_flight: int) -> None:
-    dispatch = Dispatch(1, in_flight)
-    dispatch.offer(Work(1, np.array([row])) for row in range(9))
+    dispatch = BatchDispatcher(1, in_flight)
+    dispatch.enqueue(WorkUnit(1, np.array([row])) for row in range(9))
 
-    assert sum(dispatch.take(0) is not None for _ in range(9)) == in_flight
-    assert sum(dispatch.take(1) is not None for _ in range(9)) == in_flight
+    assert sum(dispatch.next_batch(0) is not None for _ in range(9)) == in_flight
+    assert sum(dispatch.next_batch(1) is not None for _ in range(9)) == in_flight

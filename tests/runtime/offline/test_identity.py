@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from shoal_runtime.handlers.spec import TensorSpec
-from shoal_runtime.offline.errors import WrongSettings
+from shoal_runtime.offline.errors import InvalidSettings
 from shoal_schema.resource.offline import RowFormat
 from tests.runtime.offline.identity import scored
 
@@ -72,7 +72,7 @@ def job(files: Sequence[bytes | pa.Table], suffix: str, form: RowFormat, spec: T
                 parquet.write_table(content, path)
         try:
             return scored(Path(folder), form, spec)
-        except WrongSettings:
+        except InvalidSettings:
             return None
 
 

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal_runtime.handlers.spec import TensorSpec
-from shoal_runtime.offline.errors import WrongSettings
-from shoal_runtime.offline.inputs import Rows, make_rows, take
-from shoal_runtime.offline.kinds import SPELLED, plain
+from shoal_runtime.offline.column_types import SPELLED, plain
+from shoal_runtime.offline.errors import InvalidSettings
+from shoal_runtime.offline.inputs import InputRows, batch_of_rows, make_rows
 from shoal_runtime.offline.mapping import check_kinds, mapped_columns
 from shoal_runtime.offline.windows import Window
 from shoal_schema.wire.columns import NULL
@@ -25,12 +25,12 @@ PICTURE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 """As Hugging Face's datasets write pictures and sounds."""
 
 
-def rows_of(values: Any, spec: TensorSpec, kind: Any = None, faults: dict[int, str] | None = None) -> Rows:
+def rows_of(values: Any, spec: TensorSpec, kind: Any = None, faults: dict[int, str] | None = None) -> InputRows:
     return make_rows(Window(pa.table({"c": pa.array(values, kind)}), faults or {}), [spec], {spec.name: ["c"]})
 
 
-def all_of(rows: Rows, *specs: TensorSpec) -> dict[str, Any]:
-    return {name: array.tolist() for name, array in take(rows, rows.good, specs).items()}
+def all_of(rows: InputRows, *specs: TensorSpec) -> dict[str, Any]:
+    return {name: array.tolist() for name, array in batch_of_rows(rows, rows.good, specs).items()}
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_cell_that_does_not_fit_is_an_error(values: Any, kind: Any, spec: Tens
 
     assert rows.errors == message
     assert rows.good.tolist() == [0]
-    assert len(take(rows, rows.good, [spec])["x"]) == 1
+    assert len(batch_of_rows(rows, rows.good, [spec])["x"]) == 1
 
 
 @pytest.mark.parametrize("kind", [pa.uint64(), pa.int64(), pa.decimal128(20, 0)])
@@ -162,7 +162,7 @@ def test_an_unreadable_row_is_not_sent_to_the_model() -> None:
     ],
 )
 def test_a_column_of_another_type_is_rejected(values: Any, spec: TensorSpec, message: str) -> None:
-    with pytest.raises(WrongSettings) as refused:
+    with pytest.raises(InvalidSettings) as refused:
         check_kinds([spec], {"x": ["x"]}, pa.table({"x": values}).schema)
     assert str(refused.value).startswith(message)
 
@@ -195,7 +195,7 @@ def test_rows_of_different_lengths_are_padded_and_masked() -> None:
 
     assert rows.sizes.tolist() == [1, 3, 2]
     assert len(set(rows.keys)) == 1
-    taken = take(rows, np.array([0, 2]), [IDS, MASK])
+    taken = batch_of_rows(rows, np.array([0, 2]), [IDS, MASK])
     assert taken["ids"].tolist() == [[1, 9], [4, 5]]
     assert taken["mask"].tolist() == [[1, 0], [1, 1]]
     assert taken["mask"].dtype == np.int32
@@ -212,7 +212,7 @@ def test_the_batch_dimension_is_where_the_model_has_it() -> None:
     spec = TensorSpec("x", "FP32", [3, -1], batch_dim=1)
     rows = rows_of([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], spec)
 
-    assert take(rows, rows.good, [spec])["x"].shape == (3, 2)
+    assert batch_of_rows(rows, rows.good, [spec])["x"].shape == (3, 2)
 
 
 @given(st.lists(st.lists(st.floats(-1e6, 1e6, width=32), max_size=5), min_size=1, max_size=8), st.data())
@@ -221,7 +221,7 @@ def test_ragged_rows_are_unchanged(values: list[list[float]], data: st.DataObjec
     rows = make_rows(Window(pa.table({"x": pa.array(values, pa.list_(pa.float32()))})), [spec], {"x": ["x"]})
     chosen = np.array(data.draw(st.lists(st.integers(0, len(values) - 1), min_size=1, max_size=5)))
 
-    taken = take(rows, chosen, [spec])["x"]
+    taken = batch_of_rows(rows, chosen, [spec])["x"]
     assert [array.tolist()[: len(values[row])] for array, row in zip(taken, chosen, strict=True)] == [
         values[row] for row in chosen
     ]
@@ -259,7 +259,7 @@ def test_the_one_column_of_files_beside_their_paths_is_found() -> None:
     ],
 )
 def test_inputs_without_a_column_are_named(specs: Any, asked: Any, message: str) -> None:
-    with pytest.raises(WrongSettings) as raised:
+    with pytest.raises(InvalidSettings) as raised:
         mapped_columns(specs, asked, SCHEMA)
     assert message in str(raised.value)
 
@@ -268,7 +268,7 @@ def test_the_number_of_columns_matches_the_row() -> None:
     schema = pa.schema([("a", pa.float64()), ("b", pa.float64())])
     check_kinds([TensorSpec("x", "FP32", [-1, 2])], {"x": ["a", "b"]}, schema)
     check_kinds([TensorSpec("x", "FP32", [-1, -1])], {"x": ["a", "b"]}, schema)
-    with pytest.raises(WrongSettings, match=r"\[16\], but 2 columns"):
+    with pytest.raises(InvalidSettings, match=r"\[16\], but 2 columns"):
         check_kinds([TensorSpec("x", "FP32", [-1, 16])], {"x": ["a", "b"]}, schema)
 
 
@@ -341,7 +341,7 @@ def test_a_large_whole_number_is_exact_beside_a_fraction() -> None:
     assert "integer" in errors[1]
 
 
-def test_a_csv_word_is_nan_or_an_error_and_never_null() -> None:
+def test_a_csv_cell_is_nan_or_an_error_and_never_null() -> None:
     taken, errors = spelled(["nan", "", "NA", "-inf"], TensorSpec("x", "FP64", [-1], nullable=True))
 
     assert taken == [NAN, NAN, float("-inf")]

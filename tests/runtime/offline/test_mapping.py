@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 from shoal_runtime.handlers.spec import TensorSpec
-from shoal_runtime.offline.errors import WrongSettings
+from shoal_runtime.offline.column_types import PARTITION, SPELLED
+from shoal_runtime.offline.errors import InvalidSettings
 from shoal_runtime.offline.inputs import make_rows
-from shoal_runtime.offline.kinds import PARTITION, SPELLED
 from shoal_runtime.offline.mapping import check_extra, check_kinds, mapped_columns, required_columns
 from shoal_runtime.offline.windows import Window
 from shoal_schema.resource.model import ExtraColumns
@@ -39,13 +39,13 @@ def test_listed_columns_are_matched_by_name_or_else_by_position(asked: str, foun
 
 @pytest.mark.parametrize("asked", ["b,a,z", "c,y,z", "x,y,a"])
 def test_a_model_column_at_the_place_of_another_is_rejected(asked: str) -> None:
-    with pytest.raises(WrongSettings, match="stands at place"):
+    with pytest.raises(InvalidSettings, match="stands at place"):
         mapped_columns([NAMED], {"input-0": asked}, schema_of(*"abcxyz"))
 
 
 def test_unnamed_columns_must_be_listed() -> None:
     assert mapped_columns([UNNAMED], {"input-0": "c,b,a"}, schema_of("a", "b", "c")) == {"input-0": ["c", "b", "a"]}
-    with pytest.raises(WrongSettings, match="does not know its columns' names"):
+    with pytest.raises(InvalidSettings, match="does not know its columns' names"):
         mapped_columns([UNNAMED], {}, schema_of("a", "b", "c"))
 
 
@@ -59,7 +59,7 @@ def test_unnamed_columns_must_be_listed() -> None:
     ],
 )
 def test_missing_columns_are_named_briefly(schema: pa.Schema, missing: str) -> None:
-    with pytest.raises(WrongSettings) as refused:
+    with pytest.raises(InvalidSettings) as refused:
         mapped_columns([NAMED], {}, schema)
     assert missing in str(refused.value)
     assert len(str(refused.value)) < 400
@@ -74,7 +74,7 @@ def test_a_column_of_lists_is_the_tensor_itself() -> None:
 
 @pytest.mark.parametrize("spec", [TensorSpec("x", "FP32", [-1]), TensorSpec("x", "BOOL", [-1]), WHEN])
 def test_a_number_or_date_is_not_matched_without_its_name(spec: TensorSpec) -> None:
-    with pytest.raises(WrongSettings, match=f"input {spec.name}"):
+    with pytest.raises(InvalidSettings, match=f"input {spec.name}"):
         mapped_columns([spec], {}, schema_of("other"))
 
 
@@ -98,7 +98,7 @@ def test_extra_columns_are_ignored_or_rejected_by_name() -> None:
     schema = schema_of("id", "a", "b", "c", *(f"f{number}" for number in range(20)))
     for policy in (ExtraColumns.AUTO, ExtraColumns.IGNORE):
         check_extra(policy, schema, ["a", "b", "c"])
-    with pytest.raises(WrongSettings) as refused:
+    with pytest.raises(InvalidSettings) as refused:
         check_extra(ExtraColumns.REJECT, schema, ["a", "b", "c"])
     assert "id, f0, f1" in str(refused.value)
     assert "f19" not in str(refused.value)
@@ -139,7 +139,7 @@ def test_a_column_is_accepted_or_rejected_by_its_type(spec: TensorSpec, kind: pa
     if good:
         check_kinds([spec], {"t": ["t"]}, schema)
         return
-    with pytest.raises(WrongSettings, match="the column t "):
+    with pytest.raises(InvalidSettings, match="the column t "):
         check_kinds([spec], {"t": ["t"]}, schema)
 
 
@@ -159,5 +159,5 @@ def test_booleans_are_numbers_in_named_columns_only() -> None:
     values = make_rows(Window(table), named, columns).values
     np.testing.assert_array_equal(values["x"], [[np.nan, 0.5], [1, np.nan]])
     assert values["n"].tolist() == [1, 0]
-    with pytest.raises(WrongSettings, match="the column a holds bool"):
+    with pytest.raises(InvalidSettings, match="the column a holds bool"):
         check_kinds([TensorSpec("x", "FP64", [-1, 2])], {"x": ["a", "b"]}, table.schema)

@@ -5,13 +5,13 @@ from urllib.request import urlopen
 
 import pytest
 
-from shoal_runtime.offline.progress import Tally, listen
+from shoal_runtime.offline.progress import JobTally, serve_progress
 from shoal_schema.addresses import TcpAddress
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_progress_is_served_over_ipv4_and_ipv6(host: str) -> None:
-    port = listen(TcpAddress(host, 0), Tally(rows=3))
+    port = serve_progress(TcpAddress(host, 0), JobTally(rows=3))
 
     with urlopen(f"http://{TcpAddress(host, port)}/v1/progress", timeout=10) as response:
         assert json.load(response)["own"]["rows"] == 3

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from shoal_runtime.offline.directory import DirectoryPlace
-from shoal_runtime.offline.errors import WrongSettings
-from shoal_runtime.offline.job import agree
+from shoal_runtime.offline.directory import LocalDirectory
+from shoal_runtime.offline.errors import InvalidSettings
+from shoal_runtime.offline.job import agree_on_plan
 from shoal_runtime.offline.records import PLAN as PLAN_NAME
-from shoal_runtime.offline.records import Plan, Record, difference, lease_name, record_name
+from shoal_runtime.offline.records import JobPlan, ShardRecord, difference, lease_name, record_name
 
-PLAN = Plan(
+PLAN = JobPlan(
     input="/in",
     files="f1",
     format="Parquet",
@@ -30,14 +30,14 @@ PLAN = Plan(
 
 
 def test_a_plan_is_read_as_it_was_written() -> None:
-    assert Plan.decoded(PLAN.encoded()) == PLAN
-    assert difference(Plan.decoded(PLAN.encoded()), PLAN) is None
+    assert JobPlan.decoded(PLAN.encoded()) == PLAN
+    assert difference(JobPlan.decoded(PLAN.encoded()), PLAN) is None
 
 
 @pytest.mark.parametrize("text", [b"", b"{}", b"[]", b'{"unknown": 1}', b"no json"])
 def test_invalid_plans_are_rejected(text: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
-        Plan.decoded(text)
+        JobPlan.decoded(text)
 
 
 @pytest.mark.parametrize(
@@ -57,19 +57,19 @@ def test_the_first_difference_of_two_plans_is_named(change: Any, message: str) -
 
 
 def test_all_workers_use_the_first_recorded_batch_size(tmp_path: Path) -> None:
-    output, planned = DirectoryPlace(tmp_path), replace(PLAN, batch_size=0)
+    output, planned = LocalDirectory(tmp_path), replace(PLAN, batch_size=0)
 
-    assert agree(output, None, planned, lambda: 16) == replace(PLAN, batch_size=16)
-    assert agree(output, None, planned, lambda: 32) == replace(PLAN, batch_size=16)
-    assert agree(output, output.read(PLAN_NAME), planned, lambda: 64) == replace(PLAN, batch_size=16)
-    with pytest.raises(WrongSettings, match="--batch-size was 16 and is 8"):
-        agree(output, None, PLAN, lambda: 8)
+    assert agree_on_plan(output, None, planned, lambda: 16) == replace(PLAN, batch_size=16)
+    assert agree_on_plan(output, None, planned, lambda: 32) == replace(PLAN, batch_size=16)
+    assert agree_on_plan(output, output.read(PLAN_NAME), planned, lambda: 64) == replace(PLAN, batch_size=16)
+    with pytest.raises(InvalidSettings, match="--batch-size was 16 and is 8"):
+        agree_on_plan(output, None, PLAN, lambda: 8)
 
 
 def test_a_record_is_read_as_it_was_written() -> None:
-    record = Record("part-00001", {"files": ["a"], "start": 0, "stop": 9}, "v", 10, 2, ["bad"], "sha256:1", 8)
+    record = ShardRecord("part-00001", {"files": ["a"], "start": 0, "stop": 9}, "v", 10, 2, ["bad"], "sha256:1", 8)
 
-    assert Record.decoded(record.encoded()) == record
+    assert ShardRecord.decoded(record.encoded()) == record
     assert record.name == record_name("part-00001") == "_shoal/part-00001.json"
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal_runtime.handlers.spec import TensorSpec
-from shoal_runtime.offline.errors import WrongSettings
+from shoal_runtime.offline.errors import InvalidSettings
 from shoal_runtime.offline.results import NO_TEXT, WindowResults, keep_options, kept_columns, result_schema, result_type
 from shoal_schema.wire.datatypes import DTYPES, float32_to_bfloat16
 
@@ -144,6 +144,6 @@ def test_a_column_with_the_name_of_an_output_is_renamed() -> None:
     ],
 )
 def test_columns_that_cannot_be_kept_are_rejected(asked: Any, message: str) -> None:
-    with pytest.raises(WrongSettings) as raised:
+    with pytest.raises(InvalidSettings) as raised:
         kept_columns(COLUMNS, asked, {"image": ["photo"]}, [Y])
     assert message in str(raised.value)

@@ -16,17 +16,17 @@ from obstore.store import MemoryStore
 from pyarrow import dataset, parquet
 
 from shoal_runtime.handlers.spec import TensorSpec
-from shoal_runtime.offline import finding
-from shoal_runtime.offline.bucket import BucketPlace
-from shoal_runtime.offline.directory import DirectoryPlace
-from shoal_runtime.offline.errors import JobError, PlaceUnavailable, ShardError, WrongSettings
-from shoal_runtime.offline.finding import find_columns
+from shoal_runtime.offline import column_discovery
+from shoal_runtime.offline.bucket import BucketDirectory
+from shoal_runtime.offline.column_discovery import find_columns
+from shoal_runtime.offline.column_types import promoted
+from shoal_runtime.offline.directory import LocalDirectory
+from shoal_runtime.offline.errors import DirectoryUnavailable, InvalidSettings, JobError, ShardError
 from shoal_runtime.offline.inputs import make_rows
-from shoal_runtime.offline.kinds import promoted
 from shoal_runtime.offline.partitions import partition_types, partition_values, partitions_above
-from shoal_runtime.offline.schemas import Found, chosen, kinds_of, unified
-from shoal_runtime.offline.shards import File, cut, is_hidden
-from shoal_runtime.offline.tables import Source
+from shoal_runtime.offline.schemas import InputSchema, chosen, kinds_of, unified
+from shoal_runtime.offline.shards import InputFile, cut, is_hidden
+from shoal_runtime.offline.tables import TableSource
 from shoal_runtime.offline.windows import Window
 from shoal_schema.resource.offline import RowFormat
 
@@ -76,7 +76,7 @@ CONFLICT = [("a", pa.int64()), ("b", pa.int64()), ("c", pa.string())]
 def test_the_first_file_without_a_column_is_recorded() -> None:
     found = unified([("a", pa.schema([("x", pa.int8())])), ("b", pa.schema([("y", pa.int8())]))])
 
-    assert found == Found(pa.schema([("x", pa.int8()), ("y", pa.int8())]), {}, {"x": "b", "y": "a"})
+    assert found == InputSchema(pa.schema([("x", pa.int8()), ("y", pa.int8())]), {}, {"x": "b", "y": "a"})
 
 
 @pytest.mark.parametrize(
@@ -115,11 +115,11 @@ def write(path: Path, form: RowFormat, table: pa.Table) -> None:
 
 
 def read(folder: Path, form: RowFormat, pattern: str = "") -> list[dict[str, Any]]:
-    place = DirectoryPlace(folder)
+    place = LocalDirectory(folder)
     files = place.files(pattern)
     found = find_columns(place, files, form)
     assert found.conflicts == {}
-    source = Source(place, form, found.schema, prefix=partitions_above(place.shown, [each.path for each in files]))
+    source = TableSource(place, form, found.schema, prefix=partitions_above(place.shown, [each.path for each in files]))
     windows = [each for shard in cut(files, form, 2**20) for each in source.windows(shard, 8)]
     assert not any(each.faults for each in windows)
     assert all(each.table.schema == found.schema for each in windows)
@@ -208,11 +208,11 @@ def test_a_header_of_five_thousand_columns_is_read_whole(tmp_path: Path) -> None
 def test_json_beyond_what_is_scanned_has_the_types_of_the_first_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(finding, "SCANNED_BYTES", 10)
-    monkeypatch.setattr(finding, "SCANNED_LINES", 2)
+    monkeypatch.setattr(column_discovery, "SCANNED_BYTES", 10)
+    monkeypatch.setattr(column_discovery, "SCANNED_LINES", 2)
     for name, lines in (("a", "1,1,1.5"), ("b", '1,1,"x"')):
         (tmp_path / f"{name}.jsonl").write_text("".join(f'{{"x": {cell}}}\n' for cell in lines.split(",")))
-    place = DirectoryPlace(tmp_path)
+    place = LocalDirectory(tmp_path)
 
     assert find_columns(place, place.files(""), RowFormat.JSON_LINES).schema == pa.schema([("x", pa.int64())])
 
@@ -220,7 +220,7 @@ def test_json_beyond_what_is_scanned_has_the_types_of_the_first_lines(
 def test_an_unreadable_file_does_not_change_the_types_of_others(tmp_path: Path) -> None:
     write(tmp_path / "b.parquet", RowFormat.PARQUET, pa.table({"x": [1]}))
     (tmp_path / "a.parquet").write_bytes(b"no parquet")
-    place = DirectoryPlace(tmp_path)
+    place = LocalDirectory(tmp_path)
 
     assert find_columns(place, place.files(""), RowFormat.PARQUET).schema == pa.schema([("x", pa.int64())])
     with pytest.raises(JobError, match=r"a\.parquet cannot be read"):
@@ -230,11 +230,15 @@ def test_an_unreadable_file_does_not_change_the_types_of_others(tmp_path: Path) 
 @pytest.mark.parametrize("form", [RowFormat.PARQUET, RowFormat.CSV])
 def test_a_file_without_a_required_column_is_rejected(form: RowFormat, tmp_path: Path) -> None:
     write(tmp_path / f"a.{PLACES[form]}", form, pa.table({"x": [1]}))
-    place = DirectoryPlace(tmp_path)
+    place = LocalDirectory(tmp_path)
     (shard,) = cut(place.files(""), form, 2**20)
 
     with pytest.raises(ShardError, match="has no column y"):
-        list(Source(place, form, pa.schema([("x", pa.string()), ("y", pa.string())]), required=["y"]).windows(shard, 1))
+        list(
+            TableSource(place, form, pa.schema([("x", pa.string()), ("y", pa.string())]), required=["y"]).windows(
+                shard, 1
+            )
+        )
 
 
 HIVE = pa.table(
@@ -280,11 +284,11 @@ def test_files_as_rows_have_the_partitions_of_their_directories(tmp_path: Path) 
 
 def test_a_cell_that_differs_from_its_partition_is_an_error(tmp_path: Path) -> None:
     write(tmp_path / "n=01" / "a.parquet", RowFormat.PARQUET, pa.table({"x": [1, 2, 3], "n": [1.0, 2.0, None]}))
-    place = DirectoryPlace(tmp_path)
+    place = LocalDirectory(tmp_path)
     files = place.files("")
     schema = find_columns(place, files, RowFormat.PARQUET).schema
     (shard,) = cut(files, RowFormat.PARQUET, 2**20)
-    (window,) = Source(place, RowFormat.PARQUET, schema).windows(shard, 8)
+    (window,) = TableSource(place, RowFormat.PARQUET, schema).windows(shard, 8)
 
     assert window.table["n"].to_pylist() == [1, 1, 1]
     assert set(window.faults) == {1}
@@ -342,15 +346,15 @@ def test_a_partition_value_is_read_from_its_directory(path: str, values: dict[st
     ],
 )
 def test_an_invalid_or_contradictory_partition_is_rejected(path: str, message: str) -> None:
-    with pytest.raises(WrongSettings, match=message):
+    with pytest.raises(InvalidSettings, match=message):
         partition_values(path)
 
 
 def test_a_partition_that_is_not_utf8_is_rejected_before_the_first_row(tmp_path: Path) -> None:
     write(tmp_path / "day=%ff" / "a.parquet", RowFormat.PARQUET, pa.table({"x": [1]}))
-    place = DirectoryPlace(tmp_path)
+    place = LocalDirectory(tmp_path)
 
-    with pytest.raises(WrongSettings, match="day=%ff"):
+    with pytest.raises(InvalidSettings, match="day=%ff"):
         find_columns(place, place.files(""), RowFormat.PARQUET)
 
 
@@ -383,9 +387,9 @@ def test_partitions_of_a_bucket_are_columns_too(tmp_path: Path) -> None:
     for number, day in enumerate(("a%20b", "__HIVE_DEFAULT_PARTITION__")):
         write(tmp_path / "a.parquet", RowFormat.PARQUET, pa.table({"x": [number]}))
         obstore.put(store, f"in/day={day}/a.parquet", tmp_path / "a.parquet")
-    place = BucketPlace(store, "in", "s3://bucket/in")
+    place = BucketDirectory(store, "in", "s3://bucket/in")
     files = place.files("")
-    source = Source(place, RowFormat.PARQUET, find_columns(place, files, RowFormat.PARQUET).schema)
+    source = TableSource(place, RowFormat.PARQUET, find_columns(place, files, RowFormat.PARQUET).schema)
     windows = [each for shard in cut(files, RowFormat.PARQUET, 2**20) for each in source.windows(shard, 8)]
 
     assert [row for each in windows for row in each.table.to_pylist()] == [
@@ -394,12 +398,12 @@ def test_partitions_of_a_bucket_are_columns_too(tmp_path: Path) -> None:
     ]
 
 
-class Unavailable(DirectoryPlace):
+class Unavailable(LocalDirectory):
     """A directory of which one file cannot be reached."""
 
-    def open(self, file: File, ahead_bytes: int = 0) -> BinaryIO:
+    def open(self, file: InputFile, ahead_bytes: int = 0) -> BinaryIO:
         if file.path == "b.parquet":
-            raise PlaceUnavailable("the store does not answer")
+            raise DirectoryUnavailable("the store does not answer")
         return super().open(file, ahead_bytes)
 
 
@@ -409,5 +413,5 @@ def test_an_unavailable_store_is_not_an_unreadable_file(tmp_path: Path) -> None:
         write(tmp_path / f"{name}.parquet", RowFormat.PARQUET, pa.table({"x": [1]}))
     place = Unavailable(tmp_path)
 
-    with pytest.raises(PlaceUnavailable):
+    with pytest.raises(DirectoryUnavailable):
         find_columns(place, place.files(""), RowFormat.PARQUET)

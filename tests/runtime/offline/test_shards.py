@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from shoal_runtime.offline.errors import JobError
 from shoal_runtime.offline.shards import (
-    File,
+    InputFile,
     Shard,
     begins_in,
     cut,
@@ -25,8 +25,8 @@ from shoal_schema.resource.offline import RowFormat
 SIZES = st.lists(st.integers(0, 5000), min_size=1, max_size=8)
 
 
-def files(sizes: list[int], suffix: str = ".parquet") -> list[File]:
-    return [File(f"f{number:03d}{suffix}", size, "1") for number, size in enumerate(sizes)]
+def files(sizes: list[int], suffix: str = ".parquet") -> list[InputFile]:
+    return [InputFile(f"f{number:03d}{suffix}", size, "1") for number, size in enumerate(sizes)]
 
 
 @pytest.mark.parametrize("kind", [RowFormat.PARQUET, RowFormat.JSON_LINES, RowFormat.CSV])
@@ -81,7 +81,7 @@ def test_a_row_group_belongs_to_one_shard(size: int, shard_bytes: int, ends: lis
 )
 def test_a_line_belongs_to_one_shard(lines: list[str], last_ends: bool, shard_bytes: int) -> None:
     text = "\n".join(lines) + "\n" * last_ends
-    whole = File("rows.jsonl", len(text), "1")
+    whole = InputFile("rows.jsonl", len(text), "1")
     found = [
         line
         for shard in cut([whole], RowFormat.JSON_LINES, shard_bytes)
@@ -109,7 +109,7 @@ def test_a_line_belongs_to_one_shard(lines: list[str], last_ends: bool, shard_by
 def test_a_pattern_matches_these_files(pattern: str, found: list[str]) -> None:
     names = ["b/x.txt", "a.csv", "b/c.csv", "b/d/e.csv", "_SUCCESS", ".hidden/a.csv", "b/_log/z.csv"]
 
-    assert [each.path for each in matching([File(name, 1, "") for name in names], pattern)] == found
+    assert [each.path for each in matching([InputFile(name, 1, "") for name in names], pattern)] == found
 
 
 @pytest.mark.parametrize(
@@ -142,13 +142,13 @@ def test_files_of_other_programs_are_hidden() -> None:
     ],
 )
 def test_names_determine_the_format(names: list[str], kind: RowFormat) -> None:
-    assert format_of([File(name, 1, "") for name in names], RowFormat.AUTO) is kind
-    assert format_of([File(name, 1, "") for name in names], RowFormat.FILES) is RowFormat.FILES
+    assert format_of([InputFile(name, 1, "") for name in names], RowFormat.AUTO) is kind
+    assert format_of([InputFile(name, 1, "") for name in names], RowFormat.FILES) is RowFormat.FILES
 
 
 def test_several_formats_are_rejected_with_an_example_of_each() -> None:
     with pytest.raises(JobError, match=r"a\.csv \(CSV\), b\.parquet \(Parquet\)"):
-        format_of([File("a.csv", 1, ""), File("b.parquet", 1, "")], RowFormat.AUTO)
+        format_of([InputFile("a.csv", 1, ""), InputFile("b.parquet", 1, "")], RowFormat.AUTO)
 
 
 @given(st.integers(0, 30), st.integers(1, 7))
@@ -164,7 +164,17 @@ def test_each_worker_starts_with_its_own_shards_and_has_all(count: int, workers:
 
 
 def test_the_digest_changes_with_name_size_and_content() -> None:
-    known = digest([File("a", 1, "x")])
+    known = digest([InputFile("a", 1, "x")])
 
-    assert known == digest([File("a", 1, "x")])
-    assert len({known, digest([File("b", 1, "x")]), digest([File("a", 2, "x")]), digest([File("a", 1, "y")])}) == 4
+    assert known == digest([InputFile("a", 1, "x")])
+    assert (
+        len(
+            {
+                known,
+                digest([InputFile("b", 1, "x")]),
+                digest([InputFile("a", 2, "x")]),
+                digest([InputFile("a", 1, "y")]),
+            }
+        )
+        == 4
+    )

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from shoal_runtime.offline import csv_rows
-from shoal_runtime.offline.directory import DirectoryPlace
+from shoal_runtime.offline.casting import cast_table
+from shoal_runtime.offline.column_discovery import find_columns
+from shoal_runtime.offline.directory import LocalDirectory
 from shoal_runtime.offline.errors import JobError, ShardError
-from shoal_runtime.offline.finding import find_columns
-from shoal_runtime.offline.fitting import fitted
+from shoal_runtime.offline.row_filter import compiled
 from shoal_runtime.offline.shards import cut
-from shoal_runtime.offline.tables import READ_ROWS, Source, filtered, from_lines
-from shoal_runtime.offline.where import compiled
+from shoal_runtime.offline.tables import READ_ROWS, TableSource, filtered, from_lines
 from shoal_runtime.offline.windows import TARGET_BYTES, Window
 from shoal_schema.resource.offline import RowFormat
 
@@ -37,9 +37,9 @@ def test_each_csv_line_is_a_row_whatever_its_number_of_fields(lines: list[list[s
         # Blocks of a few lines, so that bad ones are at the begin and the end of some.
         patch.setattr(csv_rows, "BLOCK_BYTES", 512)
         (Path(folder) / "rows.csv").write_text(text.getvalue(), encoding="utf-8", newline="")
-        place = DirectoryPlace(Path(folder))
+        place = LocalDirectory(Path(folder))
         (shard,) = cut(place.files(""), RowFormat.CSV, 2**20)
-        windows = list(Source(place, RowFormat.CSV, schema).windows(shard, batch))
+        windows = list(TableSource(place, RowFormat.CSV, schema).windows(shard, batch))
 
     rows = [row for each in windows for row in each.table.to_pylist()]
     messages = [each.faults.get(row) for each in windows for row in range(each.table.num_rows)]
@@ -65,7 +65,7 @@ def test_a_file_of_another_format_is_rejected(
     name: str, form: RowFormat, text: bytes, message: str, tmp_path: Path
 ) -> None:
     (tmp_path / name).write_bytes(text)
-    place = DirectoryPlace(tmp_path)
+    place = LocalDirectory(tmp_path)
     (file,) = place.files("")
 
     with pytest.raises(JobError, match=f"{name} {message}"):
@@ -75,8 +75,8 @@ def test_a_file_of_another_format_is_rejected(
 @pytest.mark.parametrize("shard_bytes", [4, 2**20])
 def test_a_byte_order_mark_is_not_part_of_a_line(shard_bytes: int, tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_bytes(BOM_UTF8 + b'{"x":1}\n{"x":2}\n')
-    place = DirectoryPlace(tmp_path)
-    source = Source(place, RowFormat.JSON_LINES, pa.schema([("x", pa.int64())]))
+    place = LocalDirectory(tmp_path)
+    source = TableSource(place, RowFormat.JSON_LINES, pa.schema([("x", pa.int64())]))
     shards = cut(place.files(""), RowFormat.JSON_LINES, shard_bytes)
     windows = [window for shard in shards for window in source.windows(shard, 8)]
 
@@ -86,7 +86,7 @@ def test_a_byte_order_mark_is_not_part_of_a_line(shard_bytes: int, tmp_path: Pat
 
 def test_a_malformed_first_line_does_not_change_the_header(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("a,b\nlonely\n1,2\n")
-    place = DirectoryPlace(tmp_path)
+    place = LocalDirectory(tmp_path)
 
     assert find_columns(place, place.files(""), RowFormat.CSV).schema == pa.schema(
         [("a", pa.string()), ("b", pa.string())]
@@ -96,12 +96,12 @@ def test_a_malformed_first_line_does_not_change_the_header(tmp_path: Path) -> No
 def test_highly_compressed_cells_make_small_windows(tmp_path: Path) -> None:
     count, cell = 1500, "x" * 200_000
     parquet.write_table(pa.table({"x": [cell] * count}), tmp_path / "rows.parquet")
-    place = DirectoryPlace(tmp_path)
+    place = LocalDirectory(tmp_path)
     (file,) = place.files("")
     (shard,) = cut([file], RowFormat.PARQUET, 2**20)
     sizes = [
         (each.table.num_rows, each.table.nbytes)
-        for each in Source(place, RowFormat.PARQUET, pa.schema([("x", pa.string())])).windows(shard, 8)
+        for each in TableSource(place, RowFormat.PARQUET, pa.schema([("x", pa.string())])).windows(shard, 8)
     ]
 
     assert file.size_bytes < len(cell) * 10
@@ -124,7 +124,7 @@ CELL_CASTS = [
 @pytest.mark.parametrize(("column", "kind", "found"), CELL_CASTS)
 def test_a_cast_cell_keeps_its_value_or_is_an_error(column: pa.Array, kind: pa.DataType, found: list[object]) -> None:
     """Fractions alone are rounded."""
-    window = fitted(pa.table({"x": column}), pa.schema([("x", kind)]))
+    window = cast_table(pa.table({"x": column}), pa.schema([("x", kind)]))
 
     assert window.table["x"].to_pylist() == found
     given = column.to_pylist()
@@ -134,11 +134,11 @@ def test_a_cast_cell_keeps_its_value_or_is_an_error(column: pa.Array, kind: pa.D
 
 def test_a_file_with_two_columns_of_one_name_is_rejected(tmp_path: Path) -> None:
     parquet.write_table(pa.table([[1], [2]], names=["x", "x"]), tmp_path / "rows.parquet")
-    place = DirectoryPlace(tmp_path)
+    place = LocalDirectory(tmp_path)
     (shard,) = cut(place.files(""), RowFormat.PARQUET, 2**20)
 
     with pytest.raises(ShardError, match="two columns called x"):
-        list(Source(place, RowFormat.PARQUET, pa.schema([("x", pa.int64())])).windows(shard, 1))
+        list(TableSource(place, RowFormat.PARQUET, pa.schema([("x", pa.int64())])).windows(shard, 1))
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_a_json_cell_keeps_its_value_or_is_an_error(kind: pa.DataType, cell: obj
 def test_a_json_column_has_its_most_frequent_type(tmp_path: Path) -> None:
     cells = ['"a"', "5", '"b"', "null", "[1]"]
     (tmp_path / "rows.jsonl").write_text("".join(f'{{"x": {cell}}}\n' for cell in cells))
-    place = DirectoryPlace(tmp_path)
+    place = LocalDirectory(tmp_path)
     schema = find_columns(place, place.files(""), RowFormat.JSON_LINES).schema
     window = from_lines([f'{{"x": {cell}}}'.encode() for cell in cells], schema)
 
@@ -208,13 +208,13 @@ def test_a_json_column_has_its_most_frequent_type(tmp_path: Path) -> None:
 
 def csv_windows(folder: Path, text: bytes) -> list[Window]:
     (folder / "rows.csv").write_bytes(text)
-    place = DirectoryPlace(folder)
+    place = LocalDirectory(folder)
     files = place.files("")
     schema = find_columns(place, files, RowFormat.CSV).schema
     return [
         each
         for shard in cut(files, RowFormat.CSV, 64)
-        for each in Source(place, RowFormat.CSV, schema).windows(shard, 8)
+        for each in TableSource(place, RowFormat.CSV, schema).windows(shard, 8)
     ]
 
 

@@ -7,16 +7,16 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from shoal_runtime.offline.directory import DirectoryPlace
+from shoal_runtime.offline.directory import LocalDirectory
 from shoal_runtime.offline.errors import JobError
 from shoal_runtime.offline.results import ERROR
-from shoal_runtime.offline.writing import Destination
-from shoal_schema.resource.offline import AnswerFormat
+from shoal_runtime.offline.writing import OutputWriter
+from shoal_schema.resource.offline import ResultFormat
 
 
 def written(column: pa.Array, folder: Path) -> list[Any]:
     table = pa.table({"x": column, ERROR: pa.nulls(len(column), pa.string())})
-    destination = Destination(DirectoryPlace(folder), None, AnswerFormat.JSON_LINES, table.schema)
+    destination = OutputWriter(LocalDirectory(folder), None, ResultFormat.JSON_LINES, table.schema)
     with destination.part("part-00000") as part:
         part.write(table)
     lines = (folder / "part-00000.jsonl").read_bytes().splitlines()

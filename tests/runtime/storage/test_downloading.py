@@ -12,9 +12,9 @@ from shoal_runtime.cache import PARTS_PREFIX
 from shoal_runtime.errors import LoadError
 from shoal_runtime.readiness import Readiness
 from shoal_runtime.storage.downloading import Download
-from shoal_runtime.storage.listing import Entry, Listing
+from shoal_runtime.storage.listing import ListedFile, Listing
 from shoal_runtime.storage.store import StoreUnavailable
-from shoal_runtime.unpacking import Limits
+from shoal_runtime.unpacking import ArchiveLimits
 
 FILES = {"a": b"aaaa", "empty": b"", "sub/b": b"bb" * 1000}
 
@@ -31,23 +31,25 @@ class Shelf:
         self.lies: dict[str, int] = {}
 
     def list(self, at_most: int) -> Listing:
-        return Listing([Entry(path, len(body) + self.lies.get(path, 0), "", path) for path, body in self.files.items()])
+        return Listing(
+            [ListedFile(path, len(body) + self.lies.get(path, 0), "", path) for path, body in self.files.items()]
+        )
 
-    def read(self, entry: Entry) -> Iterator[bytes]:
+    def read(self, entry: ListedFile) -> Iterator[bytes]:
         self.read_of.append(entry.path)
         for start in range(0, len(self.files[entry.path]), 500):
             self.before(entry.path)
             yield self.files[entry.path][start : start + 500]
 
 
-def bring(store: Shelf, cache: Path, readiness: Readiness | None = None) -> dict[str, bytes]:
+def download(store: Shelf, cache: Path, readiness: Readiness | None = None) -> dict[str, bytes]:
     """Return what was brought, by path; nothing when another process brought it."""
     kept: dict[str, bytes] = {}
     download = Download(
         store,
         cache,
         readiness or Readiness(),
-        limits=Limits(),
+        limits=ArchiveLimits(),
         deadline_s=float("inf"),
         pause_s=lambda attempt: 0.0,
     )
@@ -56,12 +58,12 @@ def bring(store: Shelf, cache: Path, readiness: Readiness | None = None) -> dict
         assert set(sums) == set(store.files)
         kept.update({path: (folder / path).read_bytes() for path in sums})
 
-    download.bring(download.list(), keep)
+    download.download(download.list(), keep)
     return kept
 
 
 def test_all_files_come_and_nothing_else_stays(tmp_path: Path) -> None:
-    assert bring(Shelf(), tmp_path) == FILES
+    assert download(Shelf(), tmp_path) == FILES
     assert list(tmp_path.iterdir()) == []
 
 
@@ -74,10 +76,10 @@ def test_a_download_that_was_killed_goes_on_behind_the_files_that_are_complete(t
 
     store.before = kill
     with pytest.raises(KeyboardInterrupt):
-        bring(store, tmp_path)
+        download(store, tmp_path)
     store.before, store.read_of = lambda path: None, []
 
-    assert bring(store, tmp_path) == FILES
+    assert download(store, tmp_path) == FILES
     assert store.read_of == ["sub/b"]
 
 
@@ -90,31 +92,31 @@ def test_a_file_whose_reading_breaks_is_read_again_and_others_are_not(tmp_path: 
 
     store.before = break_down
 
-    assert bring(store, tmp_path) == FILES
+    assert download(store, tmp_path) == FILES
     assert store.read_of == ["a", "empty", "sub/b", "sub/b", "sub/b"]
 
 
-def test_what_is_refused_when_it_is_whole_is_thrown_away(tmp_path: Path) -> None:
+def test_what_is_rejected_when_it_is_whole_is_thrown_away(tmp_path: Path) -> None:
     download = Download(
-        Shelf(), tmp_path, Readiness(), limits=Limits(), deadline_s=float("inf"), pause_s=lambda attempt: 0.0
+        Shelf(), tmp_path, Readiness(), limits=ArchiveLimits(), deadline_s=float("inf"), pause_s=lambda attempt: 0.0
     )
 
     def refuse(folder: Path, sums: Mapping[str, str]) -> None:
         raise LoadError("another checksum")
 
     with pytest.raises(LoadError, match="another checksum"):
-        download.bring(download.list(), refuse)
+        download.download(download.list(), refuse)
 
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(("lie", "expected"), [(-1, "larger than listed"), (1, "ended after 4 of 5 bytes")])
-def test_a_file_of_another_size_than_listed_is_refused(lie: int, expected: str, tmp_path: Path) -> None:
+def test_a_file_of_another_size_than_listed_is_rejected(lie: int, expected: str, tmp_path: Path) -> None:
     store = Shelf()
     store.lies["a"] = lie
 
     with pytest.raises(LoadError, match=expected):
-        bring(store, tmp_path)
+        download(store, tmp_path)
 
 
 def test_two_processes_on_one_volume_download_once(tmp_path: Path) -> None:
@@ -127,10 +129,10 @@ def test_two_processes_on_one_volume_download_once(tmp_path: Path) -> None:
 
     store.before = hold
     results: list[dict[str, bytes]] = []
-    first = threading.Thread(target=lambda: results.append(bring(store, tmp_path)))
+    first = threading.Thread(target=lambda: results.append(download(store, tmp_path)))
     first.start()
     assert begun.wait(30)
-    second = threading.Thread(target=lambda: results.append(bring(store, tmp_path, waiting)))
+    second = threading.Thread(target=lambda: results.append(download(store, tmp_path, waiting)))
     second.start()
     while "waiting for another process" not in waiting.reason:
         assert second.is_alive()
@@ -142,16 +144,16 @@ def test_two_processes_on_one_volume_download_once(tmp_path: Path) -> None:
     assert store.read_of == list(FILES)
 
 
-def test_whoever_waits_for_another_process_waits_no_longer_than_a_model_may_take(tmp_path: Path) -> None:
+def test_a_wait_for_another_process_waits_no_longer_than_a_model_may_take(tmp_path: Path) -> None:
     store = Shelf()
     parts = tmp_path / f"{PARTS_PREFIX}{store.list(9).digest()}"
     parts.mkdir()
     lock = os.open(parts, os.O_RDONLY)
     fcntl.flock(lock, fcntl.LOCK_EX)
     download = Download(
-        store, tmp_path, Readiness(), limits=Limits(timeout_s=0.0), deadline_s=0.0, pause_s=lambda attempt: 0.0
+        store, tmp_path, Readiness(), limits=ArchiveLimits(timeout_s=0.0), deadline_s=0.0, pause_s=lambda attempt: 0.0
     )
 
     with pytest.raises(LoadError, match="SHOAL_MODEL_FETCH_TIMEOUT_S"):
-        download.bring(store.list(9), lambda folder, sums: None)
+        download.download(store.list(9), lambda folder, sums: None)
     os.close(lock)

@@ -9,8 +9,8 @@ import pytest
 from shoal_runtime.errors import LoadError
 from shoal_runtime.fetching import Fetcher
 from shoal_runtime.readiness import Readiness
-from shoal_runtime.storage.hub import needed
-from shoal_runtime.storage.listing import Entry
+from shoal_runtime.storage.hub import needed_files
+from shoal_runtime.storage.listing import ListedFile
 from tests.runtime.storage.stand_in import StandIn, serving
 
 COMMITS = {"main": "a" * 40, "v1": "b" * 40}
@@ -105,14 +105,14 @@ def test_one_file_can_be_named(hub: Hub, tmp_path: Path) -> None:
         ("hf://team", "hf://team does not name a model"),
     ],
 )
-def test_what_cannot_be_had_is_told_with_its_remedy(hub: Hub, uri: str, expected: str, tmp_path: Path) -> None:
+def test_an_unavailable_model_is_reported_with_its_remedy(hub: Hub, uri: str, expected: str, tmp_path: Path) -> None:
     with pytest.raises(LoadError) as error:
         fetcher(tmp_path).fetch(uri)
 
     assert str(error.value).startswith(expected)
 
 
-def test_a_hub_that_is_away_for_a_while_is_asked_again_and_then_the_last_model_is_used(
+def test_a_hub_that_is_unavailable_for_a_while_is_retried_and_then_the_last_model_is_used(
     hub: Hub, tmp_path: Path
 ) -> None:
     hub.away = 3
@@ -122,7 +122,7 @@ def test_a_hub_that_is_away_for_a_while_is_asked_again_and_then_the_last_model_i
     assert fetcher(tmp_path).fetch("hf://team/encoder") == first
 
 
-def test_a_hub_that_cannot_be_reached_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_that_cannot_be_reached_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
 
     with pytest.raises(LoadError, match="hf://team/encoder cannot be downloaded: ConnectError"):
@@ -130,12 +130,12 @@ def test_a_hub_that_cannot_be_reached_is_told(tmp_path: Path, monkeypatch: pytes
 
 
 def test_weights_of_other_frameworks_come_where_there_are_no_safetensors() -> None:
-    files = [Entry(name, 1, "", name) for name in ("pytorch_model.bin", "config.json")]
+    files = [ListedFile(name, 1, "", name) for name in ("pytorch_model.bin", "config.json")]
 
-    assert needed(files) == files
+    assert needed_files(files) == files
 
 
-def test_what_an_init_container_has_fetched_is_taken_without_credentials(hub: Hub, tmp_path: Path) -> None:
+def test_what_an_init_container_has_fetched_is_accepted_without_credentials(hub: Hub, tmp_path: Path) -> None:
     first = fetcher(tmp_path).fetch("hf://team/encoder@v1")
     hub.asked.clear()
 
@@ -143,7 +143,7 @@ def test_what_an_init_container_has_fetched_is_taken_without_credentials(hub: Hu
     assert hub.asked == []
 
 
-def test_an_answer_that_is_not_the_hubs_is_told(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_response_that_is_not_the_hubs_is_reported(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub, "answer", lambda path: (200, b'{"sha": "1"}', {}))
 
     with pytest.raises(LoadError, match="HF_ENDPOINT"):

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.storage.listing import Entry, Listing, TooMany, below, bounded, checked, tree_digest
-from shoal_runtime.unpacking import Limits
+from shoal_runtime.storage.listing import ListedFile, Listing, TooManyFiles, below, bounded, checked, tree_digest
+from shoal_runtime.unpacking import ArchiveLimits
 
 
-def entry(key: str, size_bytes: int = 1, validator: str = "") -> Entry:
-    return Entry(key.rpartition("/")[2], size_bytes, validator, key)
+def entry(key: str, size_bytes: int = 1, validator: str = "") -> ListedFile:
+    return ListedFile(key.rpartition("/")[2], size_bytes, validator, key)
 
 
 def listing(*paths: str) -> Listing:
-    return Listing([Entry(path, 1, "", path) for path in paths])
+    return Listing([ListedFile(path, 1, "", path) for path in paths])
 
 
 @pytest.mark.parametrize(
@@ -41,9 +41,9 @@ def test_a_folder_is_what_lies_below_it_by_whole_segments(prefix: str, paths: li
     ["../a", "/a", "a/../../b", "C:\\a", "a\x00b", "a\nb", "c:a"],
     ids=["up", "root", "far up", "DOS", "NUL", "LF", "drive"],
 )
-def test_a_file_that_would_land_elsewhere_is_refused(path: str) -> None:
+def test_a_file_that_would_land_elsewhere_is_rejected(path: str) -> None:
     with pytest.raises(LoadError, match="outside its directory"):
-        checked(listing("good", path), Limits(), "s3://b/m")
+        checked(listing("good", path), ArchiveLimits(), "s3://b/m")
 
 
 @pytest.mark.parametrize(
@@ -56,13 +56,13 @@ def test_a_file_that_would_land_elsewhere_is_refused(path: str) -> None:
         (["a-b", "a", "a/b/c"], "'a' both as a file and as a directory"),
     ],
 )
-def test_what_makes_no_folder_is_refused(paths: list[str], expected: str) -> None:
+def test_an_invalid_directory_is_rejected(paths: list[str], expected: str) -> None:
     with pytest.raises(LoadError, match=expected):
-        checked(listing(*paths), Limits(), "s3://b/m")
+        checked(listing(*paths), ArchiveLimits(), "s3://b/m")
 
 
-@pytest.mark.parametrize("limits", [Limits(max_files=2), Limits(max_bytes=2)])
-def test_limits_hold_to_the_last_file_and_byte(limits: Limits) -> None:
+@pytest.mark.parametrize("limits", [ArchiveLimits(max_files=2), ArchiveLimits(max_bytes=2)])
+def test_limits_hold_to_the_last_file_and_byte(limits: ArchiveLimits) -> None:
     assert len(checked(listing("a", "b"), limits, "it").entries) == 2
     with pytest.raises(LoadError, match="SHOAL_MODEL_MAX"):
         checked(listing("a", "b", "c"), limits, "it")
@@ -70,17 +70,17 @@ def test_limits_hold_to_the_last_file_and_byte(limits: Limits) -> None:
 
 def test_a_listing_without_end_is_read_to_its_limit() -> None:
     assert list(bounded(iter("ab"), 2)) == ["a", "b"]
-    with pytest.raises(TooMany):
+    with pytest.raises(TooManyFiles):
         list(bounded(itertools.count(), 1000))
 
 
-def test_a_listing_is_the_same_while_the_store_says_that_nothing_has_changed() -> None:
-    base = Listing([Entry("a", 1, "x", "p/a"), Entry("b", 2, "y", "p/b")])
-    moved = Listing([Entry("a", 1, "x", "q/a"), Entry("b", 2, "y", "q/b")])
+def test_a_listing_is_the_same_while_the_store_states_that_nothing_has_changed() -> None:
+    base = Listing([ListedFile("a", 1, "x", "p/a"), ListedFile("b", 2, "y", "p/b")])
+    moved = Listing([ListedFile("a", 1, "x", "q/a"), ListedFile("b", 2, "y", "q/b")])
     others = [
-        Listing([Entry("a", 1, "x", ""), Entry("b", 2, "z", "")]),
-        Listing([Entry("a", 1, "x", ""), Entry("b", 3, "y", "")]),
-        Listing([Entry("a", 1, "x", ""), Entry("c", 2, "y", "")]),
+        Listing([ListedFile("a", 1, "x", ""), ListedFile("b", 2, "z", "")]),
+        Listing([ListedFile("a", 1, "x", ""), ListedFile("b", 3, "y", "")]),
+        Listing([ListedFile("a", 1, "x", ""), ListedFile("c", 2, "y", "")]),
     ]
 
     assert moved.digest() == base.digest()
@@ -98,7 +98,7 @@ def test_the_digest_of_a_tree_does_not_depend_on_the_order(sums: dict[str, str])
     assert tree_digest(dict(reversed(sums.items()))) == tree_digest(sums)
 
 
-def test_the_page_tells_how_a_folder_is_summed(tmp_path: Path) -> None:
+def test_the_page_reports_how_a_folder_is_summed(tmp_path: Path) -> None:
     page = (Path(__file__).parents[3] / "docs" / "reference" / "model-sources.md").read_text()
     command = next(part for part in page.split("`") if part.startswith("find . -type f"))
     files = {"b/c d": b"2", "a": b"1", "a-b": b"", "\u00e9": b"3"}

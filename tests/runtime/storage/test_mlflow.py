@@ -10,7 +10,7 @@ import pytest
 from shoal_runtime.errors import LoadError
 from shoal_runtime.fetching import Fetcher
 from shoal_runtime.readiness import Readiness
-from shoal_runtime.unpacking import Limits
+from shoal_runtime.unpacking import ArchiveLimits
 from tests.runtime.storage.stand_in import StandIn, serving
 
 MODEL = {"": [{"path": "a", "file_size": "1"}, {"path": "sub", "is_dir": True}], "sub": [{"path": "b", "file_size": 2}]}
@@ -56,7 +56,7 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
         yield made
 
 
-def fetch(cache: Path, uri: str, limits: Limits | None = None) -> dict[str, bytes]:
+def fetch(cache: Path, uri: str, limits: ArchiveLimits | None = None) -> dict[str, bytes]:
     found = Fetcher(cache, Readiness(), limits=limits, pause_s=lambda attempt: 0.0).fetch(uri)
     files = (path for path in found.directory.rglob("*") if path.is_file())
     return {str(path.relative_to(found.directory)): path.read_bytes() for path in files}
@@ -78,7 +78,7 @@ def test_a_store_on_the_servers_own_address_is_its_store_too(registry: Registry,
     assert fetch(tmp_path, "models:/iris/1") == CONTENT
 
 
-def test_a_version_of_the_same_sizes_is_not_taken_for_the_last_one(registry: Registry, tmp_path: Path) -> None:
+def test_a_version_of_the_same_sizes_is_not_mistaken_for_the_last_one(registry: Registry, tmp_path: Path) -> None:
     route = "/mlflow/registered-models/alias?name=iris&alias=champion"
     registry.says(route, {"model_version": {"version": "1"}})
     assert fetch(tmp_path, "models:/iris@champion") == CONTENT
@@ -111,7 +111,7 @@ def test_a_version_of_the_same_sizes_is_not_taken_for_the_last_one(registry: Reg
         ([], "MLFLOW_TRACKING_URI"),
     ],
 )
-def test_what_leads_nowhere_is_told(registry: Registry, answer: object, expected: str, tmp_path: Path) -> None:
+def test_an_unusable_location_is_reported(registry: Registry, answer: object, expected: str, tmp_path: Path) -> None:
     registry.says("/mlflow/model-versions/get-download-uri?name=iris&version=1", answer)
 
     with pytest.raises(LoadError) as error:
@@ -130,7 +130,7 @@ def test_what_leads_nowhere_is_told(registry: Registry, answer: object, expected
         (503, "models:/iris/1 cannot be downloaded: the MLflow server returned 503"),
     ],
 )
-def test_a_refusal_is_told_with_its_remedy_and_without_the_password(
+def test_a_rejection_is_reported_with_its_remedy_and_without_the_password(
     registry: Registry, status: int, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", registry.url.replace("://", "://me:s3cret-word@"))
@@ -143,7 +143,7 @@ def test_a_refusal_is_told_with_its_remedy_and_without_the_password(
     assert "s3cret" not in str(error.value)
 
 
-def test_a_server_that_is_gone_is_told_and_the_last_model_is_used(
+def test_a_server_that_is_gone_is_reported_and_the_last_model_is_used(
     registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert fetch(tmp_path, "models:/iris/1") == CONTENT
@@ -167,7 +167,7 @@ def test_a_redirect_is_followed_on_the_same_server_alone(registry: Registry, tmp
         fetch(tmp_path / "other", "models:/iris/1")
 
 
-def test_without_a_server_a_model_of_mlflow_says_what_to_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_server_a_model_of_mlflow_states_what_to_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
 
     with pytest.raises(LoadError, match="need MLFLOW_TRACKING_URI, the http:// or https:// of an MLflow server"):
@@ -181,10 +181,10 @@ def test_a_folder_that_holds_itself_ends_at_the_limit(registry: Registry, tmp_pa
         registry.says(f"/mlflow-artifacts/artifacts?path={path.replace('/', '%2F')}", {"files": files})
 
     with pytest.raises(LoadError, match="SHOAL_MODEL_MAX_FILES"):
-        fetch(tmp_path, "models:/iris/1", Limits(max_files=3))
+        fetch(tmp_path, "models:/iris/1", ArchiveLimits(max_files=3))
 
 
-def test_a_name_that_leads_out_of_the_folder_is_refused(registry: Registry, tmp_path: Path) -> None:
+def test_a_name_that_leads_out_of_the_folder_is_rejected(registry: Registry, tmp_path: Path) -> None:
     files = {"files": [{"path": "..", "file_size": 1}]}
     registry.says("/mlflow-artifacts/artifacts?path=0%2Fmodels%2Fm-1%2Fartifacts", files)
 

@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 import pytest
 
-from shoal_runtime.storage.redaction import MOST, hidden, safe
+from shoal_runtime.storage.redaction import MOST, redacted_line, without_secrets
 
 SECRETS = {
     "AWS_SECRET_ACCESS_KEY": "s3cret/key+",
@@ -20,15 +20,15 @@ SECRETS = {
 def test_users_queries_and_secrets_are_left_out() -> None:
     text = "GET https://me:pass-word@host/a/b?sig=s3cret%2Fkey in 1 ms: s3cret/key+ s3cret%2Fkey%2B (hf_s3cret)\nmore"
 
-    assert safe(text, SECRETS) == "GET https://host/a/b in 1 ms: *** *** (***)"
+    assert redacted_line(text, SECRETS) == "GET https://host/a/b in 1 ms: *** *** (***)"
 
 
 def test_what_helps_is_left_in() -> None:
-    assert safe("cannot open /keys/google.json: short", SECRETS) == "cannot open /keys/google.json: short"
+    assert redacted_line("cannot open /keys/google.json: short", SECRETS) == "cannot open /keys/google.json: short"
 
 
 def test_a_page_is_cut() -> None:
-    assert len(safe("x" * 10_000, {})) == MOST + 3
+    assert len(redacted_line("x" * 10_000, {})) == MOST + 3
 
 
 @pytest.mark.parametrize("secret", ["s3cret word\n", "s3crets", "s3cr\xf6ts\r\nx: y", "two\nlines of s3cret"])
@@ -49,7 +49,7 @@ def test_a_page_is_cut() -> None:
     ],
 )
 def test_a_secret_is_left_out_however_it_is_written(secret: str, written: Callable[[str], str]) -> None:
-    expected = hidden(f"illegal: {written(secret)}!", {"HF_TOKEN": secret})
+    expected = without_secrets(f"illegal: {written(secret)}!", {"HF_TOKEN": secret})
 
     left = base64.b64decode(expected.replace("illegal: ", "").partition("***")[0] + "==").decode(errors="replace")
     assert "***" in expected
@@ -59,13 +59,13 @@ def test_a_secret_is_left_out_however_it_is_written(secret: str, written: Callab
 def test_of_an_address_the_user_and_the_password_are_left_out_and_the_server_is_left_in() -> None:
     environment = {"MLFLOW_TRACKING_URI": "http://someb0dy:s3cret%2Fword@mlflow:5000", "HF_ENDPOINT": "http://hub:1"}
 
-    expected = safe("Invalid port: 's3cret/word' (someb0dy) at http://mlflow:5000, http://hub:1", environment)
+    expected = redacted_line("Invalid port: 's3cret/word' (someb0dy) at http://mlflow:5000, http://hub:1", environment)
     assert expected == "Invalid port: '***' (***) at http://mlflow:5000, http://hub:1"
 
     unquoted = {"MLFLOW_TRACKING_URI": "http://u:s3crets/x@mlflow:5000"}
-    assert safe("Invalid port: 's3crets'", unquoted) == "Invalid port: '***'"
+    assert redacted_line("Invalid port: 's3crets'", unquoted) == "Invalid port: '***'"
 
 
 def test_a_key_where_a_file_should_be_named_is_left_out() -> None:
     for name in ("GOOGLE_SERVICE_ACCOUNT", "GOOGLE_APPLICATION_CREDENTIALS"):
-        assert safe("cannot open s3crets", {name: "s3crets"}) == "cannot open ***"
+        assert redacted_line("cannot open s3crets", {name: "s3crets"}) == "cannot open ***"

@@ -11,7 +11,7 @@ import pytest
 from shoal_runtime.errors import LoadError
 from shoal_runtime.fetching import Fetcher
 from shoal_runtime.readiness import Readiness
-from shoal_runtime.storage.trust import ADDED, BUNDLE, INSTEAD, roots, tls_fault, trusted
+from shoal_runtime.storage.trust import ADDED, BUNDLE, INSTEAD, root_certificates, tls_context, tls_fault
 from tests.certificates import Authority
 from tests.runtime.storage.stand_in import StandIn, secured, serving
 from tests.runtime.storage.test_hub import Hub
@@ -82,7 +82,7 @@ def test_every_store_trusts_whom_each_variable_names(
 
 
 @pytest.mark.parametrize("uri", URIS)
-def test_who_trusts_nobody_of_them_is_told_of_tls_and_of_the_setting(
+def test_without_a_trusted_authority_the_error_names_tls_and_the_setting(
     uri: str, addresses: dict[str, str], tmp_path: Path
 ) -> None:
     with pytest.raises(LoadError, match=r"TLS certificate of .* is not trusted") as error:
@@ -100,17 +100,17 @@ def test_a_variable_that_names_no_certificates_is_named(
     if content is not None:
         path.write_bytes(content)
     monkeypatch.setenv(name, str(path))
-    for function in (trusted, roots):
+    for function in (tls_context, root_certificates):
         with pytest.raises(LoadError, match=name):
             function()
 
 
 def test_what_is_added_does_not_replace_the_usual_authorities(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = trusted().cert_store_stats()["x509_ca"]
+    usual = tls_context().cert_store_stats()["x509_ca"]
     monkeypatch.setenv("AWS_CA_BUNDLE", str(bundle))
-    assert trusted().cert_store_stats()["x509_ca"] == usual + 1
+    assert tls_context().cert_store_stats()["x509_ca"] == usual + 1
     monkeypatch.setenv("SSL_CERT_FILE", str(bundle))
-    assert trusted().cert_store_stats()["x509_ca"] == 1
+    assert tls_context().cert_store_stats()["x509_ca"] == 1
 
 
 def test_each_fault_of_tls_has_its_own_remedy() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from shoal_runtime import PaddingRule, TensorSpec
 from shoal_runtime.errors import ForwardFailed, LoadError
-from shoal_runtime.handlers.base import stages_of
+from shoal_runtime.handlers.base import methods_of
 from shoal_runtime.loading import Model
 from shoal_runtime.machine import choose_machine
 from shoal_runtime.placement import HostPlacement
@@ -127,7 +127,7 @@ def test_rows_of_different_lengths_are_padded_with_a_mask() -> None:
 def test_warm_up_requires_no_torch() -> None:
     signature = signature_of(Adder())
     machine = choose_machine(RuntimeSpec(), torch=False)
-    model = Model("m", "p", Adder(), stages_of(Adder()), signature, machine, graphs=False, forward_timeout_s=60)
+    model = Model("m", "p", Adder(), methods_of(Adder()), signature, machine, graphs=False, forward_timeout_s=60)
 
     assert [rows for rows, _ in warm(model, machine.place(False), Readiness())] == [1, 2, 4, 8]
 

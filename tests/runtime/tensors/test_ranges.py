@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from shoal_runtime import TensorSpec
 from shoal_runtime.errors import ForwardFailed
-from shoal_runtime.handlers.answers import Answers
+from shoal_runtime.handlers.outputs import OutputConverter
 from shoal_runtime.handlers.signature import make_signature
 from shoal_runtime.placement import HostPlacement, Placement
 from shoal_runtime.tensors.library import Library
@@ -158,7 +158,7 @@ def test_every_number_is_kept_or_rejected(library: Library, data: st.DataObject)
     signature = make_signature(
         [TensorSpec("x", "FP32", [-1])], [TensorSpec("y", wanted, [-1])], max_batch_size=8, allowed_batch_sizes=()
     )
-    answers = Answers(signature, None, lambda tensors: tensors, library)
+    answers = OutputConverter(signature, None, lambda tensors: tensors, library)
 
     # numpy has no bfloat16, so it is not a source there.
     result: Any = tensor if library is TORCH else tensor.numpy()

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from shoal_schema.decoding import MOST_GRAPH_BYTES, SpecError, parse_graph_spec
+from shoal_schema.decoding import MAX_GRAPH_BYTES, SpecError, parse_graph_spec
 from shoal_schema.graphs.composer import read_source
-from shoal_schema.graphs.faults import GraphError
+from shoal_schema.graphs.errors import GraphError
 from shoal_schema.graphs.plan import make_plan
 from shoal_schema.graphs.tensors import Tensor
-from shoal_schema.graphs.types import graph_metadata, typed
+from shoal_schema.graphs.types import graph_metadata, type_check
 
 SOURCE = """
 import numpy as np
@@ -43,7 +43,7 @@ def test_the_graph_has_the_signature_of_its_composer() -> None:
     spec = parse_graph_spec(graph(composer={"source": SOURCE}))
     plan = make_plan(spec)
     tensors = [{"name": "x", "datatype": "FP32", "shape": [-1]}]
-    known = typed(plan, {"a": {"inputs": tensors, "outputs": tensors}}, "g", read_source(SOURCE).signature)
+    known = type_check(plan, {"a": {"inputs": tensors, "outputs": tensors}}, "g", read_source(SOURCE).signature)
     metadata = graph_metadata(known, "g", frozenset({"g"}))
     assert [(each["name"], each["shape"]) for each in metadata["inputs"]] == [("image", [-1]), ("size", [-1, 2])]
     assert metadata["outputs"][0]["shape"] == [-1, -1, 4]
@@ -116,5 +116,5 @@ def test_a_graph_too_large_for_a_variable_is_rejected() -> None:
         }
         for index in range(32)
     ]
-    with pytest.raises(SpecError, match=f"more than {MOST_GRAPH_BYTES}"):
+    with pytest.raises(SpecError, match=f"more than {MAX_GRAPH_BYTES}"):
         parse_graph_spec(graph(steps=steps, outputs={"y": ["s0.y"]}))

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from shoal_schema.decoding import SpecError, decode
-from shoal_schema.graphs.faults import Fault, GraphError
+from shoal_schema.graphs.errors import GraphError, GraphFault
 from shoal_schema.graphs.plan import make_plan
 from shoal_schema.resource.graph import GraphSpec
 
@@ -67,61 +67,68 @@ def test_a_row_may_be_without_omitted_outputs_and_those_derived_from_them(more: 
 @pytest.mark.parametrize(
     ("spec", "path", "fragment", "fault"),
     [
-        (graph(step("a"), step("a")), "steps[1].name", "steps[0] has the name a", Fault.INVALID),
-        (graph(step("a"), step("class")), "steps[1].name", "'class' is a keyword", Fault.INVALID),
-        (graph(step("request")), "steps[0].name", "give the step another name", Fault.INVALID),
+        (graph(step("a"), step("a")), "steps[1].name", "steps[0] has the name a", GraphFault.INVALID),
+        (graph(step("a"), step("class")), "steps[1].name", "'class' is a keyword", GraphFault.INVALID),
+        (graph(step("request")), "steps[0].name", "give the step another name", GraphFault.INVALID),
         (
             graph(step("a", inputs={"x": "b.y"})),
             "steps[0].inputs.x",
             "known are request, a",
-            Fault.INVALID,
+            GraphFault.INVALID,
         ),
-        (graph(step("a", inputs={"x": "a.y"})), "steps[0]", "a → a", Fault.CYCLE),
+        (graph(step("a", inputs={"x": "a.y"})), "steps[0]", "a → a", GraphFault.CYCLE),
         (
             graph(step("z"), step("a", inputs={"x": "c.y"}), step("b", when="a.y > 0"), step("c", each="b.items")),
             "steps[1]",
             "a → c → b → a",
-            Fault.CYCLE,
+            GraphFault.CYCLE,
         ),
-        (graph(step("a", when="a.y >")), "steps[0].when", "is not an expression", Fault.INVALID),
-        (graph(step("a", when="y > 0")), "steps[0].when", "request.y or STEP.y", Fault.INVALID),
-        (graph(step("a", when="open('x')")), "steps[0].when", "cannot hold", Fault.INVALID),
-        (graph(step("a", when="not " * 60 + "request.x")), "steps[0].when", "deeper than 50", Fault.INVALID),
-        (graph(step("a", when="b.y > 0")), "steps[0].when", "'b.y' names an unknown step", Fault.INVALID),
-        (graph(step("a", each="b.y")), "steps[0].each", "'b.y' names an unknown step", Fault.INVALID),
-        (graph(step("a"), step("b", each="a.y, request.z")), "steps[1].each", "of one step", Fault.INVALID),
-        (graph(step("a", count="request.n")), "steps[0].count", "count needs each", Fault.INVALID),
+        (graph(step("a", when="a.y >")), "steps[0].when", "is not an expression", GraphFault.INVALID),
+        (graph(step("a", when="y > 0")), "steps[0].when", "request.y or STEP.y", GraphFault.INVALID),
+        (graph(step("a", when="open('x')")), "steps[0].when", "cannot hold", GraphFault.INVALID),
+        (graph(step("a", when="not " * 60 + "request.x")), "steps[0].when", "deeper than 50", GraphFault.INVALID),
+        (graph(step("a", when="b.y > 0")), "steps[0].when", "'b.y' names an unknown step", GraphFault.INVALID),
+        (graph(step("a", each="b.y")), "steps[0].each", "'b.y' names an unknown step", GraphFault.INVALID),
+        (graph(step("a"), step("b", each="a.y, request.z")), "steps[1].each", "of one step", GraphFault.INVALID),
+        (graph(step("a", count="request.n")), "steps[0].count", "count needs each", GraphFault.INVALID),
         (
             graph(step("a"), step("b", each="a.y", count="a.n"), step("c", each="a.y")),
             "steps[2].count",
             "b has another count",
-            Fault.INVALID,
+            GraphFault.INVALID,
         ),
         (
             graph(step("a"), step("b", each="a.y"), step("c", each="a.y", count="b.n")),
             "steps[2].count",
             "not of the rows of a.y",
-            Fault.INVALID,
+            GraphFault.INVALID,
         ),
-        (graph(step("a"), outputs={"y": ["b.y"]}), "outputs.y", "'b.y' names an unknown step", Fault.INVALID),
+        (graph(step("a"), outputs={"y": ["b.y"]}), "outputs.y", "'b.y' names an unknown step", GraphFault.INVALID),
         (
             graph(step("a"), step("b", each="a.p"), step("c", each="a.q"), outputs={"y": ["b.y", "c.y"]}),
             "outputs.y",
             "unrelated rows",
-            Fault.INVALID,
+            GraphFault.INVALID,
         ),
-        (graph(step("a"), outputs={"true": ["a.y"]}), "outputs.true", "quote the name", Fault.INVALID),
-        (graph(step("a", inputs={"false": "request.x"})), "steps[0].inputs.false", "quote the name", Fault.INVALID),
-        (graph(step("a"), combine={"z": "Mean"}), "combine.z", "known are y", Fault.INVALID),
+        (graph(step("a"), outputs={"true": ["a.y"]}), "outputs.true", "quote the name", GraphFault.INVALID),
+        (
+            graph(step("a", inputs={"false": "request.x"})),
+            "steps[0].inputs.false",
+            "quote the name",
+            GraphFault.INVALID,
+        ),
+        (graph(step("a"), combine={"z": "Mean"}), "combine.z", "known are y", GraphFault.INVALID),
         (
             graph({"name": "a", "graph": "mine", "inputs": {"x": "request.x"}}),
             "steps[0].graph",
             "calls itself (mine)",
-            Fault.CYCLE,
+            GraphFault.CYCLE,
         ),
     ],
 )
-def test_an_invalid_graph_is_an_error_with_the_path(spec: GraphSpec, path: str, fragment: str, fault: Fault) -> None:
+def test_an_invalid_graph_is_an_error_with_the_path(
+    spec: GraphSpec, path: str, fragment: str, fault: GraphFault
+) -> None:
     with pytest.raises(GraphError) as raised:
         make_plan(spec, "mine")
     assert raised.value.path == path

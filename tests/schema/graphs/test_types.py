@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from shoal_schema.graphs.faults import Fault, GraphError
+from shoal_schema.graphs.errors import GraphError, GraphFault
 from shoal_schema.graphs.plan import make_plan
-from shoal_schema.graphs.types import Typed, graph_metadata, typed
+from shoal_schema.graphs.types import TypedGraph, graph_metadata, type_check
 from shoal_schema.resource.graph import GraphSpec
 
 Model = tuple[dict[str, tuple[str, list[int]]], dict[str, tuple[str, list[int]]]]
@@ -31,12 +31,12 @@ def metadata(model: Model, **parameters: Any) -> dict[str, Any]:
     return {"name": "m", "inputs": sides[0], "outputs": sides[1], "parameters": parameters}
 
 
-def graph(steps: list[dict[str, Any]], outputs: dict[str, list[str]], **more: Any) -> Typed:
+def graph(steps: list[dict[str, Any]], outputs: dict[str, list[str]], **more: Any) -> TypedGraph:
     """Return a graph of steps, each with its ``model``."""
     models = {each["name"]: each.pop("model") for each in [dict(step) for step in steps]}
     written = [{"service": "s", **{k: v for k, v in step.items() if k != "model"}} for step in steps]
     spec = msgspec.convert({"steps": written, "outputs": outputs, **more}, GraphSpec)
-    return typed(make_plan(spec), {name: metadata(model) for name, model in models.items()})
+    return type_check(make_plan(spec), {name: metadata(model) for name, model in models.items()})
 
 
 def detect(**more: Any) -> dict[str, Any]:
@@ -141,24 +141,32 @@ def test_a_type_error_has_the_path(
         graph(steps, outputs, combine=combine)
     assert raised.value.path == path
     assert fragment in raised.value.what
-    assert raised.value.fault is Fault.MISMATCH
+    assert raised.value.fault is GraphFault.MISMATCH
 
 
 @pytest.mark.parametrize(
     ("document", "fragment", "fault"),
     [
-        ({"inputs": [{"name": "x", "datatype": "FP32", "shape": [4]}], "outputs": []}, "no batch dim", Fault.MISMATCH),
-        ({"inputs": [{"name": "x", "datatype": "COMPLEX", "shape": [-1]}], "outputs": []}, "unusable", Fault.MISMATCH),
-        ({"inputs": [{"name": "x"}], "outputs": []}, "unusable", Fault.MISMATCH),
-        ({"inputs": "x", "outputs": None}, "unusable", Fault.MISMATCH),
-        ({}, "unusable", Fault.MISMATCH),
-        (metadata(WIDE, graphs="inner,mine"), "calls mine, which calls it", Fault.CYCLE),
+        (
+            {"inputs": [{"name": "x", "datatype": "FP32", "shape": [4]}], "outputs": []},
+            "no batch dim",
+            GraphFault.MISMATCH,
+        ),
+        (
+            {"inputs": [{"name": "x", "datatype": "COMPLEX", "shape": [-1]}], "outputs": []},
+            "unusable",
+            GraphFault.MISMATCH,
+        ),
+        ({"inputs": [{"name": "x"}], "outputs": []}, "unusable", GraphFault.MISMATCH),
+        ({"inputs": "x", "outputs": None}, "unusable", GraphFault.MISMATCH),
+        ({}, "unusable", GraphFault.MISMATCH),
+        (metadata(WIDE, graphs="inner,mine"), "calls mine, which calls it", GraphFault.CYCLE),
     ],
 )
-def test_unusable_metadata_is_an_error(document: Any, fragment: str, fault: Fault) -> None:
+def test_unusable_metadata_is_an_error(document: Any, fragment: str, fault: GraphFault) -> None:
     spec = {"steps": [{"name": "a", "service": "s", "inputs": {"x": "request.x"}}], "outputs": {"y": ["a.y"]}}
     with pytest.raises(GraphError) as raised:
-        typed(make_plan(msgspec.convert(spec, GraphSpec)), {"a": document}, "mine")
+        type_check(make_plan(msgspec.convert(spec, GraphSpec)), {"a": document}, "mine")
     assert raised.value.path == "steps[0]"
     assert fragment in raised.value.what
     assert raised.value.fault is fault
@@ -173,7 +181,7 @@ def test_optional_inputs_may_be_left_out() -> None:
         "steps": [{"name": "a", "service": "s", "inputs": {"x": "request.x"}}],
         "outputs": {"y": ["a.y"]},
     }
-    found = typed(make_plan(msgspec.convert(spec, GraphSpec)), {"a": document})
+    found = type_check(make_plan(msgspec.convert(spec, GraphSpec)), {"a": document})
     assert graph_metadata(found, "g", frozenset({"g"}))["inputs"][0]["parameters"] == {"batch_dim": 0}
 
 
@@ -210,6 +218,6 @@ def step(name: str, *, item: bool = False, **parameters: Any) -> tuple[dict[str,
 def test_a_request_has_column_names_if_all_steps_agree(models: list[Any], kept: Any) -> None:
     steps = [each for each, _ in models]
     spec = msgspec.convert({"steps": steps, "outputs": {"y": [f"{steps[0]['name']}.y"]}}, GraphSpec)
-    found = typed(make_plan(spec), {each["name"]: document for each, document in models})
+    found = type_check(make_plan(spec), {each["name"]: document for each, document in models})
     [made] = graph_metadata(found, "g", frozenset({"g"}))["inputs"]
     assert made["parameters"] == {**kept, "batch_dim": 0}

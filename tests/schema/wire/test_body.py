@@ -16,7 +16,7 @@ def aligned(body: Body, at: int) -> bool:
     st.none() | st.integers(1, 300),
     st.none() | st.integers(0, 200),
 )
-def test_a_body_is_whole_whatever_its_pieces_and_the_room_at_first(
+def test_a_body_is_whole_whatever_its_pieces_and_the_initial_buffer(
     chunks: list[bytes], first_bytes: int | None, aligned_at: int | None
 ) -> None:
     whole = b"".join(chunks)

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from shoal_schema.wire.framing import (
     FIELD_BYTES,
     FramingError,
-    Meter,
+    HeadMeter,
     check_head,
     check_repeated,
     check_upgrade,
@@ -23,7 +23,7 @@ from shoal_schema.wire.framing import (
         ("1.1", b"", 501),
     ],
 )
-def test_a_head_that_leaves_open_where_its_request_ends_is_refused(
+def test_a_head_that_leaves_open_where_its_request_ends_is_rejected(
     version: str, coding: bytes | None, status: int
 ) -> None:
     with pytest.raises(FramingError) as refused:
@@ -35,11 +35,11 @@ def test_a_head_that_leaves_open_where_its_request_ends_is_refused(
 @pytest.mark.parametrize(
     ("version", "coding"), [("1.1", None), ("1.0", None), ("1.1", b"chunked"), ("1.1", b"Chunked")]
 )
-def test_any_other_head_is_taken(version: str, coding: bytes | None) -> None:
+def test_any_other_head_is_accepted(version: str, coding: bytes | None) -> None:
     check_head(version, {} if coding is None else {b"transfer-encoding": coding})
 
 
-def test_a_tunnel_is_refused() -> None:
+def test_a_tunnel_is_rejected() -> None:
     check_upgrade(b"POST")
     with pytest.raises(FramingError, match="CONNECT"):
         check_upgrade(b"CONNECT")
@@ -54,8 +54,8 @@ def test_an_offer_to_upgrade_is_left_out_and_nothing_else() -> None:
 
 
 @given(st.lists(st.integers(0, 300), max_size=20))
-def test_a_head_is_refused_as_soon_as_it_is_over_the_limit(sizes: list[int]) -> None:
-    meter, taken = Meter(1024), 0
+def test_a_head_is_rejected_as_soon_as_it_is_over_the_limit(sizes: list[int]) -> None:
+    meter, taken = HeadMeter(1024), 0
     for size in sizes:
         if taken + size + FIELD_BYTES > 1024:
             with pytest.raises(FramingError, match="1024 bytes"):
@@ -66,7 +66,7 @@ def test_a_head_is_refused_as_soon_as_it_is_over_the_limit(sizes: list[int]) -> 
 
 
 def test_framing_of_a_body_is_limited() -> None:
-    meter = Meter(100)
+    meter = HeadMeter(100)
     meter.begin_body()
     meter.body_bytes = 10
     meter.unreported(260, in_body=True)
@@ -75,7 +75,7 @@ def test_framing_of_a_body_is_limited() -> None:
 
 
 def test_each_request_and_each_body_is_counted_anew() -> None:
-    meter = Meter(100)
+    meter = HeadMeter(100)
     for _ in range(3):
         meter.begin()
         meter.target(60)
@@ -86,8 +86,8 @@ def test_each_request_and_each_body_is_counted_anew() -> None:
 
 
 @pytest.mark.parametrize("piece", ["target", "field", "unreported"])
-def test_a_head_of_just_the_limit_is_taken_and_one_byte_more_is_not(piece: str) -> None:
-    def count(meter: Meter, size_bytes: int) -> None:
+def test_a_head_of_just_the_limit_is_accepted_and_one_byte_more_is_not(piece: str) -> None:
+    def count(meter: HeadMeter, size_bytes: int) -> None:
         if piece == "target":
             meter.target(size_bytes)
         elif piece == "field":
@@ -95,14 +95,14 @@ def test_a_head_of_just_the_limit_is_taken_and_one_byte_more_is_not(piece: str) 
         else:
             meter.unreported(size_bytes, in_body=False)
 
-    count(Meter(100), 100)
+    count(HeadMeter(100), 100)
     with pytest.raises(FramingError) as refused:
-        count(Meter(100), 101)
+        count(HeadMeter(100), 101)
     assert refused.value.status == 431
 
 
 def test_many_small_headers_are_a_large_head() -> None:
-    meter = Meter(16_384)
+    meter = HeadMeter(16_384)
     for _ in range(496):
         meter.field(b"a", b"")
     with pytest.raises(FramingError):
@@ -110,7 +110,7 @@ def test_many_small_headers_are_a_large_head() -> None:
 
 
 @pytest.mark.parametrize("name", [b"host", b"content-encoding"])
-def test_two_hosts_or_codings_are_refused_and_one_or_none_are_not(name: bytes) -> None:
+def test_two_hosts_or_codings_are_rejected_and_one_or_none_are_not(name: bytes) -> None:
     said, other = (name, b"a"), (b"x-a", b"1")
     check_repeated([other, other])
     check_repeated([said, other])

@@ -42,7 +42,7 @@ def test_an_error_goes_from_one_process_to_another() -> None:
         [{"row": 0, "status": 10**400, "message": "no"}],
     ],
 )
-def test_what_is_no_rows_error_is_refused_in_few_words(entries: Any) -> None:
+def test_what_is_no_rows_error_is_rejected_with_a_short_message(entries: Any) -> None:
     with pytest.raises(ValueError, match="row") as caught:
         decode_row_errors(entries)
 

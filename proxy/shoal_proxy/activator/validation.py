@@ -1,0 +1,61 @@
+"""Validates the operator's table: an invalid entry affects its own service only."""
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from ipaddress import IPv6Address, ip_address
+from typing import NamedTuple
+
+import msgspec
+
+from shoal_schema.activator import MAX_REASON_LENGTH, ActivatorService
+from shoal_schema.addresses import parse_tcp_address
+
+
+class ValidatedServices(NamedTuple):
+    """The accepted services of a table, with their valid addresses; and the reason for each other one, by name."""
+
+    services: tuple[ActivatorService, ...]
+    refused: Mapping[str, str]
+
+
+def validate_services(services: Iterable[ActivatorService], names: Mapping[int, str], most: int) -> ValidatedServices:
+    """Return the services of a table to serve: each name and each port once, at most ``most``.
+
+    Args:
+        services: the table's.
+        names: the service that each port is open for now; it has priority over a new one.
+        most: the limit on services.
+    """
+    taken: dict[str, ActivatorService] = {}
+    ports: dict[int, str] = {}
+    refused: dict[str, str] = {}
+    # Services that have their port already come first.
+    for service in sorted(services, key=lambda each: names.get(each.port) != each.name):
+        if service.name in taken:
+            refused[service.name] = "it is in the operator's table twice"
+            continue
+        if service.port in ports:
+            refused[service.name] = f"its port {service.port} is that of {ports[service.port]}"[:MAX_REASON_LENGTH]
+            continue
+        if len(taken) >= most:
+            refused[service.name] = f"the limit of {most} services is reached (SHOAL_ACTIVATOR_MAX_SERVICES)"
+            continue
+        taken[service.name] = msgspec.structs.replace(service, addresses=tuple(filter(is_pod, service.addresses)))
+        ports[service.port] = service.name
+    return ValidatedServices(tuple(taken.values()), refused)
+
+
+@lru_cache(maxsize=4096)
+def is_pod(address: str) -> bool:
+    """Return whether this can be a pod's ``HOST:PORT``: an IP address in a range that pods have."""
+    try:
+        parsed = parse_tcp_address(address)
+        host = ip_address(parsed.host)
+    except ValueError:
+        return False
+    # ::ffff:169.254.169.254 is an IPv4 address in IPv6 form.
+    if isinstance(host, IPv6Address) and host.ipv4_mapped is not None:
+        host = host.ipv4_mapped
+    # A link-local address is the node's or the cloud's metadata server, never a pod.
+    special = host.is_unspecified or host.is_multicast or host.is_link_local
+    return str(parsed) == address and parsed.port > 0 and not special

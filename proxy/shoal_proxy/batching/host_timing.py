@@ -1,0 +1,50 @@
+"""When the runtime will be free, and when to send the next batch so that the device never waits.
+
+    overhead  = round trip - forward     the host's work around an unqueued batch: encode, wire, preprocess, split
+
+A batch sent ``overhead / 2`` before the running one's forward ends arrives just as the device falls free. Sent earlier,
+it would miss rows still to come; sent later, the device would wait. A foreign runtime does not report its forward time.
+Then its round trip counts as such, and only full batches are sent ahead.
+"""
+
+from shoal_proxy.batching.pending import NEVER_S
+
+_WEIGHT = 0.1
+"""Weight of the newest batch in the moving average."""
+_MARGIN_S = 0.0002
+"""Delay of a timer and of one pass of the event loop."""
+_MIN_S = _MARGIN_S / 2
+"""Least overhead worth hiding: below it, the margin loses more rows than an idle device costs."""
+_WORTH = 2.0
+"""Where forward takes less than this many overheads, the host is the bottleneck and larger batches help it more."""
+
+
+class HostTiming:
+    """The host's time around a batch; 0 until the runtime has reported a forward time."""
+
+    def __init__(self) -> None:
+        self.overhead_s = 0.0
+
+    def observe(self, overhead_s: float) -> None:
+        """Record the overhead of a batch that found the runtime free."""
+        change_s = max(0.0, overhead_s) - self.overhead_s
+        self.overhead_s += change_s * (1.0 if not self.overhead_s else _WEIGHT)
+
+    def free_s(self, forward_s: float, *, sent_s: float, freed_s: float) -> float:
+        """Return when the device finishes a batch.
+
+        Args:
+            forward_s: expected duration of its forward pass.
+            sent_s: when it was sent.
+            freed_s: when the runtime returned the batch before; later than ``sent_s`` when it had to queue.
+        """
+        # Half of the overhead lies before the forward pass, half after it.
+        half_s = self.overhead_s / 2
+        started_s = sent_s + half_s if freed_s <= sent_s else freed_s - half_s
+        return started_s + forward_s
+
+    def send_ahead_s(self, forward_s: float, free_s: float) -> float:
+        """Return when to send the batch behind the running one; `NEVER_S` for not before that one returns."""
+        if forward_s < _WORTH * self.overhead_s or self.overhead_s < _MIN_S:
+            return NEVER_S
+        return free_s - self.overhead_s / 2 - _MARGIN_S

@@ -1,0 +1,108 @@
+"""The memory limit of incomplete request bodies. Pure: times are arguments, in monotonic seconds.
+
+A body counts as its bytes arrive, not by its announced length. When the limit is reached, one body that holds more than
+half an equal share is rejected: the one that would hold its bytes longest at its present pace. A slow body so affects
+its own client only, a large body that is nearly complete is kept over one that began later, and a small one is never
+rejected for another. (With a whole share as the threshold, the oldest body would often be the only one above it: of a
+steady flow of large bodies none would ever complete.)
+"""
+
+from math import inf
+
+_WINDOW_S = 1.0
+"""The pace is measured over the last second or more, so that a body that stalls counts as slow at once."""
+
+
+class BodyTransfer:
+    """The received bytes of one body and its pace. Its owner subclasses it and implements `evict`."""
+
+    __slots__ = ("expected_bytes", "held_bytes", "mark_bytes", "mark_s", "pace")
+
+    def __init__(self) -> None:
+        self.expected_bytes = 0
+        """Size of the whole body; the size limit where the client announces none."""
+        self.held_bytes = 0
+        self.mark_s = 0.0
+        self.mark_bytes = 0
+        self.pace = 0.0
+        """Bytes per second in the window before the mark."""
+
+    def evict(self) -> None:
+        """Drop the body and reject its request."""
+        raise NotImplementedError
+
+    def arrived(self, size_bytes: int, now_s: float) -> None:
+        """Account for received bytes."""
+        self.held_bytes += size_bytes
+        elapsed_s = now_s - self.mark_s
+        if self.mark_s == 0.0:
+            self.mark_s = now_s
+        elif elapsed_s >= _WINDOW_S:
+            self.pace = (self.held_bytes - self.mark_bytes) / elapsed_s
+            # The next window begins.
+            self.mark_s, self.mark_bytes = now_s, self.held_bytes
+
+    def wait_s(self, now_s: float) -> float:
+        """Return how long the rest of the body takes at the present pace (s)."""
+        rest_bytes = self.expected_bytes - self.held_bytes
+        if rest_bytes <= 0:
+            return 0.0
+        # Before the window ends, the previous window's pace counts; a new body has only the present one.
+        elapsed_s = max(now_s - self.mark_s, 1e-3)
+        recent = (self.held_bytes - self.mark_bytes) / elapsed_s
+        pace = recent if elapsed_s >= _WINDOW_S else max(self.pace, recent)
+        return rest_bytes / pace if pace > 0 else inf
+
+
+class BodyMemory:
+    """All incomplete bodies; together with the queue's bytes they stay within ``limit_bytes``."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._holdings: set[BodyTransfer] = set()
+        self.size_bytes = 0
+
+    def reserve(self, holding: BodyTransfer, size_bytes: int, waiting_bytes: int, now_s: float) -> bool:
+        """Account for ``size_bytes`` more of a body, beside ``waiting_bytes`` in the queue; False: it is rejected.
+
+        One body alone may be larger than the limit, as one request in an empty queue may.
+        """
+        while self.size_bytes + waiting_bytes + size_bytes > self._limit_bytes:
+            if self.size_bytes - holding.held_bytes + waiting_bytes == 0:
+                break
+            loser = self._body_to_reject(holding, size_bytes, waiting_bytes, now_s)
+            if loser is holding:
+                return False
+            self.release(loser)
+            loser.evict()
+        holding.arrived(size_bytes, now_s)
+        self.size_bytes += size_bytes
+        self._holdings.add(holding)
+        return True
+
+    def release(self, holding: BodyTransfer) -> None:
+        """Remove a body: the queue counts it from here on, or it was dropped."""
+        self._holdings.discard(holding)
+        self.size_bytes -= holding.held_bytes
+        holding.held_bytes = 0
+
+    def shrink(self, holding: BodyTransfer, size_bytes: int) -> None:
+        """Account for ``size_bytes`` that were decompressed; the decompressed bytes count instead."""
+        holding.held_bytes -= size_bytes
+        self.size_bytes -= size_bytes
+
+    def _body_to_reject(self, newest: BodyTransfer, size_bytes: int, waiting_bytes: int, now_s: float) -> BodyTransfer:
+        """Return the body to reject; ``newest``, which needs ``size_bytes`` more, where no other makes enough room."""
+        room_bytes = self._limit_bytes - waiting_bytes
+        if size_bytes > room_bytes:
+            return newest
+        little_bytes = room_bytes / 2 / (len(self._holdings) + (newest not in self._holdings))
+        loser = newest
+        worst = (-1.0, 0)
+        for each in self._holdings | {newest}:
+            held_bytes = each.held_bytes + (size_bytes if each is newest else 0)
+            if held_bytes > little_bytes:
+                badness = (each.wait_s(now_s), held_bytes)
+                if badness > worst:
+                    loser, worst = each, badness
+        return loser

@@ -1,0 +1,44 @@
+"""The limit on connections, and the idle ones to close when it is reached. Pure."""
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol, TypeVar
+
+KEPT_DESCRIPTORS = 128
+"""File descriptors kept for listeners, the admin port, the runtime, and for rejecting clients over the limit."""
+MAX_CONNECTIONS = 10_000
+"""The default limit; after one request each, so many connections hold 100 MB."""
+WANTED_DESCRIPTORS = MAX_CONNECTIONS + KEPT_DESCRIPTORS
+_SHARE_CLOSED = 100
+"""One in this many connections is closed at a time, so that a flood of new ones does not sort all for each."""
+
+
+def connection_limit(wanted: int, descriptors: int) -> int:
+    """Return the limit on connections: ``wanted`` (0: `MAX_CONNECTIONS`), if there are enough descriptors."""
+    # With few descriptors, half of them are kept.
+    kept = min(KEPT_DESCRIPTORS, descriptors // 2)
+    return max(1, min(wanted or MAX_CONNECTIONS, descriptors - kept))
+
+
+class IdleState(Protocol):
+    """A connection's idle state."""
+
+    @property
+    def idle_start_s(self) -> float | None:
+        """When its last request ended (monotonic seconds); None while one is in progress."""
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether it has not had a request yet."""
+
+
+AnyResting = TypeVar("AnyResting", bound=IdleState)
+
+
+def connections_to_close(connections: Iterable[AnyResting], count: int) -> Sequence[AnyResting]:
+    """Return the connections to close, of ``count``, to make room for one; none when all are busy.
+
+    Idle connections without any request yet come first, then the ones that are idle for longest.
+    """
+    idle = [(not each.is_unused, since_s, each) for each in connections if (since_s := each.idle_start_s) is not None]
+    idle.sort(key=lambda item: item[:2])  # connections themselves have no order
+    return [each for _, _, each in idle[: max(1, count // _SHARE_CLOSED)]]

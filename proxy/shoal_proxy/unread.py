@@ -1,0 +1,142 @@
+"""The memory limit of unread responses, and the slow readers to disconnect when it is reached.
+
+Beyond the limit no batch is sent and no result is encoded (`full`), so nothing is added while clients read. A client
+that is too slow to finish in time is then disconnected, the slowest first, after at least one window of measurement:
+otherwise clients that read nothing would block all others until their own timeouts.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from math import inf
+from typing import Final, Protocol
+
+CHECK_S: Final = 0.25
+"""The interval of checks while the limit is exceeded."""
+WINDOW_S: Final = 1.0
+"""A client's pace is measured over this time or more; before, it does not count as slow."""
+_BATCH_PART: Final = 4
+"""The results of one batch take at most this part of the limit, as results of other batches may be unread too."""
+_ENDLESS_BYTES: Final = 1 << 62
+
+
+class SlowReader(Protocol):
+    """A connection whose client has not read all of its response."""
+
+    @property
+    def unread_bytes(self) -> int:
+        """Return the bytes that it has not read."""
+
+    def evict(self) -> None:
+        """Close the connection, and free its memory."""
+
+
+class ReadingPace:
+    """The reading pace of one client. Pure: times are arguments, in monotonic seconds."""
+
+    __slots__ = ("bytes_per_s", "held_bytes", "mark_bytes", "mark_s")
+
+    def __init__(self) -> None:
+        self.held_bytes = 0
+        """Memory kept for the client."""
+        self.mark_bytes = 0
+        self.mark_s = 0.0
+        """When the present window began; 0 before the first one."""
+        self.bytes_per_s = inf
+        """Pace in the last window; infinite before the first one ends."""
+
+    def measure(self, left_bytes: int, now_s: float) -> None:
+        """Measure, with ``unread_bytes`` unread now."""
+        elapsed_s = now_s - self.mark_s
+        if self.mark_s == 0.0:
+            self.mark_bytes, self.mark_s = left_bytes, now_s
+        elif elapsed_s >= WINDOW_S:
+            self.bytes_per_s = max(0, self.mark_bytes - left_bytes) / elapsed_s
+            self.mark_bytes, self.mark_s = left_bytes, now_s
+
+    def needs_s(self, left_bytes: int) -> float:
+        """Return how long the rest takes at this pace (s)."""
+        if self.bytes_per_s == inf:
+            return 0.0
+        return left_bytes / self.bytes_per_s if self.bytes_per_s else inf
+
+
+class UnreadResponses:
+    """The unread responses of all clients of one port.
+
+    Args:
+        limit_bytes: `full` beyond it. A single response is written whatever its size, unless it is full already.
+        patience_s: how long a client may need for the rest of its response, at its pace, while it is full.
+    """
+
+    def __init__(self, limit_bytes: int = _ENDLESS_BYTES, patience_s: float = inf) -> None:
+        self._limit_bytes = limit_bytes
+        self._patience_s = patience_s
+        self._readers: dict[SlowReader, ReadingPace] = {}
+        self._waiting: list[asyncio.Future[None]] = []
+        self._check_scheduled = False
+        self.size_bytes = 0
+        self.full = False
+        self.on_room: Callable[[], None] = lambda: None
+        """Called when it is no longer full."""
+
+    def set_held_bytes(self, reader: SlowReader, held_bytes: int) -> None:
+        """Set the memory kept for a client, in bytes; 0 when it has read everything, or has disconnected."""
+        pace = self._readers.get(reader)
+        if pace is None:
+            if not held_bytes:
+                return
+            pace = self._readers[reader] = ReadingPace()
+        self.size_bytes += held_bytes - pace.held_bytes
+        pace.held_bytes = held_bytes
+        if not held_bytes:
+            del self._readers[reader]
+        if self.full == (self.size_bytes > self._limit_bytes):
+            return
+        self.full = not self.full
+        if self.full:
+            self._check_later()
+            return
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            if not each.done():
+                each.set_result(None)
+        self.on_room()
+
+    def rows(self, row_bytes: int) -> int:
+        """Return the limit on a batch's rows, whose results take ``row_bytes`` each."""
+        return max(1, self._limit_bytes // _BATCH_PART // max(1, row_bytes))
+
+    async def wait_for_room(self) -> None:
+        """Wait until it is not full; tasks resume in their order, while there is room."""
+        while self.full:
+            waiting = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiting)
+            await waiting
+
+    def _check_later(self) -> None:
+        if not self._check_scheduled:
+            self._check_scheduled = True
+            asyncio.get_running_loop().call_later(CHECK_S, self._check)
+
+    def _check(self) -> None:
+        """While it is full, disconnect the slowest readers, until it is not."""
+        self._check_scheduled = False
+        if not self.full:
+            return
+        now_s = time.monotonic()
+        for reader, pace in self._readers.items():
+            pace.measure(reader.unread_bytes, now_s)
+        # A client with at most half an equal share is never disconnected, as with request bodies (`Bodies`).
+        little_bytes = self._limit_bytes / 2 / len(self._readers)
+        slow = [
+            (needs_s, number, reader)
+            for number, (reader, pace) in enumerate(self._readers.items())
+            if pace.held_bytes > little_bytes and (needs_s := pace.needs_s(reader.unread_bytes)) > self._patience_s
+        ]
+        for _, _, reader in sorted(slow, reverse=True):
+            self.set_held_bytes(reader, 0)
+            reader.evict()
+            if not self.full:
+                return
+        self._check_later()

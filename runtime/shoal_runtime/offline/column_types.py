@@ -1,0 +1,198 @@
+"""Types of columns: forms of one type, and the type that holds the values of two. Pure.
+
+Dictionaries, views, run-end encodings and extensions are forms of other types. CSV files and the paths of Hive
+partitions hold text only: such a column is marked as spelled, and its cells are parsed where numbers are expected.
+"""
+
+from collections.abc import Mapping
+from functools import reduce
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+SPELLED: Final[Mapping[bytes, bytes]] = {b"shoal": b"spelled"}
+"""Metadata of a field whose cells are text that may spell numbers."""
+PARTITION: Final[Mapping[bytes, bytes]] = {b"shoal": b"partition"}
+"""Metadata of a field whose values stand in the paths of the files."""
+_TEXTS: Final = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+_BYTES: Final = (
+    *(pa.types.is_binary, pa.types.is_large_binary),
+    *(pa.types.is_binary_view, pa.types.is_fixed_size_binary),
+)
+_LISTS: Final = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+_VIEWS: Final = (pa.types.is_list_view, pa.types.is_large_list_view)
+_TIMES: Final = (pa.types.is_timestamp, pa.types.is_date)
+_FEW_DIGITS: Final = 38
+_MAX_DIGITS: Final = 76
+"""Digits of decimals of 128 and of 256 bits."""
+
+
+def is_spelled(column: pa.Field) -> bool:
+    """Return whether a column's cells are text that may spell numbers."""
+    found = (column.metadata or {}).get(b"shoal")
+    return found == b"spelled" or (found == b"partition" and is_text(column.type))
+
+
+def is_partition(column: pa.Field) -> bool:
+    """Return whether a column's values stand in the paths of the files."""
+    return (column.metadata or {}).get(b"shoal") == b"partition"
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Return whether cells are text."""
+    return any(each(kind) for each in _TEXTS)
+
+
+def is_bytes(kind: pa.DataType) -> bool:
+    """Return whether cells are bytes."""
+    return any(each(kind) for each in _BYTES)
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Return whether cells are lists."""
+    return any(each(kind) for each in _LISTS)
+
+
+def is_time(kind: pa.DataType) -> bool:
+    """Return whether cells are dates or timestamps."""
+    return any(each(kind) for each in _TIMES)
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type of a column's values, without its form of storage."""
+    if isinstance(kind, pa.FixedShapeTensorType):
+        return reduce(pa.list_, reversed(kind.shape), kind.value_type)
+    if isinstance(kind, pa.BaseExtensionType):
+        return plain_type(kind.storage_type)
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        return plain_type(kind.value_type)
+    if is_list(kind) or any(each(kind) for each in _VIEWS):
+        value = plain_type(kind.value_type)
+        if pa.types.is_fixed_size_list(kind):
+            return pa.list_(value, kind.list_size)
+        return pa.list_(value) if pa.types.is_list(kind) else pa.large_list(value)
+    # Large types, because a view may hold more than 2 GiB.
+    views = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+    return views.get(kind, kind)
+
+
+def permuted(kind: pa.DataType) -> bool:
+    """Return whether a tensor's dimensions are stored in another order."""
+    return isinstance(kind, pa.FixedShapeTensorType) and list(kind.permutation or []) not in (
+        [],
+        list(range(len(kind.shape))),
+    )
+
+
+def plain(column: Any) -> Any:
+    """Return a column as one array in the type of `plain_type`; text and bytes as large ones."""
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    made = []
+    for each in chunks:
+        # Before the chunks are joined: more than 2 GiB of text do not fit 32-bit offsets.
+        array = _plain_array(each)
+        kind = _large_type(array.type)
+        made.append(array if kind == array.type else array.cast(kind))
+    if len(made) == 1:
+        return made[0]
+    return pa.concat_arrays(made) if made else pa.array([], _large_type(plain_type(column.type)))
+
+
+def _plain_array(array: Any) -> Any:
+    kind = array.type
+    if isinstance(kind, pa.FixedShapeTensorType):
+        # Nested lists of fixed sizes, from the inside out.
+        size = int(np.prod(kind.shape, dtype=np.int64))
+        column = array.storage.values.slice(array.storage.offset * size, len(array) * size)
+        for length in reversed(kind.shape[1:]):
+            column = pa.FixedSizeListArray.from_arrays(column, length)
+        return pa.FixedSizeListArray.from_arrays(column, kind.shape[0], mask=array.is_null())
+    if isinstance(kind, pa.BaseExtensionType):
+        return _plain_array(array.storage)
+    if pa.types.is_dictionary(kind):
+        return _plain_array(array.dictionary.take(array.indices))
+    if pa.types.is_run_end_encoded(kind):
+        return _plain_array(pc.run_end_decode(array))
+    if any(each(kind) for each in _VIEWS) or (is_list(kind) and plain_type(kind) != kind):
+        if pa.types.is_fixed_size_list(kind):
+            values = array.values.slice(array.offset * kind.list_size, len(array) * kind.list_size)
+            return pa.FixedSizeListArray.from_arrays(_plain_array(values), kind.list_size, mask=array.is_null())
+        # Built from lengths: the lists of a view may overlap, and a cast of views loses rows (pyarrow 26).
+        lengths = pc.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False)
+        offsets = pa.array(np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), pa.int64())
+        lists = pa.LargeListArray.from_arrays(offsets, _plain_array(array.flatten()), mask=array.is_null())
+        return lists.cast(plain_type(kind))
+    return array.cast(plain_type(kind)) if plain_type(kind) != kind else array
+
+
+def _large_type(kind: pa.DataType) -> pa.DataType:
+    return pa.large_string() if is_text(kind) else pa.large_binary() if is_bytes(kind) else kind
+
+
+def storable(kind: pa.DataType) -> pa.DataType:
+    """Return the type in which a column is stored: views and run-end encodings, which few readers support, as plain."""
+    odd = (pa.types.is_string_view, pa.types.is_binary_view, pa.types.is_run_end_encoded, *_VIEWS)
+    return plain_type(kind) if any(each(kind) for each in odd) else kind
+
+
+def promoted(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """Return the type that holds the values of both, or None.
+
+    Text and bytes have none: text would become bytes.
+    """
+    if one == other or pa.types.is_null(other):
+        return one
+    if pa.types.is_null(one):
+        return other
+    # Dictionaries may differ in their index types only.
+    if pa.types.is_dictionary(one) and pa.types.is_dictionary(other):
+        return promoted(one.value_type, other.value_type)
+    one, other = plain_type(one), plain_type(other)
+    if is_list(one) and is_list(other):
+        return _promoted_lists(one, other)
+    # float64 holds all 32-bit integers; Arrow would choose a smaller float.
+    wide = any(pa.types.is_integer(each) and each.bit_width >= 32 for each in (one, other))
+    if {pa.types.is_floating(one), pa.types.is_floating(other)} == {True, False} and wide:
+        return pa.float64()
+    if is_text(one) != is_text(other) and is_bytes(one) != is_bytes(other):
+        return None
+    if pa.types.is_decimal(one) or pa.types.is_decimal(other):
+        return _promoted_decimals(one, other)
+    try:
+        fields = [pa.schema([pa.field("x", each)]) for each in (one, other)]
+        return pa.unify_schemas(fields, promote_options="permissive").field(0).type
+    except pa.ArrowException:
+        return None
+
+
+def _promoted_lists(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    value = promoted(one.value_type, other.value_type)
+    decimals = [pa.types.is_decimal(each.value_type) for each in (one, other)]
+    # Fractions of a decimal would be rounded inside a list, where no cell can be an error of its own.
+    if value is None or (any(decimals) and pa.types.is_floating(value)):
+        return None
+    if pa.types.is_fixed_size_list(one) and pa.types.is_fixed_size_list(other) and one.list_size == other.list_size:
+        return pa.list_(value, one.list_size)
+    large = pa.types.is_large_list(one) or pa.types.is_large_list(other)
+    return pa.large_list(value) if large else pa.list_(value)
+
+
+def _promoted_decimals(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """Return a decimal with the digits of both before and after the point, or float64 if one is a float."""
+    if pa.types.is_floating(one) or pa.types.is_floating(other):
+        return pa.float64()
+    # Digits before and after the point.
+    digits = []
+    for each in (one, other):
+        if pa.types.is_decimal(each):
+            digits.append((each.precision - each.scale, each.scale))
+        elif pa.types.is_integer(each):
+            digits.append((len(str(2**each.bit_width)), 0))
+    # Enough digits on both sides of the point for either type.
+    scale = max(scale for _, scale in digits)
+    precision = scale + max(whole for whole, _ in digits)
+    if len(digits) == 1 or precision > _MAX_DIGITS:
+        return None
+    return pa.decimal128(precision, scale) if precision <= _FEW_DIGITS else pa.decimal256(precision, scale)

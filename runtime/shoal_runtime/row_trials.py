@@ -1,0 +1,186 @@
+"""Trial with made-up rows that each row of a batch has its own result, before the model is ready."""
+
+import logging
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import numpy as np
+
+from shoal_runtime.batches.collate import collate
+from shoal_runtime.batches.padding import count_rows
+from shoal_runtime.errors import ForwardFailed, LoadError
+from shoal_runtime.faults import HANDLER_FAULTS, describe
+from shoal_runtime.handlers.items import batch_of_items, row_item, tensor_batch
+from shoal_runtime.handlers.outputs import OutputConverter
+from shoal_runtime.handlers.ragged import UNEVEN_REMEDY
+from shoal_runtime.handlers.signature import Signature
+from shoal_runtime.invariance import RowCountMismatch, RowDependence, accepts_single_row, dependence_warnings
+from shoal_runtime.loading import Model
+from shoal_runtime.placement import Placement
+from shoal_runtime.trial_rows import (
+    GENTLE,
+    LARGE,
+    Batch,
+    ExampleRows,
+    GeneratedRows,
+    RowKind,
+    RowSource,
+    can_be_generated,
+    kinds,
+)
+from shoal_schema.wire.datatypes import Array
+
+TRIAL_S: Final = 3.0
+"""Time for rows of further kinds; the first kind is tried without a limit."""
+SLOW_S: Final = 1.0
+"""A handler whose forward takes longer than this is not tried."""
+MODEST: Final = 255.0
+"""Largest scale of numbers for handlers."""
+
+UNTRIED_REMEDY: Final = (
+    "give a handler's warmup_items() rows that it accepts, or serve one row at a time with"
+    " SHOAL_BATCHING_MAX_BATCH_SIZE=1 (batching.maxBatchSize)"
+)
+
+logger = logging.getLogger(__name__)
+
+
+class RowTrials:
+    """Run made-up rows through a model, as the pipeline would."""
+
+    def __init__(self, model: Model, placement: Placement, answers: OutputConverter) -> None:
+        self._model = model
+        self._placement = placement
+        self._answers = answers
+        # An index outside of its table ends a GPU's process, and is an error on a CPU.
+        every = kinds(anywhere=str(model.machine.device) == "cpu")
+        # A handler may loop or wait as often as a number says.
+        self._kinds = tuple(kind for kind in every if kind.scale <= MODEST) if model.apart else every
+
+    def check_rows(self, forward_s: float) -> None:
+        """Reject a model whose rows affect each other's results or their number; warn if they may.
+
+        Args:
+            forward_s: seconds of the longest forward in warm-up.
+
+        Raises:
+            LoadError: the rows do; the message says how.
+        """
+        model, signature = self._model, self._model.signature
+        source = self._source()
+        if not model.tried or signature.max_batch_size < 2 or source is None or (model.apart and forward_s > SLOW_S):
+            return
+        end_s = time.monotonic() + TRIAL_S
+        tried = dependence_warnings(
+            self._run,
+            source,
+            signature,
+            self._kinds_for(source),
+            in_place=model.apart,
+            is_over=lambda: time.monotonic() > end_s,
+        )
+        try:
+            with _quiet():
+                found = list(tried)
+        except RowCountMismatch as uneven:
+            raise LoadError(_uneven(signature, uneven)) from None
+        except RowDependence as leak:
+            if isinstance(source, ExampleRows):
+                found = [str(leak)]
+            else:
+                raise LoadError(_mixes_rows(signature, leak)) from None
+        except LoadError:
+            raise
+        except HANDLER_FAULTS as error:
+            logger.warning(
+                "event=rows_not_tried message=the model rejects all made-up rows (%s), so whether a row of a batch"
+                " changes another's result is unknown; %s",
+                describe(error),
+                UNTRIED_REMEDY,
+            )
+            return
+        for doubt in found:
+            logger.warning("event=rows_not_apart message=%s", doubt)
+
+    def _kinds_for(self, source: RowSource) -> Sequence[RowKind]:
+        """Return the kinds of rows to try."""
+        # The handler's own items have no kinds, and for proven models only unusual numbers can make a difference.
+        if isinstance(source, ExampleRows):
+            return self._kinds[:1]
+        nullable = any(spec.nullable for spec in self._model.signature.inputs)
+        kinds = [kind for kind in self._kinds if nullable or not kind.missing]
+        if self._model.rows_proven:
+            kinds = [*kinds[:1], *(kind for kind in kinds[1:] if kind.missing or kind.scale >= LARGE)]
+        return [*kinds, *GENTLE]
+
+    def answers_any(self) -> bool:
+        """Return whether the model answers any single made-up row."""
+        source = self._source()
+        with _quiet():
+            return source is not None and accepts_single_row(self._run, source, self._kinds)
+
+    def _source(self) -> RowSource | None:
+        model = self._model
+        items: Any = getattr(model.handler, "warmup_items", None)
+        if items is not None and model.apart:
+            own = list(items())
+            return ExampleRows(own) if own else None
+        values = getattr(model.handler, "trial_values", None)
+        return GeneratedRows(model.signature, values) if can_be_generated(model.signature) else None
+
+    def _run(self, batch: Batch) -> Mapping[str, Array]:
+        signature, stages, placement = self._model.signature, self._model.stages, self._placement
+        library = placement.library
+        texts = all(spec.datatype == "BYTES" for spec in signature.inputs) and not library.holds_text
+        given: Any
+        if isinstance(batch, dict) and stages.preprocess is None and not texts:
+            given = tensor_batch(batch, signature, library)
+        else:
+            items = batch
+            if isinstance(batch, dict):
+                first = signature.inputs[0]
+                items = [row_item(batch, row, signature) for row in range(batch[first.name].shape[first.batch_dim])]
+            if stages.preprocess is None:
+                given = batch_of_items(items, signature, library)
+            else:
+                given = collate([stages.preprocess(item) for item in items], stages.preprocess_padding, library)
+        try:
+            staged = placement.stage(given)
+            with placement.active():
+                collected = self._answers.collect(placement.forward(self._model.stages.forward, staged))
+        except HANDLER_FAULTS as error:
+            if placement.is_lost(error):
+                raise LoadError(f"the device failed in warm-up: {describe(error)}") from error
+            raise
+        rows = count_rows(given, {spec.name: spec.batch_dim for spec in self._model.signature.inputs})
+        outputs, errors = self._answers.finish(collected, range(rows), rows, {})
+        if errors:
+            raise errors[0].cause or ForwardFailed(errors[0].message)
+        return outputs
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Suppress warnings about numbers that no client sent."""
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _uneven(signature: Signature, uneven: RowCountMismatch) -> str:
+    if signature.returned:
+        return f"warm-up found outputs that do not fit their rows: {uneven}. Correct row_index or row_column"
+    return f"an output may have no row or several rows for a row of the batch: {uneven}. {UNEVEN_REMEDY}"
+
+
+def _mixes_rows(signature: Signature, leak: RowDependence) -> str:
+    sizes = signature.allowed_batch_sizes
+    single = "" if sizes and 1 not in sizes else ". SHOAL_BATCHING_MAX_BATCH_SIZE=1 serves each row alone"
+    return (
+        f"the rows of a batch affect each other's results: {leak}. If another dimension counts the rows, name it"
+        " (batch_dim) in model.toml; else export the model so that it computes each row independently"
+        f"{single}"
+    )
