@@ -52,7 +52,7 @@ class Killer:
     victim: subprocess.Popen[bytes] | None = None
     struck: threading.Event = field(default_factory=threading.Event)
 
-    def aim(self, name: str, at: int, victim: subprocess.Popen[bytes], *, after: bool) -> None:
+    def targets(self, name: str, at: int, victim: subprocess.Popen[bytes], *, after: bool) -> None:
         """Kill ``victim`` at its ``at``-th request for service ``name``."""
         self.struck.clear()
         self.name, self.at, self.after, self.seen, self.victim = name, at, after, 0, victim
@@ -161,14 +161,14 @@ def test_killed_at_any_call_the_operator_ends_up_with_the_same_world(tmp_path: P
             api.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", yaml.safe_load(file.read_text()))
         operator = start_operator(kubeconfig, log)
         try:
-            killer.aim("sweep-whole", MOST_CALLS * 10, operator, after=True)
+            killer.targets("sweep-whole", MOST_CALLS * 10, operator, after=True)
             api.create("sweep-whole")
             whole = eventually(lambda: complete(api.world("sweep-whole")), log.read_text)
             struck = 0
             for after in (True, False):
                 for at in range(1, MOST_CALLS):
                     name = f"sweep-{'after' if after else 'before'}-{at:02d}"
-                    killer.aim(name, at, operator, after=after)
+                    killer.targets(name, at, operator, after=after)
                     api.create(name)
                     if not was_struck(killer, api, name, log):
                         break

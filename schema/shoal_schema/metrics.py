@@ -169,7 +169,7 @@ ALL = tuple(value for value in tuple(globals().values()) if isinstance(value, Me
 """Metrics of the proxy."""
 
 
-class LookError(StrEnum):
+class ReconcileError(StrEnum):
     """Reasons of failed reconciliations: the label of `OPERATOR_LOOK_ERRORS`."""
 
     UNREACHABLE = "unreachable"
@@ -203,7 +203,7 @@ OPERATOR_LOOKS = _of_operator(
     Kind.COUNTER, "looks", "Reconciliations of services, by outcome.", outcome="done, waiting, failed, gone"
 )
 OPERATOR_LOOK_ERRORS = _of_operator(
-    Kind.COUNTER, "look_errors", "Reconciliations that were aborted.", reason=", ".join(LookError)
+    Kind.COUNTER, "look_errors", "Reconciliations that were aborted.", reason=", ".join(ReconcileError)
 )
 OPERATOR_LOOK_SECONDS = _of_operator(Kind.HISTOGRAM, "look_seconds", "Duration of a reconciliation.")
 OPERATOR_QUEUE_SERVICES = _of_operator(Kind.GAUGE, "queue_services", "Services queued for reconciliation.")

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from shoal_operator.batches import Batches
+from shoal_operator.batches import BatchReconciler
 from shoal_operator.errors import ApiError
-from shoal_operator.load.fleet import Replica
+from shoal_operator.load.service_cache import Replica
 from shoal_operator.manifests.desired import Kind
 from shoal_operator.manifests.job import JOB, QUEUE_LABEL, RAY_JOB
 from shoal_operator.planning.observation import Key
@@ -73,7 +73,7 @@ class World:
         self.cluster.services[KEY] = batch(spec, **metadata)
         self.pods, self.now_s = Pods(), 1000.0
         self.kind = RAY_JOB if (spec or {}).get("engine") == "Ray" else JOB
-        self.batches = Batches(self.cluster, defaults, NoNames(), self.pods, lambda: NOW, lambda: self.now_s)
+        self.batches = BatchReconciler(self.cluster, defaults, NoNames(), self.pods, lambda: NOW, lambda: self.now_s)
 
     def _refuse(self, verb: str, what: str) -> Exception | None:
         return self.refusal if verb == "apply" else None
@@ -133,7 +133,7 @@ def test_a_newer_operator_leaves_a_running_job_as_it_is() -> None:
     world.reconcile()
     before = copy.deepcopy(world.job)
     newer = structs.replace(DEFAULTS, runtime_image="shoal/runtime:newer")
-    world.batches = Batches(world.cluster, newer, NoNames(), world.pods, lambda: NOW, lambda: world.now_s)
+    world.batches = BatchReconciler(world.cluster, newer, NoNames(), world.pods, lambda: NOW, lambda: world.now_s)
     world.reconcile()
     assert world.job == before
 

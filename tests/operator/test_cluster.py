@@ -269,7 +269,7 @@ def test_an_operator_that_does_not_lead_sends_no_write() -> None:
         with pytest.raises(NotLeadingError):
             await cluster.apply_status(service(), {})
         with pytest.raises(NotLeadingError):
-            await cluster.announce({"metadata": {"namespace": "default"}})
+            await cluster.post_event({"metadata": {"namespace": "default"}})
 
     _, asked = calls(use, ok, may_write=False)
 

@@ -239,7 +239,7 @@ def test_a_token_that_cannot_be_read_for_a_moment_is_an_outage_and_not_the_end()
 
         with pytest.raises(ApiError, match="the credentials cannot be read: Token file exists but empty") as caught:
             await ask(ApiServer(emptied))
-        assert caught.value.passing
+        assert caught.value.is_transient
 
     asyncio.run(main())
 
@@ -262,7 +262,7 @@ def test_a_certificate_that_cannot_be_trusted_is_reported_in_a_sentence(
             kubeconfig.write(f"https://127.0.0.1:{port}", {"token": "t"}, **authority)
             with pytest.raises(ApiError, match=f"API server's certificate is not trusted: {words}") as caught:
                 await ask()
-            assert caught.value.passing
+            assert caught.value.is_transient
 
     asyncio.run(main())
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from shoal_operator.errors import ApiError, NotLeadingError, reason_of
+from shoal_operator.errors import ApiError, NotLeadingError, reconcile_error
 from shoal_operator.metrics import Metrics
 from shoal_operator.operation import Operation
 from shoal_operator.planning.observation import Key
@@ -13,7 +13,7 @@ from shoal_operator.planning.upgrade import Upgrades, Window
 from shoal_operator.planning.workqueue import Outcome, WorkQueue
 from shoal_operator.settings import Settings
 from shoal_operator.workers import Workers
-from shoal_schema.metrics import ALL_OF_OPERATOR, LookError
+from shoal_schema.metrics import ALL_OF_OPERATOR, ReconcileError
 from tests.operator.samples import service
 
 CAT = Key("default", "cat")
@@ -45,18 +45,18 @@ def test_a_standby_says_that_it_does_not_lead_and_nothing_of_services() -> None:
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
-        (ApiError(0, "no"), LookError.UNREACHABLE),
-        (ApiError(403, "no"), LookError.FORBIDDEN),
-        (ApiError(409, "no"), LookError.CONFLICT),
-        (ApiError(422, "no"), LookError.REFUSED),
-        (ApiError(500, "no"), LookError.SERVER),
-        (ApiError(429, "no"), LookError.SERVER),
-        (NotLeadingError("no"), LookError.NOT_LEADING),
-        (RuntimeError("no"), LookError.UNFORESEEN),
+        (ApiError(0, "no"), ReconcileError.UNREACHABLE),
+        (ApiError(403, "no"), ReconcileError.FORBIDDEN),
+        (ApiError(409, "no"), ReconcileError.CONFLICT),
+        (ApiError(422, "no"), ReconcileError.REFUSED),
+        (ApiError(500, "no"), ReconcileError.SERVER),
+        (ApiError(429, "no"), ReconcileError.SERVER),
+        (NotLeadingError("no"), ReconcileError.NOT_LEADING),
+        (RuntimeError("no"), ReconcileError.UNFORESEEN),
     ],
 )
-def test_a_look_that_is_cut_short_is_counted_by_its_reason(error: Exception, reason: LookError) -> None:
-    assert reason_of(error) is reason
+def test_a_look_that_is_cut_short_is_counted_by_its_reason(error: Exception, reason: ReconcileError) -> None:
+    assert reconcile_error(error) is reason
     metrics, now_s = Metrics(), [0.0]
     ended = asyncio.Event()
 
@@ -90,7 +90,7 @@ def test_requests_are_counted_by_method_and_status() -> None:
 def test_services_are_told_by_what_their_status_says() -> None:
     upgrades = Upgrades(1, Window())
     conditions = [{"type": "Ready", "status": "True", "reason": "Ready"}]
-    upgrades.see(CAT, {**service(), "status": {"conditions": conditions}})
-    upgrades.see(Key("default", "new"), service())
+    upgrades.observe(CAT, {**service(), "status": {"conditions": conditions}})
+    upgrades.observe(Key("default", "new"), service())
 
     assert upgrades.readiness() == [("True", "Ready")]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shoal_operator.errors import ApiError
-from shoal_operator.load.fleet import Fleet, Replica
+from shoal_operator.load.service_cache import Replica, ServiceCache
 from shoal_operator.manifests.desired import (
     DEPLOYMENT,
     DISRUPTION_BUDGET,
@@ -32,10 +32,10 @@ ROUTED = with_fields(MINIMAL, route={"ingress": {"host": "cat.example.com"}})
 
 
 def reconcile(
-    cluster: FakeCluster, attainable: Mapping[str, bool] | None = None, *, fleet: Fleet | None = None
+    cluster: FakeCluster, attainable: Mapping[str, bool] | None = None, *, cache: ServiceCache | None = None
 ) -> Outcome:
-    observed, fleet = Observed(attainable), fleet or Fleet()
-    return asyncio.run(reconciler_of(cluster, known=observed, fleet=fleet).reconcile(CAT))
+    observed, cache = Observed(attainable), cache or ServiceCache()
+    return asyncio.run(reconciler_of(cluster, known=observed, cache=cache).reconcile(CAT))
 
 
 def cluster_with(spec: Json, **kwargs: Any) -> FakeCluster:
@@ -612,18 +612,18 @@ def test_a_policy_of_the_services_name_that_is_not_ours_is_left_alone(spec: Json
 
 
 def test_each_look_takes_the_pods_that_it_reads_in_the_place_of_those_before() -> None:
-    fleet, cluster = Fleet(), cluster_with(with_fields(MINIMAL, scaling={"maxReplicas": 3}))
+    cache, cluster = ServiceCache(), cluster_with(with_fields(MINIMAL, scaling={"maxReplicas": 3}))
     cluster.pods[CAT] = [pod(uid=f"uid-{number}", podIP=f"10.0.0.{number}") for number in (1, 2)]
-    reconcile(cluster, fleet=fleet)
-    assert [len(service.replicas) for service in fleet.watched()] == [2]
+    reconcile(cluster, cache=cache)
+    assert [len(service.replicas) for service in cache.watched()] == [2]
 
     del cluster.pods[CAT][0]  # without an event
-    reconcile(cluster, fleet=fleet)
-    assert [service.replicas for service in fleet.watched()] == [(Replica("uid-2", "10.0.0.2", "cat-1"),)]
+    reconcile(cluster, cache=cache)
+    assert [service.replicas for service in cache.watched()] == [(Replica("uid-2", "10.0.0.2", "cat-1"),)]
 
     del cluster.services[CAT]
-    assert reconcile(cluster, fleet=fleet) is Outcome.GONE
-    assert list(fleet.watched()) == []
+    assert reconcile(cluster, cache=cache) is Outcome.GONE
+    assert list(cache.watched()) == []
 
 
 class Killed(BaseException):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shoal_operator.planning.naming import Naming
+from shoal_operator.planning.model_resolution import ModelResolution
 from shoal_operator.planning.observation import Key
 from shoal_operator.resolving import MAX_BODY_BYTES, Registries, Resolver
 from shoal_schema.declaring import Json
@@ -51,21 +51,21 @@ class World:
     ) -> Any:
         """Look, let what was asked be answered, and look again."""
         resource = service() if stored is None else {**service(), "status": {"model": stored}}
-        self.resolver.naming(key, resource, uri, follows=follows)
+        self.resolver.resolution(key, resource, uri, follows=follows)
         await asyncio.sleep(0.01)
-        return self.resolver.naming(key, resource, uri, follows=follows)
+        return self.resolver.resolution(key, resource, uri, follows=follows)
 
 
 def test_a_name_is_asked_for_once_and_a_look_does_not_wait_for_the_answer() -> None:
     async def main() -> None:
         world = World()
-        assert world.resolver.naming(CAT, service(), NAME, follows=False) == Naming(NAME)
-        assert await world.reconcile() == Naming(NAME, "models:/cat/1")
+        assert world.resolver.resolution(CAT, service(), NAME, follows=False) == ModelResolution(NAME)
+        assert await world.reconcile() == ModelResolution(NAME, "models:/cat/1")
         assert world.marked == [(CAT, 0.0)]
 
         world.version = "models:/cat/2"
         await asyncio.sleep(100_000)
-        assert await world.reconcile() == Naming(NAME, "models:/cat/1")
+        assert await world.reconcile() == ModelResolution(NAME, "models:/cat/1")
         assert world.asked == [NAME]
 
     run(main())
@@ -75,7 +75,7 @@ def test_an_operator_that_starts_anew_takes_the_version_that_the_status_tells_an
     async def main() -> None:
         world = World(version="models:/cat/9")
         stored = {"uri": NAME, "resolved": "models:/cat/1"}
-        assert await world.reconcile(stored=stored) == Naming(NAME, "models:/cat/1")
+        assert await world.reconcile(stored=stored) == ModelResolution(NAME, "models:/cat/1")
         assert world.asked == []
 
     run(main())
@@ -132,7 +132,7 @@ def test_a_registry_that_cannot_be_asked_is_tried_ever_more_slowly_and_the_last_
         await world.reconcile(follows=True)
         world.error = LocationError("the registry is away")
         await asyncio.sleep(300)
-        assert await world.reconcile(follows=True) == Naming(NAME, "models:/cat/1", "the registry is away")
+        assert await world.reconcile(follows=True) == ModelResolution(NAME, "models:/cat/1", "the registry is away")
         waits = []
         for _ in range(9):
             waits.append(round(world.marked[-1][1]))
@@ -140,7 +140,7 @@ def test_a_registry_that_cannot_be_asked_is_tried_ever_more_slowly_and_the_last_
             await world.reconcile(follows=True)
         assert waits == [5, 10, 20, 40, 80, 160, 300, 300, 300]
 
-        assert await world.reconcile(follows=False) == Naming(NAME, "models:/cat/1")
+        assert await world.reconcile(follows=False) == ModelResolution(NAME, "models:/cat/1")
         world.error = None
         await asyncio.sleep(300)
         assert (await world.reconcile(follows=True)).problem == ""
@@ -151,7 +151,7 @@ def test_a_registry_that_cannot_be_asked_is_tried_ever_more_slowly_and_the_last_
 def test_a_registry_that_hangs_holds_neither_this_service_nor_another() -> None:
     async def main() -> None:
         world = World(hanging={NAME})
-        assert await world.reconcile() == Naming(NAME)
+        assert await world.reconcile() == ModelResolution(NAME)
         assert (await world.reconcile(DOG, "models:/cat@worst")).resolved == "models:/cat/1"
         await asyncio.sleep(11)
         assert "within 10 s" in (await world.reconcile()).problem
@@ -177,7 +177,7 @@ def test_a_service_that_is_gone_is_asked_for_no_longer() -> None:
 def test_what_does_not_move_is_asked_of_nobody(uri: str | None) -> None:
     async def main() -> None:
         world = World()
-        assert world.resolver.naming(CAT, service(), uri, follows=True) is None
+        assert world.resolver.resolution(CAT, service(), uri, follows=True) is None
         assert world.asked == []
 
     run(main())
@@ -309,10 +309,10 @@ def test_services_of_one_name_share_its_questions() -> None:
         services = [Key("default", f"cat-{number}") for number in range(61)]
         for _ in range(2):
             for key in services:
-                world.resolver.naming(key, service(), NAME, follows=True)
+                world.resolver.resolution(key, service(), NAME, follows=True)
             await asyncio.sleep(0.01)
-        named = {world.resolver.naming(key, service(), NAME, follows=True) for key in services}
-        assert named == {Naming(NAME, "models:/cat/1")}
+        named = {world.resolver.resolution(key, service(), NAME, follows=True) for key in services}
+        assert named == {ModelResolution(NAME, "models:/cat/1")}
         assert len(world.asked) == 1
 
         world.version = "models:/cat/2"
@@ -340,11 +340,11 @@ def test_a_name_that_waits_for_its_turn_is_not_late() -> None:
     async def main() -> None:
         world = World(hanging={f"models:/cat@{number}" for number in range(8)})
         for number in range(8):
-            world.resolver.naming(Key("default", str(number)), service(), f"models:/cat@{number}", follows=True)
+            world.resolver.resolution(Key("default", str(number)), service(), f"models:/cat@{number}", follows=True)
         await asyncio.sleep(5)
-        assert await world.reconcile(CAT) == Naming(NAME)
+        assert await world.reconcile(CAT) == ModelResolution(NAME)
         await asyncio.sleep(6)
-        assert await world.reconcile(CAT) == Naming(NAME, "models:/cat/1")
+        assert await world.reconcile(CAT) == ModelResolution(NAME, "models:/cat/1")
         await world.resolver.close()
 
     run(main())

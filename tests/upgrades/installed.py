@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from shoal_local.apiserver import errors
-from shoal_operator.batches import Batches
+from shoal_operator.batches import BatchReconciler
 from shoal_operator.errors import ApiError
 from shoal_operator.manifests.desired import Kind
 from shoal_operator.planning.observation import Key
@@ -96,7 +96,7 @@ class Operated(FakeCluster):
 async def _reconcile(cluster: Operated, key: Key) -> Outcome:
     if key.plural != BATCH_PLURAL:
         return await reconciler_of(cluster).reconcile(key)
-    return await Batches(cluster, DEFAULTS, NoNames(), Pods(), new_year, lambda: 0.0).reconcile(key)
+    return await BatchReconciler(cluster, DEFAULTS, NoNames(), Pods(), new_year, lambda: 0.0).reconcile(key)
 
 
 def lost(before: Any, after: Any, path: str = "") -> Iterator[str]:

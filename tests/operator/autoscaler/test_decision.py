@@ -7,17 +7,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from shoal_operator.autoscaler.aim import Aim
-from shoal_operator.autoscaler.decision import Limit, State, Surroundings, decide
-from shoal_operator.autoscaler.down import whole
-from shoal_operator.autoscaler.signals import Memory, Rates, Signals
-from shoal_operator.autoscaler.want import want
+from shoal_operator.autoscaler.decision import AutoscalerState, ScalingContext, ScalingLimit, decide
+from shoal_operator.autoscaler.limits import rounded_up
+from shoal_operator.autoscaler.recommendation import recommend
+from shoal_operator.autoscaler.signals import LoadHistory, Rates, Signals
+from shoal_operator.autoscaler.targets import ScalingTargets
 from shoal_schema.conditions import Reason
 from shoal_schema.load import Capacity
 from tests.operator.loads import Pod, Service
 
-AIM = Aim(minimum=1, maximum=8, target_queue_depth=10)
-OBJECTIVE = Aim(minimum=1, maximum=20, target_queue_depth=None, full_batch_rows=32, objective_s=0.2)
+TARGETS = ScalingTargets(minimum=1, maximum=8, target_queue_depth=10)
+OBJECTIVE = ScalingTargets(minimum=1, maximum=20, target_queue_depth=None, full_batch_rows=32, objective_s=0.2)
 """With replicas that serve 94.7 rows a second: 5 ms a batch and 10 ms a row."""
 
 
@@ -29,12 +29,12 @@ def steady(rows: float, *, complete: bool = True, ready: int = 1) -> Signals:
 class Scale:
     """A scale that is what the law last said, unless a person says otherwise; every tick sees the rows of its own."""
 
-    def __init__(self, replicas: int = 1, aim: Aim = AIM) -> None:
-        self.replicas, self.aim, self.state = replicas, aim, State()
+    def __init__(self, replicas: int = 1, targets: ScalingTargets = TARGETS) -> None:
+        self.replicas, self.targets, self.state = replicas, targets, AutoscalerState()
 
     def at(self, now_s: float, rows: float | None, *, complete: bool = True, window_s: float = 300.0) -> int:
         signals = None if rows is None else steady(rows, complete=complete, ready=self.replicas)
-        decision, self.state = decide(self.aim, signals, self.replicas, self.state, now_s, window_s=window_s)
+        decision, self.state = decide(self.targets, signals, self.replicas, self.state, now_s, window_s=window_s)
         self.replicas = decision.replicas
         return self.replicas
 
@@ -134,31 +134,31 @@ def test_with_half_the_data_the_count_may_rise_and_not_fall() -> None:
 
 
 def test_a_short_gap_is_nobodys_business_and_a_long_one_is_reported() -> None:
-    decision, state = decide(AIM, steady(5), 1, State(), 0)
+    decision, state = decide(TARGETS, steady(5), 1, AutoscalerState(), 0)
     assert (decision.replicas, decision.reason) == (1, Reason.FOLLOWING_LOAD)
-    decision, state = decide(AIM, None, 1, state, 2)
+    decision, state = decide(TARGETS, None, 1, state, 2)
     assert decision.reason is None
-    decision, state = decide(AIM, None, 1, state, 32)
+    decision, state = decide(TARGETS, None, 1, state, 32)
     assert decision.reason is Reason.NO_LOAD_DATA
-    decision, _ = decide(AIM, steady(5), 1, state, 34)
+    decision, _ = decide(TARGETS, steady(5), 1, state, 34)
     assert decision.reason is Reason.FOLLOWING_LOAD
 
 
 def test_nothing_is_taken_away_in_a_rollout_or_in_panic() -> None:
-    for around, rates in ((Surroundings(rolling=True), Rates(0)), (Surroundings(), Rates(160))):
-        state = State(decided=8, wants=((0.0, 8),))
+    for context, rates in ((ScalingContext(rolling=True), Rates(0)), (ScalingContext(), Rates(160))):
+        state = AutoscalerState(decided=8, recommendations=((0.0, 8),))
         signals = Signals(short=rates, long=Rates(0), last=rates, queued_rows=0, capacity=None, ready=8, complete=True)
-        decision, state = decide(AIM, signals, 8, state, 1000, around)
+        decision, state = decide(TARGETS, signals, 8, state, 1000, context)
         assert decision.replicas == 8
-    decision, _ = decide(AIM, steady(0), 8, state, 1059)
+    decision, _ = decide(TARGETS, steady(0), 8, state, 1059)
     assert decision.replicas == 8  # a minute after what made it panic
-    decision, _ = decide(AIM, steady(0), 8, State(decided=8, wants=((0.0, 8),)), 1000)
+    decision, _ = decide(TARGETS, steady(0), 8, AutoscalerState(decided=8, recommendations=((0.0, 8),)), 1000)
     assert decision.replicas == 4  # otherwise it falls
 
 
 def test_every_decision_says_why_in_a_sentence() -> None:
-    aim = Aim(1, 8, 32)
-    said = [decide(aim, steady(rows, complete=False), 4, State(4), 0.0)[0].sentence for rows in (118, 20)]
+    targets = ScalingTargets(1, 8, 32)
+    said = [decide(targets, steady(rows, complete=False), 4, AutoscalerState(4), 0.0)[0].sentence for rows in (118, 20)]
 
     assert said[0] == "4 replicas: 118 rows in flight, 32 per replica, stable window"
     assert said[1] == (
@@ -170,16 +170,18 @@ def test_every_decision_says_why_in_a_sentence() -> None:
 @pytest.mark.parametrize(
     ("aim", "replicas", "words"),
     [
-        (Aim(1, 8, 32), 1, "; scaling.minReplicas allows no fewer"),
-        (Aim(3, 8, 32), 3, "; scaling.minReplicas allows no fewer"),
-        (Aim(3, 8, 32), 5, "; 3 would suffice, and replicas fall if the load stays low"),
-        (Aim(0, 8, 32), 2, "; 1 would suffice, and replicas fall if the load stays low"),
-        (Aim(0, 8, 32), 1, "; the last one stops after scaling.scaleToZeroDelaySeconds without requests"),
-        (Aim(1, 1, 32), 1, "; scaling.minReplicas allows no fewer"),
+        (ScalingTargets(1, 8, 32), 1, "; scaling.minReplicas allows no fewer"),
+        (ScalingTargets(3, 8, 32), 3, "; scaling.minReplicas allows no fewer"),
+        (ScalingTargets(3, 8, 32), 5, "; 3 would suffice, and replicas fall if the load stays low"),
+        (ScalingTargets(0, 8, 32), 2, "; 1 would suffice, and replicas fall if the load stays low"),
+        (ScalingTargets(0, 8, 32), 1, "; the last one stops after scaling.scaleToZeroDelaySeconds without requests"),
+        (ScalingTargets(1, 1, 32), 1, "; scaling.minReplicas allows no fewer"),
     ],
 )
-def test_no_sentence_promises_fewer_than_there_may_be(aim: Aim, replicas: int, words: str) -> None:
-    said = decide(aim, steady(0), replicas, State(replicas, wants=((0.0, replicas),)), 1.0)[0].sentence
+def test_no_sentence_promises_fewer_than_there_may_be(targets: ScalingTargets, replicas: int, words: str) -> None:
+    said = decide(targets, steady(0), replicas, AutoscalerState(replicas, recommendations=((0.0, replicas),)), 1.0)[
+        0
+    ].sentence
 
     noun = "replica" if replicas == 1 else "replicas"
     assert said == f"{replicas} {noun}: 0 rows in flight, 32 per replica, stable window{words}"
@@ -190,7 +192,7 @@ def test_a_number_set_by_hand_is_said_to_be_held_for_as_long_as_it_is() -> None:
     scale.at(0, 75)
     scale.replicas = 3
     for now_s in (2, 301, 303):
-        decision, scale.state = decide(AIM, steady(5), scale.replicas, scale.state, now_s)
+        decision, scale.state = decide(TARGETS, steady(5), scale.replicas, scale.state, now_s)
         scale.replicas, said[now_s] = decision.replicas, decision.sentence
 
     held = (
@@ -205,20 +207,20 @@ def test_a_number_that_the_load_overrules_is_nobodys_hand_any_more() -> None:
     scale = Scale()
     scale.at(0, 75)
     scale.replicas = 1
-    decision, state = decide(AIM, steady(75), 1, scale.state, 2)
+    decision, state = decide(TARGETS, steady(75), 1, scale.state, 2)
 
     assert "outside" not in decision.sentence
-    assert state.hand_s is None
+    assert state.manual_since_s is None
 
 
 def test_what_holds_the_count_back_is_named() -> None:
-    decision, _ = decide(AIM, steady(500), 8, State(8), 0.0)
-    assert (decision.replicas, decision.limit) == (8, Limit.MAXIMUM)
+    decision, _ = decide(TARGETS, steady(500), 8, AutoscalerState(8), 0.0)
+    assert (decision.replicas, decision.limit) == (8, ScalingLimit.MAXIMUM)
 
-    decision, _ = decide(AIM, steady(70), 4, State(4), 0.0, Surroundings(unschedulable=1))
-    assert (decision.replicas, decision.limit) == (4, Limit.CAPACITY)
+    decision, _ = decide(TARGETS, steady(70), 4, AutoscalerState(4), 0.0, ScalingContext(unschedulable=1))
+    assert (decision.replicas, decision.limit) == (4, ScalingLimit.CAPACITY)
 
-    assert decide(AIM, steady(30), 4, State(4), 0.0)[0].limit is None
+    assert decide(TARGETS, steady(30), 4, AutoscalerState(4), 0.0)[0].limit is None
 
 
 def test_refusals_are_demand() -> None:
@@ -276,28 +278,28 @@ def of_clumps(offered: float, dispersion: float, busiest: float = 5000.0) -> Sig
 def test_clumps_ask_for_replicas_in_reserve_and_rows_one_by_one_for_no_more_than_usual(
     offered: float, dispersion: float, replicas: int
 ) -> None:
-    decision, _ = decide(OBJECTIVE, of_clumps(offered, dispersion), 1, State(), 0.0)
+    decision, _ = decide(OBJECTIVE, of_clumps(offered, dispersion), 1, AutoscalerState(), 0.0)
     assert decision.replicas == min(replicas, 11)  # by ten at a time
-    assert decision.wanted is not None
-    assert OBJECTIVE.within(whole(decision.wanted.replicas)) == replicas
+    assert decision.recommendation is not None
+    assert OBJECTIVE.within(rounded_up(decision.recommendation.replicas)) == replicas
 
 
 def test_a_long_objective_has_time_for_clumps() -> None:
     patient = replace(OBJECTIVE, objective_s=20.0)
     signals = of_clumps(400, 64)
 
-    assert want(patient, signals, signals.long, None).replicas == pytest.approx(5)
+    assert recommend(patient, signals, signals.long, None).replicas == pytest.approx(5)
 
 
 def test_clumps_ask_for_no_more_than_the_busiest_tick() -> None:
     signals = of_clumps(400, 1000, busiest=600)
 
-    assert want(OBJECTIVE, signals, signals.long, None).replicas == pytest.approx(600 / 80)
+    assert recommend(OBJECTIVE, signals, signals.long, None).replicas == pytest.approx(600 / 80)
 
 
 def test_rows_refused_without_need_of_replicas_add_none() -> None:
     # One caller keeps all its connections to one pod, and that refuses; the other three idle.
-    memory, state, pods = Memory(), State(), [Pod(Capacity(100.0, 14.0)) for _ in range(4)]
+    memory, state, pods = LoadHistory(), AutoscalerState(), [Pod(Capacity(100.0, 14.0)) for _ in range(4)]
     for tick in range(60):
         said = {
             f"{at}": pod.passes(2.0, rows=18, offered=190, refused=90, busy=1)
@@ -305,16 +307,16 @@ def test_rows_refused_without_need_of_replicas_add_none() -> None:
             else pod.passes(2.0, rows=0.1, offered=5, busy=0.1)
             for at, pod in enumerate(pods)
         }
-        decision, state = decide(OBJECTIVE, memory.hear(said, tick * 2.0, OBJECTIVE), 4, state, tick * 2.0)
+        decision, state = decide(OBJECTIVE, memory.record(said, tick * 2.0, OBJECTIVE), 4, state, tick * 2.0)
         assert decision.replicas == 4
 
 
 @pytest.mark.parametrize("cycle", [False, True])
 def test_one_of_three_pods_that_lies_does_not_take_its_service_to_the_maximum(cycle: bool) -> None:
-    aim, memory, state, pods = (
-        Aim(1, 50, None, objective_s=0.2),
-        Memory(),
-        State(),
+    targets, memory, state, pods = (
+        ScalingTargets(1, 50, None, objective_s=0.2),
+        LoadHistory(),
+        AutoscalerState(),
         [Pod(Capacity(100.0, 14.0)) for _ in range(3)],
     )
     replicas = 3
@@ -325,18 +327,18 @@ def test_one_of_three_pods_that_lies_does_not_take_its_service_to_the_maximum(cy
         said = {"liar": liar} | {
             f"{at}": pod.passes(2.0, rows=5, offered=50, busy=0.5) for at, pod in enumerate(pods[1:])
         }
-        decision, state = decide(aim, memory.hear(said, tick * 2.0, aim), replicas, state, tick * 2.0)
+        decision, state = decide(targets, memory.record(said, tick * 2.0, targets), replicas, state, tick * 2.0)
         replicas = decision.replicas
     assert replicas <= 3 + 4 / 0.8
 
 
 def test_strain_adds_one_replica_where_capacity_says_there_is_enough() -> None:
-    memory, state, pod = Memory(), State(), Pod(Capacity(1000.0, 14.0))  # it says ten times what it can
+    memory, state, pod = LoadHistory(), AutoscalerState(), Pod(Capacity(1000.0, 14.0))  # it says ten times what it can
     counts = []
-    aim = Aim(1, 20, 1000, objective_s=0.2)
+    targets = ScalingTargets(1, 20, 1000, objective_s=0.2)
     for tick in range(8):
         load = pod.passes(2.0, rows=18, offered=800, refused=700, queued=10, busy=1.0)
-        decision, state = decide(aim, memory.hear({"a": load}, tick * 2.0, aim), 1, state, tick * 2.0)
+        decision, state = decide(targets, memory.record({"a": load}, tick * 2.0, targets), 1, state, tick * 2.0)
         counts.append(decision.replicas)
 
     assert counts[:3] == [1, 1, 1]
@@ -381,7 +383,7 @@ def test_a_full_cluster_is_asked_for_no_more_until_there_is_room() -> None:
     assert service.replicas == 2
     service.run(30, 600, full=1)
     assert service.replicas == 2
-    assert service.decisions[-1].limit is Limit.CAPACITY
+    assert service.decisions[-1].limit is ScalingLimit.CAPACITY
     service.run(10, 600)
     assert service.replicas == 8
 
@@ -399,7 +401,7 @@ def test_the_count_is_always_within_bounds_and_never_below_what_complete_load_wa
         replicas = scale.at(now_s, rows, complete=complete)
         assert 1 <= replicas <= 8
         if rows is not None:
-            assert replicas >= AIM.within(-(-rows // 10))
+            assert replicas >= TARGETS.within(-(-rows // 10))
 
 
 @given(st.lists(st.integers(0, 100), min_size=1, max_size=20))
@@ -407,17 +409,17 @@ def test_the_memory_stays_small(loads: list[int]) -> None:
     scale = Scale()
     for tick, rows in enumerate(loads * 20):
         scale.at(tick * 2.0, rows)
-    assert len(scale.state.wants) <= AIM.maximum
+    assert len(scale.state.recommendations) <= TARGETS.maximum
 
 
 @pytest.mark.parametrize("bad", [(-1, 1, 1), (2, 1, 1), (0, 0, 1), (1, 1, 0)])
 def test_an_aim_that_makes_no_sense_is_refused(bad: tuple[int, int, int]) -> None:
     with pytest.raises(ValueError, match="minReplicas"):
-        Aim(*bad)
+        ScalingTargets(*bad)
 
 
 def test_one_replica_for_each_row_is_an_aim() -> None:
-    assert Aim(1, 1, 1).within(5) == 1
+    assert ScalingTargets(1, 1, 1).within(5) == 1
 
 
 @example([(0.0, 1), (1042.0, 9)], 1.0)

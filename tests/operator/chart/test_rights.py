@@ -11,7 +11,7 @@ from helm_python import Chart
 
 from shoal_operator import trial
 from shoal_operator.cluster import Cluster
-from shoal_operator.handlers import Inbox, make_registry, make_settings
+from shoal_operator.handlers import EventHandlers, make_registry, make_settings
 from shoal_operator.manifests.desired import (
     DEPLOYMENT,
     ENDPOINT_SLICE,
@@ -212,7 +212,7 @@ def calls(settings: Settings, key: Key = CAT) -> dict[str, Callable[[Cluster], A
         ),
         "scale": lambda cluster: each(cluster.scale(each_key, 2, was=1) for each_key in (key, graph)),
         "set_deletion_cost": lambda cluster: cluster.set_deletion_cost(key, "uid", -1),
-        "announce": lambda cluster: cluster.announce({"metadata": {"namespace": key.namespace}}),
+        "announce": lambda cluster: cluster.post_event({"metadata": {"namespace": key.namespace}}),
         "list_services": lambda cluster: cluster.list_services(settings.process.watch_namespaces),
         "list_pods": lambda cluster: cluster.list_pods("shoal-system", "a=b"),
         "read_kinds": lambda cluster: cluster.read_kinds("gateway.networking.k8s.io/v1"),
@@ -220,7 +220,7 @@ def calls(settings: Settings, key: Key = CAT) -> dict[str, Callable[[Cluster], A
         "write_lease": lambda cluster: each(
             cluster.write_lease(LEASE, {"metadata": metadata}) for metadata in ({}, {"resourceVersion": "7"})
         ),
-        "beat": lambda cluster: cluster.beat(settings.heartbeat, "2026-01-01T00:00:00Z"),
+        "beat": lambda cluster: cluster.write_heartbeat(settings.heartbeat, "2026-01-01T00:00:00Z"),
     }
 
 
@@ -228,7 +228,7 @@ def watched(settings: Settings) -> set[Asked]:
     async def login() -> kopf.ConnectionInfo:
         return kopf.ConnectionInfo(server="http://127.0.0.1")
 
-    registry = make_registry(Inbox(lambda *_: None, lambda: None), login, lambda: None)
+    registry = make_registry(EventHandlers(lambda *_: None, lambda: None), login, lambda: None)
     selectors = [handler.selector for handler in registry._watching.get_all_handlers()]
     fields = make_settings(settings.heartbeat.name, namespaced=True).watching.field_selectors
     return {

@@ -2,18 +2,18 @@
 
 from collections.abc import Iterable
 
-from shoal_operator.load.objective import FRESH_S, HOLD_S, Reports, attainable, record
+from shoal_operator.load.objective import FRESH_S, HOLD_S, ObjectiveReports, attainable, record_reports
 
 POD, OTHER = "10.0.0.1", "10.0.0.2"
 INTERVAL_S = 2.0
 
 
-def heard(*scrapes: dict[str, bool | None]) -> tuple[Reports, float]:
+def heard(*scrapes: dict[str, bool | None]) -> tuple[ObjectiveReports, float]:
     """Return what is remembered of scrapes, and the time of the last."""
-    reports, now_s = Reports(begun_s=0.0), 0.0
+    reports, now_s = ObjectiveReports(first_read_s=0.0), 0.0
     for index, said in enumerate(scrapes):
         now_s = index * INTERVAL_S
-        reports = record(reports, said, now_s)
+        reports = record_reports(reports, said, now_s)
     return reports, now_s
 
 
@@ -23,9 +23,9 @@ def known(*scrapes: dict[str, bool | None]) -> dict[str, bool] | None:
 
 def distinct(answers: Iterable[bool]) -> list[dict[str, bool] | None]:
     """Return what is known after each of a pod's answers, without repetitions."""
-    reports, found = Reports(begun_s=0.0), list[dict[str, bool] | None]()
+    reports, found = ObjectiveReports(first_read_s=0.0), list[dict[str, bool] | None]()
     for index, answer in enumerate(answers):
-        reports = record(reports, {POD: answer}, index * INTERVAL_S)
+        reports = record_reports(reports, {POD: answer}, index * INTERVAL_S)
         now = attainable(reports, index * INTERVAL_S)
         found += [] if found and found[-1] == now else [now]
     return found

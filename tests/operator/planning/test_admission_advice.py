@@ -9,7 +9,7 @@ from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE, desired_object
 from shoal_operator.planning.admission_advice import pod_advice
 from shoal_operator.planning.blocked import advice
 from shoal_operator.planning.observation import Failure
-from shoal_operator.planning.status import judge
+from shoal_operator.planning.status import evaluate_conditions
 from shoal_schema.conditions import ConditionType, Reason, Status
 from shoal_schema.declaring import Json
 from tests.operator.samples import DOWNLOADED, MINIMAL, target, with_fields
@@ -109,7 +109,7 @@ def test_a_service_that_a_quota_refused_is_not_spoken_of_as_if_it_were_there() -
     seen = evidence(None, pod(), deployment=healthy(), failures=(Failure(SERVICE, 403, QUOTA),))
     children: Any = {kind: child for kind, child in seen.observation.children.items() if kind != SERVICE}
     seen = dataclasses.replace(seen, observation=dataclasses.replace(seen.observation, children=children, slices=()))
-    available = next(item for item in judge(seen) if item.type is ConditionType.AVAILABLE)
+    available = next(item for item in evaluate_conditions(seen) if item.type is ConditionType.AVAILABLE)
 
     assert (available.status, available.reason) == (Status.FALSE, Reason.APPLY_FAILED)
     assert "exceeded quota: few" in available.message
@@ -123,7 +123,7 @@ def test_pods_that_are_refused_are_the_reason_that_none_answers() -> None:
         "message": "maximum cpu usage per Container is 1, but limit is 2",
     }
     seen = evidence(with_fields(MINIMAL), deployment={"conditions": [refusal]})
-    reported = {item.type: item for item in judge(seen)}
+    reported = {item.type: item for item in evaluate_conditions(seen)}
 
     assert reported[ConditionType.AVAILABLE].reason is Reason.PODS_REFUSED
     assert "proxy.resources.limits.cpu" in reported[ConditionType.READY].message

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from shoal_operator.manifests.deployment import make_deployment
-from shoal_operator.manifests.origin import placed
+from shoal_operator.manifests.origin import with_source
 from shoal_operator.manifests.target import Target
 from shoal_operator.planning.allowed import RULES, not_allowed
 from shoal_schema.declaring import Json, fields_of
@@ -34,7 +34,7 @@ def asked(spec: Json, **policy: Any) -> str:
 def under(spec: Json, **policy: Any) -> Target:
     """Return the target as a look makes it: with what a URI mounts."""
     made = target(spec, defaults=structs.replace(DEFAULTS, policy=Policy(**policy)))
-    return dataclasses.replace(made, spec=placed(made.spec))
+    return dataclasses.replace(made, spec=with_source(made.spec))
 
 
 def pod(**fields: Any) -> Json:

@@ -16,7 +16,7 @@ def written(conflicts: Conflicts, until_s: int, *, key: Key = CAT, text: str = "
     times = []
     for now_s in range(begin_s, until_s):
         if conflicts.may_write(key, "Deployment", text, now_s):
-            conflicts.wrote(key, "Deployment", text, now_s)
+            conflicts.record_write(key, "Deployment", text, now_s)
             times.append(now_s)
     return times
 
@@ -32,7 +32,7 @@ def test_five_writes_in_more_than_a_minute_are_no_quarrel() -> None:
     conflicts, times = Conflicts(), range(0, 3000, 15)
     for now_s in times:
         assert conflicts.may_write(CAT, "Deployment", "a", now_s)
-        conflicts.wrote(CAT, "Deployment", "a", now_s)
+        conflicts.record_write(CAT, "Deployment", "a", now_s)
 
 
 def test_another_text_another_object_and_another_service_are_written_at_once() -> None:
@@ -43,7 +43,7 @@ def test_another_text_another_object_and_another_service_are_written_at_once() -
     assert conflicts.may_write(CAT, "Service", "a", 30)
     assert conflicts.may_write(DOG, "Deployment", "a", 30)
     assert conflicts.may_write(CAT, "Deployment", "b", 30)
-    conflicts.wrote(CAT, "Deployment", "b", 30)
+    conflicts.record_write(CAT, "Deployment", "b", 30)
     assert conflicts.may_write(CAT, "Deployment", "a", 31), "it was something else meanwhile"
 
 
@@ -52,7 +52,7 @@ def test_what_another_manager_changes_back_is_written_twice_and_then_once_an_hou
     conflicts, times = Conflicts(), []
     for now_s in range(0, 5 * 3600, period_s):
         if conflicts.may_write(CAT, "Service", "a", now_s, conflicting=True):
-            conflicts.wrote(CAT, "Service", "a", now_s)
+            conflicts.record_write(CAT, "Service", "a", now_s)
             times.append(now_s)
 
     assert times[:2] == [0, period_s]

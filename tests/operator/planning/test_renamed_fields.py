@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from shoal_operator.planning.renamed_fields import dropped_fields
-from shoal_operator.planning.status import judge, make_status, transitions
+from shoal_operator.planning.status import evaluate_conditions, make_status, transitions
 from shoal_schema.conditions import ConditionType, Reason, Status
 from shoal_schema.declaring import Json
 from tests.operator.samples import MINIMAL, service
@@ -57,7 +57,7 @@ def test_who_writes_the_new_name_is_reported_nothing_of_it(rows: int) -> None:
 def test_a_dropped_field_is_a_condition_and_one_warning_and_the_service_stays_ready() -> None:
     seen = evidence(None, pod(), deployment=healthy())
     seen.observation.resource["metadata"] |= applied(OLD)
-    reported = {item.type: item for item in judge(seen)}
+    reported = {item.type: item for item in evaluate_conditions(seen)}
     read = reported[ConditionType.SPEC_READ]
 
     assert reported[ConditionType.READY].status is Status.TRUE

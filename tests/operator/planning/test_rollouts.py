@@ -7,7 +7,7 @@ import pytest
 from shoal_operator.manifests.desired import DEPLOYMENT
 from shoal_operator.planning.conditions import Condition
 from shoal_operator.planning.evidence import Evidence
-from shoal_operator.planning.status import judge, make_status, transitions
+from shoal_operator.planning.status import evaluate_conditions, make_status, transitions
 from shoal_schema.conditions import ConditionType, Reason, Status
 from shoal_schema.declaring import Json
 from tests.operator.samples import MINIMAL, with_fields
@@ -31,7 +31,7 @@ OVER_QUOTA = {
 
 
 def condition(seen: Evidence, kind: ConditionType) -> Condition:
-    return next(item for item in judge(seen) if item.type is kind)
+    return next(item for item in evaluate_conditions(seen) if item.type is kind)
 
 
 def stuck(*pods: Json, said: Json, **counts: Any) -> Evidence:

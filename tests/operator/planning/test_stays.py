@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from shoal_operator.planning.stays import UNSEEN_S, find_stays
+from shoal_operator.planning.stays import UNSEEN_S, plan_stays
 from shoal_schema.declaring import Json
 from shoal_schema.stay import DEFAULT_S
 from tests.operator.samples import target
@@ -39,7 +39,7 @@ def stays(*pods: Json, wanted: int = 1, spec: Json | None = None, **status: Any)
     """Return how long each stopping pod keeps serving (s), by uid."""
     deployment = {"spec": {"replicas": wanted}, "status": status}
     whole = {"model": {"uri": "file:///models/cat"}, **(spec or {})}
-    return {each.replica.uid: each.seconds for each in find_stays(target(whole), pods, deployment, until_s)}
+    return {each.replica.uid: each.seconds for each in plan_stays(target(whole), pods, deployment, until_s)}
 
 
 @pytest.mark.parametrize("why", [[], [EVICTED], [TAINTED]])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shoal_operator.planning.activators import Book, Room, shortcoming
+from shoal_operator.planning.activator import ActivatorPod, RoutingTable, activator_problem
 from shoal_operator.planning.observation import Key
 from shoal_schema.activator import ActivatorService, decode_table, encode
 
@@ -11,7 +11,7 @@ LISTING = "kubectl get pods"
 
 
 def test_each_change_is_a_new_version_and_no_change_is_none() -> None:
-    book = Book("e")
+    book = RoutingTable("e")
     one = ActivatorService("default/cat", 20000)
 
     assert book.put(CAT, one)
@@ -23,7 +23,7 @@ def test_each_change_is_a_new_version_and_no_change_is_none() -> None:
 
 
 def test_rooms_read_what_is_written_and_a_version_of_another_book_is_none() -> None:
-    book = Book("e")
+    book = RoutingTable("e")
     book.put(DOG, ActivatorService("default/dog", 20001, start_s=9.5))
     book.put(CAT, ActivatorService("default/cat", 20000, addresses=("[fd00::1]:8080",)))
 
@@ -32,23 +32,29 @@ def test_rooms_read_what_is_written_and_a_version_of_another_book_is_none() -> N
     assert [book.read_version(mark) for mark in ("e:2", "f:2", "", "e:", "e:x", "e:-1")] == [2, -1, -1, -1, -1, -1]
 
 
-def reported(*rooms: Room) -> str:
-    return shortcoming(CAT, 20000, rooms, listing=LISTING)
+def reported(*rooms: ActivatorPod) -> str:
+    return activator_problem(CAT, 20000, rooms, listing=LISTING)
 
 
 def test_rooms_that_hold_what_comes_lack_nothing() -> None:
-    assert reported(Room("10.0.0.1", True, 0.0), Room("10.0.0.2", False, 0.0)) == ""
-    assert reported(Room("10.0.0.1", True, 0.0, refused={str(DOG): "Address already in use"})) == ""
+    assert reported(ActivatorPod("10.0.0.1", True, 0.0), ActivatorPod("10.0.0.2", False, 0.0)) == ""
+    assert reported(ActivatorPod("10.0.0.1", True, 0.0, refused={str(DOG): "Address already in use"})) == ""
 
 
 @pytest.mark.parametrize(
     ("rooms", "words"),
     [
         ([], LISTING),
-        ([Room("10.0.0.1", False, 0.0)], "no pod of the activator is ready"),
-        ([Room("10.0.0.1", True, 0.0, refused={str(CAT): "in use"})], "10.0.0.1 cannot open this service's port 20000"),
-        ([Room("10.0.0.1", True, 0.0), Room("10.0.0.2", True, 0.0, silent=True)], "10.0.0.2 does not respond"),
+        ([ActivatorPod("10.0.0.1", False, 0.0)], "no pod of the activator is ready"),
+        (
+            [ActivatorPod("10.0.0.1", True, 0.0, refused={str(CAT): "in use"})],
+            "10.0.0.1 cannot open this service's port 20000",
+        ),
+        (
+            [ActivatorPod("10.0.0.1", True, 0.0), ActivatorPod("10.0.0.2", True, 0.0, silent=True)],
+            "10.0.0.2 does not respond",
+        ),
     ],
 )
-def test_what_keeps_a_service_from_being_held_for_is_reported(rooms: list[Room], words: str) -> None:
+def test_what_keeps_a_service_from_being_held_for_is_reported(rooms: list[ActivatorPod], words: str) -> None:
     assert words in reported(*rooms)

@@ -9,13 +9,13 @@ import pytest
 from aiohttp import web
 from msgspec import structs
 
-from shoal_operator.activator import Activators
 from shoal_operator.autoscaler.zero import SETTLE_S
-from shoal_operator.load.fleet import Fleet
 from shoal_operator.load.reading import Reading
+from shoal_operator.load.service_cache import ServiceCache
 from shoal_operator.manifests.desired import DEPLOYMENT, ENDPOINT_SLICE, SERVICE
 from shoal_operator.planning.observation import Key
 from shoal_operator.planning.ports import REST_S
+from shoal_operator.scale_to_zero import ScaleToZero
 from shoal_schema.activator import ActivatorNews, ActivatorTable, decode_table, encode
 from shoal_schema.declaring import Json
 from shoal_schema.processes import OperatorProcess
@@ -69,14 +69,14 @@ class Cluster(FakeCluster):
 
     def __init__(self, *rooms: str) -> None:
         super().__init__()
-        self.rooms = [pod(uid=f"room-{address}", podIP=address) for address in rooms]
+        self.addresses = [pod(uid=f"room-{address}", podIP=address) for address in rooms]
 
     async def list_services(self, namespaces: object) -> list[Json]:
         return list(self.services.values())
 
     async def list_pods(self, namespace: str, selector: str) -> tuple[Json, ...]:
         assert (namespace, selector) == (SETTINGS.namespace, SETTINGS.activator_selector)
-        return tuple(self.rooms)
+        return tuple(self.addresses)
 
     async def scale(self, key: Key, replicas: int, *, was: int | None = None) -> Json | None:
         before = await super().scale(key, replicas, was=was)
@@ -91,7 +91,7 @@ class World:
 
     def __init__(self, room: Room, **metadata: Any) -> None:
         self.now_s, self.room, self.settings = 0.0, room, SETTINGS
-        self.fleet, self.changed, self.delays_s = Fleet(), list[Key](), dict[Key, float]()
+        self.cache, self.changed, self.delays_s = ServiceCache(), list[Key](), dict[Key, float]()
         self.cluster = Cluster(room.address)
         self.cluster.services[CAT] = {**service(SPEC), **metadata}
         self.restart()
@@ -104,11 +104,11 @@ class World:
         """Begin as an operator does that has just started."""
         self.settings = structs.replace(self.settings, **settings)
         clock: Callable[[], float] = lambda: self.now_s  # noqa: E731
-        self.waiting = Activators(self.fleet, self.settings, self._mark, clock)
+        self.waiting = ScaleToZero(self.cache, self.settings, self._mark, clock)
         self.reconciler = reconciler_of(
             self.cluster,
             defaults=self.settings,
-            fleet=self.fleet,
+            cache=self.cache,
             clock=clock,
             waiting=self.waiting,
         )
@@ -139,11 +139,11 @@ class World:
         return {"metadata": {"name": "cat-x1", "ownerReferences": [owner]}, "endpoints": [{"conditions": {}}] * count}
 
     async def tick(self, reading: Reading = QUIET) -> bool:
-        pods = self.fleet.replicas(CAT)
-        return await self.waiting.follow(CAT, pods, [reading for _ in pods])
+        pods = self.cache.replicas(CAT)
+        return await self.waiting.process_readings(CAT, pods, [reading for _ in pods])
 
     async def table(self, seen: str = "") -> ActivatorTable:
-        answer = await self.waiting.answer(seen)
+        answer = await self.waiting.routing_table(seen)
         assert answer is not None
         return decode_table(answer)
 
@@ -189,7 +189,7 @@ async def fall_asleep(world: World) -> None:
     await world.reconcile()
     world.room.say((await world.table()).version)
     world.now_s += SETTLE_S
-    await until(lambda: world.waiting._holds(CAT, world.waiting._guests[CAT]))
+    await until(lambda: world.waiting._holds(CAT, world.waiting._hosted[CAT]))
     await world.tick()
     assert world.replicas == 0
     await world.reconcile()
@@ -250,11 +250,13 @@ def test_an_operator_that_starts_while_it_sleeps_leaves_the_slice_and_the_port_a
         await fall_asleep(world)
         before = world.slice
         world.restart()
-        assert await world.waiting.answer("") is None
+        assert await world.waiting.routing_table("") is None
         await world.waiting.start(world.cluster)
         await world.reconcile()
         await world.waiting.start(world.cluster)  # it leads once more, after another did
-        assert await world.waiting.answer("") is None, "an activator closes the ports that the table does not contain"
+        assert await world.waiting.routing_table("") is None, (
+            "an activator closes the ports that the table does not contain"
+        )
         await world.reconcile()
         assert world.slice == before
         assert (await world.table()).services[0].port == 20000
@@ -294,7 +296,7 @@ def test_one_that_is_parked_by_hand_is_not_held_for() -> None:
 
 def test_without_an_activator_the_spec_is_refused_with_what_to_do() -> None:
     async def story(world: World) -> None:
-        world.reconciler._waiting = Activators(world.fleet, OperatorProcess(), world._mark, lambda: 0.0)
+        world.reconciler._waiting = ScaleToZero(world.cache, OperatorProcess(), world._mark, lambda: 0.0)
         await world.reconciler.reconcile(CAT)
         ready = world.cluster.services[CAT]["status"]["conditions"][0]
         assert (ready["status"], ready["reason"]) == ("False", "InvalidSpec")
@@ -304,7 +306,7 @@ def test_without_an_activator_the_spec_is_refused_with_what_to_do() -> None:
     play(story)
 
 
-@pytest.mark.parametrize("reading", [Reading(), Reading(refused=True), Reading(holding(3))])
+@pytest.mark.parametrize("reading", [Reading(), Reading(invalid=True), Reading(holding(3))])
 def test_what_is_not_known_of_a_pod_counts_as_a_call(reading: Reading) -> None:
     async def story(world: World) -> None:
         await world.reconcile()
@@ -350,7 +352,7 @@ def test_a_room_that_cannot_open_a_port_is_no_endpoint_and_the_service_stays_awa
         await world.reconcile()
         world.room.refused = {"default/cat": "Address already in use"}
         world.room.say((await world.table()).version)
-        await until(lambda: any(room.refused for room in world.waiting._rooms.known))
+        await until(lambda: any(room.refused for room in world.waiting._activator_pods.known))
         ready = await world.reconcile()
         assert (ready["status"], ready["reason"]) == ("True", "Ready")
         reported = world.condition("ActivatorReady")
@@ -381,15 +383,15 @@ def test_a_port_that_a_room_cannot_open_holds_back_nobody_else() -> None:
 def test_without_a_ready_room_one_that_sleeps_says_that_nobody_holds_what_comes_and_what_to_do() -> None:
     async def story(world: World) -> None:
         await fall_asleep(world)
-        rooms, world.cluster.rooms = world.cluster.rooms, []
-        await world.waiting._rooms.find(world.cluster)
+        rooms, world.cluster.addresses = world.cluster.addresses, []
+        await world.waiting._activator_pods.find(world.cluster)
         assert world.changed[-1] == CAT
         for condition in (await world.reconcile(), world.condition("Available"), world.condition("ActivatorReady")):
             assert (condition["status"], condition["reason"]) == ("False", "NoActivator")
             assert "kubectl get deployments,pods --namespace system --selector a=b shows why" in condition["message"]
             assert "--replicas=1 starts one" in condition["message"]
-        world.cluster.rooms = rooms
-        await world.waiting._rooms.find(world.cluster)
+        world.cluster.addresses = rooms
+        await world.waiting._activator_pods.find(world.cluster)
         ready = await world.reconcile()
         assert (ready["status"], ready["reason"]) == ("True", "ScaledToZero")
         assert world.condition("ActivatorReady") == {}
@@ -400,15 +402,15 @@ def test_without_a_ready_room_one_that_sleeps_says_that_nobody_holds_what_comes_
 def test_without_a_ready_room_a_scale_to_zero_by_hand_keeps_the_pods_until_there_is_one() -> None:
     async def story(world: World) -> None:
         await world.reconcile()
-        rooms, world.cluster.rooms = world.cluster.rooms, []
-        await world.waiting._rooms.find(world.cluster)
+        rooms, world.cluster.addresses = world.cluster.addresses, []
+        await world.waiting._activator_pods.find(world.cluster)
         await world.cluster.scale(CAT, 0)
         ready = await world.reconcile()
         assert (ready["status"], ready["reason"]) == ("True", "Ready")
         assert "the operator removes no pod" in world.condition("ActivatorReady")["message"]
         assert world.cluster.children[CAT, DEPLOYMENT]["spec"]["replicas"] == 1
-        world.cluster.rooms = rooms
-        await world.waiting._rooms.find(world.cluster)
+        world.cluster.addresses = rooms
+        await world.waiting._activator_pods.find(world.cluster)
         await world.reconcile()
         assert world.cluster.children[CAT, DEPLOYMENT]["spec"]["replicas"] == 0
 
@@ -420,7 +422,7 @@ def test_a_room_that_the_operator_cannot_reach_is_reported_after_a_while() -> No
         await fall_asleep(world)
         await world.room.stop()
         world.now_s += 60
-        await until(lambda: any(room.silent for room in world.waiting._rooms.known))
+        await until(lambda: any(room.silent for room in world.waiting._activator_pods.known))
         ready = await world.reconcile()
         assert (ready["status"], ready["reason"]) == ("False", "NoActivator")
         assert f"the activator at {world.room.address} does not respond to the operator" in ready["message"]
@@ -440,7 +442,7 @@ def test_where_rooms_are_turned_off_one_that_slept_leads_to_none_and_nobody_clai
             condition = world.condition(kind)
             assert (condition["status"], condition["reason"]) == ("False", "InvalidSpec")
             assert condition["message"].startswith("no pod runs, and none starts: spec.scaling.minReplicas")
-        assert await world.waiting.follow(CAT, (), ()), "replicas are not raised, as no pod would come"
+        assert await world.waiting.process_readings(CAT, (), ()), "replicas are not raised, as no pod would come"
 
     play(story)
 
@@ -501,7 +503,7 @@ def test_a_number_set_by_hand_while_it_goes_to_sleep_is_kept_and_the_next_look_s
         await world.reconcile()
         world.room.say((await world.table()).version)
         world.now_s += SETTLE_S
-        await until(lambda: world.waiting._holds(CAT, world.waiting._guests[CAT]))
+        await until(lambda: world.waiting._holds(CAT, world.waiting._hosted[CAT]))
         await world.cluster.scale(CAT, 2)  # after the look, before the tick
         world.changed.clear()
         await world.tick()
