@@ -119,7 +119,7 @@ def said(done: int, rows: int, **more: Any) -> Progress:
     return Progress(shards_total=40, bytes_total=400, before=BEFORE, own=own, rows_per_second=100.0, **more)
 
 
-def test_a_job_is_made_and_a_second_look_writes_nothing() -> None:
+def test_job_is_created_and_a_second_reconciliation_writes_nothing() -> None:
     world = World()
     assert world.reconcile() is Outcome.WAITING
     assert world.status["reason"] == "Starting"
@@ -138,7 +138,7 @@ def test_a_newer_operator_leaves_a_running_job_as_it_is() -> None:
     assert world.job == before
 
 
-def test_what_may_change_is_reported_the_job() -> None:
+def test_mutable_fields_are_patched_in_the_job() -> None:
     world = World()
     world.reconcile()
     world.change(suspend=True, activeDeadlineSeconds=60)
@@ -185,7 +185,7 @@ def test_a_job_that_comes_into_a_queue_later_is_shown_to_kueue() -> None:
     assert (world.job["spec"]["suspend"], world.status["reason"]) == (True, "Queued")
 
 
-def test_a_job_whose_pods_wait_is_looked_at_less_and_less_and_one_whose_pods_run_at_a_pace() -> None:
+def test_waiting_job_is_reconciled_with_backoff_and_running_job_periodically() -> None:
     world = World()
     assert world.reconcile() is Outcome.WAITING  # the status is new
     assert world.reconcile() is Outcome.FAILED
@@ -328,7 +328,7 @@ def test_another_ones_job_is_left_alone() -> None:
     assert world.job is theirs
 
 
-def test_pods_that_only_carry_the_label_are_not_believed() -> None:
+def test_pods_with_only_the_label_are_ignored() -> None:
     world = World()
     world.reconcile()
     world.add_pod("pod-0")
@@ -411,7 +411,7 @@ FIELDS = st.sampled_from(
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.dictionaries(FIELDS, HOSTILE, max_size=4))
-def test_whatever_the_spec_a_look_ends_in_a_status(change: Json) -> None:
+def test_every_reconciliation_ends_in_a_status(change: Json) -> None:
     world = World({**MINIMAL, **change})
     world.reconcile()
     assert world.status["reason"]

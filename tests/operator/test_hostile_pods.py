@@ -143,11 +143,11 @@ def test_a_body_in_chunks_is_read() -> None:
     assert read(HEAD + b"transfer-encoding: chunked\r\n\r\n" + chunks) == Reading(LOAD)
 
 
-@pytest.mark.parametrize(("said", "believed"), [("a", True), ("b", False), ("", False)])
-def test_a_pod_that_got_the_address_of_another_is_not_taken_for_it(said: str, *, plausible_rates: bool) -> None:
+@pytest.mark.parametrize(("said", "accepted"), [("a", True), ("b", False), ("", False)])
+def test_a_pod_that_got_the_address_of_another_is_not_taken_for_it(said: str, *, accepted: bool) -> None:
     found = read(answer(SAID, HEAD + f"x-shoal-instance: {said}\r\n".encode()))
 
-    assert (found.load == LOAD) is plausible_rates
+    assert (found.load == LOAD) is accepted
 
 
 def test_an_endless_body_ends_at_its_bound() -> None:

@@ -55,7 +55,7 @@ def test_a_standby_says_that_it_does_not_lead_and_nothing_of_services() -> None:
         (RuntimeError("no"), ReconcileError.UNFORESEEN),
     ],
 )
-def test_a_look_that_is_cut_short_is_counted_by_its_reason(error: Exception, reason: ReconcileError) -> None:
+def test_aborted_reconciliation_is_counted_by_its_reason(error: Exception, reason: ReconcileError) -> None:
     assert reconcile_error(error) is reason
     metrics, now_s = Metrics(), [0.0]
     ended = asyncio.Event()

@@ -100,7 +100,7 @@ def test_what_the_operator_sets_wins_over_a_key_of_the_secret() -> None:
     assert {"SHOAL_MODEL_URI", "SHOAL_MODEL_CACHE_DIR", "HOME"} <= variables(model).keys()
 
 
-def test_pods_are_told_the_version_that_a_name_stands_for() -> None:
+def test_pods_receive_the_version_of_a_name() -> None:
     made = pod_of(spec_of(NAME), resolved="models:/cat/3")
 
     assert {variables(each)["SHOAL_MODEL_URI"] for each in (*made["initContainers"], made["containers"][0])} == {

@@ -195,7 +195,7 @@ async def fall_asleep(world: World) -> None:
     await world.reconcile()
 
 
-def test_before_the_last_pod_goes_the_rooms_are_endpoints_and_hold() -> None:
+def test_activators_are_endpoints_and_hold_before_the_last_pod_stops() -> None:
     async def story(world: World) -> None:
         await world.reconcile()
         assert world.slice is None
@@ -214,7 +214,7 @@ def test_before_the_last_pod_goes_the_rooms_are_endpoints_and_hold() -> None:
     play(story)
 
 
-def test_a_service_that_sleeps_is_ready_and_says_so_and_keeps_its_place_in_the_room() -> None:
+def test_service_at_zero_is_ready_and_keeps_its_port_in_the_activator() -> None:
     async def story(world: World) -> None:
         await fall_asleep(world)
         condition = await world.reconcile()
@@ -226,7 +226,7 @@ def test_a_service_that_sleeps_is_ready_and_says_so_and_keeps_its_place_in_the_r
     play(story)
 
 
-def test_a_request_that_waits_wakes_it_without_a_tick_and_the_pod_takes_over_when_it_is_ready() -> None:
+def test_held_request_starts_a_pod_without_a_tick() -> None:
     async def story(world: World) -> None:
         await fall_asleep(world)
         world.room.say((await world.table()).version, cat=1)
@@ -245,7 +245,7 @@ def test_a_request_that_waits_wakes_it_without_a_tick_and_the_pod_takes_over_whe
     play(story)
 
 
-def test_an_operator_that_starts_while_it_sleeps_leaves_the_slice_and_the_port_as_they_are() -> None:
+def test_restarted_operator_keeps_slice_and_port_of_a_service_at_zero() -> None:
     async def story(world: World) -> None:
         await fall_asleep(world)
         before = world.slice
@@ -266,7 +266,7 @@ def test_an_operator_that_starts_while_it_sleeps_leaves_the_slice_and_the_port_a
     play(story)
 
 
-def test_one_that_may_sleep_no_more_leaves_the_room_when_its_pods_have_taken_over() -> None:
+def test_service_that_no_longer_scales_to_zero_leaves_the_activator_once_pods_serve() -> None:
     async def story(world: World) -> None:
         await fall_asleep(world)
         world.cluster.services[CAT]["spec"] = with_fields(SPEC, scaling__minReplicas=1)
@@ -282,7 +282,7 @@ def test_one_that_may_sleep_no_more_leaves_the_room_when_its_pods_have_taken_ove
     play(story)
 
 
-def test_one_that_is_parked_by_hand_is_not_held_for() -> None:
+def test_requests_are_not_held_for_a_service_scaled_to_zero_by_a_user() -> None:
     async def story(world: World) -> None:
         await fall_asleep(world)
         world.cluster.services[CAT]["spec"] = with_fields(SPEC, scaling=None, replicas=0)
@@ -294,7 +294,7 @@ def test_one_that_is_parked_by_hand_is_not_held_for() -> None:
     play(story)
 
 
-def test_without_an_activator_the_spec_is_refused_with_what_to_do() -> None:
+def test_without_an_activator_the_spec_is_rejected_with_a_remedy() -> None:
     async def story(world: World) -> None:
         world.reconciler._waiting = ScaleToZero(world.cache, OperatorProcess(), world._mark, lambda: 0.0)
         await world.reconciler.reconcile(CAT)
@@ -307,7 +307,7 @@ def test_without_an_activator_the_spec_is_refused_with_what_to_do() -> None:
 
 
 @pytest.mark.parametrize("reading", [Reading(), Reading(invalid=True), Reading(holding(3))])
-def test_what_is_not_known_of_a_pod_counts_as_a_call(reading: Reading) -> None:
+def test_unreadable_pod_counts_as_a_request(reading: Reading) -> None:
     async def story(world: World) -> None:
         await world.reconcile()
         await world.tick(reading)
@@ -319,7 +319,7 @@ def test_what_is_not_known_of_a_pod_counts_as_a_call(reading: Reading) -> None:
     play(story)
 
 
-def test_a_table_that_was_seen_is_reported_again_when_it_has_changed() -> None:
+def test_long_poll_returns_when_the_table_changes() -> None:
     async def story(world: World) -> None:
         await world.reconcile()
         asked = asyncio.create_task(world.table((await world.table()).version))
@@ -347,7 +347,7 @@ def test_a_port_outside_the_range_is_left_for_one_within_it() -> None:
     play(story)
 
 
-def test_a_room_that_cannot_open_a_port_is_no_endpoint_and_the_service_stays_awake_and_says_why() -> None:
+def test_activator_that_cannot_open_a_port_is_no_endpoint_and_blocks_scaling_to_zero() -> None:
     async def story(world: World) -> None:
         await world.reconcile()
         world.room.refused = {"default/cat": "Address already in use"}
@@ -370,7 +370,7 @@ def test_a_room_that_cannot_open_a_port_is_no_endpoint_and_the_service_stays_awa
     play(story)
 
 
-def test_a_port_that_a_room_cannot_open_holds_back_nobody_else() -> None:
+def test_port_that_an_activator_cannot_open_affects_no_other_service() -> None:
     async def story(world: World) -> None:
         world.room.refused = {"default/dog": "Address already in use"}
         await fall_asleep(world)
@@ -380,7 +380,7 @@ def test_a_port_that_a_room_cannot_open_holds_back_nobody_else() -> None:
     play(story)
 
 
-def test_without_a_ready_room_one_that_sleeps_says_that_nobody_holds_what_comes_and_what_to_do() -> None:
+def test_service_at_zero_without_a_ready_activator_reports_it() -> None:
     async def story(world: World) -> None:
         await fall_asleep(world)
         rooms, world.cluster.addresses = world.cluster.addresses, []
@@ -399,7 +399,7 @@ def test_without_a_ready_room_one_that_sleeps_says_that_nobody_holds_what_comes_
     play(story)
 
 
-def test_without_a_ready_room_a_scale_to_zero_by_hand_keeps_the_pods_until_there_is_one() -> None:
+def test_without_a_ready_activator_scaling_to_zero_by_a_user_keeps_the_pods() -> None:
     async def story(world: World) -> None:
         await world.reconcile()
         rooms, world.cluster.addresses = world.cluster.addresses, []
@@ -417,7 +417,7 @@ def test_without_a_ready_room_a_scale_to_zero_by_hand_keeps_the_pods_until_there
     play(story)
 
 
-def test_a_room_that_the_operator_cannot_reach_is_reported_after_a_while() -> None:
+def test_unreachable_activator_is_reported_after_a_while() -> None:
     async def story(world: World) -> None:
         await fall_asleep(world)
         await world.room.stop()
@@ -430,7 +430,7 @@ def test_a_room_that_the_operator_cannot_reach_is_reported_after_a_while() -> No
     play(story)
 
 
-def test_where_rooms_are_turned_off_one_that_slept_leads_to_none_and_nobody_claims_that_a_pod_comes() -> None:
+def test_service_at_zero_without_activators_has_no_endpoints() -> None:
     async def story(world: World) -> None:
         await fall_asleep(world)
         world.restart(activator_selector="")
@@ -447,7 +447,7 @@ def test_where_rooms_are_turned_off_one_that_slept_leads_to_none_and_nobody_clai
     play(story)
 
 
-def test_a_slice_of_somebody_else_is_left_alone_and_told_before_the_service_is_to_sleep() -> None:
+def test_foreign_endpoint_slice_is_left_alone_and_reported() -> None:
     async def story(world: World) -> None:
         theirs = {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": {"name": "cat"}}
         world.cluster.children[CAT, ENDPOINT_SLICE] = theirs
@@ -465,7 +465,7 @@ def test_a_slice_of_somebody_else_is_left_alone_and_told_before_the_service_is_t
     play(story)
 
 
-def test_who_was_refused_a_port_is_looked_at_when_one_is_free() -> None:
+def test_service_without_a_port_is_reconciled_when_one_is_free() -> None:
     async def story(world: World) -> None:
         dog = Key("default", "dog")
         world.restart(activator_ports=1)
@@ -484,7 +484,7 @@ def test_who_was_refused_a_port_is_looked_at_when_one_is_free() -> None:
     play(story)
 
 
-def test_the_model_of_one_that_sleeps_is_loaded_for_the_next_request_and_no_pod_is_claimed() -> None:
+def test_model_loaded_condition_of_a_service_at_zero() -> None:
     async def story(world: World) -> None:
         await fall_asleep(world)
         await world.reconcile()
@@ -494,7 +494,7 @@ def test_the_model_of_one_that_sleeps_is_loaded_for_the_next_request_and_no_pod_
     play(story)
 
 
-def test_a_number_set_by_hand_while_it_goes_to_sleep_is_kept_and_the_next_look_sees_it() -> None:
+def test_replicas_set_by_a_user_while_settling_are_kept() -> None:
     async def story(world: World) -> None:
         await world.reconcile()
         await world.tick()
@@ -517,7 +517,7 @@ def test_a_number_set_by_hand_while_it_goes_to_sleep_is_kept_and_the_next_look_s
     play(story)
 
 
-def test_falling_asleep_and_waking_are_told_with_their_reasons() -> None:
+def test_scaling_to_and_from_zero_is_reported_with_reasons() -> None:
     async def story(world: World) -> None:
         await fall_asleep(world)
         assert events(world)["ScaledDown"] == "1 to 0 replicas: no requests for 60 s"

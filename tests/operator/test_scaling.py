@@ -64,7 +64,7 @@ def test_load_raises_the_replicas_once() -> None:
     run(main())
 
 
-def test_a_number_set_while_it_was_decided_upon_the_one_before_is_not_written_over() -> None:
+def test_replicas_set_during_a_decision_are_not_overwritten() -> None:
     async def main() -> None:
         world = World()
         world.cache.observe(CAT, service(with_fields(SPEC, replicas=9), generation=2), [pod()])
@@ -102,7 +102,7 @@ def test_each_change_is_reported_once_with_its_reason() -> None:
         (0, {"minReplicas": 1, "maxReplicas": 4}, "0 to 1 replica: spec.replicas 0 is less than scaling.minReplicas 1"),
     ],
 )
-def test_a_number_out_of_bounds_is_reported_to_whoever_set_it(replicas: int, bounds: Json, message: str) -> None:
+def test_replicas_out_of_bounds_are_reported_as_such(replicas: int, bounds: Json, message: str) -> None:
     async def main() -> None:
         world = World(spec=with_fields(MINIMAL, replicas=replicas, scaling=bounds))
         world.cluster.services[CAT] = service(with_fields(MINIMAL, replicas=replicas, scaling=bounds))
@@ -112,7 +112,7 @@ def test_a_number_out_of_bounds_is_reported_to_whoever_set_it(replicas: int, bou
     run(main())
 
 
-def test_replicas_are_written_though_nothing_can_be_told_of_it() -> None:
+def test_replicas_are_written_although_the_event_fails() -> None:
     async def main() -> None:
         world = World(FakeCluster(refuse=lambda verb, what: ApiError(403, "no") if verb == "event" else None))
         await world.tick(35)
@@ -189,7 +189,7 @@ def test_why_there_is_no_load_data_is_known_and_a_new_cause_is_reported() -> Non
     run(main())
 
 
-def test_a_pod_that_no_watch_told_is_gone_is_missed_by_a_look_and_replicas_fall() -> None:
+def test_deleted_pod_without_an_event_is_found_by_a_reconciliation() -> None:
     async def main() -> None:
         world = World()
         await world.tick(35)
@@ -339,7 +339,7 @@ def test_the_sentence_follows_the_load_once_a_minute_at_most_though_the_count_st
     run(main())
 
 
-def test_a_number_set_by_hand_is_reported_at_once_and_again_when_the_law_goes_on() -> None:
+def test_replicas_set_by_a_user_are_reported_at_once_and_when_scaling_resumes() -> None:
     async def main() -> None:
         world = World()
         await pass_s(world, 10, 5)
@@ -369,7 +369,7 @@ def test_a_new_bound_is_reported_at_once() -> None:
     run(main())
 
 
-def test_a_write_that_fails_makes_what_is_there_nobodys_hand() -> None:
+def test_failed_write_does_not_count_as_set_by_a_user() -> None:
     async def main() -> None:
         errors = [ApiError(500, "no")]
         world = World(FakeCluster(refuse=lambda verb, what: errors.pop() if errors else None))
@@ -381,7 +381,7 @@ def test_a_write_that_fails_makes_what_is_there_nobodys_hand() -> None:
     run(main())
 
 
-def test_an_hpa_beside_the_law_is_reported_at_its_first_write() -> None:
+def test_hpa_beside_the_autoscaler_is_reported_at_its_first_write() -> None:
     async def main() -> None:
         world = World()
         await pass_s(world, 10, 5)
@@ -395,7 +395,7 @@ def test_an_hpa_beside_the_law_is_reported_at_its_first_write() -> None:
 
 
 @pytest.mark.parametrize("writer", ["", "deployer"])
-def test_somebody_who_sets_our_numbers_back_again_and_again_is_reported(writer: str) -> None:
+def test_writer_that_repeatedly_resets_replicas_is_reported(writer: str) -> None:
     async def main() -> None:
         world = World()
         await pass_s(world, 10, 5)
@@ -420,7 +420,7 @@ def test_a_person_who_scales_now_and_then_is_no_conflict() -> None:
     run(main())
 
 
-def test_a_limit_and_the_figures_of_a_load_go_when_the_service_sleeps() -> None:
+def test_limit_and_figures_are_dropped_at_zero() -> None:
     async def main() -> None:
         world, asleep = World(), Asleep()
         asleep.asleep = False
@@ -450,7 +450,7 @@ class Asleep(NoActivators):
         return self.asleep
 
 
-def test_of_a_service_that_sleeps_nothing_is_said_and_the_number_that_it_wakes_with_is_nobodys_hand() -> None:
+def test_service_at_zero_has_no_report_and_its_first_replicas_do_not_count_as_set_by_a_user() -> None:
     async def main() -> None:
         world, room = World(), Asleep()
         world.autoscaler = Autoscaler(
@@ -481,7 +481,7 @@ def test_a_service_that_no_longer_scales_is_forgotten() -> None:
     run(main())
 
 
-def test_an_objective_is_heard_of_without_scaling_and_told_once() -> None:
+def test_objective_is_reported_once_without_scaling() -> None:
     async def main() -> None:
         world = World(spec=OBJECTIVE)
         assert world.autoscaler.attainable(CAT) is None
@@ -494,7 +494,7 @@ def test_an_objective_is_heard_of_without_scaling_and_told_once() -> None:
     run(main())
 
 
-def test_a_silent_pod_is_reported_once_and_asked_for_now_and_then() -> None:
+def test_unreachable_pod_is_reported_once_and_retried() -> None:
     async def main() -> None:
         world = World(spec=OBJECTIVE)
         task = asyncio.ensure_future(world.autoscaler.run(world.cluster, 2.0))
@@ -537,7 +537,7 @@ def test_how_long_ago_a_service_was_read_is_reported_of_the_one_that_waits_longe
     run(main())
 
 
-def test_what_every_pod_says_is_shown_to_who_asks_services_of_a_fixed_number_too() -> None:
+def test_fleet_report_includes_services_of_fixed_replicas() -> None:
     async def main() -> None:
         world = World(spec=MINIMAL)
         assert world.autoscaler.fleet_report() is None
@@ -557,7 +557,7 @@ def test_what_every_pod_says_is_shown_to_who_asks_services_of_a_fixed_number_too
     run(main())
 
 
-def test_while_nobody_asks_services_of_a_fixed_number_are_read_twice_a_minute() -> None:
+def test_without_requests_services_of_fixed_replicas_are_read_twice_a_minute() -> None:
     async def main() -> None:
         world = World(spec=MINIMAL)
         for _ in range(30):
@@ -568,7 +568,7 @@ def test_while_nobody_asks_services_of_a_fixed_number_are_read_twice_a_minute() 
     run(main())
 
 
-def test_rows_that_are_mixed_are_heard_of_without_scaling_and_told_once() -> None:
+def test_mixed_rows_are_reported_once_without_scaling() -> None:
     async def main() -> None:
         world = World(spec=MINIMAL)
         assert world.autoscaler.independent(CAT) is None

@@ -33,11 +33,11 @@ def test_every_pod_is_read() -> None:
     assert read(lambda _: OK, ["127.0.0.1", "127.0.0.1"]) == [Reading(SAID), Reading(SAID)]
 
 
-def test_a_pod_that_cannot_be_reached_says_nothing() -> None:
+def test_unreachable_pod_has_no_load() -> None:
     assert read(lambda _: OK, ["127.0.0.9", "127.0.0.1"]) == [Reading(), Reading(SAID)]
 
 
-def test_what_answers_and_is_no_proxy_is_reported_from_what_does_not_answer() -> None:
+def test_invalid_response_is_distinguished_from_no_response() -> None:
     def why(answer: Answer, *addresses: str) -> NoLoad | None:
         return no_load_reason(read(answer, addresses))
 
@@ -83,7 +83,7 @@ def test_one_connection_serves_every_tick_and_a_closed_one_is_opened_again() -> 
     assert readings[-1] == Reading(SAID)
 
 
-def test_a_pod_that_takes_the_connection_and_never_answers_is_unreachable_and_no_liar() -> None:
+def test_pod_that_never_responds_is_unreachable_and_not_invalid() -> None:
     async def main() -> list[ScrapeOutcome]:
         never, seen = asyncio.Event(), list[ScrapeOutcome]()
 

@@ -85,7 +85,7 @@ def test_a_pod_that_cannot_be_reached_ends_nothing() -> None:
     asyncio.run(main())
 
 
-def test_a_reconciliation_tells_the_last_ready_pod_to_stay_until_another_is_ready() -> None:
+def test_reconciliation_requests_the_last_ready_pod_to_stay() -> None:
     cluster, stays = FakeCluster(), SentStays()
     cluster.services[CAT] = service(MINIMAL)
     reconciler = reconciler_of(cluster, stays=stays)

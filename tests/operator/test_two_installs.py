@@ -80,7 +80,7 @@ def both() -> Installs:
     return installs
 
 
-def test_who_comes_second_writes_no_child_and_no_status_and_scales_nothing() -> None:
+def test_second_install_writes_neither_children_nor_status_nor_scale() -> None:
     installs = both()
     installs.run(3600)
 
@@ -269,7 +269,7 @@ def test_what_is_anothers_is_kept_only_after_a_claim_that_stood(seen: list[tuple
         stood_s = (now_s if stood_s is None else stood_s) if stands else None
 
 
-def test_claims_that_somebody_writes_without_end_are_answered_five_times_a_minute() -> None:
+def test_endless_claims_get_five_responses_per_minute() -> None:
     installs = both()
     installs.stop("two")
     for number in range(120):
@@ -281,7 +281,7 @@ def test_claims_that_somebody_writes_without_end_are_answered_five_times_a_minut
     assert installs.writes("status") <= WRITES
 
 
-def test_a_claim_among_many_is_answered_long_before_it_has_settled() -> None:
+def test_one_claim_among_many_gets_a_response_before_it_settles() -> None:
     installs = both()
     annotations = installs.cluster.children[CAT, SERVICE]["metadata"]["annotations"]
     annotations["serving.shoal.dev/claimed-by"] = "stranger"

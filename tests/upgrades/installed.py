@@ -36,7 +36,7 @@ class Installed:
     def install(self, definition: Recorded) -> None:
         """Replace the definition, as `helm upgrade` does."""
         live = self.server.get(self.definition)
-        self.server.ask("PUT", self.definition, {**live, "spec": copy.deepcopy(definition.spec)})
+        self.server.request("PUT", self.definition, {**live, "spec": copy.deepcopy(definition.spec)})
 
     def apply(self, written: Written, name: str) -> str:
         """Create an object as `kubectl apply` does; return why the API server refuses it, or nothing."""
@@ -61,7 +61,7 @@ class Installed:
         """Write an object as it was read, with an annotation more."""
         changed = copy.deepcopy(resource)
         changed["metadata"].setdefault("annotations", {})["touched"] = "yes"
-        self.server.ask("PUT", f"{self.path}/{resource['metadata']['name']}", changed)
+        self.server.request("PUT", f"{self.path}/{resource['metadata']['name']}", changed)
 
     def reconcile(self, name: str) -> tuple[Outcome, dict[str, Json]]:
         """Have the operator reconcile an object; return its conditions by type, as the store has them then."""

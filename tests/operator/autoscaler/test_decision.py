@@ -47,7 +47,7 @@ def test_the_count_is_the_total_over_the_target_within_the_bounds(rows: int, rep
     assert Scale().at(0, rows) == replicas
 
 
-def test_up_at_once_and_down_by_half_a_minute_to_the_highest_want_of_five() -> None:
+def test_replicas_rise_at_once_and_fall_by_half_per_minute_to_the_highest_recommendation() -> None:
     scale = Scale()
 
     assert scale.at(0, 70) == 7
@@ -93,7 +93,7 @@ def test_with_a_short_window_all_that_holds_the_count_is_as_short() -> None:
     assert counts == [6, 6, 3, 3, 2, 2, 1]
 
 
-def test_a_number_set_by_hand_is_taken_at_once_and_held() -> None:
+def test_replicas_set_by_a_user_are_accepted_at_once_and_held() -> None:
     scale = Scale()
     scale.at(0, 75)
     scale.replicas = 3
@@ -103,7 +103,7 @@ def test_a_number_set_by_hand_is_taken_at_once_and_held() -> None:
     assert scale.at(303, 5) == 2
 
 
-def test_load_overrules_a_number_set_by_hand_that_is_too_low() -> None:
+def test_load_overrides_replicas_set_by_a_user_that_are_too_low() -> None:
     scale = Scale()
     scale.at(0, 75)
     scale.replicas = 1
@@ -111,7 +111,7 @@ def test_load_overrules_a_number_set_by_hand_that_is_too_low() -> None:
     assert scale.at(2, 75) == 8
 
 
-def test_a_number_set_by_hand_outside_the_bounds_is_brought_back() -> None:
+def test_replicas_set_by_a_user_outside_the_bounds_are_corrected() -> None:
     assert Scale(replicas=20).at(0, 0) == 8
     assert Scale(replicas=0).at(0, 0) == 1
 
@@ -125,7 +125,7 @@ def test_without_data_the_count_holds_and_is_not_lost_afterwards() -> None:
     assert scale.at(1303, 0) == 4
 
 
-def test_with_half_the_data_the_count_may_rise_and_not_fall() -> None:
+def test_with_partial_data_the_count_may_rise_but_not_fall() -> None:
     scale = Scale()
     scale.at(0, 40)
 
@@ -133,7 +133,7 @@ def test_with_half_the_data_the_count_may_rise_and_not_fall() -> None:
     assert scale.at(1002, 60, complete=False) == 6
 
 
-def test_a_short_gap_is_nobodys_business_and_a_long_one_is_reported() -> None:
+def test_only_a_long_gap_in_the_data_is_reported() -> None:
     decision, state = decide(TARGETS, steady(5), 1, AutoscalerState(), 0)
     assert (decision.replicas, decision.reason) == (1, Reason.FOLLOWING_LOAD)
     decision, state = decide(TARGETS, None, 1, state, 2)
@@ -144,7 +144,7 @@ def test_a_short_gap_is_nobodys_business_and_a_long_one_is_reported() -> None:
     assert decision.reason is Reason.FOLLOWING_LOAD
 
 
-def test_nothing_is_taken_away_in_a_rollout_or_in_panic() -> None:
+def test_replicas_do_not_fall_during_a_rollout_or_panic() -> None:
     for context, rates in ((ScalingContext(rolling=True), Rates(0)), (ScalingContext(), Rates(160))):
         state = AutoscalerState(decided=8, recommendations=((0.0, 8),))
         signals = Signals(short=rates, long=Rates(0), last=rates, queued_rows=0, capacity=None, ready=8, complete=True)
@@ -168,7 +168,7 @@ def test_every_decision_says_why_in_a_sentence() -> None:
 
 
 @pytest.mark.parametrize(
-    ("aim", "replicas", "words"),
+    ("targets", "replicas", "words"),
     [
         (ScalingTargets(1, 8, 32), 1, "; scaling.minReplicas allows no fewer"),
         (ScalingTargets(3, 8, 32), 3, "; scaling.minReplicas allows no fewer"),
@@ -178,7 +178,9 @@ def test_every_decision_says_why_in_a_sentence() -> None:
         (ScalingTargets(1, 1, 32), 1, "; scaling.minReplicas allows no fewer"),
     ],
 )
-def test_no_sentence_promises_fewer_than_there_may_be(targets: ScalingTargets, replicas: int, words: str) -> None:
+def test_explanation_states_no_fewer_replicas_than_the_minimum(
+    targets: ScalingTargets, replicas: int, words: str
+) -> None:
     said = decide(targets, steady(0), replicas, AutoscalerState(replicas, recommendations=((0.0, replicas),)), 1.0)[
         0
     ].sentence
@@ -187,7 +189,7 @@ def test_no_sentence_promises_fewer_than_there_may_be(targets: ScalingTargets, r
     assert said == f"{replicas} {noun}: 0 rows in flight, 32 per replica, stable window{words}"
 
 
-def test_a_number_set_by_hand_is_said_to_be_held_for_as_long_as_it_is() -> None:
+def test_explanation_states_how_long_replicas_set_by_a_user_are_held() -> None:
     scale, said = Scale(), dict[float, str]()
     scale.at(0, 75)
     scale.replicas = 3
@@ -203,7 +205,7 @@ def test_a_number_set_by_hand_is_said_to_be_held_for_as_long_as_it_is() -> None:
     assert said[303] == "2 replicas: 5 rows in flight, 10 per replica, stable window"
 
 
-def test_a_number_that_the_load_overrules_is_nobodys_hand_any_more() -> None:
+def test_replicas_that_load_overrides_no_longer_count_as_set_by_a_user() -> None:
     scale = Scale()
     scale.at(0, 75)
     scale.replicas = 1
@@ -213,7 +215,7 @@ def test_a_number_that_the_load_overrules_is_nobodys_hand_any_more() -> None:
     assert state.manual_since_s is None
 
 
-def test_what_holds_the_count_back_is_named() -> None:
+def test_limit_of_the_count_is_reported() -> None:
     decision, _ = decide(TARGETS, steady(500), 8, AutoscalerState(8), 0.0)
     assert (decision.replicas, decision.limit) == (8, ScalingLimit.MAXIMUM)
 
@@ -223,7 +225,7 @@ def test_what_holds_the_count_back_is_named() -> None:
     assert decide(TARGETS, steady(30), 4, AutoscalerState(4), 0.0)[0].limit is None
 
 
-def test_refusals_are_demand() -> None:
+def test_rejected_rows_count_as_demand() -> None:
     """300 requests/s at replicas of 94.7: admission keeps their queues far below any target."""
     service = Service(OBJECTIVE)
     service.run(4, 300)
@@ -234,7 +236,7 @@ def test_refusals_are_demand() -> None:
     assert service.refused_per_s == 0
 
 
-def test_a_step_is_answered_at_the_first_tick_after_it() -> None:
+def test_load_step_changes_the_count_at_the_next_tick() -> None:
     service = Service(OBJECTIVE)
     service.run(120, 60)
     assert service.replicas == 1
@@ -275,7 +277,7 @@ def of_clumps(offered: float, dispersion: float, busiest: float = 5000.0) -> Sig
     ("offered", "dispersion", "replicas"),
     [(400, 0, 5), (400, 1, 5), (400, 8, 5), (400, 16, 6), (400, 64, 9), (1200, 64, 18), (0, 64, 1), (0, 0, 1)],
 )
-def test_clumps_ask_for_replicas_in_reserve_and_rows_one_by_one_for_no_more_than_usual(
+def test_bursty_arrivals_require_spare_replicas_and_single_rows_do_not(
     offered: float, dispersion: float, replicas: int
 ) -> None:
     decision, _ = decide(OBJECTIVE, of_clumps(offered, dispersion), 1, AutoscalerState(), 0.0)
@@ -284,20 +286,20 @@ def test_clumps_ask_for_replicas_in_reserve_and_rows_one_by_one_for_no_more_than
     assert OBJECTIVE.within(rounded_up(decision.recommendation.replicas)) == replicas
 
 
-def test_a_long_objective_has_time_for_clumps() -> None:
+def test_long_objective_absorbs_bursty_arrivals() -> None:
     patient = replace(OBJECTIVE, objective_s=20.0)
     signals = of_clumps(400, 64)
 
     assert recommend(patient, signals, signals.long, None).replicas == pytest.approx(5)
 
 
-def test_clumps_ask_for_no_more_than_the_busiest_tick() -> None:
+def test_bursty_arrivals_require_no_more_than_the_busiest_tick() -> None:
     signals = of_clumps(400, 1000, busiest=600)
 
     assert recommend(OBJECTIVE, signals, signals.long, None).replicas == pytest.approx(600 / 80)
 
 
-def test_rows_refused_without_need_of_replicas_add_none() -> None:
+def test_rejected_rows_that_need_no_replicas_add_none() -> None:
     # One caller keeps all its connections to one pod, and that refuses; the other three idle.
     memory, state, pods = LoadHistory(), AutoscalerState(), [Pod(Capacity(100.0, 14.0)) for _ in range(4)]
     for tick in range(60):
@@ -312,7 +314,7 @@ def test_rows_refused_without_need_of_replicas_add_none() -> None:
 
 
 @pytest.mark.parametrize("cycle", [False, True])
-def test_one_of_three_pods_that_lies_does_not_take_its_service_to_the_maximum(cycle: bool) -> None:
+def test_wrong_load_of_one_of_three_pods_does_not_raise_replicas_to_the_maximum(cycle: bool) -> None:
     targets, memory, state, pods = (
         ScalingTargets(1, 50, None, objective_s=0.2),
         LoadHistory(),
@@ -345,7 +347,7 @@ def test_strain_adds_one_replica_where_capacity_says_there_is_enough() -> None:
     assert counts[4:] == [2, 2, 2, 2]
 
 
-def test_a_silent_pod_is_remembered_for_a_minute_and_nothing_is_taken_away_for_it() -> None:
+def test_unreachable_pod_counts_for_a_minute_and_replicas_do_not_fall() -> None:
     service = Service(OBJECTIVE)
     service.run(60, 300)
     assert service.replicas == 4
@@ -377,7 +379,7 @@ def test_an_operator_that_is_killed_in_panic_comes_back_at_the_scale_that_is_the
     assert service.replicas == 8
 
 
-def test_a_full_cluster_is_asked_for_no_more_until_there_is_room() -> None:
+def test_full_cluster_gets_no_more_replicas_until_nodes_have_capacity() -> None:
     service = Service(OBJECTIVE)
     service.run(30, 150)
     assert service.replicas == 2
@@ -392,7 +394,7 @@ def test_a_full_cluster_is_asked_for_no_more_until_there_is_room() -> None:
     st.lists(st.tuples(st.floats(0, 200), st.none() | st.integers(0, 500), st.booleans()), max_size=30),
     st.integers(0, 20),
 )
-def test_the_count_is_always_within_bounds_and_never_below_what_complete_load_wants(
+def test_count_is_within_bounds_and_never_below_the_recommendation(
     ticks: list[tuple[float, int | None, bool]], start: int
 ) -> None:
     scale, now_s = Scale(replicas=start), 0.0
@@ -405,7 +407,7 @@ def test_the_count_is_always_within_bounds_and_never_below_what_complete_load_wa
 
 
 @given(st.lists(st.integers(0, 100), min_size=1, max_size=20))
-def test_the_memory_stays_small(loads: list[int]) -> None:
+def test_load_history_is_bounded(loads: list[int]) -> None:
     scale = Scale()
     for tick, rows in enumerate(loads * 20):
         scale.at(tick * 2.0, rows)
@@ -413,12 +415,12 @@ def test_the_memory_stays_small(loads: list[int]) -> None:
 
 
 @pytest.mark.parametrize("bad", [(-1, 1, 1), (2, 1, 1), (0, 0, 1), (1, 1, 0)])
-def test_an_aim_that_makes_no_sense_is_refused(bad: tuple[int, int, int]) -> None:
+def test_contradictory_scaling_targets_are_rejected(bad: tuple[int, int, int]) -> None:
     with pytest.raises(ValueError, match="minReplicas"):
         ScalingTargets(*bad)
 
 
-def test_one_replica_for_each_row_is_an_aim() -> None:
+def test_target_of_one_row_per_replica_is_valid() -> None:
     assert ScalingTargets(1, 1, 1).within(5) == 1
 
 
@@ -428,7 +430,7 @@ def test_one_replica_for_each_row_is_an_aim() -> None:
     st.lists(st.tuples(st.floats(0, 3000), st.integers(1, 40)), min_size=1, max_size=6),
     st.floats(1, 120),
 )
-def test_whatever_the_load_does_replicas_end_where_it_asks_for(phases: list[tuple[float, int]], start_s: float) -> None:
+def test_replicas_converge_to_the_recommendation_for_any_load(phases: list[tuple[float, int]], start_s: float) -> None:
     service = Service(OBJECTIVE, start_s=start_s)
     # The most that is ever asked for, refused or not, and one for strain.
     most = int(max(offered for offered, _ in phases) / (0.8 * 94.7)) + 2

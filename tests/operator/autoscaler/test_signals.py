@@ -63,7 +63,7 @@ def test_pods_add_up_and_what_was_forwarded_counts_where_it_went() -> None:
     assert signals.last.rejected_rows_per_s == pytest.approx(10)
 
 
-def test_of_a_first_reading_only_what_is_held_now_is_known() -> None:
+def test_first_reading_yields_only_current_rows() -> None:
     pod = Pod()
     pod.passes(5000.0, rows=100, offered=50)
     pod.load = replace(pod.load, queued_rows=7, running_rows=2)
@@ -114,7 +114,7 @@ def test_a_pod_that_is_gone_counts_no_more_at_once() -> None:
     assert signals.complete
 
 
-def test_where_nobody_says_anything_nothing_is_known() -> None:
+def test_no_readings_yield_no_signals() -> None:
     memory = LoadHistory()
     assert memory.record({}, 0.0, TARGETS) is None
     assert memory.record({"a": None}, 2.0, TARGETS) is None
@@ -122,7 +122,7 @@ def test_where_nobody_says_anything_nothing_is_known() -> None:
     assert memory.record({"a": None}, 6.0, TARGETS) is None
 
 
-def test_a_pod_that_lies_of_its_capacity_is_outvoted() -> None:
+def test_wrong_capacity_of_one_pod_is_limited_by_the_median() -> None:
     memory = LoadHistory()
     said = {
         "a": replace(NOTHING, capacity=Capacity(100.0, 10.0)),
@@ -137,7 +137,7 @@ def test_a_pod_that_lies_of_its_capacity_is_outvoted() -> None:
     assert signals.capacity == Capacity(100.0, 10.0)
 
 
-def test_a_clock_that_hardly_moves_makes_no_rates_of_nothing() -> None:
+def test_slow_pod_clock_does_not_inflate_rates() -> None:
     memory, pod = LoadHistory(), Pod()
     heard(memory, {"a": pod}, 0.0)
     pod.load = replace(pod.load, time_s=pod.load.time_s + 1e-9, arrived_rows=100)
@@ -154,7 +154,7 @@ def test_a_reading_with_nothing_new_changes_nothing() -> None:
     assert heard(memory, {"a": pod}, 2.0).last == before.last
 
 
-def test_the_memory_holds_one_window() -> None:
+def test_load_history_holds_one_window() -> None:
     memory, pod = LoadHistory(), Pod()
     for tick in range(1000):
         pod.passes(2.0)
@@ -193,7 +193,7 @@ def test_edges_of_bursts_and_a_ramp_are_not_dispersion() -> None:
         assert mean(found) < 8, rates
 
 
-def test_dispersion_is_unknown_before_there_are_ticks_enough_and_where_nothing_comes() -> None:
+def test_dispersion_is_unknown_with_too_few_ticks_or_without_arrivals() -> None:
     assert dispersion_of([0, 900] * 5) == 0
     assert dispersion_of([0, 900] * 6) > 100
     assert dispersion_of([0] * 31) == 0
@@ -209,7 +209,7 @@ LIES = {
 
 @pytest.mark.parametrize("lie", LIES)
 @pytest.mark.parametrize("others", [2, 3, 20])
-def test_one_pod_that_lies_of_its_load_is_worth_a_few_replicas_at_most(lie: str, others: int) -> None:
+def test_wrong_load_of_one_pod_counts_for_a_few_replicas_at_most(lie: str, others: int) -> None:
     memory, liar, honest = LoadHistory(), Pod(CAPACITY), [Pod(CAPACITY) for _ in range(others)]
     for tick in range(40):
         liar.passes(2.0, busy=1, **LIES[lie])
@@ -221,7 +221,7 @@ def test_one_pod_that_lies_of_its_load_is_worth_a_few_replicas_at_most(lie: str,
     assert signals.queued_rows <= MAX_WEIGHT * 0.8 * CAPACITY.rows
 
 
-def test_one_hot_pod_among_idle_ones_counts_for_all_that_it_is_asked() -> None:
+def test_hot_pod_among_idle_ones_counts_with_its_full_load() -> None:
     memory, pods = LoadHistory(), {name: Pod(CAPACITY) for name in "abcd"}
     heard(memory, pods, 0.0)
     pods["a"].passes(10.0, offered=390, refused=290, rows=18)

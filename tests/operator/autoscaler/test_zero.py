@@ -32,7 +32,7 @@ def asleep() -> Service:
     return service
 
 
-def test_who_is_not_called_for_the_delay_settles_and_then_sleeps() -> None:
+def test_service_without_requests_scales_to_zero_after_the_delay() -> None:
     service = Service()
 
     assert service.at(59.9) == ZeroDecision(Phase.AWAKE)
@@ -41,7 +41,7 @@ def test_who_is_not_called_for_the_delay_settles_and_then_sleeps() -> None:
     assert service.at(60 + SETTLE_S) == ZeroDecision(Phase.ASLEEP, 0)
 
 
-def test_each_call_begins_the_delay_anew() -> None:
+def test_each_request_restarts_the_delay() -> None:
     service = Service()
 
     service.at(50, requested=True)
@@ -49,7 +49,7 @@ def test_each_call_begins_the_delay_anew() -> None:
     assert service.at(110) == ZeroDecision(Phase.SETTLING)
 
 
-def test_nobody_sleeps_before_the_rooms_hold() -> None:
+def test_service_scales_to_zero_only_once_activators_hold_requests() -> None:
     service = Service()
     service.held = False
     service.at(60)
@@ -59,21 +59,21 @@ def test_nobody_sleeps_before_the_rooms_hold() -> None:
     assert service.at(1001) == ZeroDecision(Phase.ASLEEP, 0)
 
 
-def test_a_call_while_it_settles_turns_it_back_whoever_got_it() -> None:
-    for call in ({"called": True}, {"waiting": 1}):
+def test_request_while_settling_cancels_scaling_to_zero() -> None:
+    for call in ({"requested": True}, {"waiting": 1}):
         service = Service()
         service.at(60)
         assert service.at(61, **call) == ZeroDecision(Phase.AWAKE)
         assert service.at(120) == ZeroDecision(Phase.AWAKE)
 
 
-def test_the_first_request_wakes_it_at_once_and_more_where_more_wait() -> None:
+def test_held_requests_start_pods_at_once_by_their_number() -> None:
     assert asleep().at(100, waiting=1) == ZeroDecision(Phase.WAKING, 1)
     assert asleep().at(100, waiting=11) == ZeroDecision(Phase.WAKING, 2)
     assert asleep().at(100, waiting=1000) == ZeroDecision(Phase.WAKING, 4)
 
 
-def test_what_gathers_while_it_wakes_is_started_for_and_never_taken_back() -> None:
+def test_requests_held_while_waking_add_replicas_and_never_remove_any() -> None:
     service = asleep()
     service.ready = False
     service.at(100, waiting=1)
@@ -84,7 +84,7 @@ def test_what_gathers_while_it_wakes_is_started_for_and_never_taken_back() -> No
     assert service.at(103) == ZeroDecision(Phase.AWAKE)
 
 
-def test_who_asked_and_left_does_not_put_it_to_sleep_before_it_was_awake() -> None:
+def test_cancelled_request_does_not_stop_a_waking_service() -> None:
     service = asleep()
     service.ready = False
     service.at(100, waiting=1)
@@ -96,7 +96,7 @@ def test_who_asked_and_left_does_not_put_it_to_sleep_before_it_was_awake() -> No
     assert service.at(561) == ZeroDecision(Phase.SETTLING)
 
 
-def test_a_number_set_by_hand_is_kept_for_the_delay() -> None:
+def test_replicas_set_by_a_user_are_kept_for_the_delay() -> None:
     service = Service()
     service.at(50)
     service.replicas = 3
@@ -106,7 +106,7 @@ def test_a_number_set_by_hand_is_kept_for_the_delay() -> None:
     assert service.at(115) == ZeroDecision(Phase.SETTLING)
 
 
-def test_an_operator_that_starts_goes_on_where_another_stopped() -> None:
+def test_restarted_operator_continues_from_observations() -> None:
     assert decide(POLICY, ZeroObservation(0, 0, requested=False, waiting=0, held=True), None, 5)[0] == ZeroDecision(
         Phase.ASLEEP, 0
     )
@@ -132,7 +132,7 @@ seen = st.builds(
 
 
 @given(st.lists(st.tuples(st.sampled_from((0.1, 2.0, 31.0, 100.0)), seen), max_size=30))
-def test_pods_go_only_after_silence_while_rooms_hold_and_nobody_who_waits_is_left(
+def test_pods_stop_only_without_requests_while_activators_hold_and_no_request_is_dropped(
     events: list[tuple[float, ZeroObservation]],
 ) -> None:
     memory, now_s, quiet_since_s = None, 0.0, 0.0

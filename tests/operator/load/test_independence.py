@@ -24,11 +24,11 @@ def reading(rows: RowsChecked | None) -> Reading:
         (None, {}),
     ],
 )
-def test_a_pod_says_something_once_it_has_run_rows_again(rows: RowsChecked | None, said: dict[str, bool]) -> None:
+def test_pod_has_a_result_once_it_has_checked_rows(rows: RowsChecked | None, said: dict[str, bool]) -> None:
     assert record_row_checks(None, {"a": reading(rows)}) == said
 
 
-def test_a_pod_that_cannot_be_read_keeps_its_word_and_one_that_is_gone_has_none() -> None:
+def test_unreachable_pod_keeps_its_result_and_a_deleted_pod_has_none() -> None:
     known = record_row_checks(
         None, {"a": reading(RowsChecked(independent=False)), "b": reading(RowsChecked(independent=False))}
     )

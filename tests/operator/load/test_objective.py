@@ -31,11 +31,11 @@ def distinct(answers: Iterable[bool]) -> list[dict[str, bool] | None]:
     return found
 
 
-def test_each_pod_is_believed() -> None:
+def test_each_pods_report_counts() -> None:
     assert known({POD: True, OTHER: False}) == {POD: True, OTHER: False}
 
 
-def test_a_no_counts_at_once_and_a_yes_only_after_a_while_without_a_no() -> None:
+def test_negative_report_counts_at_once_and_positive_one_after_a_hold() -> None:
     reports, _ = heard({POD: True}, {POD: False}, {POD: True})
     refused_s = INTERVAL_S
 
@@ -43,11 +43,11 @@ def test_a_no_counts_at_once_and_a_yes_only_after_a_while_without_a_no() -> None
     assert attainable(reports, refused_s + HOLD_S) == {POD: True}
 
 
-def test_a_pod_that_says_yes_and_no_in_turn_changes_what_is_known_once() -> None:
+def test_alternating_reports_change_the_result_once() -> None:
     assert distinct(index % 2 == 0 for index in range(200)) == [{POD: True}, {POD: False}]
 
 
-def test_a_pod_that_cannot_be_read_keeps_its_answer_until_that_is_stale() -> None:
+def test_unreachable_pod_keeps_its_report_until_it_is_stale() -> None:
     nothing: dict[str, bool | None] = {POD: None}
     scrapes = int(FRESH_S / INTERVAL_S)
 
@@ -55,11 +55,11 @@ def test_a_pod_that_cannot_be_read_keeps_its_answer_until_that_is_stale() -> Non
     assert known({POD: True}, *[nothing] * scrapes) == {}
 
 
-def test_a_pod_that_is_gone_says_nothing() -> None:
+def test_deleted_pod_has_no_report() -> None:
     assert known({POD: False, OTHER: True}, {OTHER: True}) == {OTHER: True}
 
 
-def test_silence_is_reported_only_after_a_while() -> None:
+def test_missing_reports_are_reported_only_after_a_while() -> None:
     reports, _ = heard({POD: None})
 
     assert attainable(reports, FRESH_S - 1) is None

@@ -49,7 +49,7 @@ def test_scaling_comes_from_the_spec() -> None:
     assert found.replicas == 3
 
 
-def test_what_the_target_is_learned_from_comes_from_the_spec() -> None:
+def test_batch_size_and_objective_come_from_the_spec() -> None:
     batching = {"maxBatchSize": 8, "latencyObjectiveMilliseconds": 50}
     found = scaled(with_fields(MINIMAL, scaling={"maxReplicas": 2}, batching=batching))
 
@@ -63,7 +63,7 @@ def test_a_service_without_scaling_or_with_anothers_or_with_bounds_that_contradi
     assert scaled(with_fields(MINIMAL, scaling={"minReplicas": 3, "maxReplicas": 2})) is None
 
 
-def test_a_spec_that_cannot_be_read_leaves_what_was_asked_for_before() -> None:
+def test_invalid_spec_keeps_the_previous_scaling() -> None:
     broken: list[Any] = [{}, {"maxReplicas": "8"}, []]
     cache = ServiceCache()
     cache.observe(CAT, service(EVERYTHING, generation=4), [])
@@ -74,7 +74,7 @@ def test_a_spec_that_cannot_be_read_leaves_what_was_asked_for_before() -> None:
         assert [len(each.replicas) for each in cache.watched()] == [1]
 
 
-def test_a_look_that_is_older_than_our_own_write_is_ignored() -> None:
+def test_read_older_than_the_operators_write_is_ignored() -> None:
     cache = ServiceCache()
     cache.observe(CAT, service(EVERYTHING, generation=4), [])
     cache.record_write(CAT, scaling(cache), 7)
@@ -93,7 +93,7 @@ def test_a_new_service_of_the_same_name_starts_anew() -> None:
     assert replicas(cache) == [2]
 
 
-def test_only_ready_pods_that_stay_are_asked() -> None:
+def test_only_ready_pods_that_are_not_stopping_are_read() -> None:
     cache = ServiceCache()
     pods = [
         pod("a"),
@@ -112,7 +112,7 @@ def context(cache: ServiceCache) -> ScalingContext:
     return next(cache.watched()).context
 
 
-def test_how_long_pods_take_to_start_is_seen_from_their_first_look_to_their_readiness() -> None:
+def test_start_time_is_measured_from_first_observation_to_readiness() -> None:
     cache = ServiceCache()
     cache.observe(CAT, service(EVERYTHING), [pod("old", ready=False)], 100.0)
     cache.observe(CAT, service(EVERYTHING), [pod("old"), pod("a", ready=False)], 110.0)
@@ -142,7 +142,7 @@ def test_a_rollout_and_pods_without_a_node_are_noted() -> None:
     assert context(cache).unschedulable == 1
 
 
-def test_a_pod_that_a_look_does_not_find_is_gone_though_nobody_told() -> None:
+def test_pod_missing_from_a_read_is_removed_without_an_event() -> None:
     cache = ServiceCache()
     cache.observe(CAT, service(EVERYTHING), [pod("a"), pod("b", "10.0.0.2"), pod("c", "10.0.0.3")])
     cache.observe(CAT, service(EVERYTHING), [pod("b", "10.0.0.2")])

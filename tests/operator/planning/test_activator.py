@@ -22,7 +22,7 @@ def test_each_change_is_a_new_version_and_no_change_is_none() -> None:
     assert book.mark == "e:3"
 
 
-def test_rooms_read_what_is_written_and_a_version_of_another_book_is_none() -> None:
+def test_activators_decode_the_table_and_a_version_of_another_table_is_invalid() -> None:
     book = RoutingTable("e")
     book.put(DOG, ActivatorService("default/dog", 20001, start_s=9.5))
     book.put(CAT, ActivatorService("default/cat", 20000, addresses=("[fd00::1]:8080",)))
@@ -32,17 +32,17 @@ def test_rooms_read_what_is_written_and_a_version_of_another_book_is_none() -> N
     assert [book.read_version(mark) for mark in ("e:2", "f:2", "", "e:", "e:x", "e:-1")] == [2, -1, -1, -1, -1, -1]
 
 
-def reported(*rooms: ActivatorPod) -> str:
-    return activator_problem(CAT, 20000, rooms, listing=LISTING)
+def reported(*pods: ActivatorPod) -> str:
+    return activator_problem(CAT, 20000, pods, listing=LISTING)
 
 
-def test_rooms_that_hold_what_comes_lack_nothing() -> None:
+def test_ready_activators_have_no_problem() -> None:
     assert reported(ActivatorPod("10.0.0.1", True, 0.0), ActivatorPod("10.0.0.2", False, 0.0)) == ""
     assert reported(ActivatorPod("10.0.0.1", True, 0.0, refused={str(DOG): "Address already in use"})) == ""
 
 
 @pytest.mark.parametrize(
-    ("rooms", "words"),
+    ("pods", "words"),
     [
         ([], LISTING),
         ([ActivatorPod("10.0.0.1", False, 0.0)], "no pod of the activator is ready"),
@@ -56,5 +56,5 @@ def test_rooms_that_hold_what_comes_lack_nothing() -> None:
         ),
     ],
 )
-def test_what_keeps_a_service_from_being_held_for_is_reported(rooms: list[ActivatorPod], words: str) -> None:
-    assert words in reported(*rooms)
+def test_problem_of_an_activator_is_reported(pods: list[ActivatorPod], words: str) -> None:
+    assert words in reported(*pods)

@@ -4,7 +4,7 @@ from shoal_operator.planning.health import diagnose, unready
 
 
 @pytest.mark.parametrize(
-    ("heard_s", "in_touch", "began_s", "wrong"),
+    ("last_event_s", "is_connected", "began_s", "wrong"),
     [
         (None, True, None, None),
         (910.0, True, 900.0, None),
@@ -20,7 +20,7 @@ def test_a_restart_is_asked_for_when_it_would_help(
 
 
 @pytest.mark.parametrize(
-    ("in_touch", "heard", "leading", "settled", "missing"),
+    ("is_connected", "watching", "leading", "settled", "missing"),
     [
         (True, True, False, False, None),
         (True, True, True, True, None),
@@ -29,7 +29,7 @@ def test_a_restart_is_asked_for_when_it_would_help(
         (False, True, True, True, "the API server does not respond"),
     ],
 )
-def test_who_hears_and_is_heard_is_ready_a_standby_too(
+def test_operator_with_watches_and_api_access_is_ready_as_standby_too(
     is_connected: bool, watching: bool, leading: bool, settled: bool, missing: str | None
 ) -> None:
     reported = unready(is_connected=is_connected, watching=watching, leading=leading, settled=settled)

@@ -42,7 +42,7 @@ def message(found: Evidence) -> str:
         (None, UNKNOWN),
     ],
 )
-def test_an_objective_is_what_the_pods_say_and_ready_is_not_touched(
+def test_objective_follows_the_pods_reports_and_ready_does_not(
     attainable: dict[str, bool] | None, expected: tuple[Status, Reason]
 ) -> None:
     assert verdict(seen(attainable)) == expected

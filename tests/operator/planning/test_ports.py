@@ -43,12 +43,12 @@ def test_of_two_whose_status_names_the_same_port_one_gets_another() -> None:
     assert {ports.assign(DOG, 20000, 0.0), ports.assign(CAT, 20000, 0.0)} == {20000, 20001}
 
 
-def test_the_rooms_own_port_and_those_that_do_not_exist_are_nobodys() -> None:
+def test_activators_own_port_and_invalid_ports_are_not_assigned() -> None:
     assert 9090 not in port_range(9000, 200)
     assert max(port_range(65000, 60000)) == 65535
 
 
-def test_where_all_ports_are_taken_the_service_is_reported() -> None:
+def test_service_without_a_free_port_is_reported() -> None:
     ports = two()
     for key in (DOG, EMU):
         ports.assign(key, None, 0.0)
@@ -56,7 +56,7 @@ def test_where_all_ports_are_taken_the_service_is_reported() -> None:
         ports.assign(CAT, None, 0.0)
 
 
-def test_a_port_rests_before_it_is_anothers_and_who_was_refused_is_reported_when() -> None:
+def test_port_is_reassigned_after_a_rest_and_waiting_services_are_returned() -> None:
     ports = two()
     for key in (DOG, EMU):
         ports.assign(key, None, 0.0)
@@ -78,7 +78,7 @@ def test_one_that_is_made_again_under_its_name_has_its_port_at_once() -> None:
     assert ports.assign(EMU, None, 1.0) == 20001
 
 
-def test_who_had_no_port_frees_none() -> None:
+def test_service_without_a_port_frees_none() -> None:
     ports = two()
     assert ports.free(CAT, 0.0) == {}
     assert ports.assign(CAT, None, 0.0) == 20000

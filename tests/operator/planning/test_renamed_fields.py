@@ -48,7 +48,7 @@ def test_a_field_that_was_dropped_is_known_by_its_traces(metadata: Json, expecte
 
 
 @pytest.mark.parametrize("rows", [1024, 4096])
-def test_who_writes_the_new_name_is_reported_nothing_of_it(rows: int) -> None:
+def test_new_field_name_is_not_reported(rows: int) -> None:
     spec = {**MINIMAL, "queue": {"maxRows": rows}, "proxy": {"forwardHeaders": []}}
 
     assert dropped_fields(service(spec, **managed("Apply", OWNED))) == {}

@@ -230,7 +230,7 @@ def test_a_spec_that_cannot_be_read_leaves_what_runs_as_it_is() -> None:
     ("code", "reason"),
     [(422, Reason.INVALID_SPEC), (400, Reason.INVALID_SPEC), (403, Reason.APPLY_FAILED), (0, Reason.APPLY_FAILED)],
 )
-def test_a_refused_write_is_reported_in_the_servers_words(code: int, reason: Reason) -> None:
+def test_rejected_write_is_reported_with_the_servers_message(code: int, reason: Reason) -> None:
     seen = evidence(None, failures=(Failure(DEPLOYMENT, code, "unknown field affinitie"),))
     ready = next(item for item in evaluate_conditions(seen) if item.type is ConditionType.READY)
 
@@ -328,7 +328,7 @@ def test_pods_of_a_deployment_that_was_taken_away_are_available_as_long_as_they_
     assert seen[ConditionType.READY] == (Status.FALSE, Reason.NAME_TAKEN)
 
 
-def test_an_owner_that_is_no_controller_is_reported_what_it_lacks() -> None:
+def test_owner_that_is_no_controller_is_reported() -> None:
     seen = evidence(None, pod(), deployment=healthy())
     (reference,) = seen.observation.children[DEPLOYMENT]["metadata"]["ownerReferences"]
     del reference["controller"]
@@ -452,7 +452,7 @@ def test_why_there_are_so_many_replicas_is_reported_and_what_keeps_them_from_bei
         ("", "another writer"),
     ],
 )
-def test_who_sets_the_replicas_beside_the_law_is_reported_with_what_to_do(name: str, who: str) -> None:
+def test_other_writer_of_replicas_is_reported_with_a_remedy(name: str, who: str) -> None:
     spec = with_fields(MINIMAL, scaling={"maxReplicas": 4})
     scaling = Scaling(Reason.FOLLOWING_LOAD, sentence="3 replicas: 0 rows in flight", conflicting_writer=name)
     reported = {
@@ -468,7 +468,7 @@ def test_who_sets_the_replicas_beside_the_law_is_reported_with_what_to_do(name: 
     assert reported[ConditionType.READY].status is Status.TRUE
 
 
-def test_of_a_service_that_sleeps_no_sentence_of_when_it_was_awake_is_kept() -> None:
+def test_service_at_zero_keeps_no_earlier_scaling_message() -> None:
     spec = with_fields(MINIMAL, replicas=0, scaling={"minReplicas": 0, "maxReplicas": 4})
     old = {"type": "ScalingActive", "status": "True", "reason": "FollowingLoad", "message": "1 replica: 0 rows"}
     seen = evidence(spec, deployment=healthy(0), stored={"conditions": [old]})
@@ -552,7 +552,7 @@ def test_an_unchanged_world_makes_the_same_status_at_any_time() -> None:
     assert first["selector"] == "serving.shoal.dev/inferenceservice=cat"
 
 
-def test_somebody_elses_deployment_says_nothing_about_us() -> None:
+def test_deployment_of_another_owner_does_not_affect_the_status() -> None:
     foreign = children(None, **healthy())
     foreign[DEPLOYMENT]["metadata"]["ownerReferences"] = []
     observation = Observation(service(), foreign, ())
@@ -588,7 +588,7 @@ def test_where_objects_cannot_be_read_numbers_stay_and_no_more_is_claimed(
     assert all("pods is forbidden" in each["message"] for each in reported["conditions"])
 
 
-def test_a_service_that_tells_no_generation_has_seen_none() -> None:
+def test_status_without_a_generation_counts_as_unobserved() -> None:
     resource = service(MINIMAL)
     resource["metadata"].pop("generation", None)
 
@@ -605,7 +605,7 @@ def test_a_limit_of_the_spec_before_is_not_told_of_one_that_the_operator_does_no
 
 
 @pytest.mark.parametrize(("replicas", "words"), [(1, "a pod starts"), (3, "3 pods start")])
-def test_who_wakes_says_how_many_pods_are_started(replicas: int, words: str) -> None:
+def test_waking_service_reports_the_pods_being_started(replicas: int, words: str) -> None:
     spec = with_fields(MINIMAL, replicas=replicas, scaling={"minReplicas": 0, "maxReplicas": 4})
     seen = evidence(spec, deployment={"replicas": replicas, "updatedReplicas": replicas})
     waking = Hosting(20000, (), open=True, waking=True)

@@ -92,7 +92,7 @@ def test_a_shorter_grace_period_leaves_time_to_drain(grace_s: int, seconds: int)
         {"pod": {"containers": [{"name": "beside", "image": "other"}]}},
     ],
 )
-def test_pods_that_stop_at_once_are_told_nothing(spec: Json) -> None:
+def test_pods_without_a_grace_period_get_no_stay(spec: Json) -> None:
     assert stays(stopping(EVICTED), STARTING, spec=spec) == {}
 
 

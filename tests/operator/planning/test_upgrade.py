@@ -41,7 +41,7 @@ def at(days: int, hours: int, minutes: int = 0) -> float:
         ("Wed 00:00-00:00", at(5, 0), 6 * 24 * 3600),
     ],
 )
-def test_a_window_is_open_or_tells_when_it_will_be(window: str, now_s: float, opens_in_s: float) -> None:
+def test_window_is_open_or_returns_when_it_opens(window: str, now_s: float, opens_in_s: float) -> None:
     assert Window.parse(window).opens_in_s(now_s) == pytest.approx(opens_in_s)
 
 
@@ -73,7 +73,7 @@ def named(**states: UpgradeState) -> dict[Key, UpgradeState]:
 
 
 @pytest.mark.parametrize(
-    ("standings", "most", "expected"),
+    ("states", "most", "expected"),
     [
         (named(b=standing(2), a=standing(3), c=standing(1)), 1, ["c"]),
         (named(b=standing(2), a=standing(3), c=standing(1)), 2, ["c", "b"]),
@@ -94,7 +94,7 @@ def test_the_oldest_that_are_ready_come_first_and_none_after_a_failure(
     assert [key.name for key in next_services(states, most)] == expected
 
 
-def test_nothing_begins_before_every_service_has_been_looked_at() -> None:
+def test_no_upgrade_starts_before_every_service_has_been_reconciled() -> None:
     upgrades = Upgrades(1, Window())
     old, new = (Key("default", name) for name in ("old", "new"))
     bodies = {key: service(creationTimestamp=f"2026-01-0{day}T00:00:00Z") for key, day in ((new, 2), (old, 1))}
@@ -164,7 +164,7 @@ def test_pods_of_another_operator_wait_and_those_of_another_spec_do_not() -> Non
 
 
 @pytest.mark.parametrize(("observed", "pending"), [(3, True), (2, False)])
-def test_of_a_release_that_told_no_spec_the_generation_of_its_status_tells(observed: int, pending: bool) -> None:
+def test_without_a_spec_hash_the_observed_generation_decides(observed: int, pending: bool) -> None:
     live = made_by_another()
     del live["metadata"]["annotations"][SPEC_HASH_ANNOTATION]
     resource = {**service(generation=3), "status": {"observedGeneration": observed}}
