@@ -127,7 +127,7 @@ async def measure(port: int, cache: ServiceCache, seconds: float) -> None:
     """Run the operator's loop for so long, and print what it took."""
     timed = Timed(Scraper(port))
     scale_to_zero = ScaleToZero(cache, OperatorProcess(), lambda key, delay_s: None, time.monotonic)
-    autoscaler = Autoscaler(cache, timed, lambda key: None, time.monotonic, window_s=300, waiting=scale_to_zero)
+    autoscaler = Autoscaler(cache, timed, lambda key: None, time.monotonic, window_s=300, scale_to_zero=scale_to_zero)
     running = asyncio.ensure_future(autoscaler.run(NoCluster(), INTERVAL_S))
     await asyncio.sleep(SETTLE_S)
     timed.took_s.clear()

@@ -60,14 +60,14 @@ class Operation:
         self._scraper = Scraper(count=self._metrics.count_scrape)
         self._workers = Workers(self._queue, self._reconcile, time.monotonic, self._metrics)
         window_s = settings.process.scale_down_window_s
-        self._waiting = ScaleToZero(self._cache, settings.process, self._workers.mark_scaled, time.monotonic)
+        self._scale_to_zero = ScaleToZero(self._cache, settings.process, self._workers.mark_scaled, time.monotonic)
         self._autoscaler = Autoscaler(
             self._cache,
             self._scraper,
             self._workers.mark_scaled,
             time.monotonic,
             window_s=window_s,
-            waiting=self._waiting,
+            scale_to_zero=self._scale_to_zero,
         )
         self._registries = Registries(os.environ)
         self._resolver = Resolver(
@@ -88,7 +88,7 @@ class Operation:
             cache=self._cache,
             clock=time.monotonic,
             names=self._resolver,
-            waiting=self._waiting,
+            scale_to_zero=self._scale_to_zero,
             upgrading=self._upgrading,
             graphs=self._graphs,
             stays=self._stays,
@@ -107,7 +107,7 @@ class Operation:
         allow_connections()
         listen = self._settings.process.metrics_listen
         async with serving(
-            self._metrics, listen, self._waiting.routing_table, self._autoscaler.fleet_report, self._check_ready
+            self._metrics, listen, self._scale_to_zero.routing_table, self._autoscaler.fleet_report, self._check_ready
         ):
             # Watches run on standbys too, so that a new leader need not list everything first.
             watches = asyncio.create_task(self._watch(), name="watches")
@@ -142,14 +142,14 @@ class Operation:
 
     async def _work(self) -> None:
         # Restore the state that statuses keep, before the first reconciliation.
-        await self._waiting.start(self._cluster)
+        await self._scale_to_zero.start(self._cluster)
         await self._upgrading.start()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._workers.run(self._settings.process.workers))
             tasks.create_task(self._discovery.run(self._cluster))
             if self._settings.heartbeat != self._settings.lease:
                 tasks.create_task(renew_heartbeat(self._cluster, self._settings.heartbeat, _utc_now))
-            tasks.create_task(self._waiting.run(self._cluster))
+            tasks.create_task(self._scale_to_zero.run(self._cluster))
             tasks.create_task(self._autoscaler.run(self._cluster, self._settings.process.scrape_interval_s))
 
     async def _reconcile(self, key: Key) -> Outcome:

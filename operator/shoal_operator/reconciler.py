@@ -132,7 +132,7 @@ class Reconciler:
         cache: records each observation, so that the autoscaler reads the pods that exist.
         clock: monotonic seconds.
         names: resolves model names, and returns addresses of registries.
-        waiting: places services that scale to zero in the activator.
+        scale_to_zero: places services that scale to zero in the activator.
         graphs: states of the pods of graphs.
         upgrading: decides when a new operator release may replace pods.
         stays: requests stopping pods to keep serving until a replacement is ready.
@@ -148,7 +148,7 @@ class Reconciler:
         cache: ServiceCache,
         clock: Callable[[], float],
         names: _ModelResolver,
-        waiting: _ScaleToZero,
+        scale_to_zero: _ScaleToZero,
         upgrading: _Upgrading,
         graphs: _Graphs,
         stays: _StaySender,
@@ -160,7 +160,7 @@ class Reconciler:
         self._cache = cache
         self._clock = clock
         self._names = names
-        self._waiting = waiting
+        self._scale_to_zero = scale_to_zero
         self._upgrading = upgrading
         self._graphs = graphs
         self._stays = stays
@@ -192,7 +192,7 @@ class Reconciler:
             self._unwritable.discard(key)
             self.statuses.pop(key, None)
             self._cache.drop(key)
-            self._waiting.forget(key)
+            self._scale_to_zero.forget(key)
             self._upgrading.observe(key, None)
             self._names.forget(key)
             self._graphs.forget(key)
@@ -218,7 +218,7 @@ class Reconciler:
         if step in (OwnershipStep.CLAIM, OwnershipStep.LEAVE):
             self.statuses.pop(key, None)
             self._cache.drop(key)
-            self._waiting.forget(key)
+            self._scale_to_zero.forget(key)
             self._upgrading.observe(key, None)
             return Outcome.FAILED
         # The service is this install's.
@@ -259,7 +259,7 @@ class Reconciler:
             spec = service_spec(observation.resource)
             follows = spec.model.follow is Follow.ROLLOUT
             resolution = self._names.resolution(key, observation.resource, spec.model.uri, follows=follows)
-            hosting = self._waiting.host(key, spec, observation)
+            hosting = self._scale_to_zero.host(key, spec, observation)
             target = self._target(key, observation.resource, spec, resolution, hosting)
             plan = self._upgrading.plan(key, observation, target)
             refused = not_allowed(target)
@@ -288,7 +288,7 @@ class Reconciler:
         await self._store_version(observation.resource, resolution)
         # Apply.
         observation, failures = await self._execute(key, plan.changes, observation)
-        self._waiting.observe(key, observation)
+        self._scale_to_zero.observe(key, observation)
         obstacles: list[Conflict | Failure] = [*plan.changes.conflicts, *failures]
         graph_states: Mapping[str, GraphState] = {}
         if target.graph is not None:

@@ -101,7 +101,7 @@ class Autoscaler:
         changed: makes a service due, when its status must change or its cached pods may be outdated.
         clock: monotonic seconds.
         window_s: how long a recommendation prevents fewer replicas (s).
-        waiting: decides first about services that scale to zero.
+        scale_to_zero: decides first about services that scale to zero.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Autoscaler:
         clock: Callable[[], float],
         *,
         window_s: float,
-        waiting: _ScaleToZero,
+        scale_to_zero: _ScaleToZero,
     ) -> None:
         self._cache = cache
         self._replica_writer = ReplicaWriter(cache, changed)
@@ -120,7 +120,7 @@ class Autoscaler:
         self._changed = changed
         self._clock = clock
         self._window_s = window_s
-        self._waiting = waiting
+        self._scale_to_zero = scale_to_zero
         self._reading: set[Key] = set()
         self._read_s: dict[Key, float] = {}
         self._doubted_s: dict[Key, float] = {}
@@ -237,7 +237,7 @@ class Autoscaler:
         if service.scaled is None:
             return
         # At zero and on the way from zero, the activator decides.
-        if await self._waiting.process_readings(service.key, service.replicas, readings):
+        if await self._scale_to_zero.process_readings(service.key, service.replicas, readings):
             self._suspend(service.key)
         else:
             await self._follow(cluster, service, service.scaled, readings)

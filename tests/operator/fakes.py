@@ -269,7 +269,7 @@ def reconciler_of(
         "cache": ServiceCache(),
         "clock": lambda: 0.0,
         "names": NoNames(),
-        "waiting": NoActivators(),
+        "scale_to_zero": NoActivators(),
         "upgrading": upgrading(cluster, defaults),
         "graphs": SaidOfGraphs(),
         "stays": SentStays(),

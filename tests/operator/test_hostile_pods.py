@@ -247,7 +247,9 @@ def test_a_service_that_cannot_be_read_stops_no_other(error: Exception | None) -
         cluster, cache = FakeCluster(), ServiceCache()
         for key, address in ((CAT, "10.0.0.66"), (DOG, "10.0.0.1")):
             cache.observe(key, service(SCALING, name=key.name), [pod(podIP=address)])
-        autoscaler = Autoscaler(cache, Broken(error), lambda key: None, clock, window_s=300, waiting=NoActivators())
+        autoscaler = Autoscaler(
+            cache, Broken(error), lambda key: None, clock, window_s=300, scale_to_zero=NoActivators()
+        )
         task = asyncio.ensure_future(autoscaler.run(cluster, 2.0))
         await asyncio.sleep(5)
         assert not task.done()

@@ -1,4 +1,4 @@
-"""One look at one service: idempotent, level-triggered, and honest about what it could not do."""
+"""Reconciliation of one service: idempotent, level-triggered, and it reports what it could not do."""
 
 import asyncio
 import copy

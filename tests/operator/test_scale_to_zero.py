@@ -30,7 +30,7 @@ SETTINGS = OperatorProcess(proxy_image="p", runtime_image="r", namespace="system
 QUIET = Reading(holding(0))
 
 
-class Room:
+class FakeActivator:
     """An activator that applies each table at once and reports given held requests."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Room:
 
     async def start(self) -> None:
         app = web.Application()
-        app.router.add_get("/v1/waiting", self._tell)
+        app.router.add_get("/v1/waiting", self._respond)
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
         await web.TCPSite(self._runner, self.address, 9090).start()
@@ -52,13 +52,13 @@ class Room:
         self._changed.set()  # respond to the long poll: aiohttp sometimes never finishes a cancelled request
         await self._runner.cleanup()
 
-    def say(self, version: str, **waiting: int) -> None:
+    def report(self, version: str, **waiting: int) -> None:
         self.version, self.waiting = version, {f"default/{name}": count for name, count in waiting.items()}
         self._count += 1
         self._changed.set()
         self._changed = asyncio.Event()
 
-    async def _tell(self, request: web.Request) -> web.Response:
+    async def _respond(self, request: web.Request) -> web.Response:
         if request.query["seen"] == str(self._count):
             await self._changed.wait()
         return web.Response(body=encode(ActivatorNews(str(self._count), self.version, self.waiting, self.refused)))
@@ -67,9 +67,9 @@ class Room:
 class Cluster(FakeCluster):
     """A cluster with pods of an activator; a written scale is in the spec at once."""
 
-    def __init__(self, *rooms: str) -> None:
+    def __init__(self, *activators: str) -> None:
         super().__init__()
-        self.addresses = [pod(uid=f"room-{address}", podIP=address) for address in rooms]
+        self.addresses = [pod(uid=f"activator-{address}", podIP=address) for address in activators]
 
     async def list_services(self, namespaces: object) -> list[Json]:
         return list(self.services.values())
@@ -87,12 +87,12 @@ class Cluster(FakeCluster):
 
 
 class World:
-    """One service that may sleep, and one room."""
+    """One service that scales to zero, and one activator."""
 
-    def __init__(self, room: Room, **metadata: Any) -> None:
-        self.now_s, self.room, self.settings = 0.0, room, SETTINGS
+    def __init__(self, activator: FakeActivator, **metadata: Any) -> None:
+        self.now_s, self.activator, self.settings = 0.0, activator, SETTINGS
         self.cache, self.changed, self.delays_s = ServiceCache(), list[Key](), dict[Key, float]()
-        self.cluster = Cluster(room.address)
+        self.cluster = Cluster(activator.address)
         self.cluster.services[CAT] = {**service(SPEC), **metadata}
         self.restart()
 
@@ -104,17 +104,17 @@ class World:
         """Begin as an operator does that has just started."""
         self.settings = structs.replace(self.settings, **settings)
         clock: Callable[[], float] = lambda: self.now_s  # noqa: E731
-        self.waiting = ScaleToZero(self.cache, self.settings, self._mark, clock)
+        self.scale_to_zero = ScaleToZero(self.cache, self.settings, self._mark, clock)
         self.reconciler = reconciler_of(
             self.cluster,
             defaults=self.settings,
             cache=self.cache,
             clock=clock,
-            waiting=self.waiting,
+            scale_to_zero=self.scale_to_zero,
         )
 
     async def reconcile(self, *, ready: bool = True) -> Json:
-        """Look twice, as a change brings a look; the pods are as the Deployment says. Return the Ready condition."""
+        """Reconcile twice, with pods as the Deployment declares; return the Ready condition."""
         for _ in range(2):
             await self.reconciler.reconcile(CAT)
             deployment = self.cluster.children[CAT, DEPLOYMENT]
@@ -140,10 +140,10 @@ class World:
 
     async def tick(self, reading: Reading = QUIET) -> bool:
         pods = self.cache.replicas(CAT)
-        return await self.waiting.process_readings(CAT, pods, [reading for _ in pods])
+        return await self.scale_to_zero.process_readings(CAT, pods, [reading for _ in pods])
 
     async def table(self, seen: str = "") -> ActivatorTable:
-        answer = await self.waiting.routing_table(seen)
+        answer = await self.scale_to_zero.routing_table(seen)
         assert answer is not None
         return decode_table(answer)
 
@@ -157,21 +157,21 @@ class World:
 
 
 def play(story: Callable[[World], Awaitable[None]], **metadata: Any) -> None:
-    """Run a story in a world whose operator follows its room."""
+    """Run a story in a world whose operator polls its activator."""
 
     async def main() -> None:
-        room = Room()
-        await room.start()
-        world = World(room, **metadata)
-        await world.waiting.start(world.cluster)
-        following = asyncio.create_task(world.waiting.run(world.cluster))
+        activator = FakeActivator()
+        await activator.start()
+        world = World(activator, **metadata)
+        await world.scale_to_zero.start(world.cluster)
+        following = asyncio.create_task(world.scale_to_zero.run(world.cluster))
         try:
             async with asyncio.timeout(20):
                 await story(world)
         finally:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
-            await room.stop()
+            await activator.stop()
 
     asyncio.run(main())
 
@@ -187,9 +187,9 @@ async def fall_asleep(world: World) -> None:
     world.now_s += 60
     await world.tick()
     await world.reconcile()
-    world.room.say((await world.table()).version)
+    world.activator.report((await world.table()).version)
     world.now_s += SETTLE_S
-    await until(lambda: world.waiting._holds(CAT, world.waiting._hosted[CAT]))
+    await until(lambda: world.scale_to_zero._holds(CAT, world.scale_to_zero._hosted[CAT]))
     await world.tick()
     assert world.replicas == 0
     await world.reconcile()
@@ -205,11 +205,11 @@ def test_activators_are_endpoints_and_hold_before_the_last_pod_stops() -> None:
         assert world.changed == [CAT]
         await world.reconcile()
         assert world.slice is not None
-        assert world.slice["endpoints"][0]["addresses"] == [world.room.address]
+        assert world.slice["endpoints"][0]["addresses"] == [world.activator.address]
         assert (await world.table()).services[0].addresses == ()
         world.now_s += 100
         await world.tick()
-        assert world.replicas == 1, "a room that has not said that it holds"
+        assert world.replicas == 1, "an activator that has not reported the table"
 
     play(story)
 
@@ -229,7 +229,7 @@ def test_service_at_zero_is_ready_and_keeps_its_port_in_the_activator() -> None:
 def test_held_request_starts_a_pod_without_a_tick() -> None:
     async def story(world: World) -> None:
         await fall_asleep(world)
-        world.room.say((await world.table()).version, cat=1)
+        world.activator.report((await world.table()).version, cat=1)
         await until(lambda: world.replicas == 1)
         condition = await world.reconcile(ready=False)
         assert (condition["status"], condition["reason"]) == ("True", "Waking")
@@ -250,11 +250,11 @@ def test_restarted_operator_keeps_slice_and_port_of_a_service_at_zero() -> None:
         await fall_asleep(world)
         before = world.slice
         world.restart()
-        assert await world.waiting.routing_table("") is None
-        await world.waiting.start(world.cluster)
+        assert await world.scale_to_zero.routing_table("") is None
+        await world.scale_to_zero.start(world.cluster)
         await world.reconcile()
-        await world.waiting.start(world.cluster)  # it leads once more, after another did
-        assert await world.waiting.routing_table("") is None, (
+        await world.scale_to_zero.start(world.cluster)  # it leads once more, after another did
+        assert await world.scale_to_zero.routing_table("") is None, (
             "an activator closes the ports that the table does not contain"
         )
         await world.reconcile()
@@ -296,7 +296,7 @@ def test_requests_are_not_held_for_a_service_scaled_to_zero_by_a_user() -> None:
 
 def test_without_an_activator_the_spec_is_rejected_with_a_remedy() -> None:
     async def story(world: World) -> None:
-        world.reconciler._waiting = ScaleToZero(world.cache, OperatorProcess(), world._mark, lambda: 0.0)
+        world.reconciler._scale_to_zero = ScaleToZero(world.cache, OperatorProcess(), world._mark, lambda: 0.0)
         await world.reconciler.reconcile(CAT)
         ready = world.cluster.services[CAT]["status"]["conditions"][0]
         assert (ready["status"], ready["reason"]) == ("False", "InvalidSpec")
@@ -325,7 +325,7 @@ def test_long_poll_returns_when_the_table_changes() -> None:
         asked = asyncio.create_task(world.table((await world.table()).version))
         await asyncio.sleep(0)
         assert not asked.done()
-        world.waiting.forget(CAT)
+        world.scale_to_zero.forget(CAT)
         assert (await asked).services == ()
 
     play(story)
@@ -337,7 +337,7 @@ def test_a_port_outside_the_range_is_left_for_one_within_it() -> None:
         for port in (9090, 1, 20000):
             world.cluster.services[CAT]["status"]["activator"] = {"port": port}
             world.restart(activator_first_port=21000)
-            await world.waiting.start(world.cluster)
+            await world.scale_to_zero.start(world.cluster)
             await world.reconcile()
             assert world.slice is not None
             assert world.slice["ports"][0]["port"] == 21000
@@ -350,9 +350,9 @@ def test_a_port_outside_the_range_is_left_for_one_within_it() -> None:
 def test_activator_that_cannot_open_a_port_is_no_endpoint_and_blocks_scaling_to_zero() -> None:
     async def story(world: World) -> None:
         await world.reconcile()
-        world.room.refused = {"default/cat": "Address already in use"}
-        world.room.say((await world.table()).version)
-        await until(lambda: any(room.refused for room in world.waiting._activator_pods.known))
+        world.activator.refused = {"default/cat": "Address already in use"}
+        world.activator.report((await world.table()).version)
+        await until(lambda: any(activator.refused for activator in world.scale_to_zero._activator_pods.known))
         ready = await world.reconcile()
         assert (ready["status"], ready["reason"]) == ("True", "Ready")
         reported = world.condition("ActivatorReady")
@@ -372,7 +372,7 @@ def test_activator_that_cannot_open_a_port_is_no_endpoint_and_blocks_scaling_to_
 
 def test_port_that_an_activator_cannot_open_affects_no_other_service() -> None:
     async def story(world: World) -> None:
-        world.room.refused = {"default/dog": "Address already in use"}
+        world.activator.refused = {"default/dog": "Address already in use"}
         await fall_asleep(world)
         assert world.replicas == 0
         assert world.condition("ActivatorReady") == {}
@@ -383,15 +383,15 @@ def test_port_that_an_activator_cannot_open_affects_no_other_service() -> None:
 def test_service_at_zero_without_a_ready_activator_reports_it() -> None:
     async def story(world: World) -> None:
         await fall_asleep(world)
-        rooms, world.cluster.addresses = world.cluster.addresses, []
-        await world.waiting._activator_pods.find(world.cluster)
+        activators, world.cluster.addresses = world.cluster.addresses, []
+        await world.scale_to_zero._activator_pods.find(world.cluster)
         assert world.changed[-1] == CAT
         for condition in (await world.reconcile(), world.condition("Available"), world.condition("ActivatorReady")):
             assert (condition["status"], condition["reason"]) == ("False", "NoActivator")
             assert "kubectl get deployments,pods --namespace system --selector a=b shows why" in condition["message"]
             assert "--replicas=1 starts one" in condition["message"]
-        world.cluster.addresses = rooms
-        await world.waiting._activator_pods.find(world.cluster)
+        world.cluster.addresses = activators
+        await world.scale_to_zero._activator_pods.find(world.cluster)
         ready = await world.reconcile()
         assert (ready["status"], ready["reason"]) == ("True", "ScaledToZero")
         assert world.condition("ActivatorReady") == {}
@@ -402,15 +402,15 @@ def test_service_at_zero_without_a_ready_activator_reports_it() -> None:
 def test_without_a_ready_activator_scaling_to_zero_by_a_user_keeps_the_pods() -> None:
     async def story(world: World) -> None:
         await world.reconcile()
-        rooms, world.cluster.addresses = world.cluster.addresses, []
-        await world.waiting._activator_pods.find(world.cluster)
+        activators, world.cluster.addresses = world.cluster.addresses, []
+        await world.scale_to_zero._activator_pods.find(world.cluster)
         await world.cluster.scale(CAT, 0)
         ready = await world.reconcile()
         assert (ready["status"], ready["reason"]) == ("True", "Ready")
         assert "the operator removes no pod" in world.condition("ActivatorReady")["message"]
         assert world.cluster.children[CAT, DEPLOYMENT]["spec"]["replicas"] == 1
-        world.cluster.addresses = rooms
-        await world.waiting._activator_pods.find(world.cluster)
+        world.cluster.addresses = activators
+        await world.scale_to_zero._activator_pods.find(world.cluster)
         await world.reconcile()
         assert world.cluster.children[CAT, DEPLOYMENT]["spec"]["replicas"] == 0
 
@@ -420,12 +420,12 @@ def test_without_a_ready_activator_scaling_to_zero_by_a_user_keeps_the_pods() ->
 def test_unreachable_activator_is_reported_after_a_while() -> None:
     async def story(world: World) -> None:
         await fall_asleep(world)
-        await world.room.stop()
+        await world.activator.stop()
         world.now_s += 60
-        await until(lambda: any(room.silent for room in world.waiting._activator_pods.known))
+        await until(lambda: any(activator.silent for activator in world.scale_to_zero._activator_pods.known))
         ready = await world.reconcile()
         assert (ready["status"], ready["reason"]) == ("False", "NoActivator")
-        assert f"the activator at {world.room.address} does not respond to the operator" in ready["message"]
+        assert f"the activator at {world.activator.address} does not respond to the operator" in ready["message"]
 
     play(story)
 
@@ -434,7 +434,7 @@ def test_service_at_zero_without_activators_has_no_endpoints() -> None:
     async def story(world: World) -> None:
         await fall_asleep(world)
         world.restart(activator_selector="")
-        await world.waiting.start(world.cluster)
+        await world.scale_to_zero.start(world.cluster)
         ready = await world.reconcile()
         assert (ready["status"], ready["reason"]) == ("False", "InvalidSpec")
         assert world.slice is None
@@ -442,7 +442,7 @@ def test_service_at_zero_without_activators_has_no_endpoints() -> None:
             condition = world.condition(kind)
             assert (condition["status"], condition["reason"]) == ("False", "InvalidSpec")
             assert condition["message"].startswith("no pod runs, and none starts: spec.scaling.minReplicas")
-        assert await world.waiting.process_readings(CAT, (), ()), "replicas are not raised, as no pod would come"
+        assert await world.scale_to_zero.process_readings(CAT, (), ()), "replicas are not raised, as no pod would come"
 
     play(story)
 
@@ -501,10 +501,10 @@ def test_replicas_set_by_a_user_while_settling_are_kept() -> None:
         world.now_s += 60
         await world.tick()
         await world.reconcile()
-        world.room.say((await world.table()).version)
+        world.activator.report((await world.table()).version)
         world.now_s += SETTLE_S
-        await until(lambda: world.waiting._holds(CAT, world.waiting._hosted[CAT]))
-        await world.cluster.scale(CAT, 2)  # after the look, before the tick
+        await until(lambda: world.scale_to_zero._holds(CAT, world.scale_to_zero._hosted[CAT]))
+        await world.cluster.scale(CAT, 2)  # after the reconciliation, before the tick
         world.changed.clear()
         await world.tick()
         assert world.replicas == 2
@@ -521,7 +521,7 @@ def test_scaling_to_and_from_zero_is_reported_with_reasons() -> None:
     async def story(world: World) -> None:
         await fall_asleep(world)
         assert events(world)["ScaledDown"] == "1 to 0 replicas: no requests for 60 s"
-        world.room.say((await world.table()).version, cat=3)
+        world.activator.report((await world.table()).version, cat=3)
         await until(lambda: "ScaledUp" in events(world))
         assert events(world)["ScaledUp"] == "0 to 1 replica: 3 requests held in the activator"
 

@@ -38,13 +38,13 @@ class World:
         self.load = holding(0)
         self.cache.observe(CAT, service(spec), [pod()])
         self.autoscaler = Autoscaler(
-            self.cache, self.proxies, self.changed.append, clock, window_s=300, waiting=NoActivators()
+            self.cache, self.proxies, self.changed.append, clock, window_s=300, scale_to_zero=NoActivators()
         )
 
     async def tick(self, rows: int | None, *, attainable: bool = True) -> None:
         self.proxies.readings[POD_UID] = Reading() if rows is None else Reading(holding(rows, attainable=attainable))
-        async with asyncio.TaskGroup() as looks:
-            self.autoscaler.tick(self.cluster, looks)
+        async with asyncio.TaskGroup() as reconciliations:
+            self.autoscaler.tick(self.cluster, reconciliations)
 
     def said(self) -> Scaling:
         said = self.autoscaler.scaling(CAT)
@@ -199,7 +199,9 @@ def test_deleted_pod_without_an_event_is_found_by_a_reconciliation() -> None:
         def reconcile(key: Key) -> None:
             world.cache.observe(CAT, service(with_fields(SPEC, replicas=4), generation=2), [stays])
 
-        world.autoscaler = Autoscaler(world.cache, world.proxies, reconcile, clock, window_s=10, waiting=NoActivators())
+        world.autoscaler = Autoscaler(
+            world.cache, world.proxies, reconcile, clock, window_s=10, scale_to_zero=NoActivators()
+        )
         task = asyncio.ensure_future(world.autoscaler.run(world.cluster, 2.0))
         world.proxies.readings[POD_UID] = Reading(holding(0, time_s=1.0))
         await asyncio.sleep(140)
@@ -217,11 +219,11 @@ def test_the_pods_with_least_in_flight_are_marked_before_replicas_fall() -> None
         for uid, rows in zip(uids, (0, 5, 8, 1), strict=True):
             world.proxies.readings[uid] = Reading(holding(rows))
         world.autoscaler = Autoscaler(
-            world.cache, world.proxies, world.changed.append, clock, window_s=1, waiting=NoActivators()
+            world.cache, world.proxies, world.changed.append, clock, window_s=1, scale_to_zero=NoActivators()
         )
         for _ in range(3):
-            async with asyncio.TaskGroup() as looks:
-                world.autoscaler.tick(world.cluster, looks)
+            async with asyncio.TaskGroup() as reconciliations:
+                world.autoscaler.tick(world.cluster, reconciliations)
             await asyncio.sleep(2)
         assert world.cluster.scales == [(CAT, 2)]
         assert world.cluster.costs == {"idle": -1, "quiet": -1}
@@ -236,7 +238,7 @@ def test_where_pods_cannot_be_marked_replicas_fall_all_the_same() -> None:
         world.cache.observe(CAT, service(with_fields(SPEC, replicas=2), generation=2), [pod(), pod(uid="other")])
         world.proxies.readings["other"] = Reading(holding(0))
         world.autoscaler = Autoscaler(
-            world.cache, world.proxies, world.changed.append, clock, window_s=1, waiting=NoActivators()
+            world.cache, world.proxies, world.changed.append, clock, window_s=1, scale_to_zero=NoActivators()
         )
         for _ in range(3):
             await world.tick(0)
@@ -287,8 +289,8 @@ def test_a_limit_is_reported_once_and_taken_back_when_it_has_been_none_for_a_min
             await asyncio.sleep(2)
             time_s += 2
             world.proxies.readings[POD_UID] = Reading(holding(75 if tick % 2 else 500, time_s=-time_s + 5000))
-            async with asyncio.TaskGroup() as looks:
-                world.autoscaler.tick(world.cluster, looks)
+            async with asyncio.TaskGroup() as reconciliations:
+                world.autoscaler.tick(world.cluster, reconciliations)
         assert len(world.changed) == said
         for _ in range(70):
             await asyncio.sleep(2)
@@ -318,8 +320,8 @@ async def pass_s(world: World, seconds: float, rows: int) -> None:
         before = world.load
         world.load = replace(holding(rows, time_s=before.time_s + 2), row_seconds=before.row_seconds + rows * 2)
         world.proxies.readings[POD_UID] = Reading(world.load)
-        async with asyncio.TaskGroup() as looks:
-            world.autoscaler.tick(world.cluster, looks)
+        async with asyncio.TaskGroup() as reconciliations:
+            world.autoscaler.tick(world.cluster, reconciliations)
 
 
 def test_the_sentence_follows_the_load_once_a_minute_at_most_though_the_count_stays() -> None:
@@ -425,7 +427,7 @@ def test_limit_and_figures_are_dropped_at_zero() -> None:
         world, asleep = World(), Asleep()
         asleep.asleep = False
         world.autoscaler = Autoscaler(
-            world.cache, world.proxies, world.changed.append, clock, window_s=300, waiting=asleep
+            world.cache, world.proxies, world.changed.append, clock, window_s=300, scale_to_zero=asleep
         )
         await world.tick(500)
         assert world.said().limit is ScalingLimit.MAXIMUM
@@ -452,16 +454,16 @@ class Asleep(NoActivators):
 
 def test_service_at_zero_has_no_report_and_its_first_replicas_do_not_count_as_set_by_a_user() -> None:
     async def main() -> None:
-        world, room = World(), Asleep()
+        world, activator = World(), Asleep()
         world.autoscaler = Autoscaler(
-            world.cache, world.proxies, world.changed.append, clock, window_s=300, waiting=room
+            world.cache, world.proxies, world.changed.append, clock, window_s=300, scale_to_zero=activator
         )
-        room.asleep = False
+        activator.asleep = False
         await pass_s(world, 4, 5)
-        room.asleep = True
+        activator.asleep = True
         await pass_s(world, 4, 0)
         assert world.autoscaler.scaling(CAT) is None
-        room.asleep = False
+        activator.asleep = False
         set_by(world, 4)
         await pass_s(world, 4, 30)
         assert "outside" not in world.said().sentence
@@ -575,8 +577,8 @@ def test_mixed_rows_are_reported_once_without_scaling() -> None:
         for rows in (RowsChecked(independent=True, checked=9), RowsChecked(independent=False, checked=12), None):
             load = replace(holding(0), rows=rows)
             world.proxies.readings[POD_UID] = Reading() if rows is None else Reading(load)
-            async with asyncio.TaskGroup() as looks:
-                world.autoscaler.tick(world.cluster, looks)
+            async with asyncio.TaskGroup() as reconciliations:
+                world.autoscaler.tick(world.cluster, reconciliations)
             await asyncio.sleep(30)
         assert world.autoscaler.independent(CAT) == {POD_UID: False}
         assert world.changed.count(CAT) == 3, "both words, and the question whether the silent pod is still there"

@@ -1,4 +1,4 @@
-"""The workers: what is due is looked at, whatever one look does."""
+"""The workers: every due key is reconciled, whatever one reconciliation raises."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""The law: up at once, down to the highest want of five minutes, hold without data."""
+"""Decisions: up at once, down to the highest recommendation of five minutes, hold without data."""
 
 import math
 from dataclasses import replace

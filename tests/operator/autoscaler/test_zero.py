@@ -1,4 +1,4 @@
-"""To zero and back: asleep only after silence and once rooms hold, awake at the first request."""
+"""Scale to zero and back: to zero after the delay once activators hold requests, back at the first request."""
 
 from hypothesis import given
 from hypothesis import strategies as st

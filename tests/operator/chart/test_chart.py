@@ -236,23 +236,26 @@ def test_the_activator_understands_its_environment_and_the_operator_finds_it(cha
     given = {name: text.replace("$(POD_IP)", "10.0.0.5") for name, text in environment(objects, "activator").items()}
     operator = environment(objects)
     selected = dict(pair.split("=") for pair in operator["SHOAL_OPERATOR_ACTIVATOR_SELECTOR"].split(","))
-    rooms = next(body for body in by_kind(objects, "Deployment") if body["metadata"]["name"] == "shoal-activator")
+    activator_deployment = next(
+        body for body in by_kind(objects, "Deployment") if body["metadata"]["name"] == "shoal-activator"
+    )
     policy = next(body for body in by_kind(objects, "NetworkPolicy") if "activator" in body["metadata"]["name"])
     (service,) = by_kind(objects, "Service")
 
-    room = environment_of_waiting(given)
+    activator = activator_environment(given)
     assert given["SHOAL_LOG_FORMAT"] == "json"
-    assert (room.listen_host, str(room.admin_listen)) == ("10.0.0.5", "10.0.0.5:9090")
+    assert (activator.listen_host, str(activator.admin_listen)) == ("10.0.0.5", "10.0.0.5:9090")
     assert (
-        room.operator == f"http://{service['metadata']['name']}.shoal-system.svc:{service['spec']['ports'][0]['port']}"
+        activator.operator
+        == f"http://{service['metadata']['name']}.shoal-system.svc:{service['spec']['ports'][0]['port']}"
     )
-    assert selected.items() <= rooms["spec"]["template"]["metadata"]["labels"].items()
+    assert selected.items() <= activator_deployment["spec"]["template"]["metadata"]["labels"].items()
     ports = policy["spec"]["ingress"][0]["ports"][0]
     first, count = int(operator["SHOAL_OPERATOR_ACTIVATOR_FIRST_PORT"]), int(operator["SHOAL_OPERATOR_ACTIVATOR_PORTS"])
     assert (ports["port"], ports["endPort"]) == (first, first + count - 1) == (30000, 30006)
 
 
-def environment_of_waiting(given: dict[str, str]) -> ActivatorProcess:
+def activator_environment(given: dict[str, str]) -> ActivatorProcess:
     class Only(Struct):
         process: ActivatorProcess
 

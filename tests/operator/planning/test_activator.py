@@ -11,25 +11,25 @@ LISTING = "kubectl get pods"
 
 
 def test_each_change_is_a_new_version_and_no_change_is_none() -> None:
-    book = RoutingTable("e")
+    table = RoutingTable("e")
     one = ActivatorService("default/cat", 20000)
 
-    assert book.put(CAT, one)
-    assert not book.put(CAT, ActivatorService("default/cat", 20000))
-    assert book.put(CAT, ActivatorService("default/cat", 20000, addresses=("10.0.0.1:8080",)))
-    assert book.drop(CAT)
-    assert not book.drop(CAT)
-    assert book.mark == "e:3"
+    assert table.put(CAT, one)
+    assert not table.put(CAT, ActivatorService("default/cat", 20000))
+    assert table.put(CAT, ActivatorService("default/cat", 20000, addresses=("10.0.0.1:8080",)))
+    assert table.drop(CAT)
+    assert not table.drop(CAT)
+    assert table.mark == "e:3"
 
 
 def test_activators_decode_the_table_and_a_version_of_another_table_is_invalid() -> None:
-    book = RoutingTable("e")
-    book.put(DOG, ActivatorService("default/dog", 20001, start_s=9.5))
-    book.put(CAT, ActivatorService("default/cat", 20000, addresses=("[fd00::1]:8080",)))
+    table = RoutingTable("e")
+    table.put(DOG, ActivatorService("default/dog", 20001, start_s=9.5))
+    table.put(CAT, ActivatorService("default/cat", 20000, addresses=("[fd00::1]:8080",)))
 
-    assert decode_table(encode(book.table())) == book.table()
-    assert [each.name for each in book.table().services] == ["default/cat", "default/dog"]
-    assert [book.read_version(mark) for mark in ("e:2", "f:2", "", "e:", "e:x", "e:-1")] == [2, -1, -1, -1, -1, -1]
+    assert decode_table(encode(table.table())) == table.table()
+    assert [each.name for each in table.table().services] == ["default/cat", "default/dog"]
+    assert [table.read_version(mark) for mark in ("e:2", "f:2", "", "e:", "e:x", "e:-1")] == [2, -1, -1, -1, -1, -1]
 
 
 def reported(*pods: ActivatorPod) -> str:

@@ -32,7 +32,7 @@ def asked(spec: Json, **policy: Any) -> str:
 
 
 def under(spec: Json, **policy: Any) -> Target:
-    """Return the target as a look makes it: with what a URI mounts."""
+    """Return the target as a reconciliation makes it: with what a URI mounts."""
     made = target(spec, defaults=structs.replace(DEFAULTS, policy=Policy(**policy)))
     return dataclasses.replace(made, spec=with_source(made.spec))
 

@@ -1,4 +1,4 @@
-"""The queue: one look for many marks, one worker for a key, patience with failures."""
+"""The queue: one reconciliation for many marks, one worker per key, backoff after failures."""
 
 import pytest
 from hypothesis import given
