@@ -50,7 +50,7 @@ logger = logging.getLogger("shoal.backfill")
 class Service:
     """A model of a service, called over HTTP."""
 
-    # Called from the threads of `serve`; _pace and _running are guarded by _changed.
+    # Called from the threads of `serve`; _limiter and _running are guarded by _changed.
     def __init__(self, http: httpx.Client, name: str, key_file: Path | None = None) -> None:
         self._http = http
         self._name = name
