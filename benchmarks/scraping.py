@@ -16,11 +16,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from shoal_operator.activator import Activators
-from shoal_operator.autoscaler.aim import Aim
-from shoal_operator.load.fleet import Fleet, Replica, Scaled
+from shoal_operator.autoscaler.targets import ScalingTargets
 from shoal_operator.load.reading import Reading
+from shoal_operator.load.service_cache import Replica, ScaledService, ServiceCache
 from shoal_operator.planning.observation import Key
+from shoal_operator.scale_to_zero import ScaleToZero
 from shoal_operator.scaling import Autoscaler
 from shoal_operator.scraper import Scraper, allow_connections
 from shoal_schema.declaring import Json
@@ -87,14 +87,14 @@ class Timed:
     def __init__(self, scraper: Scraper) -> None:
         self._scraper = scraper
         self.took_s: list[float] = []
-        self.unread = 0
+        self.no_load = 0
 
     async def read(self, replicas: Sequence[Replica]) -> list[Reading]:
         """Read a service."""
         began_s = time.monotonic()
         readings = await self._scraper.read(replicas)
         self.took_s.append(time.monotonic() - began_s)
-        self.unread += sum(reading.load is None for reading in readings)
+        self.no_load += sum(reading.load is None for reading in readings)
         return readings
 
 
@@ -105,39 +105,39 @@ class NoCluster:
         """Take it."""
         return {"metadata": {"namespace": key.namespace, "name": key.name, "uid": "uid"}}
 
-    async def announce(self, event: Json) -> None:
+    async def post_event(self, event: Json) -> None:
         """Take it."""
 
     async def set_deletion_cost(self, key: Key, uid: str, cost: int) -> None:
         """Take it."""
 
 
-def filled(services: int, pods: int, silent: int) -> Fleet:
+def filled(services: int, pods: int, silent: int) -> ServiceCache:
     """Return a fleet of so many services, each with so many pods."""
-    fleet = Fleet()
+    cache = ServiceCache()
     for at in range(services):
         key = Key("bench", f"service-{at}")
-        fleet._scaled[key] = Scaled(Aim(1, 50, None, objective_s=0.2), pods, 1, f"uid-{at}")
+        cache._scaled[key] = ScaledService(ScalingTargets(1, 50, None, objective_s=0.2), pods, 1, f"uid-{at}")
         addresses = [f"127.{2 if pod < silent else 1 + 2 * pod}.{at >> 8}.{at & 255 or 1}" for pod in range(pods)]
-        fleet._replicas[key] = tuple(Replica(f"{at}-{pod}", address) for pod, address in enumerate(addresses))
-    return fleet
+        cache._replicas[key] = tuple(Replica(f"{at}-{pod}", address) for pod, address in enumerate(addresses))
+    return cache
 
 
-async def measure(port: int, fleet: Fleet, seconds: float) -> None:
+async def measure(port: int, cache: ServiceCache, seconds: float) -> None:
     """Run the operator's loop for so long, and print what it took."""
     timed = Timed(Scraper(port))
-    rooms = Activators(fleet, OperatorProcess(), lambda key, delay_s: None, time.monotonic)
-    autoscaler = Autoscaler(fleet, timed, lambda key: None, time.monotonic, window_s=300, waiting=rooms)
+    scale_to_zero = ScaleToZero(cache, OperatorProcess(), lambda key, delay_s: None, time.monotonic)
+    autoscaler = Autoscaler(cache, timed, lambda key: None, time.monotonic, window_s=300, scale_to_zero=scale_to_zero)
     running = asyncio.ensure_future(autoscaler.run(NoCluster(), INTERVAL_S))
     await asyncio.sleep(SETTLE_S)
     timed.took_s.clear()
-    timed.unread = 0
+    timed.no_load = 0
     began_s, began_cpu_s = time.monotonic(), time.process_time()
     await asyncio.sleep(seconds)
     cores = (time.process_time() - began_cpu_s) / (time.monotonic() - began_s)
     took_s = sorted(timed.took_s)
     print(
-        f"{cores:.2f} cores; {len(took_s) / seconds:.0f} services read a second, {timed.unread} pods unread; a service"
+        f"{cores:.2f} cores; {len(took_s) / seconds:.0f} services read a second, {timed.no_load} pods unread; a service"
         f" took {1000 * statistics.median(took_s):.0f} ms, p99 {1000 * took_s[len(took_s) * 99 // 100]:.0f} ms;"
         f" {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10} MiB"
     )

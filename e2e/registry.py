@@ -32,10 +32,10 @@ class Registry(ThreadingHTTPServer):
         self.champion = "1"
         self.away = False
         self.asked: list[tuple[str, str]] = []
-        super().__init__(("127.0.0.1", 0), _Answer)
+        super().__init__(("127.0.0.1", 0), _RequestHandler)
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
 
-    def answer(self, path: str, query: dict[str, str], token: str) -> tuple[int, bytes]:
+    def respond(self, path: str, query: dict[str, str], token: str) -> tuple[int, bytes]:
         """Return status and body."""
         self.asked.append((path, token))
         if self.away:
@@ -62,14 +62,14 @@ class Registry(ThreadingHTTPServer):
         return 404, b"{}"
 
 
-class _Answer(BaseHTTPRequestHandler):
+class _RequestHandler(BaseHTTPRequestHandler):
     server: Registry
 
     def do_GET(self) -> None:
         parts = urlsplit(self.path)
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
         token = self.headers.get("authorization", "").removeprefix("Bearer ")
-        status, body = self.server.answer(unquote(parts.path), query, token)
+        status, body = self.server.respond(unquote(parts.path), query, token)
         self.send_response(status)
         self.send_header("content-length", str(len(body)))
         self.end_headers()

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 
-from e2e.callers import ANSWER, ROW
+from e2e.clients import EXPECTED, ROW
 from e2e.clusters.cluster import Cluster
 from e2e.waiting import eventually
 
@@ -19,7 +19,7 @@ def describe(cluster: Cluster) -> str:
     return cluster.kubectl("describe", "infsvc,pods", check=False).stdout
 
 
-def put_secret(cluster: Cluster, **keys: str) -> None:
+def apply_secret(cluster: Cluster, **keys: str) -> None:
     literals = [f"--from-literal={name}={key}" for name, key in keys.items()]
     made = cluster.kubectl(
         "create", "secret", "generic", "shoal-callers", "--dry-run=client", "--output=yaml", *literals
@@ -27,7 +27,7 @@ def put_secret(cluster: Cluster, **keys: str) -> None:
     cluster.kubectl("apply", "--filename=-", text=made.stdout)
 
 
-def ask(cluster: Cluster, client: httpx.Client, key: str) -> httpx.Response:
+def predict_with_key(cluster: Cluster, client: httpx.Client, key: str) -> httpx.Response:
     headers = {"authorization": f"Bearer {key}"} if key else {}
     return client.post(
         f"{cluster.address()}/v1/models/adder:predict", json={"instances": [ROW]}, headers=headers, timeout=20
@@ -42,14 +42,18 @@ def test_keys_come_from_a_secret_and_change_without_a_restart_or_a_lost_request(
         ),
         lambda: describe(namespace),
     )
-    put_secret(namespace, alice=OLD)
+    apply_secret(namespace, alice=OLD)
     namespace.until_ready()
     pods = [pod["metadata"]["uid"] for pod in namespace.get("pods")]
 
     with httpx.Client() as client:
-        assert ask(namespace, client, "").status_code == ask(namespace, client, NEW).status_code == 401
-        answer = ask(namespace, client, OLD)
-        assert (answer.status_code, answer.json()) == (200, {"predictions": [ANSWER]})
+        assert (
+            predict_with_key(namespace, client, "").status_code
+            == predict_with_key(namespace, client, NEW).status_code
+            == 401
+        )
+        answer = predict_with_key(namespace, client, OLD)
+        assert (answer.status_code, answer.json()) == (200, {"predictions": [EXPECTED]})
         assert client.get(f"{namespace.address()}/v2/health/ready", timeout=20).status_code == 200
         assert client.get(f"{namespace.address()}/v2/models/adder", timeout=20).status_code == 401
 
@@ -58,17 +62,17 @@ def test_keys_come_from_a_secret_and_change_without_a_restart_or_a_lost_request(
         def call() -> None:
             with httpx.Client() as own:
                 while not stop.is_set():
-                    seen.append(ask(namespace, own, key[0]).status_code)
+                    seen.append(predict_with_key(namespace, own, key[0]).status_code)
                     time.sleep(0.01)
 
         with ThreadPoolExecutor(3) as pool:
             calls = [pool.submit(call) for _ in range(3)]
             try:
-                put_secret(namespace, alice=f"{OLD}\n{NEW}")
-                eventually(lambda: ask(namespace, client, NEW).status_code == 200, within_s=ROTATED_S)
+                apply_secret(namespace, alice=f"{OLD}\n{NEW}")
+                eventually(lambda: predict_with_key(namespace, client, NEW).status_code == 200, within_s=ROTATED_S)
                 key[0] = NEW
-                put_secret(namespace, alice=NEW)
-                eventually(lambda: ask(namespace, client, OLD).status_code == 401, within_s=ROTATED_S)
+                apply_secret(namespace, alice=NEW)
+                eventually(lambda: predict_with_key(namespace, client, OLD).status_code == 401, within_s=ROTATED_S)
             finally:
                 stop.set()
             for each in calls:
@@ -79,7 +83,7 @@ def test_keys_come_from_a_secret_and_change_without_a_restart_or_a_lost_request(
 
 
 def test_a_secret_without_a_key_is_named_in_the_status(namespace: Cluster) -> None:
-    put_secret(namespace, alice="tooshort")
+    apply_secret(namespace, alice="tooshort")
     namespace.apply(access={"apiKeys": {"secretName": "shoal-callers"}})
     eventually(
         lambda: (
@@ -87,11 +91,11 @@ def test_a_secret_without_a_key_is_named_in_the_status(namespace: Cluster) -> No
         ),
         lambda: describe(namespace),
     )
-    put_secret(namespace, alice=OLD)
+    apply_secret(namespace, alice=OLD)
     namespace.until_ready()
 
 
-def test_what_lets_nobody_in_or_trusts_anybody_is_refused(namespace: Cluster) -> None:
+def test_contradictory_access_settings_are_rejected(namespace: Cluster) -> None:
     for access, words in (
         ({}, "apiKeys, jwt or both"),
         (

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import httpx
 
-from e2e.callers import ANSWER, predict
+from e2e.clients import EXPECTED, predict
 from e2e.clusters.cluster import OPERATOR, Cluster
 from e2e.waiting import eventually
 
@@ -25,7 +25,7 @@ def explain(cluster: Cluster) -> str:
     return cluster.kubectl("describe", "infsvc,pods,endpointslices", check=False).stdout
 
 
-def apply_sleeper(cluster: Cluster, *, delay_s: int) -> None:
+def apply_scale_to_zero(cluster: Cluster, *, delay_s: int) -> None:
     scaling = {"minReplicas": 0, "maxReplicas": 2, "scaleToZeroDelaySeconds": delay_s}
     cluster.apply(scaling=scaling, rollout={"drainDelaySeconds": 2})
 
@@ -46,10 +46,8 @@ def without(system: Cluster, deployment: str, selector: str) -> Iterator[None]:
         system.kubectl("scale", "deployment", deployment, f"--replicas={replicas}")
 
 
-def test_without_an_activator_that_is_told_and_with_one_again_the_next_request_wakes(
-    namespace: Cluster, cluster: Cluster
-) -> None:
-    apply_sleeper(namespace, delay_s=1)
+def test_missing_activator_is_reported_and_a_new_one_starts_the_service(namespace: Cluster, cluster: Cluster) -> None:
+    apply_scale_to_zero(namespace, delay_s=1)
     namespace.until_ready()
     until(namespace, "ScaledToZero")
     with without(cluster.within("shoal-system"), "shoal-activator", "app.kubernetes.io/component=activator"):
@@ -59,33 +57,31 @@ def test_without_an_activator_that_is_told_and_with_one_again_the_next_request_w
             assert (condition["status"], condition["reason"]) == ("False", "NoActivator")
             assert "no pod of the activator is ready" in condition["message"]
     until(namespace, "ScaledToZero")
-    assert predict(namespace, patience_s=START_S) == ANSWER
+    assert predict(namespace, timeout_s=START_S) == EXPECTED
 
 
-def test_without_an_activator_a_scale_to_zero_by_hand_keeps_the_pod_that_answers(
-    namespace: Cluster, cluster: Cluster
-) -> None:
-    apply_sleeper(namespace, delay_s=3600)
+def test_without_an_activator_scaling_to_zero_by_a_user_keeps_the_pod(namespace: Cluster, cluster: Cluster) -> None:
+    apply_scale_to_zero(namespace, delay_s=3600)
     namespace.until_ready()
     with without(cluster.within("shoal-system"), "shoal-activator", "app.kubernetes.io/component=activator"):
         until(namespace, "NoActivator", "ActivatorReady")
         generation = namespace.get("infsvc", "adder")["metadata"]["generation"]
         namespace.kubectl("scale", "infsvc", "adder", "--replicas=0")
         eventually(lambda: namespace.get("infsvc", "adder")["status"]["observedGeneration"] > generation)
-        assert predict(namespace, patience_s=START_S) == ANSWER
+        assert predict(namespace, timeout_s=START_S) == EXPECTED
         assert namespace.condition("adder")["status"] == "True"
     until(namespace, "ScaledToZero")
 
 
-def answers(cluster: Cluster) -> bool:
+def is_served(cluster: Cluster) -> bool:
     try:
-        return predict(cluster, patience_s=START_S) == ANSWER
+        return predict(cluster, timeout_s=START_S) == EXPECTED
     except httpx.TransportError:
         return False
 
 
-def test_a_port_in_a_status_that_is_none_of_the_rooms_is_put_right(namespace: Cluster, cluster: Cluster) -> None:
-    apply_sleeper(namespace, delay_s=1)
+def test_invalid_activator_port_in_a_status_is_corrected(namespace: Cluster, cluster: Cluster) -> None:
+    apply_scale_to_zero(namespace, delay_s=1)
     namespace.until_ready()
     until(namespace, "ScaledToZero")
     patch = ("patch", "infsvc", "adder", "--subresource=status", "--type=merge", "--patch")
@@ -95,14 +91,14 @@ def test_a_port_in_a_status_that_is_none_of_the_rooms_is_put_right(namespace: Cl
         namespace.kubectl(*patch, '{"status": {"activator": {"port": 9090}}}')
     eventually(lambda: namespace.get("infsvc", "adder")["status"]["activator"]["port"] in PORTS)
     # Until the slice has it too, requests may be rejected.
-    eventually(lambda: answers(namespace), lambda: explain(namespace))
+    eventually(lambda: is_served(namespace), lambda: explain(namespace))
 
 
-def test_a_slice_of_somebody_else_is_told_and_left_alone_and_when_it_goes_the_service_sleeps(
+def test_foreign_endpoint_slice_blocks_scaling_to_zero_until_deleted(
     namespace: Cluster,
 ) -> None:
     namespace.kubectl("apply", "--filename", "-", text=STRANGER)
-    apply_sleeper(namespace, delay_s=1)
+    apply_scale_to_zero(namespace, delay_s=1)
     until(namespace, "NameTaken")
     assert "EndpointSlice adder" in namespace.condition("adder")["message"]
     eventually(lambda: namespace.condition("adder", "Available")["status"] == "True", lambda: explain(namespace))

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from e2e.callers import ANSWER, predict
+from e2e.clients import EXPECTED, predict
 from e2e.clusters.cluster import Cluster
 
 ENFORCE = "pod-security.kubernetes.io/enforce=restricted"
@@ -18,7 +18,7 @@ def test_pods_run_without_a_group_of_their_own_where_pod_security_is_restricted(
     namespace.apply()
     namespace.until_ready()
 
-    assert predict(namespace) == ANSWER
+    assert predict(namespace) == EXPECTED
     (pod,) = namespace.get("pods")
     assert "fsGroup" not in pod["spec"]["securityContext"]
 

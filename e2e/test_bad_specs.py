@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from e2e.callers import ANSWER, predict
+from e2e.clients import EXPECTED, predict
 from e2e.clusters.cluster import MODELS, Cluster
 from e2e.waiting import eventually
 
@@ -87,7 +87,7 @@ def test_a_spec_that_cannot_work_says_why(
 ) -> None:
     namespace.apply(**spec)
 
-    assert_told(namespace, reason, said)
+    assert_condition(namespace, reason, said)
 
 
 WEIGHTED = {"weight": 1.5, "podAffinityTerm": {"topologyKey": "kubernetes.io/hostname"}}
@@ -103,7 +103,7 @@ WEIGHTED = {"weight": 1.5, "podAffinityTerm": {"topologyKey": "kubernetes.io/hos
     ],
     ids=["fraction", "fractional-weight", "long-sentence", "wrong-type"],
 )
-def test_what_the_deployments_schema_refuses_is_told(namespace: Cluster, pod: dict[str, Any]) -> None:
+def test_fields_that_the_deployment_rejects_are_reported(namespace: Cluster, pod: dict[str, Any]) -> None:
     assert_deployment_refused(namespace, pod)
 
 
@@ -117,7 +117,7 @@ def test_what_the_deployments_schema_refuses_is_told(namespace: Cluster, pod: di
     ],
     ids=["long-annotations", "emoji-label", "emoji-class", "bad-selector"],
 )
-def test_a_name_that_the_deployment_may_not_have_is_told(namespace: Cluster, pod: dict[str, Any]) -> None:
+def test_invalid_deployment_name_is_reported(namespace: Cluster, pod: dict[str, Any]) -> None:
     if namespace.parts.embedded:
         pytest.skip(
             "only on a real control plane: the embedded one takes any name of a label, a class or an annotation"
@@ -138,7 +138,7 @@ def assert_deployment_refused(cluster: Cluster, pod: dict[str, Any]) -> None:
     assert not cluster.get("deployment", "adder")
 
 
-def assert_told(cluster: Cluster, reason: str, said: list[str]) -> None:
+def assert_condition(cluster: Cluster, reason: str, said: list[str]) -> None:
     """Wait for a reason; the condition and ``kubectl describe`` must hold every part of ``said``."""
     eventually(
         lambda: cluster.condition("adder").get("reason") == reason,
@@ -180,7 +180,9 @@ def web_server(files: dict[str, bytes]) -> Iterator[str]:
 def test_a_model_that_the_server_does_not_have_is_named(namespace: Cluster) -> None:
     with web_server({}) as url:
         namespace.apply(model={"uri": f"{url}/adder.tar.gz"})
-        assert_told(namespace, "ModelDownloadFailed", ["the model cannot be downloaded", f"{url}/adder.tar.gz", "404"])
+        assert_condition(
+            namespace, "ModelDownloadFailed", ["the model cannot be downloaded", f"{url}/adder.tar.gz", "404"]
+        )
 
 
 def test_a_model_is_downloaded_and_only_the_right_one(namespace: Cluster) -> None:
@@ -191,8 +193,8 @@ def test_a_model_is_downloaded_and_only_the_right_one(namespace: Cluster) -> Non
     with web_server({"/adder.tar.gz": body}) as url:
         model = {"uri": f"{url}/adder.tar.gz", "checksum": f"sha256:{'0' * 64}"}
         namespace.apply(model=model)
-        assert_told(namespace, "ModelDownloadFailed", ["sha256:"])
+        assert_condition(namespace, "ModelDownloadFailed", ["sha256:"])
 
         namespace.apply(model={**model, "checksum": f"sha256:{hashlib.sha256(body).hexdigest()}"})
         namespace.until_ready()
-        assert predict(namespace) == ANSWER
+        assert predict(namespace) == EXPECTED

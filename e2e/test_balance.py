@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 
-from e2e.callers import ROW
+from e2e.clients import ROW
 from e2e.clusters.cluster import Cluster
 from e2e.test_scaling import ADMIN_PORT, explain, is_ready
 from e2e.waiting import eventually

@@ -3,7 +3,7 @@
 import time
 
 from e2e.clusters.cluster import Cluster
-from e2e.offered import offered
+from e2e.open_loop import open_loop_load
 from e2e.test_scaling import explain, replicas
 from e2e.waiting import eventually
 
@@ -11,7 +11,7 @@ ADDER = {"uri": "file:///models/adder", "parameters": {"baseMicroseconds": 5_000
 """95 rows a second at most in batches of which two fit 200 ms."""
 
 
-def test_what_is_refused_brings_the_replicas_that_serve_it(namespace: Cluster) -> None:
+def test_rejected_rows_add_replicas(namespace: Cluster) -> None:
     namespace.apply(
         model=ADDER,
         batching={"maxBatchSize": 32, "latencyObjectiveMilliseconds": 200},
@@ -19,7 +19,7 @@ def test_what_is_refused_brings_the_replicas_that_serve_it(namespace: Cluster) -
     )
     namespace.until_ready()
 
-    with offered(namespace, 30) as calls:
+    with open_loop_load(namespace, 30) as calls:
         eventually(lambda: calls.statuses()["200"] > 150)
         assert replicas(namespace) == (1, 1, 1, 1)
         calls.rate = 180

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from e2e.callers import ANSWER, predict
+from e2e.clients import EXPECTED, predict
 from e2e.clusters.cluster import Cluster
 from e2e.waiting import eventually
 
@@ -26,10 +26,10 @@ def test_a_foreign_change_to_a_child_is_corrected(namespace: Cluster) -> None:
     eventually(lambda: namespace.get("service", "adder")["spec"]["selector"] == selector)
     eventually(lambda: runtime_image(namespace) == image)
     namespace.until_ready()
-    assert predict(namespace) == ANSWER
+    assert predict(namespace) == EXPECTED
 
 
-def test_what_others_add_to_a_selector_does_not_keep_callers_away(namespace: Cluster) -> None:
+def test_foreign_selector_key_does_not_block_clients(namespace: Cluster) -> None:
     namespace.apply()
     namespace.until_ready()
     kinds = ("service", "poddisruptionbudget", "networkpolicy")
@@ -42,9 +42,9 @@ def test_what_others_add_to_a_selector_does_not_keep_callers_away(namespace: Clu
         namespace.kubectl("patch", kind, "adder", "--type=merge", "--patch", json.dumps({"spec": spec}))
 
     for kind in kinds:
-        eventually(partial(says, namespace, kind, before[kind]))
+        eventually(partial(has_spec, namespace, kind, before[kind]))
     namespace.until_ready()
-    assert predict(namespace) == ANSWER
+    assert predict(namespace) == EXPECTED
 
 
 CLASHES = (
@@ -57,7 +57,7 @@ CLASHES = (
 
 
 @pytest.mark.parametrize(("kind", "spec"), CLASHES, ids=[",".join(spec) for _, spec in CLASHES])
-def test_what_others_set_in_the_place_of_ours_is_put_right(namespace: Cluster, kind: str, spec: dict[str, Any]) -> None:
+def test_foreign_replacement_of_a_field_is_corrected(namespace: Cluster, kind: str, spec: dict[str, Any]) -> None:
     namespace.apply()
     eventually(lambda: namespace.get(kind, "adder"))
     before = spec_of(namespace, kind)
@@ -91,7 +91,7 @@ def spec_of(cluster: Cluster, kind: str) -> dict[str, Any]:
     return {key: value for key, value in cluster.get(kind, "adder")["spec"].items() if key not in given}
 
 
-def says(cluster: Cluster, kind: str, spec: dict[str, Any]) -> bool:
+def has_spec(cluster: Cluster, kind: str, spec: dict[str, Any]) -> bool:
     return bool(cluster.get(kind, "adder")["spec"] == spec)
 
 
@@ -118,10 +118,10 @@ def test_a_deleted_child_comes_back(namespace: Cluster) -> None:
     for kind in children:
         eventually(partial(is_another, namespace, kind, before[kind]))
     namespace.until_ready()
-    assert predict(namespace) == ANSWER
+    assert predict(namespace) == EXPECTED
 
 
-def test_an_object_of_somebody_else_is_left_alone_and_named(namespace: Cluster) -> None:
+def test_object_of_another_owner_is_left_alone_and_named(namespace: Cluster) -> None:
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "adder"}, "spec": {"ports": [{"port": 80}]}}
     namespace.kubectl("apply", "--filename", "-", text=yaml.safe_dump(service))
     theirs = namespace.get("service", "adder")
@@ -133,4 +133,4 @@ def test_an_object_of_somebody_else_is_left_alone_and_named(namespace: Cluster) 
 
     namespace.kubectl("delete", "service", "adder")
     namespace.until_ready()
-    assert predict(namespace) == ANSWER
+    assert predict(namespace) == EXPECTED

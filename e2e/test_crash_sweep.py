@@ -41,7 +41,7 @@ MOST_CALLS = 60
 
 
 @dataclass
-class Killer:
+class OperatorKiller:
     """Counts the operator's requests that name one service, and kills it at the chosen one."""
 
     app: Any
@@ -49,22 +49,22 @@ class Killer:
     at: int = 0
     after: bool = True
     seen: int = 0
-    victim: subprocess.Popen[bytes] | None = None
-    struck: threading.Event = field(default_factory=threading.Event)
+    process: subprocess.Popen[bytes] | None = None
+    killed: threading.Event = field(default_factory=threading.Event)
 
-    def aim(self, name: str, at: int, victim: subprocess.Popen[bytes], *, after: bool) -> None:
-        """Kill ``victim`` at its ``at``-th request for service ``name``."""
-        self.struck.clear()
-        self.name, self.at, self.after, self.seen, self.victim = name, at, after, 0, victim
+    def targets(self, name: str, at: int, process: subprocess.Popen[bytes], *, after: bool) -> None:
+        """Kill ``process`` at its ``at``-th request for service ``name``."""
+        self.killed.clear()
+        self.name, self.at, self.after, self.seen, self.process = name, at, after, 0, process
 
     async def __call__(self, scope: Scope, receive: Callable[[], Awaitable[Any]], send: Any) -> None:
         """Serve (ASGI)."""
         mine = scope["type"] == "http" and self._concerns(scope)
         if mine and not self.after:
-            self._strike()
+            self._kill()
         await self.app(scope, receive, send)
         if mine and self.after:
-            self._strike()
+            self._kill()
 
     def _concerns(self, scope: Scope) -> bool:
         agent = dict(scope["headers"]).get(b"user-agent", b"")
@@ -76,11 +76,11 @@ class Killer:
         self.seen += 1
         return self.seen == self.at
 
-    def _strike(self) -> None:
-        assert self.victim is not None
-        self.victim.kill()
-        self.victim.wait()
-        self.struck.set()
+    def _kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+        self.killed.set()
 
 
 class Api:
@@ -131,9 +131,9 @@ def _lasting(body: Json | None) -> Json | None:
 
 
 @contextmanager
-def serving() -> Iterator[tuple[Running, Killer]]:
+def serving() -> Iterator[tuple[Running, OperatorKiller]]:
     running = make_server()
-    killer = Killer(running.uvicorn.config.loaded_app)
+    killer = OperatorKiller(running.uvicorn.config.loaded_app)
     running.uvicorn.config.loaded_app = killer
     thread = threading.Thread(target=running.serve, daemon=True)
     thread.start()
@@ -161,31 +161,31 @@ def test_killed_at_any_call_the_operator_ends_up_with_the_same_world(tmp_path: P
             api.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", yaml.safe_load(file.read_text()))
         operator = start_operator(kubeconfig, log)
         try:
-            killer.aim("sweep-whole", MOST_CALLS * 10, operator, after=True)
+            killer.targets("sweep-whole", MOST_CALLS * 10, operator, after=True)
             api.create("sweep-whole")
             whole = eventually(lambda: complete(api.world("sweep-whole")), log.read_text)
-            struck = 0
+            killed = 0
             for after in (True, False):
                 for at in range(1, MOST_CALLS):
                     name = f"sweep-{'after' if after else 'before'}-{at:02d}"
-                    killer.aim(name, at, operator, after=after)
+                    killer.targets(name, at, operator, after=after)
                     api.create(name)
-                    if not was_struck(killer, api, name, log):
+                    if not was_killed(killer, api, name, log):
                         break
-                    struck += 1
+                    killed += 1
                     operator = start_operator(kubeconfig, log)
                     until_equal(api, name, whole)
-            assert struck >= 10, f"only {struck} calls were cut off: the killer missed"
-            print(f"the operator was killed at {struck} calls")  # noqa: T201
+            assert killed >= 10, f"only {killed} calls were cut off: the killer missed"
+            print(f"the operator was killed at {killed} calls")  # noqa: T201
         finally:
             operator.kill()
             operator.wait()
 
 
-def was_struck(killer: Killer, api: Api, name: str, log: Path) -> bool:
+def was_killed(killer: OperatorKiller, api: Api, name: str, log: Path) -> bool:
     """Wait until the operator was killed, or has done all there is to do for the service."""
-    eventually(lambda: killer.struck.is_set() or complete(api.world(name)), log.read_text)
-    return killer.struck.wait(0.5)
+    eventually(lambda: killer.killed.is_set() or complete(api.world(name)), log.read_text)
+    return killer.killed.wait(0.5)
 
 
 def until_equal(api: Api, name: str, whole: Json) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from e2e.callers import ANSWER, callers, predict
+from e2e.clients import EXPECTED, background_clients, predict
 from e2e.clusters.cluster import OPERATOR, Cluster
 from e2e.waiting import eventually
 
@@ -51,7 +51,7 @@ def test_a_service_of_one_replica_loses_no_request_when_its_pod_is_evicted(names
     namespace.until_ready()
     (old,) = pods(namespace)
 
-    with callers(namespace, keeping=2, fresh=2) as seen:
+    with background_clients(namespace, keeping=2, fresh=2) as seen:
         eventually(lambda: seen.answered > 50)
         assert not evict(namespace, old)
         until_replaced(namespace, {old}, 1)
@@ -65,7 +65,7 @@ def test_a_pod_that_is_evicted_together_with_the_operator_loses_no_request(names
     namespace.until_ready()
     (old,) = pods(namespace)
 
-    with callers(namespace, keeping=2, fresh=2) as seen:
+    with background_clients(namespace, keeping=2, fresh=2) as seen:
         eventually(lambda: seen.answered > 50)
         namespace.within("shoal-system").kubectl("delete", "pod", "--selector", OPERATOR, "--wait=false")
         assert not evict(namespace, old)
@@ -77,7 +77,7 @@ def test_replicas_that_are_evicted_one_after_another_lose_no_request(namespace: 
     namespace.apply(replicas=2, **SPEC)
     namespace.until_ready()
 
-    with callers(namespace, keeping=2, fresh=2) as seen:
+    with background_clients(namespace, keeping=2, fresh=2) as seen:
         eventually(lambda: seen.answered > 50)
         for old in list(pods(namespace)):
             eventually(partial(evicted, namespace, old), lambda: described(namespace))
@@ -90,7 +90,7 @@ def test_replicas_that_are_deleted_together_serve_until_others_do(namespace: Clu
     namespace.until_ready()
     old = pods(namespace)
 
-    with callers(namespace, keeping=2, fresh=2) as seen:
+    with background_clients(namespace, keeping=2, fresh=2) as seen:
         eventually(lambda: seen.answered > 50)
         namespace.kubectl("delete", "pod", *old, "--wait=false")
         until_replaced(namespace, set(old), 2)
@@ -101,12 +101,12 @@ def test_a_service_that_is_to_have_no_pods_keeps_none(namespace: Cluster) -> Non
     namespace.apply(**SPEC)
     namespace.until_ready()
 
-    with callers(namespace):
+    with background_clients(namespace):
         namespace.kubectl("scale", "infsvc/adder", "--replicas=0")
         eventually(lambda: not pods(namespace), lambda: described(namespace))
     namespace.kubectl("scale", "infsvc/adder", "--replicas=1")
     namespace.until_ready()
-    assert predict(namespace) == ANSWER
+    assert predict(namespace) == EXPECTED
 
 
 def test_a_pod_that_no_node_can_replace_yet_keeps_serving_when_it_is_evicted(namespace: Cluster) -> None:
@@ -119,7 +119,7 @@ def test_a_pod_that_no_node_can_replace_yet_keeps_serving_when_it_is_evicted(nam
     name = node["metadata"]["name"]
     namespace.kubectl("cordon", name)
     try:
-        with callers(namespace, keeping=1, fresh=1) as seen:
+        with background_clients(namespace, keeping=1, fresh=1) as seen:
             assert not evict(namespace, old)
             eventually(
                 lambda: namespace.condition("adder").get("reason") == "Unschedulable", lambda: described(namespace)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from e2e.clusters.cluster import Cluster
-from e2e.offered import HEAD, Offered, offered, row
+from e2e.open_loop import HEAD, OpenLoopLoad, open_loop_load, row
 from e2e.test_scaling import explain, is_ready, replicas
 from e2e.waiting import eventually
 
@@ -17,7 +17,7 @@ MODEL = {"uri": "file:///models/adder", "parameters": {"baseMicroseconds": 50_00
 """80 rows a second of a replica, in batches of four."""
 QUEUE = {"timeoutMilliseconds": 60_000, "maxRows": 16_384}
 ONCE, SIXFOLD = 25, 150
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def apply_follower(namespace: Cluster, batch_size: int = 4) -> None:
     namespace.apply(model=MODEL, scaling=scaling, rollout=rollout, batching=batching, queue=QUEUE)
 
 
-def counted(namespace: Cluster, calls: Offered, number: int, since_s: float) -> None:
+def counted(namespace: Cluster, calls: OpenLoopLoad, number: int, since_s: float) -> None:
     """Wait until so many requests that were sent from then on have ended."""
     eventually(lambda: len(calls.since(since_s)) >= number, lambda: explain(namespace))
 
@@ -51,7 +51,7 @@ def test_six_times_the_load_and_back_costs_no_request(namespace: Cluster) -> Non
     apply_follower(namespace)
     namespace.until_ready()
 
-    with offered(namespace, ONCE, patience_s=PATIENCE_S) as calls:
+    with open_loop_load(namespace, ONCE, timeout_s=TIMEOUT_S) as calls:
         counted(namespace, calls, 100, 0)
         assert replicas(namespace) == (1, 1, 1, 1)
         risen_s, calls.rate = time.monotonic(), SIXFOLD
@@ -82,7 +82,7 @@ def test_a_rollout_in_a_burst_costs_no_request_and_no_replica(namespace: Cluster
     apply_follower(namespace)
     namespace.until_ready()
 
-    with offered(namespace, SIXFOLD, patience_s=PATIENCE_S) as calls:
+    with open_loop_load(namespace, SIXFOLD, timeout_s=TIMEOUT_S) as calls:
         eventually(lambda: replicas(namespace)[3] >= 3, lambda: explain(namespace), within_s=90)
         before = {pod["metadata"]["uid"] for pod in namespace.get("pods")}
         held = []
@@ -104,7 +104,7 @@ def test_while_a_ready_pod_says_nothing_replicas_do_not_fall(namespace: Cluster)
     apply_follower(namespace)
     namespace.until_ready()
     counts = []
-    with offered(namespace, SIXFOLD) as calls:
+    with open_loop_load(namespace, SIXFOLD) as calls:
         eventually(lambda: replicas(namespace)[3] >= 3, lambda: explain(namespace), within_s=90)
         with silence(namespace) as silent:
             calls.rate = 1

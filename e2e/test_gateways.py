@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from e2e.callers import ANSWER, ROW, callers
+from e2e.clients import EXPECTED, ROW, background_clients
 from e2e.clusters.cluster import ROOT, Cluster
-from e2e.gateways.asking import HOST, Certificate, Gateway, applied
 from e2e.gateways.envoy import envoy, unwatched_envoy, write_endpoints
+from e2e.gateways.gateway import HOST, Certificate, Gateway, applied
 from e2e.gateways.traefik import (
     CLASS,
     HTTP_ROUTE,
@@ -92,7 +92,7 @@ def serve(cluster: Cluster, gateways: list[Gateway], **spec: Any) -> None:
     cluster.apply(**gateways[0].route, **spec)
     cluster.until_ready()
     for gateway in gateways:
-        gateway.until_answered()
+        gateway.wait_until_served()
 
 
 def binary(rows: NDArray[np.float32]) -> dict[str, Any]:
@@ -113,14 +113,14 @@ def floats(answer: httpx.Response) -> NDArray[np.float32]:
 def check_protocols(client: httpx.Client) -> None:
     """Ask in V1, V2 and V2 with binary tensors, and what is refused."""
     first = client.post("v1/models/adder:predict", json={"instances": [ROW]})
-    assert first.json() == {"predictions": [ANSWER]}
+    assert first.json() == {"predictions": [EXPECTED]}
 
     tensor = {"name": "x", "datatype": "FP32", "shape": [1, 16], "data": ROW}
     second = client.post("v2/models/adder/infer", json={"inputs": [tensor]})
-    assert second.json()["outputs"][0]["data"] == ANSWER
+    assert second.json()["outputs"][0]["data"] == EXPECTED
 
     third = client.post("v2/models/adder/infer", **binary(np.array([ROW], np.float32)))
-    assert floats(third).tolist() == ANSWER
+    assert floats(third).tolist() == EXPECTED
 
     refused = client.post("v1/models/adder:predict", json={"instances": [[1.0]]})
     assert (refused.status_code, refused.headers["x-shoal-executed"]) == (400, "no")
@@ -171,7 +171,7 @@ def test_every_protocol_passes_plain_and_encrypted_and_no_other_host_does(
         assert asked_to_go_on(gateway.port).startswith(b"HTTP/1.1 200")
         assert gateway.post("v2/models/adder/infer", host="other.example").status_code == 404
         if gateway.kind != "ingress":  # which cannot say that a port speaks HTTP/2
-            assert asked_by_grpc(gateway, certificate.authority) == ANSWER
+            assert asked_by_grpc(gateway, certificate.authority) == EXPECTED
 
 
 def test_tensors_of_600_kilobytes_pass(namespace: Cluster, gateways: list[Gateway]) -> None:
@@ -240,8 +240,8 @@ def test_a_gateway_that_hears_late_of_a_pod_that_goes_loses_no_request_with_the_
     write_endpoints(tmp_path, [{"http": [(pod["status"]["podIP"], PORT) for pod in pods]}])
     gateway = Gateway("envoy", certificate, tmp_path / "log")
     with unwatched_envoy(programs["envoy"], gateway, tmp_path):
-        gateway.until_answered()
-        with callers(namespace, keeping=3, fresh=3, address=gateway.address, host=HOST) as seen:
+        gateway.wait_until_served()
+        with background_clients(namespace, keeping=3, fresh=3, address=gateway.address, host=HOST) as seen:
             before = restarts(namespace)
             url = f"http://{pods[0]['status']['podIP']}:{ADMIN_PORT}/drain"
             assert httpx.post(url, headers={"x-shoal-admin": "1"}, timeout=20).is_success
@@ -266,7 +266,7 @@ def test_what_one_pod_cannot_serve_in_time_is_served_by_its_peer_behind_a_gatewa
     write_endpoints(tmp_path, [{"http": [(known, PORT)]}])
     gateway = Gateway("envoy", certificate, tmp_path / "log")
     with unwatched_envoy(programs["envoy"], gateway, tmp_path):
-        gateway.until_answered()
+        gateway.wait_until_served()
         burst(f"127.0.0.1:{gateway.port}", host=HOST)  # what batches take is learned
         assert set(burst(f"127.0.0.1:{gateway.port}", host=HOST)) <= {200, 503}
     assert forwarded(known) > 0
@@ -281,9 +281,9 @@ def test_while_pods_are_replaced_and_fewer_become_no_request_fails(namespace: Cl
     served = {**LIVELY, **gateway.route, "rollout": {}}
     namespace.apply(**served, replicas=2)
     namespace.until_ready()
-    gateway.until_answered()
+    gateway.wait_until_served()
 
-    with callers(namespace, keeping=3, fresh=3, address=gateway.address, host=HOST) as seen:
+    with background_clients(namespace, keeping=3, fresh=3, address=gateway.address, host=HOST) as seen:
         before = {pod["metadata"]["uid"] for pod in namespace.get("pods")}
         namespace.apply(**served, replicas=2, batching={"maxBatchSize": 4})
         namespace.until_ready()
@@ -300,12 +300,12 @@ def test_a_sleeping_service_is_woken_through_a_gateway_and_to_zero_and_back_no_r
     scaling = {"minReplicas": 0, "maxReplicas": 2, "scaleToZeroDelaySeconds": 3600}
     namespace.apply(scaling=scaling, rollout={}, **gateway.route)
     namespace.until_ready()
-    gateway.until_answered()
+    gateway.wait_until_served()
     namespace.kubectl("scale", "infsvc", "adder", "--replicas=0")
     eventually(lambda: not namespace.get("pods"))
     assert gateway.post("v1/models/adder:predict", json={"instances": [ROW]}, timeout=60).status_code == 200
 
-    with callers(namespace, keeping=2, fresh=2, patience_s=60, address=gateway.address, host=HOST) as seen:
+    with background_clients(namespace, keeping=2, fresh=2, timeout_s=60, address=gateway.address, host=HOST) as seen:
         before = {pod["metadata"]["uid"] for pod in namespace.get("pods")}
         namespace.kubectl("scale", "infsvc", "adder", "--replicas=0")
         eventually(lambda: not before & {pod["metadata"]["uid"] for pod in namespace.get("pods")})

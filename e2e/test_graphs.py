@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import yaml
 
-from e2e.callers import callers
+from e2e.clients import background_clients
 from e2e.clusters.cluster import Cluster
 from e2e.waiting import eventually
 
@@ -77,7 +77,7 @@ def test_a_graph_takes_rows_from_service_to_service(namespace: Cluster) -> None:
     assert [each["name"] for each in pod["spec"]["containers"]] == ["proxy"]
 
 
-def test_a_step_that_is_missing_is_waited_for_and_one_that_does_not_fit_is_told(namespace: Cluster) -> None:
+def test_missing_step_is_awaited_and_invalid_step_is_reported(namespace: Cluster) -> None:
     namespace.apply("adder")
     apply(namespace, **CHAIN)
     missing = until(namespace, "GraphValid", "False", "StepMissing")
@@ -115,7 +115,7 @@ def test_a_step_that_is_deleted_under_load_costs_no_request_and_one_that_is_kill
         namespace.apply(name, replicas=2, rollout={"drainDelaySeconds": 1})
     apply(namespace, **CHAIN)
     until(namespace, "Ready", "True", "Ready")
-    with callers(namespace, "chain", keeping=4, answer=TWICE) as seen:
+    with background_clients(namespace, "chain", keeping=4, answer=TWICE) as seen:
         eventually(lambda: seen.answered > 50)
         (pod, *_) = namespace.get("pods", selector="serving.shoal.dev/inferenceservice=adder-two")
         namespace.kubectl("delete", "pod", pod["metadata"]["name"])

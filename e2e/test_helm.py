@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
-from e2e.callers import ANSWER, predict
+from e2e.clients import EXPECTED, predict
 from e2e.clusters.cluster import OPERATOR, ROOT, Cluster
 from e2e.clusters.joined import install_operator
 from e2e.waiting import eventually
-from shoal_local.installing import chart_folder, render, values
+from shoal_local.installing import chart_directory, render, values
 from tests import helm
 
 CHART = "charts/shoal"
@@ -60,7 +60,7 @@ class Releases:
 def without_operator(cluster: Cluster) -> Iterator[Cluster]:
     """Take the suite's own install away, the definition with it; put it back at the end."""
     system = cluster.within("shoal-system")
-    objects = [body for body in render(chart_folder()) if body["kind"] != "Namespace"]
+    objects = [body for body in render(chart_directory()) if body["kind"] != "Namespace"]
     try:
         system.kubectl("delete", "--ignore-not-found", "--filename", "-", text=yaml.safe_dump_all(objects))
         yield system
@@ -123,7 +123,7 @@ def test_services_stay_when_the_release_goes_and_serve_on_under_another_name(
     before = namespace.get("pods")[0]["metadata"]["uid"]
 
     releases("uninstall", "first")
-    assert predict(namespace) == ANSWER
+    assert predict(namespace) == EXPECTED
     releases("install", "second", CHART)
     namespace.apply(replicas=2)
     namespace.until_ready()
@@ -173,7 +173,7 @@ def test_an_upgrade_from_the_chart_before_keeps_services_as_they_run(releases: R
     assert [pod["metadata"]["uid"] for pod in namespace.get("pods")] == [pod["metadata"]["uid"] for pod in pods]
     namespace.apply(replicas=2)
     namespace.until_ready()
-    assert predict(namespace) == ANSWER
+    assert predict(namespace) == EXPECTED
 
 
 def test_a_release_that_keeps_no_definition_takes_it_and_every_service_away(
@@ -198,7 +198,7 @@ def test_a_release_that_keeps_its_definition_keeps_it_as_well_when_it_is_told_to
     assert definition(releases.cluster)
 
 
-def test_a_definition_that_somebody_replaced_is_not_taken_for_one_that_has_to_go(releases: Releases) -> None:
+def test_replaced_definition_is_not_removed(releases: Releases) -> None:
     releases("install", "shoal", CHART)
     releases.cluster.kubectl("replace", "--filename", str(ROOT / "crds"))
     releases.cluster.kubectl("annotate", "crd", DEFINITION, "helm.sh/resource-policy-")

@@ -23,8 +23,8 @@ from shoal_schema.version import VERSION
 from tests import plain
 from tests.project.scripts import ROOT, load
 
-PATIENCE_S = 120
-BUILD_PATIENCE_S = 3600
+TIMEOUT_S = 120
+BUILD_TIMEOUT_S = 3600
 USER_ID = 65532
 # Everything that Shoal's pods demand of a container.
 RESTRICTED = ("--read-only", "--tmpfs", "/tmp", "--cap-drop=all", "--security-opt", "no-new-privileges")
@@ -66,7 +66,7 @@ def tag(runs: list[str]) -> str:
     if built := os.environ.get("SHOAL_IMAGES_TAG"):
         return built
     command = ["make", "images", "TAG=e2e"]
-    subprocess.run(command, cwd=ROOT, check=True, timeout=BUILD_PATIENCE_S)
+    subprocess.run(command, cwd=ROOT, check=True, timeout=BUILD_TIMEOUT_S)
     return "e2e"
 
 
@@ -82,7 +82,7 @@ class Container:
 
     def __exit__(self, *_: object) -> None:
         self.process.terminate()
-        self.process.communicate(timeout=PATIENCE_S)
+        self.process.communicate(timeout=TIMEOUT_S)
 
     def until(self, pattern: str) -> re.Match[str]:
         """Return the first match in what it says."""
@@ -95,17 +95,17 @@ class Container:
         raise AssertionError(f"no {pattern} in {''.join(seen)}")
 
 
-def said(runs: list[str], image: str, *arguments: str, options: tuple[str, ...] = ()) -> tuple[int, str]:
+def run_image(runs: list[str], image: str, *arguments: str, options: tuple[str, ...] = ()) -> tuple[int, str]:
     """Run an image to its end; return its exit status and what it said."""
     container = Container(runs, image, *arguments, options=options)
-    output, _ = container.process.communicate(timeout=PATIENCE_S)
+    output, _ = container.process.communicate(timeout=TIMEOUT_S)
     return container.process.returncode, output
 
 
-@pytest.mark.timeout(BUILD_PATIENCE_S)
+@pytest.mark.timeout(BUILD_TIMEOUT_S)
 @pytest.mark.parametrize("name", sorted(HELD))
-def test_an_image_runs_as_nobody_and_holds_one_component_and_a_list_of_it(runs: list[str], tag: str, name: str) -> None:
-    status, output = said(runs, f"shoal/{name}:{tag}", "-c", LOOK, options=("--entrypoint", "python"))
+def test_image_runs_unprivileged_with_one_component_and_its_inventory(runs: list[str], tag: str, name: str) -> None:
+    status, output = run_image(runs, f"shoal/{name}:{tag}", "-c", LOOK, options=("--entrypoint", "python"))
     assert status == 0, output
     uid, written, held, form, listed = json.loads(output)
     assert (uid, written, set(held), form) == (USER_ID, False, HELD[name], "CycloneDX")
@@ -115,11 +115,11 @@ def test_an_image_runs_as_nobody_and_holds_one_component_and_a_list_of_it(runs: 
 
 @pytest.mark.parametrize("name", ["operator", "proxy", "runtime"])
 def test_an_image_tells_its_version(runs: list[str], tag: str, name: str) -> None:
-    assert said(runs, f"shoal/{name}:{tag}", "--version") == (0, f"shoal-{name} {VERSION}\n")
+    assert run_image(runs, f"shoal/{name}:{tag}", "--version") == (0, f"shoal-{name} {VERSION}\n")
 
 
 def test_the_operator_s_image_starts_and_asks_for_a_cluster(runs: list[str], tag: str) -> None:
-    status, output = said(runs, f"shoal/operator:{tag}")
+    status, output = run_image(runs, f"shoal/operator:{tag}")
     assert (status, "no API server to talk to: run in a pod" in output.splitlines()[-1]) == (2, True), output
 
 
@@ -149,9 +149,9 @@ def test_proxy_and_runtime_serve_as_a_pair_both_compiled(
         asked = stack.enter_context(Container(runs, f"shoal/proxy:{tag}", options=(*mounts, *own, *free)))
         found = asked.until(r"event=listening address=(\S+) .* admin=(\S+) .* compiled=(\w+)")
         assert found[3] == "yes"
-        assert plain.get(f"http://{found[2]}/readyz?wait_ms=10000", timeout=PATIENCE_S).status_code == HTTPStatus.OK
+        assert plain.get(f"http://{found[2]}/readyz?wait_ms=10000", timeout=TIMEOUT_S).status_code == HTTPStatus.OK
         rows = {"instances": [[1.0] * 16]}
-        answer = plain.post(f"http://{found[1]}/v1/models/adder:predict", json=rows, timeout=PATIENCE_S)
+        answer = plain.post(f"http://{found[1]}/v1/models/adder:predict", json=rows, timeout=TIMEOUT_S)
         assert answer.json() == {"predictions": [[2.0] * 16]}
 
 
@@ -181,5 +181,5 @@ def test_the_activator_runs_from_the_proxy_s_image_and_ends_on_sigterm(runs: lis
     with Container(runs, *image, options=("--entrypoint", "python", *options)) as room:
         room.until("event=listening")
         room.process.terminate()
-        room.process.communicate(timeout=PATIENCE_S)
+        room.process.communicate(timeout=TIMEOUT_S)
         assert room.process.returncode == 0

@@ -9,10 +9,10 @@ import httpx
 import pytest
 import yaml
 
-from e2e.callers import ANSWER, ROW, predict
+from e2e.clients import EXPECTED, ROW, predict
 from e2e.clusters.cluster import Cluster
 from e2e.clusters.kubectl import KUBECTL
-from e2e.waiting import PATIENCE_S, eventually
+from e2e.waiting import TIMEOUT_S, eventually
 
 SERVICE = {
     "apiVersion": "serving.shoal.dev/v1alpha1",
@@ -35,10 +35,10 @@ def served(cluster: Cluster) -> Iterator[Cluster]:
         # Pods first: a namespace that holds some is looked at again after half of their grace period.
         space.kubectl("delete", "infsvc", "--all")
         eventually(lambda: not space.get("pods"))
-        cluster.kubectl("delete", "namespace", "looked-at", f"--timeout={PATIENCE_S:g}s")
+        cluster.kubectl("delete", "namespace", "looked-at", f"--timeout={TIMEOUT_S:g}s")
 
 
-def words(served: Cluster, *args: str) -> str:
+def kubectl_output(served: Cluster, *args: str) -> str:
     return served.kubectl(*args).stdout
 
 
@@ -63,55 +63,55 @@ def following(served: Cluster, *args: str) -> subprocess.Popen[str]:
     ],
 )
 def test_a_service_is_shown_in_each_form(served: Cluster, output: str, said: str) -> None:
-    assert said in words(served, "get", "infsvc", "adder", "--output", output)
+    assert said in kubectl_output(served, "get", "infsvc", "adder", "--output", output)
 
 
 def test_yaml_and_json_hold_the_same_object(served: Cluster) -> None:
-    as_yaml = yaml.safe_load(words(served, "get", "infsvc", "adder", "--output", "yaml"))
-    assert as_yaml == json.loads(words(served, "get", "infsvc", "adder", "--output", "json"))
+    as_yaml = yaml.safe_load(kubectl_output(served, "get", "infsvc", "adder", "--output", "yaml"))
+    assert as_yaml == json.loads(kubectl_output(served, "get", "infsvc", "adder", "--output", "json"))
     assert as_yaml["spec"]["batching"]["maxBatchSize"] == 32
     assert "managedFields" not in as_yaml["metadata"]
 
 
 def test_describe_shows_conditions_and_events(served: Cluster) -> None:
-    printed = words(served, "describe", "infsvc", "adder")
+    printed = kubectl_output(served, "describe", "infsvc", "adder")
     for part in ("the model is loaded and warm", "ClusterInternal", "Events:", "shoal-operator", "RollingOut"):
         assert part in printed
-    assert "RollingOut" in words(served, "events", "--for", "infsvc/adder")
-    assert "inferenceservice/adder" in words(served, "get", "events", "--sort-by=.lastTimestamp")
+    assert "RollingOut" in kubectl_output(served, "events", "--for", "infsvc/adder")
+    assert "inferenceservice/adder" in kubectl_output(served, "get", "events", "--sort-by=.lastTimestamp")
 
 
 def test_wait_returns_at_once_or_says_that_it_timed_out(served: Cluster) -> None:
-    assert "condition met" in words(served, "wait", "--for=condition=Ready", "infsvc/adder", "--timeout=5s")
-    assert "condition met" in words(served, "wait", "--for=jsonpath={.status.readyReplicas}=1", "infsvc/adder")
+    assert "condition met" in kubectl_output(served, "wait", "--for=condition=Ready", "infsvc/adder", "--timeout=5s")
+    assert "condition met" in kubectl_output(served, "wait", "--for=jsonpath={.status.readyReplicas}=1", "infsvc/adder")
     done = served.kubectl("wait", "--for=condition=Ready=False", "infsvc/adder", "--timeout=200ms", check=False)
     assert "timed out waiting for the condition" in done.stderr
 
 
 def test_the_kind_explains_itself(served: Cluster) -> None:
-    explained = words(served, "explain", "infsvc.spec.batching")
+    explained = kubectl_output(served, "explain", "infsvc.spec.batching")
     assert "KIND:       InferenceService" in explained
     assert "maxBatchSize\t<integer>" in explained
-    assert "FIELD: className <string>" in words(served, "explain", "infsvc.spec.route.ingress.className")
-    assert "infsvc" in words(served, "api-resources", "--api-group=serving.shoal.dev")
-    assert "serving.shoal.dev/v1alpha1" in words(served, "api-versions")
+    assert "FIELD: className <string>" in kubectl_output(served, "explain", "infsvc.spec.route.ingress.className")
+    assert "infsvc" in kubectl_output(served, "api-resources", "--api-group=serving.shoal.dev")
+    assert "serving.shoal.dev/v1alpha1" in kubectl_output(served, "api-versions")
 
 
 def test_logs_of_a_pod_of_a_deployment_and_of_a_label(served: Cluster) -> None:
     pod = served.get("pods")[0]["metadata"]["name"]
-    assert "event=listening" in words(served, "logs", pod, "--container", "proxy")
-    assert "event=model_ready" in words(served, "logs", "deployment/adder", "--container", "runtime")
+    assert "event=listening" in kubectl_output(served, "logs", pod, "--container", "proxy")
+    assert "event=model_ready" in kubectl_output(served, "logs", "deployment/adder", "--container", "runtime")
     label = "serving.shoal.dev/inferenceservice=adder"
-    printed = words(served, "logs", "--selector", label, "--all-containers", "--prefix", "--tail=-1")
+    printed = kubectl_output(served, "logs", "--selector", label, "--all-containers", "--prefix", "--tail=-1")
     assert f"[pod/{pod}/proxy]" in printed
     assert f"[pod/{pod}/runtime]" in printed
-    assert len(words(served, "logs", pod, "--container", "runtime", "--tail=1").splitlines()) == 1
+    assert len(kubectl_output(served, "logs", pod, "--container", "runtime", "--tail=1").splitlines()) == 1
 
 
 def test_followed_logs_grow(namespace: Cluster) -> None:
     talk = "import itertools, time\nfor n in itertools.count(): print('line', n, flush=True); time.sleep(0.05)"
     namespace.kubectl("run", "talker", "--image=python", "--command", "--", "python", "-c", talk)
-    namespace.kubectl("wait", "--for=condition=Ready", "pod/talker", f"--timeout={PATIENCE_S:g}s")
+    namespace.kubectl("wait", "--for=condition=Ready", "pod/talker", f"--timeout={TIMEOUT_S:g}s")
     with following(namespace, "logs", "talker", "--follow") as logs:
         assert logs.stdout
         numbers = [int(logs.stdout.readline().split()[1]) for _ in range(20)]
@@ -131,21 +131,21 @@ def test_logs_of_the_run_before_tell_why_it_ended(namespace: Cluster) -> None:
         return any(status["restartCount"] for status in statuses)
 
     eventually(restarted)
-    before = words(namespace, "logs", "deployment/adder", "--container", "runtime", "--previous")
+    before = kubectl_output(namespace, "logs", "deployment/adder", "--container", "runtime", "--previous")
     assert "have 10 classes, not 1000" in before
 
 
 def test_a_restarted_rollout_is_served_and_has_a_history(served: Cluster) -> None:
     before = served.get("pods")[0]["metadata"]["name"]
-    revisions = words(served, "rollout", "history", "deployment/adder").splitlines()
+    revisions = kubectl_output(served, "rollout", "history", "deployment/adder").splitlines()
 
     served.kubectl("rollout", "restart", "deployment/adder")
-    status = words(served, "rollout", "status", "deployment/adder", f"--timeout={PATIENCE_S:g}s")
+    status = kubectl_output(served, "rollout", "status", "deployment/adder", f"--timeout={TIMEOUT_S:g}s")
 
     assert "successfully rolled out" in status
-    assert len(words(served, "rollout", "history", "deployment/adder").splitlines()) == len(revisions) + 1
-    served.kubectl("wait", "--for=delete", f"pod/{before}", f"--timeout={PATIENCE_S:g}s")
-    assert predict(served) == ANSWER
+    assert len(kubectl_output(served, "rollout", "history", "deployment/adder").splitlines()) == len(revisions) + 1
+    served.kubectl("wait", "--for=delete", f"pod/{before}", f"--timeout={TIMEOUT_S:g}s")
+    assert predict(served) == EXPECTED
 
 
 def test_a_diff_shows_what_an_edit_would_change(served: Cluster) -> None:
@@ -191,14 +191,14 @@ def test_a_kustomization_is_applied_and_pruned(namespace: Cluster, tmp_path: Pat
 
     assert namespace.get("infsvc", "adder-two")["metadata"]["labels"] == {"team": "fish"}
     namespace.until_ready("adder-two")
-    assert predict(namespace, "adder-two") == ANSWER
+    assert predict(namespace, "adder-two") == EXPECTED
 
 
 def test_labels_and_annotations_come_and_go_without_a_rollout(served: Cluster) -> None:
     pods = [pod["metadata"]["uid"] for pod in served.get("pods")]
     served.kubectl("label", "infsvc", "adder", "team=fish")
     served.kubectl("annotate", "infsvc", "adder", "note=a shoal")
-    assert words(served, "get", "infsvc", "--selector", "team=fish", "--output", "name")
+    assert kubectl_output(served, "get", "infsvc", "--selector", "team=fish", "--output", "name")
     served.kubectl("label", "infsvc", "adder", "team-")
     served.kubectl("annotate", "infsvc", "adder", "note-")
     assert [pod["metadata"]["uid"] for pod in served.get("pods")] == pods
@@ -235,25 +235,25 @@ def test_delete_takes_the_children_or_leaves_them(namespace: Cluster) -> None:
 
     namespace.kubectl("delete", "infsvc", "adder", "--cascade=orphan")
     owners = "jsonpath={.metadata.ownerReferences}"
-    eventually(lambda: not words(namespace, "get", "deployment", "adder", "--output", owners))
+    eventually(lambda: not kubectl_output(namespace, "get", "deployment", "adder", "--output", owners))
     assert [pod["metadata"]["uid"] for pod in namespace.get("pods")] == pods
 
-    namespace.kubectl("delete", "deployment", "adder", "--cascade=foreground", f"--timeout={PATIENCE_S:g}s")
+    namespace.kubectl("delete", "deployment", "adder", "--cascade=foreground", f"--timeout={TIMEOUT_S:g}s")
     assert not namespace.get("replicasets")
     assert not namespace.get("pods")
 
 
 def test_permissions_can_be_asked_for(served: Cluster) -> None:
-    assert words(served, "auth", "can-i", "create", "infsvc") == "yes\n"
+    assert kubectl_output(served, "auth", "can-i", "create", "infsvc") == "yes\n"
     denied = served.kubectl("auth", "can-i", "create", "infsvc", "--as=stranger", check=False)
     assert denied.stdout == "no\n"
     operator = "--as=system:serviceaccount:shoal-system:shoal-operator"
-    assert words(served, "auth", "can-i", "patch", "infsvc", "--subresource=status", operator) == "yes\n"
+    assert kubectl_output(served, "auth", "can-i", "patch", "infsvc", "--subresource=status", operator) == "yes\n"
 
 
 def test_objects_are_created_from_the_command_line(namespace: Cluster) -> None:
     namespace.kubectl("create", "deployment", "web", "--image=python", "--", "python", "-m", "http.server")
-    status = words(namespace, "rollout", "status", "deployment/web", f"--timeout={PATIENCE_S:g}s")
+    status = kubectl_output(namespace, "rollout", "status", "deployment/web", f"--timeout={TIMEOUT_S:g}s")
     assert "successfully rolled out" in status
     namespace.kubectl("expose", "deployment", "web", "--port=80", "--target-port=8000")
     namespace.kubectl("set", "env", "deployment/web", "MODE=fast")
@@ -261,7 +261,7 @@ def test_objects_are_created_from_the_command_line(namespace: Cluster) -> None:
 
 
 def test_a_kind_that_is_not_served_is_said_to_be_missing(namespace: Cluster) -> None:
-    namespace.only_embedded("a real API server has CronJobs")
+    namespace.skip_unless_embedded("a real API server has CronJobs")
     often = ("--image=python", "--schedule=* * * * *")
     refused = namespace.kubectl("create", "cronjob", "often", *often, check=False)
     assert "the server could not find the requested resource" in refused.stderr
@@ -272,19 +272,19 @@ def test_metrics_are_said_to_be_missing(served: Cluster) -> None:
 
 
 def test_a_service_is_reached_through_a_forwarded_port(served: Cluster) -> None:
-    served.only_embedded("the kubelet itself forwards no ports")
+    served.skip_unless_embedded("the kubelet itself forwards no ports")
     with following(served, "port-forward", "service/adder", ":80", "--address=127.0.0.1") as forwarding:
         assert forwarding.stdout
         try:
             entry = forwarding.stdout.readline().split()[2]
             url = f"http://{entry}/v1/models/adder:predict"
-            answer = httpx.post(url, json={"instances": [ROW]}, timeout=PATIENCE_S, trust_env=False)
+            answer = httpx.post(url, json={"instances": [ROW]}, timeout=TIMEOUT_S, trust_env=False)
         finally:
             forwarding.terminate()
-    assert answer.json() == {"predictions": [ANSWER]}
+    assert answer.json() == {"predictions": [EXPECTED]}
 
 
 def test_what_is_not_served_says_what_to_do_instead(served: Cluster) -> None:
-    served.only_embedded("a real API server says of exec what the kubelet says")
+    served.skip_unless_embedded("a real API server says of exec what the kubelet says")
     refused = served.kubectl("exec", "deployment/adder", "--container", "proxy", "--", "ls", check=False)
     assert "run the command here" in refused.stderr

@@ -5,7 +5,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from e2e.callers import ANSWER, ROW, callers, metadata, predict
+from e2e.clients import EXPECTED, ROW, background_clients, metadata, predict
 from e2e.clusters.cluster import Cluster
 from e2e.waiting import eventually
 
@@ -25,7 +25,7 @@ def processes(name: str) -> list[str]:
 def test_an_applied_service_answers(namespace: Cluster) -> None:
     namespace.apply()
     namespace.until_ready()
-    assert predict(namespace) == ANSWER
+    assert predict(namespace) == EXPECTED
     columns = namespace.kubectl("get", "infsvc").stdout.splitlines()
     assert columns[0].split() == ["NAME", "READY", "REASON", "REPLICAS", "URL", "AGE"]
     assert columns[1].split()[:4] == ["adder", "True", "Ready", "1"]
@@ -38,7 +38,7 @@ def test_a_new_batch_size_and_a_new_version_are_served_without_a_failed_request(
     assert metadata(namespace)["parameters"]["max_batch_size"] == 32
     model = {"uri": "file:///models/adder", "version": "2"}
 
-    with callers(namespace, keeping=2, fresh=1) as seen:
+    with background_clients(namespace, keeping=2, fresh=1) as seen:
         eventually(lambda: seen.answered > 0)
         namespace.apply(rollout=rollout, batching={"maxBatchSize": 8})
         namespace.until_ready()
@@ -61,7 +61,7 @@ def test_an_objective_that_nothing_can_meet_is_served_all_the_same_and_reported(
     model = {"uri": "file:///models/adder", "parameters": {"baseMicroseconds": 30_000}}
     namespace.apply(model=model, batching={"latencyObjectiveMilliseconds": 5})
     namespace.until_ready()
-    assert predict(namespace) == ANSWER
+    assert predict(namespace) == EXPECTED
     eventually(lambda: namespace.condition("adder", "ObjectiveAttainable").get("status") == "False")
     message = namespace.condition("adder", "ObjectiveAttainable")["message"]
     assert "batching.latencyObjectiveMilliseconds" in message
@@ -97,10 +97,10 @@ def test_one_name_in_two_namespaces_is_two_services(namespace: Cluster) -> None:
         assert metadata(namespace)["versions"] == ["here"]
         assert metadata(other)["versions"] == ["there"]
 
-        with callers(namespace, keeping=1) as seen:
+        with background_clients(namespace, keeping=1) as seen:
             other.kubectl("delete", "infsvc", "adder")
             eventually(lambda: not other.get("pods"))
         assert seen.failures == []
-        assert predict(namespace) == ANSWER
+        assert predict(namespace) == EXPECTED
     finally:
         namespace.kubectl("delete", "namespace", other.namespace, "--wait=true", "--timeout=60s")

@@ -48,7 +48,7 @@ class Prometheus:
     def __init__(self, port: int) -> None:
         self._url = f"http://127.0.0.1:{port}/api/v1/"
 
-    def ask(self, path: str, **asked: Any) -> Any:
+    def get_json(self, path: str, **asked: Any) -> Any:
         """Return the data of an answer."""
         answer = httpx.get(self._url + path, params=asked, timeout=20, trust_env=False)
         assert answer.status_code == 200, f"{asked}: {answer.text}"
@@ -57,19 +57,19 @@ class Prometheus:
     def up(self) -> set[str]:
         """Return the jobs of which every target is read."""
         try:
-            found = self.ask("targets")["activeTargets"]
+            found = self.get_json("targets")["activeTargets"]
         except httpx.TransportError:
             return set()
         jobs = {target["labels"]["job"] for target in found}
         return jobs - {target["labels"]["job"] for target in found if target["health"] != "up"}
 
-    def answer(self, question: Question, begun_s: float, ended_s: float) -> Answer:
+    def query_range(self, question: Question, begun_s: float, ended_s: float) -> Answer:
         """Return the series of a panel's query, as Grafana would ask for them."""
         if question.panel["targets"][0].get("instant"):
-            found = self.ask("query", query=question.expr, time=ended_s)["result"]
+            found = self.get_json("query", query=question.expr, time=ended_s)["result"]
             return [(series["metric"], [series["value"]]) for series in found]
         asked = {"query": question.expr, "start": begun_s, "end": ended_s, "step": STEP_S}
-        return [(series["metric"], series["values"]) for series in self.ask("query_range", **asked)["result"]]
+        return [(series["metric"], series["values"]) for series in self.get_json("query_range", **asked)["result"]]
 
 
 @contextmanager
@@ -117,7 +117,7 @@ def running(program: Path, cluster: Cluster, folder: Path) -> Iterator[Prometheu
 
 
 @contextmanager
-def calling(urls: Sequence[str], callers: int) -> Iterator[None]:
+def calling(urls: Sequence[str], background_clients: int) -> Iterator[None]:
     """Send rows of several lengths, some of which fail, to one URL and the other until the block ends."""
     stop, lengths = threading.Event(), itertools.cycle([3, 7, 8, 9, 40])
 
@@ -127,8 +127,8 @@ def calling(urls: Sequence[str], callers: int) -> Iterator[None]:
                 row = [-1.0 if number == 0 else 1.0] * next(lengths)
                 client.post(urls[number % len(urls)], json={"instances": [row]})
 
-    with ThreadPoolExecutor(callers) as pool:
-        calls = [pool.submit(call, number) for number in range(callers)]
+    with ThreadPoolExecutor(background_clients) as pool:
+        calls = [pool.submit(call, number) for number in range(background_clients)]
         try:
             yield
         finally:
@@ -169,9 +169,9 @@ def test_every_panel_has_data_of_services_that_answer_refuse_fail_and_scale(
         jobs = {f"shoal-system/shoal-{name}" for name in ("services", "operator", "activator")}
         eventually(lambda: reading.up() >= jobs, (tmp_path / "log").read_text, within_s=120)
         begun_s = _utc_s(reading)
-        for callers, seconds in LOADS:
+        for background_clients, seconds in LOADS:
             until_s = _utc_s(reading) + seconds
-            with calling(urls, callers):
+            with calling(urls, background_clients):
                 eventually(partial(_is_past, reading, until_s), within_s=seconds + 30)
         ended_s = _utc_s(reading)
         values = {
@@ -181,10 +181,12 @@ def test_every_panel_has_data_of_services_that_answer_refuse_fail_and_scale(
             "$__range": f"{ended_s - begun_s:.0f}s",
             "$__range_s": f"{ended_s - begun_s:.0f}",
         }
-        answers = [(each, reading.answer(each, begun_s, ended_s)) for each in questions(ROOT, values)]
-        rules = [rule for group in reading.ask("rules")["groups"] for rule in group["rules"]]
-        alerts = {(each["labels"]["alertname"], each["labels"]["service"]) for each in reading.ask("alerts")["alerts"]}
-        described = reading.ask("metadata")
+        answers = [(each, reading.query_range(each, begun_s, ended_s)) for each in questions(ROOT, values)]
+        rules = [rule for group in reading.get_json("rules")["groups"] for rule in group["rules"]]
+        alerts = {
+            (each["labels"]["alertname"], each["labels"]["service"]) for each in reading.get_json("alerts")["alerts"]
+        }
+        described = reading.get_json("metadata")
 
     # This machine has no GPU, so its memory is absent.
     assert {question.panel["title"] for question, answer in answers if not answer} == {"Device memory by pod"}
@@ -204,4 +206,4 @@ def _is_past(reading: Prometheus, time_s: float) -> bool:
 
 def _utc_s(reading: Prometheus) -> float:
     """Return the time by Prometheus' clock."""
-    return float(reading.ask("query", query="time()")["result"][1])
+    return float(reading.get_json("query", query="time()")["result"][1])

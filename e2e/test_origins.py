@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from e2e.callers import ANSWER, callers, metadata, predict
+from e2e.clients import EXPECTED, background_clients, metadata, predict
 from e2e.clusters.cluster import MODELS, Cluster
 from e2e.registry import OPERATOR, PODS, Registry, registry
 from e2e.waiting import eventually
@@ -28,12 +28,12 @@ def mlflow(cluster: Cluster) -> Iterator[Registry]:
             f"MLFLOW_TRACKING_TOKEN={OPERATOR}",
             "SHOAL_OPERATOR_FOLLOW_INTERVAL_S=1",
         )
-        tell_operator(cluster, *log)
+        set_operator_environment(cluster, *log)
         yield running
-        tell_operator(cluster, *(f"{each.partition('=')[0]}-" for each in log))
+        set_operator_environment(cluster, *(f"{each.partition('=')[0]}-" for each in log))
 
 
-def tell_operator(cluster: Cluster, *variables: str) -> None:
+def set_operator_environment(cluster: Cluster, *variables: str) -> None:
     """Set variables of the operator (NAME=VALUE) or remove them (NAME-), and wait for the one that has them."""
     system = cluster.within(SYSTEM)
     system.kubectl("set", "env", "deployment/shoal-operator", *variables)
@@ -50,13 +50,13 @@ def resolved(cluster: Cluster) -> str:
     return str(found)
 
 
-def told_to_pods(cluster: Cluster) -> set[str]:
+def pod_uris(cluster: Cluster) -> set[str]:
     pod = cluster.get("deployment", "adder")["spec"]["template"]["spec"]
     variables = (each for container in (*pod["initContainers"], *pod["containers"]) for each in container["env"])
     return {each["value"] for each in variables if each["name"] == "SHOAL_MODEL_URI"}
 
 
-def everything_told(cluster: Cluster) -> str:
+def describe_everything(cluster: Cluster) -> str:
     """Return all that may be read without being allowed to read Secrets: objects, Events and logs."""
     kinds = "infsvc,events,deployments,replicasets,pods"
     texts = [cluster.kubectl("get", kinds, "--output", "yaml").stdout]
@@ -72,38 +72,38 @@ def test_an_alias_is_served_by_its_version_and_followed_without_a_lost_request(
     rollout = {"drainDelaySeconds": 1}
     namespace.apply(model=MOVING, rollout=rollout)
     missing = "ContainerConfigInvalid"
-    eventually(lambda: namespace.condition("adder").get("reason") == missing, lambda: everything_told(namespace))
+    eventually(lambda: namespace.condition("adder").get("reason") == missing, lambda: describe_everything(namespace))
     assert "shoal-mlflow" in namespace.condition("adder")["message"]
 
     make_secret(namespace, MLFLOW_TRACKING_TOKEN=PODS, MLFLOW_TRACKING_URI=mlflow.url)
     namespace.until_ready()
-    assert predict(namespace) == ANSWER
+    assert predict(namespace) == EXPECTED
     assert resolved(namespace) == "models:/adder/1"
     assert "models:/adder/1" in namespace.kubectl("get", "infsvc", "--output", "wide").stdout
 
     mlflow.champion = "2"
     namespace.kubectl("annotate", "infsvc", "adder", "look=again")
-    assert told_to_pods(namespace) == {"models:/adder/1"}
-    with callers(namespace, keeping=2, fresh=1) as seen:
+    assert pod_uris(namespace) == {"models:/adder/1"}
+    with background_clients(namespace, keeping=2, fresh=1) as seen:
         eventually(lambda: seen.answered > 0)
         namespace.apply(model={**MOVING, "follow": "Rollout"}, rollout=rollout)
-        eventually(lambda: resolved(namespace) == "models:/adder/2", lambda: everything_told(namespace))
+        eventually(lambda: resolved(namespace) == "models:/adder/2", lambda: describe_everything(namespace))
         namespace.until_ready()
         assert metadata(namespace)["outputs"][0]["name"] == "z"
     assert seen.failures == []
 
-    log = everything_told(namespace)
-    assert told_to_pods(namespace) == {"models:/adder/2"}
+    log = describe_everything(namespace)
+    assert pod_uris(namespace) == {"models:/adder/2"}
     assert "event=model_fetched" in log
     assert PODS not in log
 
 
-def test_what_cannot_be_resolved_is_told_and_the_last_version_serves_on(namespace: Cluster, mlflow: Registry) -> None:
+def test_unresolvable_name_is_reported_and_the_last_version_keeps_serving(namespace: Cluster, mlflow: Registry) -> None:
     make_secret(namespace, MLFLOW_TRACKING_TOKEN="wr0ng", MLFLOW_TRACKING_URI=mlflow.url)
     namespace.apply(model={**MOVING, "uri": "models:/adder/1"})
     eventually(lambda: namespace.condition("adder").get("reason") == "ModelDownloadFailed")
     assert "MLFLOW_TRACKING_TOKEN" in namespace.condition("adder")["message"]
-    assert "wr0ng" not in everything_told(namespace)
+    assert "wr0ng" not in describe_everything(namespace)
     namespace.kubectl("delete", "infsvc", "adder")
     eventually(lambda: not namespace.get("pods"))
 
@@ -120,7 +120,7 @@ def test_what_cannot_be_resolved_is_told_and_the_last_version_serves_on(namespac
     eventually(lambda: namespace.condition("adder", "ModelResolved").get("status") == "False")
     assert namespace.condition("adder", "ModelResolved")["message"].endswith("(pods keep models:/adder/1)")
     assert namespace.condition("adder")["status"] == "True"
-    assert predict(namespace) == ANSWER
+    assert predict(namespace) == EXPECTED
 
     mlflow.away = False
     eventually(lambda: namespace.condition("adder", "ModelResolved").get("status") == "True")
@@ -154,4 +154,4 @@ def test_an_image_whose_files_are_the_model_is_mounted(namespace: Cluster, tmp_p
 
     add_image(namespace, "adder", tmp_path / "layout")
     namespace.until_ready()
-    assert predict(namespace) == ANSWER
+    assert predict(namespace) == EXPECTED

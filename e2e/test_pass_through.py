@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from e2e.callers import ANSWER, predict
+from e2e.clients import EXPECTED, predict
 from e2e.clusters.cluster import Cluster
 from e2e.waiting import eventually
 from shoal_local.installing import NAMESPACE
@@ -68,7 +68,7 @@ def test_a_service_with_everything_beside_it_serves_rolls_and_settles(namespace:
     )
     namespace.until_ready()
 
-    assert predict(namespace) == ANSWER
+    assert predict(namespace) == EXPECTED
     (pod,) = [each for each in namespace.get("pods") if "deletionTimestamp" not in each["metadata"]]
     assert [each["name"] for each in pod["spec"]["containers"]] == ["runtime", "proxy", "beside"]
     service = namespace.get("service", "adder")
@@ -78,7 +78,7 @@ def test_a_service_with_everything_beside_it_serves_rolls_and_settles(namespace:
     namespace.apply()
     namespace.until_ready()
     assert namespace.get("service", "adder")["spec"]["type"] == "ClusterIP"
-    assert predict(namespace) == ANSWER
+    assert predict(namespace) == EXPECTED
     assert_settled(namespace)
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from e2e.callers import ANSWER, predict
+from e2e.clients import EXPECTED, predict
 from e2e.clusters.cluster import Cluster
 from e2e.waiting import eventually
 
@@ -60,7 +60,7 @@ def test_what_runs_stays_and_scales_while_its_new_spec_is_not_allowed(namespace:
     eventually(lambda: namespace.condition("adder").get("reason") == "NotAllowed")
 
     eventually(lambda: namespace.get("deployment", "adder")["status"].get("availableReplicas") == 2)
-    assert predict(namespace) == ANSWER
+    assert predict(namespace) == EXPECTED
     pods = namespace.get("pods")
     assert pod in [each["metadata"]["uid"] for each in pods]
     assert {len(each["spec"]["containers"]) for each in pods} == {2}
@@ -79,7 +79,7 @@ def test_pods_do_not_run_as_an_account_that_happens_to_have_the_services_name(na
     assert namespace.get("deployments") == []
     namespace.kubectl("delete", "serviceaccount", "adder")
     namespace.until_ready()
-    assert predict(namespace) == ANSWER
+    assert predict(namespace) == EXPECTED
 
 
 def test_a_secret_that_is_named_for_services_needs_no_value_of_the_chart(namespace: Cluster) -> None:

@@ -5,7 +5,7 @@ import signal
 
 import httpx
 
-from e2e.callers import predict
+from e2e.clients import predict
 from e2e.clusters.cluster import OPERATOR, Cluster
 from e2e.waiting import eventually
 
@@ -28,13 +28,13 @@ def test_a_namespace_goes_while_no_operator_runs(cluster: Cluster) -> None:
         eventually(lambda: not system.get("pods", selector=OPERATOR))
         cluster.kubectl("delete", "namespace", "orphaned", "--wait=true", "--timeout=60s")
         assert not cluster.get("namespace", "orphaned")
-        eventually(lambda: not answers(address))
+        eventually(lambda: not is_served(address))
     finally:
         system.kubectl("scale", "deployment/shoal-operator", "--replicas=1")
         system.kubectl("rollout", "status", "deployment/shoal-operator", "--timeout=60s")
 
 
-def answers(address: str) -> bool:
+def is_served(address: str) -> bool:
     try:
         return httpx.post(address, json={"instances": [[0.0] * 16]}, timeout=5).status_code == 200
     except httpx.TransportError:
@@ -48,12 +48,12 @@ def test_parts_are_killed_and_pods_go_on_undisturbed(namespace: Cluster) -> None
     (before,) = namespace.get("pods")
     for part in namespace.parts.names:
         namespace.kill(part)
-        assert answers(address)
+        assert is_served(address)
     namespace.parts.start()
     (after,) = eventually(lambda: namespace.get("pods"))
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
     assert [each["restartCount"] for each in after["status"]["containerStatuses"]] == [0, 0]
-    assert answers(address)
+    assert is_served(address)
     namespace.kubectl("scale", "infsvc/adder", "--replicas=2")
     eventually(lambda: namespace.get("deployment", "adder")["status"].get("readyReplicas") == 2)
     assert predict(namespace)

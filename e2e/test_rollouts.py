@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from e2e.callers import ANSWER, predict
+from e2e.clients import EXPECTED, predict
 from e2e.clusters.cluster import Cluster
 from e2e.waiting import eventually
 
@@ -35,7 +35,7 @@ def described(cluster: Cluster) -> str:
     return cluster.kubectl("describe", "infsvc,deployments,pods", check=False).stdout
 
 
-def test_a_rollout_that_stands_still_is_told_and_the_old_pods_serve_on(namespace: Cluster) -> None:
+def test_stalled_rollout_is_reported_and_old_pods_keep_serving(namespace: Cluster) -> None:
     namespace.apply()
     namespace.until_ready()
 
@@ -52,7 +52,7 @@ def test_a_rollout_that_stands_still_is_told_and_the_old_pods_serve_on(namespace
     assert namespace.condition("adder")["status"] == "False"
     assert "not ready: proxy" in namespace.condition("adder")["message"]
     eventually(lambda: "ProgressDeadlineExceeded" in warnings(namespace), lambda: described(namespace))
-    assert predict(namespace) == ANSWER
+    assert predict(namespace) == EXPECTED
 
 
 def test_a_paused_deployment_says_how_it_goes_on(namespace: Cluster) -> None:
@@ -66,7 +66,7 @@ def test_a_paused_deployment_says_how_it_goes_on(namespace: Cluster) -> None:
         lambda: described(namespace),
     )
     assert "kubectl rollout resume deployment/adder" in namespace.condition("adder")["message"]
-    assert predict(namespace) == ANSWER
+    assert predict(namespace) == EXPECTED
 
     namespace.kubectl("rollout", "resume", "deployment/adder")
     namespace.until_ready()
@@ -93,4 +93,4 @@ def test_a_quota_on_limits_is_told_and_met(namespace: Cluster) -> None:
     asked = {"cpu": "500m", "memory": "1Gi"}
     namespace.apply(runtime={"resources": {"requests": asked, "limits": asked}})
     namespace.until_ready()
-    assert predict(namespace) == ANSWER
+    assert predict(namespace) == EXPECTED

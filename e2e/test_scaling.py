@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from e2e.callers import callers
+from e2e.clients import background_clients
 from e2e.clusters.cluster import Cluster
 from e2e.waiting import eventually
 
@@ -52,7 +52,7 @@ def test_kubectl_scale_sets_the_pods_and_all_of_them_get_requests(namespace: Clu
     namespace.kubectl("scale", "infsvc", "adder", "--replicas=2")
     eventually(lambda: replicas(namespace) == (2, 2, 2, 2), lambda: explain(namespace))
     namespace.kubectl("wait", "--for=condition=Ready", "infsvc/adder", "--timeout=60s")
-    with callers(namespace, keeping=0, fresh=2) as seen:
+    with background_clients(namespace, keeping=0, fresh=2) as seen:
         eventually(lambda: min(answered_rows(namespace)) > 0)
     assert seen.failures == []
 
@@ -84,7 +84,7 @@ def test_load_raises_the_replicas_and_their_number_falls_when_it_ends(namespace:
     namespace.until_ready()
     assert replicas(namespace) == (1, 1, 1, 1)
 
-    with callers(namespace, keeping=0, fresh=16) as seen:
+    with background_clients(namespace, keeping=0, fresh=16) as seen:
         eventually(lambda: replicas(namespace) == (3, 3, 3, 3), lambda: explain(namespace), within_s=90)
         assert namespace.condition("adder", "ScalingActive")["reason"] == "FollowingLoad"
 

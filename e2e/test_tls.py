@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from e2e.callers import ANSWER, PATIENCE_S, ROW, predict
+from e2e.clients import EXPECTED, ROW, TIMEOUT_S, predict
 from e2e.clusters.cluster import Cluster
 from e2e.waiting import eventually
 from tests.certificates import CLIENT, SERVER, Authority
@@ -19,25 +19,25 @@ TRUST = Authority()
 STRANGER = Authority("a stranger")
 
 
-def give_secret(cluster: Cluster, name: str, files: dict[str, Path]) -> None:
+def apply_tls_secret(cluster: Cluster, name: str, files: dict[str, Path]) -> None:
     cluster.kubectl("create", "secret", "generic", name, *(f"--from-file={key}={file}" for key, file in files.items()))
 
 
-def certified(cluster: Cluster, folder: Path) -> None:
+def apply_certificate(cluster: Cluster, folder: Path) -> None:
     """Give the service a certificate, as cert-manager would: it names the Service."""
     issued = TRUST.issue(f"adder.{cluster.namespace}.svc", usages=(SERVER, CLIENT), loopback=False)
     certificate, key = issued.written(folder)
-    give_secret(cluster, "shoal-adder-tls", {"tls.crt": certificate, "tls.key": key})
+    apply_tls_secret(cluster, "shoal-adder-tls", {"tls.crt": certificate, "tls.key": key})
 
 
-def calling(cluster: Cluster, own: tuple[Path, Path] | None = None, trust: Authority = TRUST) -> httpx.Client:
+def client_of(cluster: Cluster, own: tuple[Path, Path] | None = None, trust: Authority = TRUST) -> httpx.Client:
     """Return a caller who knows the Service by its name; this machine has no names of the cluster."""
     service = cluster.get("service", "adder")["spec"]
     assert service["ports"][0]["port"] == 443
     return httpx.Client(
         base_url=f"https://{service['clusterIP']}",
         verify=trust.trusted(own),
-        timeout=PATIENCE_S,
+        timeout=TIMEOUT_S,
     )
 
 
@@ -57,8 +57,8 @@ def under_load(cluster: Cluster) -> Iterator[list[str]]:
     def call() -> None:
         while not stop.wait(0.01):
             try:
-                with calling(cluster) as client:
-                    assert predict_by(client, cluster) == ANSWER
+                with client_of(cluster) as client:
+                    assert predict_by(client, cluster) == EXPECTED
             except (AssertionError, httpx.HTTPError) as error:
                 failed.append(repr(error))
             began.set()
@@ -73,18 +73,18 @@ def under_load(cluster: Cluster) -> Iterator[list[str]]:
         thread.join()
 
 
-def test_callers_speak_tls_as_far_as_the_pods_and_a_rollout_fails_none(namespace: Cluster, tmp_path: Path) -> None:
-    certified(namespace, tmp_path)
+def test_clients_use_tls_to_the_pods_and_a_rollout_loses_no_request(namespace: Cluster, tmp_path: Path) -> None:
+    apply_certificate(namespace, tmp_path)
     tls = {"secretName": "shoal-adder-tls"}
     namespace.apply(tls=tls, rollout={"drainDelaySeconds": 2})
     namespace.until_ready()
 
-    with calling(namespace) as client:
-        assert predict_by(client, namespace) == ANSWER
+    with client_of(namespace) as client:
+        assert predict_by(client, namespace) == EXPECTED
     assert namespace.get("infsvc", "adder")["status"]["url"].startswith("https://")
-    with calling(namespace, trust=STRANGER) as client, pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY"):
+    with client_of(namespace, trust=STRANGER) as client, pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY"):
         predict_by(client, namespace)
-    plainly = httpx.get(f"http://{namespace.get('service', 'adder')['spec']['clusterIP']}:443/", timeout=PATIENCE_S)
+    plainly = httpx.get(f"http://{namespace.get('service', 'adder')['spec']['clusterIP']}:443/", timeout=TIMEOUT_S)
     assert (plainly.status_code, "https://" in plainly.text) == (400, True)
 
     with under_load(namespace) as failed:
@@ -94,31 +94,31 @@ def test_callers_speak_tls_as_far_as_the_pods_and_a_rollout_fails_none(namespace
 
 
 def test_a_service_turns_to_tls_and_back(namespace: Cluster, tmp_path: Path) -> None:
-    certified(namespace, tmp_path)
+    apply_certificate(namespace, tmp_path)
     namespace.apply()
     namespace.until_ready()
-    assert predict(namespace) == ANSWER
+    assert predict(namespace) == EXPECTED
 
     namespace.apply(tls={"secretName": "shoal-adder-tls"})
     namespace.until_ready()
-    with calling(namespace) as client:
-        assert predict_by(client, namespace) == ANSWER
+    with client_of(namespace) as client:
+        assert predict_by(client, namespace) == EXPECTED
 
     namespace.apply()
     namespace.until_ready()
-    assert predict(namespace) == ANSWER
+    assert predict(namespace) == EXPECTED
 
 
-def test_with_an_authority_for_callers_they_need_a_certificate(namespace: Cluster, tmp_path: Path) -> None:
-    certified(namespace, tmp_path)
-    give_secret(namespace, "shoal-callers", {"ca.crt": TRUST.written(tmp_path)})
+def test_client_authority_requires_client_certificates(namespace: Cluster, tmp_path: Path) -> None:
+    apply_certificate(namespace, tmp_path)
+    apply_tls_secret(namespace, "shoal-callers", {"ca.crt": TRUST.written(tmp_path)})
     namespace.apply(tls={"secretName": "shoal-adder-tls", "clientCaSecretName": "shoal-callers"})
     namespace.until_ready()
 
     own = TRUST.issue("a caller", usages=(CLIENT,)).written(tmp_path / "own")
-    with calling(namespace, own) as client:
-        assert predict_by(client, namespace) == ANSWER
-    with calling(namespace) as client, pytest.raises(httpx.TransportError):
+    with client_of(namespace, own) as client:
+        assert predict_by(client, namespace) == EXPECTED
+    with client_of(namespace) as client, pytest.raises(httpx.TransportError):
         predict_by(client, namespace)
 
 
@@ -135,7 +135,7 @@ def policy_of(cluster: Cluster) -> Any:
     return found and found["spec"]
 
 
-def test_a_services_policy_follows_its_spec_and_comes_back_when_somebody_opens_it(namespace: Cluster) -> None:
+def test_network_policy_follows_the_spec_and_is_restored(namespace: Cluster) -> None:
     shop = [{"podSelector": {"matchLabels": {"app": "shop"}}}, {"ipBlock": {"cidr": "192.0.2.0/24"}}]
     namespace.apply(networkPolicy={"from": shop})
     namespace.until_ready()

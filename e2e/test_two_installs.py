@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from e2e.callers import ANSWER, predict
+from e2e.clients import EXPECTED, predict
 from e2e.clusters.cluster import Cluster
 from e2e.waiting import eventually
 
@@ -60,4 +60,4 @@ def test_two_installs_do_not_fight_and_one_follows_the_other(namespace: Cluster,
         finally:
             system.kubectl("scale", "deployment/shoal-operator", "--replicas=1")
         namespace.until_ready()
-        assert predict(namespace) == ANSWER
+        assert predict(namespace) == EXPECTED

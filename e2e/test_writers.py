@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from e2e.callers import ANSWER, callers, predict
+from e2e.clients import EXPECTED, background_clients, predict
 from e2e.clusters.cluster import Cluster
 from e2e.waiting import eventually
 
@@ -49,7 +49,7 @@ def described(cluster: Cluster) -> str:
     return cluster.kubectl("describe", "infsvc,deployments,hpa", check=False).stdout
 
 
-def until_left(cluster: Cluster, count: int, manager: str) -> None:
+def wait_until_left(cluster: Cluster, count: int, manager: str) -> None:
     """Wait until the operator has left the Deployment's replicas to another manager, and still serves."""
     eventually(lambda: scaling(cluster) == ("False", "AnotherScaler"), lambda: described(cluster))
     message = cluster.condition("adder", "ScalingActive")["message"]
@@ -65,8 +65,8 @@ def test_an_hpa_on_the_deployment_is_left_alone_after_it_set_replicas_back_twice
     namespace.until_ready()
 
     hpa(namespace, "apps/v1", "Deployment", 2)
-    with callers(namespace) as seen:
-        until_left(namespace, 2, HPA_MANAGER)
+    with background_clients(namespace) as seen:
+        wait_until_left(namespace, 2, HPA_MANAGER)
     assert seen.failures == []
     assert namespace.condition("adder")["status"] == "True"
 
@@ -78,11 +78,11 @@ def test_kubectl_scale_of_the_deployment_is_left_alone_after_the_second_time(nam
     namespace.kubectl("scale", "deployment/adder", "--replicas=2")
     eventually(lambda: replicas(namespace) == 1, lambda: described(namespace))
     namespace.kubectl("scale", "deployment/adder", "--replicas=2")
-    until_left(namespace, 2, "kubectl")
-    assert predict(namespace) == ANSWER
+    wait_until_left(namespace, 2, "kubectl")
+    assert predict(namespace) == EXPECTED
 
 
-def test_an_hpa_on_the_service_is_told_beside_the_law(namespace: Cluster) -> None:
+def test_hpa_on_the_service_is_reported(namespace: Cluster) -> None:
     namespace.apply(scaling={"minReplicas": 1, "maxReplicas": 3})
     namespace.until_ready()
 
@@ -90,7 +90,7 @@ def test_an_hpa_on_the_service_is_told_beside_the_law(namespace: Cluster) -> Non
     eventually(lambda: replicas(namespace, "infsvc") == 2, lambda: described(namespace))
     eventually(lambda: scaling(namespace) == ("False", "AnotherScaler"), lambda: described(namespace))
     assert HPA_MANAGER in namespace.condition("adder", "ScalingActive")["message"]
-    assert predict(namespace) == ANSWER
+    assert predict(namespace) == EXPECTED
 
 
 def test_a_writer_of_resources_is_left_alone_after_the_second_time(namespace: Cluster) -> None:
@@ -119,4 +119,4 @@ def test_a_writer_of_resources_is_left_alone_after_the_second_time(namespace: Cl
     eventually(lambda: namespace.condition("adder").get("reason") == "AnotherOperator", lambda: described(namespace))
     assert "vertical-scaler" in namespace.condition("adder")["message"]
     assert cpu() == "11m"
-    assert predict(namespace) == ANSWER
+    assert predict(namespace) == EXPECTED

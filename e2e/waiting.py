@@ -4,10 +4,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 
 
-def eventually(check: Callable[[], Any], explain: Callable[[], str] = str, within_s: float = PATIENCE_S) -> Any:
+def eventually(check: Callable[[], Any], explain: Callable[[], str] = str, within_s: float = TIMEOUT_S) -> Any:
     """Return what ``check`` returns as soon as that is true."""
     deadline_s = time.monotonic() + within_s
     while not (result := check()):

@@ -3,10 +3,10 @@
 from msgspec.structs import replace
 
 from benchmarks.scalers.readings import Reading, Service
-from shoal_operator.autoscaler.aim import HEADROOM, Aim
-from shoal_operator.autoscaler.decision import State, Surroundings, decide
-from shoal_operator.autoscaler.signals import Memory
-from shoal_schema.load import Capacity, Load, RejectedRows
+from shoal_operator.autoscaler.decision import AutoscalerState, ScalingContext, decide
+from shoal_operator.autoscaler.signals import LoadHistory
+from shoal_operator.autoscaler.targets import HEADROOM, ScalingTargets
+from shoal_schema.load import Capacity, Load, Refused
 
 
 class Shoal:
@@ -19,12 +19,12 @@ class Shoal:
 
     def __init__(self, service: Service, target: float) -> None:
         share = target / service.rows / HEADROOM
-        self._aim = Aim(service.minimum, service.maximum, None, service.largest, service.objective_s)
-        self._around = Surroundings(service.start_s)
+        self._targets = ScalingTargets(service.minimum, service.maximum, None, service.largest, service.objective_s)
+        self._context = ScalingContext(service.start_s)
         self._new = replace(_NEW, capacity=Capacity(share * service.rows_per_s, share * service.rows))
         self._pods: list[_Pod] = []
         self._before: Reading | None = None
-        self._memory, self._state = Memory(), State()
+        self._history, self._state = LoadHistory(), AutoscalerState()
 
     def decide(self, reading: Reading, now_s: float) -> int:
         """Return how many replicas (`Law`)."""
@@ -34,9 +34,9 @@ class Shoal:
         for pod in self._pods:
             pod.go_on(before, reading, reading.ready)
         self._pods += [_Pod(self._new, now_s, reading) for _ in range(reading.ready - len(self._pods))]
-        said = {pod.uid: pod.load for pod in self._pods}
-        signals = self._memory.hear(said, now_s, self._aim)
-        decision, self._state = decide(self._aim, signals, reading.replicas, self._state, now_s, self._around)
+        loads = {pod.uid: pod.load for pod in self._pods}
+        signals = self._history.record(loads, now_s, self._targets)
+        decision, self._state = decide(self._targets, signals, reading.replicas, self._state, now_s, self._context)
         return decision.replicas
 
 

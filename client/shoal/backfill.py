@@ -25,10 +25,10 @@ from shoal.client import Client
 from shoal.errors import NotAllowed, NotFound, Overloaded, ServerFailed, ShoalError
 from shoal.exchange import base_url, mapped_errors, request_of, response_of, trusted
 from shoal.keys import key_in, shown
-from shoal.wire.answers import json_body, partial_results
 from shoal.wire.datatypes import numpy_dtype
+from shoal.wire.limiter import MAX_CONCURRENCY, ConcurrencyLimiter
 from shoal.wire.messages import Request, Response, infer_request, model_path
-from shoal.wire.pace import MOST, Pace
+from shoal.wire.responses import json_body, partial_results
 from shoal.wire.retrying import may_retry
 from shoal.wire.signature import Signature, parse_signature
 from shoal_schema.headers import PRIORITY, TIMEOUT_MS
@@ -48,7 +48,7 @@ TIMEOUT_S = 60.0
 TOO_LARGE = 413
 TIMES_RUN = 3
 """Attempts that may have run, after which the batch fails and its rows are tried one by one."""
-TOLD_EVERY_S = 10.0
+REPORT_INTERVAL_S = 10.0
 """Minimum interval of log lines about rejections."""
 
 logger = logging.getLogger("shoal.backfill")
@@ -57,14 +57,14 @@ logger = logging.getLogger("shoal.backfill")
 class Service:
     """A model of a service, called over HTTP."""
 
-    # Called from the threads of `serve`; _pace and _running are guarded by _changed.
+    # Called from the threads of `serve`; _limiter and _running are guarded by _changed.
     def __init__(self, http: httpx.Client, name: str, key_file: Path | None = None) -> None:
         self._http = http
         self._name = name
         self._key_file = key_file
         self.metadata: Mapping[str, Any] = json_body(self._send(Request("GET", model_path(name))))
         self._signature: Signature = parse_signature(self.metadata)
-        self._pace = Pace()
+        self._limiter = ConcurrencyLimiter()
         self._running = 0
         self._changed = threading.Condition()
         self._told_s = 0.0
@@ -80,7 +80,7 @@ class Service:
         ran = 0
         while True:
             with self._changed:
-                while (wait_s := self._pace.wait_s(self._running, time.monotonic())) != 0:
+                while (wait_s := self._limiter.wait_s(self._running, time.monotonic())) != 0:
                     self._changed.wait(wait_s)
                 self._running += 1
             try:
@@ -105,21 +105,23 @@ class Service:
             return response_of(self._http.send(request_of(self._http.build_request, request, TIMEOUT_S + 5)))
 
     def _end(self, refusal: ShoalError | None) -> None:
-        """Record the end of a request and adapt the pace."""
+        """Record the end of a request and adapt the concurrency."""
         now_s = time.monotonic()
         with self._changed:
             self._running -= 1
             if refusal is None:
-                self._pace.answered()
+                self._limiter.record_success()
             else:
                 if isinstance(refusal, NotAllowed):
                     # The key may have been rotated: read its file again.
                     with suppress(ShoalError):
                         self._http.headers.update(shown(key_in(self._key_file)))
-                self._pace.refused(now_s, refusal.retry_after_s if isinstance(refusal, Overloaded) else None)
-                if now_s - self._told_s >= TOLD_EVERY_S:
+                self._limiter.record_rejection(
+                    now_s, refusal.retry_after_s if isinstance(refusal, Overloaded) else None
+                )
+                if now_s - self._told_s >= REPORT_INTERVAL_S:
                     self._told_s = now_s
-                    logger.warning("event=service_refuses limit=%d why=%s", self._pace.limit, refusal.message)
+                    logger.warning("event=service_refuses limit=%d why=%s", self._limiter.limit, refusal.message)
             self._changed.notify_all()
 
 
@@ -163,7 +165,7 @@ def serve(connection: Connection, service: Service) -> None:
         with sending:
             connection.send(outcome)
 
-    with ThreadPoolExecutor(MOST, "ask") as pool:
+    with ThreadPoolExecutor(MAX_CONCURRENCY, "ask") as pool:
         while True:
             try:
                 pool.submit(compute, connection.recv())
@@ -196,7 +198,7 @@ def main(arguments: Sequence[str]) -> int:
             # Identifies the model to a resumed job, which must not mix results of two versions.
             versions = ",".join(map(str, service.metadata.get("versions") or ()))
             connection.send(
-                EngineReady(service.metadata, f"{base_url(options.url)} {name} {versions}".strip(), {}, MOST)
+                Ready(service.metadata, f"{base_url(options.url)} {name} {versions}".strip(), {}, MAX_CONCURRENCY)
             )
             serve(connection, service)
     except ShoalError as error:

@@ -25,7 +25,7 @@ from shoal.exchange import base_url, trusted
 from shoal.files import given_item, plain
 from shoal.keys import key_in, shown
 from shoal.loading import Load
-from shoal.wire.items import many_items, one_item
+from shoal.wire.items import encode_item, encode_items
 from shoal.wire.messages import infer_request
 from shoal_schema.bounds import Bound
 from shoal_schema.metrics import ROWS
@@ -41,7 +41,7 @@ _PICTURES = (".svg", ".png")
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class Measurement:
     """The measurements of a whole bench."""
 
     alone_ms: float
@@ -64,7 +64,7 @@ def bench(options: argparse.Namespace) -> int:
         client.predict(item)
     if options.rows > 1 and not signature.batches:
         raise InvalidInput(f"model {signature.name} takes no batches. Omit --rows")
-    tensors = many_items([item] * options.rows, signature) if signature.batches else one_item(item, signature)
+    tensors = encode_items([item] * options.rows, signature) if signature.batches else encode_item(item, signature)
     request = infer_request(signature.name, signature, tensors, {})
     admin = _Admin(options)
     load = partial(Load, base_url(options.url), request, headers=shown(key), context=context)
@@ -96,7 +96,7 @@ def bench(options: argparse.Namespace) -> int:
     return 0
 
 
-async def _measure(options: argparse.Namespace, load: Callable[[float], Load], admin: "_Admin") -> Measured:
+async def _measure(options: argparse.Namespace, load: Callable[[float], Load], admin: "_Admin") -> Measurement:
     """Measure the idle server, then rising rates; ``load`` makes a load with a timeout per request (s)."""
     ends_s, random = time.monotonic() + options.seconds, Random(options.seed)
     step_s = max(MIN_STEP_S, options.seconds / STEPS)
@@ -126,23 +126,37 @@ async def _measure(options: argparse.Namespace, load: Callable[[float], Load], a
             print(f"{rate:.4g} requests/s for {seconds:.3g} s", file=sys.stderr)
             runs.setdefault(rate, []).append(await loader.at(rate, seconds, random))
             steps = [summarize(rate, of_rate, within_ms) for rate, of_rate in runs.items()]
-        return Measured(alone_ms, within_ms, steps)
+        return Measurement(alone_ms, within_ms, steps)
     finally:
         loader.close()
 
 
-class Concluded(msgspec.Struct):
+async def _alone(loader: Load, seconds: float, random: Random) -> list[float]:
+    """Return the latencies of requests sent one at a time (ms), sorted."""
+    try:
+        alone = await loader.alone(ALONE_REQUESTS, seconds, random)
+    finally:
+        loader.close()
+    good = sorted(each.latency_ms for each in alone if each.status == 200)
+    if not good:
+        status = alone[-1].status
+        found = f"status {status}" if status else "no response in time"
+        raise ServerFailed(f"the sample failed ({found}). Try it with `shoal predict`", status=status or None)
+    return good
+
+
+class ProxyConclusion(msgspec.Struct):
     """The fields of the server's report that are used here."""
 
     bound: Bound
     objective_ms: float | None = None
 
 
-class Explained(msgspec.Struct):
+class ProxyExplanation(msgspec.Struct):
     """The response of ``/v1/explain``."""
 
     sentences: list[str]
-    report: Concluded
+    report: ProxyConclusion
 
     @property
     def bound(self) -> Bound:
@@ -157,14 +171,14 @@ class _Admin:
         self._url = options.admin or f"http://{base_url(options.url).host}:{ADMIN_PORT}"
         self._rows = self._rows_served()
 
-    def explained(self, rows: int) -> Explained | None:
+    def explained(self, rows: int) -> ProxyExplanation | None:
         """Return the response of ``/v1/explain``; None unless that server answered ``rows``."""
         before, after = self._rows, self._rows_served()
         # Another server may listen on the default admin port.
         if before is None or after is None or after - before < rows:
             return None
         try:
-            return msgspec.json.decode(self._get("/v1/explain", accept="application/json") or "", type=Explained)
+            return msgspec.json.decode(self._get("/v1/explain", accept="application/json") or "", type=ProxyExplanation)
         except msgspec.DecodeError:
             return None
 
@@ -189,7 +203,7 @@ class _Admin:
         return response.text if response.status_code == 200 else None
 
 
-def _json(measured: Measured, knee: Knee, sentences: list[str], explained: Explained | None) -> str:
+def _json(measured: Measurement, knee: Knee, sentences: list[str], explained: ProxyExplanation | None) -> str:
     marked = knee.held if knee.found else None
     document = {
         "alone_ms": measured.alone_ms,

@@ -21,13 +21,13 @@ from shoal.progress import Progress, Report, reporting
 from shoal.wire.items import Items
 from shoal.wire.messages import Request, Response
 from shoal.wire.portions import MAX_IN_FLIGHT, Portion, Portions, Times
-from shoal.wire.session import CallOptions, Conversation, Pause, Session, Turn
+from shoal.wire.session import CallOptions, Conversation, Pause, Session, StepResult
 from shoal.wire.signature import Signature
 
 Result = TypeVar("Result")
 
 
-class Sent(NamedTuple):
+class SentPortion(NamedTuple):
     """A portion that was sent."""
 
     portion: Portion
@@ -96,7 +96,7 @@ class Client:
         Raises:
             ShoalError: a class of the tree in :mod:`shoal.errors`.
         """
-        options = self._options.but(timeout_s=timeout_s, request_id=request_id or uuid4().hex, retries=retries)
+        options = self._options.override(timeout_s=timeout_s, request_id=request_id or uuid4().hex, retries=retries)
         return self._run(self._session.predict(item, options), options.timeout_s)
 
     def predict_batch(
@@ -129,7 +129,7 @@ class Client:
         Raises:
             ShoalError: the call failed; ``errors`` lists the rows that failed.
         """
-        options = self._options.but(timeout_s=timeout_s, request_id=request_id or uuid4().hex, retries=retries)
+        options = self._options.override(timeout_s=timeout_s, request_id=request_id or uuid4().hex, retries=retries)
         times = _times(options, timeout_s)
         portions = self._run(self._session.portions(items, times, options), options.timeout_s)
         with reporting(progress) as report:
@@ -158,11 +158,11 @@ class Client:
         self.close()
 
     def _send_all(self, portions: Portions, options: CallOptions, report: Report) -> None:
-        running: set[Future[Sent]] = set()
+        running: set[Future[SentPortion]] = set()
         # The pool starts threads on demand, so a call of one portion starts none.
         with ThreadPoolExecutor(MAX_IN_FLIGHT, "shoal-portion") as pool:
             while running or not portions.done:
-                ended: list[Sent] = []
+                ended: list[SentPortion] = []
                 while not ended and (portion := portions.take(time.monotonic())):
                     if portions.alone:
                         # Only one may be in flight: send it from this thread.
@@ -177,27 +177,27 @@ class Client:
                     time.sleep(pause_s)
                 _record(portions, ended, report)
 
-    def _send(self, portions: Portions, portion: Portion, options: CallOptions) -> Sent:
-        options = options.but(timeout_s=portions.time_of(portion))
+    def _send(self, portions: Portions, portion: Portion, options: CallOptions) -> SentPortion:
+        options = options.override(timeout_s=portions.time_of(portion))
         conversation = self._session.predict_portion(portion, portions.signature, options)
         try:
-            return Sent(portion, self._run(conversation, options.timeout_s), time.monotonic())
+            return SentPortion(portion, self._run(conversation, options.timeout_s), time.monotonic())
         except ShoalError as error:
-            return Sent(portion, error, time.monotonic())
+            return SentPortion(portion, error, time.monotonic())
 
     def _run(self, conversation: Conversation[Result], timeout_s: float) -> Result:
         ends_s = time.monotonic() + timeout_s
-        left_s, turn = timeout_s, None
+        left_s, step_result = timeout_s, None
         while True:
             try:
-                # The first turn is None, which starts the generator.
-                step = conversation.send(turn)
+                # The first is None, which starts the generator.
+                step = conversation.send(step_result)
             except StopIteration as end:
                 result: Result = end.value
                 return result
             outcome = self._take(step, left_s, timeout_s)
             left_s = ends_s - time.monotonic()
-            turn = Turn(outcome, left_s)
+            step_result = StepResult(outcome, left_s)
 
     def _take(self, step: Request | Pause, left_s: float, timeout_s: float) -> Response | ShoalError | None:
         if isinstance(step, Pause):
@@ -244,7 +244,7 @@ class AsyncClient:
         self, item: Any, *, timeout_s: float | None = None, request_id: str | None = None, retries: int | None = None
     ) -> Any:
         """Predict one item: see :meth:`Client.predict`."""
-        options = self._options.but(timeout_s=timeout_s, request_id=request_id or uuid4().hex, retries=retries)
+        options = self._options.override(timeout_s=timeout_s, request_id=request_id or uuid4().hex, retries=retries)
         return await self._run(self._session.predict(item, options), options.timeout_s)
 
     async def predict_batch(
@@ -257,7 +257,7 @@ class AsyncClient:
         progress: Progress = False,
     ) -> Any:
         """Predict several items: see :meth:`Client.predict_batch`."""
-        options = self._options.but(timeout_s=timeout_s, request_id=request_id or uuid4().hex, retries=retries)
+        options = self._options.override(timeout_s=timeout_s, request_id=request_id or uuid4().hex, retries=retries)
         times = _times(options, timeout_s)
         portions = await self._run(self._session.portions(items, times, options), options.timeout_s)
         with reporting(progress) as report:
@@ -286,7 +286,7 @@ class AsyncClient:
         await self.aclose()
 
     async def _send_all(self, portions: Portions, options: CallOptions, report: Report) -> None:
-        running: set[asyncio.Task[Sent]] = set()
+        running: set[asyncio.Task[SentPortion]] = set()
         try:
             while running or not portions.done:
                 while portion := portions.take(time.monotonic()):
@@ -304,26 +304,26 @@ class AsyncClient:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
 
-    async def _send(self, portions: Portions, portion: Portion, options: CallOptions) -> Sent:
-        options = options.but(timeout_s=portions.time_of(portion))
+    async def _send(self, portions: Portions, portion: Portion, options: CallOptions) -> SentPortion:
+        options = options.override(timeout_s=portions.time_of(portion))
         conversation = self._session.predict_portion(portion, portions.signature, options)
         try:
-            return Sent(portion, await self._run(conversation, options.timeout_s), time.monotonic())
+            return SentPortion(portion, await self._run(conversation, options.timeout_s), time.monotonic())
         except ShoalError as error:
-            return Sent(portion, error, time.monotonic())
+            return SentPortion(portion, error, time.monotonic())
 
     async def _run(self, conversation: Conversation[Result], timeout_s: float) -> Result:
         ends_s = time.monotonic() + timeout_s
-        left_s, turn = timeout_s, None
+        left_s, step_result = timeout_s, None
         while True:
             try:
-                step = conversation.send(turn)
+                step = conversation.send(step_result)
             except StopIteration as end:
                 result: Result = end.value
                 return result
             outcome = await self._take(step, left_s, timeout_s)
             left_s = ends_s - time.monotonic()
-            turn = Turn(outcome, left_s)
+            step_result = StepResult(outcome, left_s)
 
     async def _take(self, step: Request | Pause, left_s: float, timeout_s: float) -> Response | ShoalError | None:
         if isinstance(step, Pause):
@@ -346,7 +346,7 @@ def _times(options: CallOptions, timeout_s: float | None) -> Times:
     return Times(ends_s, options.timeout_s, options.retry_executed)
 
 
-def _record(portions: Portions, ended: Iterable[Sent], report: Report) -> None:
+def _record(portions: Portions, ended: Iterable[SentPortion], report: Report) -> None:
     for portion, outcome, ended_s in ended:
         portions.ended(portion, outcome, ended_s)
         if not isinstance(outcome, ShoalError):

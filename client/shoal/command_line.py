@@ -14,7 +14,7 @@ from pathlib import Path
 from shoal import completion
 from shoal.colours import Style, styled
 from shoal.errors import InvalidInput, ShoalError, WrongAddress
-from shoal.serving.fields import FieldError, MachineError
+from shoal.serving.fields import FieldError, LocalError
 from shoal_schema.arguments import CommandParser, integer, number
 from shoal_schema.version import VERSION
 
@@ -139,7 +139,7 @@ def run(given: list[str]) -> int:
     if completion.is_requested():
         command = completion.command_to_complete(OTHER_PROGRAMS)
         if command and not _missing(command):
-            completion.hand_over()
+            completion.run_completer()
             _exec(command, ())
         completion.complete(make_parser())
     if given and given[0] in OTHER_PROGRAMS:
@@ -153,7 +153,7 @@ def run(given: list[str]) -> int:
 
     try:
         status: int = getattr(commands, options.command)(options)
-    except (ShoalError, FieldError, MachineError) as error:
+    except (ShoalError, FieldError, LocalError) as error:
         _print_error(error)
         # An error in the arguments themselves, rather than of the server or the machine.
         invalid = isinstance(error, InvalidInput) and error.status is None

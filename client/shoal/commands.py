@@ -24,10 +24,10 @@ from shoal.graph_file import ServedGraph, graphs_in, main_graph
 from shoal.keys import key_in
 from shoal.pair import CERTIFICATE, CLIENT_CA, DOCS, KEY, KEYS, Launch, Reporter, outlets
 from shoal.printing import json_text, result_text, signature_json, signature_text
-from shoal.serving.fields import FieldError, MachineError, Values, merge, to_environment
-from shoal.serving.graph_drawing import drawn
+from shoal.serving.fields import FieldError, LocalError, Values, merge, to_environment
+from shoal.serving.graph_drawing import draw_graph
 from shoal.serving.inspection import report_text, with_requests
-from shoal.targets import ServePlan, files_beside, named_target, planned, planned_services
+from shoal.targets import ServePlan, files_beside, make_plan, named_target, plan_services
 from shoal_schema.resource.locations import shown
 
 ADMIN_PORT = 9090
@@ -65,24 +65,24 @@ def bench(options: argparse.Namespace) -> int:
 
 def top(options: argparse.Namespace) -> int:
     """Show the load of services."""
-    with _needs("watch"):
+    with _require_extra("watch"):
         from shoal.top import top as show  # noqa: PLC0415 (needs an extra)
     return show(options)
 
 
 def dashboard(options: argparse.Namespace) -> int:
     """Show the load of services in a browser."""
-    with _needs("watch"):
+    with _require_extra("watch"):
         from shoal.dashboard import dashboard as show  # noqa: PLC0415 (likewise)
     return show(options)
 
 
 @contextmanager
-def _needs(extra: str) -> Iterator[None]:
+def _require_extra(extra: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise MachineError(f"{error.name} is not installed. Run pip install 'shoal[{extra}]'") from None
+        raise LocalError(f"{error.name} is not installed. Run pip install 'shoal[{extra}]'") from None
 
 
 def completion(options: argparse.Namespace) -> int:
@@ -109,7 +109,7 @@ def inspect(options: argparse.Namespace) -> int:
     """Load a model as if to serve it, and report its signature or what is wrong with it."""
     if graphs := graphs_in(options.target):
         return _inspect_graphs(options, graphs)
-    plan = planned(None, options.target, options.set)
+    plan = make_plan(None, options.target, options.set)
     if not options.json:
         print(f"inspecting {shown(plan.fields['model.uri'])}", file=sys.stderr)
     report = with_requests(inspecting.inspect(plan.environment()), files_beside(options.target))
@@ -117,7 +117,7 @@ def inspect(options: argparse.Namespace) -> int:
     if text:
         print(text)
     if report["refused"] is not None:
-        raise MachineError(f"the model cannot be loaded: {report['refused']}")
+        raise LocalError(f"the model cannot be loaded: {report['refused']}")
     return 0
 
 
@@ -125,21 +125,21 @@ def _inspect_graphs(options: argparse.Namespace, graphs: Sequence[ServedGraph]) 
     """Draw the graphs of a file, and report mismatches."""
     # Metadata of the models, and then of inner graphs, by name.
     known: dict[str, Any] = {}
-    for plan in planned_services(options.target, options.set):
+    for plan in plan_services(options.target, options.set):
         if not options.json:
             print(f"inspecting {shown(plan.fields['model.uri'])}", file=sys.stderr)
         report = inspecting.inspect(plan.environment())
         if report["refused"] is not None:
-            raise MachineError(f"the model {plan.name} cannot be loaded: {report['refused']}")
+            raise LocalError(f"the model {plan.name} cannot be loaded: {report['refused']}")
         known[plan.name] = report["metadata"]
     for graph in graphs:
         described = inspecting.inspect_graph(graph, known)
-        print(json_text(described) if options.json else drawn(described))
+        print(json_text(described) if options.json else draw_graph(described))
         if described["unknown"]:
             names = ", ".join(described["unknown"])
             print(f"not checked, because it is not served here: {names}", file=sys.stderr)
         if described["refused"] is not None:
-            raise MachineError(f"the graph {graph.name} cannot work: {described['refused']}")
+            raise LocalError(f"the graph {graph.name} cannot work: {described['refused']}")
     return 0
 
 
@@ -150,8 +150,8 @@ def batch(options: argparse.Namespace) -> int:
     if options.to and options.set:
         raise FieldError("--set applies to a model started here, not to --to. Omit it")
     if find_spec("pyarrow") is None:
-        raise MachineError('reading files needs pyarrow. Run pip install "shoal[batch]"')
-    model = dict(os.environ) if options.to else planned(None, options.model, options.set).environment()
+        raise LocalError('reading files needs pyarrow. Run pip install "shoal[batch]"')
+    model = dict(os.environ) if options.to else make_plan(None, options.model, options.set).environment()
     settings = {**model, **batch_environment(options)}
     # It replaces this process, and so receives Ctrl-C and the terminal.
     os.execve(sys.executable, [sys.executable, "-P", "-m", "shoal_runtime", "batch", "shoal"], settings)
@@ -168,9 +168,9 @@ def serve(options: argparse.Namespace) -> int:
     for target in options.targets:
         # The file of a graph also has the services of its steps.
         if graphs_in(target):
-            plans += planned_services(target, options.set)
+            plans += plan_services(target, options.set)
         else:
-            plans.append(planned(*named_target(target), options.set))
+            plans.append(make_plan(*named_target(target), options.set))
     _check_keys(options, [*plans, *graphs], alone=not graphs)
     names = [*(plan.name for plan in plans), *(graph.name for graph in graphs)]
     if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -207,7 +207,7 @@ def _check_keys(options: argparse.Namespace, plans: Sequence["ServePlan | Served
     elif options.management or len(plans) > 1 or not alone:
         raise FieldError("--api-key-file protects one model. Serve each model with a command and a port of its own")
     elif not os.access(options.api_key_file, os.R_OK):
-        raise MachineError(f"cannot read {options.api_key_file}: it must have one NAME=KEY per line")
+        raise LocalError(f"cannot read {options.api_key_file}: it must have one NAME=KEY per line")
 
 
 class _Launcher:
@@ -256,10 +256,10 @@ class _Launcher:
             key_file=options.api_key_file,
         )
         uri = shown(plan.fields["model.uri"])
-        launch.say(f"serving {launch.name} from {uri}", name=launch.name, uri=uri)
+        launch.report(f"serving {launch.name} from {uri}", name=launch.name, uri=uri)
         self._report_ignored(launch, plan.ignored)
         if not self._shared and options.admin_port is None and launch.admin_port != ADMIN_PORT:
-            launch.say(
+            launch.report(
                 f"port {ADMIN_PORT} is in use, so metrics are on {launch.admin_url}/metrics", admin_url=launch.admin_url
             )
         return launch
@@ -279,7 +279,7 @@ class _Launcher:
 
     def _report_ignored(self, launch: Launch, names: Sequence[str]) -> None:
         if ignored := [name for name in names if not name.startswith(REQUIRES_KEYS)]:
-            launch.say(f"without effect on one machine: {', '.join(ignored)}", ignored=ignored)
+            launch.report(f"without effect on one machine: {', '.join(ignored)}", ignored=ignored)
 
     def launch_graph(self, graph: ServedGraph) -> Launch:
         """Return the launch of a graph, and report it."""
@@ -296,7 +296,7 @@ class _Launcher:
             graph=graph,
         )
         steps = ", ".join(step.name for step in graph.spec.steps)
-        launch.say(f"a graph of {steps}", name=graph.name, steps=steps)
+        launch.report(f"a graph of {steps}", name=graph.name, steps=steps)
         self._report_ignored(launch, graph.ignored)
         return launch
 
@@ -319,7 +319,7 @@ class _Launcher:
         if query.get("batch_size") and query["url"].partition("?")[0].endswith(".mar"):
             # The archive has a batch size of its own, which the query overrides.
             given.append(f"model.parameters.batchSize={query['batch_size']}")
-        plan = planned(query.get("model_name"), query["url"], [*self._options.set, *given])
+        plan = make_plan(query.get("model_name"), query["url"], [*self._options.set, *given])
         if plan.name in taken:
             raise FieldError(f"a model {plan.name} is registered already")
         return self.launch(plan)

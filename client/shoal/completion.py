@@ -9,13 +9,13 @@ from argparse import ArgumentParser
 from collections.abc import Collection
 
 SHELLS = ("bash", "zsh", "fish")
-ASKED = "_ARGCOMPLETE"
+REQUEST_VARIABLE = "_ARGCOMPLETE"
 """Set by the shell's script; its value is the position of the command in the line, from 1."""
 
 
 def is_requested() -> bool:
     """Return whether this process was started to complete a line."""
-    return ASKED in os.environ
+    return REQUEST_VARIABLE in os.environ
 
 
 def command_to_complete(others: Collection[str]) -> str | None:
@@ -26,9 +26,9 @@ def command_to_complete(others: Collection[str]) -> str | None:
     return words[1] if len(words) > 2 and words[1] in others else None
 
 
-def hand_over() -> None:
+def run_completer() -> None:
     """Let the program executed next complete the line as if it started with the subcommand."""
-    os.environ[ASKED] = "2"
+    os.environ[REQUEST_VARIABLE] = "2"
 
 
 def complete(parser: ArgumentParser) -> None:

@@ -22,10 +22,10 @@ from starlette.routing import Route
 from shoal import ports
 from shoal.errors import ShoalError
 from shoal.sampling import Sample, Source, samples
-from shoal.serving.fields import MachineError
-from shoal.top import chosen
+from shoal.serving.fields import LocalError
+from shoal.top import select_source
 from shoal.watching.cells import document
-from shoal.watching.samples import KEPT, Watched
+from shoal.watching.samples import KEPT, Histories
 from shoal_schema.pages import page_headers
 
 LOOPBACK: Final = "127.0.0.1"
@@ -37,7 +37,7 @@ class Dashboard:
     """The routes of the page and its data."""
 
     def __init__(self) -> None:
-        self.watched = Watched()
+        self.watched = Histories()
         self._source: Source | None = None
         self._trouble = ""
 
@@ -48,9 +48,9 @@ class Dashboard:
 
     def take(self, sample: Sample) -> None:
         """Record one sample; after a failure, keep the last samples and the cause."""
-        self._source, self._trouble = sample.source, sample.trouble
+        self._source, self._trouble = sample.source, sample.error
         # After a failure the last samples stay, with the cause beside them.
-        if not sample.trouble:
+        if not sample.error:
             self.watched.add(sample.seen)
 
     def app(self) -> Starlette:
@@ -78,7 +78,7 @@ class Dashboard:
             return JSONResponse({"sentences": [f"no explanation available: {self._trouble}"]})
         try:
             return JSONResponse({"sentences": await self._source.explain(service)})
-        except (ShoalError, MachineError, msgspec.MsgspecError, ValueError) as error:
+        except (ShoalError, LocalError, msgspec.MsgspecError, ValueError) as error:
             return JSONResponse({"sentences": [f"no explanation available: {error}"]})
 
 
@@ -98,7 +98,7 @@ class _Server(uvicorn.Server):
 
 
 async def _serve(port: int, options: argparse.Namespace) -> None:
-    board, seen = Dashboard(), samples(chosen(options), options.interval)
+    board, seen = Dashboard(), samples(select_source(options), options.interval)
     # The first sample before the server starts: a source that never works is an error of the command.
     board.take(await anext(seen))
     server = _Server(uvicorn.Config(board.app(), host=LOOPBACK, port=port, log_level="error", lifespan="off"))

@@ -112,11 +112,11 @@ class ShoalDeployments(BaseDeploymentClient):
 
     def list_deployments(self, endpoint: str | None = None) -> list[dict[str, Any]]:
         """Return every InferenceService of the namespace."""
-        return [_described(each) for each in self._services.list()]
+        return [_describe(each) for each in self._services.list()]
 
     def get_deployment(self, name: str, endpoint: str | None = None) -> dict[str, Any]:
         """Return one InferenceService: its model, its URL, and whether it is ready."""
-        return _described(self._services.get(name))
+        return _describe(self._services.get(name))
 
     def predict(
         self, deployment_name: str | None = None, inputs: Any = None, endpoint: str | None = None
@@ -233,7 +233,7 @@ def _spec(model_uri: str | None, config: Config | None) -> tuple[dict[str, Any],
     return spec, timeout_s
 
 
-def _described(service: Mapping[str, Any]) -> dict[str, Any]:
+def _describe(service: Mapping[str, Any]) -> dict[str, Any]:
     """Return an InferenceService as MLflow's description of a deployment."""
     metadata, status = service["metadata"], service.get("status") or {}
     ready: Mapping[str, Any] = next((each for each in status.get("conditions") or () if each["type"] == "Ready"), {})

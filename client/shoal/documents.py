@@ -5,7 +5,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from shoal.serving.fields import MAX_DEPTH, FieldError, MachineError
+from shoal.serving.fields import MAX_DEPTH, FieldError, LocalError
 
 MAX_BYTES = 1 << 20
 MAX_NODES = 100_000
@@ -41,7 +41,7 @@ def read_yaml(text: str) -> list[Any]:
     try:
         import yaml  # noqa: PLC0415 (only manifests need it, and it is not a dependency of the client)
     except ImportError as error:
-        raise MachineError('reading a manifest needs yaml. Run pip install "shoal[serve]"') from error
+        raise LocalError('reading a manifest needs yaml. Run pip install "shoal[serve]"') from error
     try:
         found, loader = [], yaml.SafeLoader(text)
         # The node tree is checked before it is constructed: merging (`<<`) expands aliases.

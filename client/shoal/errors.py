@@ -15,7 +15,7 @@ ShoalError
 ```
 
 The message is the server's, if the server sent one. Errors of the HTTP library are mapped in ``shoal.exchange`` only,
-statuses in ``shoal.wire.answers``.
+statuses in ``shoal.wire.responses``.
 """
 
 import typing

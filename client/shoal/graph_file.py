@@ -10,7 +10,7 @@ import msgspec
 from msgspec import structs
 
 from shoal.documents import read_text, read_yaml
-from shoal.serving.fields import FieldError, MachineError, Values
+from shoal.serving.fields import FieldError, LocalError, Values
 from shoal.serving.manifest import fields_alike
 from shoal.targets import MANIFEST_SUFFIXES
 from shoal_schema.declaring import NAME, NAME_IN_WORDS, fields_of
@@ -62,7 +62,7 @@ def graphs_in(target: str) -> list[ServedGraph]:
 
     Raises:
         FieldError: a graph is invalid, or refers to a service or graph that is not in the file.
-        MachineError: the file cannot be read.
+        LocalError: the file cannot be read.
     """
     file = Path(target)
     if file.suffix not in MANIFEST_SUFFIXES or not file.is_file():
@@ -83,7 +83,7 @@ def graphs_in(target: str) -> list[ServedGraph]:
     except FieldError as error:
         raise FieldError(f"{file}: {error}") from error
     except OSError as error:
-        raise MachineError(f"cannot read {file}: {error.strerror}") from error
+        raise LocalError(f"cannot read {file}: {error.strerror}") from error
 
 
 def _graph(document: Mapping[str, Any], directory: Path) -> ServedGraph | None:

@@ -15,8 +15,8 @@ from shoal.graph_file import ServedGraph
 from shoal.outlet import Outlet
 from shoal.pair import MODULES
 from shoal.processes import Process
-from shoal.serving.fields import MachineError
-from shoal.serving.graph_drawing import described
+from shoal.serving.fields import LocalError
+from shoal.serving.graph_drawing import describe_graph
 from shoal.serving.supervision import CANNOT_LOAD, Exit, cause, exit_message
 from shoal_schema.graphs.composer import ComposerReport, declared_signature
 from shoal_schema.graphs.errors import GraphError
@@ -25,7 +25,7 @@ from shoal_schema.graphs.tensors import Signature
 from shoal_schema.graphs.types import graph_metadata, type_check
 
 STANDARD_ERROR = 2
-READERS_PATIENCE_S = 2.0
+DRAIN_TIMEOUT_S = 2.0
 """Time for a slow reader of the last output."""
 
 
@@ -33,7 +33,7 @@ def inspect(environment: Mapping[str, str]) -> dict[str, Any]:
     """Return the report of a runtime with this environment; output of the model's code goes to standard error.
 
     Raises:
-        MachineError: the runtime exited without a report.
+        LocalError: the runtime exited without a report.
         KeyboardInterrupt: Ctrl-C was pressed.
     """
     report: dict[str, Any] = orjson.loads(_report("runtime", "inspect", environment))
@@ -63,10 +63,10 @@ def _report(role: str, command: str, environment: Mapping[str, str]) -> bytes:
         except asyncio.CancelledError:
             raise KeyboardInterrupt from None
         finally:
-            log.close(READERS_PATIENCE_S)
+            log.close(DRAIN_TIMEOUT_S)
         # A model that cannot be loaded has a report too.
         if end.returncode not in (0, CANNOT_LOAD) or not file.exists():
-            raise MachineError(exit_message(end))
+            raise LocalError(exit_message(end))
         return file.read_bytes()
 
 
@@ -97,4 +97,4 @@ def inspect_graph(graph: ServedGraph, known: dict[str, Any]) -> dict[str, Any]:
             known[graph.name] = graph_metadata(typed_graph, graph.name, frozenset({graph.name, *graph.graphs}))
     except GraphError as error:
         refused = str(error)
-    return {**described(graph.name, graph.spec, plan, typed_graph), "unknown": unknown, "refused": refused}
+    return {**describe_graph(graph.name, graph.spec, plan, typed_graph), "unknown": unknown, "refused": refused}

@@ -49,17 +49,17 @@ class Outlet:
             self._report_dropped()
             self._add(text)
 
-    def drain(self, patience_s: float) -> None:
-        """Wait until everything is written, at most ``patience_s``."""
-        ends_s = time.monotonic() + patience_s
+    def drain(self, timeout_s: float) -> None:
+        """Wait until everything is written, at most ``timeout_s``."""
+        ends_s = time.monotonic() + timeout_s
         with self._changed:
-            self._changed.wait_for(self._is_idle, patience_s)
+            self._changed.wait_for(self._is_idle, timeout_s)
             self._report_dropped()
             self._changed.wait_for(self._is_idle, max(0.0, ends_s - time.monotonic()))
 
-    def close(self, patience_s: float) -> None:
-        """Wait until everything is written, at most ``patience_s``, and discard later writes."""
-        self.drain(patience_s)
+    def close(self, timeout_s: float) -> None:
+        """Wait until everything is written, at most ``timeout_s``, and discard later writes."""
+        self.drain(timeout_s)
         with self._changed:
             self._gone = True
             self._changed.notify_all()

@@ -22,7 +22,7 @@ from shoal.keys import key_in
 from shoal.outlet import Outlet, lines_lost
 from shoal.printing import progress_bar
 from shoal.processes import Process, Supervisor
-from shoal.serving.fields import MachineError, without_secrets
+from shoal.serving.fields import LocalError, without_secrets
 from shoal.serving.hints import first_requests
 from shoal.serving.supervision import Exit
 from shoal_schema.addresses import Address
@@ -42,9 +42,9 @@ POLL_INTERVAL_S = 0.1
 NEVER_READY = (GraphFault.MISMATCH, GraphFault.CYCLE, GraphFault.INVALID)
 """Faults of a graph that waiting does not repair."""
 STANDARD_OUTPUT, STANDARD_ERROR = 1, 2
-READERS_PATIENCE_S = 2.0
+DRAIN_TIMEOUT_S = 2.0
 """Time for a slow reader of the last output."""
-PATIENCE_S = 5.0
+SILENCE_S = 5.0
 """Time after which a slow start, or a slow step of it, is reported."""
 CLEAR = "\r\x1b[K"
 """Moves a terminal's cursor to the start of the line and clears it."""
@@ -63,7 +63,7 @@ class Reporter:
     json: bool = False
     """Print one JSON object per line."""
 
-    def say(self, line: str, *styles: Style, **facts: object) -> None:
+    def report(self, line: str, *styles: Style, **facts: object) -> None:
         """Print an event: the line, or with ``json`` an object with the line and its facts."""
         if not self.quiet:
             document = orjson.dumps({"message": line, **facts}).decode()
@@ -83,7 +83,7 @@ class Reporter:
     def close(self) -> None:
         """Wait up to 2 s until the output is written."""
         for each in (self.output, self.log):
-            each.close(READERS_PATIENCE_S)
+            each.close(DRAIN_TIMEOUT_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,18 +101,18 @@ class Launch:
     files: tuple[str, ...] = ()
     """Files beside the model, one of which may be a sample item."""
     shared: bool = False
-    """Whether other models share the port, behind the front."""
+    """Whether other models share the port."""
     key_file: Path | None = None
     """The file of API keys; None for open access."""
     graph: ServedGraph | None = None
     """The graph that the proxy runs instead of a runtime."""
 
-    def say(self, line: str, *styles: Style, **facts: object) -> None:
+    def report(self, line: str, *styles: Style, **facts: object) -> None:
         """Print an event, with the model's name if there are several."""
         if self.shared:
-            self.reporter.say(f"{self.name}: {line}", *styles, model=self.name, **facts)
+            self.reporter.report(f"{self.name}: {line}", *styles, model=self.name, **facts)
         else:
-            self.reporter.say(line, *styles, **facts)
+            self.reporter.report(line, *styles, **facts)
 
     @property
     def url(self) -> str:
@@ -161,7 +161,7 @@ def outlets(*, json: bool) -> tuple[Outlet, Outlet]:
 def warn_of_everywhere(host: str, reporter: Reporter) -> None:
     """Warn of a server that listens on every interface."""
     if host in EVERYWHERE:
-        reporter.say(
+        reporter.report(
             f"{host} is every interface: any client that reaches this machine can query the model, read metrics and"
             " stop the server. Pass --host 127.0.0.1 to serve this machine only"
         )
@@ -176,11 +176,11 @@ class Pair:
         """Set once the model has been ready."""
         self.end = ""
         """How the model ended while others continue; empty if it did not."""
-        self._say = launch.say
+        self._report = launch.report
         self._environment = launch.environment(directory, sockets)
         self._socket = Path(directory, SOCKET)
-        self._runtime = Supervisor("runtime", self._start_runtime, self._say)
-        self._proxy = Supervisor("proxy", self._start_proxy, self._say)
+        self._runtime = Supervisor("runtime", self._start_runtime, self._report)
+        self._proxy = Supervisor("proxy", self._start_proxy, self._report)
         # A graph has no runtime: its proxy calls the models of its steps.
         # In the order of starting; they stop in reverse.
         self._processes = [self._proxy] if launch.graph else [self._runtime, self._proxy]
@@ -232,7 +232,7 @@ class Pair:
                 started_s = time.monotonic()
                 await self._until_ready(http)
                 took_s = time.monotonic() - started_s
-                self._say(f"ready after {took_s:.1f} s", Style.GREEN, ready_after_s=took_s)
+                self._report(f"ready after {took_s:.1f} s", Style.GREEN, ready_after_s=took_s)
                 if not self._proxy.served:
                     # From now on an exit is a crash, not a wrong setting.
                     for each in self._processes:
@@ -244,9 +244,9 @@ class Pair:
         """Poll /readyz, and report the progress of a slow start.
 
         Raises:
-            MachineError: the models of a graph's steps do not match, or its composer cannot be loaded.
+            LocalError: the models of a graph's steps do not match, or its composer cannot be loaded.
         """
-        reason, say_s = "", time.monotonic() + PATIENCE_S
+        reason, report_s = "", time.monotonic() + SILENCE_S
         while True:
             try:
                 response = await http.get(f"{self.launch.admin_url}/readyz")
@@ -267,9 +267,9 @@ class Pair:
             # A download is drawn in place; any other reason is printed when it changes.
             if (bar := progress_bar(now)) and self.launch.reporter.draw(f"{self.launch.name}: {bar}"):
                 reason = now
-            elif time.monotonic() >= say_s and now != reason:
-                reason, say_s = now, time.monotonic() + PATIENCE_S
-                self._say(f"not ready yet: {reason}", not_ready=reason)
+            elif time.monotonic() >= report_s and now != reason:
+                reason, report_s = now, time.monotonic() + SILENCE_S
+                self._report(f"not ready yet: {reason}", not_ready=reason)
             await asyncio.sleep(POLL_INTERVAL_S)
 
     async def _check_graph(self, http: httpx.AsyncClient) -> None:
@@ -278,17 +278,17 @@ class Pair:
         except httpx.TransportError:  # the proxy has exited, and its supervisor reports it
             return
         if state.get("reason") in NEVER_READY:
-            raise MachineError(f"the graph {self.launch.name} cannot work: {state.get('message')}")
+            raise LocalError(f"the graph {self.launch.name} cannot work: {state.get('message')}")
 
     async def _show_first_requests(self) -> None:
         url, admin = self.launch.url, self.launch.admin_url
         if self.launch.shared:
-            self._say(f"metrics on {admin}/metrics", admin_url=admin)
+            self._report(f"metrics on {admin}/metrics", admin_url=admin)
         else:
-            self._say(f"listening on {url}, metrics on {admin}/metrics", Style.BOLD, url=url, admin_url=admin)
+            self._report(f"listening on {url}, metrics on {admin}/metrics", Style.BOLD, url=url, admin_url=admin)
             if port := self._environment.get("SHOAL_PROXY_GRPC_PORT"):
                 target = str(Address(EVERYWHERE.get(self.launch.host, self.launch.host), int(port)))
-                self._say(f"gRPC on {target}", grpc=target)
+                self._report(f"gRPC on {target}", grpc=target)
             warn_of_everywhere(self.launch.host, self.launch.reporter)
         try:
             verify: ssl.SSLContext | bool = True
@@ -309,7 +309,7 @@ class Pair:
                     certificate=self.launch.certificate,
                 )
         except (ShoalError, OSError) as error:
-            self._say(f"there is no sample request: {error}")
+            self._report(f"there is no sample request: {error}")
         else:
             page: str | None = None
             if self._environment.get(DOCS, "").lower() == "true":
@@ -322,9 +322,9 @@ class Pair:
                 curl = curl.replace("curl ", f"curl {header} ", 1)
                 command += f" --api-key-file {file}"
             lines = [curl, command, *([f"{page} in a browser"] if page else ())]
-            self._say("\n  ".join(("try it:", *lines)), first_requests=[curl, command], docs_url=page)
+            self._report("\n  ".join(("try it:", *lines)), first_requests=[curl, command], docs_url=page)
         if not self.launch.shared:
-            self._say("Ctrl-C stops")
+            self._report("Ctrl-C stops")
 
 
 def url_of(host: str, port: int, scheme: str = "http") -> str:

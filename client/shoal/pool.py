@@ -22,7 +22,7 @@ MAX_CONNECTIONS: Final = 100
 """Open connections; further requests wait, first come, first served."""
 IDLE_S: Final = 5.0
 """Idle time after which a connection is closed; many servers use the same limit."""
-_PATIENCE: Final = 0.9
+_TIMEOUT_SHARE: Final = 0.9
 """Share of a request's time after which a silent address counts as failed."""
 
 
@@ -105,23 +105,23 @@ class Addresses(httpx.AsyncBaseTransport):
         request.url = request.url.copy_with(scheme=address.scheme, host=address.host, port=address.port)
         request.headers["host"] = address.netloc.decode("ascii")
         state.sent += 1
-        state.under_way += 1
+        state.in_flight += 1
         # Set by `request_of`: the remaining time of the call.
-        due_s = time.monotonic() + _PATIENCE * (request.extensions["timeout"]["read"] or math.inf)
+        due_s = time.monotonic() + _TIMEOUT_SHARE * (request.extensions["timeout"]["read"] or math.inf)
         try:
             response = await self._pools[number].handle_async_request(request)
         except httpx.TransportError:
-            state.failed(time.monotonic())
+            state.record_failure(time.monotonic())
             raise
         except asyncio.CancelledError:
             # Cancelled by the client's task, or by the deadline: only the latter is the address's failure.
             if time.monotonic() >= due_s:
-                state.failed(time.monotonic())
+                state.record_failure(time.monotonic())
             raise
         finally:
-            state.under_way -= 1
+            state.in_flight -= 1
         if request.method != "GET" or response.status_code != 200:  # only predictions report the wait
-            state.answered(response.status_code, response.headers, time.monotonic())
+            state.record_response(response.status_code, response.headers, time.monotonic())
         return response
 
     def _other(self, tried: Sequence[int]) -> int | None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from shoal.serving.fields import MachineError
+from shoal.serving.fields import LocalError
 
 FIRST_USERS_PORT = 1024
 
@@ -43,20 +43,20 @@ def find_port(host: str, port: int, *, option: str) -> int:
     """Return ``port`` if it is free, or any free port for 0.
 
     Raises:
-        MachineError: the port is in use, or the host is not an address of this machine.
+        LocalError: the port is in use, or the host is not an address of this machine.
     """
     try:
         return _try_port(host, port)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             what = f"port {port} of {host} is in use. Stop the program that listens there, or choose another port with"
-            raise MachineError(f"{what} {option}") from error
+            raise LocalError(f"{what} {option}") from error
         if error.errno == errno.EACCES and port < FIRST_USERS_PORT:
             what = f"port {port} of {host} is reserved for the superuser. Choose one from {FIRST_USERS_PORT} on with"
-            raise MachineError(f"{what} {option}") from error
+            raise LocalError(f"{what} {option}") from error
         # Failures of name resolution have a negative number and a text of their own.
         why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
-        raise MachineError(f"cannot listen on port {port} of {host}: {why or error}") from error
+        raise LocalError(f"cannot listen on port {port} of {host}: {why or error}") from error
 
 
 def _try_port(host: str, port: int) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from shoal.outlet import Outlet
-from shoal.serving.supervision import Backoff, Exit, after_exit, cause, exit_message, is_final, takes_leave
+from shoal.serving.supervision import Backoff, Exit, after_exit, cause, exit_message, is_exit_line, is_final
 
 TETHER = str(Path(__file__).with_name("tether.py"))
 TAIL_BYTES = 32768
@@ -113,21 +113,21 @@ class Output(asyncio.SubprocessProtocol):
         # A very long line is passed on in pieces.
         if len(self._begun) > TAIL_BYTES:
             whole, self._begun = whole + self._begun, b""
-        self._pass_on(whole)
+        self._forward(whole)
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         """Pass on the last, unterminated line (asyncio)."""
         if self._begun and not self._keeps(self._begun):
-            self._pass_on(self._begun + b"\n")
+            self._forward(self._begun + b"\n")
         self.closed.set()
 
-    def _pass_on(self, text: bytes) -> None:
+    def _forward(self, text: bytes) -> None:
         if self._log is not None:
             self._log.write(text)
 
     def _keeps(self, line: bytes) -> bool:
         """Hold back the line that announces the exit: the exit message repeats it, once and last."""
-        if takes_leave(line):
+        if is_exit_line(line):
             self._exit_line = line
             return True
         return False
@@ -136,13 +136,13 @@ class Output(asyncio.SubprocessProtocol):
 class Supervisor:
     """Keep one component running: restart it after an exit, unless the exit is final."""
 
-    def __init__(self, role: str, start: Callable[[], Awaitable[Process]], say: Callable[[str], None]) -> None:
+    def __init__(self, role: str, start: Callable[[], Awaitable[Process]], report: Callable[[str], None]) -> None:
         self.served = False
         """Whether the component was ready before."""
         self.started = asyncio.Event()
         self._role = role
         self._start = start
-        self._say = say
+        self._report = report
         self._process: Process | None = None
 
     async def run(self) -> Exit:
@@ -159,7 +159,7 @@ class Supervisor:
                 return exit_
             now_s = time.monotonic()
             backoff = after_exit(backoff, started_s=process.started_s, now_s=now_s)
-            self._say(f"{exit_message(exit_)}; restarting it in {backoff.delay_s:g} s")
+            self._report(f"{exit_message(exit_)}; restarting it in {backoff.delay_s:g} s")
             await asyncio.sleep(backoff.delay_s)
 
     async def stop(self) -> None:

@@ -11,13 +11,13 @@ import numpy as np
 import orjson
 
 from shoal.errors import ConnectionFailed, DeadlineExceeded, InvalidInput, ShoalError
-from shoal.own_runtime import OwnRuntime
+from shoal.local_runtime import LocalRuntime
 from shoal.serving.fields import PARAMETERS
-from shoal.targets import planned
-from shoal.wire.answers import partial_results
+from shoal.targets import make_plan
 from shoal.wire.messages import infer_request
 from shoal.wire.parts import Part, parts_of
 from shoal.wire.portions import MAX_IN_FLIGHT, USUAL_ROWS
+from shoal.wire.responses import partial_results
 from shoal.wire.signature import Signature
 from shoal.wire.tables import Wanted, chosen_columns, inputs_of, names_in, rows_in, with_columns
 from shoal_schema.wire.datatypes import Array
@@ -44,7 +44,7 @@ class Model:
         timeout_s: time for one batch of the model, after which the runtime is killed.
 
     Raises:
-        FieldError, MachineError: the model cannot be loaded with these settings, or on this machine.
+        FieldError, LocalError: the model cannot be loaded with these settings, or on this machine.
     """
 
     def __init__(  # noqa: PLR0913 (keywords, each with its default)
@@ -66,9 +66,9 @@ class Model:
                 assignments.append(f"{name}={','.join(map(str, value))}")
             else:
                 assignments.append(f"{name}={value if isinstance(value, str) else orjson.dumps(value).decode()}")
-        plan = planned(None, uri, assignments)
+        plan = make_plan(None, uri, assignments)
         self._columns, self._error_column, self._timeout_s = columns, error_column, timeout_s
-        self._runtime = OwnRuntime(plan.name, {"SHOAL_LOG_LEVEL": "WARNING", **plan.environment()})
+        self._runtime = LocalRuntime(plan.name, {"SHOAL_LOG_LEVEL": "WARNING", **plan.environment()})
         # The class may be called from several threads; a batch needs the whole runtime.
         self._one_at_a_time = Lock()
         # Also at the exit of the interpreter.
@@ -90,7 +90,7 @@ class Model:
 
         Raises:
             InvalidInput: columns do not fit the model, or a column would be duplicated.
-            MachineError: the runtime ended and cannot be restarted.
+            LocalError: the runtime ended and cannot be restarted.
         """
         signature, rows = self._signature, rows_in(batch)
         taken = {*names_in(batch)}
@@ -103,7 +103,7 @@ class Model:
             taken.add(column)
         inputs = inputs_of(batch, chosen_columns(self._columns, batch, signature), signature)
         parts, failed = parts_of(inputs, rows, signature) if rows else ([], {})
-        sending = _Sending(self._runtime, signature, rows, failed, self._timeout_s)
+        sending = _BatchSender(self._runtime, signature, rows, failed, self._timeout_s)
         with self._one_at_a_time:
             sending.run(parts)
         tensors = {each.name: each for each in signature.outputs}
@@ -121,11 +121,11 @@ class Model:
         self.close()
 
 
-class _Sending:
+class _BatchSender:
     """One batch in progress: the outputs so far, and the errors."""
 
     def __init__(
-        self, runtime: OwnRuntime, signature: Signature, rows: int, failed: dict[int, str], timeout_s: float
+        self, runtime: LocalRuntime, signature: Signature, rows: int, failed: dict[int, str], timeout_s: float
     ) -> None:
         self.outputs: dict[str, Array] = {each.name: np.full(rows, None, object) for each in signature.outputs}
         self._failed = failed
@@ -149,7 +149,7 @@ class _Sending:
                     running[pool.submit(self._send, part)] = part
                 for done in wait(running, return_when=FIRST_COMPLETED).done:
                     part, error = running.pop(done), done.result()
-                    if error is not None and _ends_it(error):
+                    if error is not None and _is_fatal(error):
                         lost.append((part, error))
                     elif error is not None and len(part.rows) > 1:
                         waiting.extendleft(part.cut((len(part.rows) + 1) // 2, self._signature))
@@ -162,7 +162,7 @@ class _Sending:
     def _send(self, part: Part) -> ShoalError | None:
         request = infer_request(self._signature.name, self._signature, part.tensors, {})
         try:
-            response = self._runtime.ask(request, self._timeout_s)
+            response = self._runtime.send(request, self._timeout_s)
             outputs, errors = partial_results(response, self._signature, len(part.rows))
         except ShoalError as error:
             return error
@@ -188,7 +188,7 @@ class _Sending:
             if len(rows) > 1:
                 error = self._send(row)
             if error is not None:
-                self._failed[row.rows[0]] = self._start_again(error) if _ends_it(error) else error.message
+                self._failed[row.rows[0]] = self._start_again(error) if _is_fatal(error) else error.message
 
     def _start_again(self, error: ShoalError) -> str:
         how = self._runtime.end(error)
@@ -196,6 +196,6 @@ class _Sending:
         return f"this row ended the runtime: {how}"
 
 
-def _ends_it(error: ShoalError) -> bool:
+def _is_fatal(error: ShoalError) -> bool:
     """Return whether the runtime has ended, is ending, or hangs and must be killed."""
     return error.status == 503 or (error.status is None and isinstance(error, ConnectionFailed | DeadlineExceeded))

@@ -19,7 +19,7 @@ import msgspec
 
 from shoal.errors import ConnectionFailed, ServerFailed, ShoalError
 from shoal.exchange import base_url
-from shoal.serving.fields import MachineError
+from shoal.serving.fields import LocalError
 from shoal.watching.samples import ServiceSample, cluster_sample
 from shoal_schema import fleet, load
 from shoal_schema.redaction import visible
@@ -55,7 +55,7 @@ class Sample:
     source: Source | None
     """Its source; None if there is none."""
     seen: Mapping[str, ServiceSample]
-    trouble: str = ""
+    error: str = ""
     """Why there is no sample; empty otherwise."""
 
 
@@ -63,14 +63,14 @@ class _Report(msgspec.Struct, frozen=True):
     model: str
 
 
-class _Explained(msgspec.Struct, frozen=True):
+class _ProxyExplanation(msgspec.Struct, frozen=True):
     """The fields of ``/v1/explain`` that are used here."""
 
     report: _Report
     sentences: list[str]
 
 
-class Machine:
+class ProxySource:
     """Proxies by the addresses of their admin ports."""
 
     def __init__(self, client: httpx.AsyncClient, urls: Sequence[str]) -> None:
@@ -107,7 +107,7 @@ class Machine:
         return await _sentences(self._client, url)
 
 
-class Cluster:
+class ClusterSource:
     """The services of a cluster.
 
     Args:
@@ -152,22 +152,22 @@ class Cluster:
 
 
 @asynccontextmanager
-async def machine(urls: Sequence[str]) -> AsyncIterator[Source]:
+async def proxy_source(urls: Sequence[str]) -> AsyncIterator[Source]:
     """Sample proxies at their admin ports during the block."""
     async with httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False) as client:
-        yield Machine(client, urls)
+        yield ProxySource(client, urls)
 
 
 @asynccontextmanager
-async def cluster(context: str, namespace: str) -> AsyncIterator[Source]:
+async def cluster_source(context: str, namespace: str) -> AsyncIterator[Source]:
     """Sample the services of a cluster during the block.
 
     Raises:
-        MachineError: kubectl is not installed, or the cluster has no leading operator.
+        LocalError: kubectl is not installed, or the cluster has no leading operator.
     """
     program = shutil.which("kubectl")
     if program is None:
-        raise MachineError("--cluster needs kubectl, which is not installed. Install it, or pass the URLs of proxies")
+        raise LocalError("--cluster needs kubectl, which is not installed. Install it, or pass the URLs of proxies")
     kubectl = (program, *(("--context", context) if context else ()))
     operators = await _objects(kubectl, "get", "pods", "--all-namespaces", "--selector", _OPERATORS)
     async with httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False) as client, AsyncExitStack() as stack:
@@ -182,12 +182,12 @@ async def cluster(context: str, namespace: str) -> AsyncIterator[Source]:
                     continue
         else:
             names = ", ".join(pod["metadata"]["name"] for pod in operators)
-            raise MachineError(
+            raise LocalError(
                 f"none of the operator's pods is the leader: {names}"
                 if names
                 else "the cluster has no pod of Shoal's operator"
             )
-        yield Cluster(client, kubectl, namespace, url)
+        yield ClusterSource(client, kubectl, namespace, url)
 
 
 async def samples(
@@ -196,7 +196,7 @@ async def samples(
     """Yield samples forever; reopen a source that fails, and yield the failure.
 
     Raises:
-        ShoalError, MachineError: the first sample fails.
+        ShoalError, LocalError: the first sample fails.
     """
     began = False
     while True:
@@ -206,7 +206,7 @@ async def samples(
                     yield Sample(source, await source.sample())
                     began = True
                     await asyncio.sleep(interval_s)
-        except (ShoalError, MachineError) as error:
+        except (ShoalError, LocalError) as error:
             if not began:
                 raise
             yield Sample(None, {}, str(error))
@@ -246,12 +246,12 @@ async def _objects(kubectl: Sequence[str], *words: str) -> list[Any]:
     )
     output, error = await process.communicate()
     if process.returncode != 0:
-        raise MachineError(f"kubectl {' '.join(words)}: {error.decode(errors='replace').strip()}")
+        raise LocalError(f"kubectl {' '.join(words)}: {error.decode(errors='replace').strip()}")
     return list(json.loads(output)["items"])
 
 
-async def _explained(client: httpx.AsyncClient, url: str) -> _Explained:
-    return await _read(client, f"{url}/v1/explain", _Explained)
+async def _explained(client: httpx.AsyncClient, url: str) -> _ProxyExplanation:
+    return await _read(client, f"{url}/v1/explain", _ProxyExplanation)
 
 
 async def _sentences(client: httpx.AsyncClient, url: str) -> list[str]:

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 
 from shoal.colours import Style
 from shoal.directory import own_directory
-from shoal.front import Front
-from shoal.pair import PROXY_SOCKET, READERS_PATIENCE_S, Launch, Pair, Reporter, url_of, warn_of_everywhere
+from shoal.pair import DRAIN_TIMEOUT_S, PROXY_SOCKET, Launch, Pair, Reporter, url_of, warn_of_everywhere
 from shoal.serving.supervision import Exit, exit_message, was_drained
-from shoal_schema.exit_status import INTERRUPTED
+from shoal.shared_port import SharedPort
+from shoal_schema.ending import INTERRUPTED
 from shoal_schema.resource.locations import shown
 
 if TYPE_CHECKING:
-    from shoal.pages import Listener
+    from shoal.server_routes import Listener
 
 PAGES_SOCKET = "pages.sock"
 LOOPBACK = "127.0.0.1"
 MakeLaunch = Callable[[Mapping[str, str], Container[str]], Launch]
-"""Returns the launch for a TorchServe query and the taken names; raises FieldError or MachineError."""
+"""Returns the launch for a TorchServe query and the taken names; raises FieldError or LocalError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Server:
         self._sockets: dict[str, str] = {}
         self._started = 0
         self._ends: list[tuple[Launch, Exit]] = []
-        self._front: Front | None = None
+        self._shared_port: SharedPort | None = None
         self._listeners: list[Listener] = []
         self._stop = asyncio.Event()
         self._interrupted = False
@@ -94,7 +94,7 @@ class Server:
         outcomes = await asyncio.gather(*watches, return_exceptions=True)
         status = await self._end()
         # The causes come last, after all other output.
-        self._reporter.output.drain(READERS_PATIENCE_S)
+        self._reporter.output.drain(DRAIN_TIMEOUT_S)
         for launch, exit_ in self._ends:
             if not was_drained(exit_):
                 text = f"{launch.name}: " * launch.shared + exit_message(exit_)
@@ -125,7 +125,7 @@ class Server:
                 self._ends += ends
                 return
             pair.end = next((exit_message(end) for _, end in ends), "")
-            pair.launch.say(pair.end)
+            pair.launch.report(pair.end)
             await self._leave(pair)
         finally:
             if pair.launch in self._launches:
@@ -141,11 +141,11 @@ class Server:
         """Stop the proxies, which complete their accepted requests, then the runtimes; return the exit status."""
         exits = [end for _, end in self._ends if not was_drained(end)]
         if self._ends and not exits:
-            self._reporter.say("stopping: the proxy was drained")
+            self._reporter.report("stopping: the proxy was drained")
         elif not exits:
-            self._reporter.say("stopping: the proxy finishes its requests (Ctrl-C again to kill)")
-        if self._front is not None:
-            self._front.stop_accepting()
+            self._reporter.report("stopping: the proxy finishes its requests (Ctrl-C again to kill)")
+        if self._shared_port is not None:
+            self._shared_port.stop_accepting()
         # Graphs first, outer ones before inner ones: their accepted requests still need the models.
         for pair in reversed([each for each in self._pairs.values() if each.launch.graph]):
             await pair.stop()
@@ -153,25 +153,25 @@ class Server:
         await asyncio.gather(*(pair.stop() for pair in self._pairs.values() if not pair.launch.graph))
         for listener in self._listeners:
             await listener.stop()
-        if self._front is not None:
-            self._front.close()
+        if self._shared_port is not None:
+            self._shared_port.close()
         if exits:
             return 1
-        self._reporter.say("stopped")
+        self._reporter.report("stopped")
         return INTERRUPTED if self._interrupted else 0
 
     async def _share(self, shared: Shared) -> None:
         """Listen on the shared port and on the management port."""
-        from shoal.pages import Pages  # noqa: PLC0415 (an HTTP server, which one model does not need)
+        from shoal.server_routes import ServerRoutes  # noqa: PLC0415 (an HTTP server, which one model does not need)
 
-        pages = Pages(self)
+        pages = ServerRoutes(self)
         socket = f"{self._directory}/{PAGES_SOCKET}"
         self._listeners.append(await pages.listen(socket))
         if shared.management_port is not None:
             self._listeners.append(await pages.manage(LOOPBACK, shared.management_port))
-            self._reporter.say(f"models are registered at http://{LOOPBACK}:{shared.management_port}/models")
-        self._front = Front(self._sockets, socket, shared.default)
-        await self._front.listen(shared.host, shared.port)
+            self._reporter.report(f"models are registered at http://{LOOPBACK}:{shared.management_port}/models")
+        self._shared_port = SharedPort(self._sockets, socket, shared.default)
+        await self._shared_port.listen(shared.host, shared.port)
 
     async def _announce(self) -> None:
         """Report the shared port once all models are ready."""
@@ -180,9 +180,9 @@ class Server:
         for pair in list(self._pairs.values()):
             await pair.ready.wait()
         url = url_of(self._shared.host, self._shared.port)
-        self._reporter.say(f"listening on {url}", Style.BOLD, url=url)
+        self._reporter.report(f"listening on {url}", Style.BOLD, url=url)
         warn_of_everywhere(self._shared.host, self._reporter)
-        self._reporter.say("Ctrl-C stops")
+        self._reporter.report("Ctrl-C stops")
 
     @property
     def sockets(self) -> Mapping[str, str]:
@@ -204,7 +204,7 @@ class Server:
         """Start a model, and with ``synchronous`` wait until it is ready; return why it ended, or nothing.
 
         Raises:
-            FieldError, MachineError: the model cannot be started.
+            FieldError, LocalError: the model cannot be started.
         """
         assert self._shared is not None
         launch = self._shared.register(query, self._pairs)

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from shoal.serving.fields import FieldError, MachineError
+from shoal.serving.fields import FieldError, LocalError
 from shoal_schema.declaring import NAME, NAME_IN_WORDS
 
 TEMPLATES: Final = Path(__file__).with_name("templates")
@@ -31,7 +31,7 @@ def make(directory: Path, template: str) -> list[Path]:
 
     Raises:
         FieldError: the directory exists, or its name is not a model's name.
-        MachineError: a package of the template is missing, or its script failed.
+        LocalError: a package of the template is missing, or its script failed.
     """
     # The directory's name becomes the model's.
     if not re.search(NAME, directory.name):
@@ -39,17 +39,15 @@ def make(directory: Path, template: str) -> list[Path]:
     if directory.exists():
         raise FieldError(f"{directory} already exists. Choose another name")
     if missing := [each for each in NEEDS[template] if find_spec(each) is None]:
-        raise MachineError(f'--from {template} needs {", ".join(missing)}. Run pip install "shoal[{EXTRAS[template]}]"')
+        raise LocalError(f'--from {template} needs {", ".join(missing)}. Run pip install "shoal[{EXTRAS[template]}]"')
     # Checked before anything is written.
     try:
         shutil.copytree(TEMPLATES / template, directory, ignore=shutil.ignore_patterns("__pycache__"))
     except OSError as error:
-        raise MachineError(f"cannot write {directory}: {error.strerror or error}") from error
+        raise LocalError(f"cannot write {directory}: {error.strerror or error}") from error
     if (directory / TRAIN).exists():
         print(f"running {directory / TRAIN}", file=sys.stderr)
         ended = subprocess.run([sys.executable, TRAIN], cwd=directory, stdout=sys.stderr, check=False)
         if ended.returncode:
-            raise MachineError(
-                f"{directory / TRAIN} failed (see above). Correct it, and run python {directory / TRAIN}"
-            )
+            raise LocalError(f"{directory / TRAIN} failed (see above). Correct it, and run python {directory / TRAIN}")
     return sorted(directory.iterdir())

@@ -16,7 +16,7 @@ from shoal import documents
 from shoal.documents import read_text, read_yaml
 from shoal.serving.fields import (
     FieldError,
-    MachineError,
+    LocalError,
     Values,
     merge,
     parse_assignment,
@@ -63,18 +63,18 @@ class ServePlan:
         return {"PYTHONUNBUFFERED": "1", **os.environ, **to_environment(self.fields), **named}
 
 
-def planned(name: str | None, target: str, assignments: Sequence[str]) -> ServePlan:
+def make_plan(name: str | None, target: str, assignments: Sequence[str]) -> ServePlan:
     """Return how to serve ``target`` with the assignments of ``--set``, optionally under another name.
 
     Raises:
         FieldError: the target or an assignment is invalid.
-        MachineError: the target cannot be read on this machine.
+        LocalError: the target cannot be read on this machine.
     """
     try:
         named = any(each.partition("=")[0].strip() == "model.format" for each in assignments)
         service = find_target(target, named=named)
     except OSError as error:  # a path that is too long, or in a directory without permission
-        raise MachineError(f"cannot access {shown(target):.80}: {error.strerror}") from None
+        raise LocalError(f"cannot access {shown(target):.80}: {error.strerror}") from None
     fields, idle = service.fields, []
     # In order, so that the last assignment of a field wins.
     for assignment in assignments:
@@ -89,12 +89,12 @@ def planned(name: str | None, target: str, assignments: Sequence[str]) -> ServeP
     return ServePlan(target, known or default_name(fields["model.uri"]), fields, service.without_effect(idle))
 
 
-def planned_services(target: str, assignments: Sequence[str]) -> list[ServePlan]:
+def plan_services(target: str, assignments: Sequence[str]) -> list[ServePlan]:
     """Return how to serve every service of a graph's file; ``--set`` is not allowed.
 
     Raises:
         FieldError: a service is invalid.
-        MachineError: the file cannot be read.
+        LocalError: the file cannot be read.
     """
     if assignments:
         raise FieldError("--set applies to one model, not to a graph's. Set the field in its InferenceService instead")
@@ -281,7 +281,7 @@ def _read(file: Path) -> Service | None:
     except FieldError as error:
         raise FieldError(f"{file}: {error}") from error
     except OSError as error:
-        raise MachineError(f"cannot read {file}: {error.strerror}") from error
+        raise LocalError(f"cannot read {file}: {error.strerror}") from error
     if service is None:
         return None
     return Service(_absolute(service.fields, file.parent), service.ignored)

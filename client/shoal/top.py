@@ -14,9 +14,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from shoal.sampling import Sample, Source, cluster, machine, samples
+from shoal.sampling import Sample, Source, cluster_source, proxy_source, samples
 from shoal.watching.cells import COLUMNS, LESS, cells, document
-from shoal.watching.samples import Watched
+from shoal.watching.samples import Histories
 
 USUAL = "http://127.0.0.1:9090"
 _WIDE = 160
@@ -24,23 +24,23 @@ _WIDE = 160
 _LEFT = ("service", "state", "rows")
 
 
-def chosen(options: argparse.Namespace) -> Callable[[], AbstractAsyncContextManager[Source]]:
+def select_source(options: argparse.Namespace) -> Callable[[], AbstractAsyncContextManager[Source]]:
     """Return the context manager of the source in the options."""
     if options.cluster or options.context:
-        return partial(cluster, options.context or "", options.namespace or "")
-    return partial(machine, options.urls or [USUAL])
+        return partial(cluster_source, options.context or "", options.namespace or "")
+    return partial(proxy_source, options.urls or [USUAL])
 
 
 def top(options: argparse.Namespace) -> int:
     """Show services until interrupted; with ``--once`` or ``--json`` print intervals instead."""
-    seen = samples(chosen(options), options.interval)
+    seen = samples(select_source(options), options.interval)
     asyncio.run(_print(seen, options) if options.once or options.json else _follow(seen))
     return 0
 
 
 async def _print(seen: AsyncIterator[Sample], options: argparse.Namespace) -> None:
     """Print each interval; the first one ends with the second sample."""
-    watched, count = Watched(), 0
+    watched, count = Histories(), 0
     async with aclosing(seen):  # type: ignore[type-var]
         async for sample in seen:
             watched.add(sample.seen)
@@ -51,35 +51,35 @@ async def _print(seen: AsyncIterator[Sample], options: argparse.Namespace) -> No
                 print(json.dumps(document(watched)), flush=True)
             else:
                 console = Console(width=None if sys.stdout.isatty() else _WIDE)
-                console.print(picture(watched, width=console.width, said=True))
+                console.print(render(watched, width=console.width, said=True))
             if options.once:
                 return
 
 
 async def _follow(seen: AsyncIterator[Sample]) -> None:
-    watched, console = Watched(), Console()
+    watched, console = Histories(), Console()
     with Live(console=console, screen=sys.stdout.isatty(), auto_refresh=False) as live:
         async with aclosing(seen):  # type: ignore[type-var]
             async for sample in seen:
-                if not sample.trouble:
+                if not sample.error:
                     watched.add(sample.seen)
                 # Explanations only if the table leaves space for them.
                 room = console.height > 6 + 2 * len(watched.services)
                 last = Text("Ctrl-C ends", style="dim")
                 # The last samples stay visible while the source fails.
-                if sample.trouble:
-                    last = Text(f"no data: {sample.trouble}", style="red")
-                live.update(picture(watched, width=console.width, said=room, last=last), refresh=True)
+                if sample.error:
+                    last = Text(f"no data: {sample.error}", style="red")
+                live.update(render(watched, width=console.width, said=room, last=last), refresh=True)
 
 
-def picture(watched: Watched, *, width: int, said: bool, last: Text | None = None) -> Group:
+def render(watched: Histories, *, width: int, said: bool, last: Text | None = None) -> Group:
     """Return the table, with ``said`` the explanations of the services, and a last line; ``width`` in characters."""
     services = watched.sorted if said else ()
     words = [Text(f"{name}: {each.last.says}", style="dim") for name, each in services if each.last.says]
     return Group(table(watched, narrow=width < _WIDE), *words, *([last] if last else []))
 
 
-def table(watched: Watched, *, narrow: bool) -> Table:
+def table(watched: Histories, *, narrow: bool) -> Table:
     """Return the table of services."""
     columns = [name for name in COLUMNS if not (narrow and name in LESS)]
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)

@@ -62,7 +62,7 @@ class Cluster:
         """Return the same cluster, seen from another namespace."""
         return replace(self, namespace=namespace)
 
-    def only_embedded(self, why: str) -> None:
+    def skip_unless_embedded(self, why: str) -> None:
         """Skip the test on any other cluster."""
         if not self.parts.embedded:
             pytest.skip(f"only on the embedded cluster: {why}")

@@ -47,7 +47,7 @@ class ControlPlane:
         arguments = self._arguments()
         for name in ("etcd", "apiserver"):
             self._start(name, arguments[name])
-        eventually(self._answers, Process("apiserver", self.folder).last_words)
+        eventually(self._is_ready, Process("apiserver", self.folder).last_output)
         for name in ("controllers", "scheduler"):
             self._start(name, arguments[name])
         self.node.start()
@@ -57,9 +57,9 @@ class ControlPlane:
         if part.pid is None:
             part.start([str(self.programs / PROGRAMS[name]), *arguments])
 
-    def _answers(self) -> bool:
+    def _is_ready(self) -> bool:
         apiserver = Process("apiserver", self.folder)
-        assert apiserver.pid is not None, f"the API server ended: {apiserver.last_words()}"
+        assert apiserver.pid is not None, f"the API server ended: {apiserver.last_output()}"
         return kubectl(self.node.kubeconfig, "get", "--raw", "/readyz", check=False).returncode == 0
 
     def _arguments(self) -> dict[str, list[str]]:

@@ -13,7 +13,7 @@ from e2e.clusters.cluster import OURS, Cluster
 from e2e.clusters.joined import NODE, Joined, install_operator
 from e2e.clusters.kubectl import kubectl
 from e2e.clusters.network import POD_CIDR
-from shoal_local.installing import chart_folder, render
+from shoal_local.installing import chart_directory, render
 
 
 @contextmanager
@@ -49,7 +49,7 @@ def _clean(node: Joined) -> None:
     """Remove what the run put there: the node goes last, as pods end on it."""
     kubectl(node.kubeconfig, "delete", "infsvc,batchinf", "--all", "--all-namespaces", check=False)
     kubectl(node.kubeconfig, "delete", "namespace", "--selector", OURS, "--timeout=60s", check=False)
-    chart = yaml.safe_dump_all(reversed(render(chart_folder())))
+    chart = yaml.safe_dump_all(reversed(render(chart_directory())))
     options = ("--ignore-not-found", "--timeout=60s", "--filename", "-")
     kubectl(node.kubeconfig, "delete", *options, text=chart, check=False)
     node.stop()

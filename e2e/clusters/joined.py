@@ -16,9 +16,9 @@ from e2e.clusters.kubectl import kubectl
 from e2e.waiting import eventually
 from shoal_local.api_client import ApiClient
 from shoal_local.apiserver.credentials import make_certificates
-from shoal_local.installing import chart_folder, install
+from shoal_local.installing import chart_directory, install
 from shoal_local.kubeconfig import read_kubeconfig
-from shoal_local.kubelet.mounting import NO_MOUNTS, mounts_refused
+from shoal_local.kubelet.mounting import MOUNTS_UNAVAILABLE, mount_error
 from shoal_local.processes import Process
 
 NODE = "shoal-e2e"
@@ -50,7 +50,7 @@ class Joined:
             part = Process(name, self.folder)
             if part.pid is None:
                 part.start([sys.executable, "-m", *command])
-        eventually(self._takes_pods, self._last_words)
+        eventually(self._is_node_ready, self._last_output)
 
     def _commands(self) -> dict[str, list[str]]:
         config = ["--kubeconfig", str(self.kubeconfig)]
@@ -58,7 +58,7 @@ class Joined:
         network = ["--address", self.address, "--pod-cidr", self.pod_cidr]
         # API servers request logs over TLS, and by default accept a self-signed certificate.
         tls = ["--tls-certificate", str(self.folder / "kubelet.pem"), "--tls-key", str(self.folder / "kubelet-key.pem")]
-        mounts = [NO_MOUNTS] if mounts_refused() else []
+        mounts = [MOUNTS_UNAVAILABLE] if mount_error() else []
         return {
             "kubelet": ["shoal_local.kubelet", *config, *node, *network, *tls, *mounts, *NODE_OPTIONS],
             "services": ["shoal_local.services", *config, "--service-cidr", self.service_cidr],
@@ -69,7 +69,7 @@ class Joined:
         (self.folder / "kubelet.pem").write_text(made.certificate)
         (self.folder / "kubelet-key.pem").write_text(made.key)
 
-    def _takes_pods(self) -> bool:
+    def _is_node_ready(self) -> bool:
         node: dict[str, Any] = json.loads(
             kubectl(self.kubeconfig, "get", "node", NODE, "--output", "json", check=False).stdout or "{}"
         )
@@ -84,8 +84,8 @@ class Joined:
             return False
         return answer.status_code == 200
 
-    def _last_words(self) -> str:
-        return "\n".join(f"{name}: {Process(name, self.folder).last_words()}" for name in self.names)
+    def _last_output(self) -> str:
+        return "\n".join(f"{name}: {Process(name, self.folder).last_output()}" for name in self.names)
 
     def stop(self) -> None:
         """Stop both, and every pod."""
@@ -97,6 +97,6 @@ def install_operator(kubeconfig: Path) -> None:
 
     async def main() -> None:
         async with ApiClient(read_kubeconfig(kubeconfig), "shoal-e2e") as client:
-            await install(client, chart_folder())
+            await install(client, chart_directory())
 
     asyncio.run(main())

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from e2e.waiting import PATIENCE_S
+from e2e.waiting import TIMEOUT_S
 
 KUBECTL = Path(sys.executable).parent / "kubectl"
 
@@ -20,7 +20,7 @@ def kubectl(
         input=text,
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S + 30,
+        timeout=TIMEOUT_S + 30,
         check=False,
     )
     assert not check or done.returncode == 0, f"kubectl {' '.join(args)}: {done.stderr}{done.stdout}"

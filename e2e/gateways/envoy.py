@@ -14,7 +14,7 @@ from typing import Any
 
 from e2e.clusters.cluster import Cluster
 from e2e.clusters.kubectl import KUBECTL
-from e2e.gateways.asking import HOST, Gateway, running
+from e2e.gateways.gateway import HOST, Gateway, running
 
 TYPES = "type.googleapis.com/envoy"
 PORTS = ("http", "grpc")

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from e2e.clusters.cluster import Cluster
-from e2e.gateways.asking import HOST, SECRET, Gateway, applied, running
+from e2e.gateways.gateway import HOST, SECRET, Gateway, applied, running
 
 GATEWAY_API = Path(__file__).parents[1] / "manifests" / "gateway-api.yaml"
 VERSION = "gateway.networking.k8s.io/v1"

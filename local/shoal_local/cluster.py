@@ -18,9 +18,9 @@ from typing import Any
 import httpx
 
 from shoal_local.api_client import NODES, PODS, ApiClient, ApiError, UnreachableError
-from shoal_local.installing import READY_S, chart_folder, install
+from shoal_local.installing import READY_S, chart_directory, install
 from shoal_local.kubeconfig import read_kubeconfig
-from shoal_local.kubelet.mounting import NO_MOUNTS, mounts_refused
+from shoal_local.kubelet.mounting import MOUNTS_UNAVAILABLE, mount_error
 from shoal_local.kubelet.records import Models, known_pods, read_json, write_json
 from shoal_local.kubelet.runs import kill_session
 from shoal_local.kubelet.volumes import remove_volumes
@@ -33,7 +33,7 @@ MAX_GRACE_S = 30.0
 """Upper bound of the grace period that `down` gives to pods."""
 
 
-class CannotStartError(Exception):
+class StartError(Exception):
     """A part of the cluster did not start; the message names the part and quotes the end of its log."""
 
 
@@ -60,7 +60,7 @@ class Network:
             with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)) as found:
                 free = int(found.getsockname()[1])
                 return cls(free, f"{network}.{block * 8}.0/22", f"{network}.{block * 8 + 4}.0/22")
-        raise CannotStartError("no port of 127.0.0.1 is free")
+        raise StartError("no port of 127.0.0.1 is free")
 
 
 class Cluster:
@@ -90,9 +90,9 @@ class Cluster:
                 # Options are read at the start. Pods keep running while the kubelet restarts.
                 self.parts["kubelet"].stop()
             if self.parts["kubelet"].pid is None:
-                write_json(self._mounts_file, {"why": mounts_refused()})
-            if self.mounts_refused:
-                kubelet_options = [*kubelet_options, NO_MOUNTS]
+                write_json(self._mounts_file, {"why": mount_error()})
+            if self.mount_error:
+                kubelet_options = [*kubelet_options, MOUNTS_UNAVAILABLE]
             started: list[Process] = []
             for name, argv in self._commands(network, kubelet_options).items():
                 if self.parts[name].pid is None:
@@ -109,7 +109,7 @@ class Cluster:
             Models(self.directory / "node").add(models)
 
     @property
-    def mounts_refused(self) -> str:
+    def mount_error(self) -> str:
         """Return why the running kubelet cannot make mounts, or '' if it can."""
         return str((read_json(self._mounts_file) or {}).get("why", ""))
 
@@ -139,10 +139,10 @@ class Cluster:
         while not asyncio.run(check()):
             for part in started:
                 if part.pid is None:
-                    raise CannotStartError(f"{part.name} exited. The end of its log {part.log}:\n{part.last_words()}")
+                    raise StartError(f"{part.name} exited. The end of its log {part.log}:\n{part.last_output()}")
             if time.monotonic() > end_s:
                 logs = self.directory / "logs"
-                raise CannotStartError(f"the cluster is not ready after {START_S:g} s. See {logs}")
+                raise StartError(f"the cluster is not ready after {START_S:g} s. See {logs}")
             time.sleep(0.05)
 
     def _client(self) -> ApiClient:
@@ -181,7 +181,7 @@ class Cluster:
 
         async def main() -> None:
             async with self._client() as client:
-                await install(client, chart_folder(), ready_s)
+                await install(client, chart_directory(), ready_s)
 
         with self._locked():
             asyncio.run(main())

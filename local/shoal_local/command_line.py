@@ -75,10 +75,10 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _up(cluster: "Cluster", options: argparse.Namespace) -> int:
-    from shoal_local.cluster import CannotStartError  # noqa: PLC0415
-    from shoal_local.installing import CannotInstallError  # noqa: PLC0415
+    from shoal_local.cluster import StartError  # noqa: PLC0415
+    from shoal_local.installing import InstallError  # noqa: PLC0415
     from shoal_local.kubelet import command_line as kubelet  # noqa: PLC0415
-    from shoal_local.kubelet.mounting import refusal_message  # noqa: PLC0415
+    from shoal_local.kubelet.mounting import mount_error_message  # noqa: PLC0415
 
     try:
         kubelet.parse_capacity(options.capacity)
@@ -90,11 +90,11 @@ def _up(cluster: "Cluster", options: argparse.Namespace) -> int:
     try:
         cluster.add_models(models)
         cluster.up([part for text in options.capacity for part in ("--capacity", text)])
-        if cluster.mounts_refused:
-            _print_error(refusal_message(cluster.mounts_refused))
+        if cluster.mount_error:
+            _print_error(mount_error_message(cluster.mount_error))
         if not options.no_operator:
             cluster.install_operator()
-    except (CannotStartError, CannotInstallError, ValueError) as error:
+    except (StartError, InstallError, ValueError) as error:
         _print_error(error)
         return 1
     except KeyboardInterrupt:

@@ -20,8 +20,8 @@ def version_of(obj: Object) -> int:
 class Informer:
     """A cache of the objects of one kind.
 
-    Writers add the server's responses (``note``, ``note_deleted``), so that a controller sees its own writes at once
-    and never acts on the state before them.
+    Writers add the server's responses (``record``, ``record_deleted``), so that a controller sees its own
+    writes at once and never acts on the state before them.
     """
 
     def __init__(self, client: ApiClient, resource: Resource, **query: str) -> None:
@@ -46,7 +46,7 @@ class Informer:
         """Return the objects of a namespace."""
         return [obj for (space, _), obj in self.objects.items() if space == namespace]
 
-    def note(self, obj: Object) -> None:
+    def record(self, obj: Object) -> None:
         """Cache an object, unless the cache has a newer one or it was deleted."""
         known = self.objects.get(key_of(obj))
         if obj["metadata"]["uid"] in self._gone:
@@ -57,7 +57,7 @@ class Informer:
         self.objects[key_of(obj)] = obj
         self._notify(obj)
 
-    def note_deleted(self, obj: Object) -> None:
+    def record_deleted(self, obj: Object) -> None:
         """Remove an object from the cache and ignore late events of it."""
         self._gone.add(obj["metadata"]["uid"])
         known = self.objects.get(key_of(obj))
@@ -77,11 +77,11 @@ class Informer:
                     async for event, obj in self._client.watch(self.resource, version, **self._query):
                         version = obj["metadata"]["resourceVersion"]
                         if event == "DELETED":
-                            self.note_deleted(obj)
+                            self.record_deleted(obj)
                             # The watch sends nothing of this object after its deletion.
                             self._gone.discard(obj["metadata"]["uid"])
                         elif event != "BOOKMARK":
-                            self.note(obj)
+                            self.record(obj)
             except (ApiError, UnreachableError) as error:
                 logger.debug("event=list_again kind=%s delay_s=%.1f error=%s", self.resource.plural, delay_s, error)
                 await asyncio.sleep(delay_s)
@@ -105,7 +105,7 @@ class Informer:
                 self._notify(known)
         self._gone &= {obj["metadata"]["uid"] for obj in listed.values()}
         for obj in listed.values():
-            self.note(obj)
+            self.record(obj)
         self.synced.set()
         return str(version)
 

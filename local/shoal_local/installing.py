@@ -8,7 +8,7 @@ from typing import cast
 import yaml
 
 from shoal_local.api_client import DEPLOYMENTS, PODS, SERVICES, ApiClient, Resource
-from shoal_local.local_network import reached_port
+from shoal_local.local_network import local_port
 from shoal_local.objects import Object, dig
 from shoal_schema.policy import Policy
 
@@ -40,11 +40,11 @@ _KINDS = {
 }
 
 
-class CannotInstallError(Exception):
+class InstallError(Exception):
     """The operator is not installed; the message names the remedy."""
 
 
-def chart_folder() -> Path:
+def chart_directory() -> Path:
     """Return the chart's directory: beside this module in a wheel, `charts/shoal` in a checkout.
 
     Raises CannotInstallError: neither exists.
@@ -53,7 +53,7 @@ def chart_folder() -> Path:
     for directory in (here / "chart", here.parents[1] / "charts" / "shoal"):
         if (directory / "Chart.yaml").exists():
             return directory
-    raise CannotInstallError("the Helm chart was not found. Start with --no-operator and install the chart yourself")
+    raise InstallError("the Helm chart was not found. Start with --no-operator and install the chart yourself")
 
 
 def values() -> Object:
@@ -66,7 +66,7 @@ def values() -> Object:
         "policy": {"volumes": [*Policy().volumes, "hostPath"]},
         # There is no DNS here: URLs in `kubectl get infsvc` hold addresses, which open from this machine.
         "activator": {"replicas": 1, "operatorUrl": f"http://{OPERATOR_IP}:8082"},
-        "serviceUrl": f"http://$(CLUSTER_IP):{reached_port(SERVICE_PORT)}".removesuffix(f":{SERVICE_PORT}"),
+        "serviceUrl": f"http://$(CLUSTER_IP):{local_port(SERVICE_PORT)}".removesuffix(f":{SERVICE_PORT}"),
     }
 
 
@@ -113,7 +113,7 @@ async def install(client: ApiClient, chart: Path, ready_s: float = READY_S) -> N
     except TimeoutError:
         pods = (await client.list(PODS))["items"]
         causes = pod_failures([pod for pod in pods if pod["metadata"]["namespace"] == NAMESPACE])
-        raise CannotInstallError(
+        raise InstallError(
             f"the operator is not available after {ready_s:g} s{causes}\n"
             f"See: kubectl -n {NAMESPACE} describe pods; kubectl -n {NAMESPACE} logs deployment/{RELEASE}-operator"
         ) from None

@@ -6,7 +6,7 @@ UNPRIVILEGED_STEP = 8000
 """Added to a port below 1024 that only root may listen on: 80 becomes 8080."""
 
 
-def reached_port(port: int) -> int:
+def local_port(port: int) -> int:
     """Return the port itself, or `UNPRIVILEGED_STEP` above it if only root may listen on it."""
     with socket.socket() as tried:
         try:

@@ -62,7 +62,7 @@ class Process:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
 
-    def last_words(self, lines: int = 5) -> str:
+    def last_output(self, lines: int = 5) -> str:
         """Return the end of the log."""
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
         return "\n".join(text.splitlines()[-lines:])

@@ -6,27 +6,27 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from shoal_operator.errors import ApiError
-from shoal_operator.load.fleet import Replica
+from shoal_operator.load.service_cache import Replica
 from shoal_operator.manifests.containers import BATCH
 from shoal_operator.manifests.desired import Kind
 from shoal_operator.manifests.job import JOB, KINDS, QUEUE_LABEL, batch_target, make_job
 from shoal_operator.manifests.labels import digest
 from shoal_operator.manifests.target import Target
 from shoal_operator.planning.allowed import not_allowed
-from shoal_operator.planning.announcements import Announcement, make_event
 from shoal_operator.planning.batch import (
     BatchEvidence,
     has_ended,
     is_only_progress,
     is_pods_of,
+    job_patch,
     make_batch_status,
-    patch_of,
-    refused,
-    stay_of,
-    taken,
+    name_taken,
+    ttl_patch,
+    write_rejected,
 )
 from shoal_operator.planning.conflicts import Conflicts
-from shoal_operator.planning.naming import Naming
+from shoal_operator.planning.events import ServiceEvent, make_event
+from shoal_operator.planning.model_resolution import ModelResolution
 from shoal_operator.planning.observation import Failure, Key, dig, is_owned
 from shoal_operator.planning.pods import Problem, runs
 from shoal_operator.planning.workqueue import Outcome
@@ -50,27 +50,27 @@ class _Cluster(Protocol):
     async def apply(self, kind: Kind, body: Json, uid: str | None) -> Json: ...
     async def merge(self, kind: Kind, stored: Json, patch: Json) -> Json: ...
     async def apply_status(self, resource: Json, status: Json) -> Json: ...
-    async def announce(self, event: Json) -> None: ...
+    async def post_event(self, event: Json) -> None: ...
 
 
-class _Names(Protocol):
-    def naming(self, key: Key, resource: Json, uri: str | None, *, follows: bool) -> Naming | None: ...
+class _ModelResolver(Protocol):
+    def resolution(self, key: Key, resource: Json, uri: str | None, *, follows: bool) -> ModelResolution | None: ...
     def registry(self, uri: str) -> Mapping[str, str]: ...
     def forget(self, key: Key) -> None: ...
 
 
-class _Progresses(Protocol):
-    def latest(self, key: Key, replicas: list[Replica]) -> dict[str, JobProgress]: ...
+class _JobProgress(Protocol):
+    def latest(self, key: Key, replicas: list[Replica]) -> dict[str, Progress]: ...
     def remaining_s(self, key: Key) -> float | None: ...
     def forget(self, key: Key) -> None: ...
 
 
-class Batches:
+class BatchReconciler:
     """Reconcile jobs.
 
     Args:
         names: resolves model names, and returns addresses of registries.
-        progresses: returns the progress of running pods.
+        job_progress: returns the progress of running pods.
         utc_now: wall clock, for times in a status.
         clock: monotonic seconds.
     """
@@ -79,15 +79,15 @@ class Batches:
         self,
         cluster: _Cluster,
         defaults: OperatorProcess,
-        names: _Names,
-        progresses: _Progresses,
+        names: _ModelResolver,
+        job_progress: _JobProgress,
         utc_now: Callable[[], datetime.datetime],
         clock: Callable[[], float],
     ) -> None:
         self._cluster = cluster
         self._defaults = defaults
         self._names = names
-        self._progresses = progresses
+        self._progresses = job_progress
         self._utc_now = utc_now
         self._clock = clock
         self._conflicts = Conflicts()
@@ -112,7 +112,7 @@ class Batches:
         # The end is stored: set the time to live.
         if has_ended(status):
             self._progresses.forget(key)
-            if spec and evidence.job and (patch := stay_of(kind, spec, evidence.job)):
+            if spec and evidence.job and (patch := ttl_patch(kind, spec, evidence.job)):
                 await self._cluster.merge(kind, evidence.job, patch)
             return Outcome.DONE
         if evidence.job and not dig(evidence.job, "spec", "suspend"):
@@ -123,23 +123,23 @@ class Batches:
         return Outcome.DONE if waits else Outcome.FAILED
 
     async def _apply(self, key: Key, kind: Kind, resource: Json) -> tuple[BatchEvidence, BatchInferenceSpec | None]:
-        spec, target, naming, blocked = self._plan(key, resource)
+        spec, target, resolution, blocked = self._plan(key, resource)
         job: Json = {}
         pods: tuple[Json, ...] = ()
         failed = None
         try:
             live, found = await self._cluster.observe_batch(key, kind)
             if live is not None and not is_owned(live, resource["metadata"]["uid"]):
-                blocked = blocked or taken(kind, live, key.name)
+                blocked = blocked or name_taken(kind, live, key.name)
             elif live is not None or (target and not blocked and not dig(resource, "status", "jobName")):
                 job = live or {}
                 job = await self._write(key, kind, job, resource, target) if target and not blocked else job
             pods = tuple(pod for pod in found if job and is_pods_of(pod, job))
         except ApiError as error:
-            if error.passing:
+            if error.is_transient:
                 raise
             logger.warning("event=write_failed service=%s kind=%s error=%s", key, kind.kind, error)
-            failed = refused(Failure(kind, error.code, error.message))
+            failed = write_rejected(Failure(kind, error.code, error.message))
         replicas = [
             Replica(pod["metadata"]["uid"], pod["status"]["podIP"], pod["metadata"]["name"])
             for pod in pods
@@ -160,35 +160,35 @@ class Batches:
             pods=pods,
             progress=self._progresses.latest(key, read),
             blocked=blocked or failed,
-            naming=naming,
+            resolution=resolution,
             estimated_end=estimated_end,
         )
         return evidence, spec
 
     def _plan(
         self, key: Key, resource: Json
-    ) -> tuple[BatchInferenceSpec | None, Target | None, Naming | None, Problem | None]:
+    ) -> tuple[BatchInferenceSpec | None, Target | None, ModelResolution | None, Problem | None]:
         """Return spec, target and resolved name, and the problem that prevents the job."""
-        naming = None
+        resolution = None
         try:
             spec = parse_batch_spec(resource)
-            naming = self._names.naming(key, resource, spec.model.uri, follows=False)
-            resolved = naming.resolved if naming else ""
+            resolution = self._names.resolution(key, resource, spec.model.uri, follows=False)
+            resolved = resolution.resolved if resolution else ""
             registry = dict(self._names.registry(spec.model.uri or ""))
             target = batch_target(resource, spec, self._defaults, resolved, registry)
             if words := not_allowed(target):
-                return spec, None, naming, Problem(Reason.NOT_ALLOWED, words)
+                return spec, None, resolution, Problem(Reason.NOT_ALLOWED, words)
         except (SpecError, LocationError) as error:
-            return None, None, naming, Problem(Reason.INVALID_SPEC, str(error))
+            return None, None, resolution, Problem(Reason.INVALID_SPEC, str(error))
         except Exception as error:  # a bug: the author of the spec must see it too, not the log alone
             logger.exception("event=planning_failed service=%s", key)
             text = f"the operator failed on this spec: {error!r}. Please report this bug"
-            return None, None, naming, Problem(Reason.INVALID_SPEC, text)
-        if naming and not naming.resolved:
-            text = naming.problem or f"waiting for the registry's response to {naming.uri}"
-            reason = Reason.MODEL_UNRESOLVED if naming.problem else Reason.MODEL_RESOLVING
-            return spec, target, naming, Problem(reason, text)
-        return spec, target, naming, None
+            return None, None, resolution, Problem(Reason.INVALID_SPEC, text)
+        if resolution and not resolution.resolved:
+            text = resolution.problem or f"waiting for the registry's response to {resolution.uri}"
+            reason = Reason.MODEL_UNRESOLVED if resolution.problem else Reason.MODEL_RESOLVING
+            return spec, target, resolution, Problem(reason, text)
+        return spec, target, resolution, None
 
     async def _write(self, key: Key, kind: Kind, job: Json, resource: Json, target: Target) -> Json:
         """Create the job once; later patch only the fields that may change."""
@@ -199,11 +199,11 @@ class Batches:
             logger.info("event=wrote service=%s action=apply kind=%s", key, kind.kind)
             return await self._cluster.apply(kind, make_job(target, target.batch, queue), None)
         ended = has_ended(dig(resource, "status", default={}))
-        patch = {} if ended else patch_of(kind, target.batch, job, queue)
+        patch = {} if ended else job_patch(kind, target.batch, job, queue)
         text = digest(patch)
         if not patch or not self._conflicts.may_write(key, kind.label, text, self._clock()):
             return job
-        self._conflicts.wrote(key, kind.label, text, self._clock())
+        self._conflicts.record_write(key, kind.label, text, self._clock())
         logger.info("event=wrote service=%s action=merge kind=%s", key, kind.kind)
         return await self._cluster.merge(kind, job, patch)
 
@@ -220,10 +220,10 @@ class Batches:
         await self._cluster.apply_status(resource, status)
         if stored.get("reason") != status["reason"]:
             warning = status["reason"] in FAILURES
-            news = Announcement(warning, Reason(status["reason"]), status["message"])
+            news = ServiceEvent(warning, Reason(status["reason"]), status["message"])
             logger.info("event=announced service=%s reason=%s message=%s", key, news.reason, news.message)
             try:
-                await self._cluster.announce(make_event(resource, news, _written(self._utc_now())))
+                await self._cluster.post_event(make_event(resource, news, _written(self._utc_now())))
             except ApiError as error:
                 # The status contains the same, so a lost Event is acceptable.
                 logger.warning("event=announcing_failed service=%s reason=%s error=%s", key, news.reason, error)

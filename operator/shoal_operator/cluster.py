@@ -33,15 +33,15 @@ class Cluster:
     Args:
         server: the API server.
         may_write: checked before each write except those of the Lease; False raises `NotLeadingError`.
-        wrote: called with each object as the API server stored it.
+        on_write: called with each object as the API server stored it.
     """
 
     def __init__(
-        self, server: ApiServer, may_write: Callable[[], bool], wrote: Callable[[Json], None] = lambda _: None
+        self, server: ApiServer, may_write: Callable[[], bool], on_write: Callable[[Json], None] = lambda _: None
     ) -> None:
         self._server = server
         self._may_write = may_write
-        self._wrote = wrote
+        self._on_write = on_write
 
     async def read_service(self, key: Key) -> Json | None:
         """Return the ``InferenceService``, graph or job of a key; None where it does not exist."""
@@ -89,7 +89,7 @@ class Cluster:
         query = {"force": "true" if uid else "false", "fieldValidation": "Strict"}
         body = {**body, "metadata": metadata}
         stored = await self._write("PATCH", child_path(kind, key), body, query=query, kind=APPLY)
-        self._wrote(stored)
+        self._on_write(stored)
         return stored
 
     async def merge(self, kind: Kind, stored: Json, patch: Json) -> Json:
@@ -102,13 +102,13 @@ class Cluster:
         stored = await self._write(
             "PATCH", child_path(kind, key), body, query={"fieldValidation": "Strict"}, kind=MERGE
         )
-        self._wrote(stored)
+        self._on_write(stored)
         return stored
 
     async def annotate(self, kind: Kind, key: Key, uid: str, annotations: Mapping[str, str | None]) -> None:
         """Set or remove (None) annotations of the object with this uid."""
         body: Json = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
-        self._wrote(await self._write("PATCH", child_path(kind, key), body, kind=MERGE))
+        self._on_write(await self._write("PATCH", child_path(kind, key), body, kind=MERGE))
 
     async def delete(self, kind: Kind, key: Key, uid: str) -> None:
         """Delete the object with this uid; another or no object is no error."""
@@ -138,7 +138,7 @@ class Cluster:
         stored = await self._write("PATCH", path, body, query={"force": "true"}, kind=APPLY)
         # The response shows a spec that changed in between: its event must not be dropped as an echo.
         if dig(stored, "metadata", "generation") == metadata.get("generation"):
-            self._wrote(stored)
+            self._on_write(stored)
         return stored
 
     async def scale(self, key: Key, replicas: int, *, was: int) -> Json | None:
@@ -167,7 +167,7 @@ class Cluster:
         body: Json = {"metadata": {"uid": uid, "annotations": {_DELETION_COST: str(cost)}}}
         await self._write("PATCH", object_path("v1", "pods", key.namespace, key.name), body, kind=MERGE)
 
-    async def announce(self, event: Json) -> None:
+    async def post_event(self, event: Json) -> None:
         """Post an Event."""
         path = object_path("v1", "events", event["metadata"]["namespace"])
         await self._write("POST", path, event)
@@ -207,7 +207,7 @@ class Cluster:
             return await self._server.request("PUT", _lease_path(key), body)
         return await self._server.request("POST", _lease_path(Key(key.namespace, "")), body)
 
-    async def beat(self, key: Key, wall_time: str) -> None:
+    async def write_heartbeat(self, key: Key, wall_time: str) -> None:
         """Renew the heartbeat Lease, which has no holder."""
         metadata = {"name": key.name, "namespace": key.namespace, "labels": {MANAGED_BY_LABEL: MANAGED_BY}}
         body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}

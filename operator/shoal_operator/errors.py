@@ -55,7 +55,7 @@ class ApiError(OperatorError):
         return self.status == 403 or (400 <= self.status < 500 and _DENIED.search(self.message) is not None)
 
     @property
-    def refuses_object(self) -> bool:
+    def is_invalid_object(self) -> bool:
         """Whether the object itself is invalid, so that a retry cannot succeed."""
         invalid = self.status == 500 and any(words in self.message for words in _PERMANENT)
         return not self.forbidden and (self.status in (400, 413, 422) or invalid)
@@ -63,19 +63,19 @@ class ApiError(OperatorError):
     @property
     def code(self) -> int:
         """The status by class: 403 for every denied request, 422 for every invalid object."""
-        return 403 if self.forbidden else 422 if self.refuses_object else self.status
+        return 403 if self.forbidden else 422 if self.is_invalid_object else self.status
 
     @property
-    def passing(self) -> bool:
+    def is_transient(self) -> bool:
         """Whether a retry of the same request may succeed: a race, an overload, an outage."""
-        return not (self.forbidden or self.refuses_object) and (self.status in (0, 409, 429) or self.status >= 500)
+        return not (self.forbidden or self.is_invalid_object) and (self.status in (0, 409, 429) or self.status >= 500)
 
 
 class NotLeadingError(OperatorError):
     """This operator does not hold the Lease."""
 
 
-def reason_of(error: Exception) -> ReconcileError:
+def reconcile_error(error: Exception) -> ReconcileError:
     """Return the label under which metrics count a failed reconciliation."""
     if isinstance(error, NotLeadingError):
         return ReconcileError.NOT_LEADING

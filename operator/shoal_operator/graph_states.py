@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from shoal_operator.load.fleet import Replica
+from shoal_operator.load.service_cache import Replica
 from shoal_operator.planning.observation import Key
 from shoal_operator.scraper import Scraper
 from shoal_schema.load import GRAPH_VALID, GraphState

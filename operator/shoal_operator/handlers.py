@@ -26,7 +26,7 @@ _MARGIN_S = 15
 _LOGIN_AGAIN_S = 5.0
 
 
-class Patience(Iterable[float]):
+class RetryDelays(Iterable[float]):
     """kopf's delays between retries of a request: it never gives up during an outage."""
 
     def __iter__(self) -> Iterator[float]:
@@ -35,32 +35,32 @@ class Patience(Iterable[float]):
 
 
 @dataclass(slots=True)
-class Inbox:
+class EventHandlers:
     """Map events to keys of the work queue.
 
     Args:
         mark: makes a key due after a delay (s), with a priority.
         echoes: recognizes events of the operator's own writes.
-        heard_lease: called at each event of the heartbeat Lease.
+        on_heartbeat: called at each event of the heartbeat Lease.
     """
 
     mark: Callable[[Key, float, Priority], None]
-    heard_lease: Callable[[], None]
+    on_heartbeat: Callable[[], None]
     echoes: Echoes = field(default_factory=Echoes)
 
-    async def see_service(self, event: Any, **_: Any) -> None:
+    async def on_service(self, event: Any, **_: Any) -> None:
         """Handle an event of an ``InferenceService``."""
         self._mark([_key(event, PLURAL)], event, 0.0, _priority(event))
 
-    async def see_graph(self, event: Any, **_: Any) -> None:
+    async def on_graph(self, event: Any, **_: Any) -> None:
         """Handle an event of an ``InferenceGraph``."""
         self._mark([_key(event, GRAPH_PLURAL)], event, 0.0, _priority(event))
 
-    async def see_batch(self, event: Any, **_: Any) -> None:
+    async def on_batch(self, event: Any, **_: Any) -> None:
         """Handle an event of a ``BatchInference``, or of its job, which has the same name."""
         self._mark([_key(event, BATCH_PLURAL)], event, 0.0, Priority.CHANGED)
 
-    async def see_child(self, event: Any, **_: Any) -> None:
+    async def on_child(self, event: Any, **_: Any) -> None:
         """Handle an event of a child, whose name is its service's, or starts with it.
 
         Labels do not count, since any client may change them.
@@ -75,7 +75,7 @@ class Inbox:
         plurals = (PLURAL, GRAPH_PLURAL) if event["type"] == "DELETED" else (_plural(body),)
         self._mark([Key(metadata["namespace"], name, each) for each in plurals for name in names], event, _SETTLE_S)
 
-    async def see_endpoints(self, event: Any, **_: Any) -> None:
+    async def on_endpoints(self, event: Any, **_: Any) -> None:
         """Handle an event of an EndpointSlice of a service's Service."""
         body = event["object"]
         # The headless Service has the same endpoints: one of the two is enough.
@@ -83,7 +83,7 @@ class Inbox:
         if (owner := controller_of(body)) and owner["name"] != headless:
             self._mark([Key(body["metadata"]["namespace"], owner["name"], _plural(body))], event, _SETTLE_S)
 
-    async def see_pod(self, event: Any, **_: Any) -> None:
+    async def on_pod(self, event: Any, **_: Any) -> None:
         """Handle an event of a pod."""
         pod = event["object"]
         metadata = pod["metadata"]
@@ -94,9 +94,9 @@ class Inbox:
         elif name := replica_set_owner(pod) or labels.get(SERVICE_LABEL):
             self._mark([Key(metadata["namespace"], name, _plural(pod))], event, _SETTLE_S)
 
-    async def see_lease(self, **_: Any) -> None:
+    async def on_lease(self, **_: Any) -> None:
         """Handle an event of the heartbeat Lease, which shows that watches work."""
-        self.heard_lease()
+        self.on_heartbeat()
 
     def _mark(self, keys: Iterable[Key], event: Any, delay_s: float, priority: Priority = Priority.REST) -> None:
         if event["type"] == "DELETED":
@@ -109,12 +109,14 @@ class Inbox:
 
 
 def make_registry(
-    inbox: Inbox, login: Callable[[], Awaitable[kopf.ConnectionInfo]], check_health: Callable[[], str | None]
+    event_handlers: EventHandlers,
+    login: Callable[[], Awaitable[kopf.ConnectionInfo]],
+    check_health: Callable[[], str | None],
 ) -> kopf.OperatorRegistry:
     """Return kopf's registry.
 
     Args:
-        inbox: handles the events.
+        event_handlers: handles the events.
         login: returns address and credentials.
         check_health: returns what is wrong, or None.
     """
@@ -130,15 +132,15 @@ def make_registry(
             raise kopf.PermanentError(wrong)
         return "ok"
 
-    kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)(inbox.see_service)
-    kopf.on.event(GROUP, VERSION, GRAPH_PLURAL, registry=registry)(inbox.see_graph)
+    kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)(event_handlers.on_service)
+    kopf.on.event(GROUP, VERSION, GRAPH_PLURAL, registry=registry)(event_handlers.on_graph)
     for names in ((GROUP, VERSION, BATCH_PLURAL), *map(_names, KINDS.values())):
-        kopf.on.event(*names, registry=registry)(inbox.see_batch)
-    kopf.on.event("v1", "pods", registry=registry)(inbox.see_pod)
-    kopf.on.event("coordination.k8s.io", "v1", "leases", registry=registry)(inbox.see_lease)
-    kopf.on.event(*_names(ENDPOINT_SLICE), registry=registry)(inbox.see_endpoints)
+        kopf.on.event(*names, registry=registry)(event_handlers.on_batch)
+    kopf.on.event("v1", "pods", registry=registry)(event_handlers.on_pod)
+    kopf.on.event("coordination.k8s.io", "v1", "leases", registry=registry)(event_handlers.on_lease)
+    kopf.on.event(*_names(ENDPOINT_SLICE), registry=registry)(event_handlers.on_endpoints)
     for names in dict.fromkeys(map(_names, CHILD_KINDS)):
-        kopf.on.event(*names, registry=registry)(inbox.see_child)
+        kopf.on.event(*names, registry=registry)(event_handlers.on_child)
     return registry
 
 
@@ -153,7 +155,7 @@ def make_settings(heartbeat: str, *, namespaced: bool) -> kopf.OperatorSettings:
     # The reconciler posts its own Events, on transitions only.
     settings.posting.enabled = False
     settings.scanning.disabled = namespaced
-    settings.networking.error_backoffs = Patience()
+    settings.networking.error_backoffs = RetryDelays()
     settings.process.ultimate_exiting_timeout = 20
     # The client's timeouts end a watch whose connection is dead without an error.
     settings.watching.server_timeout = _SERVER_TIMEOUT_S

@@ -32,14 +32,14 @@ class _Cluster(Protocol):
 
 
 class _HeartbeatCluster(Protocol):
-    async def beat(self, key: Key, wall_time: str) -> None: ...
+    async def write_heartbeat(self, key: Key, wall_time: str) -> None: ...
 
 
-async def keep_beating(cluster: _HeartbeatCluster, key: Key, utc_now: Callable[[], datetime.datetime]) -> None:
+async def renew_heartbeat(cluster: _HeartbeatCluster, key: Key, utc_now: Callable[[], datetime.datetime]) -> None:
     """Renew the heartbeat Lease until cancelled, so that the watches receive events."""
     while True:
         try:
-            await cluster.beat(key, _micro_time(utc_now()))
+            await cluster.write_heartbeat(key, _micro_time(utc_now()))
         except (ApiError, NotLeadingError) as error:
             logger.warning("event=heartbeat_failed heartbeat=%s error=%s", key, error)
         await asyncio.sleep(HEARTBEAT_S)
@@ -64,7 +64,7 @@ class Leadership:
         self._stored: Json | None = None
         """The Lease as this operator wrote it last; None after a failed request."""
 
-    def in_touch(self) -> bool:
+    def is_connected(self) -> bool:
         """Return whether the API server has responded recently."""
         return self._clock() - self._contact_s < LEASE_DURATION_S
 

@@ -19,8 +19,8 @@ from prometheus_client.registry import Collector
 
 from shoal_operator.planning.observation import Key
 from shoal_operator.planning.workqueue import Outcome
-from shoal_operator.scaling import Standing
-from shoal_operator.scraper import Scrape
+from shoal_operator.scaling import LastDecision
+from shoal_operator.scraper import ScrapeOutcome
 from shoal_schema import metrics as declared
 from shoal_schema.activator import SEEN, TABLE_PATH
 from shoal_schema.addresses import Address
@@ -33,7 +33,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # no gauge of the cr
 
 Read = Callable[[], Mapping[tuple[str, ...], float]]
 """Returns a gauge's current values, by the values of its labels."""
-_SCALING: Mapping[Metric, Callable[[Standing], float]] = {
+_SCALING: Mapping[Metric, Callable[[LastDecision], float]] = {
     declared.OPERATOR_SCALING_DESIRED: lambda standing: standing.desired,
     declared.OPERATOR_SCALING_READY: lambda standing: standing.ready,
     declared.OPERATOR_SCALING_ROWS: lambda standing: standing.rows,
@@ -73,9 +73,9 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        self._scrapes = self._counter(declared.OPERATOR_SCRAPES, Scrape)
+        self._scrapes = self._counter(declared.OPERATOR_SCRAPES, ScrapeOutcome)
         self._reconciles = self._counter(declared.OPERATOR_LOOKS, Outcome)
-        self._reconcile_errors = self._counter(declared.OPERATOR_RECONCILE_ERRORS, ReconcileError)
+        self._reconcile_errors = self._counter(declared.OPERATOR_LOOK_ERRORS, ReconcileError)
         self._api_requests = self._counter(declared.OPERATOR_API_REQUESTS)
         took = declared.OPERATOR_LOOK_SECONDS
         self._reconcile_seconds = Histogram(took.family, took.description, registry=self._registry)
@@ -87,7 +87,7 @@ class Metrics:
             counter.labels(value)
         return counter
 
-    def count_scrape(self, outcome: Scrape) -> None:
+    def count_scrape(self, outcome: ScrapeOutcome) -> None:
         """Count one request to a pod."""
         self._scrapes.labels(outcome).inc()
 
@@ -108,10 +108,10 @@ class Metrics:
         """Register a gauge whose values ``read`` returns at each scrape."""
         self._registry.register(_Gauge(metric, read))
 
-    def show_scaling(self, standings: Callable[[], Iterable[Standing]]) -> None:
+    def show_scaling(self, last_decisions: Callable[[], Iterable[LastDecision]]) -> None:
         """Register the gauges of the autoscaler's last decision for each service."""
         for metric, value in _SCALING.items():
-            self.show(metric, partial(_by_service, standings, value))
+            self.show(metric, partial(_by_service, last_decisions, value))
 
     def show_services(self, statuses: Callable[[], Mapping[Key, Json]]) -> None:
         """Register the gauges of each service's status."""
@@ -134,17 +134,17 @@ class Metrics:
 
 
 def _by_service(
-    standings: Callable[[], Iterable[Standing]], value: Callable[[Standing], float]
+    last_decisions: Callable[[], Iterable[LastDecision]], value: Callable[[LastDecision], float]
 ) -> dict[tuple[str, ...], float]:
-    return {(each.key.namespace, each.key.name): value(each) for each in standings()}
+    return {(each.key.namespace, each.key.name): value(each) for each in last_decisions()}
 
 
 @asynccontextmanager
 async def serving(
     metrics: Metrics,
     listen: Address | None,
-    rooms: Callable[[str], Awaitable[bytes | None]],
-    fleet: Callable[[], bytes | None],
+    routing_table: Callable[[str], Awaitable[bytes | None]],
+    loads: Callable[[], bytes | None],
     unready: Callable[[], str | None],
 ) -> AsyncIterator[None]:
     """Serve ``/metrics``, ``/readyz``, the activators' routing table and the pods' last load, while the block runs.
@@ -152,8 +152,8 @@ async def serving(
     Args:
         metrics: of ``/metrics``.
         listen: address; None serves nothing.
-        rooms: returns the routing table once it differs from a mark; None where this operator does not lead.
-        fleet: returns the pods' last load; likewise.
+        routing_table: returns the routing table once it differs from a mark; None where this operator does not lead.
+        loads: returns the pods' last load; likewise.
         unready: returns why the operator is not ready, or None.
 
     Raises:
@@ -163,7 +163,7 @@ async def serving(
         yield
         return
     # Access logs off: Prometheus and activators poll.
-    app = _application(metrics, rooms, fleet, unready)
+    app = _application(metrics, routing_table, loads, unready)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
@@ -180,8 +180,8 @@ async def serving(
 
 def _application(
     metrics: Metrics,
-    rooms: Callable[[str], Awaitable[bytes | None]],
-    fleet: Callable[[], bytes | None],
+    routing_table: Callable[[str], Awaitable[bytes | None]],
+    loads: Callable[[], bytes | None],
     unready: Callable[[], str | None],
 ) -> web.Application:
     async def show(_: web.Request) -> web.Response:
@@ -197,15 +197,15 @@ def _application(
             return web.Response(status=503, text=text)
         return web.Response(body=document, content_type="application/json")
 
-    async def show_rooms(request: web.Request) -> web.Response:
-        return respond(await rooms(request.query.get(SEEN, "")))
+    async def get_routing_table(request: web.Request) -> web.Response:
+        return respond(await routing_table(request.query.get(SEEN, "")))
 
-    async def show_fleet(_: web.Request) -> web.Response:
-        return respond(fleet())
+    async def get_loads(_: web.Request) -> web.Response:
+        return respond(loads())
 
     app = web.Application()
     app.router.add_get("/metrics", show)
     app.router.add_get("/readyz", show_readiness)
-    app.router.add_get(TABLE_PATH, show_rooms)
-    app.router.add_get(FLEET_PATH, show_fleet)
+    app.router.add_get(ROOMS_PATH, get_routing_table)
+    app.router.add_get(FLEET_PATH, get_loads)
     return app

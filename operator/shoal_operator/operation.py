@@ -12,29 +12,29 @@ from collections.abc import Callable
 
 import kopf
 
-from shoal_operator.activator import Activators
 from shoal_operator.api_server import ApiServer
-from shoal_operator.batches import Batches
+from shoal_operator.batches import BatchReconciler
 from shoal_operator.cluster import Cluster
 from shoal_operator.connection import connect, log_in
 from shoal_operator.discovery import Discovery
 from shoal_operator.graph_states import GraphStates
-from shoal_operator.handlers import Inbox, make_registry, make_settings
-from shoal_operator.leadership import Leadership, keep_beating
-from shoal_operator.load.fleet import Fleet
+from shoal_operator.handlers import EventHandlers, make_registry, make_settings
+from shoal_operator.leadership import Leadership, renew_heartbeat
+from shoal_operator.load.service_cache import ServiceCache
 from shoal_operator.metrics import Metrics, Read, serving
 from shoal_operator.planning.echo import Echoes
 from shoal_operator.planning.health import diagnose, unready
 from shoal_operator.planning.lease import Election
 from shoal_operator.planning.observation import Key
 from shoal_operator.planning.workqueue import Outcome, WorkQueue
-from shoal_operator.progress import make_progresses
+from shoal_operator.progress import make_job_progress
 from shoal_operator.reconciler import Reconciler
 from shoal_operator.resolving import Registries, Resolver
+from shoal_operator.scale_to_zero import ScaleToZero
 from shoal_operator.scaling import Autoscaler
 from shoal_operator.scraper import Scraper, allow_connections
 from shoal_operator.settings import Settings
-from shoal_operator.staying import Stays
+from shoal_operator.staying import StaySender
 from shoal_operator.upgrading import Upgrading
 from shoal_operator.workers import Workers
 from shoal_schema import metrics as declared
@@ -49,7 +49,7 @@ class Operation:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._fleet = Fleet()
+        self._cache = ServiceCache()
         self._queue = WorkQueue(settings.process.resync_s)
         election = Election(settings.process.identity)
         self._leadership = Leadership(election, settings.process.namespace, time.monotonic, _utc_now)
@@ -60,14 +60,14 @@ class Operation:
         self._scraper = Scraper(count=self._metrics.count_scrape)
         self._workers = Workers(self._queue, self._reconcile, time.monotonic, self._metrics)
         window_s = settings.process.scale_down_window_s
-        self._waiting = Activators(self._fleet, settings.process, self._workers.mark_scaled, time.monotonic)
+        self._scale_to_zero = ScaleToZero(self._cache, settings.process, self._workers.mark_scaled, time.monotonic)
         self._autoscaler = Autoscaler(
-            self._fleet,
+            self._cache,
             self._scraper,
             self._workers.mark_scaled,
             time.monotonic,
             window_s=window_s,
-            waiting=self._waiting,
+            scale_to_zero=self._scale_to_zero,
         )
         self._registries = Registries(os.environ)
         self._resolver = Resolver(
@@ -79,34 +79,36 @@ class Operation:
         )
         self._upgrading = Upgrading(self._cluster, settings.process, self._workers.mark, _utc_now)
         self._graphs = GraphStates(Scraper(), self._workers.mark)
-        self._stays = Stays()
+        self._stays = StaySender()
         self._reconciler = Reconciler(
             self._cluster,
             settings.process,
             self._autoscaler,
             _utc_now,
-            fleet=self._fleet,
+            cache=self._cache,
             clock=time.monotonic,
             names=self._resolver,
-            waiting=self._waiting,
+            scale_to_zero=self._scale_to_zero,
             upgrading=self._upgrading,
             graphs=self._graphs,
             stays=self._stays,
         )
-        self._progresses = make_progresses(time.monotonic)
-        self._batches = Batches(
+        self._progresses = make_job_progress(time.monotonic)
+        self._batches = BatchReconciler(
             self._cluster, settings.process, self._resolver, self._progresses, _utc_now, time.monotonic
         )
         self._discovery = Discovery(self._workers.mark_all)
         self._watching = asyncio.Event()
-        self._heard_lease_s: float | None = None
+        self._last_heartbeat_s: float | None = None
         self._show_metrics()
 
     async def run(self) -> None:
         """Run until a signal ends kopf, or a task fails."""
         allow_connections()
         listen = self._settings.process.metrics_listen
-        async with serving(self._metrics, listen, self._waiting.answer, self._autoscaler.fleet, self._check_ready):
+        async with serving(
+            self._metrics, listen, self._scale_to_zero.routing_table, self._autoscaler.fleet_report, self._check_ready
+        ):
             # Watches run on standbys too, so that a new leader need not list everything first.
             watches = asyncio.create_task(self._watch(), name="watches")
             leading = self._leadership.lead(self._cluster, lambda: asyncio.create_task(self._work(), name="work"))
@@ -140,14 +142,14 @@ class Operation:
 
     async def _work(self) -> None:
         # Restore the state that statuses keep, before the first reconciliation.
-        await self._waiting.start(self._cluster)
+        await self._scale_to_zero.start(self._cluster)
         await self._upgrading.start()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._workers.run(self._settings.process.workers))
             tasks.create_task(self._discovery.run(self._cluster))
             if self._settings.heartbeat != self._settings.lease:
-                tasks.create_task(keep_beating(self._cluster, self._settings.heartbeat, _utc_now))
-            tasks.create_task(self._waiting.run(self._cluster))
+                tasks.create_task(renew_heartbeat(self._cluster, self._settings.heartbeat, _utc_now))
+            tasks.create_task(self._scale_to_zero.run(self._cluster))
             tasks.create_task(self._autoscaler.run(self._cluster, self._settings.process.scrape_interval_s))
 
     async def _reconcile(self, key: Key) -> Outcome:
@@ -156,10 +158,10 @@ class Operation:
 
     async def _watch(self) -> None:
         namespaces = self._settings.process.watch_namespaces
-        inbox = Inbox(self._workers.mark, self._record_lease, self._echoes)
+        event_handlers = EventHandlers(self._workers.mark, self._record_heartbeat, self._echoes)
         listen = self._settings.process.health_listen
         await kopf.operator(
-            registry=make_registry(inbox, log_in, self._check_health),
+            registry=make_registry(event_handlers, log_in, self._check_health),
             settings=make_settings(self._settings.heartbeat.name, namespaced=bool(namespaces)),
             insights=self._discovery.insights,
             ready_flag=self._watching,
@@ -169,23 +171,23 @@ class Operation:
             liveness_endpoint=f"http://{listen}/healthz" if listen else None,
         )
 
-    def _record_lease(self) -> None:
-        if self._heard_lease_s is None:
+    def _record_heartbeat(self) -> None:
+        if self._last_heartbeat_s is None:
             logger.info("event=watches watches=heard lease=%s", self._settings.heartbeat)
-        self._heard_lease_s = time.monotonic()
+        self._last_heartbeat_s = time.monotonic()
 
     def _check_health(self) -> str | None:
         return diagnose(
             time.monotonic(),
-            heard_s=self._heard_lease_s,
-            in_touch=self._leadership.in_touch(),
+            last_event_s=self._last_heartbeat_s,
+            is_connected=self._leadership.is_connected(),
             began_s=self._queue.oldest_running_s(),
         )
 
     def _check_ready(self) -> str | None:
         return unready(
-            in_touch=self._leadership.in_touch(),
-            heard=self._heard_lease_s is not None,
+            is_connected=self._leadership.is_connected(),
+            watching=self._last_heartbeat_s is not None,
             leading=self._leadership.may_write(),
             settled=self._upgrading.upgrades.settled,
         )
@@ -201,8 +203,8 @@ class Operation:
         show(declared.OPERATOR_UPGRADES, lambda: {(name,): n for name, n in self._upgrading.upgrades.counts().items()})
         show(declared.OPERATOR_QUEUE_SERVICES, lambda: {(): len(self._queue.due_since_s(time.monotonic()))})
         show(declared.OPERATOR_QUEUE_AGE_SECONDS, self._queue_age_s)
-        show(declared.OPERATOR_SCRAPE_AGE_SECONDS, lambda: {(): self._autoscaler.unread_s()})
-        self._metrics.show_scaling(lambda: self._autoscaler.standings() if self._leadership.may_write() else ())
+        show(declared.OPERATOR_SCRAPE_AGE_SECONDS, lambda: {(): self._autoscaler.oldest_reading_s()})
+        self._metrics.show_scaling(lambda: self._autoscaler.last_decisions() if self._leadership.may_write() else ())
         self._metrics.show_services(lambda: self._reconciler.statuses if self._leadership.may_write() else {})
 
     def _queue_age_s(self) -> dict[tuple[str, ...], float]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from shoal_operator.load.fleet import Replica
+from shoal_operator.load.service_cache import Replica
 from shoal_operator.planning.observation import Key
 from shoal_operator.scraper import Scraper
 from shoal_schema.progress import MAX_BYTES, PATH, JobProgress, share
@@ -23,7 +23,7 @@ class _Job:
     task: asyncio.Task[None] | None = None
 
 
-class Progresses:
+class JobProgress:
     """The last progress that running pods reported.
 
     Args:
@@ -75,9 +75,9 @@ class Progresses:
             job.began = (share(list(job.reported.values())), self._clock())
 
 
-def make_progresses(clock: Callable[[], float]) -> Progresses:
+def make_job_progress(clock: Callable[[], float]) -> JobProgress:
     """Return a reader of the pods' progress endpoint."""
-    return Progresses(Scraper(path=PATH, decode=read_progress), clock)
+    return JobProgress(Scraper(path=PATH, decode=read_progress), clock)
 
 
 def read_progress(body: bytes) -> JobProgress:

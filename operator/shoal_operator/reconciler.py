@@ -12,36 +12,36 @@ from dataclasses import replace
 from typing import Protocol
 
 from shoal_operator.errors import ApiError
-from shoal_operator.load.fleet import Fleet, Replica, running_replicas
+from shoal_operator.load.service_cache import Replica, ServiceCache, running_replicas
 from shoal_operator.manifests.desired import DEPLOYMENT, ENDPOINT_SLICE, PEERS, SERVICE, Kind
 from shoal_operator.manifests.labels import FIELD_MANAGER, digest
-from shoal_operator.manifests.origin import placed
-from shoal_operator.manifests.specs import asked_of, graph_of
+from shoal_operator.manifests.origin import with_source
+from shoal_operator.manifests.specs import graph_of, service_spec
 from shoal_operator.manifests.target import Hosting, Target
-from shoal_operator.planning.activators import NoActivatorError
+from shoal_operator.planning.activator import NoActivatorError
 from shoal_operator.planning.admission import changed_text, is_changed
 from shoal_operator.planning.allowed import not_allowed
-from shoal_operator.planning.announcements import Announcement, make_event
-from shoal_operator.planning.changes import Action, Apply, Changes, Conflict, Delete, Merge, leave_room
+from shoal_operator.planning.changes import Action, Apply, Changes, Conflict, Delete, Merge, release_slice
 from shoal_operator.planning.conflicts import Conflicts, conflicting_writer, last_writer
+from shoal_operator.planning.events import ServiceEvent, make_event
 from shoal_operator.planning.evidence import Evidence, Scaling
 from shoal_operator.planning.exact import removal, removed_settings, replacement
 from shoal_operator.planning.fractions import named_fractions
-from shoal_operator.planning.naming import Naming, stored_version
+from shoal_operator.planning.model_resolution import ModelResolution, stored_version
 from shoal_operator.planning.observation import Failure, Key, Observation, dig
 from shoal_operator.planning.ownership import CLAIM_ANNOTATION, Ownerships, OwnershipStep
 from shoal_operator.planning.pods import template_hash
 from shoal_operator.planning.reversals import ConflictingReplicas
 from shoal_operator.planning.status import (
-    another_keeps,
     make_status,
+    other_owner_event,
     plain_status,
-    removed,
+    removed_settings_event,
     transitions,
     unread_status,
-    unwritten,
+    unwritten_status_event,
 )
-from shoal_operator.planning.stays import Stay, find_stays
+from shoal_operator.planning.stays import StayRequest, plan_stays
 from shoal_operator.planning.workqueue import Outcome
 from shoal_operator.upgrading import Plan
 from shoal_schema.conditions import Reason
@@ -73,10 +73,10 @@ class _Cluster(Protocol):
     async def annotate(self, kind: Kind, key: Key, uid: str, annotations: Mapping[str, str | None]) -> None: ...
     async def delete(self, kind: Kind, key: Key, uid: str) -> None: ...
     async def apply_status(self, resource: Json, status: Json) -> Json: ...
-    async def announce(self, event: Json) -> None: ...
+    async def post_event(self, event: Json) -> None: ...
 
 
-class _Known(Protocol):
+class _AutoscalerReports(Protocol):
     """The part of `shoal_operator.scaling.Autoscaler` that reports readings of pods."""
 
     def scaling(self, key: Key) -> Scaling | None: ...
@@ -84,10 +84,10 @@ class _Known(Protocol):
     def independent(self, key: Key) -> Mapping[str, bool] | None: ...
 
 
-class _Names(Protocol):
+class _ModelResolver(Protocol):
     """The part of `shoal_operator.resolving.Resolver` that the reconciler uses."""
 
-    def naming(self, key: Key, resource: Json, uri: str | None, *, follows: bool) -> Naming | None: ...
+    def resolution(self, key: Key, resource: Json, uri: str | None, *, follows: bool) -> ModelResolution | None: ...
     def registry(self, uri: str) -> Mapping[str, str]: ...
     def forget(self, key: Key) -> None: ...
 
@@ -99,18 +99,18 @@ class _Graphs(Protocol):
     def forget(self, key: Key) -> None: ...
 
 
-class _Waiting(Protocol):
-    """The part of `shoal_operator.activator.Activators` that the reconciler uses."""
+class _ScaleToZero(Protocol):
+    """The part of `shoal_operator.scale_to_zero.Activators` that the reconciler uses."""
 
     def host(self, key: Key, spec: InferenceServiceSpec, observation: Observation) -> Hosting | None: ...
-    def saw(self, key: Key, observation: Observation) -> None: ...
+    def observe(self, key: Key, observation: Observation) -> None: ...
     def forget(self, key: Key) -> None: ...
 
 
-class _Stays(Protocol):
+class _StaySender(Protocol):
     """The part of `shoal_operator.staying.Stays` that the reconciler uses."""
 
-    def send(self, key: Key, stays: Iterable[Stay]) -> None: ...
+    def send(self, key: Key, stays: Iterable[StayRequest]) -> None: ...
     def forget(self, key: Key) -> None: ...
 
 
@@ -119,7 +119,7 @@ class _Upgrading(Protocol):
 
     def plan(self, key: Key, observation: Observation, target: Target) -> Plan: ...
     async def decide(self, key: Key, resource: Json, plan: Plan) -> Plan: ...
-    def saw(self, key: Key, resource: Json | None) -> None: ...
+    def observe(self, key: Key, resource: Json | None) -> None: ...
     def reconciled(self, key: Key) -> None: ...
 
 
@@ -129,10 +129,10 @@ class Reconciler:
     Args:
         known: readings of the pods.
         utc_now: wall clock, for the times in a status.
-        fleet: records each observation, so that the autoscaler reads the pods that exist.
+        cache: records each observation, so that the autoscaler reads the pods that exist.
         clock: monotonic seconds.
         names: resolves model names, and returns addresses of registries.
-        waiting: places services that scale to zero in the activator.
+        scale_to_zero: places services that scale to zero in the activator.
         graphs: states of the pods of graphs.
         upgrading: decides when a new operator release may replace pods.
         stays: requests stopping pods to keep serving until a replacement is ready.
@@ -142,25 +142,25 @@ class Reconciler:
         self,
         cluster: _Cluster,
         defaults: OperatorProcess,
-        known: _Known,
+        known: _AutoscalerReports,
         utc_now: Callable[[], datetime.datetime],
         *,
-        fleet: Fleet,
+        cache: ServiceCache,
         clock: Callable[[], float],
-        names: _Names,
-        waiting: _Waiting,
+        names: _ModelResolver,
+        scale_to_zero: _ScaleToZero,
         upgrading: _Upgrading,
         graphs: _Graphs,
-        stays: _Stays,
+        stays: _StaySender,
     ) -> None:
         self._cluster = cluster
         self._defaults = defaults
         self._known = known
         self._utc_now = utc_now
-        self._fleet = fleet
+        self._cache = cache
         self._clock = clock
         self._names = names
-        self._waiting = waiting
+        self._scale_to_zero = scale_to_zero
         self._upgrading = upgrading
         self._graphs = graphs
         self._stays = stays
@@ -191,9 +191,9 @@ class Reconciler:
             self._cut_short.pop(key, None)
             self._unwritable.discard(key)
             self.statuses.pop(key, None)
-            self._fleet.drop(key)
-            self._waiting.forget(key)
-            self._upgrading.saw(key, None)
+            self._cache.drop(key)
+            self._scale_to_zero.forget(key)
+            self._upgrading.observe(key, None)
             self._names.forget(key)
             self._graphs.forget(key)
             self._stays.forget(key)
@@ -205,31 +205,31 @@ class Reconciler:
         if observation is None:
             return Outcome.FAILED
         # Determine which install owns the service, and write or remove a claim where it is time.
-        child = observation.ours(SERVICE)
+        child = observation.owned(SERVICE)
         owner_before = self._ownerships.keeper(key)
         step = self._ownerships.decide(key, child, self._clock())
         if step in (OwnershipStep.REJECT, OwnershipStep.CLAIM):
             value = self._ownerships.me if step is OwnershipStep.CLAIM else None
             await self._cluster.annotate(SERVICE, key, child["metadata"]["uid"], {CLAIM_ANNOTATION: value})
         if step in (OwnershipStep.CLAIM, OwnershipStep.LEAVE) and not owner_before:
-            news = another_keeps(self._ownerships.keeper(key), self._ownerships.me)
-            await self._announce(key, observation.resource, news, self._utc_now())
+            event = other_owner_event(self._ownerships.keeper(key), self._ownerships.me)
+            await self._post_event(key, observation.resource, event, self._utc_now())
         # Another install's service: write nothing, and drop cached state.
         if step in (OwnershipStep.CLAIM, OwnershipStep.LEAVE):
             self.statuses.pop(key, None)
-            self._fleet.drop(key)
-            self._waiting.forget(key)
-            self._upgrading.saw(key, None)
+            self._cache.drop(key)
+            self._scale_to_zero.forget(key)
+            self._upgrading.observe(key, None)
             return Outcome.FAILED
         # The service is this install's.
-        self._fleet.see(key, resource, observation.pods, self._clock())
+        self._cache.observe(key, resource, observation.pods, self._clock())
         evidence = await self._apply(key, observation)
         now = self._utc_now()
         status = make_status(evidence, _seconds(now))
         written = await self._report(key, resource, status, now)
-        self._upgrading.saw(key, {**resource, "status": status} if written else resource)
+        self._upgrading.observe(key, {**resource, "status": status} if written else resource)
         # Anything incomplete is retried with backoff.
-        complete = written and not (evidence.failures or evidence.conflicts or evidence.alone)
+        complete = written and not (evidence.failures or evidence.conflicts or evidence.peers_obstacle)
         outcome = Outcome.DONE if complete else Outcome.FAILED
         if outcome is Outcome.DONE:
             self._cut_short.pop(key, None)
@@ -245,7 +245,7 @@ class Reconciler:
         try:
             return await self._cluster.observe(key, resource)
         except ApiError as error:
-            self._check_passing(key, error)
+            self._check_transient(key, error)
             logger.warning("event=read_failed service=%s error=%s", key, error)
             # Another install's service has the status of that install.
             if not self._ownerships.keeper(key):
@@ -256,20 +256,22 @@ class Reconciler:
     async def _apply(self, key: Key, observation: Observation) -> Evidence:
         # Plan. A spec that cannot be followed leaves the children unchanged and becomes a condition.
         try:
-            spec = asked_of(observation.resource)
+            spec = service_spec(observation.resource)
             follows = spec.model.follow is Follow.ROLLOUT
-            naming = self._names.naming(key, observation.resource, spec.model.uri, follows=follows)
-            hosting = self._waiting.host(key, spec, observation)
-            target = self._target(key, observation.resource, spec, naming, hosting)
+            resolution = self._names.resolution(key, observation.resource, spec.model.uri, follows=follows)
+            hosting = self._scale_to_zero.host(key, spec, observation)
+            target = self._target(key, observation.resource, spec, resolution, hosting)
             plan = self._upgrading.plan(key, observation, target)
             refused = not_allowed(target)
             if refused:
-                plan, naming = plan.scaling_alone(observation.ours(DEPLOYMENT), target.replicas), None
-            elif plan.changes.account_taken or (naming and not naming.resolved):
+                plan, resolution = plan.scaling_alone(observation.owned(DEPLOYMENT), target.replicas), None
+            elif plan.changes.account_taken or (resolution and not resolution.resolved):
                 # Without a version, or with another owner's account, no new pods.
-                plan = plan.keeping_pods(observation.ours(DEPLOYMENT), target.replicas)
+                plan = plan.keeping_pods(observation.owned(DEPLOYMENT), target.replicas)
         except NoActivatorError as error:
-            observation, failures = await self._execute(key, leave_room(observation.ours(ENDPOINT_SLICE)), observation)
+            observation, failures = await self._execute(
+                key, release_slice(observation.owned(ENDPOINT_SLICE)), observation
+            )
             return Evidence(observation=observation, target=None, spec_error=str(error), failures=tuple(failures))
         except GraphSpecError as error:
             reason = Reason(error.fault)
@@ -281,16 +283,16 @@ class Reconciler:
             text = f"the operator failed on this spec: {error!r}. Please report this bug"
             return Evidence(observation=observation, target=None, spec_error=text)
         # Stopping pods keep serving while no other pod is ready.
-        self._stays.send(key, find_stays(target, observation.pods, observation.ours(DEPLOYMENT), self._until_s))
+        self._stays.send(key, plan_stays(target, observation.pods, observation.owned(DEPLOYMENT), self._until_s))
         plan = await self._upgrading.decide(key, observation.resource, plan)
-        await self._store_version(observation.resource, naming)
+        await self._store_version(observation.resource, resolution)
         # Apply.
         observation, failures = await self._execute(key, plan.changes, observation)
-        self._waiting.saw(key, observation)
+        self._scale_to_zero.observe(key, observation)
         obstacles: list[Conflict | Failure] = [*plan.changes.conflicts, *failures]
         graph_states: Mapping[str, GraphState] = {}
         if target.graph is not None:
-            newest = template_hash(dig(observation.ours(DEPLOYMENT), "spec", "template", default={}))
+            newest = template_hash(dig(observation.owned(DEPLOYMENT), "spec", "template", default={}))
             graph_states = self._graphs.latest(key, running_replicas(observation.pods, newest))
         return Evidence(
             observation=observation,
@@ -299,27 +301,32 @@ class Reconciler:
             spec_reason=Reason.NOT_ALLOWED,
             conflicts=tuple(each for each in plan.changes.conflicts if not _is_of_peers(each)),
             failures=tuple(each for each in failures if not _is_of_peers(each)),
-            alone=next(filter(_is_of_peers, obstacles), None),
+            peers_obstacle=next(filter(_is_of_peers, obstacles), None),
             upgrade=plan.upgrade,
             overdue=plan.overdue,
             pending=plan.pending,
             scaling=self._known.scaling(key),
             attainable=self._known.attainable(key),
             independent=self._known.independent(key),
-            naming=naming,
+            resolution=resolution,
             graph_states=graph_states,
             other_operator=self._ownerships.claimant(key, self._clock()),
             scaler=self._replicas.left_to(key, self._clock()),
         )
 
     def _target(
-        self, key: Key, resource: Json, spec: InferenceServiceSpec, naming: Naming | None, hosting: Hosting | None
+        self,
+        key: Key,
+        resource: Json,
+        spec: InferenceServiceSpec,
+        resolution: ModelResolution | None,
+        hosting: Hosting | None,
     ) -> Target:
         return Target(
             name=key.name,
             namespace=key.namespace,
             uid=resource["metadata"]["uid"],
-            spec=placed(spec, naming.resolved if naming else ""),
+            spec=with_source(spec, resolution.resolved if resolution else ""),
             defaults=self._defaults,
             registry=self._names.registry(spec.model.uri or ""),
             graph=graph_of(resource, self._defaults.service_url),
@@ -329,19 +336,23 @@ class Reconciler:
     def _until_s(self, time: str) -> float:
         return (datetime.datetime.fromisoformat(time) - self._utc_now()).total_seconds()
 
-    async def _store_version(self, resource: Json, naming: Naming | None) -> None:
+    async def _store_version(self, resource: Json, resolution: ModelResolution | None) -> None:
         """Write the resolved version to the status before pods use it, so that a restart does not choose another.
 
         Raises:
             ApiError: the status could not be written.
         """
         stored = dig(resource, "status", default={})
-        if naming is None or not naming.resolved or stored_version(resource, naming.uri) == naming.resolved:
+        if (
+            resolution is None
+            or not resolution.resolved
+            or stored_version(resource, resolution.uri) == resolution.resolved
+        ):
             return
         try:
-            await self._cluster.apply_status(resource, {**stored, "model": naming.as_status()})
+            await self._cluster.apply_status(resource, {**stored, "model": resolution.as_status()})
         except ApiError as error:
-            if not (error.forbidden or error.refuses_object):
+            if not (error.forbidden or error.is_invalid_object):
                 raise
             # A status that cannot be written is reported at the end of the reconciliation; pods serve anyway.
 
@@ -369,25 +380,27 @@ class Reconciler:
                     del children[action.kind]
                 elif isinstance(action, Merge):
                     children[action.kind] = await self._cluster.merge(action.kind, children[action.kind], action.body)
-                    self._conflicts.wrote(key, action.kind.kind, digest(action.body), self._clock())
+                    self._conflicts.record_write(key, action.kind.kind, digest(action.body), self._clock())
                 else:
                     live = children.get(action.kind)
                     children[action.kind] = stored = await self._write(action, live)
-                    self._conflicts.wrote(key, action.kind.label, digest(action.body), self._clock())
+                    self._conflicts.record_write(key, action.kind.label, digest(action.body), self._clock())
                     if live is not None and (settings := removed_settings(action.body, live, stored)):
-                        await self._announce(key, observation.resource, removed(settings), self._utc_now())
+                        await self._post_event(
+                            key, observation.resource, removed_settings_event(settings), self._utc_now()
+                        )
                     # The response differs from the request: an admission policy changed the object.
                     if is_changed(action.kind, action.body, stored):
                         request, response = digest(action.body), digest(stored.get("spec", {}))
                         self._conflicts.admit(key, action.kind.label, request, response, self._clock())
                         text = changed_text(action.body, stored)
                         failures.append(Failure(action.kind, 200, text, at_admission=True))
-                self._replicas.wrote(key, action, planned)
+                self._replicas.record_write(key, action, planned)
                 logger.info(
                     "event=wrote service=%s action=%s kind=%s", key, type(action).__name__.lower(), action.kind.kind
                 )
             except ApiError as error:
-                self._check_passing(key, error)
+                self._check_transient(key, error)
                 logger.warning("event=write_failed service=%s kind=%s error=%s", key, action.kind.label, error)
                 message = named_fractions(error.message, observation.resource["spec"])
                 failures.append(Failure(action.kind, error.code, message))
@@ -420,13 +433,13 @@ class Reconciler:
         )
         return Failure(action.kind, 409, text, undone=True)
 
-    def _check_passing(self, key: Key, error: ApiError) -> None:
+    def _check_transient(self, key: Key, error: ApiError) -> None:
         """Raise an error that a retry may solve, unless enough retries have failed.
 
         Raises:
             ApiError: the error.
         """
-        if not error.passing:
+        if not error.is_transient:
             return
         self._cut_short[key] += 1
         if self._cut_short[key] < _MAX_RETRIES:
@@ -444,7 +457,7 @@ class Reconciler:
             try:
                 await self._cluster.merge(action.kind, live, replacement(action.body, live))
             except ApiError as again:
-                raise (error if again.refuses_object else again) from again
+                raise (error if again.is_invalid_object else again) from again
             stored = await self._cluster.apply(action.kind, action.body, action.uid)
         if patch := removal(action.kind, action.body, stored):
             return await self._cluster.merge(action.kind, stored, patch)
@@ -462,7 +475,7 @@ class Reconciler:
         # Another writer may keep changing the status back.
         if not self._conflicts.may_write(key, _STATUS, text, self._clock()):
             return key not in self._unwritable
-        self._conflicts.wrote(key, _STATUS, text, self._clock())
+        self._conflicts.record_write(key, _STATUS, text, self._clock())
         try:
             written = await self._write_status(key, resource, status, now)
         except ApiError as error:
@@ -470,13 +483,13 @@ class Reconciler:
                 raise
             if key not in self._unwritable:
                 self._unwritable.add(key)
-                news = unwritten(error)
-                logger.error("event=status_forbidden service=%s status=old error=%s", key, news.message)
-                await self._announce(key, resource, news, now)
+                event = unwritten_status_event(error)
+                logger.error("event=status_forbidden service=%s status=old error=%s", key, event.message)
+                await self._post_event(key, resource, event, now)
             return False
         self._unwritable.discard(key)
-        for news in transitions(stored.get("conditions", []), written["conditions"]):
-            await self._announce(key, resource, news, now)
+        for event in transitions(stored.get("conditions", []), written["conditions"]):
+            await self._post_event(key, resource, event, now)
         return written is status
 
     async def _write_status(self, key: Key, resource: Json, status: Json, now: datetime.datetime) -> Json:
@@ -489,7 +502,7 @@ class Reconciler:
                 await self._cluster.apply_status(resource, each)
                 return each
             except ApiError as error:
-                if not error.refuses_object:
+                if not error.is_invalid_object:
                     raise
                 logger.error("event=status_refused service=%s status=refused error=%s", key, error)
                 message = error.message
@@ -497,13 +510,13 @@ class Reconciler:
         await self._cluster.apply_status(resource, least)
         return least
 
-    async def _announce(self, key: Key, resource: Json, news: Announcement, now: datetime.datetime) -> None:
-        logger.info("event=announced service=%s reason=%s message=%s", key, news.reason, news.message)
+    async def _post_event(self, key: Key, resource: Json, event: ServiceEvent, now: datetime.datetime) -> None:
+        logger.info("event=announced service=%s reason=%s message=%s", key, event.reason, event.message)
         try:
-            await self._cluster.announce(make_event(resource, news, _seconds(now)))
+            await self._cluster.post_event(make_event(resource, event, _seconds(now)))
         except ApiError as error:
             # The status contains the same, so a lost Event is acceptable.
-            logger.warning("event=announcing_failed service=%s reason=%s error=%s", key, news.reason, error)
+            logger.warning("event=announcing_failed service=%s reason=%s error=%s", key, event.reason, error)
 
 
 def _is_of_peers(obstacle: Conflict | Failure) -> bool:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from shoal_operator.errors import ApiError, NotLeadingError
-from shoal_operator.load.fleet import Fleet, Scaled
-from shoal_operator.planning.announcements import make_event, scaled
+from shoal_operator.load.service_cache import ScaledService, ServiceCache
+from shoal_operator.planning.events import make_event, scaling_event
 from shoal_operator.planning.observation import Key
 from shoal_schema.declaring import Json
 
@@ -24,30 +24,30 @@ class ScaleCluster(Protocol):
     async def scale(self, key: Key, replicas: int, *, was: int) -> Json | None:
         """Write the replicas if they still are ``was``; return the service as read, else None."""
 
-    async def announce(self, event: Json) -> None:
+    async def post_event(self, event: Json) -> None:
         """Post an Event."""
 
 
-class Replicas:
+class ReplicaWriter:
     """Write decided replicas.
 
     Args:
-        fleet: records the written count.
+        cache: records the written count.
         changed: makes a service due whose replicas another writer has changed since the decision.
         utc_now: wall clock, for Events.
     """
 
     def __init__(
         self,
-        fleet: Fleet,
+        cache: ServiceCache,
         changed: Callable[[Key], object],
         utc_now: Callable[[], datetime.datetime] = _utc_now,
     ) -> None:
-        self._fleet = fleet
+        self._cache = cache
         self._changed = changed
         self._utc_now = utc_now
 
-    async def write(self, cluster: ScaleCluster, key: Key, known: Scaled, replicas: int, why: str) -> bool:
+    async def write(self, cluster: ScaleCluster, key: Key, known: ScaledService, replicas: int, why: str) -> bool:
         """Write the replicas; return False where another writer changed them since, or the write failed."""
         try:
             resource = await cluster.scale(key, replicas, was=known.replicas)
@@ -61,10 +61,10 @@ class Replicas:
             return False
         logger.info("event=scaled service=%s replicas=%d was=%d why=%s", key, replicas, known.replicas, why)
         # The next decision uses the written count, even before the event of the write.
-        self._fleet.wrote_replicas(key, known, replicas)
-        news = scaled(known.aim, known.replicas, replicas, why)
+        self._cache.record_write(key, known, replicas)
+        news = scaling_event(known.targets, known.replicas, replicas, why)
         try:
-            await cluster.announce(make_event(resource, news, self._utc_now().strftime("%Y-%m-%dT%H:%M:%SZ")))
+            await cluster.post_event(make_event(resource, news, self._utc_now().strftime("%Y-%m-%dT%H:%M:%SZ")))
         except (ApiError, NotLeadingError) as error:
             # The condition contains the same, so a lost Event is acceptable.
             logger.warning("event=announcing_failed service=%s reason=%s error=%s", key, news.reason, error)

@@ -11,7 +11,13 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from shoal_operator.manifests.origin import registry
-from shoal_operator.planning.naming import Naming, is_of_model, is_version_of, pause_s, stored_version
+from shoal_operator.planning.model_resolution import (
+    ModelResolution,
+    is_of_model,
+    is_version_of,
+    pause_s,
+    stored_version,
+)
 from shoal_operator.planning.observation import Key
 from shoal_schema.declaring import Json
 from shoal_schema.resource.credentials import fault
@@ -46,23 +52,23 @@ _UNTRUSTED = (
     " certificate authority, or set the version in model.uri"
 )
 
-Ask = Callable[[str], Awaitable[str]]
+ResolveName = Callable[[str], Awaitable[str]]
 
 
 @dataclass(slots=True)
 class _Service:
     """The resolution of one service's name."""
 
-    naming: Naming
+    resolution: ModelResolution
     since_s: float | None = None
     """Since when the service waits: a response to an earlier request belongs to another spec."""
 
 
 @dataclass(slots=True)
-class _Name:
+class _NameState:
     """The last request for a name, shared by all services that use it."""
 
-    result: Naming
+    result: ModelResolution
     sent_s: float = float("-inf")
     due_s: float = float("-inf")
     failures: int = 0
@@ -74,7 +80,7 @@ class Resolver:
     """Cache the versions of names, and resolve names that are new or followed.
 
     Args:
-        ask: returns the version of a name; raises LocationError with the reason.
+        resolve: returns the version of a name; raises LocationError with the reason.
         mark: makes a service due after a delay (s).
         clock: monotonic seconds.
         interval_s: between two requests for a followed name.
@@ -83,23 +89,23 @@ class Resolver:
 
     def __init__(
         self,
-        ask: Ask,
+        resolve: ResolveName,
         mark: Callable[[Key, float], None],
         clock: Callable[[], float],
         *,
         interval_s: float,
         environment: Mapping[str, str],
     ) -> None:
-        self._ask = ask
+        self._resolve_name = resolve
         self._mark = mark
         self._clock = clock
         self._interval_s = interval_s
         self._environment = environment
         self._services: dict[Key, _Service] = {}
-        self._names: dict[str, _Name] = {}
+        self._names: dict[str, _NameState] = {}
         self._slots: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(_AT_A_TIME))
 
-    def naming(self, key: Key, resource: Json, uri: str | None, *, follows: bool) -> Naming | None:
+    def resolution(self, key: Key, resource: Json, uri: str | None, *, follows: bool) -> ModelResolution | None:
         """Return the current resolution of a service's name, and start a request when due; None for a fixed version.
 
         Raises:
@@ -109,29 +115,29 @@ class Resolver:
             self.forget(key)
             return None
         known = self._services.get(key)
-        if known is None or known.naming.uri != uri:
+        if known is None or known.resolution.uri != uri:
             self.forget(key)
-            known = self._services[key] = _Service(Naming(uri, stored_version(resource, uri)))
+            known = self._services[key] = _Service(ModelResolution(uri, stored_version(resource, uri)))
         # Use the last result, unless it is older than the service's spec.
-        if follows or not known.naming.resolved:
+        if follows or not known.resolution.resolved:
             if known.since_s is None:
                 known.since_s = self._clock()
-            name = self._names.setdefault(known.naming.uri, _Name(Naming(known.naming.uri)))
+            name = self._names.setdefault(known.resolution.uri, _NameState(ModelResolution(known.resolution.uri)))
             name.services.add(key)
             if name.task is None and name.sent_s >= known.since_s:
-                known.naming = replace(name.result, resolved=name.result.resolved or known.naming.resolved)
+                known.resolution = replace(name.result, resolved=name.result.resolved or known.resolution.resolved)
         # Start the next request, or reconcile again when it is due.
-        if follows or not known.naming.resolved:
-            name = self._names[known.naming.uri]
+        if follows or not known.resolution.resolved:
+            name = self._names[known.resolution.uri]
             answered = known.since_s is not None and name.sent_s >= known.since_s
             if name.task is None and answered and (wait_s := name.due_s - self._clock()) > 0:
                 self._mark(key, wait_s)
             elif name.task is None:
-                name.task = asyncio.create_task(self._resolve(known.naming.uri, name))
-            return known.naming
+                name.task = asyncio.create_task(self._resolve(known.resolution.uri, name))
+            return known.resolution
         self._leave(key, known)
         # The version is known and not followed: earlier problems no longer matter.
-        return Naming(uri, known.naming.resolved)
+        return ModelResolution(uri, known.resolution.resolved)
 
     def registry(self, uri: str) -> Mapping[str, str]:
         """Return the environment variables with the address of the registry of ``uri``."""
@@ -151,22 +157,22 @@ class Resolver:
 
     def _leave(self, key: Key, known: _Service) -> None:
         known.since_s = None
-        name = self._names.get(known.naming.uri)
+        name = self._names.get(known.resolution.uri)
         if name is None or key not in name.services:
             return
         name.services.remove(key)
         # No service uses the name any more.
         if not name.services:
-            del self._names[known.naming.uri]
+            del self._names[known.resolution.uri]
             if name.task:
                 name.task.cancel()
 
-    async def _resolve(self, uri: str, name: _Name) -> None:
+    async def _resolve(self, uri: str, name: _NameState) -> None:
         try:
             async with self._slots[scheme_of(uri)]:
                 name.sent_s = self._clock()
                 async with asyncio.timeout(_TIMEOUT_S):
-                    name.result = Naming(uri, await self._ask(uri))
+                    name.result = ModelResolution(uri, await self._resolve_name(uri))
             name.failures = 0
         except Exception as error:  # any failure of a registry becomes a condition
             name.failures += 1
@@ -177,7 +183,7 @@ class Resolver:
                 problem = f"{shown(uri)} cannot be resolved: no response of the registry within {_TIMEOUT_S:g} s"
             else:
                 problem = f"{shown(uri)} cannot be resolved: {type(error).__name__}"
-            name.result = Naming(uri, problem=problem)
+            name.result = ModelResolution(uri, problem=problem)
             logger.warning("event=not_resolved uri=%s error=%s", uri, problem)
         finally:
             name.task = None

@@ -16,8 +16,8 @@ from typing import Any
 
 import httptools
 
-from shoal_operator.load.fleet import Replica
 from shoal_operator.load.reading import Reading, read_load
+from shoal_operator.load.service_cache import Replica
 from shoal_operator.manifests.environment import ADMIN_PORT
 from shoal_schema.headers import INSTANCE
 from shoal_schema.load import MAX_BYTES, PATH
@@ -34,7 +34,7 @@ _IDLE_S = 30.0
 """Connections without a request for this long are closed: their pod is gone."""
 
 
-class Scrape(StrEnum):
+class ScrapeOutcome(StrEnum):
     """The outcome of one request to a pod."""
 
     READ = "read"
@@ -50,7 +50,7 @@ def allow_connections() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-class RefusedError(Exception):
+class InvalidResponseError(Exception):
     """An invalid response; the message states the reason."""
 
 
@@ -68,7 +68,7 @@ class Scraper:
     def __init__(
         self,
         port: int = ADMIN_PORT,
-        count: Callable[[Scrape], object] = lambda _: None,
+        count: Callable[[ScrapeOutcome], object] = lambda _: None,
         timeout_s: float = _TIMEOUT_S,
         path: str = PATH,
         decode: Callable[[bytes], Any] = read_load,
@@ -90,9 +90,9 @@ class Scraper:
     async def read(self, replicas: Sequence[Replica]) -> list[Reading]:
         """Return the load of each pod of one service; an empty reading without a valid response."""
         found = await self.documents(replicas)
-        return [Reading(load, refused=outcome is Scrape.REFUSED) for outcome, load in found]
+        return [Reading(load, invalid=outcome is ScrapeOutcome.REFUSED) for outcome, load in found]
 
-    async def documents(self, replicas: Sequence[Replica]) -> list[tuple[Scrape, Any]]:
+    async def documents(self, replicas: Sequence[Replica]) -> list[tuple[ScrapeOutcome, Any]]:
         """Return each request's outcome, and the decoded document of those that were read."""
         loop = asyncio.get_running_loop()
         now_s = loop.time()
@@ -130,19 +130,19 @@ class Scraper:
         self._kept[replica] = connection
         return await connection.send(loop)
 
-    def _outcome(self, replica: Replica, response: "asyncio.Future[Any]") -> tuple[Scrape, Any]:
+    def _outcome(self, replica: Replica, response: "asyncio.Future[Any]") -> tuple[ScrapeOutcome, Any]:
         try:
             # A cancelled task may still be running.
             if not response.done():
                 raise TimeoutError
-            found, outcome = response.result(), Scrape.READ
+            found, outcome = response.result(), ScrapeOutcome.READ
         except (OSError, asyncio.CancelledError):  # cancelled: no response in time
-            found, outcome = None, Scrape.UNREACHABLE
+            found, outcome = None, ScrapeOutcome.UNREACHABLE
         except Exception as error:  # pods are untrusted: any decoding error is one of the pod
             logger.debug("event=scrape_refused pod=%s refused=%r", replica, error)
-            found, outcome = None, Scrape.REFUSED
+            found, outcome = None, ScrapeOutcome.REFUSED
         # Never reuse a connection after an error, as a late response may still arrive.
-        if outcome is not Scrape.READ and (kept := self._kept.pop(replica, None)) is not None:
+        if outcome is not ScrapeOutcome.READ and (kept := self._kept.pop(replica, None)) is not None:
             kept.abort()
         self._count(outcome)
         return outcome, found
@@ -167,7 +167,7 @@ class _Connection(asyncio.Protocol):
         return self._transport is not None and self._response is None
 
     def send(self, loop: asyncio.AbstractEventLoop) -> "asyncio.Future[Any]":
-        """Send the request; return a future of the document, or of a `RefusedError` or `OSError`."""
+        """Send the request; return a future of the document, or of a `InvalidResponseError` or `OSError`."""
         response: asyncio.Future[Any] = loop.create_future()
         self.sent_s = loop.time()
         if self._transport is None:
@@ -193,7 +193,7 @@ class _Connection(asyncio.Protocol):
         self._size_bytes += len(data)
         try:
             if self._response is None or self._size_bytes > _MAX_RESPONSE_BYTES:
-                raise RefusedError("unexpected data, or too much of it")
+                raise InvalidResponseError("unexpected data, or too much of it")
             self._parser.feed_data(data)
         except Exception as error:  # pods are untrusted; an upgrade, for one, is no HttpParserError
             self._fail(error)
@@ -213,12 +213,12 @@ class _Connection(asyncio.Protocol):
         status, headers = self._parser.get_status_code(), self._headers
         kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         if status != 200 or kind != b"application/json":
-            raise RefusedError(f"status {status}, type {kind!r:.100}")
+            raise InvalidResponseError(f"status {status}, type {kind!r:.100}")
         # Another pod may have been given the address since.
         if (instance := headers.get(INSTANCE_HEADER.encode())) is not None and instance != self._uid.encode():
-            raise RefusedError(f"the address belongs to pod {instance!r:.100} now")
+            raise InvalidResponseError(f"the address belongs to pod {instance!r:.100} now")
         if headers.get(b"content-encoding", b"identity") != b"identity":
-            raise RefusedError("compressed body")
+            raise InvalidResponseError("compressed body")
 
     def on_body(self, body: bytes) -> None:
         """Collect the body (httptools)."""

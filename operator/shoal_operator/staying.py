@@ -9,7 +9,7 @@ import aiohttp
 
 from shoal_operator.manifests.environment import ADMIN_PORT
 from shoal_operator.planning.observation import Key
-from shoal_operator.planning.stays import Stay
+from shoal_operator.planning.stays import StayRequest
 from shoal_schema.addresses import TcpAddress
 from shoal_schema.headers import INSTANCE
 from shoal_schema.stay import PATH
@@ -25,12 +25,12 @@ _PAUSE_S = 0.3
 class _Sent:
     """The last stay that was sent to a pod, and the task that sends it."""
 
-    stay: Stay
+    stay: StayRequest
     task: "asyncio.Task[None]"
 
 
 @dataclass(slots=True)
-class Stays:
+class StaySender:
     """Send stays to stopping pods.
 
     Args:
@@ -41,7 +41,7 @@ class Stays:
     _sent: dict[Key, dict[str, _Sent]] = field(default_factory=dict)
     _tasks: "set[asyncio.Task[None]]" = field(default_factory=set)
 
-    def send(self, key: Key, stays: Iterable[Stay]) -> None:
+    def send(self, key: Key, stays: Iterable[StayRequest]) -> None:
         """Send each stopping pod of a service its stay, where it is new or longer."""
         before = self._sent.pop(key, {})
         now: dict[str, _Sent] = {}
@@ -66,7 +66,7 @@ class Stays:
         """Let the pods of a deleted service stop."""
         # Nothing will replace them.
         staying = [each.stay.replica for each in self._sent.get(key, {}).values() if each.stay.seconds]
-        self.send(key, [Stay(replica, 0) for replica in staying])
+        self.send(key, [StayRequest(replica, 0) for replica in staying])
         self._sent.pop(key, None)
 
     async def close(self) -> None:
@@ -75,14 +75,14 @@ class Stays:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _send(self, stay: Stay) -> None:
+    async def _send(self, stay: StayRequest) -> None:
         for _ in range(_TRIES):
             if await self._post(stay):
                 return
             await asyncio.sleep(_PAUSE_S)
         logger.warning("event=stay_not_sent pod=%s seconds=%d", stay.replica.name, stay.seconds)
 
-    async def _post(self, stay: Stay) -> bool:
+    async def _post(self, stay: StayRequest) -> bool:
         """Return whether the pod accepted the stay."""
         url = f"http://{TcpAddress(stay.replica.address, self.port)}{PATH}"
         headers = {"x-shoal-admin": "1", INSTANCE: stay.replica.uid}

@@ -82,14 +82,14 @@ class Upgrading:
                 logger.warning("event=services_unread error=%s", error)
                 await asyncio.sleep(_RETRY_S)
         self.upgrades.start({key_of(each): each for each in services})
-        for key in self.upgrades.standings:
+        for key in self.upgrades.states:
             # A service that is deleted before the watches begin must not block upgrades.
             self._mark(key, 0.0)
 
     def plan(self, key: Key, observation: Observation, target: Target) -> Plan:
         """Return the writes for a service."""
-        resource, live = observation.resource, observation.ours(DEPLOYMENT)
-        self.upgrades.see(key, resource)
+        resource, live = observation.resource, observation.owned(DEPLOYMENT)
+        self.upgrades.observe(key, resource)
         upgrade = Upgrade.stored(resource)
         # Until its upgrade a service keeps the images in its status.
         images = {**images_of(target, live), **dig(resource, "status", "images", default={})}
@@ -117,42 +117,42 @@ class Upgrading:
         upgrade = await self._begun(key, resource)
         return replace(plan, upgrade=upgrade) if upgrade else replace(plan, changes=plan.kept, pending=True)
 
-    def saw(self, key: Key, resource: Json | None) -> None:
+    def observe(self, key: Key, resource: Json | None) -> None:
         """Record a service's state after a reconciliation; None for a deleted or another install's service."""
         if resource is None:
             self.upgrades.forget(key)
         else:
-            self.upgrades.see(key, resource)
+            self.upgrades.observe(key, resource)
 
     def reconciled(self, key: Key) -> None:
         """Record the end of a reconciliation, and reconcile the services whose upgrade may start now."""
         self.upgrades.reconciled(key)
         now_s = self._utc_now().timestamp()
         # The end of one upgrade may start the next.
-        for each in self.upgrades.called(now_s):
+        for each in self.upgrades.newly_due(now_s):
             self._mark(each, 0.0)
-        standing = self.upgrades.standings.get(key)
+        standing = self.upgrades.states.get(key)
         if standing and standing.pending and (opens_in_s := self.upgrades.window.opens_in_s(now_s)):
             self._mark(key, opens_in_s)
 
     async def _begun(self, key: Key, resource: Json) -> Upgrade | None:
         """Start the upgrade if allowed. The status is written first, so that it survives a restart of the operator."""
-        standing, now = self.upgrades.standings[key], self._utc_now()
-        if not self.upgrades.begins(key, now.timestamp()):
+        standing, now = self.upgrades.states[key], self._utc_now()
+        if not self.upgrades.try_start(key, now.timestamp()):
             return None
         upgrade = Upgrade(now.strftime("%Y-%m-%dT%H:%M:%SZ"), standing.ready == Status.TRUE)
         status = {**dig(resource, "status", default={}), "upgrade": upgrade.as_status()}
         try:
             stored = await self._cluster.apply_status(resource, status)
         except ApiError as error:
-            self.upgrades.see(key, resource)
-            if not (error.forbidden or error.refuses_object):
+            self.upgrades.observe(key, resource)
+            if not (error.forbidden or error.is_invalid_object):
                 raise
             return None
         if Upgrade.stored(stored) is None:
             # The API server dropped the field, as the installed CustomResourceDefinition does not have it.
             logger.error("event=upgrade_unwritten service=%s definition=old: install that of this release", key)
-            self.upgrades.see(key, resource)
+            self.upgrades.observe(key, resource)
             return None
         logger.info("event=upgrade service=%s ready=%s", key, upgrade.was_ready)
         # The status at the end of the reconciliation is compared with this one.

@@ -7,7 +7,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from shoal_operator.errors import ApiError, NotLeadingError, reason_of
+from shoal_operator.errors import ApiError, NotLeadingError, reconcile_error
 from shoal_operator.planning.observation import Key
 from shoal_operator.planning.workqueue import Outcome, Priority, WorkQueue
 from shoal_schema.metrics import ReconcileError
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 Reconcile = Callable[[Key], Awaitable[Outcome]]
 
 
-class Counts(Protocol):
+class ReconcileCounts(Protocol):
     """The part of `shoal_operator.metrics.Metrics` that counts reconciliations."""
 
     def count_reconcile(self, outcome: Outcome, took_s: float) -> None: ...  # noqa: D102
@@ -34,7 +34,9 @@ class Workers:
         counts: counts outcomes and errors.
     """
 
-    def __init__(self, queue: WorkQueue, reconcile: Reconcile, clock: Callable[[], float], counts: Counts) -> None:
+    def __init__(
+        self, queue: WorkQueue, reconcile: Reconcile, clock: Callable[[], float], counts: ReconcileCounts
+    ) -> None:
         self._queue = queue
         self._reconcile = reconcile
         self._clock = clock
@@ -81,10 +83,10 @@ class Workers:
         try:
             outcome = await self._reconcile(key)
         except (ApiError, NotLeadingError) as error:
-            self._counts.count_reconcile_error(reason_of(error))
+            self._counts.count_reconcile_error(reconcile_error(error))
             logger.warning("event=look_failed service=%s error=%s", key, error)
         except Exception as error:  # an unexpected error of one service must not stop the others
-            self._counts.count_reconcile_error(reason_of(error))
+            self._counts.count_reconcile_error(reconcile_error(error))
             logger.exception("event=look_failed service=%s", key)
         finally:
             self._counts.count_reconcile(outcome, self._clock() - began_s)

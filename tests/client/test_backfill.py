@@ -44,7 +44,7 @@ def answered(rows: Path) -> list[Any]:
     return [(row["id"], row["y"], row["shoal_error"]) for row in table.to_pylist()]
 
 
-def test_a_service_computes_at_the_lowest_priority_and_is_asked_again_where_it_refuses(rows: Path) -> None:
+def test_rows_have_the_lowest_priority_and_rejected_ones_are_retried(rows: Path) -> None:
     serve, calls, infers = v2(), [], count(1)
 
     def handle(call: Call) -> Answer | None:
@@ -129,7 +129,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("outputs", "said"), WRONG)
-def test_an_answer_that_is_not_as_the_signature_says_is_its_rows_error(
+def test_response_that_contradicts_the_signature_fails_its_rows(
     rows: Path, outputs: dict[str, tuple[str, Any]], said: str
 ) -> None:
     def forward(inputs: dict[str, Any]) -> dict[str, tuple[str, Any]]:
@@ -143,9 +143,7 @@ def test_an_answer_that_is_not_as_the_signature_says_is_its_rows_error(
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 302])
-def test_who_is_turned_away_loses_no_row_and_shows_the_key_that_stands_in_its_file_by_now(
-    rows: Path, status: int, tmp_path: Path
-) -> None:
+def test_rejected_rows_are_retried_with_the_rotated_key(rows: Path, status: int, tmp_path: Path) -> None:
     serve, infers, keys = v2(), count(1), []
     (tmp_path / "key").write_text("first-key-of-sixteen")
 

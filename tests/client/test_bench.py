@@ -61,8 +61,8 @@ def test_where_a_served_example_bends_is_found_and_explained(
     adder: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     url, admin = adder
-    picture = tmp_path / "bench.svg"
-    arguments = ["bench", url, "--admin", admin, "--seconds", "12", "--plot", str(picture), "--json"]
+    render = tmp_path / "bench.svg"
+    arguments = ["bench", url, "--admin", admin, "--seconds", "12", "--plot", str(render), "--json"]
 
     assert main(arguments) == 0
 
@@ -84,7 +84,7 @@ def test_where_a_served_example_bends_is_found_and_explained(
     assert (report["bound"] == "Host") == any(
         "The model is not the bound" in sentence for sentence in report["explain"]
     )
-    assert picture.read_text().startswith("<svg")
+    assert render.read_text().startswith("<svg")
 
 
 @pytest.mark.integration

@@ -112,14 +112,14 @@ def test_a_call_that_is_given_no_name_has_one_of_its_own(server: FakeServer, ask
     assert first != second
 
 
-def test_the_signature_is_what_the_server_tells(server: FakeServer, ask: Ask) -> None:
+def test_signature_is_the_servers_metadata(server: FakeServer, ask: Ask) -> None:
     signature = ask(server.url, "signature")
 
     assert signature.name == "adder"
     assert signature.max_batch_size == 32
 
 
-def test_an_overloaded_server_is_asked_again_when_asked_to(ask: Ask) -> None:
+def test_overloaded_server_is_retried_after_retry_after(ask: Ask) -> None:
     healthy, refusals = v2(), [503, 503]
 
     def busy(call: Any) -> Answer | None:
@@ -146,7 +146,7 @@ def test_a_server_that_hangs_up_is_a_failed_connection(ask: Ask) -> None:
         ask(server.url, "signature", model="adder")
 
 
-def test_an_answer_that_ends_early_is_a_failed_connection(ask: Ask) -> None:
+def test_truncated_response_is_a_failed_connection(ask: Ask) -> None:
     cut = Answer(200, b"{}", {"Content-Length": "99", "Connection": "close"})
 
     with running(lambda _: cut) as server, pytest.raises(shoal.ConnectionFailed, match="broke"):
@@ -189,7 +189,7 @@ ENDLESS = b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n"
 @pytest.mark.parametrize(
     ("first", "then"), [(ENDLESS, b"x"), (b"HTTP/1.1 200 OK\r\n", b"x-a: b\r\n")], ids=["body", "head"]
 )
-def test_an_answer_that_comes_a_byte_at_a_time_is_a_missed_deadline(first: bytes, then: bytes, ask: Ask) -> None:
+def test_response_byte_by_byte_misses_the_deadline(first: bytes, then: bytes, ask: Ask) -> None:
     """Each of its reads is quick enough."""
     with dribbling(first, then) as url:
         began_s = time.monotonic()
@@ -239,7 +239,7 @@ def test_retries_are_part_of_the_time(ask: Ask) -> None:
         assert timeouts_ms[0] <= 450
 
 
-def test_a_server_that_hangs_up_on_a_request_is_asked_once(ask: Ask) -> None:
+def test_request_is_not_retried_after_a_closed_connection(ask: Ask) -> None:
     healthy = v2()
 
     def hangs_up(call: Any) -> Answer | None:
@@ -255,7 +255,7 @@ def test_a_server_that_hangs_up_on_a_request_is_asked_once(ask: Ask) -> None:
     assert sum(call.path.endswith("/infer") for call in server.calls) == 3
 
 
-def test_whoever_could_not_connect_is_served_when_the_server_comes(ask: Ask) -> None:
+def test_connection_is_retried_until_the_server_listens(ask: Ask) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = listener.getsockname()[:2]
     with ThreadPoolExecutor(1) as pool:

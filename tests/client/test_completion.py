@@ -47,7 +47,7 @@ def completed(line: str) -> set[str]:
         ("shoal record --se", {"--seconds"}),
     ],
 )
-def test_every_command_is_completed_by_whom_it_belongs_to(line: str, words: set[str]) -> None:
+def test_every_command_is_completed_by_its_program(line: str, words: set[str]) -> None:
     assert completed(line) == words
 
 

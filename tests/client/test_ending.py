@@ -161,7 +161,7 @@ def test_a_full_disk_is_one_line(command: str) -> None:
         ("serve /no/such/model <&- >&- 2>&-", 2),
     ],
 )
-def test_a_closed_standard_output_or_error_is_written_to_by_nobody(line: str, status: int) -> None:
+def test_closed_standard_streams_are_never_written(line: str, status: int) -> None:
     command = f"{shlex.join(SHOAL)} {line}"
     ended = subprocess.run(["bash", "-c", command], capture_output=True, timeout=PATIENCE_S, check=False)
 

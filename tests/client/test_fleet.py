@@ -35,7 +35,7 @@ def predict(urls: list[str], times: int, **options: Any) -> list[list[float]]:
     return asyncio.run(run())
 
 
-def test_calls_go_where_the_wait_is_shorter_and_every_answer_is_its_own() -> None:
+def test_requests_go_to_the_shorter_wait_and_get_their_own_results() -> None:
     slow, quick = list[Call](), list[Call]()
     with ExitStack() as stack:
         servers: list[FakeServer] = [
@@ -48,7 +48,7 @@ def test_calls_go_where_the_wait_is_shorter_and_every_answer_is_its_own() -> Non
     assert quick[0].headers["endpoint-load-metrics-format"] == "TEXT"
 
 
-def test_one_address_that_nobody_listens_at_costs_a_try_and_no_more() -> None:
+def test_address_without_a_listener_costs_one_try() -> None:
     asked: list[Call] = []
     with running(telling(0.01, asked)) as server:
         with running(v2()) as gone:
@@ -108,7 +108,7 @@ def test_an_address_that_refuses_at_once_costs_no_call_though_nothing_is_sent_ag
 
 @pytest.mark.parametrize("status", [500, 503, 307, 204])
 @pytest.mark.parametrize("report", [{}, {"endpoint_load_metrics": "TEXT named_metrics.expected_wait_seconds=0.0"}])
-def test_an_address_that_fails_is_asked_seldom(status: int, report: dict[str, str]) -> None:
+def test_failing_address_is_rarely_used(status: int, report: dict[str, str]) -> None:
     well, failing = list[Call](), list[Call]()
     with running(answering(status, failing, **report)) as bad, running(telling(0.05, well)) as server:
         ok, failed = outcomes([bad.url, server.url], 60)
@@ -116,7 +116,7 @@ def test_an_address_that_fails_is_asked_seldom(status: int, report: dict[str, st
     assert len(failed) == len(failing) <= 5
 
 
-def test_an_address_whose_promises_make_no_sense_is_asked_seldom() -> None:
+def test_address_with_invalid_reports_is_rarely_used() -> None:
     for nonsense in (float("nan"), -1e9):
         well, odd = list[Call](), list[Call]()
         with running(telling(nonsense, odd)) as first, running(telling(0.05, well)) as second:
@@ -124,7 +124,7 @@ def test_an_address_whose_promises_make_no_sense_is_asked_seldom() -> None:
         assert len(odd) <= 6
 
 
-def test_where_every_address_refuses_the_call_is_refused_and_few_are_asked() -> None:
+def test_if_every_address_rejects_few_are_tried() -> None:
     asked: list[Call] = []
     with ExitStack() as stack:
         refusing = answering(503, asked, x_shoal_executed="no", retry_after="1")

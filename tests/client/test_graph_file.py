@@ -9,7 +9,7 @@ import yaml
 
 from shoal.graph_file import graphs_in, main_graph
 from shoal.serving.fields import FieldError, to_environment
-from shoal.targets import planned_services
+from shoal.targets import plan_services
 from shoal_schema.resource import API_VERSION
 
 STEP = {"name": "first", "service": "one", "inputs": {"x": "request.x"}}
@@ -44,7 +44,7 @@ def test_a_graph_comes_after_those_that_it_calls_and_steps_are_found_by_their_so
     assert [each.name for each in found] == ["chain", "outer"]
     document = msgspec.json.decode(found[1].environment({"chain": "/run/2/proxy.sock"})["SHOAL_PROXY_GRAPH"])
     assert document["steps"][0]["url"] == "unix:/run/2/proxy.sock/v2/models/chain"
-    (plan,) = planned_services(file, [])
+    (plan,) = plan_services(file, [])
     assert (plan.name, plan.fields["model.uri"]) == ("one", str(tmp_path / "model"))
 
 
@@ -83,7 +83,7 @@ def test_what_cannot_be_served_is_told_with_what_to_write(tmp_path: Path, docume
 
 def test_a_setting_for_all_models_of_a_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FieldError, match="--set applies to one model"):
-        planned_services(written(tmp_path, graph(), service()), ["batching.maxBatchSize=4"])
+        plan_services(written(tmp_path, graph(), service()), ["batching.maxBatchSize=4"])
 
 
 def test_what_a_graph_says_of_its_proxy_is_its_proxys(tmp_path: Path) -> None:
@@ -121,4 +121,4 @@ def test_what_has_no_effect_on_one_machine_is_known(tmp_path: Path) -> None:
 
 def test_a_model_that_is_not_there_is_told_by_its_service(tmp_path: Path) -> None:
     with pytest.raises(FieldError, match=r"service one: there is no model at .*model.uri"):
-        planned_services(written(tmp_path, graph(), service(uri="nowhere")), [])
+        plan_services(written(tmp_path, graph(), service(uri="nowhere")), [])

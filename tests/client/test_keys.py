@@ -75,7 +75,7 @@ spec:
 ADDER = Path(__file__).parents[2] / "examples" / "adder" / "model"
 
 
-def test_what_asks_for_keys_is_not_served_to_everybody(
+def test_service_that_requires_keys_is_not_served_without_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SHOAL_PROXY_API_KEYS", raising=False)

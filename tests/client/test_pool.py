@@ -50,7 +50,7 @@ async def serving() -> AsyncIterator[tuple[Counting, httpx.AsyncClient]]:
         yield counting, client
 
 
-def test_callers_who_come_again_and_again_keep_their_connections() -> None:
+def test_repeated_requests_keep_their_connections() -> None:
     async def run() -> int:
         async with serving() as (counting, client):
             for _ in range(4):
@@ -76,7 +76,7 @@ def test_a_call_that_is_cancelled_gives_its_place_to_the_next() -> None:
     asyncio.run(run())
 
 
-def test_connections_that_nobody_needs_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_connections_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
         async with serving() as (counting, client):
             await asyncio.gather(*[client.get("/") for _ in range(10)])

@@ -17,7 +17,7 @@ import pytest
 
 from shoal import InvalidInput
 from shoal.ray import Model
-from shoal.serving.fields import FieldError, MachineError
+from shoal.serving.fields import FieldError, LocalError
 
 pytestmark = pytest.mark.integration
 
@@ -281,7 +281,7 @@ def test_outputs_that_would_have_one_name_are_refused(tmp_path: Path) -> None:
 
 def test_why_a_model_cannot_be_loaded_is_said(tmp_path: Path) -> None:
     broken = written(tmp_path / "broken", "class Nothing:\n    pass\n")
-    with pytest.raises(MachineError, match=r"^the model cannot be loaded: .*handler"):
+    with pytest.raises(LocalError, match=r"^the model cannot be loaded: .*handler"):
         Model(broken)
     with pytest.raises(FieldError, match="there is no file or directory /no/such/model"):
         Model("/no/such/model")

@@ -56,9 +56,9 @@ def url(running: RunningProxy) -> str:
     return running.url.replace("http://", "https://")
 
 
-@pytest.mark.parametrize("trusted", ["ca.crt", "tls.crt", "a path", "a context", "no check"])
-def test_a_client_trusts_whom_it_is_told_to(secure: RunningProxy, folder: Path, trusted: str) -> None:
-    given: dict[str, Verify] = {"a path": folder / "ca.crt", "a context": TRUST.trusted(), "no check": False}
+@pytest.mark.parametrize("trusted", ["ca.crt", "tls.crt", "a path", "a context", "nobody needed"])
+def test_client_trusts_the_configured_authority(secure: RunningProxy, folder: Path, trusted: str) -> None:
+    given: dict[str, Verify] = {"a path": folder / "ca.crt", "a context": TRUST.trusted(), "nobody needed": False}
     verify = given.get(trusted, str(folder / trusted))
     with Client(url(secure), verify=verify) as client:
         assert client.predict(ROW).tolist() == DOUBLED
@@ -77,7 +77,7 @@ def test_an_asyncio_client_does_too(secure: RunningProxy, folder: Path, addresse
         asyncio.run(ask(folder / "stranger" / "ca.crt"))
 
 
-def test_whom_nobody_vouches_for_is_not_asked(secure: RunningProxy, folder: Path) -> None:
+def test_untrusted_server_gets_no_request(secure: RunningProxy, folder: Path) -> None:
     for verify in (True, folder / "stranger" / "ca.crt"):
         with Client(url(secure), verify=verify) as client, pytest.raises(ConnectionFailed, match="CERTIFICATE_VERIFY"):
             client.predict(ROW)

@@ -119,7 +119,7 @@ def test_an_address_of_something_else_is_explained_by_why_it_cannot_be() -> None
     assert said[0].startswith("no explanation available: ")
 
 
-def test_a_terminal_is_told_nothing_that_it_obeys() -> None:
+def test_no_control_sequences_reach_a_terminal() -> None:
     words = "EVIL\x1b[2J\x1b]0;title\x07\u202e"
     said = {"type": "Ready", "status": "False", "reason": "RuntimeCrashed", "message": words}
     seen = cluster_sample({"spec": {}, "status": {"conditions": [said]}}, {})

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from shoal_operator.load.fleet import Replica
 from shoal_operator.load.reading import Reading
+from shoal_operator.load.service_cache import Replica
 from shoal_operator.manifests.containers import make_proxy
 from shoal_operator.manifests.environment import ADMIN_PORT, HTTP_PORT
 from shoal_operator.scraper import Scraper

@@ -6,8 +6,8 @@ import numpy as np
 import orjson
 import pytest
 
-from shoal.wire.frames import Rows, unframed
-from shoal.wire.items import many_items
+from shoal.wire.frames import Rows, rows_of_frame
+from shoal.wire.items import encode_items
 from shoal.wire.messages import infer_request
 from shoal.wire.signature import Signature, Tensor, parse_signature
 from shoal_proxy.batching.batch import make_batch, merge
@@ -77,10 +77,10 @@ def test_rows_of_the_client_and_of_json_arrive_at_the_runtime_alike() -> None:
         {"a": 2.5, "b": 3, "town": None, "born": "2024-01-31"},
     ]
     columns = {name: [row[name] for row in rows] for name in ("born", "b", "a", "town")}
-    rows_of_client = Rows(unframed(columns, client), lambda item: item)
+    rows_of_client = Rows(rows_of_frame(columns, client), lambda item: item)
     sent = [
-        infer_request("m", client, many_items(rows, client), {}),
-        infer_request("m", client, many_items(rows_of_client[0:2], client), {}),
+        infer_request("m", client, encode_items(rows, client), {}),
+        infer_request("m", client, encode_items(rows_of_client[0:2], client), {}),
     ]
     decoded = [
         V2().decode(InferCall({name.encode(): text.encode() for name, text in each.headers.items()}, each.body), proxy)

@@ -19,7 +19,7 @@ import shoal_proxy.activator.process
 import shoal_proxy.settings
 import shoal_runtime.settings
 import shoal_schema.logs
-from shoal.serving.supervision import CANNOT_LOAD, Exit, cause, exit_message, takes_leave
+from shoal.serving.supervision import CANNOT_LOAD, Exit, cause, exit_message, is_exit_line
 from shoal_operator.planning.pods import find_problem
 from shoal_schema.environment import SettingsError
 from shoal_schema.log_lines import Line, as_json, fields_of, read
@@ -188,7 +188,7 @@ def test_the_line_that_states_the_reason_a_process_ends_is_parsed_by_the_command
     logging.getLogger(RUNTIME).critical("the model cannot be loaded: %s", 'why "so"')
 
     line = written(capsys)
-    assert takes_leave(line.encode())
+    assert is_exit_line(line.encode())
     message_text = exit_message(Exit("runtime", CANNOT_LOAD, cause(f"{line}\n"), served=False))
     assert message_text == 'the model cannot be loaded: why "so"'
 
@@ -219,7 +219,7 @@ def test_no_other_line_is_a_last_one(capsys: pytest.CaptureFixture[str], form: s
     )
 
     line = written(capsys)
-    assert not takes_leave(line.encode())
+    assert not is_exit_line(line.encode())
     said = read(line)
     assert said is not None
     assert said.level == level

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from shoal_operator.load.fleet import Replica
 from shoal_operator.load.reading import Reading
+from shoal_operator.load.service_cache import Replica
 from shoal_operator.manifests.containers import make_model, make_proxy, make_runtime
 from shoal_operator.scraper import Scraper
 from shoal_proxy.server import Proxy
@@ -65,4 +65,4 @@ def test_the_operator_accepts_load_only_from_the_pod_that_it_scrapes() -> None:
     assert own.load is not None
     assert (own.load.arrived_rows, own.attainable) == (0, True)
     assert others.load is None
-    assert others.refused
+    assert others.invalid

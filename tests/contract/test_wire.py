@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from shoal.wire.answers import error_of
 from shoal.wire.messages import Response
+from shoal.wire.responses import error_from
 from shoal_proxy.batching.batch import make_batch, merge, split
 from shoal_proxy.batching.pending import Outcome, PendingRequest, RequestResult, RequestSlice
 from shoal_proxy.codecs.upstream import decode_failure, decode_result, encode_batch
@@ -149,7 +149,7 @@ def test_the_client_reports_the_failed_rows_of_the_proxy(codec: V1 | V2) -> None
     rows = (RowError(0, 422, "too dark"), RowError(3, 500, "boom"))
     reply = codec.error(RowsFailed(rows))
 
-    error = error_of(Response(reply.status, {}, b"".join(map(bytes, reply.body))))
+    error = error_from(Response(reply.status, {}, b"".join(map(bytes, reply.body))))
 
     assert error is not None
     assert error.errors == rows

@@ -14,7 +14,7 @@ from shoal_local.apiserver.kinds.registry import resources_of
 from shoal_local.apiserver.schemas.custom import CustomSchema
 from shoal_local.apiserver.schemas.node import root_of
 from shoal_local.apiserver.server import load_definitions
-from shoal_local.installing import chart_folder
+from shoal_local.installing import chart_directory
 from shoal_local.kubelet.images import BadTableError, parse_table
 from shoal_schema.decoding import parse_batch_spec, parse_graph_spec, parse_spec
 from shoal_schema.publishing.batch import batches
@@ -125,7 +125,7 @@ def _route(found: Any) -> None:
 
 def _values(found: Any) -> None:
     """Check values of the chart as Helm does."""
-    with Chart.load(chart_folder()) as chart:
+    with Chart.load(chart_directory()) as chart:
         try:
             chart.render(values=found)
         except HelmError as error:

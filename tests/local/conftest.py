@@ -25,8 +25,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture
 def mounts(cluster: Cluster) -> None:
     """Skip the test on machines without mounts, which test_without_mounts covers."""
-    if cluster.mounts_refused:
-        pytest.skip(f"no mounts can be made here: {cluster.mounts_refused}")
+    if cluster.mount_error:
+        pytest.skip(f"no mounts can be made here: {cluster.mount_error}")
 
 
 @pytest.fixture

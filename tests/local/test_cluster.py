@@ -177,7 +177,7 @@ def test_an_unknown_image_says_how_to_add_it_and_starts_once_it_is_there(cluster
     eventually(lambda: "running" in state_of(kubectl, "strange"))
 
 
-def test_a_crash_leaves_its_last_words(kubectl: Kubectl) -> None:
+def test_crash_leaves_its_last_output(kubectl: Kubectl) -> None:
     fallback = {"terminationMessagePolicy": "FallbackToLogsOnError"}
     apply(
         kubectl,

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from shoal_operator.errors import ApiError
-from shoal_operator.load.fleet import Fleet, Replica
 from shoal_operator.load.reading import Reading
+from shoal_operator.load.service_cache import Replica, ServiceCache
 from shoal_operator.manifests.desired import WRITTEN_KINDS, Kind
 from shoal_operator.planning.evidence import Scaling
-from shoal_operator.planning.naming import Naming
+from shoal_operator.planning.model_resolution import ModelResolution
 from shoal_operator.planning.observation import Key, Observation, key_of
-from shoal_operator.planning.stays import Stay
+from shoal_operator.planning.stays import StayRequest
 from shoal_operator.reconciler import Reconciler
 from shoal_operator.upgrading import Upgrading
 from shoal_schema.declaring import Json
@@ -109,7 +109,7 @@ class FakeCluster:
         self.services[key]["status"] = copy.deepcopy({each: status[each] for each in status if each not in self.pruned})
         return copy.deepcopy(self.services[key])
 
-    async def announce(self, event: Json) -> None:
+    async def post_event(self, event: Json) -> None:
         self._write("event", event["reason"])
         self.events.append(event)
 
@@ -190,9 +190,9 @@ class Observed:
 class NoNames:
     """Names of which nothing is known but what is said here: no registry is asked."""
 
-    known: Naming | None = None
+    known: ModelResolution | None = None
 
-    def naming(self, key: Key, resource: Json, uri: str | None, *, follows: bool) -> Naming | None:
+    def resolution(self, key: Key, resource: Json, uri: str | None, *, follows: bool) -> ModelResolution | None:
         return self.known if uri and moves(uri) else None
 
     def registry(self, uri: str) -> Mapping[str, str]:
@@ -206,11 +206,11 @@ class NoActivators:
 
     def host(self, key: Key, spec: InferenceServiceSpec, observation: Observation) -> None: ...
 
-    def saw(self, key: Key, observation: Observation) -> None: ...
+    def observe(self, key: Key, observation: Observation) -> None: ...
 
     def forget(self, key: Key) -> None: ...
 
-    async def follow(self, key: Key, replicas: Sequence[Replica], readings: Sequence[Reading]) -> bool:
+    async def process_readings(self, key: Key, replicas: Sequence[Replica], readings: Sequence[Reading]) -> bool:
         return False
 
 
@@ -232,7 +232,7 @@ class SentStays:
 
     sent: dict[Key, dict[str, int]] = field(default_factory=dict)
 
-    def send(self, key: Key, stays: Iterable[Stay]) -> None:
+    def send(self, key: Key, stays: Iterable[StayRequest]) -> None:
         self.sent[key] = {each.replica.uid: each.seconds for each in stays}
 
     def forget(self, key: Key) -> None:
@@ -266,10 +266,10 @@ def reconciler_of(
     """Return the reconciler of a cluster; where no seam is given, it knows nothing."""
     knowing: dict[str, Any] = {
         "known": Observed(),
-        "fleet": Fleet(),
+        "cache": ServiceCache(),
         "clock": lambda: 0.0,
         "names": NoNames(),
-        "waiting": NoActivators(),
+        "scale_to_zero": NoActivators(),
         "upgrading": upgrading(cluster, defaults),
         "graphs": SaidOfGraphs(),
         "stays": SentStays(),

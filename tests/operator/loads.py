@@ -4,10 +4,10 @@ import math
 
 from msgspec.structs import replace
 
-from shoal_operator.autoscaler.aim import Aim
-from shoal_operator.autoscaler.decision import Decision, State, Surroundings, decide
-from shoal_operator.autoscaler.signals import Memory
-from shoal_schema.load import Capacity, Load, RejectedRows
+from shoal_operator.autoscaler.decision import AutoscalerState, ScalingContext, ScalingDecision, decide
+from shoal_operator.autoscaler.signals import LoadHistory
+from shoal_operator.autoscaler.targets import ScalingTargets
+from shoal_schema.load import Capacity, Load, Refused
 
 NOTHING = Load(
     time_s=1000.0,
@@ -76,16 +76,22 @@ class Service:
     TICK_S = 2.0
 
     def __init__(
-        self, aim: Aim, *, rows_per_s: float = 94.7, alone_s: float = 0.03, full_rows: float = 18.0, start_s: float = 20
+        self,
+        targets: ScalingTargets,
+        *,
+        rows_per_s: float = 94.7,
+        alone_s: float = 0.03,
+        full_rows: float = 18.0,
+        start_s: float = 20,
     ) -> None:
-        self.aim, self.start_s = aim, start_s
+        self.targets, self.start_s = targets, start_s
         self.capacity = Capacity(rows_per_s, rows_per_s * 0.1425)
         self._alone_s, self._full_rows = alone_s, full_rows
-        self.now_s, self.replicas = 0.0, aim.within(1)
+        self.now_s, self.replicas = 0.0, targets.within(1)
         self.pods = [Pod(self.capacity) for _ in range(self.replicas)]
         self._starting: list[float] = []
-        self.state, self.memory = State(), Memory()
-        self.decisions: list[Decision] = []
+        self.state, self.memory = AutoscalerState(), LoadHistory()
+        self.decisions: list[ScalingDecision] = []
         self.refused_per_s = 0.0
 
     @property
@@ -95,14 +101,14 @@ class Service:
 
     def restart_operator(self) -> None:
         """Forget all that the law remembers."""
-        self.state, self.memory = State(), Memory()
+        self.state, self.memory = AutoscalerState(), LoadHistory()
 
     def run(self, seconds: float, offered: float, *, silent: int = 0, rolling: bool = False, full: int = 0) -> None:
         """Tick for so long, with so many rows a second asked for; of the pods the first ``silent`` say nothing."""
         for _ in range(math.ceil(seconds / self.TICK_S)):
-            self._tick(offered, silent, Surroundings(self.start_s, rolling, full))
+            self._tick(offered, silent, ScalingContext(self.start_s, rolling, full))
 
-    def _tick(self, offered: float, silent: int, around: Surroundings) -> None:
+    def _tick(self, offered: float, silent: int, context: ScalingContext) -> None:
         self.now_s += self.TICK_S
         up = [ready_s for ready_s in self._starting if ready_s <= self.now_s]
         self._starting = [ready_s for ready_s in self._starting if ready_s > self.now_s]
@@ -117,8 +123,8 @@ class Service:
             queued = rows / 2 if refused else 0.0
             load = pod.passes(self.TICK_S, rows=rows, offered=each, refused=refused, queued=queued, busy=busy)
             said[f"{id(pod)}"] = None if at < silent else load
-        signals = self.memory.hear(said, self.now_s, self.aim)
-        decision, self.state = decide(self.aim, signals, self.replicas, self.state, self.now_s, around)
+        signals = self.memory.record(said, self.now_s, self.targets)
+        decision, self.state = decide(self.targets, signals, self.replicas, self.state, self.now_s, context)
         self.decisions.append(decision)
         self.follow(decision.replicas)
 

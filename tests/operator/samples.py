@@ -3,7 +3,7 @@
 import copy
 from typing import Any
 
-from shoal_operator.manifests.specs import asked_of, graph_of
+from shoal_operator.manifests.specs import graph_of, service_spec
 from shoal_operator.manifests.target import Target
 from shoal_schema.declaring import Json
 from shoal_schema.decoding import parse_spec
@@ -225,7 +225,7 @@ def graph_target(resource: Json, *, defaults: OperatorProcess = DEFAULTS) -> Tar
         name=metadata["name"],
         namespace=metadata["namespace"],
         uid=metadata["uid"],
-        spec=asked_of(resource),
+        spec=service_spec(resource),
         defaults=defaults,
         graph=graph_of(resource, defaults.service_url),
     )

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from shoal_operator.batches import Batches
+from shoal_operator.batches import BatchReconciler
 from shoal_operator.errors import ApiError
-from shoal_operator.load.fleet import Replica
+from shoal_operator.load.service_cache import Replica
 from shoal_operator.manifests.desired import Kind
 from shoal_operator.manifests.job import JOB, QUEUE_LABEL, RAY_JOB
 from shoal_operator.planning.observation import Key
@@ -73,7 +73,7 @@ class World:
         self.cluster.services[KEY] = batch(spec, **metadata)
         self.pods, self.now_s = Pods(), 1000.0
         self.kind = RAY_JOB if (spec or {}).get("engine") == "Ray" else JOB
-        self.batches = Batches(self.cluster, defaults, NoNames(), self.pods, lambda: NOW, lambda: self.now_s)
+        self.batches = BatchReconciler(self.cluster, defaults, NoNames(), self.pods, lambda: NOW, lambda: self.now_s)
 
     def _refuse(self, verb: str, what: str) -> Exception | None:
         return self.refusal if verb == "apply" else None
@@ -119,7 +119,7 @@ def said(done: int, rows: int, **more: Any) -> JobProgress:
     return JobProgress(shards_total=40, bytes_total=400, before=BEFORE, own=own, rows_per_second=100.0, **more)
 
 
-def test_a_job_is_made_and_a_second_look_writes_nothing() -> None:
+def test_job_is_created_and_a_second_reconciliation_writes_nothing() -> None:
     world = World()
     assert world.reconcile() is Outcome.WAITING
     assert world.status["reason"] == "Starting"
@@ -133,12 +133,12 @@ def test_a_newer_operator_leaves_a_running_job_as_it_is() -> None:
     world.reconcile()
     before = copy.deepcopy(world.job)
     newer = structs.replace(DEFAULTS, runtime_image="shoal/runtime:newer")
-    world.batches = Batches(world.cluster, newer, NoNames(), world.pods, lambda: NOW, lambda: world.now_s)
+    world.batches = BatchReconciler(world.cluster, newer, NoNames(), world.pods, lambda: NOW, lambda: world.now_s)
     world.reconcile()
     assert world.job == before
 
 
-def test_what_may_change_is_reported_the_job() -> None:
+def test_mutable_fields_are_patched_in_the_job() -> None:
     world = World()
     world.reconcile()
     world.change(suspend=True, activeDeadlineSeconds=60)
@@ -185,7 +185,7 @@ def test_a_job_that_comes_into_a_queue_later_is_shown_to_kueue() -> None:
     assert (world.job["spec"]["suspend"], world.status["reason"]) == (True, "Queued")
 
 
-def test_a_job_whose_pods_wait_is_looked_at_less_and_less_and_one_whose_pods_run_at_a_pace() -> None:
+def test_waiting_job_is_reconciled_with_backoff_and_running_job_periodically() -> None:
     world = World()
     assert world.reconcile() is Outcome.WAITING  # the status is new
     assert world.reconcile() is Outcome.FAILED
@@ -328,7 +328,7 @@ def test_another_ones_job_is_left_alone() -> None:
     assert world.job is theirs
 
 
-def test_pods_that_only_carry_the_label_are_not_believed() -> None:
+def test_pods_with_only_the_label_are_ignored() -> None:
     world = World()
     world.reconcile()
     world.add_pod("pod-0")
@@ -412,7 +412,7 @@ FIELDS = st.sampled_from(
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.dictionaries(FIELDS, HOSTILE, max_size=4))
-def test_whatever_the_spec_a_look_ends_in_a_status(change: Json) -> None:
+def test_every_reconciliation_ends_in_a_status(change: Json) -> None:
     world = World({**MINIMAL, **change})
     world.reconcile()
     assert world.status["reason"]

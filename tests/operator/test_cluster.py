@@ -84,7 +84,7 @@ def made_by(replica_set: str) -> Json:
     return {"metadata": {"name": "p", "ownerReferences": [owner]}}
 
 
-def test_a_look_reads_every_kind_and_the_pods_and_endpoints_that_are_ours() -> None:
+def test_observation_reads_every_kind_with_owned_pods_and_endpoints() -> None:
     def answer(asked: Asked) -> tuple[int, Json]:
         if asked.path.endswith("/pods"):
             foreign = {"metadata": {"name": "theirs", "labels": {"serving.shoal.dev/inferenceservice": "cat"}}}
@@ -269,7 +269,7 @@ def test_an_operator_that_does_not_lead_sends_no_write() -> None:
         with pytest.raises(NotLeadingError):
             await cluster.apply_status(service(), {})
         with pytest.raises(NotLeadingError):
-            await cluster.announce({"metadata": {"namespace": "default"}})
+            await cluster.post_event({"metadata": {"namespace": "default"}})
 
     _, asked = calls(use, ok, may_write=False)
 
@@ -319,7 +319,7 @@ def waits(answer: Answer, may_write: Callable[[], bool] = lambda: True) -> tuple
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_a_server_that_names_its_time_is_asked_again_then(status: int) -> None:
+def test_retry_after_of_the_server_is_honored(status: int) -> None:
     slept, asked = waits(busy(2, "3", status))
 
     assert slept == [3, 3]
@@ -328,11 +328,11 @@ def test_a_server_that_names_its_time_is_asked_again_then(status: int) -> None:
 
 
 @pytest.mark.parametrize(("times", "after", "tries"), [(9, "1", 3), (9, "6", 1), (9, "soon", 1)])
-def test_a_server_that_stays_busy_is_left_to_the_next_look(times: int, after: str, tries: int) -> None:
+def test_busy_server_is_retried_by_the_next_reconciliation(times: int, after: str, tries: int) -> None:
     assert len(waits(busy(times, after))[1]) == tries
 
 
-def test_an_operator_that_lost_the_lead_while_it_waited_writes_no_more() -> None:
+def test_operator_that_lost_the_lease_while_waiting_does_not_write() -> None:
     leading = iter([True, False])
 
     assert len(waits(busy(1, "5"), lambda: next(leading))[1]) == 1
@@ -347,7 +347,7 @@ def test_an_operator_that_lost_the_lead_while_it_waited_writes_no_more() -> None
         (200, "[1]", "200: "),
     ],
 )
-def test_an_answer_that_is_no_success_says_what_the_server_said(status: int, body: object, words: str) -> None:
+def test_error_contains_the_servers_message(status: int, body: object, words: str) -> None:
     with pytest.raises(ApiError, match=words):
         calls(lambda cluster: cluster.set_deletion_cost(CAT, "uid-1", -1), lambda _: (status, body))
 

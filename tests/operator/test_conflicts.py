@@ -138,7 +138,7 @@ def test_a_service_that_another_writer_keeps_without_pods_is_not_ready() -> None
     assert world.stored == 1
 
 
-def test_two_reversals_by_hand_within_days_are_no_contest() -> None:
+def test_two_reversals_within_days_are_no_conflict() -> None:
     world = replicas_set_by("kubectl", 3 * HOUR_S)
     world.run(5)
 
@@ -161,7 +161,7 @@ def test_any_other_field_is_written_twice_and_then_once_an_hour(period_s: int) -
     assert 2 <= world.writes() - 2 <= 3
 
 
-def test_a_change_of_the_spec_is_written_at_once_though_a_field_is_contested() -> None:
+def test_spec_change_is_written_at_once_despite_a_conflict() -> None:
     world = World("mesh-controller", SERVICE, ("spec", "type"), "NodePort", 15)
     world.run(5)
     writes = world.writes()

@@ -116,7 +116,7 @@ def test_a_plugin_is_run_for_a_token_and_again_when_that_has_expired(kubeconfig:
     assert sorted(tokens[2:])[-3:] == ["Bearer token-2"] * 3
 
 
-def test_a_plugin_that_is_slower_than_who_asks_is_not_begun_again() -> None:
+def test_slow_plugin_is_not_started_again() -> None:
     begun, port, go = 0, 0, asyncio.Event()
 
     async def slow() -> ApiClient:
@@ -239,7 +239,7 @@ def test_a_token_that_cannot_be_read_for_a_moment_is_an_outage_and_not_the_end()
 
         with pytest.raises(ApiError, match="the credentials cannot be read: Token file exists but empty") as caught:
             await ask(ApiServer(emptied))
-        assert caught.value.passing
+        assert caught.value.is_transient
 
     asyncio.run(main())
 
@@ -262,7 +262,7 @@ def test_a_certificate_that_cannot_be_trusted_is_reported_in_a_sentence(
             kubeconfig.write(f"https://127.0.0.1:{port}", {"token": "t"}, **authority)
             with pytest.raises(ApiError, match=f"API server's certificate is not trusted: {words}") as caught:
                 await ask()
-            assert caught.value.passing
+            assert caught.value.is_transient
 
     asyncio.run(main())
 
@@ -311,7 +311,7 @@ def test_the_environments_proxy_is_taken_as_kubectl_takes_it(
         ({"tokenFile": "missing"}, {}, "invalid kubeconfig: .*missing"),
     ],
 )
-def test_what_cannot_be_used_is_reported_before_anything_is_asked(
+def test_unusable_credentials_are_reported_before_any_request(
     kubeconfig: Kubeconfig, user: Json, cluster: Json, words: str
 ) -> None:
     kubeconfig.write("https://127.0.0.1:1", user, **cluster)

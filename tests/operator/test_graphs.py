@@ -7,8 +7,8 @@ import pytest
 from msgspec import structs
 
 from shoal_operator.graph_states import GraphStates
-from shoal_operator.load.fleet import Replica
 from shoal_operator.load.reading import Reading
+from shoal_operator.load.service_cache import Replica
 from shoal_operator.manifests.desired import DEPLOYMENT, HPA, PEERS, SERVICE, desired_objects
 from shoal_operator.manifests.specs import graph_of
 from shoal_operator.planning.observation import Key

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal_operator.load.fleet import Fleet, Replica
 from shoal_operator.load.reading import LoadError, Reading, read_load
+from shoal_operator.load.service_cache import Replica, ServiceCache
 from shoal_operator.metrics import Metrics, serving
 from shoal_operator.planning.observation import Key
 from shoal_operator.scaling import Autoscaler
@@ -143,11 +143,11 @@ def test_a_body_in_chunks_is_read() -> None:
     assert read(HEAD + b"transfer-encoding: chunked\r\n\r\n" + chunks) == Reading(LOAD)
 
 
-@pytest.mark.parametrize(("said", "believed"), [("a", True), ("b", False), ("", False)])
-def test_a_pod_that_got_the_address_of_another_is_not_taken_for_it(said: str, *, believed: bool) -> None:
+@pytest.mark.parametrize(("said", "accepted"), [("a", True), ("b", False), ("", False)])
+def test_a_pod_that_got_the_address_of_another_is_not_taken_for_it(said: str, *, accepted: bool) -> None:
     found = read(answer(SAID, HEAD + f"x-shoal-instance: {said}\r\n".encode()))
 
-    assert (found.load == LOAD) is believed
+    assert (found.load == LOAD) is accepted
 
 
 def test_an_endless_body_ends_at_its_bound() -> None:
@@ -244,10 +244,12 @@ class Broken:
 @pytest.mark.parametrize("error", [OverflowError("1e308"), ValueError("a redirect"), RecursionError(), None])
 def test_a_service_that_cannot_be_read_stops_no_other(error: Exception | None) -> None:
     async def main() -> None:
-        cluster, fleet = FakeCluster(), Fleet()
+        cluster, cache = FakeCluster(), ServiceCache()
         for key, address in ((CAT, "10.0.0.66"), (DOG, "10.0.0.1")):
-            fleet.see(key, service(SCALING, name=key.name), [pod(podIP=address)])
-        autoscaler = Autoscaler(fleet, Broken(error), lambda key: None, clock, window_s=300, waiting=NoActivators())
+            cache.observe(key, service(SCALING, name=key.name), [pod(podIP=address)])
+        autoscaler = Autoscaler(
+            cache, Broken(error), lambda key: None, clock, window_s=300, scale_to_zero=NoActivators()
+        )
         task = asyncio.ensure_future(autoscaler.run(cluster, 2.0))
         await asyncio.sleep(5)
         assert not task.done()

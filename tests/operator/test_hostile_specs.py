@@ -1,4 +1,4 @@
-"""Specs of any shape: the status says within one look what is wrong, and no look ends in a surprise."""
+"""Specs of any shape: one reconciliation reports what is wrong, and none raises."""
 
 import asyncio
 import copy

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from shoal_operator.errors import ApiError, NotLeadingError, reason_of
+from shoal_operator.errors import ApiError, NotLeadingError, reconcile_error
 from shoal_operator.metrics import Metrics
 from shoal_operator.operation import Operation
 from shoal_operator.planning.observation import Key
@@ -55,8 +55,8 @@ def test_a_standby_says_that_it_does_not_lead_and_nothing_of_services() -> None:
         (RuntimeError("no"), ReconcileError.UNFORESEEN),
     ],
 )
-def test_a_look_that_is_cut_short_is_counted_by_its_reason(error: Exception, reason: ReconcileError) -> None:
-    assert reason_of(error) is reason
+def test_aborted_reconciliation_is_counted_by_its_reason(error: Exception, reason: ReconcileError) -> None:
+    assert reconcile_error(error) is reason
     metrics, now_s = Metrics(), [0.0]
     ended = asyncio.Event()
 
@@ -90,7 +90,7 @@ def test_requests_are_counted_by_method_and_status() -> None:
 def test_services_are_told_by_what_their_status_says() -> None:
     upgrades = Upgrades(1, Window())
     conditions = [{"type": "Ready", "status": "True", "reason": "Ready"}]
-    upgrades.see(CAT, {**service(), "status": {"conditions": conditions}})
-    upgrades.see(Key("default", "new"), service())
+    upgrades.observe(CAT, {**service(), "status": {"conditions": conditions}})
+    upgrades.observe(Key("default", "new"), service())
 
     assert upgrades.readiness() == [("True", "Ready")]

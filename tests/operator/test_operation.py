@@ -242,7 +242,7 @@ def test_what_changed_while_no_operator_ran_is_put_right_and_then_nothing_is_wri
     [("", (SYSTEM, "shoal-operator")), ("default", ("default", "shoal-operator-heartbeat"))],
     ids=["cluster", "namespaced"],
 )
-def test_the_watches_hear_a_lease_whichever_namespaces_they_are_of(
+def test_watches_receive_the_heartbeat_in_any_namespace(
     api: Api, tmp_path: Path, namespaces: str, lease: tuple[str, str]
 ) -> None:
     log = tmp_path / "log"
@@ -328,7 +328,7 @@ def test_a_spec_that_only_the_deployment_refuses_is_reported_in_a_condition(api:
     assert "nodeAffinitie" in condition["message"]
 
 
-def test_a_service_that_is_somebody_elses_is_left_alone(api: Api, tmp_path: Path) -> None:
+def test_service_of_another_owner_is_left_alone(api: Api, tmp_path: Path) -> None:
     foreign = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "bird"}, "spec": {"ports": [{"port": 81}]}}
     api.request("POST", object_path("v1", "services", "default"), foreign)
     with operator(api, tmp_path / "log"):
@@ -437,7 +437,7 @@ def fetched(url: str) -> tuple[int, str]:
         return 0, ""
 
 
-def test_who_leads_and_who_stands_by_are_ready_when_they_hear_and_tell_what_they_do(api: Api, tmp_path: Path) -> None:
+def test_leader_and_standby_are_ready_with_working_watches(api: Api, tmp_path: Path) -> None:
     listens = [f"127.0.0.1:{free_port()}" for _ in range(2)]
     api.create("jay")
     with operator(api, tmp_path / "leader.log", "leader", SHOAL_OPERATOR_METRICS_LISTEN=listens[0]):

@@ -11,9 +11,9 @@ import pytest
 from shoal_operator.errors import ApiError
 from shoal_operator.manifests.deployment import make_deployment
 from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE, Kind
-from shoal_operator.manifests.origin import placed, registry
+from shoal_operator.manifests.origin import registry, with_source
 from shoal_operator.manifests.target import Target
-from shoal_operator.planning.naming import Naming
+from shoal_operator.planning.model_resolution import ModelResolution
 from shoal_operator.planning.observation import Key
 from shoal_operator.planning.workqueue import Outcome
 from shoal_operator.reconciler import Reconciler
@@ -34,7 +34,7 @@ def spec_of(uri: str, **model: Any) -> Json:
 
 def pod_of(spec: Json, *, known: Json | None = None, resolved: str = "") -> Json:
     """Return the pod that is made for a spec."""
-    parsed = placed(parse_spec(service(spec)), resolved)
+    parsed = with_source(parse_spec(service(spec)), resolved)
     target = Target(name="cat", namespace="default", uid=UID, spec=parsed, defaults=DEFAULTS, registry=known or {})
     deployment = make_deployment(target)
     kubernetes_validate.validate(deployment, "1.35", strict=True)
@@ -46,8 +46,10 @@ def variables(container: Json) -> dict[str, str]:
     return {each["name"]: each.get("value", "") for each in container.get("env", [])}
 
 
-def reconcile(cluster: FakeCluster, naming: Naming | None = None, reconciler: Reconciler | None = None) -> Outcome:
-    made = reconciler or reconciler_of(cluster, names=NoNames(naming))
+def reconcile(
+    cluster: FakeCluster, resolution: ModelResolution | None = None, reconciler: Reconciler | None = None
+) -> Outcome:
+    made = reconciler or reconciler_of(cluster, names=NoNames(resolution))
     return asyncio.run(made.reconcile(CAT))
 
 
@@ -98,7 +100,7 @@ def test_what_the_operator_sets_wins_over_a_key_of_the_secret() -> None:
     assert {"SHOAL_MODEL_URI", "SHOAL_MODEL_CACHE_DIR", "HOME"} <= variables(model).keys()
 
 
-def test_pods_are_told_the_version_that_a_name_stands_for() -> None:
+def test_pods_receive_the_version_of_a_name() -> None:
     made = pod_of(spec_of(NAME), resolved="models:/cat/3")
 
     assert {variables(each)["SHOAL_MODEL_URI"] for each in (*made["initContainers"], made["containers"][0])} == {
@@ -172,7 +174,7 @@ def test_the_files_of_an_image_are_the_model(image: str) -> None:
 
 def test_there_are_no_pods_before_the_version_is_known_and_everything_else_is() -> None:
     cluster = cluster_with(spec_of(NAME))
-    assert reconcile(cluster, Naming(NAME)) is Outcome.DONE
+    assert reconcile(cluster, ModelResolution(NAME)) is Outcome.DONE
     assert (CAT, DEPLOYMENT) not in cluster.children
     assert (CAT, SERVICE) in cluster.children
     assert {condition(cluster, kind)["reason"] for kind in ("Ready", "Progressing", "ModelLoaded")} == {
@@ -181,12 +183,12 @@ def test_there_are_no_pods_before_the_version_is_known_and_everything_else_is() 
     assert "model" not in cluster.services[CAT]["status"]
     assert [event["reason"] for event in cluster.events] == ["ModelResolving"]
 
-    reconcile(cluster, Naming(NAME, "models:/cat/1"))
+    reconcile(cluster, ModelResolution(NAME, "models:/cat/1"))
     assert uri_of_pods(cluster) == "models:/cat/1"
     assert cluster.services[CAT]["status"]["model"] == {"uri": NAME, "resolved": "models:/cat/1"}
     assert condition(cluster, "ModelResolved")["message"].startswith(f"{NAME} resolved to models:/cat/1")
     cluster.writes.clear()
-    reconcile(cluster, Naming(NAME, "models:/cat/1"))
+    reconcile(cluster, ModelResolution(NAME, "models:/cat/1"))
     assert cluster.writes == []
 
 
@@ -199,19 +201,19 @@ def test_an_operator_that_dies_before_its_status_is_written_has_noted_the_versio
 
     cluster = cluster_with(spec_of(NAME), refuse=killed)
     with pytest.raises(ConnectionResetError):
-        reconcile(cluster, Naming(NAME, "models:/cat/1"))
+        reconcile(cluster, ModelResolution(NAME, "models:/cat/1"))
     assert uri_of_pods(cluster) == "models:/cat/1"
     assert cluster.services[CAT]["status"]["model"] == {"uri": NAME, "resolved": "models:/cat/1"}
 
 
 def test_a_name_that_cannot_be_resolved_is_reported_once_and_what_runs_is_left_as_it_is() -> None:
     cluster = cluster_with(spec_of(NAME))
-    reconcile(cluster, Naming(NAME, "models:/cat/1"))
+    reconcile(cluster, ModelResolution(NAME, "models:/cat/1"))
     cluster.children[CAT, DEPLOYMENT]["status"] = {"observedGeneration": 1, **healthy()}
     other = "models:/cat@missing"
     cluster.services[CAT]["spec"] = spec_of(other)
     for _ in range(2):
-        reconcile(cluster, Naming(other, problem="the registry knows no models:/cat@missing"))
+        reconcile(cluster, ModelResolution(other, problem="the registry knows no models:/cat@missing"))
 
     assert uri_of_pods(cluster) == "models:/cat/1"
     assert (condition(cluster)["status"], condition(cluster)["reason"]) == ("False", "ModelUnresolved")
@@ -223,22 +225,22 @@ def test_a_name_that_cannot_be_resolved_is_reported_once_and_what_runs_is_left_a
 
 def test_while_a_new_name_is_not_resolved_replicas_follow_and_nothing_else_of_the_pods_does() -> None:
     cluster = cluster_with(spec_of(NAME))
-    reconcile(cluster, Naming(NAME, "models:/cat/1"))
+    reconcile(cluster, ModelResolution(NAME, "models:/cat/1"))
     before = cluster.children[CAT, DEPLOYMENT]["spec"]
     other = "models:/cat@missing"
     cluster.services[CAT]["spec"] = {**spec_of(other, format="ONNX"), "replicas": 2}
-    reconcile(cluster, Naming(other))
+    reconcile(cluster, ModelResolution(other))
     assert cluster.children[CAT, DEPLOYMENT]["spec"] == {**before, "replicas": 2}
 
     cluster.writes.clear()
-    reconcile(cluster, Naming(other))
+    reconcile(cluster, ModelResolution(other))
     assert cluster.writes == []
 
 
 def test_replicas_of_an_unresolved_model_that_somebody_undoes_are_not_written_for_ever() -> None:
     cluster = cluster_with(spec_of(NAME))
-    reconciler = reconciler_of(cluster, names=NoNames(Naming("models:/cat@missing")))
-    reconcile(cluster, Naming(NAME, "models:/cat/1"))
+    reconciler = reconciler_of(cluster, names=NoNames(ModelResolution("models:/cat@missing")))
+    reconcile(cluster, ModelResolution(NAME, "models:/cat/1"))
     cluster.services[CAT]["spec"] = {**spec_of("models:/cat@missing"), "replicas": 2}
     for _ in range(20):
         reconcile(cluster, reconciler=reconciler)
@@ -248,10 +250,10 @@ def test_replicas_of_an_unresolved_model_that_somebody_undoes_are_not_written_fo
 
 def test_a_registry_that_is_away_changes_neither_pods_nor_readiness() -> None:
     cluster = cluster_with(spec_of(NAME, follow="Rollout"))
-    reconcile(cluster, Naming(NAME, "models:/cat/1"))
+    reconcile(cluster, ModelResolution(NAME, "models:/cat/1"))
     cluster.children[CAT, DEPLOYMENT]["status"] = {"observedGeneration": 1, **healthy()}
     cluster.pods[CAT] = [pod_now(cluster)]
-    reconcile(cluster, Naming(NAME, "models:/cat/1", "the registry is away"))
+    reconcile(cluster, ModelResolution(NAME, "models:/cat/1", "the registry is away"))
 
     assert uri_of_pods(cluster) == "models:/cat/1"
     assert condition(cluster)["status"] == "True"
@@ -273,7 +275,7 @@ def pod_now(cluster: FakeCluster, **status: Any) -> Json:
 
 def test_a_spec_that_cannot_be_read_keeps_the_version_in_the_status() -> None:
     cluster = cluster_with(spec_of(NAME))
-    reconcile(cluster, Naming(NAME, "models:/cat/1"))
+    reconcile(cluster, ModelResolution(NAME, "models:/cat/1"))
     cluster.services[CAT]["spec"] = {"model": {"uri": NAME, "follow": "Always"}}
     reconcile(cluster)
 

@@ -1,4 +1,4 @@
-"""One look at one service: idempotent, level-triggered, and honest about what it could not do."""
+"""Reconciliation of one service: idempotent, level-triggered, and it reports what it could not do."""
 
 import asyncio
 import copy
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shoal_operator.errors import ApiError
-from shoal_operator.load.fleet import Fleet, Replica
+from shoal_operator.load.service_cache import Replica, ServiceCache
 from shoal_operator.manifests.desired import (
     DEPLOYMENT,
     DISRUPTION_BUDGET,
@@ -32,10 +32,10 @@ ROUTED = with_fields(MINIMAL, route={"ingress": {"host": "cat.example.com"}})
 
 
 def reconcile(
-    cluster: FakeCluster, attainable: Mapping[str, bool] | None = None, *, fleet: Fleet | None = None
+    cluster: FakeCluster, attainable: Mapping[str, bool] | None = None, *, cache: ServiceCache | None = None
 ) -> Outcome:
-    observed, fleet = Observed(attainable), fleet or Fleet()
-    return asyncio.run(reconciler_of(cluster, known=observed, fleet=fleet).reconcile(CAT))
+    observed, cache = Observed(attainable), cache or ServiceCache()
+    return asyncio.run(reconciler_of(cluster, known=observed, cache=cache).reconcile(CAT))
 
 
 def cluster_with(spec: Json, **kwargs: Any) -> FakeCluster:
@@ -67,7 +67,7 @@ def ready(cluster: FakeCluster) -> Json:
     [MINIMAL, EVERYTHING, ROUTED, OBJECTIVE, SECURE],
     ids=["minimal", "everything", "routed", "objective", "secure"],
 )
-def test_the_second_look_at_an_unchanged_world_writes_nothing(spec: Json) -> None:
+def test_second_reconciliation_of_an_unchanged_cluster_writes_nothing(spec: Json) -> None:
     cluster = cluster_with(spec)
     assert reconcile(cluster) is Outcome.DONE
     cluster.writes.clear()
@@ -101,7 +101,7 @@ def test_a_service_that_is_gone_or_leaving_is_left_to_the_cluster() -> None:
     assert cluster.writes == []
 
 
-def test_a_deleted_child_comes_back_and_a_foreign_change_is_put_right() -> None:
+def test_deleted_child_is_recreated_and_foreign_change_corrected() -> None:
     cluster = cluster_with(MINIMAL)
     reconcile(cluster)
     wanted = copy.deepcopy(cluster.children)
@@ -277,7 +277,7 @@ def test_parameters_that_no_process_can_be_started_with_are_refused_by_field(cha
     assert f"spec.model.parameters takes {characters} bytes" in ready(cluster)["message"]
 
 
-def test_a_refused_write_stops_none_of_the_others_and_is_tried_again() -> None:
+def test_rejected_write_does_not_stop_the_others_and_is_retried() -> None:
     def refuse(verb: str, what: str) -> Exception | None:
         return ApiError(403, "no quota") if (verb, what) == ("apply", "Service") else None
 
@@ -358,7 +358,7 @@ def test_an_outage_of_reads_is_reported_after_three_reconciliations(code: int) -
 
 
 @pytest.mark.parametrize("status", [0, 409, 429, 500, 503])
-def test_an_outage_or_a_race_is_no_condition_but_a_reason_to_look_again(status: int) -> None:
+def test_outage_or_race_is_retried_without_a_condition(status: int) -> None:
     cluster = cluster_with(MINIMAL, refuse=lambda verb, what: ApiError(status, "later") if what == "Service" else None)
 
     with pytest.raises(ApiError, match="later"):
@@ -389,7 +389,7 @@ def test_a_fraction_that_the_api_server_refuses_is_named_by_field() -> None:
     )
 
 
-def test_a_setting_that_was_added_by_hand_is_taken_out_and_told_once() -> None:
+def test_setting_added_by_another_writer_is_removed_and_reported_once() -> None:
     cluster = cluster_with(MINIMAL)
     reconcile(cluster)
     wanted = copy.deepcopy(cluster.children[CAT, DEPLOYMENT]["spec"])
@@ -478,7 +478,7 @@ def test_a_route_that_a_policy_changes_is_there_and_not_refused() -> None:
     assert (conditions["RouteReady"], conditions["Ready"]) == ("RoutePending", "ChangedAtAdmission")
 
 
-def test_what_somebody_changes_beside_a_policy_is_put_right_at_once() -> None:
+def test_foreign_change_beside_a_policy_is_corrected_at_once() -> None:
     cluster = cluster_with(MINIMAL, mutate=adding_a_setting)
     clock = itertools.count(0.0, 0.1)
     reconciler = reconciler_of(cluster, clock=lambda: next(clock))
@@ -611,19 +611,19 @@ def test_a_policy_of_the_services_name_that_is_not_ours_is_left_alone(spec: Json
     assert reported is (spec == MINIMAL)
 
 
-def test_each_look_takes_the_pods_that_it_reads_in_the_place_of_those_before() -> None:
-    fleet, cluster = Fleet(), cluster_with(with_fields(MINIMAL, scaling={"maxReplicas": 3}))
+def test_each_reconciliation_replaces_the_cached_pods() -> None:
+    cache, cluster = ServiceCache(), cluster_with(with_fields(MINIMAL, scaling={"maxReplicas": 3}))
     cluster.pods[CAT] = [pod(uid=f"uid-{number}", podIP=f"10.0.0.{number}") for number in (1, 2)]
-    reconcile(cluster, fleet=fleet)
-    assert [len(service.replicas) for service in fleet.watched()] == [2]
+    reconcile(cluster, cache=cache)
+    assert [len(service.replicas) for service in cache.watched()] == [2]
 
     del cluster.pods[CAT][0]  # without an event
-    reconcile(cluster, fleet=fleet)
-    assert [service.replicas for service in fleet.watched()] == [(Replica("uid-2", "10.0.0.2", "cat-1"),)]
+    reconcile(cluster, cache=cache)
+    assert [service.replicas for service in cache.watched()] == [(Replica("uid-2", "10.0.0.2", "cat-1"),)]
 
     del cluster.services[CAT]
-    assert reconcile(cluster, fleet=fleet) is Outcome.GONE
-    assert list(fleet.watched()) == []
+    assert reconcile(cluster, cache=cache) is Outcome.GONE
+    assert list(cache.watched()) == []
 
 
 class Killed(BaseException):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shoal_operator.planning.naming import Naming
+from shoal_operator.planning.model_resolution import ModelResolution
 from shoal_operator.planning.observation import Key
 from shoal_operator.resolving import MAX_BODY_BYTES, Registries, Resolver
 from shoal_schema.declaring import Json
@@ -51,31 +51,31 @@ class World:
     ) -> Any:
         """Look, let what was asked be answered, and look again."""
         resource = service() if stored is None else {**service(), "status": {"model": stored}}
-        self.resolver.naming(key, resource, uri, follows=follows)
+        self.resolver.resolution(key, resource, uri, follows=follows)
         await asyncio.sleep(0.01)
-        return self.resolver.naming(key, resource, uri, follows=follows)
+        return self.resolver.resolution(key, resource, uri, follows=follows)
 
 
-def test_a_name_is_asked_for_once_and_a_look_does_not_wait_for_the_answer() -> None:
+def test_name_is_resolved_once_and_reconciliation_does_not_wait() -> None:
     async def main() -> None:
         world = World()
-        assert world.resolver.naming(CAT, service(), NAME, follows=False) == Naming(NAME)
-        assert await world.reconcile() == Naming(NAME, "models:/cat/1")
+        assert world.resolver.resolution(CAT, service(), NAME, follows=False) == ModelResolution(NAME)
+        assert await world.reconcile() == ModelResolution(NAME, "models:/cat/1")
         assert world.marked == [(CAT, 0.0)]
 
         world.version = "models:/cat/2"
         await asyncio.sleep(100_000)
-        assert await world.reconcile() == Naming(NAME, "models:/cat/1")
+        assert await world.reconcile() == ModelResolution(NAME, "models:/cat/1")
         assert world.asked == [NAME]
 
     run(main())
 
 
-def test_an_operator_that_starts_anew_takes_the_version_that_the_status_tells_and_asks_nobody() -> None:
+def test_restarted_operator_uses_the_version_in_the_status() -> None:
     async def main() -> None:
         world = World(version="models:/cat/9")
         stored = {"uri": NAME, "resolved": "models:/cat/1"}
-        assert await world.reconcile(stored=stored) == Naming(NAME, "models:/cat/1")
+        assert await world.reconcile(stored=stored) == ModelResolution(NAME, "models:/cat/1")
         assert world.asked == []
 
     run(main())
@@ -92,7 +92,7 @@ def test_an_operator_that_starts_anew_takes_the_version_that_the_status_tells_an
         {"uri": NAME},
     ],
 )
-def test_a_status_that_tells_no_version_of_this_name_is_not_believed(stored: Json) -> None:
+def test_version_of_another_name_in_the_status_is_ignored(stored: Json) -> None:
     async def main() -> None:
         world = World()
         assert (await world.reconcile(stored=stored)).resolved == "models:/cat/1"
@@ -101,7 +101,7 @@ def test_a_status_that_tells_no_version_of_this_name_is_not_believed(stored: Jso
     run(main())
 
 
-def test_a_name_that_is_followed_is_asked_for_again_at_the_operators_pace() -> None:
+def test_followed_name_is_resolved_at_the_operators_interval() -> None:
     async def main() -> None:
         world = World()
         await world.reconcile(follows=True)
@@ -116,7 +116,7 @@ def test_a_name_that_is_followed_is_asked_for_again_at_the_operators_pace() -> N
     run(main())
 
 
-def test_what_is_followed_from_now_on_is_asked_for_at_once() -> None:
+def test_newly_followed_name_is_resolved_at_once() -> None:
     async def main() -> None:
         world = World(version="models:/cat/2")
         stored = {"uri": NAME, "resolved": "models:/cat/1"}
@@ -126,13 +126,13 @@ def test_what_is_followed_from_now_on_is_asked_for_at_once() -> None:
     run(main())
 
 
-def test_a_registry_that_cannot_be_asked_is_tried_ever_more_slowly_and_the_last_version_stays() -> None:
+def test_unreachable_registry_is_retried_with_backoff_and_the_last_version_stays() -> None:
     async def main() -> None:
         world = World()
         await world.reconcile(follows=True)
         world.error = LocationError("the registry is away")
         await asyncio.sleep(300)
-        assert await world.reconcile(follows=True) == Naming(NAME, "models:/cat/1", "the registry is away")
+        assert await world.reconcile(follows=True) == ModelResolution(NAME, "models:/cat/1", "the registry is away")
         waits = []
         for _ in range(9):
             waits.append(round(world.marked[-1][1]))
@@ -140,7 +140,7 @@ def test_a_registry_that_cannot_be_asked_is_tried_ever_more_slowly_and_the_last_
             await world.reconcile(follows=True)
         assert waits == [5, 10, 20, 40, 80, 160, 300, 300, 300]
 
-        assert await world.reconcile(follows=False) == Naming(NAME, "models:/cat/1")
+        assert await world.reconcile(follows=False) == ModelResolution(NAME, "models:/cat/1")
         world.error = None
         await asyncio.sleep(300)
         assert (await world.reconcile(follows=True)).problem == ""
@@ -151,7 +151,7 @@ def test_a_registry_that_cannot_be_asked_is_tried_ever_more_slowly_and_the_last_
 def test_a_registry_that_hangs_holds_neither_this_service_nor_another() -> None:
     async def main() -> None:
         world = World(hanging={NAME})
-        assert await world.reconcile() == Naming(NAME)
+        assert await world.reconcile() == ModelResolution(NAME)
         assert (await world.reconcile(DOG, "models:/cat@worst")).resolved == "models:/cat/1"
         await asyncio.sleep(11)
         assert "within 10 s" in (await world.reconcile()).problem
@@ -159,7 +159,7 @@ def test_a_registry_that_hangs_holds_neither_this_service_nor_another() -> None:
     run(main())
 
 
-def test_a_service_that_is_gone_is_asked_for_no_longer() -> None:
+def test_name_of_a_deleted_service_is_no_longer_resolved() -> None:
     async def main() -> None:
         world = World(hanging={NAME})
         await world.reconcile()
@@ -174,10 +174,10 @@ def test_a_service_that_is_gone_is_asked_for_no_longer() -> None:
 @pytest.mark.parametrize(
     "uri", [None, "file:///models/cat", "s3://bucket/cat", "models:/cat/1", f"hf://a/b@{'c' * 40}"]
 )
-def test_what_does_not_move_is_asked_of_nobody(uri: str | None) -> None:
+def test_immutable_name_causes_no_request(uri: str | None) -> None:
     async def main() -> None:
         world = World()
-        assert world.resolver.naming(CAT, service(), uri, follows=True) is None
+        assert world.resolver.resolution(CAT, service(), uri, follows=True) is None
         assert world.asked == []
 
     run(main())
@@ -201,14 +201,14 @@ async def resolving(answer: Answer, uri: str, **environment: str) -> tuple[str, 
         return found, [(each.path, each.token) for each in asked]
 
 
-def test_a_branch_is_asked_of_the_hub_with_the_operators_token() -> None:
+def test_branch_is_resolved_at_the_hub_with_the_operators_token() -> None:
     commit = "a" * 40
     found, asked = resolved(lambda _: (200, {"sha": commit}), "hf://team/cat@v1", HF_TOKEN="t0ken")
     assert found == f"hf://team/cat@{commit}"
     assert asked == [("/api/models/team/cat/revision/v1", "Bearer t0ken")]
 
 
-def test_an_alias_is_asked_of_the_mlflow_server() -> None:
+def test_alias_is_resolved_at_the_mlflow_server() -> None:
     found, asked = resolved(lambda _: (200, {"model_version": {"version": "3"}}), NAME, MLFLOW_TRACKING_TOKEN="t0ken")
     assert found == "models:/cat/3"
     assert asked == [("/api/2.0/mlflow/registered-models/alias", "Bearer t0ken")]
@@ -233,9 +233,7 @@ def test_an_alias_is_asked_of_the_mlflow_server() -> None:
         (lambda _: (304, ""), "returned 304"),
     ],
 )
-def test_an_answer_that_names_no_version_is_one_sentence_without_secrets(
-    answer: Callable[..., Any], reported: str
-) -> None:
+def test_response_without_a_version_is_reported_without_secrets(answer: Callable[..., Any], reported: str) -> None:
     secrets = {"MLFLOW_TRACKING_USERNAME": "someb0dy", "MLFLOW_TRACKING_PASSWORD": "s3cret"}
     found, _ = resolved(answer, NAME, **secrets)
     assert found.startswith("refused: ")
@@ -278,7 +276,7 @@ def test_a_registry_whose_certificate_is_not_trusted_is_reported_with_the_settin
     assert "SSL_CERT_FILE" in reported
 
 
-def test_a_redirect_to_another_server_is_neither_asked_nor_believed() -> None:
+def test_redirect_to_another_server_is_rejected() -> None:
     async def main() -> list[str]:
         async with serving(lambda _: (200, {"sha": "a" * 40})) as (other, asked):
             away = lambda _: (307, "", {"Location": f"http://127.0.0.1:{other}/moved"})  # noqa: E731
@@ -298,21 +296,21 @@ def test_a_redirect_of_the_same_server_is_followed() -> None:
     assert asked[-1] == ("/new", "Bearer t0ken")
 
 
-def test_an_answer_that_names_no_model_is_not_taken_for_want_of_credentials() -> None:
+def test_response_without_a_model_is_not_reported_as_missing_credentials() -> None:
     found, _ = resolved(lambda _: (200, {"model_version": {"version": "1/../../other"}}), NAME)
     assert found == f"refused: the registry's response contains no version of {NAME}"
 
 
-def test_services_of_one_name_share_its_questions() -> None:
+def test_services_of_one_name_share_its_requests() -> None:
     async def main() -> None:
         world = World()
         services = [Key("default", f"cat-{number}") for number in range(61)]
         for _ in range(2):
             for key in services:
-                world.resolver.naming(key, service(), NAME, follows=True)
+                world.resolver.resolution(key, service(), NAME, follows=True)
             await asyncio.sleep(0.01)
-        named = {world.resolver.naming(key, service(), NAME, follows=True) for key in services}
-        assert named == {Naming(NAME, "models:/cat/1")}
+        named = {world.resolver.resolution(key, service(), NAME, follows=True) for key in services}
+        assert named == {ModelResolution(NAME, "models:/cat/1")}
         assert len(world.asked) == 1
 
         world.version = "models:/cat/2"
@@ -324,7 +322,7 @@ def test_services_of_one_name_share_its_questions() -> None:
     run(main())
 
 
-def test_a_service_that_comes_later_is_not_told_what_the_name_stood_for_before() -> None:
+def test_later_service_gets_a_fresh_resolution() -> None:
     async def main() -> None:
         world = World()
         await world.reconcile(CAT, follows=True)
@@ -340,11 +338,11 @@ def test_a_name_that_waits_for_its_turn_is_not_late() -> None:
     async def main() -> None:
         world = World(hanging={f"models:/cat@{number}" for number in range(8)})
         for number in range(8):
-            world.resolver.naming(Key("default", str(number)), service(), f"models:/cat@{number}", follows=True)
+            world.resolver.resolution(Key("default", str(number)), service(), f"models:/cat@{number}", follows=True)
         await asyncio.sleep(5)
-        assert await world.reconcile(CAT) == Naming(NAME)
+        assert await world.reconcile(CAT) == ModelResolution(NAME)
         await asyncio.sleep(6)
-        assert await world.reconcile(CAT) == Naming(NAME, "models:/cat/1")
+        assert await world.reconcile(CAT) == ModelResolution(NAME, "models:/cat/1")
         await world.resolver.close()
 
     run(main())

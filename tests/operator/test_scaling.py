@@ -7,12 +7,12 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from shoal_operator.autoscaler.decision import Limit
+from shoal_operator.autoscaler.decision import ScalingLimit
 from shoal_operator.errors import ApiError
-from shoal_operator.load.fleet import Fleet, Replica
 from shoal_operator.load.reading import Reading
+from shoal_operator.load.service_cache import Replica, ServiceCache
 from shoal_operator.metrics import Metrics
-from shoal_operator.planning.evidence import Scaling, Unread
+from shoal_operator.planning.evidence import NoLoad, Scaling
 from shoal_operator.planning.observation import Key
 from shoal_operator.scaling import Autoscaler
 from shoal_schema.conditions import Reason
@@ -34,17 +34,17 @@ class World:
 
     def __init__(self, cluster: FakeCluster | None = None, spec: Json = SPEC) -> None:
         self.cluster = cluster or FakeCluster()
-        self.fleet, self.proxies, self.changed = Fleet(), FakeProxies(), list[Key]()
+        self.cache, self.proxies, self.changed = ServiceCache(), FakeProxies(), list[Key]()
         self.load = holding(0)
-        self.fleet.see(CAT, service(spec), [pod()])
+        self.cache.observe(CAT, service(spec), [pod()])
         self.autoscaler = Autoscaler(
-            self.fleet, self.proxies, self.changed.append, clock, window_s=300, waiting=NoActivators()
+            self.cache, self.proxies, self.changed.append, clock, window_s=300, scale_to_zero=NoActivators()
         )
 
     async def tick(self, rows: int | None, *, attainable: bool = True) -> None:
         self.proxies.readings[POD_UID] = Reading() if rows is None else Reading(holding(rows, attainable=attainable))
-        async with asyncio.TaskGroup() as looks:
-            self.autoscaler.tick(self.cluster, looks)
+        async with asyncio.TaskGroup() as reconciliations:
+            self.autoscaler.tick(self.cluster, reconciliations)
 
     def said(self) -> Scaling:
         said = self.autoscaler.scaling(CAT)
@@ -64,16 +64,16 @@ def test_load_raises_the_replicas_once() -> None:
     run(main())
 
 
-def test_a_number_set_while_it_was_decided_upon_the_one_before_is_not_written_over() -> None:
+def test_replicas_set_during_a_decision_are_not_overwritten() -> None:
     async def main() -> None:
         world = World()
-        world.fleet.see(CAT, service(with_fields(SPEC, replicas=9), generation=2), [pod()])
+        world.cache.observe(CAT, service(with_fields(SPEC, replicas=9), generation=2), [pod()])
         world.cluster.services[CAT] = service(with_fields(SPEC, replicas=1), generation=3)  # set after that look
         await world.tick(0)
         assert world.cluster.scales == []
         assert world.cluster.events == []
         assert CAT in world.changed, "it is looked at again"
-        world.fleet.see(CAT, world.cluster.services[CAT], [pod()])
+        world.cache.observe(CAT, world.cluster.services[CAT], [pod()])
         await world.tick(0)
         assert world.cluster.scales == []
 
@@ -102,7 +102,7 @@ def test_each_change_is_reported_once_with_its_reason() -> None:
         (0, {"minReplicas": 1, "maxReplicas": 4}, "0 to 1 replica: spec.replicas 0 is less than scaling.minReplicas 1"),
     ],
 )
-def test_a_number_out_of_bounds_is_reported_to_whoever_set_it(replicas: int, bounds: Json, message: str) -> None:
+def test_replicas_out_of_bounds_are_reported_as_such(replicas: int, bounds: Json, message: str) -> None:
     async def main() -> None:
         world = World(spec=with_fields(MINIMAL, replicas=replicas, scaling=bounds))
         world.cluster.services[CAT] = service(with_fields(MINIMAL, replicas=replicas, scaling=bounds))
@@ -112,7 +112,7 @@ def test_a_number_out_of_bounds_is_reported_to_whoever_set_it(replicas: int, bou
     run(main())
 
 
-def test_replicas_are_written_though_nothing_can_be_told_of_it() -> None:
+def test_replicas_are_written_although_the_event_fails() -> None:
     async def main() -> None:
         world = World(FakeCluster(refuse=lambda verb, what: ApiError(403, "no") if verb == "event" else None))
         await world.tick(35)
@@ -170,36 +170,38 @@ def test_why_there_is_no_load_data_is_known_and_a_new_cause_is_reported() -> Non
     async def main() -> None:
         world = World()
         await world.tick(35)
-        assert world.said().unread is None
+        assert world.said().no_load is None
         for _ in range(20):
             await asyncio.sleep(2)
             await world.tick(None)
-        assert world.said().unread is Unread.UNREACHABLE
-        world.fleet.see(CAT, service(SPEC), [])
+        assert world.said().no_load is NoLoad.UNREACHABLE
+        world.cache.observe(CAT, service(SPEC), [])
         world.changed.clear()
         for _ in range(2):
             await asyncio.sleep(2)
             await world.tick(None)
-        assert world.said().unread is Unread.NO_READY_POD
+        assert world.said().no_load is NoLoad.NO_READY_POD
         assert world.changed == [CAT]
-        world.fleet.see(CAT, service(SPEC), [pod()])
+        world.cache.observe(CAT, service(SPEC), [pod()])
         await world.tick(0)
-        assert world.said().unread is None
+        assert world.said().no_load is None
 
     run(main())
 
 
-def test_a_pod_that_no_watch_told_is_gone_is_missed_by_a_look_and_replicas_fall() -> None:
+def test_deleted_pod_without_an_event_is_found_by_a_reconciliation() -> None:
     async def main() -> None:
         world = World()
         await world.tick(35)
         lost, stays = pod(uid="lost", podIP="10.0.0.2"), pod()
-        world.fleet.see(CAT, service(with_fields(SPEC, replicas=4), generation=2), [stays, lost])
+        world.cache.observe(CAT, service(with_fields(SPEC, replicas=4), generation=2), [stays, lost])
 
         def reconcile(key: Key) -> None:
-            world.fleet.see(CAT, service(with_fields(SPEC, replicas=4), generation=2), [stays])
+            world.cache.observe(CAT, service(with_fields(SPEC, replicas=4), generation=2), [stays])
 
-        world.autoscaler = Autoscaler(world.fleet, world.proxies, reconcile, clock, window_s=10, waiting=NoActivators())
+        world.autoscaler = Autoscaler(
+            world.cache, world.proxies, reconcile, clock, window_s=10, scale_to_zero=NoActivators()
+        )
         task = asyncio.ensure_future(world.autoscaler.run(world.cluster, 2.0))
         world.proxies.readings[POD_UID] = Reading(holding(0, time_s=1.0))
         await asyncio.sleep(140)
@@ -213,15 +215,15 @@ def test_the_pods_with_least_in_flight_are_marked_before_replicas_fall() -> None
     async def main() -> None:
         world = World(spec=with_fields(SPEC, replicas=4))
         uids = ["idle", "busy", "busier", "quiet"]
-        world.fleet.see(CAT, service(with_fields(SPEC, replicas=4)), [pod(uid=uid) for uid in uids])
+        world.cache.observe(CAT, service(with_fields(SPEC, replicas=4)), [pod(uid=uid) for uid in uids])
         for uid, rows in zip(uids, (0, 5, 8, 1), strict=True):
             world.proxies.readings[uid] = Reading(holding(rows))
         world.autoscaler = Autoscaler(
-            world.fleet, world.proxies, world.changed.append, clock, window_s=1, waiting=NoActivators()
+            world.cache, world.proxies, world.changed.append, clock, window_s=1, scale_to_zero=NoActivators()
         )
         for _ in range(3):
-            async with asyncio.TaskGroup() as looks:
-                world.autoscaler.tick(world.cluster, looks)
+            async with asyncio.TaskGroup() as reconciliations:
+                world.autoscaler.tick(world.cluster, reconciliations)
             await asyncio.sleep(2)
         assert world.cluster.scales == [(CAT, 2)]
         assert world.cluster.costs == {"idle": -1, "quiet": -1}
@@ -233,10 +235,10 @@ def test_where_pods_cannot_be_marked_replicas_fall_all_the_same() -> None:
     async def main() -> None:
         errors = [ApiError(403, "no")]
         world = World(FakeCluster(refuse=lambda verb, what: errors.pop() if what == "Pod" and errors else None))
-        world.fleet.see(CAT, service(with_fields(SPEC, replicas=2), generation=2), [pod(), pod(uid="other")])
+        world.cache.observe(CAT, service(with_fields(SPEC, replicas=2), generation=2), [pod(), pod(uid="other")])
         world.proxies.readings["other"] = Reading(holding(0))
         world.autoscaler = Autoscaler(
-            world.fleet, world.proxies, world.changed.append, clock, window_s=1, waiting=NoActivators()
+            world.cache, world.proxies, world.changed.append, clock, window_s=1, scale_to_zero=NoActivators()
         )
         for _ in range(3):
             await world.tick(0)
@@ -250,7 +252,7 @@ def test_where_pods_cannot_be_marked_replicas_fall_all_the_same() -> None:
 def test_what_the_last_tick_found_is_shown_as_metrics() -> None:
     async def main() -> str:
         world, metrics = World(), Metrics()
-        metrics.show_scaling(world.autoscaler.standings)
+        metrics.show_scaling(world.autoscaler.last_decisions)
         await world.tick(35)
         return metrics.text().decode()
 
@@ -281,14 +283,14 @@ def test_a_limit_is_reported_once_and_taken_back_when_it_has_been_none_for_a_min
     async def main() -> None:
         world = World()
         await world.tick(500)
-        assert world.said().limit is Limit.MAXIMUM
+        assert world.said().limit is ScalingLimit.MAXIMUM
         said, time_s = len(world.changed), 1000.0
         for tick in range(20):
             await asyncio.sleep(2)
             time_s += 2
             world.proxies.readings[POD_UID] = Reading(holding(75 if tick % 2 else 500, time_s=-time_s + 5000))
-            async with asyncio.TaskGroup() as looks:
-                world.autoscaler.tick(world.cluster, looks)
+            async with asyncio.TaskGroup() as reconciliations:
+                world.autoscaler.tick(world.cluster, reconciliations)
         assert len(world.changed) == said
         for _ in range(70):
             await asyncio.sleep(2)
@@ -300,7 +302,7 @@ def test_a_limit_is_reported_once_and_taken_back_when_it_has_been_none_for_a_min
 
 def set_by(world: World, replicas: int, writer: str = "", *, spec: Json = SPEC) -> None:
     """Set the replicas as another field manager."""
-    scaled = world.fleet.scaled(CAT)
+    scaled = world.cache.scaled(CAT)
     assert scaled is not None
     entry = {"manager": writer, "subresource": "scale", "fieldsV1": {"f:spec": {"f:replicas": {}}}}
     resource = service(
@@ -308,7 +310,7 @@ def set_by(world: World, replicas: int, writer: str = "", *, spec: Json = SPEC) 
         generation=scaled.generation + 1,
         managedFields=[{"manager": "kubectl", "fieldsV1": {"f:spec": {"f:model": {}}}}, *([entry] if writer else [])],
     )
-    world.fleet.see(CAT, resource, [pod()])
+    world.cache.observe(CAT, resource, [pod()])
 
 
 async def pass_s(world: World, seconds: float, rows: int) -> None:
@@ -318,8 +320,8 @@ async def pass_s(world: World, seconds: float, rows: int) -> None:
         before = world.load
         world.load = replace(holding(rows, time_s=before.time_s + 2), row_seconds=before.row_seconds + rows * 2)
         world.proxies.readings[POD_UID] = Reading(world.load)
-        async with asyncio.TaskGroup() as looks:
-            world.autoscaler.tick(world.cluster, looks)
+        async with asyncio.TaskGroup() as reconciliations:
+            world.autoscaler.tick(world.cluster, reconciliations)
 
 
 def test_the_sentence_follows_the_load_once_a_minute_at_most_though_the_count_stays() -> None:
@@ -339,7 +341,7 @@ def test_the_sentence_follows_the_load_once_a_minute_at_most_though_the_count_st
     run(main())
 
 
-def test_a_number_set_by_hand_is_reported_at_once_and_again_when_the_law_goes_on() -> None:
+def test_replicas_set_by_a_user_are_reported_at_once_and_when_scaling_resumes() -> None:
     async def main() -> None:
         world = World()
         await pass_s(world, 10, 5)
@@ -369,7 +371,7 @@ def test_a_new_bound_is_reported_at_once() -> None:
     run(main())
 
 
-def test_a_write_that_fails_makes_what_is_there_nobodys_hand() -> None:
+def test_failed_write_does_not_count_as_set_by_a_user() -> None:
     async def main() -> None:
         errors = [ApiError(500, "no")]
         world = World(FakeCluster(refuse=lambda verb, what: errors.pop() if errors else None))
@@ -381,7 +383,7 @@ def test_a_write_that_fails_makes_what_is_there_nobodys_hand() -> None:
     run(main())
 
 
-def test_an_hpa_beside_the_law_is_reported_at_its_first_write() -> None:
+def test_hpa_beside_the_autoscaler_is_reported_at_its_first_write() -> None:
     async def main() -> None:
         world = World()
         await pass_s(world, 10, 5)
@@ -395,7 +397,7 @@ def test_an_hpa_beside_the_law_is_reported_at_its_first_write() -> None:
 
 
 @pytest.mark.parametrize("writer", ["", "deployer"])
-def test_somebody_who_sets_our_numbers_back_again_and_again_is_reported(writer: str) -> None:
+def test_writer_that_repeatedly_resets_replicas_is_reported(writer: str) -> None:
     async def main() -> None:
         world = World()
         await pass_s(world, 10, 5)
@@ -420,22 +422,22 @@ def test_a_person_who_scales_now_and_then_is_no_conflict() -> None:
     run(main())
 
 
-def test_a_limit_and_the_figures_of_a_load_go_when_the_service_sleeps() -> None:
+def test_limit_and_figures_are_dropped_at_zero() -> None:
     async def main() -> None:
         world, asleep = World(), Asleep()
         asleep.asleep = False
         world.autoscaler = Autoscaler(
-            world.fleet, world.proxies, world.changed.append, clock, window_s=300, waiting=asleep
+            world.cache, world.proxies, world.changed.append, clock, window_s=300, scale_to_zero=asleep
         )
         await world.tick(500)
-        assert world.said().limit is Limit.MAXIMUM
-        assert list(world.autoscaler.standings())
+        assert world.said().limit is ScalingLimit.MAXIMUM
+        assert list(world.autoscaler.last_decisions())
         asleep.asleep = True
         world.changed.clear()
         for _ in range(3):
             await world.tick(None)
         assert world.autoscaler.scaling(CAT) is None
-        assert list(world.autoscaler.standings()) == []
+        assert list(world.autoscaler.last_decisions()) == []
         assert world.changed.count(CAT) == 2, "once the news, and once whether the pod that says nothing is there"
 
     run(main())
@@ -446,22 +448,22 @@ class Asleep(NoActivators):
 
     asleep = True
 
-    async def follow(self, key: Key, replicas: Sequence[Replica], readings: Sequence[Reading]) -> bool:
+    async def process_readings(self, key: Key, replicas: Sequence[Replica], readings: Sequence[Reading]) -> bool:
         return self.asleep
 
 
-def test_of_a_service_that_sleeps_nothing_is_said_and_the_number_that_it_wakes_with_is_nobodys_hand() -> None:
+def test_service_at_zero_has_no_report_and_its_first_replicas_do_not_count_as_set_by_a_user() -> None:
     async def main() -> None:
-        world, room = World(), Asleep()
+        world, activator = World(), Asleep()
         world.autoscaler = Autoscaler(
-            world.fleet, world.proxies, world.changed.append, clock, window_s=300, waiting=room
+            world.cache, world.proxies, world.changed.append, clock, window_s=300, scale_to_zero=activator
         )
-        room.asleep = False
+        activator.asleep = False
         await pass_s(world, 4, 5)
-        room.asleep = True
+        activator.asleep = True
         await pass_s(world, 4, 0)
         assert world.autoscaler.scaling(CAT) is None
-        room.asleep = False
+        activator.asleep = False
         set_by(world, 4)
         await pass_s(world, 4, 30)
         assert "outside" not in world.said().sentence
@@ -474,14 +476,14 @@ def test_a_service_that_no_longer_scales_is_forgotten() -> None:
     async def main() -> None:
         world = World()
         await world.tick(5)
-        world.fleet.drop(CAT)
+        world.cache.drop(CAT)
         await world.tick(5)
         assert world.autoscaler.scaling(CAT) is None
 
     run(main())
 
 
-def test_an_objective_is_heard_of_without_scaling_and_told_once() -> None:
+def test_objective_is_reported_once_without_scaling() -> None:
     async def main() -> None:
         world = World(spec=OBJECTIVE)
         assert world.autoscaler.attainable(CAT) is None
@@ -494,7 +496,7 @@ def test_an_objective_is_heard_of_without_scaling_and_told_once() -> None:
     run(main())
 
 
-def test_a_silent_pod_is_reported_once_and_asked_for_now_and_then() -> None:
+def test_unreachable_pod_is_reported_once_and_retried() -> None:
     async def main() -> None:
         world = World(spec=OBJECTIVE)
         task = asyncio.ensure_future(world.autoscaler.run(world.cluster, 2.0))
@@ -513,7 +515,7 @@ def test_an_objective_that_is_taken_back_is_forgotten() -> None:
     async def main() -> None:
         world = World(spec=OBJECTIVE)
         await world.tick(5, attainable=True)
-        world.fleet.see(CAT, service(MINIMAL, generation=2), [])
+        world.cache.observe(CAT, service(MINIMAL, generation=2), [])
         await world.tick(5, attainable=True)
         assert world.autoscaler.attainable(CAT) is None
 
@@ -523,27 +525,27 @@ def test_an_objective_that_is_taken_back_is_forgotten() -> None:
 def test_how_long_ago_a_service_was_read_is_reported_of_the_one_that_waits_longest() -> None:
     async def main() -> None:
         world = World()
-        assert world.autoscaler.unread_s() == 0
+        assert world.autoscaler.oldest_reading_s() == 0
         await world.tick(0)
         await asyncio.sleep(5)
-        assert world.autoscaler.unread_s() == 5
+        assert world.autoscaler.oldest_reading_s() == 5
         await world.tick(0)
-        assert world.autoscaler.unread_s() == 0
-        world.fleet.drop(CAT)
+        assert world.autoscaler.oldest_reading_s() == 0
+        world.cache.drop(CAT)
         await asyncio.sleep(5)
         await world.tick(0)
-        assert world.autoscaler.unread_s() == 0
+        assert world.autoscaler.oldest_reading_s() == 0
 
     run(main())
 
 
-def test_what_every_pod_says_is_shown_to_who_asks_services_of_a_fixed_number_too() -> None:
+def test_fleet_report_includes_services_of_fixed_replicas() -> None:
     async def main() -> None:
         world = World(spec=MINIMAL)
-        assert world.autoscaler.fleet() is None
+        assert world.autoscaler.fleet_report() is None
         ticking = asyncio.create_task(world.autoscaler.run(world.cluster, interval_s=0.01))
         world.proxies.readings[POD_UID] = Reading(holding(7))
-        while not (shown := msgspec.json.decode(world.autoscaler.fleet() or b"{}", type=Shown)).services:  # noqa: ASYNC110 (ticks have no event)
+        while not (shown := msgspec.json.decode(world.autoscaler.fleet_report() or b"{}", type=Shown)).services:  # noqa: ASYNC110 (ticks have no event)
             await asyncio.sleep(0.01)
         ticking.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -552,12 +554,12 @@ def test_what_every_pod_says_is_shown_to_who_asks_services_of_a_fixed_number_too
         [service] = shown.services
         assert (service.namespace, service.name) == (CAT.namespace, CAT.name)
         assert [each.load for each in service.pods] == [holding(7)]
-        assert world.autoscaler.fleet() is None
+        assert world.autoscaler.fleet_report() is None
 
     run(main())
 
 
-def test_while_nobody_asks_services_of_a_fixed_number_are_read_twice_a_minute() -> None:
+def test_without_requests_services_of_fixed_replicas_are_read_twice_a_minute() -> None:
     async def main() -> None:
         world = World(spec=MINIMAL)
         for _ in range(30):
@@ -568,15 +570,15 @@ def test_while_nobody_asks_services_of_a_fixed_number_are_read_twice_a_minute() 
     run(main())
 
 
-def test_rows_that_are_mixed_are_heard_of_without_scaling_and_told_once() -> None:
+def test_mixed_rows_are_reported_once_without_scaling() -> None:
     async def main() -> None:
         world = World(spec=MINIMAL)
         assert world.autoscaler.independent(CAT) is None
         for rows in (RowsChecked(independent=True, checked=9), RowsChecked(independent=False, checked=12), None):
             load = replace(holding(0), rows=rows)
             world.proxies.readings[POD_UID] = Reading() if rows is None else Reading(load)
-            async with asyncio.TaskGroup() as looks:
-                world.autoscaler.tick(world.cluster, looks)
+            async with asyncio.TaskGroup() as reconciliations:
+                world.autoscaler.tick(world.cluster, reconciliations)
             await asyncio.sleep(30)
         assert world.autoscaler.independent(CAT) == {POD_UID: False}
         assert world.changed.count(CAT) == 3, "both words, and the question whether the silent pod is still there"

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from shoal_operator.load.fleet import Replica
-from shoal_operator.load.reading import Reading, unread
-from shoal_operator.planning.evidence import Unread
-from shoal_operator.scraper import Scrape, Scraper
+from shoal_operator.load.reading import Reading, no_load_reason
+from shoal_operator.load.service_cache import Replica
+from shoal_operator.planning.evidence import NoLoad
+from shoal_operator.scraper import ScrapeOutcome, Scraper
 from tests.operator.loads import holding
 from tests.operator.servers import Answer, Asked, serving
 
@@ -33,21 +33,21 @@ def test_every_pod_is_read() -> None:
     assert read(lambda _: OK, ["127.0.0.1", "127.0.0.1"]) == [Reading(SAID), Reading(SAID)]
 
 
-def test_a_pod_that_cannot_be_reached_says_nothing() -> None:
+def test_unreachable_pod_has_no_load() -> None:
     assert read(lambda _: OK, ["127.0.0.9", "127.0.0.1"]) == [Reading(), Reading(SAID)]
 
 
-def test_what_answers_and_is_no_proxy_is_reported_from_what_does_not_answer() -> None:
-    def why(answer: Answer, *addresses: str) -> Unread | None:
-        return unread(read(answer, addresses))
+def test_invalid_response_is_distinguished_from_no_response() -> None:
+    def why(answer: Answer, *addresses: str) -> NoLoad | None:
+        return no_load_reason(read(answer, addresses))
 
-    assert why(lambda _: OK, "127.0.0.9") is Unread.UNREACHABLE
-    assert why(lambda _: (503, *OK[1:]), "127.0.0.1") is Unread.REFUSED
-    assert why(lambda _: (200, "<html>", JSON), "127.0.0.1", "127.0.0.9") is Unread.REFUSED
-    assert why(lambda _: (200, {"some": 1}, JSON), "127.0.0.1") is Unread.REFUSED
-    assert why(lambda _: (404, *OK[1:]), "127.0.0.1") is Unread.REFUSED
+    assert why(lambda _: OK, "127.0.0.9") is NoLoad.UNREACHABLE
+    assert why(lambda _: (503, *OK[1:]), "127.0.0.1") is NoLoad.REFUSED
+    assert why(lambda _: (200, "<html>", JSON), "127.0.0.1", "127.0.0.9") is NoLoad.REFUSED
+    assert why(lambda _: (200, {"some": 1}, JSON), "127.0.0.1") is NoLoad.REFUSED
+    assert why(lambda _: (404, *OK[1:]), "127.0.0.1") is NoLoad.REFUSED
     assert why(lambda _: OK, "127.0.0.1", "127.0.0.9") is None
-    assert why(lambda _: OK) is Unread.NO_READY_POD
+    assert why(lambda _: OK) is NoLoad.NO_READY_POD
 
 
 def test_one_connection_serves_every_tick_and_a_closed_one_is_opened_again() -> None:
@@ -83,9 +83,9 @@ def test_one_connection_serves_every_tick_and_a_closed_one_is_opened_again() -> 
     assert readings[-1] == Reading(SAID)
 
 
-def test_a_pod_that_takes_the_connection_and_never_answers_is_unreachable_and_no_liar() -> None:
-    async def main() -> list[Scrape]:
-        never, seen = asyncio.Event(), list[Scrape]()
+def test_pod_that_never_responds_is_unreachable_and_not_invalid() -> None:
+    async def main() -> list[ScrapeOutcome]:
+        never, seen = asyncio.Event(), list[ScrapeOutcome]()
 
         async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.read()
@@ -100,4 +100,4 @@ def test_a_pod_that_takes_the_connection_and_never_answers_is_unreachable_and_no
         server.close()
         return seen
 
-    assert asyncio.run(main()) == [Scrape.UNREACHABLE]
+    assert asyncio.run(main()) == [ScrapeOutcome.UNREACHABLE]

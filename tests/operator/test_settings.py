@@ -171,6 +171,6 @@ def test_ports_of_the_activator_beyond_the_last_one_are_refused() -> None:
 
 
 @pytest.mark.parametrize("window", ["Sat", "25:00-05:00", "Sa 02:00-05:00", "02:00-05:00 CET", "Sat, Sun 02:00-05:00"])
-def test_hours_that_nobody_can_read_are_refused_with_those_that_can_be(window: str) -> None:
+def test_invalid_upgrade_hours_are_rejected_with_the_format(window: str) -> None:
     with pytest.raises(SettingsError, match="SHOAL_OPERATOR_UPGRADE_WINDOW must be days and a time in UTC"):
         Settings.from_env({"SHOAL_OPERATOR_UPGRADE_WINDOW": window})

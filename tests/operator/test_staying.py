@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from shoal_operator.load.fleet import Replica
+from shoal_operator.load.service_cache import Replica
 from shoal_operator.planning.observation import Key
-from shoal_operator.planning.stays import Stay
-from shoal_operator.staying import Stays
+from shoal_operator.planning.stays import StayRequest
+from shoal_operator.staying import StaySender
 from shoal_schema.stay import DEFAULT_S
 from tests.operator.fakes import FakeCluster, SentStays, reconciler_of
 from tests.operator.planning.test_stays import EVICTED, stopping
@@ -19,7 +19,7 @@ CAT = Key("default", "cat")
 POD = Replica("uid-1", "127.0.0.1", "cat-1")
 
 
-async def reported(act: Callable[[Stays], Awaitable[None]], answers: list[bytes], count: int) -> list[str]:
+async def reported(act: Callable[[StaySender], Awaitable[None]], answers: list[bytes], count: int) -> list[str]:
     """Return the heads of the requests that a pod gets, which gives these answers in turn."""
     heads: asyncio.Queue[str] = asyncio.Queue()
 
@@ -29,7 +29,7 @@ async def reported(act: Callable[[Stays], Awaitable[None]], answers: list[bytes]
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    stays = Stays(server.sockets[0].getsockname()[1])
+    stays = StaySender(server.sockets[0].getsockname()[1])
     try:
         await act(stays)
         async with asyncio.timeout(20):
@@ -44,9 +44,9 @@ def lines(heads: list[str]) -> list[str]:
 
 
 def test_a_pod_is_reported_once_to_stay_and_once_to_leave() -> None:
-    async def act(stays: Stays) -> None:
+    async def act(stays: StaySender) -> None:
         for seconds in (10, 9, 300, 299, 298, 0, 0):
-            stays.send(CAT, [Stay(POD, seconds)])
+            stays.send(CAT, [StayRequest(POD, seconds)])
             await asyncio.sleep(0.05)
 
     heads = asyncio.run(reported(act, [], 3))
@@ -56,8 +56,8 @@ def test_a_pod_is_reported_once_to_stay_and_once_to_leave() -> None:
 
 
 def test_a_pod_of_a_service_that_is_gone_is_reported_to_leave() -> None:
-    async def act(stays: Stays) -> None:
-        stays.send(CAT, [Stay(POD, 300)])
+    async def act(stays: StaySender) -> None:
+        stays.send(CAT, [StayRequest(POD, 300)])
         await asyncio.sleep(0.05)
         stays.forget(CAT)
 
@@ -66,8 +66,8 @@ def test_a_pod_of_a_service_that_is_gone_is_reported_to_leave() -> None:
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 503 busy\r\n\r\n", b"x" * 200_000, b"\r\n"])
 def test_a_pod_that_did_not_take_it_is_reported_again(answer: bytes) -> None:
-    async def act(stays: Stays) -> None:
-        stays.send(CAT, [Stay(POD, 300)])
+    async def act(stays: StaySender) -> None:
+        stays.send(CAT, [StayRequest(POD, 300)])
 
     assert len(asyncio.run(reported(act, [answer], 2))) == 2
 
@@ -75,17 +75,17 @@ def test_a_pod_that_did_not_take_it_is_reported_again(answer: bytes) -> None:
 def test_a_pod_that_cannot_be_reached_ends_nothing() -> None:
     async def main() -> None:
         server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
-        stays = Stays(server.sockets[0].getsockname()[1])
+        stays = StaySender(server.sockets[0].getsockname()[1])
         server.close()
         await server.wait_closed()
-        stays.send(CAT, [Stay(POD, 300)])
+        stays.send(CAT, [StayRequest(POD, 300)])
         await asyncio.sleep(0.05)
         await stays.close()
 
     asyncio.run(main())
 
 
-def test_a_reconciliation_tells_the_last_ready_pod_to_stay_until_another_is_ready() -> None:
+def test_reconciliation_requests_the_last_ready_pod_to_stay() -> None:
     cluster, stays = FakeCluster(), SentStays()
     cluster.services[CAT] = service(MINIMAL)
     reconciler = reconciler_of(cluster, stays=stays)

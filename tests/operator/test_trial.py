@@ -65,7 +65,7 @@ def some_port(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial, "PORT", free_port())
 
 
-def test_a_service_that_answers_passes_and_is_removed() -> None:
+def test_serving_service_passes_and_is_removed() -> None:
     server = Server({"predictions": [[2.0, 4.0]]})
     asyncio.run(server.try_it())
 
@@ -74,7 +74,7 @@ def test_a_service_that_answers_passes_and_is_removed() -> None:
     assert server.whole
 
 
-def test_what_a_killed_trial_left_is_removed_first() -> None:
+def test_remains_of_a_killed_trial_are_removed_first() -> None:
     server = Server({"predictions": [[2.0, 4.0]]})
     server.stored = {}
     asyncio.run(server.try_it())
@@ -83,7 +83,7 @@ def test_what_a_killed_trial_left_is_removed_first() -> None:
 
 
 @pytest.mark.parametrize(("answer", "status"), [({"predictions": [[2.0, 5.0]]}, 200), ({"error": "no model"}, 404)])
-def test_another_answer_is_a_failure_and_the_service_is_removed(answer: Json, status: int) -> None:
+def test_wrong_response_is_a_failure_and_the_service_is_removed(answer: Json, status: int) -> None:
     server = Server(answer, status)
 
     with pytest.raises(trial.TrialError, match=f"status {status}"):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from shoal_operator.errors import ApiError
-from shoal_operator.load.fleet import Fleet
+from shoal_operator.load.service_cache import ServiceCache
 from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE
 from shoal_operator.planning.conditions import find
 from shoal_operator.planning.conflicts import WINDOW_S, WRITES, Conflicts
@@ -32,14 +32,14 @@ class Installs:
     def __init__(self) -> None:
         self.cluster, self.now_s = FakeCluster(), 0.0
         self.cluster.services[CAT] = service(SPEC)
-        self.fleets: dict[str, Fleet] = {}
+        self.caches: dict[str, ServiceCache] = {}
         self.reconcilers: dict[str, Reconciler] = {}
 
     def start(self, name: str) -> None:
         defaults = structs.replace(DEFAULTS, runtime_image=f"{name}/runtime", namespace=name)
-        fleet = self.fleets[name] = Fleet()
+        cache = self.caches[name] = ServiceCache()
         self.reconcilers[name] = reconciler_of(
-            self.cluster, defaults=defaults, utc_now=self.utc_now, fleet=fleet, clock=lambda: self.now_s
+            self.cluster, defaults=defaults, utc_now=self.utc_now, cache=cache, clock=lambda: self.now_s
         )
 
     def stop(self, name: str) -> None:
@@ -80,7 +80,7 @@ def both() -> Installs:
     return installs
 
 
-def test_who_comes_second_writes_no_child_and_no_status_and_scales_nothing() -> None:
+def test_second_install_writes_neither_children_nor_status_nor_scale() -> None:
     installs = both()
     installs.run(3600)
 
@@ -88,8 +88,8 @@ def test_who_comes_second_writes_no_child_and_no_status_and_scales_nothing() -> 
     assert installs.writes("apply", "delete") == 0
     assert installs.writes("status") == 1  # the owner reports the other install
     assert installs.writes("annotate") <= 2 * (3600 / MAX_PAUSE_S + 4)
-    assert list(installs.fleets["two"].watched()) == []
-    assert len(list(installs.fleets["one"].watched())) == 1
+    assert list(installs.caches["two"].watched()) == []
+    assert len(list(installs.caches["one"].watched())) == 1
 
 
 def test_both_say_so() -> None:
@@ -241,7 +241,7 @@ def test_one_text_is_never_written_more_than_a_few_times_a_minute(steps: list[tu
     for later_s, text in steps:
         now_s += later_s
         if conflicts.may_write(CAT, "Deployment", text, now_s):
-            conflicts.wrote(CAT, "Deployment", text, now_s)
+            conflicts.record_write(CAT, "Deployment", text, now_s)
             if written and written[-1][1] != text:
                 written.clear()
             written.append((now_s, text))
@@ -269,7 +269,7 @@ def test_what_is_anothers_is_kept_only_after_a_claim_that_stood(seen: list[tuple
         stood_s = (now_s if stood_s is None else stood_s) if stands else None
 
 
-def test_claims_that_somebody_writes_without_end_are_answered_five_times_a_minute() -> None:
+def test_endless_claims_get_five_responses_per_minute() -> None:
     installs = both()
     installs.stop("two")
     for number in range(120):
@@ -281,7 +281,7 @@ def test_claims_that_somebody_writes_without_end_are_answered_five_times_a_minut
     assert installs.writes("status") <= WRITES
 
 
-def test_a_claim_among_many_is_answered_long_before_it_has_settled() -> None:
+def test_one_claim_among_many_gets_a_response_before_it_settles() -> None:
     installs = both()
     annotations = installs.cluster.children[CAT, SERVICE]["metadata"]["annotations"]
     annotations["serving.shoal.dev/claimed-by"] = "stranger"

@@ -1,4 +1,4 @@
-"""The workers: what is due is looked at, whatever one look does."""
+"""The workers: every due key is reconciled, whatever one reconciliation raises."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ async def working(reconcile: object, seconds: float, *keys: Key, count: int = 2)
     return queue
 
 
-def test_a_success_is_looked_at_again_after_the_resync_period() -> None:
+def test_service_is_reconciled_again_after_the_resync_period() -> None:
     seen: list[float] = []
 
     async def reconcile(key: Key) -> Outcome:
@@ -79,7 +79,7 @@ def test_all_known_keys_can_be_made_due_at_once() -> None:
     assert sorted(seen) == [CAT, CAT, DOG, DOG]
 
 
-def test_errors_of_the_api_are_tried_again_with_patience() -> None:
+def test_api_errors_are_retried_with_backoff() -> None:
     seen: list[float] = []
 
     async def reconcile(key: Key) -> Outcome:
@@ -91,7 +91,7 @@ def test_errors_of_the_api_are_tried_again_with_patience() -> None:
     assert 5 <= len(seen) <= 7
 
 
-def test_a_service_is_never_looked_at_twice_at_a_time() -> None:
+def test_service_is_never_reconciled_concurrently() -> None:
     running: set[Key] = set()
 
     async def main() -> None:

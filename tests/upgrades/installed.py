@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from shoal_local.apiserver import errors
-from shoal_operator.batches import Batches
+from shoal_operator.batches import BatchReconciler
 from shoal_operator.errors import ApiError
 from shoal_operator.manifests.desired import Kind
 from shoal_operator.planning.observation import Key
@@ -36,7 +36,7 @@ class Installed:
     def install(self, definition: Recorded) -> None:
         """Replace the definition, as `helm upgrade` does."""
         live = self.server.get(self.definition)
-        self.server.ask("PUT", self.definition, {**live, "spec": copy.deepcopy(definition.spec)})
+        self.server.request("PUT", self.definition, {**live, "spec": copy.deepcopy(definition.spec)})
 
     def apply(self, written: Written, name: str) -> str:
         """Create an object as `kubectl apply` does; return why the API server refuses it, or nothing."""
@@ -61,7 +61,7 @@ class Installed:
         """Write an object as it was read, with an annotation more."""
         changed = copy.deepcopy(resource)
         changed["metadata"].setdefault("annotations", {})["touched"] = "yes"
-        self.server.ask("PUT", f"{self.path}/{resource['metadata']['name']}", changed)
+        self.server.request("PUT", f"{self.path}/{resource['metadata']['name']}", changed)
 
     def reconcile(self, name: str) -> tuple[Outcome, dict[str, Json]]:
         """Have the operator reconcile an object; return its conditions by type, as the store has them then."""
@@ -96,7 +96,7 @@ class Operated(FakeCluster):
 async def _reconcile(cluster: Operated, key: Key) -> Outcome:
     if key.plural != BATCH_PLURAL:
         return await reconciler_of(cluster).reconcile(key)
-    return await Batches(cluster, DEFAULTS, NoNames(), Pods(), new_year, lambda: 0.0).reconcile(key)
+    return await BatchReconciler(cluster, DEFAULTS, NoNames(), Pods(), new_year, lambda: 0.0).reconcile(key)
 
 
 def lost(before: Any, after: Any, path: str = "") -> Iterator[str]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from math import ceil
 
 from shoal.benching.drawing import by_rate, figure
-from shoal.benching.knee import MAX_BAD_STRETCHES, MAX_RUN_SHARE, MIN_REQUESTS, Knee, Verdict, find, judge
+from shoal.benching.knee import MAX_BAD_STRETCHES, MAX_RUN_SHARE, MIN_REQUESTS, Knee, StepVerdict, find, judge
 from shoal.benching.steps import BUSY, LoadStep
 from shoal_schema.bounds import ADVICE, Bound
 
@@ -45,7 +45,7 @@ def advice(
 def _generator(steps: Sequence[LoadStep]) -> Iterator[str]:
     """Report a load generator that limited the measurement."""
     full = next((step for step in steps if step.busy > BUSY), None)
-    late = next((step for step in steps if judge(step) is Verdict.GENERATOR and step is not full), None)
+    late = next((step for step in steps if judge(step) is StepVerdict.GENERATOR and step is not full), None)
     if full:
         yield (
             f"The load generator was the bound from {figure(full.offered_per_s)} requests/s on ({full.busy:.0%} of a"
@@ -74,7 +74,7 @@ def _knee(knee: Knee, within_ms: float, alone_ms: float) -> Iterator[str]:
             f" lower rate {_in_time(held, within_ms)}; at the higher rate {_percent(bent)}."
         )
     elif held:
-        stopped = held.busy > BUSY or any(judge(step) is Verdict.GENERATOR for step in knee.unsure)
+        stopped = held.busy > BUSY or any(judge(step) is StepVerdict.GENERATOR for step in knee.unsure)
         more = "" if stopped else " Allow more time with --seconds."
         yield (
             f"The knee was not found: the server kept up with {figure(held.offered_per_s)} requests/s, the highest"
@@ -98,13 +98,13 @@ def _unsure(knee: Knee) -> Iterator[str]:
     """Explain why the rates around the knee are inconclusive."""
     for step in knee.unsure:
         verdict, rate = judge(step), figure(step.offered_per_s)
-        if verdict is Verdict.FEW:
+        if verdict is StepVerdict.FEW:
             needed_s = ceil(MIN_REQUESTS / MAX_RUN_SHARE / step.offered_per_s)
             yield (
                 f"At {rate} requests/s only {step.sent} requests fit into the time, and a verdict needs"
                 f" {MIN_REQUESTS}. Pass --seconds {needed_s} or more."
             )
-        elif verdict is Verdict.NOISY:
+        elif verdict is StepVerdict.NOISY:
             burst = step.bad_stretches <= MAX_BAD_STRETCHES
             when = "came in short bursts" if burst else "occurred in one run only"
             yield (

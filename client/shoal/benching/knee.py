@@ -31,7 +31,7 @@ MAX_RUN_SHARE: Final = 1 / 3
 """Share of the whole time that one run may take."""
 
 
-class Verdict(StrEnum):
+class StepVerdict(StrEnum):
     """The verdict on a rate; the last three are inconclusive."""
 
     HELD = "held"
@@ -41,20 +41,20 @@ class Verdict(StrEnum):
     GENERATOR = "generator"
 
 
-def judge(step: LoadStep) -> Verdict:
+def judge(step: LoadStep) -> StepVerdict:
     """Return whether the server kept up, or why the step is inconclusive."""
     # A rate far above the capacity is obvious from few requests.
     plainly = step.sent >= PLAINLY_LATE_REQUESTS and step.in_time_share < PLAINLY_LATE
     if step.in_time_share >= ENOUGH and (step.backlog <= MAX_BACKLOG or step.generator_bound):
-        return Verdict.HELD if step.sent >= MIN_REQUESTS else Verdict.FEW
+        return StepVerdict.HELD if step.sent >= MIN_REQUESTS else StepVerdict.FEW
     # From here on responses were late: by the load generator, by noise, or by the server.
     if step.generator_bound:
-        return Verdict.GENERATOR
+        return StepVerdict.GENERATOR
     if step.sent < MIN_REQUESTS:
-        return Verdict.BENT if plainly else Verdict.FEW
+        return StepVerdict.BENT if plainly else StepVerdict.FEW
     # A machine can be busy for the length of one run; twice at the same rate is not chance.
     throughout = step.bad_stretches > MAX_BAD_STRETCHES and step.runs > 1
-    return Verdict.BENT if plainly or throughout or step.backlog > MAX_BACKLOG else Verdict.NOISY
+    return StepVerdict.BENT if plainly or throughout or step.backlog > MAX_BACKLOG else StepVerdict.NOISY
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +77,9 @@ class Knee:
 def find(steps: Sequence[LoadStep]) -> Knee:
     """Return the bracket around the knee."""
     ordered = sorted(steps, key=lambda each: each.offered_per_s)
-    bent = next((step for step in ordered if judge(step) is Verdict.BENT), None)
+    bent = next((step for step in ordered if judge(step) is StepVerdict.BENT), None)
     below = [step for step in ordered if bent is None or step.offered_per_s < bent.offered_per_s]
-    held = next((step for step in reversed(below) if judge(step) is Verdict.HELD), None)
+    held = next((step for step in reversed(below) if judge(step) is StepVerdict.HELD), None)
     # Inconclusive by construction: between the two, nothing held and nothing bent.
     above = [step for step in below if held is None or step.offered_per_s > held.offered_per_s]
     return Knee(held, bent, tuple(above))
@@ -95,12 +95,14 @@ def next_rate(steps: Sequence[LoadStep], alone_ms: float) -> float | None:
         return 500 / max(alone_ms, 0.1)
     knee = find(steps)
     # Noise first: a repeated run settles it cheaply.
-    if noisy := [step for step in knee.unsure if judge(step) in (Verdict.NOISY, Verdict.GENERATOR) and _again(step)]:
+    if noisy := [
+        step for step in knee.unsure if judge(step) in (StepVerdict.NOISY, StepVerdict.GENERATOR) and _again(step)
+    ]:
         return noisy[0].offered_per_s
     top = knee.unsure[-1] if knee.unsure else knee.held
     if knee.bent is None:
         # Still rising, unless the load generator is exhausted.
-        ended = top is None or top.busy > BUSY or judge(top) is Verdict.GENERATOR
+        ended = top is None or top.busy > BUSY or judge(top) is StepVerdict.GENERATOR
         return None if top is None or ended else GROWTH * top.offered_per_s
     if top is None:
         # The first rate bent: try a quarter of it. Where requests hardly overlap, a lower rate changes nothing.
@@ -108,7 +110,7 @@ def next_rate(steps: Sequence[LoadStep], alone_ms: float) -> float | None:
     if not _close(top, knee.bent):
         return sqrt(top.offered_per_s * knee.bent.offered_per_s)
     # The bracket is narrow: complete and repeat the rates that decide it.
-    few = [step for step in reversed(knee.unsure) if judge(step) is Verdict.FEW and _again(step)]
+    few = [step for step in reversed(knee.unsure) if judge(step) is StepVerdict.FEW and _again(step)]
     once = [step for step in (knee.bent, knee.held) if step and step.runs < 2]
     return next((step.offered_per_s for step in (*few, *once)), None)
 

@@ -30,7 +30,7 @@ class FieldError(ValueError):
     """An unknown field, or an invalid value."""
 
 
-class MachineError(Exception):
+class LocalError(Exception):
     """A valid request that this machine cannot fulfil: a port in use, a package that is not installed."""
 
 

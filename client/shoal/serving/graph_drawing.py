@@ -16,7 +16,7 @@ _WIDEST = 110
 """Characters of boxes side by side."""
 
 
-def described(name: str, spec: GraphSpec, plan: GraphPlan, graph: TypedGraph | None) -> Described:
+def describe_graph(name: str, spec: GraphSpec, plan: Plan, graph: Typed | None) -> Described:
     """Return the description of a graph; ``graph`` is None if the types of some models are unknown."""
     models = {each.name: f"service {each.service}" if each.service else each.url or "" for each in spec.steps}
     models |= {each.name: f"graph {each.graph}" for each in spec.steps if each.graph}
@@ -67,7 +67,7 @@ def _inputs(graph: TypedGraph | None, step: GraphStep, *, composed: bool) -> Des
     }
 
 
-def drawn(graph: Described) -> str:
+def draw_graph(graph: Described) -> str:
     """Return boxes and arrows: concurrent steps side by side, below the steps that they need."""
     parts = [f"{graph['name']}: {_tensors(graph['request']) or 'its inputs are not known here'}"]
     if graph["composer"]:

@@ -87,7 +87,7 @@ def cause(written: str) -> str:
     return raised[0].strip() if raised and not continued else ""
 
 
-def takes_leave(line: bytes) -> bool:
+def is_exit_line(line: bytes) -> bool:
     """Return whether a process announces its exit in this line, so that the exit message can replace it."""
     if b"CRITICAL" not in line and not line.startswith(b"shoal"):  # a fast check, since every line is tested
         return False

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from shoal.watching.samples import History, Watched
+from shoal.watching.samples import Histories, History
 
 COLUMNS = (
     "service", "replicas", "state", "queued", "running", "req/s", "answered/s", "rejected/s", "batch size",
@@ -62,7 +62,7 @@ def curve(values: Sequence[float]) -> str:
     return "".join(_BLOCKS[max(1, math.ceil(top * value / most)) if value else 0] for value in values)
 
 
-def document(watched: Watched, *, samples: int = 1) -> dict[str, Any]:
+def document(watched: Histories, *, samples: int = 1) -> dict[str, Any]:
     """Return the services as JSON values, each with its last ``samples`` samples, oldest first."""
     return {
         "services": [

@@ -42,7 +42,7 @@ class History:
 
 
 @dataclass(slots=True)
-class Watched:
+class Histories:
     """The history of all services, by name."""
 
     services: dict[str, History] = field(default_factory=dict)

@@ -17,19 +17,19 @@ REPORT_REQUEST: Final = ("endpoint-load-metrics-format", "TEXT")
 _REPORT: Final = "endpoint-load-metrics"
 """The response header with the report."""
 _WAIT: Final = "expected_wait_seconds="
-_LONGEST: Final = 1024
+_MAX_REPORT_CHARS: Final = 1024
 """Characters of a report that are parsed."""
-BELIEVED_S: Final = 1.0
+REPORT_EXPIRY_S: Final = 1.0
 """Age at which a report expires; the address then ranks as never used, for one request."""
-FIRST_PAUSE_S: Final = 0.5
-LONGEST_PAUSE_S: Final = 30.0
+MIN_PAUSE_S: Final = 0.5
+MAX_PAUSE_S: Final = 30.0
 """Backoff of an address that is unreachable or fails repeatedly."""
-FIRST_REFUSED_PAUSE_S: Final = 0.05
-LONGEST_REFUSED_PAUSE_S: Final = 2.0
+MIN_REJECTED_PAUSE_S: Final = 0.05
+MAX_REJECTED_PAUSE_S: Final = 2.0
 """Backoff of an address that rejects; it may have capacity again soon."""
 FAILURES_IN_A_ROW: Final = 2
 """Failures that count against the server; a single one may be caused by the request."""
-MOST_TRIES: Final = 3
+MAX_TRIES: Final = 3
 """Addresses tried for one request while none runs it; bounds the time if all are full."""
 _UNKNOWN_S: Final = float("inf")
 _REJECTS: Final = frozenset({429, 502, 503})
@@ -40,57 +40,57 @@ _SERVER_FAULTS: Final = frozenset({404, 405, 408, 415})
 class AddressState:
     """One address: its last report, and the requests sent since."""
 
-    __slots__ = ("errors", "failures", "sent", "shunned_until_s", "told_s", "under_way", "wait_s")
+    __slots__ = ("backoff_until_s", "errors", "failures", "in_flight", "reported_s", "sent", "wait_s")
 
     def __init__(self) -> None:
         self.wait_s = _UNKNOWN_S
         """Expected wait of the last report; infinity without a report."""
-        self.told_s = float("-inf")
+        self.reported_s = float("-inf")
         """Time of the last response."""
         self.sent = 0
         """Requests sent since then."""
-        self.under_way = 0
+        self.in_flight = 0
         """Requests without a response yet."""
         self.failures = 0
         """Consecutive backoffs."""
         self.errors = 0
         """Consecutive failed responses."""
-        self.shunned_until_s = float("-inf")
+        self.backoff_until_s = float("-inf")
 
-    def answered(self, status: int, headers: Mapping[str, str], now_s: float) -> None:
+    def record_response(self, status: int, headers: Mapping[str, str], now_s: float) -> None:
         """Record a response."""
         wait_s = expected_wait_s(headers.get(_REPORT, ""))
-        self.wait_s, self.told_s, self.sent = _UNKNOWN_S if wait_s is None else wait_s, now_s, 0
+        self.wait_s, self.reported_s, self.sent = _UNKNOWN_S if wait_s is None else wait_s, now_s, 0
         if status in _REJECTS and headers.get(EXECUTED) == "no":
-            self._shun(FIRST_REFUSED_PAUSE_S, LONGEST_REFUSED_PAUSE_S, now_s)
+            self._back_off(MIN_REJECTED_PAUSE_S, MAX_REJECTED_PAUSE_S, now_s)
         elif status in _REJECTS:
-            self.failed(now_s)  # the request may have run, and is lost
+            self.record_failure(now_s)  # the request may have run, and is lost
         elif status >= 500 or status in _SERVER_FAULTS or (status != 200 and status < 400):
             self.errors += 1
             self.wait_s = _UNKNOWN_S  # a failing model is fast, so its report is too good
             if self.errors >= FAILURES_IN_A_ROW:
-                self._shun(FIRST_PAUSE_S, LONGEST_PAUSE_S, now_s)
+                self._back_off(MIN_PAUSE_S, MAX_PAUSE_S, now_s)
         else:
             # Also a client error: the server works.
             self.failures = self.errors = 0
 
-    def failed(self, now_s: float) -> None:
+    def record_failure(self, now_s: float) -> None:
         """Record that the address was unreachable or did not answer."""
-        self._shun(FIRST_PAUSE_S, LONGEST_PAUSE_S, now_s)
+        self._back_off(MIN_PAUSE_S, MAX_PAUSE_S, now_s)
 
     def score(self, now_s: float) -> tuple[float, float, int]:
         """Return a sort key, smaller is better: remaining backoff, expected wait, requests sent since the report."""
-        if now_s - self.told_s <= BELIEVED_S:
+        if now_s - self.reported_s <= REPORT_EXPIRY_S:
             wait_s = self.wait_s * (1 + self.sent)
         else:
             # The report has expired: one request probes the address, the others avoid it meanwhile.
-            wait_s = _UNKNOWN_S if self.under_way else 0.0
-        return max(0.0, self.shunned_until_s - now_s), wait_s, self.sent
+            wait_s = _UNKNOWN_S if self.in_flight else 0.0
+        return max(0.0, self.backoff_until_s - now_s), wait_s, self.sent
 
-    def _shun(self, first_s: float, longest_s: float, now_s: float) -> None:
+    def _back_off(self, first_s: float, longest_s: float, now_s: float) -> None:
         # Concurrent failures count once.
-        if now_s >= self.shunned_until_s:
-            self.shunned_until_s = now_s + min(first_s * 2.0 ** min(self.failures, 16), longest_s)
+        if now_s >= self.backoff_until_s:
+            self.backoff_until_s = now_s + min(first_s * 2.0 ** min(self.failures, 16), longest_s)
             self.failures += 1
 
 
@@ -107,12 +107,12 @@ def choose_other(
 ) -> int | None:
     """Return the next address for a request that did not run at those ``tried``; None to give up."""
     others = [number for number in open_addresses(states, now_s) if number not in tried]
-    return _drawn(states, others, now_s, sample) if others and len(tried) < MOST_TRIES else None
+    return _drawn(states, others, now_s, sample) if others and len(tried) < MAX_TRIES else None
 
 
 def open_addresses(states: Sequence[AddressState], now_s: float) -> list[int]:
     """Return the indexes of the addresses that are not in backoff."""
-    return [number for number, state in enumerate(states) if now_s >= state.shunned_until_s]
+    return [number for number, state in enumerate(states) if now_s >= state.backoff_until_s]
 
 
 def not_run(method: str, status: int, headers: Mapping[str, str]) -> bool:
@@ -130,7 +130,7 @@ def _drawn(
 
 def expected_wait_s(report: str) -> float | None:
     """Return the expected wait in a text report; None if it is missing or malformed."""
-    if not report.startswith("TEXT ") or len(report) > _LONGEST:
+    if not report.startswith("TEXT ") or len(report) > _MAX_REPORT_CHARS:
         return None
     _, found, rest = report.partition(_WAIT)
     try:

@@ -70,7 +70,7 @@ def only_input(signature: Signature) -> Tensor | None:
     return required[0] if len(required) == 1 else None
 
 
-def respelled(names: Sequence[Any], signature: Signature) -> list[Any]:
+def matched_spelling(names: Sequence[Any], signature: Signature) -> list[Any]:
     """Return column names, with numbers as text where the model has such a name."""
     own = own_names(signature)
     return [str(name) if is_number(name) and str(name) in own else name for name in names]

@@ -12,11 +12,11 @@ from shoal.wire.columns import (
     check_twice,
     default_names,
     listed,
+    matched_spelling,
     nameless,
     only_input,
     own_names,
     places_of,
-    respelled,
 )
 from shoal.wire.items import column_tensor
 from shoal.wire.signature import Signature, Tensor
@@ -73,7 +73,7 @@ def names_of(frame: Any) -> list[Any]:
     return list(frame.column_names if hasattr(type(frame), "column_names") else frame.columns)
 
 
-def unframed(items: Any, signature: Signature) -> Any:
+def rows_of_frame(items: Any, signature: Signature) -> Any:
     """Return frames, a dict of columns or a column as items; any other value unchanged.
 
     Columns are matched by name, in any order. Columns named 0 to n - 1 count as unnamed: together they are the rows of
@@ -101,7 +101,7 @@ def unframed(items: Any, signature: Signature) -> Any:
     return column_values(items) if hasattr(type(items), "to_numpy") else items
 
 
-def unframed_item(item: Any, signature: Signature) -> Any:
+def row_of_frame(item: Any, signature: Signature) -> Any:
     """Return the only row of a frame; any other item unchanged.
 
     Raises:
@@ -110,7 +110,7 @@ def unframed_item(item: Any, signature: Signature) -> Any:
     if is_frame(item) and _takes_tables(signature):
         if len(item) != 1:
             raise InvalidInput(f"predict takes one item, not a frame of {len(item)} rows. Call predict_batch")
-        return unframed(item, signature)[0:1][0]
+        return rows_of_frame(item, signature)[0:1][0]
     return item
 
 
@@ -126,7 +126,7 @@ def _of_frame(frame: Any, signature: Signature) -> Any:
     given = names_of(frame)
     # Before and after respelling: 1 and "1" are different names at first.
     check_twice(given)
-    names = respelled(given, signature)
+    names = matched_spelling(given, signature)
     check_twice(names)
     keys = dict(zip(names, given, strict=True))
 
@@ -140,6 +140,18 @@ def _of_frame(frame: Any, signature: Signature) -> Any:
         return found.to_numpy() if isinstance(kind, np.dtype) and kind.kind in "iuf" else None
 
     return _rows(names, lambda name: column_values(frame[keys[name]]), signature, block)
+
+
+def _of_columns(columns: Mapping[Any, Any], signature: Signature) -> Any:
+    """Return the rows of a dict of columns of equal length; any other dict unchanged."""
+    if framed := [name for name, column in columns.items() if is_frame(column) and _takes_tables(signature)]:
+        raise InvalidInput(f"{framed[0]!r} is a data frame. Pass the frame itself; its columns are matched by name")
+    names, values = matched_spelling(list(columns), signature), [column_values(column) for column in columns.values()]
+    if not names or any(column.ndim == 0 for column in values) or len({len(column) for column in values}) > 1:
+        return columns
+    check_twice(names)
+    arrays = dict(zip(names, values, strict=True))
+    return _rows(names, arrays.__getitem__, signature) if len(values[0]) else []
 
 
 def _rows(

@@ -27,14 +27,14 @@ _UNEVEN = "the nested lists have different lengths. Pad them, or pass each as an
 Items = Any  # a sequence of items, an array, or a data frame
 
 
-def one_item(item: Any, signature: Signature) -> dict[str, Array]:
+def encode_item(item: Any, signature: Signature) -> dict[str, Array]:
     """Return a tensor for each input of one item, with a batch dimension of 1 if the model batches.
 
     Raises:
         InvalidInput: an input is missing or unknown, or a value does not fit its datatype.
     """
     if signature.batches:
-        return many_items([item], signature)
+        return encode_items([item], signature)
     named = _by_name(item, signature)
     return {
         tensor.name: _cast(named[tensor.name], tensor, len(tensor.shape))
@@ -43,7 +43,7 @@ def one_item(item: Any, signature: Signature) -> dict[str, Array]:
     }
 
 
-def many_items(items: Items, signature: Signature, first: int | None = None) -> dict[str, Array]:
+def encode_items(items: Items, signature: Signature, first: int | None = None) -> dict[str, Array]:
     """Return a tensor for each input of several items, stacked along the input's batch dimension.
 
     Args:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from shoal.errors import InvalidInput
-from shoal.wire.items import column_tensor, one_item
+from shoal.wire.items import column_tensor, encode_item
 from shoal.wire.portions import bytes_of
 from shoal.wire.signature import Signature, Tensor
 from shoal.wire.values import null_of
@@ -108,7 +108,7 @@ def _row(item: Mapping[str, Any], signature: Signature) -> dict[str, Array]:
         else:
             # A number counts as a row of one where the input takes such rows.
             named[name] = [value] if tensor.shape[1:] == (1,) and np.ndim(value) == 0 else value
-    tensors = one_item(named, signature)
+    tensors = encode_item(named, signature)
     return {name: _checked(array, inputs[name], signature) for name, array in tensors.items()}
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from shoal.errors import DeadlineExceeded, InvalidInput, Overloaded, ShoalError, TooLarge
 from shoal.wire.frames import Rows
-from shoal.wire.items import many_items
+from shoal.wire.items import encode_items
 from shoal.wire.retrying import may_retry, pause_s
 from shoal.wire.signature import Signature
 from shoal_schema.wire.datatypes import Array
@@ -166,7 +166,7 @@ class Portions:
         if start == stop:
             return None
         try:
-            tensors = many_items(self.rows[start:stop], self.signature, start)
+            tensors = encode_items(self.rows[start:stop], self.signature, start)
         except InvalidInput as error:
             error.may_have_run = self._others_went()
             self.error = error

@@ -16,10 +16,10 @@ from shoal.wire.columns import (
     check_twice,
     default_names,
     listed,
+    matched_spelling,
     nameless,
     only_input,
     own_names,
-    respelled,
 )
 from shoal.wire.signature import Signature, Tensor
 
@@ -45,7 +45,7 @@ def by_name(row: Any, signature: Signature, tensor: Tensor | None = None) -> Any
     found = _names_and_values(row)
     if found is None:
         return row
-    names, values = respelled(found[0], signature), found[1]
+    names, values = matched_spelling(found[0], signature), found[1]
     # Named tuples replace names that are no Python identifiers by _0, _1, ...
     if isinstance(row, tuple) and hasattr(row, "_fields") and any(name.startswith("_") for name in names):
         renamed = next(name for name in names if name.startswith("_"))

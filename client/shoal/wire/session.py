@@ -1,8 +1,8 @@
 """The client's protocol with one server, without I/O.
 
-Each method is a generator: it yields a :class:`Request` to send or a :class:`Pause` to sleep, receives a :class:`Turn`
-(the :class:`Response` or the error, and the remaining time), and returns the result. The blocking and the asyncio
-client drive the same generators.
+Each method is a generator: it yields a :class:`Request` to send or a :class:`Pause` to sleep, receives a
+:class:`StepResult` (the :class:`Response` or the error, and the remaining time), and returns the result. The blocking
+and the asyncio client drive the same generators.
 """
 
 from collections.abc import Callable, Generator, Mapping
@@ -11,20 +11,20 @@ from itertools import count
 from typing import Any, Self, TypeVar
 
 from shoal.errors import NotFound, ServerFailed, ShoalError
-from shoal.wire.answers import error_of, json_body, many_results, one_result
-from shoal.wire.frames import Rows, unframed, unframed_item
-from shoal.wire.items import Items, check_countable, one_item
+from shoal.wire.frames import Rows, row_of_frame, rows_of_frame
+from shoal.wire.items import Items, check_countable, encode_item
 from shoal.wire.messages import Request, Response, infer_request, model_path
 from shoal.wire.portions import Portion, Portions, Times
+from shoal.wire.responses import batch_result, error_from, json_body, single_result
 from shoal.wire.retrying import may_retry, pause_s
 from shoal.wire.signature import Signature, parse_signature
 from shoal_schema.headers import REQUEST_ID, TIMEOUT_MS
 
 Result = TypeVar("Result")
 
-ANSWER_MARGIN_S = 0.25
+RESPONSE_MARGIN_S = 0.25
 """Time by which the server's timeout is shorter than the client's."""
-SAY_WHICH = "Name the model with model=... (`--model` on the command line)"
+NAME_MODEL_REMEDY = "Name the model with model=... (`--model` on the command line)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class StepResult:
     """The outcome of a step."""
 
     outcome: Response | ShoalError | None
@@ -44,7 +44,7 @@ class Turn:
     """Remaining time of the call (s)."""
 
 
-Conversation = Generator[Request | Pause, Turn | None, Result]
+Conversation = Generator[Request | Pause, StepResult | None, Result]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class CallOptions:
     retries: int = 0
     retry_executed: bool = False
 
-    def but(self, **chosen: Any) -> Self:
+    def override(self, **chosen: Any) -> Self:
         """Return these options with the ``chosen`` values that are not None."""
         given = {name: value for name, value in chosen.items() if value is not None}
         return replace(self, **given) if given else self
@@ -75,11 +75,11 @@ class Call:
 
     def step(self, step: Request | Pause) -> Conversation[Response | ShoalError | None]:
         """Take a step and return its outcome."""
-        turn = yield step
-        if turn is None:
-            raise TypeError("a step must be answered with a Turn")
-        self.left_s = turn.left_s
-        return turn.outcome
+        result = yield step
+        if result is None:
+            raise TypeError("a step must be answered with a StepResult")
+        self.left_s = result.left_s
+        return result.outcome
 
 
 class Session:
@@ -105,16 +105,16 @@ class Session:
     def predict(self, item: Any, options: CallOptions) -> Conversation[Any]:
         """Predict one item."""
         call = Call(options)
-        signature = self._signature or (yield from self._ask_signature(call))
-        tensors = one_item(self._plain(unframed_item(item, signature)), signature)
+        signature = self._signature or (yield from self._request_signature(call))
+        tensors = encode_item(self._plain(row_of_frame(item, signature)), signature)
         request = infer_request(signature.name, signature, tensors, options.headers())
         response = yield from self._persistent(request, call)
-        return one_result(response, signature)
+        return single_result(response, signature)
 
     def portions(self, items: Items, times: Times, options: CallOptions) -> Conversation[Portions]:
         """Prepare to send several items in portions."""
-        signature = self._signature or (yield from self._ask_signature(Call(options)))
-        unfolded = unframed(items, signature)
+        signature = self._signature or (yield from self._request_signature(Call(options)))
+        unfolded = rows_of_frame(items, signature)
         check_countable(unfolded, signature)
         return Portions(Rows(unfolded, self._plain), signature, times, self._jitter())
 
@@ -122,37 +122,19 @@ class Session:
         """Predict the rows of one portion."""
         request = infer_request(signature.name, signature, portion.tensors, options.headers())
         response = yield from self._persistent(request, Call(options))
-        return many_results(response, signature, portion.rows)
+        return batch_result(response, signature, portion.rows)
 
     def signature(self, options: CallOptions) -> Conversation[Signature]:
         """Request the model's signature, cached or not."""
-        return (yield from self._ask_signature(Call(options)))
+        return (yield from self._request_signature(Call(options)))
 
     def ready(self, options: CallOptions) -> Conversation[bool]:
         """Request whether the server is ready."""
         outcome = yield from Call(options).step(Request("GET", "/v2/health/ready"))
         return _response(outcome).status == 200
 
-    def _ask_signature(self, call: Call) -> Conversation[Signature]:
-        model = self._model
-        if not model:
-            # The name of the server's only model.
-            response = yield from self._persistent(Request("GET", "/v1/models"), call)
-            if response.status == 404:
-                raise NotFound(
-                    "/v1/models: not found. Is this the admin port (9090), or does the URL have a path? If the server"
-                    f" does not list its models: {SAY_WHICH}",
-                    status=404,
-                )
-            # V1's list of models, which Shoal and KServe serve.
-            listed = json_body(response)
-            models = listed.get("models") if isinstance(listed, Mapping) else None
-            if not isinstance(models, list) or not models:
-                raise ServerFailed(f"the server lists no model. {SAY_WHICH}", status=200)
-            if len(models) > 1:
-                names = ", ".join(map(str, models))
-                raise NotFound(f"the server has several models ({names}). {SAY_WHICH}")
-            model = str(models[0])
+    def _request_signature(self, call: Call) -> Conversation[Signature]:
+        model = self._model or (yield from self._only_model(call))
         answer = json_body((yield from self._persistent(Request("GET", model_path(model)), call)))
         try:
             # The requested name is the one that the routes use.
@@ -161,6 +143,25 @@ class Session:
             raise ServerFailed(str(error), status=200) from error
         self._model, self._signature = model, signature
         return signature
+
+    def _only_model(self, call: Call) -> Conversation[str]:
+        """Request the name of the server's only model."""
+        response = yield from self._persistent(Request("GET", "/v1/models"), call)
+        if response.status == 404:
+            raise NotFound(
+                "/v1/models: not found. Is this the admin port (9090), or does the URL have a path? If the server does"
+                f" not list its models: {NAME_MODEL_REMEDY}",
+                status=404,
+            )
+        # V1's list of models, which Shoal and KServe serve.
+        answer = json_body(response)
+        models = answer.get("models") if isinstance(answer, Mapping) else None
+        if not isinstance(models, list) or not models:
+            raise ServerFailed(f"the server lists no model. {NAME_MODEL_REMEDY}", status=200)
+        if len(models) > 1:
+            names = ", ".join(map(str, models))
+            raise NotFound(f"the server has several models ({names}). {NAME_MODEL_REMEDY}")
+        return str(models[0])
 
     def _persistent(self, request: Request, call: Call) -> Conversation[Response]:
         """Send a request, with retries within the call's time."""
@@ -171,10 +172,10 @@ class Session:
             timed = request
             if request.method != "GET":
                 # Slightly less time than the client waits, so that the server's own error arrives first.
-                timeout_ms = max(1, round(1000 * (call.left_s - min(ANSWER_MARGIN_S, call.left_s / 10))))
+                timeout_ms = max(1, round(1000 * (call.left_s - min(RESPONSE_MARGIN_S, call.left_s / 10))))
                 timed = replace(request, headers={**request.headers, TIMEOUT_MS: str(timeout_ms)})
             outcome = yield from call.step(timed)
-            error = error_of(outcome) if isinstance(outcome, Response) else outcome
+            error = error_from(outcome) if isinstance(outcome, Response) else outcome
             if error is None or attempt >= options.retries or not may_retry(error, repeatable=repeatable):
                 break
             wait_s = pause_s(error, attempt, self._jitter())

@@ -39,7 +39,7 @@ MAX_REST_S = 60.0
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 
-class Housekeeping:
+class GarbageCollectionLoop:
     """Runs the garbage collector after changes that may leave garbage."""
 
     def __init__(self, state: ClusterState) -> None:
@@ -47,7 +47,7 @@ class Housekeeping:
         self._needed = asyncio.Event()
         self._needed.set()
 
-    def notice(self, change: Change) -> None:
+    def on_change(self, change: Change) -> None:
         """Schedule a pass if the change may leave garbage."""
         meta = change.object["metadata"]
         if change.verb is Verb.DELETED or meta.get("deletionTimestamp") or meta.get("ownerReferences"):
@@ -77,7 +77,7 @@ class ApiServer:
     def __init__(self, state: ClusterState, notifier: Notifier, bookmark_interval_s: float = 60.0) -> None:
         self.state = state
         self.notifier = notifier
-        self.housekeeping = Housekeeping(state)
+        self.housekeeping = GarbageCollectionLoop(state)
         self.bookmark_interval_s = bookmark_interval_s
 
     def app(self) -> Starlette:
@@ -94,10 +94,10 @@ class ApiServer:
         handlers = {ApiError: on_api_error, Exception: on_internal_error}
         return Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)
 
-    def notice(self, change: Change) -> None:
+    def on_change(self, change: Change) -> None:
         """Notify watchers and the garbage collector of a change."""
         self.notifier.notify()
-        self.housekeeping.notice(change)
+        self.housekeeping.on_change(change)
 
     async def respond(self, request: Request) -> Response:
         """Serve one HTTP request."""

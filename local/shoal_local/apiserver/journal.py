@@ -34,7 +34,7 @@ class Journal:
         self._length = 0
         self._file = self._start()
 
-    def note(self, change: Change) -> None:
+    def record(self, change: Change) -> None:
         """Append a change; write a new snapshot after `MAX_CHANGES`."""
         line = {"revision": change.revision, "key": change.key, "verb": str(change.verb), "object": change.object}
         # Not synced: it survives a kill of the process, not a power failure.

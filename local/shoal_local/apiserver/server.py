@@ -96,8 +96,8 @@ def make_server(
     def on_change(change: Change) -> None:
         # Written before watchers see it: what clients know must survive a kill.
         if journal:
-            journal.note(change)
-        api.notice(change)
+            journal.record(change)
+        api.on_change(change)
 
     # Before bootstrapping, so that the journal has the initial objects.
     store.listener = on_change

@@ -7,7 +7,7 @@ from shoal_local.informer import Informer
 from shoal_local.objects import Object, controller_of, key_of
 
 
-class CreateRefusedError(Exception):
+class CreateRejectedError(Exception):
     """The API server rejected an object that a controller created."""
 
     def __init__(self, message: str) -> None:
@@ -23,7 +23,7 @@ class Executor:
         self._recorder = recorder
         self._informers = {i.resource.kind: i for i in informers}
 
-    async def carry_out(self, changes: Changes) -> None:
+    async def execute(self, changes: Changes) -> None:
         """Execute the actions in order.
 
         Raises CreateRefusedError: 403 or 422 for a new object. Raises ApiError: an object has changed since it was
@@ -44,9 +44,9 @@ class Executor:
                     same = left is not None and left.get("metadata", {}).get("uid") == obj["metadata"]["uid"]
                     # Finalizers or a grace period keep the object for now.
                     if left is not None and same and left["metadata"].get("deletionTimestamp"):
-                        informer.note(_typed(left, informer.resource))
+                        informer.record(_typed(left, informer.resource))
                     else:
-                        informer.note_deleted(obj)
+                        informer.record_deleted(obj)
 
     async def _create(self, obj: Object) -> None:
         informer = self._informers[obj["kind"]]
@@ -57,7 +57,7 @@ class Executor:
                 # An earlier process created it, and the watch has not delivered it yet.
                 made = await self._client.get(informer.resource, *key_of(obj))
             elif error.code in (403, 422):
-                raise CreateRefusedError(error.message) from error
+                raise CreateRejectedError(error.message) from error
             else:
                 raise
         else:
@@ -67,7 +67,7 @@ class Executor:
             if about is not None:
                 message = f"Created pod: {made['metadata']['name']}"
                 self._recorder.post(about, "Normal", "SuccessfulCreate", message)
-        informer.note(_typed(made, informer.resource))
+        informer.record(_typed(made, informer.resource))
 
     async def _patch(self, action: Patch, latest: dict[str, Object]) -> None:
         obj, patch, subresource = action.object, action.patch, action.subresource
@@ -81,9 +81,9 @@ class Executor:
         meta = made["metadata"]
         if meta.get("deletionTimestamp") and not meta.get("deletionGracePeriodSeconds") and not meta.get("finalizers"):
             # The patch removed the last finalizer, and with it the object.
-            informer.note_deleted(made)
+            informer.record_deleted(made)
         else:
-            informer.note(_typed(made, informer.resource))
+            informer.record(_typed(made, informer.resource))
 
 
 def _typed(obj: Object, resource: Resource) -> Object:

@@ -7,7 +7,7 @@ from shoal_local.api_client import DEPLOYMENTS, ENDPOINT_SLICES, JOBS, NODES, PO
 from shoal_local.controllers.changes import Changes, Patch, PostEvent
 from shoal_local.controllers.deployments import plan_deployment
 from shoal_local.controllers.endpoints import SERVICE_NAME, plan_slices, selects
-from shoal_local.controllers.executor import CreateRefusedError, Executor
+from shoal_local.controllers.executor import CreateRejectedError, Executor
 from shoal_local.controllers.job_counts import is_held
 from shoal_local.controllers.job_pods import release
 from shoal_local.controllers.jobs import plan_job
@@ -54,7 +54,7 @@ class DeploymentLoop:
             return None
         owned = owned_by(deployment, self._sources.replica_sets.within(key[0]))
         changes = plan_deployment(deployment, owned, datetime.now(UTC))
-        await self._executor.carry_out(changes)
+        await self._executor.execute(changes)
         return changes.requeue_s
 
 
@@ -75,12 +75,12 @@ class ReplicaSetLoop:
         owned = owned_by(replica_set, self._sources.pods.within(key[0]))
         changes = plan_replica_set(replica_set, owned, datetime.now(UTC))
         try:
-            await self._executor.carry_out(changes)
-        except CreateRefusedError as refused:
+            await self._executor.execute(changes)
+        except CreateRejectedError as refused:
             # State the reason in the ReplicaSet's status too, then retry with a back-off.
             failed = plan_replica_set(replica_set, owned, datetime.now(UTC), failure=refused.message)
             status = [action for action in failed.actions if isinstance(action, Patch)]
-            await self._executor.carry_out(Changes([_failed_create(replica_set, refused), *status]))
+            await self._executor.execute(Changes([_failed_create(replica_set, refused), *status]))
             raise
         return changes.requeue_s
 
@@ -105,14 +105,14 @@ class JobLoop:
         own = (key[1], job["metadata"]["uid"] if job else None)
         # Pods of a deleted Job, possibly of an earlier one with this name, would keep their finalizer forever.
         orphans = [pod for pod in pods if _job_of(pod)[0] in ("", key[1]) and _job_of(pod) != own]
-        await self._executor.carry_out(Changes(release(orphans)))
+        await self._executor.execute(Changes(release(orphans)))
         if job is None:
             return None
         changes = plan_job(job, owned_by(job, pods), datetime.now(UTC))
         try:
-            await self._executor.carry_out(changes)
-        except CreateRefusedError as refused:
-            await self._executor.carry_out(Changes([_failed_create(job, refused)]))
+            await self._executor.execute(changes)
+        except CreateRejectedError as refused:
+            await self._executor.execute(Changes([_failed_create(job, refused)]))
             raise
         return changes.requeue_s
 
@@ -122,7 +122,7 @@ def _job_of(pod: Object) -> tuple[str, str]:
     return (owner["name"], owner["uid"]) if owner.get("kind") == "Job" else ("", "")
 
 
-def _failed_create(owner: Object, refused: CreateRefusedError) -> PostEvent:
+def _failed_create(owner: Object, refused: CreateRejectedError) -> PostEvent:
     return PostEvent(owner, "Warning", "FailedCreate", f"Error creating: {refused.message}")
 
 
@@ -167,7 +167,7 @@ class EndpointSliceLoop:
         pods = [p for p in self._sources.pods.within(key[0]) if selects(service, p)]
         labelled = [s for s in self._sources.slices.within(key[0]) if _service_of(s) == key[1]]
         changes = plan_slices(service, pods, labelled)
-        await self._executor.carry_out(changes)
+        await self._executor.execute(changes)
         return changes.requeue_s
 
 
@@ -214,7 +214,7 @@ class SchedulerLoop:
         bound = await self._client.find(pods.resource, meta["namespace"], meta["name"])
         if bound is not None:
             # The next reconciliation must see that the node's resources are taken.
-            pods.note(bound)
+            pods.record(bound)
         message = f"Successfully assigned {meta['namespace']}/{meta['name']} to {node}"
         self._recorder.post(pod, "Normal", "Scheduled", message)
         return None
@@ -235,7 +235,7 @@ class SchedulerLoop:
         others = [c for c in pod["status"].get("conditions") or [] if c != known]
         patch = {"status": {"conditions": [*others, unschedulable]}}
         pods = self._sources.pods
-        pods.note(await self._client.patch(pods.resource, pod, patch, subresource="status"))
+        pods.record(await self._client.patch(pods.resource, pod, patch, subresource="status"))
         self._recorder.post(pod, "Warning", "FailedScheduling", message)
 
 

@@ -16,13 +16,13 @@ from shoal_local.events import EventRecorder
 from shoal_local.kubeconfig import BadKubeconfigError, read_kubeconfig
 from shoal_local.kubelet.kubelet import Kubelet
 from shoal_local.kubelet.logs import make_app
-from shoal_local.kubelet.lookups import Lookups
 from shoal_local.kubelet.machine import AddressPool, Devices, Images, Machine
-from shoal_local.kubelet.mounting import NO_MOUNTS
+from shoal_local.kubelet.mounting import MOUNTS_UNAVAILABLE
 from shoal_local.kubelet.names import HostsFile
 from shoal_local.kubelet.node import Node, gpu_count
 from shoal_local.kubelet.probing import ProbeClient
 from shoal_local.kubelet.records import Models
+from shoal_local.kubelet.referenced_objects import ReferencedObjects
 from shoal_local.stopping import run_part
 
 GPU = "nvidia.com/gpu"
@@ -45,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
     message = "directory that the runtime's image holds as /models/NAME; may be repeated"
     made.add_argument("--model", action="append", default=[], metavar="NAME=DIR", help=message)
     made.add_argument(
-        NO_MOUNTS,
+        MOUNTS_UNAVAILABLE,
         action="store_true",
         help="give containers the paths of their volumes' directories, for machines without mount namespaces",
     )
@@ -86,7 +86,7 @@ async def work(options: argparse.Namespace, counts: dict[str, int]) -> None:
         machine = Machine(
             client=client,
             recorder=EventRecorder(client, "kubelet", options.node_name),
-            lookups=Lookups(client),
+            referenced_objects=ReferencedObjects(client),
             probe_client=ProbeClient(),
             images=Images(options.images or options.dir / "images.yaml", models),
             addresses=AddressPool(options.pod_cidr),

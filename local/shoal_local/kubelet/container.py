@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
 from shoal_local.kubelet.container_spec import TERMINATION_LOG
-from shoal_local.kubelet.containers import Exit, Member, Observed, next_streak
+from shoal_local.kubelet.containers import Exit, Member, ObservedContainer, next_streak
 from shoal_local.kubelet.probing import Kind, Prober
 from shoal_local.kubelet.records import PodRecord, read_json, write_json
 from shoal_local.kubelet.runs import Run
@@ -16,7 +16,7 @@ _MAX_FALLBACK_BYTES = 2048
 
 
 @dataclass(slots=True)
-class Verdicts:
+class ProbeResults:
     """The results of the probes of the current run."""
 
     started: bool = False
@@ -33,7 +33,7 @@ class Container:
         self.stopping = False
         self.waiting: tuple[str, str] | None = None
         self.retry_at = 0.0
-        self.verdicts = Verdicts()
+        self.verdicts = ProbeResults()
         self._record = record
         self._on_change = on_change
         self._attempt = -1
@@ -72,7 +72,7 @@ class Container:
         self._previous, self._ended = ended, None
         self._attempt += 1
         self.stopping, self.waiting, self.retry_at = False, None, 0.0
-        self.verdicts = Verdicts()
+        self.verdicts = ProbeResults()
         state = {"attempt": self._attempt, "streak": self._streak, "previous": asdict(ended) if ended else None}
         # Written before the start: after a kill in between, the next kubelet counts no run twice.
         write_json(self._record.container(self.member.name) / "state.json", state)
@@ -113,12 +113,12 @@ class Container:
         if self._waiting is not None:
             self._waiting.cancel()
 
-    def observed(self, now: float) -> Observed:
+    def observe(self, now: float) -> ObservedContainer:
         """Return the state of the container now."""
         running = self.run is not None and not self.run.ended.is_set()
         # The shim may not have recorded the start yet.
         since = (self.run.started_at or now) if running and self.run else None
-        return Observed(
+        return ObservedContainer(
             attempt=self._attempt,
             running_since=since,
             exit=self._exit(),

@@ -49,7 +49,7 @@ class Exit:
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class ObservedContainer:
     """The state of one container at one moment."""
 
     attempt: int = -1
@@ -96,4 +96,4 @@ def members_of(spec: Object) -> list[Member]:
     return first + [Member(c["name"], Role.MAIN, c) for c in spec["containers"]]
 
 
-Containers = Mapping[str, Observed]
+Containers = Mapping[str, ObservedContainer]

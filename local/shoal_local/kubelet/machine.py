@@ -12,9 +12,9 @@ import yaml
 from shoal_local.api_client import ApiClient
 from shoal_local.events import EventRecorder
 from shoal_local.kubelet.images import BadTableError, Image, Table, default_table, parse_table, with_files
-from shoal_local.kubelet.lookups import Lookups
 from shoal_local.kubelet.probing import ProbeClient
 from shoal_local.kubelet.records import Models
+from shoal_local.kubelet.referenced_objects import ReferencedObjects
 from shoal_local.objects import Object
 
 _PASSED_ON = """
@@ -141,7 +141,7 @@ class Machine:
 
     client: ApiClient
     recorder: EventRecorder
-    lookups: Lookups
+    referenced_objects: ReferencedObjects
     probe_client: ProbeClient
     images: Images
     addresses: AddressPool

@@ -6,12 +6,12 @@ import tempfile
 
 from shoal_local.kubelet.runs import SHIM_ENVIRONMENT
 
-NO_MOUNTS = "--no-mounts"
+MOUNTS_UNAVAILABLE = "--no-mounts"
 """Name of the kubelet's option."""
 _TRIAL = [sys.executable, "-S", "-m", "shoal_local.kubelet.namespaces"]
 
 
-def mounts_refused() -> str:
+def mount_error() -> str:
     """Return why this machine refuses mounts, or '' if it allows them.
 
     Many containers and some distributions forbid user namespaces, and others allow them without mounts. So a separate
@@ -26,6 +26,6 @@ def mounts_refused() -> str:
     return (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
 
 
-def refusal_message(refusal: str) -> str:
+def mount_error_message(refusal: str) -> str:
     """Return the message of how containers get their volumes when mounts are refused."""
     return f"cannot mount volumes on this machine ({refusal}): containers get the paths of their directories instead"

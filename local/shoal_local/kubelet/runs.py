@@ -18,7 +18,7 @@ from shoal_local.objects import Object
 
 SHIM = [sys.executable, "-S", "-m", "shoal_local.kubelet.shim"]
 SHIM_ENVIRONMENT = {"PYTHONPATH": str(Path(shoal_local.__file__).parent.parent)}
-LOST = 137
+EXIT_UNKNOWN = 137
 """Exit code of a run whose end was not recorded, because its shim was killed too."""
 
 
@@ -139,7 +139,7 @@ class Run:
                 kill_session(running)
             now = datetime.now().astimezone().isoformat()
             message = "the process that watches over the container was killed, or the machine restarted"
-            lost = {"code": LOST, "reason": "ContainerStatusUnknown", "message": message}
+            lost = {"code": EXIT_UNKNOWN, "reason": "ContainerStatusUnknown", "message": message}
             write_json(self.directory / "exit.json", {**lost, "finished_at": now})
         self.ended.set()
 

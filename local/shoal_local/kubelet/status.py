@@ -3,7 +3,15 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from shoal_local.kubelet.containers import Containers, Exit, Member, Observed, Role, members_of, restart_delay_s
+from shoal_local.kubelet.containers import (
+    Containers,
+    Exit,
+    Member,
+    ObservedContainer,
+    Role,
+    members_of,
+    restart_delay_s,
+)
 from shoal_local.kubelet.steps import has_finished, policy_of, restarts, start_at
 from shoal_local.objects import Object, condition, timestamp
 
@@ -46,7 +54,7 @@ def known_status(pod: Object, name: str, attempt: int) -> Object:
     return {}
 
 
-def container_status(member: Member, seen: Observed, place: StatusContext) -> Object:
+def container_status(member: Member, seen: ObservedContainer, place: StatusContext) -> Object:
     """Return an entry of containerStatuses or initContainerStatuses."""
     pod, name = place.pod, member.name
     state = _state(member, seen, place)
@@ -70,7 +78,7 @@ def container_status(member: Member, seen: Observed, place: StatusContext) -> Ob
     }
 
 
-def _state(member: Member, seen: Observed, place: StatusContext) -> Object:
+def _state(member: Member, seen: ObservedContainer, place: StatusContext) -> Object:
     if seen.running_since is not None:
         return {"running": {"startedAt": stamp(seen.running_since)}}
     if seen.waiting and not place.ending:
@@ -136,8 +144,8 @@ def pod_status(place: StatusContext, containers: Containers, *, pod_ip: str, hos
     return status
 
 
-def _seen(containers: Containers, member: Member) -> Observed:
-    return containers.get(member.name, Observed())
+def _seen(containers: Containers, member: Member) -> ObservedContainer:
+    return containers.get(member.name, ObservedContainer())
 
 
 def _conditions(

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from shoal_local.kubelet.containers import Containers, Member, Observed, Role, members_of, restart_delay_s
+from shoal_local.kubelet.containers import Containers, Member, ObservedContainer, Role, members_of, restart_delay_s
 from shoal_local.objects import Object
 
 MIN_SIDECAR_GRACE_S = 2.0
@@ -10,7 +10,7 @@ MIN_SIDECAR_GRACE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class StopAction:
     """Stop a run: SIGTERM, and SIGKILL after the grace period."""
 
     name: str
@@ -19,11 +19,11 @@ class Stop:
 
 
 @dataclass(slots=True)
-class Steps:
+class PodActions:
     """Containers to start and stop, the time of the next decision, and whether the pod is over."""
 
     start: list[str] = field(default_factory=list)
-    stop: list[Stop] = field(default_factory=list)
+    stop: list[StopAction] = field(default_factory=list)
     held_back: list[str] = field(default_factory=list)
     """Containers that have ended and wait for their restart."""
     wake_at: float | None = None
@@ -36,46 +36,46 @@ class Steps:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class PodTermination:
     """The deletion of a pod: its time, and the grace period."""
 
     since: float
     grace_s: float
 
 
-def next_steps(spec: Object, containers: Containers, now: float, end: End | None = None) -> Steps:
+def next_actions(spec: Object, containers: Containers, now: float, end: PodTermination | None = None) -> PodActions:
     """Return the next steps of a pod; times are seconds since 1970."""
     members = members_of(spec)
-    steps = Steps()
+    steps = PodActions()
     if end is not None or has_finished(spec, containers):
         # Main and init containers stop together; then the sidecars one by one, last first.
-        running = [m for m in members if containers.get(m.name, Observed()).running]
+        running = [m for m in members if containers.get(m.name, ObservedContainer()).running]
         steps.over = not running
-        end = end or End(now, _grace_s(spec))
+        end = end or PodTermination(now, _grace_s(spec))
         first = [m for m in running if m.role is not Role.SIDECAR]
         left_s = max(0.0, end.since + end.grace_s - now)
         if not first and end.grace_s > 0:
             left_s = max(left_s, MIN_SIDECAR_GRACE_S)
         for member in first or running[-1:]:
             if not containers[member.name].stopping:
-                steps.stop.append(Stop(member.name, left_s, "ending"))
+                steps.stop.append(StopAction(member.name, left_s, "ending"))
         return steps
     for member in members:
         # A failed liveness or startup probe.
-        seen = containers.get(member.name, Observed())
+        seen = containers.get(member.name, ObservedContainer())
         if seen.running and not seen.healthy and not seen.stopping:
-            steps.stop.append(Stop(member.name, _grace_s(spec, member), "unhealthy"))
+            steps.stop.append(StopAction(member.name, _grace_s(spec, member), "unhealthy"))
     if _run_initial(steps, spec, members, containers, now):
         for member in members:
             if member.role is Role.MAIN:
-                _keep_running(steps, spec, member, containers.get(member.name, Observed()), now)
+                _keep_running(steps, spec, member, containers.get(member.name, ObservedContainer()), now)
     return steps
 
 
 def has_finished(spec: Object, containers: Containers) -> bool:
     """Return whether the pod has completed or can never complete."""
     policy = spec.get("restartPolicy", "Always")
-    ends = [(m.role, containers.get(m.name, Observed()).exit) for m in members_of(spec)]
+    ends = [(m.role, containers.get(m.name, ObservedContainer()).exit) for m in members_of(spec)]
     # Init containers that failed are not retried, so the pod can never complete.
     if policy == "Never" and any(role is Role.INIT and end and end.code for role, end in ends):
         return True
@@ -104,14 +104,14 @@ def _grace_s(spec: Object, member: Member | None = None) -> float:
     return float(spec.get("terminationGracePeriodSeconds", 30))
 
 
-def _run_initial(steps: Steps, spec: Object, members: list[Member], containers: Containers, now: float) -> bool:
+def _run_initial(steps: PodActions, spec: Object, members: list[Member], containers: Containers, now: float) -> bool:
     """Start init containers and sidecars in order; return whether the main containers may start.
 
     Once a main container has run, init containers do not run again.
     """
-    begun = any(m.role is Role.MAIN and containers.get(m.name, Observed()).attempt >= 0 for m in members)
+    begun = any(m.role is Role.MAIN and containers.get(m.name, ObservedContainer()).attempt >= 0 for m in members)
     for member in members:
-        seen = containers.get(member.name, Observed())
+        seen = containers.get(member.name, ObservedContainer())
         if member.role is Role.SIDECAR:
             _keep_running(steps, spec, member, seen, now)
             if not begun and not (seen.running and seen.started):
@@ -122,7 +122,7 @@ def _run_initial(steps: Steps, spec: Object, members: list[Member], containers: 
     return True
 
 
-def _keep_running(steps: Steps, spec: Object, member: Member, seen: Observed, now: float) -> None:
+def _keep_running(steps: PodActions, spec: Object, member: Member, seen: ObservedContainer, now: float) -> None:
     """Start a container that does not run, unless it has ended for good or its restart is delayed."""
     if seen.running:
         return
@@ -138,7 +138,7 @@ def _keep_running(steps: Steps, spec: Object, member: Member, seen: Observed, no
         steps.start.append(member.name)
 
 
-def start_at(seen: Observed) -> float:
+def start_at(seen: ObservedContainer) -> float:
     """Return the earliest time of the next run."""
     if seen.exit is None:
         return seen.retry_at

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from shoal_local.kubelet.images import find_layout
 from shoal_local.kubelet.layouts import unpack
-from shoal_local.kubelet.lookups import ROOT_CERTIFICATE, Lookups
 from shoal_local.kubelet.machine import Images
 from shoal_local.kubelet.records import PodRecord
+from shoal_local.kubelet.referenced_objects import ROOT_CERTIFICATE, ReferencedObjects
 from shoal_local.kubelet.variables import ConfigError, Context, field_value
 from shoal_local.objects import Object
 
@@ -43,11 +43,13 @@ class VolumeError(Exception):
 class Volumes:
     """The volumes of one pod."""
 
-    def __init__(self, pod: Object, record: PodRecord, lookups: Lookups, images: Images, *, short: bool) -> None:
+    def __init__(
+        self, pod: Object, record: PodRecord, referenced_objects: ReferencedObjects, images: Images, *, short: bool
+    ) -> None:
         self._pod = pod
         self._record = record
         self._short = short
-        self._lookups = lookups
+        self._lookups = referenced_objects
         self._images = images
         self._unpacking = asyncio.Lock()
         self._sources: dict[str, Path] = {}

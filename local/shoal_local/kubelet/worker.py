@@ -12,13 +12,13 @@ from typing import Any
 from shoal_local.api_client import PODS, STRATEGIC_PATCH, ApiError, UnreachableError
 from shoal_local.kubelet.container import Container
 from shoal_local.kubelet.container_spec import make_container_spec
-from shoal_local.kubelet.containers import Observed, members_of
+from shoal_local.kubelet.containers import ObservedContainer, members_of
 from shoal_local.kubelet.images import BadTableError, UnknownImageError
 from shoal_local.kubelet.machine import Machine
 from shoal_local.kubelet.probing import Kind, Prober
 from shoal_local.kubelet.records import PodRecord
 from shoal_local.kubelet.status import StatusContext, full_name, known_status, pod_status
-from shoal_local.kubelet.steps import End, Stop, next_steps
+from shoal_local.kubelet.steps import PodTermination, StopAction, next_actions
 from shoal_local.kubelet.variables import ConfigError, Context
 from shoal_local.kubelet.volumes import VolumeError, Volumes, remove_volumes
 from shoal_local.objects import Object, has_ended
@@ -48,7 +48,7 @@ class PodWorker:
         self._changed = asyncio.Event()
         self._erased_at: float | None = None
         self._containers = {m.name: Container(m, record, self._changed.set) for m in members_of(pod["spec"])}
-        self._volumes = Volumes(pod, record, machine.lookups, machine.images, short=not machine.mounts)
+        self._volumes = Volumes(pod, record, machine.referenced_objects, machine.images, short=not machine.mounts)
         self._tasks: set[asyncio.Task[None]] = set()
         self._written: Object = {}
         self._held_back: dict[str, int] = {}
@@ -108,7 +108,7 @@ class PodWorker:
         while self._end() is None:
             await asyncio.sleep(FOLLOW_S)
             with contextlib.suppress(ApiError, UnreachableError, VolumeError, OSError):
-                self._volumes.renew(await self._machine.lookups.objects_for(self.pod))
+                self._volumes.renew(await self._machine.referenced_objects.objects_for(self.pod))
 
     def release(self) -> None:
         """Stop following the pod's processes, which outlive the kubelet."""
@@ -126,7 +126,7 @@ class PodWorker:
     async def _step(self) -> float | None:
         """Take the next steps; return the delay until the next call, or -1 after the pod's end."""
         now = _now()
-        steps = next_steps(self.pod["spec"], self._observed(now), now, self._end())
+        steps = next_actions(self.pod["spec"], self._observed(now), now, self._end())
         for stop in steps.stop:
             self._stop(stop)
         for name in steps.held_back:
@@ -154,25 +154,25 @@ class PodWorker:
         await self._publish()
         return None if steps.wake_at is None else max(0.0, steps.wake_at - now)
 
-    def _observed(self, now: float) -> dict[str, Observed]:
-        return {name: c.observed(now) for name, c in self._containers.items()}
+    def _observed(self, now: float) -> dict[str, ObservedContainer]:
+        return {name: c.observe(now) for name, c in self._containers.items()}
 
-    def _end(self) -> End | None:
+    def _end(self) -> PodTermination | None:
         # deletionTimestamp is the end of the grace period, not its start.
         if self._erased_at is not None:
-            return End(self._erased_at, ERASED_GRACE_S)
+            return PodTermination(self._erased_at, ERASED_GRACE_S)
         meta = self.pod["metadata"]
         if not meta.get("deletionTimestamp"):
             return None
         grace_s = float(meta.get("deletionGracePeriodSeconds") or 0)
         ends_at = datetime.fromisoformat(meta["deletionTimestamp"]).timestamp()
-        return End(ends_at - grace_s, grace_s)
+        return PodTermination(ends_at - grace_s, grace_s)
 
     async def _start(self, name: str) -> None:
         container = self._containers[name]
         machine = self._machine
         try:
-            found = await machine.lookups.objects_for(self.pod)
+            found = await machine.referenced_objects.objects_for(self.pod)
             context = Context(self.pod, self._address, machine.host_ip, lambda plural, name: found.get((plural, name)))
             await self._volumes.prepare(found, context)
             directory = self._record.run(name, container.next_attempt)
@@ -230,7 +230,7 @@ class PodWorker:
 
         return Prober(self._machine.probe_client, container.member.spec, self._address, on_failure)
 
-    def _stop(self, stop: Stop) -> None:
+    def _stop(self, stop: StopAction) -> None:
         # A second stop is sent only at the pod's end, whose grace period may be shorter.
         container = self._containers[stop.name]
         if container.stopping and stop.why != "ending":

@@ -26,17 +26,17 @@ class ReplicaConflicts:
     """How often the operator's count was reset."""
     seen_s: float = float("-inf")
     """When the last foreign count was observed."""
-    ours: tuple[float, int] | None = None
+    last_write: tuple[float, int] | None = None
     """The operator's last write: when, and the change of the count."""
 
-    def wrote(self, change: int, now_s: float) -> "ReplicaConflicts":
+    def record_write(self, change: int, now_s: float) -> "ReplicaConflicts":
         """Return the state after a write of the operator that changed the count by ``change``."""
-        return replace(self, ours=(now_s, change))
+        return replace(self, last_write=(now_s, change))
 
-    def saw(self, name: str, change: int, now_s: float, window_s: float) -> "ReplicaConflicts":
+    def observe(self, name: str, change: int, now_s: float, window_s: float) -> "ReplicaConflicts":
         """Return the state after a foreign count, which is ``change`` above the operator's."""
         undone = 0 if self._is_over(now_s, window_s) else self.undone
-        if self.ours is not None and now_s - self.ours[0] < UNDONE_S and self.ours[1] * change < 0:
+        if self.last_write is not None and now_s - self.last_write[0] < UNDONE_S and self.last_write[1] * change < 0:
             undone += 1
         return ReplicaConflicts(name, undone, now_s)
 

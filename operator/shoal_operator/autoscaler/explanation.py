@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from shoal_operator.autoscaler.aim import Aim
-from shoal_operator.autoscaler.down import whole
-from shoal_operator.autoscaler.want import Want
+from shoal_operator.autoscaler.limits import rounded_up
+from shoal_operator.autoscaler.recommendation import Recommendation
+from shoal_operator.autoscaler.targets import ScalingTargets
 
 _NEWS = 0.5
 """Changes below this share are not reported."""
@@ -25,10 +25,10 @@ class Window(StrEnum):
 class Explanation:
     """The inputs of a decided count."""
 
-    aim: Aim
+    targets: ScalingTargets
     replicas: int
     """The decided count."""
-    wanted: Want
+    recommendation: Recommendation
     """Replicas that the load requires, regardless of bounds."""
     count: int
     """The same in whole replicas, with one more under strain."""
@@ -41,9 +41,11 @@ class Explanation:
     @property
     def sentence(self) -> str:
         """Return the explanation as one sentence."""
-        load = f"{self.wanted.amount:.0f} {self.wanted.unit}, {self.wanted.each:.3g} per replica, {self.window}"
-        text = f"{self.replicas} replica{'' if self.replicas == 1 else 's'}: {load}"
-        if self.count > whole(self.wanted.replicas):
+        load = (
+            f"{self.recommendation.amount:.0f} {self.recommendation.unit}, {self.recommendation.each:.3g} per replica"
+        )
+        text = f"{self.replicas} replica{'' if self.replicas == 1 else 's'}: {load}, {self.window}"
+        if self.count > rounded_up(self.recommendation.replicas):
             text += "; one more than are ready, since rows are rejected or late"
         if self.count > self.replicas:
             text += f"; {self.count} wanted"
@@ -51,27 +53,37 @@ class Explanation:
             text += f"; set from outside, and held for {self.held_s:.0f} s unless the load requires more"
         elif self.replicas > self.count and not self.falling:
             # More replicas than the load requires: what happens to them next.
-            least = max(self.aim.minimum, 1)
+            least = max(self.targets.minimum, 1)
             if self.replicas > least:
                 text += f"; {max(self.count, least)} would suffice, and replicas fall if the load stays low"
-            elif self.aim.minimum:
+            elif self.targets.minimum:
                 text += "; scaling.minReplicas allows no fewer"
             else:
                 text += "; the last one stops after scaling.scaleToZeroDelaySeconds without requests"
         return text
 
 
-def is_other(said: Explanation, now: Explanation) -> bool:
+def differs(reported: Explanation, now: Explanation) -> bool:
     """Return whether count, bounds, or being set from outside differ."""
-    return (said.replicas, said.held_s is None, said.aim) != (now.replicas, now.held_s is None, now.aim)
+    return (reported.replicas, reported.held_s is None, reported.targets) != (
+        now.replicas,
+        now.held_s is None,
+        now.targets,
+    )
 
 
-def is_stale(said: Explanation, now: Explanation) -> bool:
+def is_stale(reported: Explanation, now: Explanation) -> bool:
     """Return whether the reported load is outdated."""
     # Small changes of the load are not reported.
-    if (said.count, said.window, said.wanted.unit) != (now.count, now.window, now.wanted.unit):
+    if (reported.count, reported.window, reported.recommendation.unit) != (
+        now.count,
+        now.window,
+        now.recommendation.unit,
+    ):
         return True
-    return _moved(said.wanted.amount, now.wanted.amount) or _moved(said.wanted.each, now.wanted.each)
+    return _moved(reported.recommendation.amount, now.recommendation.amount) or _moved(
+        reported.recommendation.each, now.recommendation.each
+    )
 
 
 def _moved(before: float, after: float) -> bool:

@@ -17,24 +17,24 @@ from itertools import pairwise
 from statistics import NormalDist, median_low
 from typing import NamedTuple
 
-from shoal_operator.autoscaler.aim import Aim, target_rows
+from shoal_operator.autoscaler.targets import ScalingTargets, target_rows
 from shoal_schema.load import Capacity, Load
 
 SHORT_S = 6.0
 """Three ticks, the shortest time in which a burst differs from noise."""
 LONG_S = 60.0
 """The window for the count, and the time for which a pod without readings is remembered."""
-HICCUP = 0.01
+NEGLIGIBLE_SHARE = 0.01
 """Share of rejected rows that is ignored."""
-WORTH = 4.0
+MAX_WEIGHT = 4.0
 """Maximum weight of one pod: in replicas, and as a multiple of the median."""
-_OUTVOTED = 3
+_MIN_PODS_FOR_MEDIAN = 3
 """Minimum number of pods for a median to be meaningful."""
-_LEAST_S = 1e-3
+_MIN_TICK_S = 1e-3
 """Duration of a first tick."""
-_EDGES = 4
+_DROPPED_DIFFERENCES = 4
 """Differences to drop: the edges of two bursts within a minute."""
-_LEAST_KEPT = 6
+_MIN_DIFFERENCES = 6
 """Minimum number of differences for a dispersion."""
 _NORMAL = NormalDist()
 _COUNTERS = (
@@ -51,14 +51,14 @@ class Rates(NamedTuple):
     offered_rows_per_s: float = 0.0
     """Arrived rows, including rejected ones; rows forwarded to a peer count there."""
     answered_rows_per_s: float = 0.0
-    refused_rows_per_s: float = 0.0
+    rejected_rows_per_s: float = 0.0
     busy: float = 0.0
     """Mean number of pods with a batch at the runtime."""
 
     @property
-    def refuses(self) -> bool:
+    def rejects(self) -> bool:
         """Return whether more than a negligible share is rejected."""
-        return self.refused_rows_per_s > HICCUP * self.offered_rows_per_s
+        return self.rejected_rows_per_s > NEGLIGIBLE_SHARE * self.offered_rows_per_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Signals:
 @dataclass(slots=True)
 class _Pod:
     load: Load
-    heard_s: float
+    received_s: float
     rates: Rates
 
 
@@ -100,53 +100,53 @@ class _Tick(NamedTuple):
     """It contains no pod's first reading."""
 
 
-class Memory:
+class LoadHistory:
     """The readings of one service's pods in the last minute."""
 
     def __init__(self) -> None:
         self._pods: dict[str, _Pod] = {}
         self._ticks: deque[_Tick] = deque()
 
-    def hear(self, said: Mapping[str, Load | None], now_s: float, aim: Aim) -> Signals | None:
+    def record(self, loads: Mapping[str, Load | None], now_s: float, targets: ScalingTargets) -> Signals | None:
         """Record the loads of one tick and return the signals; None where no pod could be read.
 
         Args:
-            said: by uid, the load of each ready pod; None for one that could not be read.
+            loads: by uid, the load of each ready pod; None for one that could not be read.
             now_s: monotonic time (s); must not decrease.
-            aim: of the spec.
+            targets: of the spec.
         """
         # Pods without a reading keep their last rates for one window.
-        heard = {uid: load for uid, load in said.items() if load is not None}
+        received = {uid: load for uid, load in loads.items() if load is not None}
         self._pods = {
             uid: pod
             for uid, pod in self._pods.items()
-            if uid in heard or (uid in said and now_s - pod.heard_s < LONG_S)
+            if uid in received or (uid in loads and now_s - pod.received_s < LONG_S)
         }
-        if not heard:
+        if not received:
             return None
-        known = self._pods.keys() >= heard.keys()
-        for uid, load in heard.items():
-            self._pods[uid] = _heard(self._pods.get(uid), load, now_s)
+        known = self._pods.keys() >= received.keys()
+        for uid, load in received.items():
+            self._pods[uid] = _updated_pod(self._pods.get(uid), load, now_s)
         passed_s = now_s - self._ticks[-1].time_s if self._ticks else 0.0
         # The median capacity, on which one wrong or slow pod has little effect.
-        known_capacities = [load.capacity for load in heard.values() if load.capacity is not None]
+        known_capacities = [load.capacity for load in received.values() if load.capacity is not None]
         capacity = None
         if known_capacities:
             rows_per_s = median_low(each.rows_per_s for each in known_capacities)
             capacity = Capacity(rows_per_s, median_low(each.rows for each in known_capacities))
-        rates = believed([pod.rates for pod in self._pods.values()], aim, capacity)
+        rates = plausible_rates([pod.rates for pod in self._pods.values()], targets, capacity)
         last = Rates(*(sum(column) for column in zip(*rates, strict=True))) if rates else Rates()
-        self._ticks.append(_Tick(now_s, max(passed_s, _LEAST_S), last, known))
+        self._ticks.append(_Tick(now_s, max(passed_s, _MIN_TICK_S), last, known))
         # Only ticks of the long window are kept.
         while self._ticks[0].time_s <= now_s - LONG_S:
             self._ticks.popleft()
         # Dispersion from the differences of successive ticks, as growing load is not uneven load; without the largest
-        # differences, which are the edges of bursts and reach the want by themselves.
+        # differences, which are the edges of bursts and reach the recommendation by themselves.
         counts = [tick.rates.offered_rows_per_s * tick.passed_s for tick in self._ticks if tick.whole]
         squares = sorted([(later - earlier) ** 2 for earlier, later in pairwise(counts)])
-        kept = squares[:-_EDGES]
+        kept = squares[:-_DROPPED_DIFFERENCES]
         dispersion = 0.0
-        if len(kept) >= _LEAST_KEPT and sum(counts) > 0:
+        if len(kept) >= _MIN_DIFFERENCES and sum(counts) > 0:
             share = len(kept) / len(squares)
             edge = _NORMAL.inv_cdf((1 + share) / 2)
             # Share of the variance that the smaller differences have, for normally distributed ones.
@@ -156,10 +156,10 @@ class Memory:
             short=self._mean(SHORT_S),
             long=self._mean(LONG_S),
             last=last,
-            queued_rows=int(sum(_rows([load.queued_rows for load in heard.values()], aim, capacity))),
+            queued_rows=int(sum(_rows([load.queued_rows for load in received.values()], targets, capacity))),
             capacity=capacity,
-            ready=len(said),
-            complete=len(heard) == len(said),
+            ready=len(loads),
+            complete=len(received) == len(loads),
             dispersion=dispersion,
             busiest_rows_per_s=max([tick.rates.offered_rows_per_s for tick in self._ticks]),
         )
@@ -180,7 +180,7 @@ class Memory:
         return Rates(*(sum(weight * rates[at] for weight, rates in weighed) / total_s for at in range(len(Rates()))))
 
 
-def _heard(pod: _Pod | None, load: Load, now_s: float) -> _Pod:
+def _updated_pod(pod: _Pod | None, load: Load, now_s: float) -> _Pod:
     """Return a pod's state after a reading."""
     # Counters that went back: the proxy has restarted, and only its current rows are known.
     if pod is None or any(getattr(load, name) < getattr(pod.load, name) for name in _COUNTERS):
@@ -188,37 +188,42 @@ def _heard(pod: _Pod | None, load: Load, now_s: float) -> _Pod:
     # The same reading again.
     if load.time_s == pod.load.time_s:
         return pod
-    before = pod.load
+    return _Pod(load, now_s, _between(pod.load, load, now_s - pod.received_s))
+
+
+def _between(before: Load, after: Load, passed_s: float) -> Rates:
     # The pod's clock is exact and the operator's late, but a clock that stands still must not inflate the rates.
-    span_s = max(load.time_s - before.time_s, (now_s - pod.heard_s) / 2, _LEAST_S)
-    forwarded = load.forwarded_rows - before.forwarded_rows
-    rates = Rates(
-        rows=(load.row_seconds - before.row_seconds) / span_s,
-        queued_rows=(load.queued_row_seconds - before.queued_row_seconds) / span_s,
-        offered_rows_per_s=max(0, load.arrived_rows - before.arrived_rows - forwarded) / span_s,
-        answered_rows_per_s=(load.answered_rows - before.answered_rows) / span_s,
-        refused_rows_per_s=max(0, load.refused_rows.rows - before.refused_rows.rows) / span_s,
-        busy=min(1.0, (load.busy_s - before.busy_s) / span_s),
+    span_s = max(after.time_s - before.time_s, passed_s / 2, _MIN_TICK_S)
+    forwarded = after.forwarded_rows - before.forwarded_rows
+    return Rates(
+        rows=(after.row_seconds - before.row_seconds) / span_s,
+        queued_rows=(after.queued_row_seconds - before.queued_row_seconds) / span_s,
+        offered_rows_per_s=max(0, after.arrived_rows - before.arrived_rows - forwarded) / span_s,
+        answered_rows_per_s=(after.answered_rows - before.answered_rows) / span_s,
+        rejected_rows_per_s=max(0, after.refused_rows.rows - before.refused_rows.rows) / span_s,
+        busy=min(1.0, (after.busy_s - before.busy_s) / span_s),
     )
     return _Pod(load, now_s, rates)
 
 
-def believed(pods: Sequence[Rates], aim: Aim, capacity: Capacity | None) -> list[Rates]:
+def plausible_rates(pods: Sequence[Rates], targets: ScalingTargets, capacity: Capacity | None) -> list[Rates]:
     """Return the rates as which each pod counts."""
-    rows_per_s = math.inf if capacity is None else WORTH * capacity.rows_per_s
+    rows_per_s = math.inf if capacity is None else MAX_WEIGHT * capacity.rows_per_s
     rows, queued, offered, answered, refused, busy = zip(*pods, strict=True)
-    columns = [_rows(rows, aim, capacity), _rows(queued, aim, capacity)]
-    columns += [_outvoted(each, rows_per_s) for each in (offered, answered, refused)]
+    columns = [_rows(rows, targets, capacity), _rows(queued, targets, capacity)]
+    columns += [_limited_by_median(each, rows_per_s) for each in (offered, answered, refused)]
     return [Rates(*pod) for pod in zip(*columns, busy, strict=True)]
 
 
-def _rows(said: Sequence[float], aim: Aim, capacity: Capacity | None) -> list[float]:
-    return [min(each, aim.most_rows) for each in _outvoted(said, WORTH * target_rows(aim, capacity))]
+def _rows(loads: Sequence[float], targets: ScalingTargets, capacity: Capacity | None) -> list[float]:
+    return [
+        min(each, targets.most_rows) for each in _limited_by_median(loads, MAX_WEIGHT * target_rows(targets, capacity))
+    ]
 
 
-def _outvoted(said: Sequence[float], worth: float) -> list[float]:
+def _limited_by_median(loads: Sequence[float], worth: float) -> list[float]:
     """Return the values limited to ``worth``, or to a multiple of the median if that is larger."""
-    if len(said) < _OUTVOTED:
-        return list(said)
-    most = max(worth, WORTH * median_low(said))
-    return [min(each, most) for each in said]
+    if len(loads) < _MIN_PODS_FOR_MEDIAN:
+        return list(loads)
+    most = max(worth, MAX_WEIGHT * median_low(loads))
+    return [min(each, most) for each in loads]

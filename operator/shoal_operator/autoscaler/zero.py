@@ -31,7 +31,7 @@ HOLDING = frozenset({Phase.SETTLING, Phase.ASLEEP})
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ZeroPolicy:
     """Settings of a service that scales to zero."""
 
     delay_s: float
@@ -47,14 +47,14 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ZeroObservation:
     """Observations of a service."""
 
     replicas: int
     """``spec.replicas``."""
     ready: int
     """Ready pods."""
-    called: bool
+    requested: bool
     """A pod received a request since the last call, or may have."""
     waiting: int
     """Requests held by activators."""
@@ -63,27 +63,27 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class ZeroState:
     """State between calls; times in monotonic seconds."""
 
     phase: Phase
     since_s: float
     """Start of the phase."""
-    called_s: float
+    requested_s: float
     """Time of the last request."""
     replicas: int
     """The last ``spec.replicas``."""
-    slept: bool = False
+    was_at_zero: bool = False
     """It had no replicas since it was last awake."""
 
     @property
     def is_waking(self) -> bool:
         """Whether the service starts from zero, and no pod is ready yet."""
-        return self.slept and self.phase is Phase.WAKING
+        return self.was_at_zero and self.phase is Phase.WAKING
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ZeroDecision:
     """The phase and replicas to set."""
 
     phase: Phase
@@ -91,47 +91,58 @@ class Verdict:
     """None where the load decides."""
 
 
-def step(rule: Rule, seen: Seen, memory: Memory | None, now_s: float) -> tuple[Verdict, Memory]:
-    """Return the verdict and the next state.
+def decide(
+    policy: ZeroPolicy, observation: ZeroObservation, state: ZeroState | None, now_s: float
+) -> tuple[ZeroDecision, ZeroState]:
+    """Return the decision and the next state.
 
     Args:
-        rule: settings of the service.
-        seen: observations.
-        memory: state of the last call; None at first.
+        policy: settings of the service.
+        observation: observations.
+        state: state of the last call; None at first.
         now_s: monotonic time (s); must not decrease between calls.
     """
-    if memory is None:
-        memory = Memory(Phase.AWAKE, now_s, now_s, seen.replicas)
+    if state is None:
+        state = ZeroState(Phase.AWAKE, now_s, now_s, observation.replicas)
     # An increase of replicas from outside, and a pod that just became ready, restart the delay like requests.
-    called = seen.called or seen.waiting or seen.replicas > memory.replicas or memory.phase is Phase.WAKING
-    called_s = now_s if called else memory.called_s
-    verdict = _verdict(rule, seen, memory, now_s - called_s, now_s)
-    since_s = memory.since_s if verdict.phase is memory.phase else now_s
-    replicas = seen.replicas if verdict.replicas is None else verdict.replicas
-    slept = verdict.phase is not Phase.AWAKE and (memory.slept or seen.replicas == 0)
-    return verdict, Memory(verdict.phase, since_s, called_s, replicas, slept)
+    requested = (
+        observation.requested
+        or observation.waiting
+        or observation.replicas > state.replicas
+        or state.phase is Phase.WAKING
+    )
+    requested_s = now_s if requested else state.requested_s
+    decision = _decision(policy, observation, state, now_s - requested_s, now_s)
+    since_s = state.since_s if decision.phase is state.phase else now_s
+    replicas = observation.replicas if decision.replicas is None else decision.replicas
+    was_at_zero = decision.phase is not Phase.AWAKE and (state.was_at_zero or observation.replicas == 0)
+    return decision, ZeroState(decision.phase, since_s, requested_s, replicas, was_at_zero)
 
 
-def _verdict(rule: Rule, seen: Seen, memory: Memory, quiet_s: float, now_s: float) -> Verdict:
+def _decision(
+    policy: ZeroPolicy, observation: ZeroObservation, state: ZeroState, quiet_s: float, now_s: float
+) -> ZeroDecision:
     # At zero: start when a request is held.
-    if seen.replicas == 0:
-        if not seen.waiting:
-            return Verdict(Phase.ASLEEP, 0)
-        return Verdict(Phase.WAKING, rule.backlog(seen.waiting))
+    if observation.replicas == 0:
+        if not observation.waiting:
+            return ZeroDecision(Phase.ASLEEP, 0)
+        return ZeroDecision(Phase.WAKING, policy.backlog(observation.waiting))
     # Starting: more replicas if more requests are held.
-    if seen.ready == 0:
-        return Verdict(Phase.WAKING, max(min(seen.replicas, rule.maximum), rule.backlog(seen.waiting)))
-    if quiet_s < rule.delay_s:
-        return Verdict(Phase.AWAKE)
-    if memory.phase is not Phase.SETTLING:
-        return Verdict(Phase.SETTLING)
+    if observation.ready == 0:
+        return ZeroDecision(
+            Phase.WAKING, max(min(observation.replicas, policy.maximum), policy.backlog(observation.waiting))
+        )
+    if quiet_s < policy.delay_s:
+        return ZeroDecision(Phase.AWAKE)
+    if state.phase is not Phase.SETTLING:
+        return ZeroDecision(Phase.SETTLING)
     # Pods stop once activators hold all requests and every node routes to them.
-    settled = seen.held and now_s - memory.since_s >= SETTLE_S
-    return Verdict(Phase.ASLEEP, 0) if settled else Verdict(Phase.SETTLING)
+    settled = observation.held and now_s - state.since_s >= SETTLE_S
+    return ZeroDecision(Phase.ASLEEP, 0) if settled else ZeroDecision(Phase.SETTLING)
 
 
-def reason_of(rule: Rule, seen: Seen) -> str:
-    """Return the explanation of a verdict's replicas."""
-    if not seen.waiting:
-        return f"no requests for {rule.delay_s:g} s"
-    return f"{seen.waiting} request{'' if seen.waiting == 1 else 's'} held in the activator"
+def scaling_reason(policy: ZeroPolicy, observation: ZeroObservation) -> str:
+    """Return the reason for a decision's replicas."""
+    if not observation.waiting:
+        return f"no requests for {policy.delay_s:g} s"
+    return f"{observation.waiting} request{'' if observation.waiting == 1 else 's'} held in the activator"

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from shoal_operator.load.reading import Reading
 
 
-def record(known: Mapping[str, bool] | None, readings: Mapping[str, Reading]) -> dict[str, bool]:
+def record_row_checks(known: Mapping[str, bool] | None, readings: Mapping[str, Reading]) -> dict[str, bool]:
     """Return the pods' last results by uid.
 
     Args:

@@ -14,26 +14,26 @@ HOLD_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ObjectiveReport:
     """One pod's reports; times in monotonic seconds."""
 
-    heard_s: float
+    received_s: float
     """Time of the last report."""
     missed_s: float | None = None
     """Time of the last negative report; None without any."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reports:
+class ObjectiveReports:
     """The reports of one service's ready pods."""
 
-    begun_s: float
+    first_read_s: float
     """When they were first read (monotonic s)."""
-    by_uid: Mapping[str, Report] = field(default_factory=dict)
+    by_uid: Mapping[str, ObjectiveReport] = field(default_factory=dict)
     """Fresh reports."""
 
 
-def record(reports: Reports, attains: Mapping[str, bool | None], now_s: float) -> Reports:
+def record_reports(reports: ObjectiveReports, attains: Mapping[str, bool | None], now_s: float) -> ObjectiveReports:
     """Return the reports after a reading.
 
     Args:
@@ -41,19 +41,19 @@ def record(reports: Reports, attains: Mapping[str, bool | None], now_s: float) -
         attains: by uid, whether each ready pod can meet its objective; None without a report.
         now_s: monotonic time (s).
     """
-    by_uid: dict[str, Report] = {}
+    by_uid: dict[str, ObjectiveReport] = {}
     for uid, attained in attains.items():
         # A positive report keeps the time of the last negative one.
         last = reports.by_uid.get(uid)
         if attained is not None:
-            by_uid[uid] = Report(now_s, (last.missed_s if last else None) if attained else now_s)
-        elif last and now_s - last.heard_s < FRESH_S:
+            by_uid[uid] = ObjectiveReport(now_s, (last.missed_s if last else None) if attained else now_s)
+        elif last and now_s - last.received_s < FRESH_S:
             by_uid[uid] = last
-    return Reports(reports.begun_s, by_uid)
+    return ObjectiveReports(reports.first_read_s, by_uid)
 
 
-def attainable(reports: Reports, now_s: float) -> dict[str, bool] | None:
+def attainable(reports: ObjectiveReports, now_s: float) -> dict[str, bool] | None:
     """Return by uid whether each pod can meet its objective; None while there may be reports to come."""
-    if not reports.by_uid and now_s - reports.begun_s < FRESH_S:
+    if not reports.by_uid and now_s - reports.first_read_s < FRESH_S:
         return None
     return {uid: each.missed_s is None or now_s - each.missed_s >= HOLD_S for uid, each in reports.by_uid.items()}

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from shoal_operator.planning.evidence import Unread
+from shoal_operator.planning.evidence import NoLoad
 from shoal_schema.load import MAX_BYTES, Load
 
 _DECODER = msgspec.json.Decoder(Load)
@@ -21,7 +21,7 @@ class Reading:
 
     load: Load | None = None
     """None without a valid response."""
-    refused: bool = field(default=False, compare=False)
+    invalid: bool = field(default=False, compare=False)
     """The response was invalid."""
 
     @property
@@ -44,11 +44,11 @@ def read_load(body: bytes) -> Load:
         raise LoadError(str(error)) from None
 
 
-def unread(readings: Sequence[Reading]) -> Unread | None:
+def no_load_reason(readings: Sequence[Reading]) -> NoLoad | None:
     """Return why no load is known; None where a pod was read."""
     if any(reading.load is not None for reading in readings):
         return None
     if not readings:
-        return Unread.NO_READY_POD
+        return NoLoad.NO_READY_POD
     # An invalid response is more specific than a missing one.
-    return Unread.REFUSED if any(reading.refused for reading in readings) else Unread.UNREACHABLE
+    return NoLoad.REFUSED if any(reading.invalid for reading in readings) else NoLoad.UNREACHABLE

@@ -14,13 +14,13 @@ SLICE_MANAGED_BY_LABEL = "endpointslice.kubernetes.io/managed-by"
 """Kubernetes' controller ignores slices with another value."""
 
 
-def make_waiting_slice(target: Target, hosting: Hosting) -> Json:
+def make_activator_slice(target: Target, hosting: Hosting) -> Json:
     """Return the EndpointSlice of the activator."""
     labels = {SERVICE_NAME_LABEL: target.name, SLICE_MANAGED_BY_LABEL: MANAGED_BY}
     # A slice holds addresses of one family: that of the first activator.
-    families = {room: ip_address(room).version for room in hosting.rooms}
+    families = {address: ip_address(address).version for address in hosting.addresses}
     family = next(iter(families.values()), 4)
-    rooms = sorted(room for room, version in families.items() if version == family)
+    addresses = sorted(address for address, version in families.items() if version == family)
     ready = {"ready": True, "serving": True, "terminating": False}
     return make_object(
         target,
@@ -28,6 +28,6 @@ def make_waiting_slice(target: Target, hosting: Hosting) -> Json:
         "discovery.k8s.io/v1",
         labels=labels,
         addressType=f"IPv{family}",
-        endpoints=[{"addresses": [room], "conditions": ready} for room in rooms],
+        endpoints=[{"addresses": [address], "conditions": ready} for address in addresses],
         ports=[{"name": "http", "port": hosting.port, "protocol": "TCP", "appProtocol": "http"}],
     )

@@ -142,7 +142,7 @@ def make_runtime(target: Target) -> Json:
         variable("SHOAL_RUNTIME_LISTEN", SOCKET),
         variable("SHOAL_RUNTIME_SHUTDOWN_TIMEOUT_S", str(shutdown_s)),
     ]
-    made = _computing(target, RUNTIME, fixed, spec_variables(target.spec, Process.RUNTIME))
+    made = _model_container(target, RUNTIME, fixed, spec_variables(target.spec, Process.RUNTIME))
     return {**made, "volumeMounts": [*_socket_mount(target), *made["volumeMounts"]]}
 
 
@@ -150,7 +150,7 @@ def make_batch(target: Target, spec: BatchInferenceSpec, fixed: Iterable[Json], 
     """Return the container that scores rows, with the credentials of the stores that it reads and writes."""
     variables = [*spec_variables(spec, Process.RUNTIME), *spec_variables(spec, Process.BATCH)]
     given = {"envFrom": [{"secretRef": {"name": spec.secret_name}}]} if spec.secret_name else {}
-    made = _computing(target, BATCH, [*_ca_variables(target), *fixed], variables)
+    made = _model_container(target, BATCH, [*_ca_variables(target), *fixed], variables)
     return {**made, "volumeMounts": [*_ca_mount(target), *made["volumeMounts"]], **given, **more}
 
 
@@ -194,7 +194,7 @@ def make_model(target: Target) -> Json:
     }
 
 
-def make_given(given: Iterable[Json]) -> list[Json]:
+def make_user_containers(given: Iterable[Json]) -> list[Json]:
     """Return the containers of the spec; their settings replace the restricted default."""
     return [
         {
@@ -227,7 +227,7 @@ def replacement_time_s(target: Target) -> int:
     return 0 if target.foreign or target.spec.pod.containers else DEFAULT_S
 
 
-def _computing(target: Target, name: str, fixed: Iterable[Json], given: Iterable[Json]) -> Json:
+def _model_container(target: Target, name: str, fixed: Iterable[Json], given: Iterable[Json]) -> Json:
     """Return a container with Shoal's runtime."""
     fixed = [
         variable("SHOAL_MODEL_NAME", target.name),

@@ -6,10 +6,10 @@ from shoal_operator.manifests.containers import (
     RUNTIME,
     ca_volume,
     keys_secret,
-    make_given,
     make_model,
     make_proxy,
     make_runtime,
+    make_user_containers,
     stop_time_s,
     tls_volumes,
 )
@@ -57,10 +57,10 @@ def make_deployment(target: Target) -> Json:
             **make_init(target),
             # The kubelet starts containers in this order, and the runtime takes longest to become ready. The Service
             # finds its port by name in the first container that has it.
-            "containers": [*runtimes, make_proxy(target), *make_given(pod.containers)],
+            "containers": [*runtimes, make_proxy(target), *make_user_containers(pod.containers)],
             "volumes": make_volumes(target),
             "serviceAccountName": service_account_name(target),
-            **make_surroundings(target),
+            **make_shared_pod_settings(target),
             "terminationGracePeriodSeconds": stop_time_s(target),
             "topologySpreadConstraints": spread,
         },
@@ -82,7 +82,7 @@ def make_deployment(target: Target) -> Json:
     # Hash only what the user chose: another operator release must not look like a changed spec.
     hashed: Json = {name: value for name, value in as_json(target.spec).items() if name not in _WITHOUT_EFFECT_ON_PODS}
     graph = {"graph": as_json(target.graph)} if target.graph else {}
-    spec_hash = digest({"spec": hashed, "peersTaken": target.peers_taken, **graph})
+    spec_hash = digest({"spec": hashed, "peersTaken": target.peers_name_taken, **graph})
     annotations = {SPEC_HASH_ANNOTATION: spec_hash}
     return make_object(target, "Deployment", "apps/v1", annotations=annotations, spec=spec)
 
@@ -95,11 +95,11 @@ def service_account_name(target: Target) -> str:
 def make_init(target: Target) -> Json:
     """Return the init containers."""
     # Those of the spec first: they may provide credentials or network access for the download.
-    init = [*make_given(target.spec.pod.init_containers), *([make_model(target)] if target.downloads else ())]
+    init = [*make_user_containers(target.spec.pod.init_containers), *([make_model(target)] if target.downloads else ())]
     return {"initContainers": init} if init else {}
 
 
-def make_surroundings(target: Target) -> Json:
+def make_shared_pod_settings(target: Target) -> Json:
     """Return the settings that pods of services and of jobs share: security, tolerations, scheduling."""
     # Tolerate the usual taint of GPU nodes, which is the name of the resource.
     resources = target.spec.runtime.resources

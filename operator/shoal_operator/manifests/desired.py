@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from shoal_operator.manifests.activator import make_waiting_slice
+from shoal_operator.manifests.activator import make_activator_slice
 from shoal_operator.manifests.deployment import make_deployment
 from shoal_operator.manifests.policies import make_disruption_budget, make_network_policy
 from shoal_operator.manifests.route import make_http_route, make_ingress
@@ -89,7 +89,7 @@ def desired_objects(target: Target) -> dict[Kind, Json]:
         objects = {SERVICE_ACCOUNT: make_service_account(target), **objects}
     # The activator does not have the service's certificate.
     if target.hosting is not None and target.hosting.open and not target.spec.tls:
-        objects[ENDPOINT_SLICE] = make_waiting_slice(target, target.hosting)
+        objects[ENDPOINT_SLICE] = make_activator_slice(target, target.hosting)
     route = target.spec.route
     if route and route.ingress:
         objects[INGRESS] = make_ingress(target, route.ingress)

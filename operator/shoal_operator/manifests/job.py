@@ -2,12 +2,12 @@
 
 from msgspec import structs
 
-from shoal_operator.manifests.containers import BATCH, address_of_pod, field_of, make_batch, make_given
-from shoal_operator.manifests.deployment import make_init, make_surroundings, make_volumes
+from shoal_operator.manifests.containers import BATCH, address_of_pod, field_of, make_batch, make_user_containers
+from shoal_operator.manifests.deployment import make_init, make_shared_pod_settings, make_volumes
 from shoal_operator.manifests.desired import Kind
 from shoal_operator.manifests.environment import ADMIN_PORT, variable
 from shoal_operator.manifests.labels import make_object, object_labels
-from shoal_operator.manifests.origin import placed
+from shoal_operator.manifests.origin import with_source
 from shoal_operator.manifests.target import Target
 from shoal_schema.declaring import Json
 from shoal_schema.processes import OperatorProcess
@@ -51,7 +51,7 @@ def batch_target(
     Raises:
         LocationError: the URI is invalid.
     """
-    common = placed(InferenceServiceSpec(model=spec.model, runtime=spec.runtime, pod=spec.pod), resolved)
+    common = with_source(InferenceServiceSpec(model=spec.model, runtime=spec.runtime, pod=spec.pod), resolved)
     metadata = resource["metadata"]
     return Target(
         name=metadata["name"],
@@ -126,10 +126,10 @@ def _template(target: Target, container: Json, **more: str) -> Json:
         },
         "spec": {
             **make_init(target),
-            "containers": [container, *make_given(pod.containers)],
+            "containers": [container, *make_user_containers(pod.containers)],
             "volumes": make_volumes(target),
             **account,
-            **make_surroundings(target),
+            **make_shared_pod_settings(target),
             **({"topologySpreadConstraints": list(spread)} if spread else {}),
             **more,
         },

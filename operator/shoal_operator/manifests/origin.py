@@ -14,7 +14,7 @@ _MOUNT_PATH = "/mnt/models"
 """A path that no runtime image uses, so that the mount hides nothing."""
 
 
-def placed(spec: InferenceServiceSpec, resolved: str = "") -> InferenceServiceSpec:
+def with_source(spec: InferenceServiceSpec, resolved: str = "") -> InferenceServiceSpec:
     """Return the spec with the model's URI and volume for the pods.
 
     Args:

@@ -13,13 +13,13 @@ from shoal_schema.resource.service import InferenceServiceSpec
 
 SERVED: Mapping[str, str] = {KIND: PLURAL, GRAPH_KIND: GRAPH_PLURAL}
 """Kinds whose pods serve requests, with their plurals."""
-_ALIKE = (
+_SHARED_FIELDS = (
     *("proxy", "queue", "replicas", "scaling", "rollout", "route", "service", "tls", "network_policy", "access"),
     "pod",
 )
 
 
-def asked_of(resource: Json) -> InferenceServiceSpec:
+def service_spec(resource: Json) -> InferenceServiceSpec:
     """Return the spec of a service, or the part of a graph's spec that services have too.
 
     Raises:
@@ -29,7 +29,7 @@ def asked_of(resource: Json) -> InferenceServiceSpec:
         return parse_spec(resource)
     spec = parse_graph_spec(resource)
     # A graph's pods have no model of their own.
-    return InferenceServiceSpec(model=ModelSpec(), **{name: getattr(spec, name) for name in _ALIKE})
+    return InferenceServiceSpec(model=ModelSpec(), **{name: getattr(spec, name) for name in _SHARED_FIELDS})
 
 
 def graph_of(resource: Json, service_url: str) -> GraphSpec | None:
@@ -40,12 +40,19 @@ def graph_of(resource: Json, service_url: str) -> GraphSpec | None:
         service_url: template of a service's URL in the cluster, from the operator's settings.
 
     Raises:
-        SpecError: as `asked_of`.
+        SpecError: as `service_spec`.
     """
     if resource.get("kind") != GRAPH_KIND:
         return None
     spec = parse_graph_spec(resource)
     namespace = resource["metadata"]["namespace"]
+    return spec.graph(tuple(_with_url(step, namespace, service_url) for step in spec.steps))
+
+
+def _with_url(step: StepSpec, namespace: str, service_url: str) -> StepSpec:
+    name = step.service or step.graph
+    if name is None:
+        return step
     # By DNS name: a cluster IP changes when the service is recreated, which would replace the graph's pods.
     template = service_url.replace("$(CLUSTER_IP)", "$(NAME).$(NAMESPACE).svc").replace("$(NAMESPACE)", namespace)
     steps = []

@@ -21,7 +21,7 @@ class Hosting:
     """A service's place in the activator."""
 
     port: int
-    rooms: tuple[str, ...]
+    addresses: tuple[str, ...]
     """Addresses of ready activators."""
     open: bool
     """Activators must be endpoints of the Service now."""
@@ -29,7 +29,7 @@ class Hosting:
     """The service starts from zero, and no pod is ready yet."""
     held: bool = True
     """Requests are held and reported while no pod runs."""
-    shortcoming: str = ""
+    problem: str = ""
     """Why requests may not be held, with the remedy; empty where they are."""
     kept: int = 0
     """Pods to keep although ``spec.replicas`` is 0, as no activator would hold requests."""
@@ -49,7 +49,7 @@ class Target:
     """Variables with the registry's address for the init container, unless a Secret has them."""
     hosting: Hosting | None = None
     """Its place in the activator, if any."""
-    peers_taken: bool = False
+    peers_name_taken: bool = False
     """The headless Service's name has another owner."""
     batch: BatchInferenceSpec | None = None
     """The whole spec of a job; ``spec`` has the part that services share."""
@@ -64,7 +64,7 @@ class Target:
     @property
     def finds_peers(self) -> bool:
         """Whether proxies discover their peers: not with too long a name, or one with another owner."""
-        fits = len(self.peers_name) <= _NAME_MAX_LENGTH and not self.peers_taken
+        fits = len(self.peers_name) <= _NAME_MAX_LENGTH and not self.peers_name_taken
         return self.defaults.peers and fits and self.graph is None
 
     @property

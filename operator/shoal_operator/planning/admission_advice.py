@@ -55,25 +55,27 @@ def _at_fault(cause: str, template: Json) -> Iterator[str]:
     for bound in _BOUND.finditer(cause):
         side = bound["side"] or bound["missing"]
         for container in containers:
-            asked = _asked(container, side, bound["resource"])
-            if quantity(asked) == quantity(bound["value"]):
-                yield _field(container, side, bound["resource"], asked)
+            requested = _requested(container, side, bound["resource"])
+            if quantity(requested) == quantity(bound["value"]):
+                yield _field(container, side, bound["resource"], requested)
     for ratio in _RATIO.finditer(cause):
         for container in containers:
-            limit, request = (_asked(container, side, ratio["resource"]) for side in ("limit", "request"))
+            limit, request = (_requested(container, side, ratio["resource"]) for side in ("limit", "request"))
             values = [quantity(each) for each in (limit, request, ratio["most"])]
             known = limit and request and all(isinstance(each, Decimal) for each in values)
             if known and values[0] > values[1] * values[2]:
                 yield _field(container, "limit", ratio["resource"], limit)
 
 
-def _asked(container: Json, side: str, resource: str) -> str | None:
+def _requested(container: Json, side: str, resource: str) -> str | None:
     """Return a container's limit or request; a limit without a request is the request too."""
     resources: Json = container.get("resources", {})
-    asked = dig(resources, f"{side}s", resource) or (dig(resources, "limits", resource) if side == "request" else None)
-    return None if asked is None else str(asked)
+    requested = dig(resources, f"{side}s", resource) or (
+        dig(resources, "limits", resource) if side == "request" else None
+    )
+    return None if requested is None else str(requested)
 
 
-def _field(container: Json, side: str, resource: str, asked: str | None) -> str:
+def _field(container: Json, side: str, resource: str, requested: str | None) -> str:
     name = container["name"]
-    return f"{_FIELDS.get(name, f'container {name}: resources')}.{side}s.{resource} (now {asked or 'not set'})"
+    return f"{_FIELDS.get(name, f'container {name}: resources')}.{side}s.{resource} (now {requested or 'not set'})"

@@ -19,7 +19,7 @@ from shoal_schema.declaring import as_json, fields_of
 from shoal_schema.policy import Policy
 from shoal_schema.resource.offline import Engine
 
-Asked = Iterator[tuple[str, str]]
+Requested = Iterator[tuple[str, str]]
 """Fields of the spec, with the requested values."""
 _PLAIN = re.compile(r"[-\w.,:/@%+*~]*", re.ASCII)
 """Annotation values that cannot inject configuration: a size, a time, a name, a list of them."""
@@ -48,15 +48,18 @@ def _unmatched(target: Target) -> Iterator[str]:
         rule = RULES.get(each.name)
         patterns: tuple[str, ...] = getattr(policy, each.path[0]) if rule else ()
         known = [pattern.replace("$(NAMESPACE)", target.namespace) for pattern in patterns]
-        for path, asked in rule(target) if rule else ():
-            # A value `name=value` only matches patterns with a value; a name, the part before it.
-            valued = "=" in asked
-            matching = [pattern if valued else pattern.partition("=")[0] for pattern in known]
-            if not any(fnmatchcase(asked, pattern) and (not valued or "=" in pattern) for pattern in matching):
-                yield f"{path} {asked!r:.200} (policy.{each.name}: {', '.join(known) or 'none'})"
+        for path, requested in rule(target) if rule else ():
+            if not any(_matches(requested, pattern) for pattern in known):
+                yield f"{path} {requested!r:.200} (policy.{each.name}: {', '.join(known) or 'none'})"
 
 
-def images(target: Target) -> Asked:
+def _matches(requested: str, pattern: str) -> bool:
+    """Return whether a pattern allows a value; ``name=value`` only matches patterns with a value."""
+    name, *_ = pattern.split("=")
+    return fnmatchcase(requested, name) if "=" not in requested else "=" in pattern and fnmatchcase(requested, pattern)
+
+
+def images(target: Target) -> Requested:
     """Yield images."""
     spec, own = target.spec, (target.defaults.runtime_image, target.defaults.proxy_image)
     given = {"spec.runtime.image": spec.runtime.image, "spec.proxy.image": spec.proxy.image}
@@ -66,12 +69,12 @@ def images(target: Target) -> Asked:
     for part, containers in (("containers", spec.pod.containers), ("initContainers", spec.pod.init_containers)):
         yield from ((f"spec.pod.{part}[{each['name']}].image", str(each.get("image"))) for each in containers)
     # Image volumes.
-    for path, name in _found(list(spec.pod.volumes), "spec.pod.volumes"):
+    for path, name in _scalars(list(spec.pod.volumes), "spec.pod.volumes"):
         if path.endswith(".image.reference"):
             yield path, name
 
 
-def hosts(target: Target) -> Asked:
+def hosts(target: Target) -> Requested:
     """Yield hosts of routes from outside the cluster."""
     route = target.spec.route
     if route and route.ingress:
@@ -81,7 +84,7 @@ def hosts(target: Target) -> Asked:
             yield "spec.route.httpRoute.hostnames", name
 
 
-def annotations(target: Target) -> Asked:
+def annotations(target: Target) -> Requested:
     """Yield annotations of the Ingress and the Service; controllers such as nginx copy values into configuration."""
     ingress = target.spec.route.ingress if target.spec.route else None
     given = {"spec.route.ingress": ingress and ingress.annotations, "spec.service": target.spec.service.annotations}
@@ -90,9 +93,9 @@ def annotations(target: Target) -> Asked:
             yield f"{path}.annotations", name if _PLAIN.fullmatch(value) else f"{name}={value}"
 
 
-def secrets(target: Target) -> Asked:
+def secrets(target: Target) -> Requested:
     """Yield names of Secrets anywhere in the spec."""
-    for path, value in _found(as_json(target.batch or target.spec), "spec"):
+    for path, value in _scalars(as_json(target.batch or target.spec), "spec"):
         *_, holder, name = ("", *path.split("."))
         # References to Secrets: secretName, ...SecretName, and `name` below secretRef or imagePullSecrets.
         if name.endswith(("secretName", "SecretName")) or (
@@ -101,13 +104,13 @@ def secrets(target: Target) -> Asked:
             yield path, value
 
 
-def service_accounts(target: Target) -> Asked:
+def service_accounts(target: Target) -> Requested:
     """Yield a named account, even one with the service's name, as the operator then does not own it."""
     if name := target.spec.pod.service_account_name:
         yield "spec.pod.serviceAccountName", name
 
 
-def volumes(target: Target) -> Asked:
+def volumes(target: Target) -> Requested:
     """Yield kinds of volumes and of projected sources, such as a token with a ServiceAccount's permissions."""
     own = as_json(target.spec.model.volume) if target.spec.model.volume else {}
     yield from (("spec.model.volume", kind) for kind in own if kind != "mountPath")
@@ -117,35 +120,35 @@ def volumes(target: Target) -> Asked:
         yield from ((f"spec.pod.volumes[{each['name']}]", kind) for kind in kinds)
 
 
-def services(target: Target) -> Asked:
+def services(target: Target) -> Requested:
     """Yield the Service's type."""
     if target.batch is None:
         yield "spec.service.type", str(target.spec.service.type)
 
 
-def priority_classes(target: Target) -> Asked:
+def priority_classes(target: Target) -> Requested:
     """Yield the priority class."""
     if name := target.spec.pod.priority_class_name:
         yield "spec.pod.priorityClassName", name
 
 
-def runtime_classes(target: Target) -> Asked:
+def runtime_classes(target: Target) -> Requested:
     """Yield the runtime class."""
     if name := target.spec.pod.runtime_class_name:
         yield "spec.pod.runtimeClassName", name
 
 
-def pod_labels(target: Target) -> Asked:
+def pod_labels(target: Target) -> Requested:
     """Yield labels, by which other owners' Services and policies select pods."""
     yield from (("spec.pod.labels", name) for name in target.spec.pod.labels or ())
 
 
-def pod_annotations(target: Target) -> Asked:
+def pod_annotations(target: Target) -> Requested:
     """Yield annotations, on which webhooks and nodes act."""
     yield from (("spec.pod.annotations", name) for name in target.spec.pod.annotations or ())
 
 
-RULES: Mapping[str, Callable[[Target], Asked]] = {
+RULES: Mapping[str, Callable[[Target], Requested]] = {
     "images": images,
     "hosts": hosts,
     "annotations": annotations,
@@ -161,13 +164,13 @@ RULES: Mapping[str, Callable[[Target], Asked]] = {
 """By the chart's value with the allowed patterns."""
 
 
-def _found(value: Any, path: str) -> Asked:
+def _scalars(value: Any, path: str) -> Requested:
     """Yield all scalar values in a part of a spec, with their paths."""
     if isinstance(value, dict):
         for name, inner in value.items():
-            yield from _found(inner, f"{path}.{name}") if name not in _FREE else ()
+            yield from _scalars(inner, f"{path}.{name}") if name not in _FREE else ()
     elif isinstance(value, list):
         for index, inner in enumerate(value):
-            yield from _found(inner, f"{path}[{index}]")
+            yield from _scalars(inner, f"{path}[{index}]")
     elif value is not None:
         yield path, str(value)

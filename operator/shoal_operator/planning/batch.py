@@ -7,7 +7,7 @@ from shoal_operator.manifests.desired import Kind
 from shoal_operator.manifests.job import JOB, QUEUE_LABEL, RAY_JOB
 from shoal_operator.planning.blocked import failure_text
 from shoal_operator.planning.conditions import Condition, shortened, stamped
-from shoal_operator.planning.naming import Naming
+from shoal_operator.planning.model_resolution import ModelResolution
 from shoal_operator.planning.observation import Failure, controller_of, dig
 from shoal_operator.planning.pods import Problem, batch_problem, download_problem, find_problem, last_progress
 from shoal_schema.conditions import BatchConditionType, Reason, Status
@@ -39,12 +39,12 @@ class BatchEvidence:
     """The last progress of running pods, by uid."""
     blocked: Problem | None = None
     """Why the job does not exist, or differs from the spec."""
-    naming: Naming | None = None
+    resolution: ModelResolution | None = None
     estimated_end: str = ""
     """Estimated completion time; empty while unknown."""
 
 
-def refused(failure: Failure) -> Problem:
+def write_rejected(failure: Failure) -> Problem:
     """Return the problem of a rejected write of a job."""
     if failure.kind == RAY_JOB and failure.code == _NOT_FOUND:
         text = "engine: Ray requires KubeRay, which is not installed. Install the helm chart kuberay-operator, or set"
@@ -53,7 +53,7 @@ def refused(failure: Failure) -> Problem:
     return Problem(reason, failure_text(failure))
 
 
-def taken(kind: Kind, live: Json, name: str) -> Problem:
+def name_taken(kind: Kind, live: Json, name: str) -> Problem:
     """Return the problem of an existing object that this ``BatchInference`` does not own."""
     owner = controller_of(live) or {}
     if (owner.get("kind"), owner.get("name")) == ("BatchInference", name):
@@ -74,7 +74,7 @@ def has_ended(status: Json) -> bool:
     return status.get("reason") in _ENDED
 
 
-def patch_of(kind: Kind, spec: BatchInferenceSpec, job: Json, queue: str) -> Json:
+def job_patch(kind: Kind, spec: BatchInferenceSpec, job: Json, queue: str) -> Json:
     """Return the merge patch of a running job; empty where it matches the spec.
 
     Kueue writes ``suspend`` of jobs in its queues, so the operator only ever sets it to true there.
@@ -97,7 +97,7 @@ def patch_of(kind: Kind, spec: BatchInferenceSpec, job: Json, queue: str) -> Jso
 _UNSET = {"suspend": False}
 
 
-def stay_of(kind: Kind, spec: BatchInferenceSpec, job: Json) -> Json:
+def ttl_patch(kind: Kind, spec: BatchInferenceSpec, job: Json) -> Json:
     """Return the patch with the job's time to live, which is set once its end is in the status."""
     ttl = spec.ttl_seconds_after_finished
     if kind != JOB or dig(job, "spec", "ttlSecondsAfterFinished") == ttl:
@@ -124,7 +124,7 @@ def make_batch_status(evidence: BatchEvidence, at: str) -> Json:
     previous: list[Json] = stored.get("conditions", [])
     # The job's own times, or those stored before its deletion.
     numbers = _numbers(evidence, reason, stored)
-    naming = evidence.naming.as_status() if evidence.naming else {}
+    resolution = evidence.resolution.as_status() if evidence.resolution else {}
     status = evidence.job.get("status", {})
     began = status.get("startTime") or stored.get("startTime")
     ended = status.get("completionTime") or status.get("endTime") or stored.get("completionTime") or at
@@ -134,7 +134,7 @@ def make_batch_status(evidence: BatchEvidence, at: str) -> Json:
         "observedGeneration": generation,
         "reason": str(reason),
         "message": shortened(visible(redacted(message))),
-        **({"model": naming} if naming else {}),
+        **({"model": resolution} if resolution else {}),
         **({"jobName": evidence.job["metadata"]["name"]} if evidence.job else {}),
         **({**times, "completionTime": ended} if reason in _ENDED else times),
         **numbers,

@@ -7,7 +7,7 @@ from shoal_operator.manifests.desired import HPA, HTTP_ROUTE, INGRESS, SCALED_OB
 from shoal_operator.planning.admission import NO_IMAGE_VOLUMES
 from shoal_operator.planning.changes import Conflict
 from shoal_operator.planning.evidence import Evidence
-from shoal_operator.planning.naming import stored_naming
+from shoal_operator.planning.model_resolution import stored_resolution
 from shoal_operator.planning.observation import Failure
 from shoal_schema.conditions import Reason, Status
 
@@ -25,14 +25,14 @@ def spec_invalid(evidence: Evidence) -> Verdict | None:
 
 def model_unresolved(evidence: Evidence) -> Verdict | None:
     """The model's mutable name is not resolved; existing pods keep their version."""
-    naming = evidence.naming
-    if naming is None or naming.resolved:
+    resolution = evidence.resolution
+    if resolution is None or resolution.resolved:
         return None
-    known = stored_naming(evidence.observation.resource).resolved
+    known = stored_resolution(evidence.observation.resource).resolved
     kept = f" (pods keep {known or 'their model'})" if evidence.deployment else ""
-    if naming.problem:
-        return Status.FALSE, Reason.MODEL_UNRESOLVED, f"{naming.problem}{kept}"
-    return Status.FALSE, Reason.MODEL_RESOLVING, f"waiting for the registry's response to {naming.uri}{kept}"
+    if resolution.problem:
+        return Status.FALSE, Reason.MODEL_UNRESOLVED, f"{resolution.problem}{kept}"
+    return Status.FALSE, Reason.MODEL_RESOLVING, f"waiting for the registry's response to {resolution.uri}{kept}"
 
 
 def name_taken(evidence: Evidence) -> Verdict | None:
@@ -64,15 +64,15 @@ def _failed(failure: Failure) -> Verdict:
     return Status.FALSE, reason, failure_text(failure)
 
 
-def alone(evidence: Evidence) -> Verdict | None:
+def peers_service_taken(evidence: Evidence) -> Verdict | None:
     """Replicas cannot discover their peers, so none forwards late requests."""
-    if isinstance(evidence.alone, Failure):
-        return _failed(evidence.alone)
-    if evidence.alone is None:
+    if isinstance(evidence.peers_obstacle, Failure):
+        return _failed(evidence.peers_obstacle)
+    if evidence.peers_obstacle is None:
         return None
     text = (
-        f"Service {evidence.alone.name} exists and has another owner, so replicas do not forward late requests to one"
-        " another. Requests are served. Delete that Service to enable request forwarding"
+        f"Service {evidence.peers_obstacle.name} exists and has another owner, so replicas do not forward late requests"
+        " to one another. Requests are served. Delete that Service to enable request forwarding"
     )
     return Status.FALSE, Reason.NAME_TAKEN, text
 
@@ -90,7 +90,7 @@ def missing(kind: Kind) -> Check:
     """Return a check that reports why the child of a kind does not exist."""
 
     def check(evidence: Evidence) -> Verdict | None:
-        if evidence.observation.ours(kind):
+        if evidence.observation.owned(kind):
             return None
         failed = (_failed(failure) for failure in evidence.failures if failure.kind == kind)
         held = taken(kind)(evidence) or next(failed, None)
@@ -99,7 +99,7 @@ def missing(kind: Kind) -> Check:
     return check
 
 
-def undone(evidence: Evidence) -> Verdict | None:
+def undone_write(evidence: Evidence) -> Verdict | None:
     """Another writer undoes the operator's writes, so they are paused."""
     return next((_failed(failure) for failure in evidence.failures if failure.undone), None)
 

@@ -89,8 +89,8 @@ class Changes:
 
     def scaling_alone(self, deployment: Json, replicas: int) -> "Changes":
         """Return the changes of replicas and of the activator's EndpointSlice alone."""
-        rooms = tuple(action for action in self.actions if action.kind == ENDPOINT_SLICE and deployment)
-        return replace(self, actions=rooms).keeping_pods(deployment, replicas)
+        slices = tuple(action for action in self.actions if action.kind == ENDPOINT_SLICE and deployment)
+        return replace(self, actions=slices).keeping_pods(deployment, replicas)
 
     @property
     def account_taken(self) -> bool:
@@ -106,7 +106,7 @@ def plan_changes(target: Target, children: Mapping[Kind, Json]) -> Changes:
     if headless is not None and target.finds_peers and not is_owned(headless, target.uid):
         conflict = _conflict(PEERS, headless, target)
         taken = [] if conflict.stale else [conflict]
-    desired = desired_objects(replace(target, peers_taken=bool(taken)))
+    desired = desired_objects(replace(target, peers_name_taken=bool(taken)))
     actions: list[Action] = []
     conflicts = [*taken]
     for kind in WRITTEN_KINDS:
@@ -125,7 +125,7 @@ def plan_changes(target: Target, children: Mapping[Kind, Json]) -> Changes:
     return Changes(tuple(actions), tuple(conflicts))
 
 
-def leave_room(ours: Json) -> Changes:
+def release_slice(ours: Json) -> Changes:
     """Return the deletion of the activator's endpoints of a service without a place in the activator.
 
     Args:

@@ -17,7 +17,7 @@ from shoal_schema.declaring import Json
 from shoal_schema.resource import GRAPH_KIND
 
 
-def pods_refused(evidence: Evidence) -> Verdict | None:
+def pods_rejected(evidence: Evidence) -> Verdict | None:
     """Pods cannot be created: a quota, a policy, a missing account."""
     failed = _deployment_condition(evidence, "ReplicaFailure")
     if failed.get("status") != "True":
@@ -44,7 +44,7 @@ _REFUSED_POD = re.compile(r'^pods "(?P<replica_set>[^"]*)-[^"-]*" is forbidden: 
 _REPLICA_SET = re.compile(r'[Rr]eplica ?[Ss]et "(?P<name>[^"]+)"')
 
 
-def pods_in_trouble(evidence: Evidence) -> Verdict | None:
+def pods_failing(evidence: Evidence) -> Verdict | None:
     """A new pod cannot start, load the model or stay alive."""
     if problem := evidence.problem:
         return Status.FALSE, problem.reason, problem.message
@@ -99,14 +99,14 @@ def complete(evidence: Evidence) -> Verdict:
     return Status.TRUE, Reason.COMPLETE, "all pods have the newest spec"
 
 
-def asleep(evidence: Evidence) -> Verdict | None:
+def scaled_to_zero(evidence: Evidence) -> Verdict | None:
     """The service is scaled to zero; the activator holds requests."""
     if evidence.target is None or evidence.target.hosting is None or not evidence.deployment or evidence.wanted:
         return None
     # Without an activator requests would be lost.
     if not evidence.target.hosting.held:
         text = (
-            f"no pod runs, and {evidence.target.hosting.shortcoming}. Until then requests are rejected and start no"
+            f"no pod runs, and {evidence.target.hosting.problem}. Until then requests are rejected and start no"
             f" pod; kubectl scale infsvc {evidence.name} --namespace {evidence.namespace} --replicas=1 starts one"
         )
         return Status.FALSE, Reason.NO_ACTIVATOR, text
@@ -114,7 +114,7 @@ def asleep(evidence: Evidence) -> Verdict | None:
     return Status.TRUE, Reason.SCALED_TO_ZERO, text
 
 
-def waking(evidence: Evidence) -> Verdict | None:
+def scaling_from_zero(evidence: Evidence) -> Verdict | None:
     """The service is starting from zero; the activator holds requests."""
     if evidence.target is None or evidence.target.hosting is None or not evidence.target.hosting.held:
         return None
@@ -128,7 +128,7 @@ def waking(evidence: Evidence) -> Verdict | None:
     return Status.TRUE, Reason.WAKING, f"{pods}; the activator holds requests until one is ready"
 
 
-def parked(evidence: Evidence) -> Verdict | None:
+def without_replicas(evidence: Evidence) -> Verdict | None:
     """Replicas are set to 0, and no activator holds requests."""
     if evidence.target is not None and evidence.deployment and evidence.wanted == 0:
         short = "infgraph" if evidence.kind == GRAPH_KIND else "infsvc"
@@ -146,7 +146,7 @@ def none_started(evidence: Evidence) -> Verdict | None:
 
 def no_endpoints(evidence: Evidence) -> Verdict | None:
     """Pods are ready, but the Service has no endpoint."""
-    if evidence.count("availableReplicas") > 0 and evidence.endpoints == 0 and evidence.observation.ours(SERVICE):
+    if evidence.count("availableReplicas") > 0 and evidence.endpoints == 0 and evidence.observation.owned(SERVICE):
         text = (
             "pods are ready, but the Service has no ready endpoint. If this persists, see kubectl get endpointslices"
             f" --namespace {evidence.namespace} --selector {SERVICE_NAME_LABEL}={evidence.name}"
@@ -155,7 +155,7 @@ def no_endpoints(evidence: Evidence) -> Verdict | None:
     return None
 
 
-def served_by_old(evidence: Evidence) -> Verdict | None:
+def served_by_old_pods(evidence: Evidence) -> Verdict | None:
     """Pods are available, but none has the newest spec."""
     new = any(is_ready(pod) for pod in evidence.new_pods)
     if evidence.count("availableReplicas") > 0 and rolling_out(evidence) and not new:
@@ -196,9 +196,9 @@ def model_loaded(evidence: Evidence) -> Verdict | None:
     return None
 
 
-def model_away(evidence: Evidence) -> Verdict | None:
+def model_at_zero(evidence: Evidence) -> Verdict | None:
     """The service is scaled to zero, so no pod has the model loaded."""
-    if (verdict := asleep(evidence)) is None or verdict[0] is not Status.TRUE:
+    if (verdict := scaled_to_zero(evidence)) is None or verdict[0] is not Status.TRUE:
         return verdict
     return Status.FALSE, verdict[1], "scaled to zero: the next request starts a pod, which loads the model"
 
@@ -217,7 +217,7 @@ def model_loading(_: Evidence) -> Verdict:
     return Status.FALSE, Reason.MODEL_LOADING, "no pod of the newest spec is ready yet"
 
 
-def route_refused(evidence: Evidence) -> Verdict | None:
+def route_rejected(evidence: Evidence) -> Verdict | None:
     """The route could not be written."""
     for failure in evidence.failures:
         if failure.kind == HTTP_ROUTE and failure.code == 404:
@@ -228,7 +228,7 @@ def route_refused(evidence: Evidence) -> Verdict | None:
     return None
 
 
-def http_route_refused(evidence: Evidence) -> Verdict | None:
+def http_route_rejected(evidence: Evidence) -> Verdict | None:
     """A Gateway rejected the route."""
     for parent in _route_parents(evidence):
         for condition in parent.get("conditions", []):
@@ -240,7 +240,7 @@ def http_route_refused(evidence: Evidence) -> Verdict | None:
 
 def route_pending(evidence: Evidence) -> Verdict | None:
     """The route's controller has not reported a status; some never do."""
-    ours = evidence.observation.ours
+    ours = evidence.observation.owned
     pending = ours(INGRESS) and not dig(ours(INGRESS), "status", "loadBalancer", "ingress")
     if pending or (ours(HTTP_ROUTE) and not _route_parents(evidence)):
         text = "the route exists; its controller has not reported a status yet"
@@ -250,7 +250,7 @@ def route_pending(evidence: Evidence) -> Verdict | None:
 
 def route_unread(evidence: Evidence) -> Verdict | None:
     """The spec is not followed, and no route of an older spec exists."""
-    ours = evidence.observation.ours
+    ours = evidence.observation.owned
     if not evidence.followed and not ours(INGRESS) and not ours(HTTP_ROUTE):
         return Status.UNKNOWN, evidence.spec_reason, evidence.spec_error
     return None
@@ -275,7 +275,7 @@ def scaled_by_another(evidence: Evidence) -> Verdict:
         if failure.kind in _SCALERS:
             return Status.FALSE, Reason.SCALER_FAILS, failure_text(failure)
     for kind, types in _SCALERS.items():
-        for condition in dig(evidence.observation.ours(kind), "status", "conditions", default=[]):
+        for condition in dig(evidence.observation.owned(kind), "status", "conditions", default=[]):
             if condition.get("type") in types and condition.get("status") == "False":
                 text = f"the {kind.kind} does not follow the load: {condition.get('message', '')}"
                 return Status.FALSE, Reason.SCALER_FAILS, text
@@ -389,5 +389,5 @@ def _deployment_condition(evidence: Evidence, kind: str) -> Json:
 
 
 def _route_parents(evidence: Evidence) -> list[Json]:
-    parents: list[Json] = dig(evidence.observation.ours(HTTP_ROUTE), "status", "parents", default=[])
+    parents: list[Json] = dig(evidence.observation.owned(HTTP_ROUTE), "status", "parents", default=[])
     return parents

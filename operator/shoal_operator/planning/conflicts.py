@@ -96,7 +96,7 @@ class Conflicts:
             known[what] = history
         return may
 
-    def wrote(self, key: Key, what: str, text: str, now_s: float) -> None:
+    def record_write(self, key: Key, what: str, text: str, now_s: float) -> None:
         """Record a write."""
         known = self._known.setdefault(key, {})
         _, known[what] = try_write(known.get(what, WriteHistory()), text, now_s)

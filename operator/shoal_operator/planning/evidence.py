@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from shoal_operator.autoscaler.decision import Limit
+from shoal_operator.autoscaler.decision import ScalingLimit
 from shoal_operator.manifests.desired import DEPLOYMENT
 from shoal_operator.manifests.target import Target
 from shoal_operator.planning.changes import Conflict
-from shoal_operator.planning.naming import Naming
+from shoal_operator.planning.model_resolution import ModelResolution
 from shoal_operator.planning.observation import Failure, Observation, dig
 from shoal_operator.planning.pods import Problem, find_problem, is_leaving, template_hash
 from shoal_operator.planning.upgrade import Upgrade
@@ -18,7 +18,7 @@ from shoal_schema.load import GraphState
 from shoal_schema.resource import KIND
 
 
-class Unread(StrEnum):
+class NoLoad(StrEnum):
     """Why a service's load is unknown."""
 
     NO_READY_POD = "no ready pod"
@@ -31,11 +31,11 @@ class Scaling:
     """The autoscaler's report about a service."""
 
     reason: ScalingReason
-    unread: Unread | None = None
+    no_load: NoLoad | None = None
     """Why the load is unknown; None where it is known."""
     sentence: str = ""
     """Explanation of the count."""
-    limit: Limit | None = None
+    limit: ScalingLimit | None = None
     """Why replicas are fewer than the load requires."""
     conflicting_writer: str | None = None
     """Another field manager that sets replicas, empty where it is unknown; None without a conflict."""
@@ -60,7 +60,7 @@ class Evidence:
     """By uid, whether pods can meet their latency objective; None while unknown."""
     independent: Mapping[str, bool] | None = None
     """By uid, the results of the pods' row checks; None before the first reading."""
-    naming: Naming | None = None
+    resolution: ModelResolution | None = None
     """Resolution of a mutable model name."""
     graph_states: Mapping[str, GraphState] = field(default_factory=dict)
     """By uid, the states that the newest pods of a graph reported."""
@@ -68,7 +68,7 @@ class Evidence:
     """Another install of the operator that claims this service; empty without any."""
     scaler: str = ""
     """Field manager that resets the Deployment's replicas, so that they are left to it; empty without any."""
-    alone: Conflict | Failure | None = None
+    peers_obstacle: Conflict | Failure | None = None
     """Why replicas cannot discover their peers. No other condition depends on it."""
     upgrade: Upgrade | None = None
     """The upgrade in progress to this operator's images and template."""
@@ -103,7 +103,7 @@ class Evidence:
     @property
     def deployment(self) -> Json:
         """The service's Deployment, or an empty object."""
-        return self.observation.ours(DEPLOYMENT)
+        return self.observation.owned(DEPLOYMENT)
 
     @property
     def new_pods(self) -> list[Json]:

@@ -10,7 +10,7 @@ from shoal_schema.load import STEP_NOT_READY
 _FAULTS = frozenset(Reason(fault) for fault in GraphFault)
 
 
-def refused(evidence: Evidence) -> Verdict | None:
+def invalid(evidence: Evidence) -> Verdict | None:
     """The spec of the graph is invalid, or is not followed for another reason."""
     if evidence.followed:
         return None
@@ -18,7 +18,7 @@ def refused(evidence: Evidence) -> Verdict | None:
     return status, evidence.spec_reason, evidence.spec_error
 
 
-def faulty(evidence: Evidence) -> Verdict | None:
+def step_invalid(evidence: Evidence) -> Verdict | None:
     """A pod reports that a step's model is missing or does not fit."""
     for state in evidence.graph_states.values():
         if state.reason in _FAULTS & FAILURES:
@@ -34,9 +34,9 @@ def step_not_ready(evidence: Evidence) -> Verdict | None:
     return None
 
 
-def held_up(evidence: Evidence) -> Verdict | None:
-    """No pod can serve, by `faulty` or `step_not_ready`."""
-    verdict = faulty(evidence) or step_not_ready(evidence)
+def step_blocks(evidence: Evidence) -> Verdict | None:
+    """No pod can serve, by `step_invalid` or `step_not_ready`."""
+    verdict = step_invalid(evidence) or step_not_ready(evidence)
     return verdict and (Status.FALSE, *verdict[1:])
 
 

@@ -8,34 +8,34 @@ STUCK_S = 180.0
 """A reconciliation that takes this long is stuck, as each of its requests ends within 20 s."""
 
 
-def diagnose(now_s: float, *, heard_s: float | None, in_touch: bool, began_s: float | None) -> str | None:
+def diagnose(now_s: float, *, last_event_s: float | None, is_connected: bool, began_s: float | None) -> str | None:
     """Return what is wrong with this process, or None.
 
     Args:
         now_s: monotonic time (s).
-        heard_s: when a watch last received the Lease; None before the first time.
-        in_touch: the API server responds. A restart does not help during an outage.
+        last_event_s: when a watch last received the Lease; None before the first time.
+        is_connected: the API server responds. A restart does not help during an outage.
         began_s: when the longest running reconciliation began; None without any.
     """
-    if heard_s is not None and now_s - heard_s > SILENCE_S and in_touch:
-        return f"no watch event for {now_s - heard_s:.0f} s although the API server responds"
+    if last_event_s is not None and now_s - last_event_s > SILENCE_S and is_connected:
+        return f"no watch event for {now_s - last_event_s:.0f} s although the API server responds"
     if began_s is not None and now_s - began_s > STUCK_S:
         return f"a reconciliation has been running for {now_s - began_s:.0f} s"
     return None
 
 
-def unready(*, in_touch: bool, heard: bool, leading: bool, settled: bool) -> str | None:
+def unready(*, is_connected: bool, watching: bool, leading: bool, settled: bool) -> str | None:
     """Return why this process is not ready, or None.
 
     Args:
-        in_touch: the API server responds.
-        heard: a watch has received the Lease.
+        is_connected: the API server responds.
+        watching: a watch has received the Lease.
         leading: this operator leads.
         settled: every service has been reconciled since it leads.
     """
-    if not in_touch:
+    if not is_connected:
         return "the API server does not respond"
-    if not heard:
+    if not watching:
         return "the watches have received no event yet"
     if leading and not settled:
         return "not every service has been reconciled since this operator leads"

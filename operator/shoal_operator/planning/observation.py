@@ -65,7 +65,7 @@ class Observation:
         # Unknown readiness counts as ready, as in kube-proxy.
         return sum(dig(endpoint, "conditions", "ready") is not False for endpoint in endpoints)
 
-    def ours(self, kind: Kind) -> Json:
+    def owned(self, kind: Kind) -> Json:
         """Return the service's own child of a kind, or an empty object."""
         live = self.children.get(kind)
         return live if live is not None and is_owned(live, self.resource["metadata"]["uid"]) else {}

@@ -19,20 +19,20 @@ from shoal_schema.declaring import Json
 class Reversals:
     """Resets of one Deployment's replicas; times in monotonic seconds."""
 
-    ours: int | None = None
+    last_write: int | None = None
     """The replicas that the operator wrote last, until they are reset."""
     writer: str = ""
     """Field manager of the last reset."""
     times_s: tuple[float, ...] = ()
     """Times of recent resets."""
 
-    def wrote(self, replicas: int) -> "Reversals":
+    def record_write(self, replicas: int) -> "Reversals":
         """Return the state after a write of the operator."""
-        return replace(self, ours=replicas)
+        return replace(self, last_write=replicas)
 
-    def saw(self, replicas: int, writer: str, now_s: float) -> "Reversals":
+    def observe(self, replicas: int, writer: str, now_s: float) -> "Reversals":
         """Return the state after observing the stored replicas and their other writer."""
-        if self.ours in (None, replicas) or not writer:
+        if self.last_write in (None, replicas) or not writer:
             return self
         # The stored count differs from the operator's, and another manager owns it: a reset.
         known = [each for each in self.times_s if now_s - each < CONFLICT_WINDOW_S]
@@ -66,7 +66,7 @@ class ConflictingReplicas:
             return action
         stored = dig(live, "spec", "replicas")
         writer = writer_of(live, FIELD_MANAGER, "f:spec", "f:replicas")
-        known = self._known[key] = self._known.get(key, Reversals()).saw(stored, writer, now_s)
+        known = self._known[key] = self._known.get(key, Reversals()).observe(stored, writer, now_s)
         # 0 replicas are never left to another writer, as no request would be served.
         if dig(action.body, "spec", "replicas") in (None, stored) or not stored or not known.left_to(now_s):
             return action
@@ -74,13 +74,13 @@ class ConflictingReplicas:
         exact = isinstance(action, Merge) or not removal(action.kind, body, live)
         return None if exact and holds(body, live) else replace(action, body=body)
 
-    def wrote(self, key: Key, action: Action, planned: Action) -> None:
+    def record_write(self, key: Key, action: Action, planned: Action) -> None:
         """Record a write of planned replicas; adjusted ones are another writer's."""
         if action.kind != DEPLOYMENT or isinstance(action, Delete) or isinstance(planned, Delete):
             return
         replicas = dig(action.body, "spec", "replicas")
         if replicas is not None and replicas == dig(planned.body, "spec", "replicas"):
-            self._known[key] = self._known.get(key, Reversals()).wrote(replicas)
+            self._known[key] = self._known.get(key, Reversals()).record_write(replicas)
 
     def left_to(self, key: Key, now_s: float) -> str:
         """Return the field manager that a service's replicas are left to; empty without any."""

@@ -14,8 +14,8 @@ _MOUNTED = {"secret": "secretName", "configMap": "name", "persistentVolumeClaim"
 def waiting_advice(evidence: Evidence) -> str:
     """Return what the newest pods seem to wait for, and the command that shows more."""
     scheduler = evidence.target and evidence.target.spec.pod.scheduler_name
-    placed = not evidence.new_pods or any(dig(pod, "spec", "nodeName") for pod in evidence.new_pods)
-    if scheduler and not placed:
+    with_source = not evidence.new_pods or any(dig(pod, "spec", "nodeName") for pod in evidence.new_pods)
+    if scheduler and not with_source:
         return f". The scheduler {scheduler} (pod.schedulerName) has not assigned a node. Check that it runs"
     return _volume_advice(evidence) or proxy_advice(evidence)
 

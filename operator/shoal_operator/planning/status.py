@@ -6,19 +6,19 @@ Each condition is a list of checks in order of precedence: the first verdict win
 from collections.abc import Mapping, Sequence
 
 from shoal_operator.autoscaler.conflicts import HPA
-from shoal_operator.autoscaler.decision import Limit
+from shoal_operator.autoscaler.decision import ScalingLimit
 from shoal_operator.errors import ApiError
 from shoal_operator.manifests.desired import DEPLOYMENT, HTTP_ROUTE, INGRESS, SERVICE
 from shoal_operator.manifests.environment import ADMIN_PORT
 from shoal_operator.manifests.labels import selector_text
 from shoal_operator.manifests.route import service_url
 from shoal_operator.planning import blocked, checks, graphs
-from shoal_operator.planning.announcements import Announcement
 from shoal_operator.planning.blocked import Check, Verdict
 from shoal_operator.planning.conditions import Condition, find, stamped, stored_condition
-from shoal_operator.planning.evidence import Evidence, Unread
+from shoal_operator.planning.events import ServiceEvent
+from shoal_operator.planning.evidence import Evidence, NoLoad
 from shoal_operator.planning.exact import settings_text
-from shoal_operator.planning.naming import stored_naming
+from shoal_operator.planning.model_resolution import stored_resolution
 from shoal_operator.planning.observation import dig
 from shoal_operator.planning.renamed_fields import dropped_fields, dropped_text
 from shoal_operator.planning.upgrade_status import upgrade_status, upgraded
@@ -32,23 +32,23 @@ _BLOCKED: tuple[Check, ...] = (
     blocked.spec_invalid,
     blocked.model_unresolved,
     blocked.name_taken,
-    blocked.undone,
+    blocked.undone_write,
     blocked.apply_failed,
 )
 POLICIES: dict[ConditionType, tuple[Check, ...]] = {
     ConditionType.READY: (
         *_BLOCKED,
         blocked.changed_at_admission,
-        checks.asleep,
-        checks.parked,
-        checks.unless_served(graphs.held_up),
-        checks.unless_served(checks.pods_refused),
-        checks.unless_served(checks.pods_in_trouble),
+        checks.scaled_to_zero,
+        checks.without_replicas,
+        checks.unless_served(graphs.step_blocks),
+        checks.unless_served(checks.pods_rejected),
+        checks.unless_served(checks.pods_failing),
         checks.unless_served(checks.deadline_exceeded),
         checks.rollout_paused,
-        checks.route_refused,
-        checks.http_route_refused,
-        checks.waking,
+        checks.route_rejected,
+        checks.http_route_rejected,
+        checks.scaling_from_zero,
         checks.not_rolled_out,
         checks.unavailable,
         checks.ready,
@@ -56,23 +56,23 @@ POLICIES: dict[ConditionType, tuple[Check, ...]] = {
     ConditionType.AVAILABLE: (
         blocked.missing(SERVICE),
         checks.no_endpoints,
-        checks.served_by_old,
+        checks.served_by_old_pods,
         checks.available,
         checks.available_unowned,
         blocked.model_unresolved,
         blocked.missing(DEPLOYMENT),
         checks.none_started,
-        checks.asleep,
-        checks.parked,
-        checks.pods_refused,
-        checks.pods_in_trouble,
-        checks.waking,
+        checks.scaled_to_zero,
+        checks.without_replicas,
+        checks.pods_rejected,
+        checks.pods_failing,
+        checks.scaling_from_zero,
         checks.pods_not_ready,
     ),
     ConditionType.PROGRESSING: (
         *_BLOCKED,
-        checks.pods_refused,
-        checks.pods_in_trouble,
+        checks.pods_rejected,
+        checks.pods_failing,
         checks.deadline_exceeded,
         checks.rollout_paused,
         checks.rolling_out,
@@ -84,30 +84,30 @@ POLICIES: dict[ConditionType, tuple[Check, ...]] = {
         checks.model_loaded,
         blocked.missing(DEPLOYMENT),
         checks.none_started,
-        checks.model_away,
-        checks.parked,
-        checks.pods_refused,
-        checks.pods_in_trouble,
+        checks.model_at_zero,
+        checks.without_replicas,
+        checks.pods_rejected,
+        checks.pods_failing,
         checks.deadline_exceeded,
         checks.rollout_paused,
         checks.model_downloading,
         checks.model_loading,
     ),
     ConditionType.GRAPH_VALID: (
-        graphs.refused,
+        graphs.invalid,
         graphs.valid,
-        graphs.faulty,
+        graphs.step_invalid,
         graphs.step_not_ready,
         blocked.missing(DEPLOYMENT),
-        checks.parked,
-        checks.pods_refused,
-        checks.pods_in_trouble,
+        checks.without_replicas,
+        checks.pods_rejected,
+        checks.pods_failing,
         graphs.unreported,
     ),
     ConditionType.ROUTE_READY: (
         blocked.missing(SERVICE),
-        checks.route_refused,
-        checks.http_route_refused,
+        checks.route_rejected,
+        checks.http_route_rejected,
         checks.route_unread,
         blocked.taken(INGRESS, HTTP_ROUTE),
         checks.route_pending,
@@ -118,13 +118,13 @@ SCALING: dict[ScalingReason, tuple[Status, str]] = {
     Reason.FOLLOWING_LOAD: (Status.TRUE, "replicas follow the queued and running rows"),
     Reason.NO_LOAD_DATA: (Status.FALSE, "no proxy's /v1/load can be read, so replicas do not change"),
 }
-UNREAD: dict[Unread, str] = {
-    Unread.NO_READY_POD: "no pod is ready, so there is no load to follow and replicas do not change",
-    Unread.UNREACHABLE: (
+UNREAD: dict[NoLoad, str] = {
+    NoLoad.NO_READY_POD: "no pod is ready, so there is no load to follow and replicas do not change",
+    NoLoad.UNREACHABLE: (
         f"no ready pod responds to the operator on port {ADMIN_PORT} (/v1/load), so replicas do not change. Check"
         " whether a NetworkPolicy or a service mesh blocks the operator"
     ),
-    Unread.REFUSED: (
+    NoLoad.REFUSED: (
         f"ready pods send an invalid response on port {ADMIN_PORT} (/v1/load), so replicas do not change. Check whether"
         " proxy.image is Shoal's proxy, or a service mesh responds instead"
     ),
@@ -139,7 +139,7 @@ OBJECTIVE: tuple[Check, ...] = (
 ROWS: tuple[Check, ...] = (checks.rows_as_stored, checks.rows_mixed, checks.rows_independent, checks.rows_unknown)
 
 
-def judge(evidence: Evidence) -> list[Condition]:
+def evaluate_conditions(evidence: Evidence) -> list[Condition]:
     """Return every condition that applies."""
     left_out = _left_out(evidence.observation.resource)
     conditions = [Condition(kind, *_first(policy, evidence)) for kind, policy in POLICIES.items() if kind != left_out]
@@ -153,11 +153,11 @@ def judge(evidence: Evidence) -> list[Condition]:
     exceptional: dict[ConditionType, Verdict | None] = {
         ConditionType.UPGRADED: upgraded(evidence, ready=ready),
         ConditionType.SCALING_LIMITED: _scaling_limited(evidence),
-        ConditionType.ACTIVATOR_READY: _room_ready(evidence),
+        ConditionType.ACTIVATOR_READY: _activator_ready(evidence),
         ConditionType.MODEL_RESOLVED: _model_resolved(evidence),
         ConditionType.SOLE_OPERATOR: _sole_operator(evidence),
-        ConditionType.SPEC_READ: _spec_read(evidence),
-        ConditionType.PEERS_FOUND: blocked.alone(evidence),
+        ConditionType.SPEC_READ: (Status.FALSE, Reason.FIELD_RENAMED, dropped_text(dropped)) if dropped else None,
+        ConditionType.PEERS_FOUND: blocked.peers_service_taken(evidence),
         ConditionType.ROWS_INDEPENDENT: next((each for check in ROWS if (each := check(evidence))), None),
     }
     return [*conditions, *(Condition(kind, *verdict) for kind, verdict in exceptional.items() if verdict)]
@@ -184,8 +184,8 @@ def make_status(evidence: Evidence, now: str) -> Json:
     stored = dig(resource, "status", default={})
     generation = resource["metadata"].get("generation", 0)
     previous: list[Json] = stored.get("conditions", [])
-    address = dig(evidence.observation.ours(SERVICE), "spec", "clusterIP", default="")
-    conditions = judge(evidence)
+    address = dig(evidence.observation.owned(SERVICE), "spec", "clusterIP", default="")
+    conditions = evaluate_conditions(evidence)
     ready = conditions[0].status is Status.TRUE
     # An invalid spec keeps the stored URL.
     url = service_url(evidence.target, address) if evidence.target and evidence.followed else stored.get("url", "")
@@ -193,11 +193,11 @@ def make_status(evidence: Evidence, now: str) -> Json:
         url = ""  # the Service of this name has another owner
     model = stored.get("model", {})
     if evidence.followed:
-        naming = evidence.naming
+        resolution = evidence.resolution
         # Pods continue to serve the version that was resolved before.
-        if naming and not naming.resolved and evidence.deployment:
-            naming = stored_naming(resource)
-        model = naming.as_status() if naming else {}
+        if resolution and not resolution.resolved and evidence.deployment:
+            resolution = stored_resolution(resource)
+        model = resolution.as_status() if resolution else {}
     # The activator's port stays reserved for a spec that cannot be read.
     room = stored.get("activator", {})
     if evidence.target is not None:
@@ -264,10 +264,10 @@ def unread_status(resource: Json, error: ApiError, now: str) -> Json:
     }
 
 
-def transitions(before: Sequence[Json], after: Sequence[Json]) -> list[Announcement]:
+def transitions(before: Sequence[Json], after: Sequence[Json]) -> list[ServiceEvent]:
     """Return the Events: one for each change of Ready, and one for each new failure."""
     # One Event for conditions that share reason and message.
-    found: dict[tuple[str, str], Announcement] = {}
+    found: dict[tuple[str, str], ServiceEvent] = {}
     for condition in after:
         old = find(list(before), ConditionType(condition["type"])) or {}
         same = (old.get("status"), old.get("reason")) == (condition["status"], condition["reason"])
@@ -275,35 +275,35 @@ def transitions(before: Sequence[Json], after: Sequence[Json]) -> list[Announcem
         if same or not (warning or condition["type"] == ConditionType.READY):
             continue
         key = (condition["reason"], condition["message"])
-        found[key] = Announcement(warning, Reason(condition["reason"]), condition["message"])
+        found[key] = ServiceEvent(warning, Reason(condition["reason"]), condition["message"])
     return list(found.values())
 
 
-def removed(settings: Mapping[str, Sequence[str]]) -> Announcement:
+def removed_settings_event(settings: Mapping[str, Sequence[str]]) -> ServiceEvent:
     """Return the Event about foreign settings that were removed from the Deployment, by container."""
     text = (
         f"removed from the Deployment: {settings_text(settings)}. Variables that start with SHOAL_ come from the spec."
         " Set the field of the spec, or proxy.env"
     )
-    return Announcement(warning=True, reason=Reason.SETTING_REMOVED, message=text)
+    return ServiceEvent(warning=True, reason=Reason.SETTING_REMOVED, message=text)
 
 
-def unwritten(error: ApiError) -> Announcement:
+def unwritten_status_event(error: ApiError) -> ServiceEvent:
     """Return the Event about a status that the operator may not write."""
     text = (
         f"the status cannot be written, so all of it may be outdated, including Ready: {error}"
         f"{blocked.advice(error.code, error.message)}"
     )
-    return Announcement(warning=True, reason=Reason.APPLY_FAILED, message=text)
+    return ServiceEvent(warning=True, reason=Reason.APPLY_FAILED, message=text)
 
 
-def another_keeps(keeper: str, me: str) -> Announcement:
+def other_owner_event(keeper: str, me: str) -> ServiceEvent:
     """Return the Event about a service that another install owns."""
     text = (
         f"the operator in namespace {keeper} owns this service; the one in {me} leaves it alone while that one"
         " responds. Uninstall one of them, or give them different watchNamespaces"
     )
-    return Announcement(warning=True, reason=Reason.ANOTHER_OPERATOR, message=text)
+    return ServiceEvent(warning=True, reason=Reason.ANOTHER_OPERATOR, message=text)
 
 
 def _left_out(resource: Json) -> ConditionType:
@@ -317,15 +317,15 @@ def _first(policy: Sequence[Check], evidence: Evidence) -> Verdict:
 
 
 def _model_resolved(evidence: Evidence) -> Verdict | None:
-    naming = evidence.naming
-    if naming is None:
+    resolution = evidence.resolution
+    if resolution is None:
         return None
     if verdict := blocked.model_unresolved(evidence):
         return verdict
     # A version is cached from before, so pods continue with it.
-    if naming.problem:
-        return Status.FALSE, Reason.MODEL_UNRESOLVED, f"{naming.problem} (pods keep {naming.resolved})"
-    return Status.TRUE, Reason.MODEL_RESOLVED, f"{naming.uri} resolved to {naming.resolved} at the last request"
+    if resolution.problem:
+        return Status.FALSE, Reason.MODEL_UNRESOLVED, f"{resolution.problem} (pods keep {resolution.resolved})"
+    return Status.TRUE, Reason.MODEL_RESOLVED, f"{resolution.uri} resolved to {resolution.resolved} at the last request"
 
 
 def _sole_operator(evidence: Evidence) -> Verdict | None:
@@ -338,12 +338,12 @@ def _sole_operator(evidence: Evidence) -> Verdict | None:
     return Status.FALSE, Reason.ANOTHER_OPERATOR, text
 
 
-_LIMITED: dict[Limit, tuple[Reason, str]] = {
-    Limit.MAXIMUM: (
+_LIMITED: dict[ScalingLimit, tuple[Reason, str]] = {
+    ScalingLimit.MAXIMUM: (
         Reason.AT_MAX_REPLICAS,
         "the load requires more replicas than scaling.maxReplicas, so requests wait or are rejected. Raise it",
     ),
-    Limit.CAPACITY: (
+    ScalingLimit.CAPACITY: (
         Reason.NO_FREE_CAPACITY,
         "no node has room for pending pods, so the operator requests no more replicas. Add nodes, or request less"
         " (runtime.resources, proxy.resources)",
@@ -360,11 +360,11 @@ def _scaling_limited(evidence: Evidence) -> Verdict | None:
     return Status.TRUE, *_LIMITED[evidence.scaling.limit]
 
 
-def _room_ready(evidence: Evidence) -> Verdict | None:
-    if evidence.target is None or evidence.target.hosting is None or not evidence.target.hosting.shortcoming:
+def _activator_ready(evidence: Evidence) -> Verdict | None:
+    if evidence.target is None or evidence.target.hosting is None or not evidence.target.hosting.problem:
         return None
-    text = f"{evidence.target.hosting.shortcoming}. Until then the operator removes no pod"
-    if (slept := checks.asleep(evidence)) and slept[0] is Status.FALSE:
+    text = f"{evidence.target.hosting.problem}. Until then the operator removes no pod"
+    if (slept := checks.scaled_to_zero(evidence)) and slept[0] is Status.FALSE:
         text = slept[2]
     return Status.FALSE, Reason.NO_ACTIVATOR, text
 
@@ -385,8 +385,8 @@ def _scaling_condition(evidence: Evidence) -> Condition | None:
     if evidence.scaling is not None:
         scaling = evidence.scaling
         status, text = SCALING[scaling.reason]
-        if scaling.reason is Reason.NO_LOAD_DATA and scaling.unread is not None:
-            text = UNREAD[scaling.unread]
+        if scaling.reason is Reason.NO_LOAD_DATA and scaling.no_load is not None:
+            text = UNREAD[scaling.no_load]
         if scaling.conflicting_writer is not None:
             text = (
                 f"{_writer(scaling.conflicting_writer)} also sets spec.replicas, against the autoscaler, so replicas"

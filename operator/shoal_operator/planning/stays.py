@@ -7,7 +7,7 @@ requests to stopping pods while no other pod is ready, so the operator requests 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from shoal_operator.load.fleet import Replica
+from shoal_operator.load.service_cache import Replica
 from shoal_operator.manifests.containers import PROXY, drain_time_s, replacement_time_s
 from shoal_operator.manifests.target import Target
 from shoal_operator.planning.observation import dig
@@ -24,7 +24,7 @@ UNSEEN_S = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Stay:
+class StayRequest:
     """A request to a stopping pod."""
 
     replica: Replica
@@ -32,9 +32,9 @@ class Stay:
     """How long to keep serving (s); 0: stop now."""
 
 
-def find_stays(
+def plan_stays(
     target: Target, pods: Sequence[Json], deployment: Json, until_s: Callable[[str], float]
-) -> tuple[Stay, ...]:
+) -> tuple[StayRequest, ...]:
     """Return the stay of each stopping pod of a service.
 
     Args:
@@ -58,13 +58,13 @@ def find_stays(
         refused = any(each.get("type") == "ReplicaFailure" and each.get("status") == "True" for each in conditions)
         most_s = 0 if refused else min(UNSEEN_S, replacement_time_s(target))
 
-    def stay(pod: Json) -> Stay:
+    def stay(pod: Json) -> StayRequest:
         helps = most_s > 0 and _helps(pod, target, others)
         # The pod must drain within its grace period, which an eviction may have shortened.
         metadata = pod["metadata"]
         grace_s = metadata.get("deletionGracePeriodSeconds") or 0
         left_s = until_s(metadata["deletionTimestamp"]) - min(drain_time_s(target), grace_s / 2)
-        return Stay(
+        return StayRequest(
             Replica(pod["metadata"]["uid"], pod["status"]["podIP"], pod["metadata"]["name"]),
             min(most_s, max(0, int(left_s))) if helps else 0,
         )

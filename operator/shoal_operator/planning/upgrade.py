@@ -86,7 +86,7 @@ class Upgrade:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class UpgradeState:
     """A service's state with respect to upgrades, by its status."""
 
     created: str
@@ -103,7 +103,7 @@ class Standing:
     """Its upgrade has failed."""
 
     @classmethod
-    def of(cls, resource: Json) -> "Standing":
+    def of(cls, resource: Json) -> "UpgradeState":
         """Return the state in a service's status."""
         conditions: list[Json] = dig(resource, "status", "conditions", default=[])
         ready = find(conditions, ConditionType.READY) or {}
@@ -118,22 +118,22 @@ class Standing:
         )
 
 
-def next_services(standings: Mapping[Key, Standing], most: int) -> list[Key]:
+def next_services(states: Mapping[Key, UpgradeState], most: int) -> list[Key]:
     """Return the services whose upgrade may start now: ready ones first, oldest first.
 
     Args:
-        standings: of all services.
+        states: of all services.
         most: maximum of concurrent upgrades.
     """
     # A failed upgrade stops all others.
-    if any(standing.failed for standing in standings.values()):
+    if any(state.failed for state in states.values()):
         return []
     # Ready services first: an upgrade may help one that is not ready, but must not block the others.
-    room = most - sum(standing.running for standing in standings.values())
+    room = most - sum(state.running for state in states.values())
     waiting = sorted(
-        (standing.ready != Status.TRUE, standing.created, key)
-        for key, standing in standings.items()
-        if standing.pending and not standing.running
+        (state.ready != Status.TRUE, state.created, key)
+        for key, state in states.items()
+        if state.pending and not state.running
     )
     return [key for *_, key in waiting[: max(0, room)]]
 
@@ -149,44 +149,44 @@ class Upgrades:
 
     most: int
     window: Window
-    standings: dict[Key, Standing] = field(default_factory=dict)
-    _unseen: set[Key] | None = None
+    states: dict[Key, UpgradeState] = field(default_factory=dict)
+    _unreconciled: set[Key] | None = None
     """Services not reconciled since this operator leads; each may have an earlier turn."""
     _due: frozenset[Key] = frozenset()
 
     def start(self, services: Mapping[Key, Json]) -> None:
         """Replace all state, as another operator may have led since."""
-        self.standings = {key: Standing.of(resource) for key, resource in services.items()}
-        self._unseen = set(services)
+        self.states = {key: UpgradeState.of(resource) for key, resource in services.items()}
+        self._unreconciled = set(services)
 
-    def see(self, key: Key, resource: Json) -> None:
+    def observe(self, key: Key, resource: Json) -> None:
         """Record a service as read, or with the status that was written."""
-        self.standings[key] = Standing.of(resource)
+        self.states[key] = UpgradeState.of(resource)
 
     @property
     def settled(self) -> bool:
         """Whether every service has been reconciled since this operator leads."""
-        return self._unseen is not None and not self._unseen
+        return self._unreconciled is not None and not self._unreconciled
 
     def reconciled(self, key: Key) -> None:
         """Record the end of a reconciliation."""
-        if self._unseen:
-            self._unseen.discard(key)
+        if self._unreconciled:
+            self._unreconciled.discard(key)
 
     def forget(self, key: Key) -> None:
         """Forget a service that was deleted, or that another install owns."""
-        self.standings.pop(key, None)
+        self.states.pop(key, None)
 
-    def begins(self, key: Key, epoch_s: float) -> bool:
+    def try_start(self, key: Key, epoch_s: float) -> bool:
         """Return whether a pending service's upgrade starts now, and record the start."""
-        self.standings[key] = standing = replace(self.standings[key], pending=True)
+        self.states[key] = state = replace(self.states[key], pending=True)
         if key not in self.due(epoch_s):
             return False
         # Occupies a slot at once, before the status is written.
-        self.standings[key] = replace(standing, running=True)
+        self.states[key] = replace(state, running=True)
         return True
 
-    def called(self, epoch_s: float) -> list[Key]:
+    def newly_due(self, epoch_s: float) -> list[Key]:
         """Return the services whose upgrade may start now, and could not at the last call."""
         due, before = self.due(epoch_s), self._due
         self._due = frozenset(due)
@@ -196,15 +196,15 @@ class Upgrades:
         """Return the services whose upgrade may start now."""
         if not self.settled or self.window.opens_in_s(epoch_s):
             return []
-        return next_services(self.standings, self.most)
+        return next_services(self.states, self.most)
 
     def readiness(self) -> list[tuple[str, str]]:
         """Return status and reason of Ready of each service that has the condition."""
-        return [(each.ready, each.reason) for each in self.standings.values() if each.ready]
+        return [(each.ready, each.reason) for each in self.states.values() if each.ready]
 
     def counts(self) -> dict[str, int]:
         """Return the numbers of pending, running and failed upgrades."""
-        known = self.standings.values()
+        known = self.states.values()
         return {
             "pending": sum(each.pending and not each.running for each in known),
             "running": sum(each.running and not each.failed for each in known),

@@ -1,7 +1,7 @@
 from xml.etree import ElementTree
 
 from shoal.benching.drawing import WIDTH, bars, legend, steps_table, svg
-from shoal.benching.knee import Verdict
+from shoal.benching.knee import StepVerdict
 from tests.client.benching.test_advice import step
 
 STEPS = [step(200.0, parts={"queue": 35.0}), step(100.0)]
@@ -24,7 +24,7 @@ def test_every_column_and_verdict_is_explained() -> None:
     for name in ("in time", "answered/s", "queue", "batch", "runtime", "rest", "rows", "lost"):
         assert name in headings
         assert name in words
-    assert all(verdict.value in words for verdict in Verdict)
+    assert all(verdict.value in words for verdict in StepVerdict)
 
 
 def test_bars_are_as_long_as_the_latency_and_split_as_it_is() -> None:

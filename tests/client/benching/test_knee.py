@@ -2,7 +2,7 @@ from collections.abc import Callable
 
 import pytest
 
-from shoal.benching.knee import CLOSE_ENOUGH, MAX_RUNS, MIN_REQUESTS, Verdict, find, judge, next_rate, run_s
+from shoal.benching.knee import CLOSE_ENOUGH, MAX_RUNS, MIN_REQUESTS, StepVerdict, find, judge, next_rate, run_s
 from shoal.benching.steps import LoadStep, Run, limit_ms, summarize
 from tests.client.benching.test_advice import step
 from tests.client.benching.test_steps import answer
@@ -99,7 +99,7 @@ def test_a_machine_that_is_never_quiet_gives_a_range_or_none() -> None:
     knee = find(steps)
 
     assert not knee.found
-    assert {judge(each) for each in knee.unsure} == {Verdict.NOISY}
+    assert {judge(each) for each in knee.unsure} == {StepVerdict.NOISY}
     assert max(each.runs for each in steps) <= MAX_RUNS
 
 
@@ -133,10 +133,10 @@ def test_a_machine_too_busy_to_send_on_time_is_not_driven_further_and_no_knee() 
     assert knee.bent is None
     assert knee.held is not None
     assert knee.held.offered_per_s == 200
-    assert judge(steps[-1]) is Verdict.GENERATOR
+    assert judge(steps[-1]) is StepVerdict.GENERATOR
 
 
-def test_a_server_that_refuses_everybody_is_tried_slower_and_then_left() -> None:
+def test_server_that_rejects_all_requests_is_measured_slower_and_then_abandoned() -> None:
     def refusing(rate: float, seconds: float) -> Run:
         return Run(seconds, [answer(n / rate, status=503) for n in range(round(seconds * rate))], 0.0)
 
@@ -150,22 +150,24 @@ def test_a_server_that_refuses_everybody_is_tried_slower_and_then_left() -> None
 @pytest.mark.parametrize(
     ("measured", "verdict"),
     [
-        pytest.param(step(100), Verdict.HELD, id="all in time"),
-        pytest.param(step(100, in_time=95), Verdict.HELD, id="95 in 100"),
-        pytest.param(step(100, in_time=94, bad_stretches=0.6), Verdict.BENT, id="late throughout"),
-        pytest.param(step(100, in_time=94, bad_stretches=0.1), Verdict.NOISY, id="late in a moment"),
-        pytest.param(step(100, in_time=94, bad_stretches=0.6, runs=1), Verdict.NOISY, id="late throughout, but once"),
-        pytest.param(step(100, in_time=40, bad_stretches=0.9, runs=1), Verdict.BENT, id="most of them late"),
-        pytest.param(step(100, backlog=0.2), Verdict.BENT, id="queue grows"),
-        pytest.param(step(3, sent=9, in_time=9), Verdict.FEW, id="a handful"),
-        pytest.param(step(3, sent=9, in_time=2), Verdict.FEW, id="a handful, late"),
-        pytest.param(step(3, sent=20, in_time=18), Verdict.FEW, id="few, one of ten late"),
-        pytest.param(step(3, sent=20, in_time=2), Verdict.BENT, id="few, and nearly all late"),
-        pytest.param(step(100, in_time=50, bad_stretches=1.0, busy=0.95), Verdict.GENERATOR, id="generator"),
-        pytest.param(step(100, busy=0.95), Verdict.HELD, id="in time though the generator was busy"),
+        pytest.param(step(100), StepVerdict.HELD, id="all in time"),
+        pytest.param(step(100, in_time=95), StepVerdict.HELD, id="95 in 100"),
+        pytest.param(step(100, in_time=94, bad_stretches=0.6), StepVerdict.BENT, id="late throughout"),
+        pytest.param(step(100, in_time=94, bad_stretches=0.1), StepVerdict.NOISY, id="late in a moment"),
+        pytest.param(
+            step(100, in_time=94, bad_stretches=0.6, runs=1), StepVerdict.NOISY, id="late throughout, but once"
+        ),
+        pytest.param(step(100, in_time=40, bad_stretches=0.9, runs=1), StepVerdict.BENT, id="most of them late"),
+        pytest.param(step(100, backlog=0.2), StepVerdict.BENT, id="queue grows"),
+        pytest.param(step(3, sent=9, in_time=9), StepVerdict.FEW, id="a handful"),
+        pytest.param(step(3, sent=9, in_time=2), StepVerdict.FEW, id="a handful, late"),
+        pytest.param(step(3, sent=20, in_time=18), StepVerdict.FEW, id="few, one of ten late"),
+        pytest.param(step(3, sent=20, in_time=2), StepVerdict.BENT, id="few, and nearly all late"),
+        pytest.param(step(100, in_time=50, bad_stretches=1.0, busy=0.95), StepVerdict.GENERATOR, id="generator"),
+        pytest.param(step(100, busy=0.95), StepVerdict.HELD, id="in time though the generator was busy"),
     ],
 )
-def test_a_step_tells_only_what_it_measured(measured: LoadStep, verdict: Verdict) -> None:
+def test_a_step_tells_only_what_it_measured(measured: LoadStep, verdict: StepVerdict) -> None:
     assert judge(measured) is verdict
 
 

@@ -18,7 +18,7 @@ def test_a_generator_that_is_late_is_the_bound_though_its_core_is_not_busy() -> 
     assert not summarize(100, [even(100)], 50).generator_bound
 
 
-def test_a_step_counts_who_was_answered_in_time_later_refused_late_and_failed() -> None:
+def test_step_counts_responses_in_time_late_rejected_and_failed() -> None:
     outcomes = [answer(0.1), answer(0.2, 0.03), answer(0.3, status=503), answer(0.4, status=0), answer(0.5, status=500)]
 
     step = summarize(5, [Run(1.0, outcomes, 0.0)], within_ms=20)
@@ -43,7 +43,7 @@ def test_one_straggler_does_not_lower_the_rate_of_answers() -> None:
     assert summarize(101, [Run(1.0, outcomes, 0.0)], 50).answered_per_s == pytest.approx(101, rel=0.01)
 
 
-def test_latency_counts_from_when_a_request_was_due() -> None:
+def test_latency_counts_from_the_scheduled_time() -> None:
     assert answer(1.0, 0.05, late_s=0.04).latency_ms == pytest.approx(50)
 
 
@@ -61,7 +61,7 @@ def test_the_runs_of_a_rate_count_together() -> None:
     assert step.answered_per_s == pytest.approx(100, rel=0.05)
 
 
-def test_a_bad_moment_is_told_from_lateness_throughout() -> None:
+def test_short_stall_is_distinguished_from_constant_lateness() -> None:
     hiccup = [answer(n / 1000, 0.2 if 400 <= n < 500 else 0.01) for n in range(1000)]
     throughout = [answer(n / 1000, 0.2 if n % 10 == 0 else 0.01) for n in range(1000)]
 
@@ -69,7 +69,7 @@ def test_a_bad_moment_is_told_from_lateness_throughout() -> None:
     assert summarize(1000, [Run(1.0, throughout, 0.1)], 50).bad_stretches == 1
 
 
-def test_a_growing_queue_is_seen_before_anybody_is_late() -> None:
+def test_growing_queue_is_detected_before_requests_are_late() -> None:
     growing = [answer(n / 100, 0.01 + 0.3 * n / 100) for n in range(100)]
     hiccup = [answer(n / 100, 0.5 if 80 <= n < 90 else 0.01) for n in range(100)]
 

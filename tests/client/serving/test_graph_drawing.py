@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from shoal.serving.graph_drawing import described, drawn
+from shoal.serving.graph_drawing import describe_graph, draw_graph
 from shoal_schema.graphs.plan import make_plan
 from shoal_schema.graphs.types import type_check
 from shoal_schema.resource.graph import GraphSpec
@@ -84,17 +84,17 @@ def squeezed(text: str) -> list[str]:
 
 def test_what_runs_at_the_same_time_stands_side_by_side_below_what_it_needs() -> None:
     plan = make_plan(SPEC)
-    picture = drawn(described("pipeline", SPEC, plan, type_check(plan, MODELS)))
+    render = draw_graph(describe_graph("pipeline", SPEC, plan, typed(plan, MODELS)))
 
-    assert squeezed(picture) == squeezed(PICTURE)
-    for box in picture.split("  ▼\n")[2:]:  # each as wide as its longest line
+    assert squeezed(render) == squeezed(PICTURE)
+    for box in render.split("  ▼\n")[2:]:  # each as wide as its longest line
         assert len({len(line) for line in box.rstrip().splitlines()}) == 1, box
 
 
 def test_without_the_models_types_are_unknown_and_the_rest_is_drawn() -> None:
-    description = described("pipeline", SPEC, make_plan(SPEC), None)
+    description = describe_graph("pipeline", SPEC, make_plan(SPEC), None)
     assert description["steps"][0]["inputs"] == {"image": {"from": "request.image", "type": "?"}}
-    assert "pipeline: its inputs are not known here" in drawn(description)
+    assert "pipeline: its inputs are not known here" in draw_graph(description)
 
 
 def test_boxes_that_are_too_wide_stand_below_one_another() -> None:
@@ -103,5 +103,5 @@ def test_boxes_that_are_too_wide_stand_below_one_another() -> None:
         for index in range(2)
     ]
     spec = msgspec.convert({"steps": steps, "outputs": {"z": ["s0.z"]}}, GraphSpec)
-    lines = drawn(described("wide", spec, make_plan(spec), None)).splitlines()
+    lines = draw_graph(describe_graph("wide", spec, make_plan(spec), None)).splitlines()
     assert [line for line in lines if line.startswith("┌")][1].startswith("┌ s1")

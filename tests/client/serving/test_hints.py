@@ -111,10 +111,10 @@ def test_what_a_model_calls_its_inputs_runs_in_no_shell(tmp_path: Path, monkeypa
         (tmp_path / name).write_text("#!/bin/sh\ncat\n")
         (tmp_path / name).chmod(0o755)
     large = signature((Tensor(HOSTILE, "FP32", (-1, 99)), Tensor("b", "FP32", (-1, 2))))
-    picture = signature((Tensor("image", "BYTES", (-1,), content_types=(f"image/{HOSTILE}",)),))
+    render = signature((Tensor("image", "BYTES", (-1,), content_types=(f"image/{HOSTILE}",)),))
     small = signature((Tensor(HOSTILE, "FP32", (-1, 2)), Tensor("b", "FP32", (-1, 2))))
 
-    for each in (large, picture, small):
+    for each in (large, render, small):
         for line in first_requests(URL, each):
             subprocess.run(["bash", "-c", line], stdin=subprocess.DEVNULL, check=True, timeout=60, capture_output=True)
 

@@ -50,11 +50,11 @@ def test_a_person_reads_what_is_served_how_big_it_is_and_how_it_is_asked() -> No
     assert "-d '{\"instances\":[[0.5,0.5,0.5]]}' http://127.0.0.1:8080/v1/models/adder:predict" in text
 
 
-def test_what_is_not_known_is_not_told() -> None:
+def test_unknown_values_are_not_shown() -> None:
     assert "parameters" not in text_of({**LOADED, "parameters": None})
 
 
-def test_the_memory_of_a_gpu_is_told_beside_the_machines() -> None:
+def test_gpu_memory_is_shown_beside_the_machines() -> None:
     assert "memory   312 MB, 1.5 GB on the GPU" in text_of({**LOADED, "device_memory_bytes": 1_500_000_000})
 
 
@@ -64,7 +64,7 @@ def test_warnings_come_last_and_name_the_field_behind_a_variable() -> None:
     assert text.endswith("\nwarning: lower batching.maxBatchSize (SHOAL_BATCHING_MAX_BATCH_SIZE)")
 
 
-def test_of_a_model_that_is_refused_only_what_was_found_is_told() -> None:
+def test_rejected_model_shows_only_what_was_found() -> None:
     assert text_of(REFUSED) == "files    2 files, 10 bytes"
     assert "first_requests" not in with_requests(REFUSED, ())
     assert with_requests(REFUSED, ())["refused"].endswith(

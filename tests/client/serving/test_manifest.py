@@ -60,7 +60,7 @@ def test_what_only_a_cluster_acts_on_is_named() -> None:
     )
 
 
-def test_what_has_no_effect_is_told_once_and_as_it_is_written() -> None:
+def test_field_without_effect_is_reported_once_as_written() -> None:
     spec = {"model": {"uri": "m"}, "scaling": {"minReplicas": 1, "maxReplicas": 8}, "runtime": {"resources": {}}}
     service = find_service([manifest(spec)])
 

@@ -25,7 +25,7 @@ def test_a_process_that_lived_a_minute_starts_the_delays_anew() -> None:
     assert after_exit(tired, started_s=100.0, now_s=159.9).delay_s == 30
 
 
-def test_a_thousand_deaths_overflow_nothing() -> None:
+def test_thousand_exits_do_not_overflow_the_delay() -> None:
     assert Backoff(exits=10_000).delay_s == 30
 
 
@@ -48,7 +48,7 @@ def test_a_thousand_deaths_overflow_nothing() -> None:
         pytest.param(exit_("runtime", 0), False, id="runtime ended without being asked"),
     ],
 )
-def test_a_death_is_final_when_another_start_would_only_repeat_it(ended: Exit, final: bool) -> None:
+def test_exit_is_final_if_a_restart_would_repeat_it(ended: Exit, final: bool) -> None:
     assert is_final(ended) is final
 
 
@@ -96,7 +96,7 @@ def test_a_death_is_final_when_another_start_would_only_repeat_it(ended: Exit, f
         ),
     ],
 )
-def test_a_death_is_told_in_a_sentence(ended: Exit, sentence: str) -> None:
+def test_exit_is_described_in_one_sentence(ended: Exit, sentence: str) -> None:
     assert exit_message(ended) == sentence
 
 

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from shoal.watching.cells import COLUMNS, cells, curve, document, duration, rate
 from shoal.watching.figures import between
-from shoal.watching.samples import ServiceSample, Watched, cluster_sample
-from shoal_schema.load import Capacity, RejectedRows
+from shoal.watching.samples import Histories, ServiceSample, cluster_sample
+from shoal_schema.load import Capacity, Refused
 from tests.operator.loads import NOTHING
 
 NEW = NOTHING
@@ -39,16 +39,16 @@ def test_rates_and_means_are_those_of_the_time_between() -> None:
     assert (seen.queued_rows, seen.running_rows, seen.expected_ms, seen.capacity_per_s) == (3, 4, 30, 120)
 
 
-def test_of_the_first_look_only_what_is_held_is_known() -> None:
+def test_first_sample_has_only_queued_and_running_rows() -> None:
     seen = between({}, {"a": LATER, "b": None})
 
     assert (seen.pods, seen.silent, seen.queued_rows, seen.running_rows) == (2, 1, 3, 4)
     assert seen.asked_per_s is seen.batch_rows is seen.time_ms is None
 
 
-def test_a_row_that_a_peer_took_is_asked_for_once() -> None:
-    gave = replace(LATER, forwarded_rows=20, refused_rows=RejectedRows(0, 0, 0, 0))
-    took = replace(LATER, arrived_rows=20, answered_rows=20, refused_rows=RejectedRows(0, 0, 0, 0))
+def test_forwarded_row_counts_once() -> None:
+    gave = replace(LATER, forwarded_rows=20, refused_rows=Refused(0, 0, 0, 0))
+    took = replace(LATER, arrived_rows=20, answered_rows=20, refused_rows=Refused(0, 0, 0, 0))
 
     assert between({"a": NEW, "b": NEW}, {"a": gave, "b": took}).asked_per_s == 110
 
@@ -66,7 +66,7 @@ def test_what_pods_can_serve_is_told_where_all_know() -> None:
 
 
 def test_services_that_are_gone_are_forgotten() -> None:
-    watched = Watched()
+    watched = Histories()
     watched.add({"a": ServiceSample({"p": NEW}), "b": ServiceSample({"p": NEW})})
     watched.add({"b": ServiceSample({"p": LATER}, wanted=2)})
 

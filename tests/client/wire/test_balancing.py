@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.wire.balancing import (
-    BELIEVED_S,
-    FIRST_PAUSE_S,
-    FIRST_REFUSED_PAUSE_S,
-    LONGEST_PAUSE_S,
-    LONGEST_REFUSED_PAUSE_S,
-    MOST_TRIES,
+    MAX_PAUSE_S,
+    MAX_REJECTED_PAUSE_S,
+    MAX_TRIES,
+    MIN_PAUSE_S,
+    MIN_REJECTED_PAUSE_S,
+    REPORT_EXPIRY_S,
     AddressState,
     choose,
     choose_other,
@@ -31,18 +31,18 @@ def telling(wait_s: float) -> dict[str, str]:
 
 def reported(wait_s: float, now_s: float = 0.0) -> AddressState:
     place = AddressState()
-    place.answered(200, telling(wait_s), now_s)
+    place.record_response(200, telling(wait_s), now_s)
     return place
 
 
-def test_the_shorter_wait_of_two_is_chosen_and_one_that_was_not_asked_is_tried() -> None:
+def test_shorter_of_two_waits_is_chosen_and_an_unused_address_is_tried() -> None:
     assert choose([reported(0.3), reported(0.1)], 0.0, first) == 1
     assert choose([reported(0.1), reported(0.3)], 0.0, first) == 0
     assert choose([reported(0.1), AddressState()], 0.0, first) == 1
 
 
-def test_an_old_wait_says_nothing_and_requests_sent_since_count() -> None:
-    assert choose([reported(0.1, 5.0), reported(0.3, 0.0)], 0.0 + BELIEVED_S + 4.5, first) == 1
+def test_expired_report_is_ignored_and_requests_sent_since_count() -> None:
+    assert choose([reported(0.1, 5.0), reported(0.3, 0.0)], 0.0 + REPORT_EXPIRY_S + 4.5, first) == 1
     busy, other = reported(0.1), reported(0.25)
     busy.sent = 2
     assert choose([busy, other], 0.0, first) == 1
@@ -53,15 +53,15 @@ def test_one_that_cannot_be_reached_is_left_alone_for_longer_each_time_unless_th
     pauses = []
     now_s = 0.0
     for _ in range(12):
-        gone.failed(now_s)
-        gone.failed(now_s)  # those that were under way together are one failure
-        pauses.append(gone.shunned_until_s - now_s)
+        gone.record_failure(now_s)
+        gone.record_failure(now_s)  # those that were under way together are one failure
+        pauses.append(gone.backoff_until_s - now_s)
         assert choose([gone, other], now_s, first) == 1
         assert choose([gone], now_s, first) == 0
-        now_s = gone.shunned_until_s
-    assert pauses[:3] == [FIRST_PAUSE_S, 2 * FIRST_PAUSE_S, 4 * FIRST_PAUSE_S]
-    assert pauses[-1] == LONGEST_PAUSE_S
-    gone.answered(200, {}, now_s)
+        now_s = gone.backoff_until_s
+    assert pauses[:3] == [MIN_PAUSE_S, 2 * MIN_PAUSE_S, 4 * MIN_PAUSE_S]
+    assert pauses[-1] == MAX_PAUSE_S
+    gone.record_response(200, {}, now_s)
     assert gone.failures == 0
 
 
@@ -70,62 +70,62 @@ def test_one_that_refuses_is_left_alone_briefly_whatever_it_promises_and_longer_
     full, other, now_s, pauses = AddressState(), reported(9.0), 0.0, []
     for _ in range(9):
         for _ in range(2):
-            full.answered(status, {"x-shoal-executed": "no", **telling(0.0)}, now_s)
-        pauses.append(full.shunned_until_s - now_s)
+            full.record_response(status, {"x-shoal-executed": "no", **telling(0.0)}, now_s)
+        pauses.append(full.backoff_until_s - now_s)
         assert choose([full, other], now_s, first) == 1
-        now_s = full.shunned_until_s
-    assert pauses[:3] == pytest.approx([FIRST_REFUSED_PAUSE_S, 2 * FIRST_REFUSED_PAUSE_S, 4 * FIRST_REFUSED_PAUSE_S])
-    assert pauses[-1] == pytest.approx(LONGEST_REFUSED_PAUSE_S)
+        now_s = full.backoff_until_s
+    assert pauses[:3] == pytest.approx([MIN_REJECTED_PAUSE_S, 2 * MIN_REJECTED_PAUSE_S, 4 * MIN_REJECTED_PAUSE_S])
+    assert pauses[-1] == pytest.approx(MAX_REJECTED_PAUSE_S)
 
 
 def test_one_that_loses_a_call_is_left_alone_for_longer_than_one_that_refuses_it() -> None:
     lost = AddressState()
-    lost.answered(503, {"x-shoal-executed": "maybe", **telling(0.0)}, 0.0)
-    assert lost.shunned_until_s == FIRST_PAUSE_S
+    lost.record_response(503, {"x-shoal-executed": "maybe", **telling(0.0)}, 0.0)
+    assert lost.backoff_until_s == MIN_PAUSE_S
 
 
 @pytest.mark.parametrize("status", [500, 504, 599, 204, 206, 307, 404, 415])
 def test_one_that_fails_is_never_preferred_and_left_alone_when_it_fails_again(status: int) -> None:
     failing, other = AddressState(), reported(9.0)
-    failing.answered(status, telling(0.0), 0.0)
+    failing.record_response(status, telling(0.0), 0.0)
     assert choose([failing, other], 0.0, first) == 1
-    assert failing.shunned_until_s <= 0.0
-    failing.answered(status, telling(0.0), 0.0)
-    assert failing.shunned_until_s == FIRST_PAUSE_S
+    assert failing.backoff_until_s <= 0.0
+    failing.record_response(status, telling(0.0), 0.0)
+    assert failing.backoff_until_s == MIN_PAUSE_S
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
 def test_what_is_wrong_with_the_request_is_not_held_against_the_server(status: int) -> None:
     place = AddressState()
     for _ in range(5):
-        place.answered(status, telling(0.1), 0.0)
+        place.record_response(status, telling(0.1), 0.0)
     assert choose([place, reported(0.2)], 0.0, first) == 0
 
 
-def test_an_answer_without_a_promise_comes_after_one_with() -> None:
+def test_address_without_a_report_ranks_last() -> None:
     silent = AddressState()
-    silent.answered(200, {"endpoint-load-metrics": "TEXT named_metrics.expected_wait_seconds=nan"}, 0.0)
+    silent.record_response(200, {"endpoint-load-metrics": "TEXT named_metrics.expected_wait_seconds=nan"}, 0.0)
     assert choose([silent, reported(9.0)], 0.0, first) == 1
     others = [AddressState(), AddressState()]
     for each in others:
-        each.answered(200, {}, 0.0)
+        each.record_response(200, {}, 0.0)
     others[0].sent = 1
     assert choose(others, 0.0, first) == 1
 
 
-def test_of_many_who_would_try_one_that_nobody_knows_one_does() -> None:
+def test_one_of_many_clients_probes_an_unused_address() -> None:
     unknown, known = AddressState(), reported(0.5)
     assert choose([unknown, known], 0.0, first) == 0
-    unknown.sent = unknown.under_way = 1
+    unknown.sent = unknown.in_flight = 1
     assert choose([unknown, known], 0.0, first) == 1
 
 
 def test_what_did_not_run_goes_to_another_that_is_not_left_alone_and_to_a_few_at_most() -> None:
     places = [reported(0.1 * number) for number in range(1, 6)]
-    places[1].failed(0.0)
+    places[1].record_failure(0.0)
     assert choose_other(places, [0], 0.0, first) == 2
     assert choose_other(places[:2], [0], 0.0, first) is None
-    assert choose_other(places, list(range(MOST_TRIES)), 0.0, first) is None
+    assert choose_other(places, list(range(MAX_TRIES)), 0.0, first) is None
 
 
 def test_only_what_certainly_did_not_run_goes_to_another() -> None:

@@ -11,8 +11,8 @@ import pyarrow
 import pytest
 
 from shoal.errors import InvalidInput
-from shoal.wire.frames import Rows, unframed, unframed_item
-from shoal.wire.items import many_items, one_item
+from shoal.wire.frames import Rows, row_of_frame, rows_of_frame
+from shoal.wire.items import encode_item, encode_items
 from shoal.wire.signature import Signature, Tensor
 from shoal_schema.wire.columns import NULL
 from tests.client.wire.signatures import ADDER, JSON, TEXTS, TWO, signature
@@ -50,8 +50,8 @@ class Frame:
 
 
 def tensors(frame: Any, sign: Signature) -> dict[str, Any]:
-    rows = Rows(unframed(frame, sign), lambda item: item)
-    return {name: array.tolist() for name, array in many_items(rows[0 : len(rows)], sign).items()}
+    rows = Rows(rows_of_frame(frame, sign), lambda item: item)
+    return {name: array.tolist() for name, array in encode_items(rows[0 : len(rows)], sign).items()}
 
 
 @pytest.mark.parametrize("names", [(0, 1, 2), ("0", "1", "2")])
@@ -64,7 +64,7 @@ def test_columns_without_names_are_together_the_rows_of_the_only_input(names: tu
                 with pytest.raises(InvalidInput, match="out of order"):
                     tensors(frame, sign)
             with pytest.raises(InvalidInput, match="out of order"):
-                one_item(pandas.Series(range(3), index=list(order)), sign)
+                encode_item(pandas.Series(range(3), index=list(order)), sign)
 
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))
@@ -74,7 +74,7 @@ def test_columns_whose_names_are_numbers_are_matched_by_them(order: tuple[int, .
 
     for rows in (frame, pyarrow.table({str(name): frame[name] for name in order})):
         assert tensors(rows, numbered) == {"x": [[10, 20, 0]]}
-    assert one_item(frame.iloc[0], numbered)["x"].tolist() == [[10, 20, 0]]
+    assert encode_item(frame.iloc[0], numbered)["x"].tolist() == [[10, 20, 0]]
 
 
 @pytest.mark.parametrize("order", list(permutations(["height", "width", "depth"])))
@@ -86,16 +86,16 @@ def test_columns_are_matched_by_name_in_any_order(order: tuple[str, ...]) -> Non
         np.testing.assert_array_equal(tensors(rows, NAMED)["x"], [[1, 3, 5], [2, np.nan, 6]])
     item = {name: columns[name][1] for name in order}
     for row in (item, pandas.Series(item), pandas.DataFrame([item])):
-        np.testing.assert_array_equal(one_item(unframed_item(row, NAMED), NAMED)["x"], [[2, np.nan, 6]])
+        np.testing.assert_array_equal(encode_item(row_of_frame(row, NAMED), NAMED)["x"], [[2, np.nan, 6]])
 
 
 def test_names_that_the_model_does_not_have_are_never_matched_by_position() -> None:
     with pytest.raises(InvalidInput, match="height, width, depth"):
-        unframed(Frame({"height": [1, 2], "width": [3, 4], "depth": [5, 6]}), ADDER)
+        rows_of_frame(Frame({"height": [1, 2], "width": [3, 4], "depth": [5, 6]}), ADDER)
     with pytest.raises(InvalidInput, match="did you mean height"):
-        unframed(Frame({"Height": [1, 2], "width": [3, 4], "depth": [5, 6]}), NAMED)
+        rows_of_frame(Frame({"Height": [1, 2], "width": [3, 4], "depth": [5, 6]}), NAMED)
     with pytest.raises(InvalidInput, match="duplicated"):
-        unframed(pandas.DataFrame([[1, 2]], columns=["a", "a"]), TWO)
+        rows_of_frame(pandas.DataFrame([[1, 2]], columns=["a", "a"]), TWO)
 
 
 def test_a_column_of_a_frame_that_does_not_fit_its_input_is_named() -> None:
@@ -103,7 +103,7 @@ def test_a_column_of_a_frame_that_does_not_fit_its_input_is_named() -> None:
     assert tensors(pandas.DataFrame({"b": [3.0, 4.0], "a": [1.0, 2.0]}), sign) == {"x": [[1, 3], [2, 4]]}
     for wrong, said in (([3.0, 4.5], "input b"), ([3.0, None], "'b' does not accept null")):
         with pytest.raises(InvalidInput, match=said):
-            unframed(pandas.DataFrame({"b": wrong, "a": [1.0, 2.0]}), sign)
+            rows_of_frame(pandas.DataFrame({"b": wrong, "a": [1.0, 2.0]}), sign)
 
 
 COLUMN: dict[str, list[tuple[Any, list[Any]]]] = {
@@ -192,7 +192,7 @@ def test_columns_as_polars_gives_them_are_rows_too() -> None:
     rows = Rows(np.asfortranarray(together.to_numpy()), lambda item: item)
 
     assert tensors(by_input, TWO) == {"a": [[1, 2], [3, 4]], "b": [0.5, 1.5]}
-    assert many_items(rows[0:2], ADDER)["x"].tobytes() == np.array([[1, 3, 5], [2, 4, 6]], np.float32).tobytes()
+    assert encode_items(rows[0:2], ADDER)["x"].tobytes() == np.array([[1, 3, 5], [2, 4, 6]], np.float32).tobytes()
 
 
 def test_columns_named_as_inputs_are_those() -> None:
@@ -229,16 +229,16 @@ def test_rows_are_objects_where_the_model_takes_json() -> None:
 )
 def test_columns_that_the_model_does_not_take_are_named(columns: Any, sign: Signature, sentence: str) -> None:
     with pytest.raises(InvalidInput, match=sentence):
-        unframed(Frame(columns), sign)
+        rows_of_frame(Frame(columns), sign)
 
 
 def test_a_frame_of_one_row_is_an_item_and_one_of_several_is_not() -> None:
     one, two = Frame({0: [1], 1: [2], 2: [3]}), Frame({0: [1, 2], 1: [2, 3], 2: [3, 4]})
 
-    assert unframed_item(one, ADDER).tolist() == [1, 2, 3]
+    assert row_of_frame(one, ADDER).tolist() == [1, 2, 3]
     with pytest.raises(InvalidInput, match="predict_batch"):
-        unframed_item(two, ADDER)
+        row_of_frame(two, ADDER)
 
 
 def test_an_empty_frame_has_no_items() -> None:
-    assert len(unframed(Frame({"a": []}), replace(ADDER))) == 0
+    assert len(rows_of_frame(Frame({"a": []}), replace(ADDER))) == 0

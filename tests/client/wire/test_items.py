@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from shoal.errors import InvalidInput
-from shoal.wire.items import many_items, one_item
+from shoal.wire.items import encode_item, encode_items
 from shoal.wire.signature import Signature, Tensor
 from tests.client.wire.signatures import (
     ADDER,
@@ -30,7 +30,7 @@ from tests.client.wire.signatures import (
     ],
 )
 def test_an_item_becomes_a_batch_of_one_of_the_declared_type(item: Any) -> None:
-    tensors = one_item(item, ADDER)
+    tensors = encode_item(item, ADDER)
 
     assert tensors["x"].dtype == np.float32
     assert tensors["x"].tolist() == [[1, 2, 3]]
@@ -39,15 +39,15 @@ def test_an_item_becomes_a_batch_of_one_of_the_declared_type(item: Any) -> None:
 def test_items_are_stacked_along_each_inputs_batch_dimension() -> None:
     items = [[1, 2, 3, 4, 5], [6, 7, 8, 9, 10]]
 
-    assert many_items(items, TIME_FIRST)["x"].T.tolist() == items
+    assert encode_items(items, TIME_FIRST)["x"].T.tolist() == items
 
 
 def test_an_array_of_items_is_a_batch() -> None:
-    assert many_items(np.zeros((4, 3)), ADDER)["x"].shape == (4, 3)
+    assert encode_items(np.zeros((4, 3)), ADDER)["x"].shape == (4, 3)
 
 
 def test_several_inputs_are_given_by_name() -> None:
-    tensors = many_items([{"a": [1, 2], "b": 0.5}, {"a": [3, 4], "b": 1}], TWO)
+    tensors = encode_items([{"a": [1, 2], "b": 0.5}, {"a": [3, 4], "b": 1}], TWO)
 
     assert tensors["a"].tolist() == [[1, 2], [3, 4]]
     assert tensors["b"].tolist() == [0.5, 1.0]
@@ -55,19 +55,19 @@ def test_several_inputs_are_given_by_name() -> None:
 
 def test_a_value_named_by_its_input_is_a_row_of_one() -> None:
     tall = signature((Tensor("a", "FP32", (-1, 1)), Tensor("b", "BYTES", (-1, 1))))
-    tensors = many_items([{"a": 1, "b": "x"}, {"b": ["y"], "a": [2]}], tall)
+    tensors = encode_items([{"a": 1, "b": "x"}, {"b": ["y"], "a": [2]}], tall)
 
     assert tensors["a"].tolist() == [[1], [2]]
     assert tensors["b"].tolist() == [[b"x"], [b"y"]]
 
 
 def test_an_optional_input_may_be_left_out() -> None:
-    assert list(one_item([1, 2], MASKED)) == ["ids"]
-    assert list(one_item({"ids": [1, 2], "mask": [1, 0]}, MASKED)) == ["ids", "mask"]
+    assert list(encode_item([1, 2], MASKED)) == ["ids"]
+    assert list(encode_item({"ids": [1, 2], "mask": [1, 0]}, MASKED)) == ["ids", "mask"]
 
 
 def test_a_model_that_does_not_batch_gets_the_item_as_it_is() -> None:
-    assert one_item([[1, 2], [3, 4]], UNBATCHED)["x"].shape == (2, 2)
+    assert encode_item([[1, 2], [3, 4]], UNBATCHED)["x"].shape == (2, 2)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_model_that_does_not_batch_gets_the_item_as_it_is() -> None:
     ],
 )
 def test_elements_of_bytes(item: Any, signature: Signature, expected: bytes) -> None:
-    (tensor,) = one_item(item, signature).values()
+    (tensor,) = encode_item(item, signature).values()
 
     assert tensor.shape == (1,)
     assert tensor[0] == expected
@@ -95,7 +95,7 @@ def test_elements_of_bytes(item: Any, signature: Signature, expected: bytes) -> 
 def test_bytes_with_more_dimensions_are_nested_lists() -> None:
     pairs = signature((Tensor("pair", "BYTES", (-1, 2)),))
 
-    assert many_items([["a", "b"], ["c", "d"]], pairs)["pair"].tolist() == [
+    assert encode_items([["a", "b"], ["c", "d"]], pairs)["pair"].tolist() == [
         [b"a", b"b"],
         [b"c", b"d"],
     ]
@@ -134,13 +134,13 @@ def test_an_item_that_does_not_fit_is_refused_in_the_callers_words(
     item: Any, signature: Signature, message: str
 ) -> None:
     with pytest.raises(InvalidInput, match=message):
-        one_item(item, signature)
+        encode_item(item, signature)
 
 
 def test_an_array_that_could_have_a_mask_and_has_none_is_an_array() -> None:
     whole = np.ma.masked_greater([1.0, 2.0, 3.0], 9)
 
-    assert one_item(whole, ADDER)["x"].tolist() == [[1.0, 2.0, 3.0]]
+    assert encode_item(whole, ADDER)["x"].tolist() == [[1.0, 2.0, 3.0]]
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_an_array_that_could_have_a_mask_and_has_none_is_an_array() -> None:
 )
 def test_items_that_make_no_batch_are_refused(items: Any, signature: Signature, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
-        many_items(items, signature, 0)
+        encode_items(items, signature, 0)
 
 
 @pytest.mark.parametrize(
@@ -173,4 +173,4 @@ def test_items_that_make_no_batch_are_refused(items: Any, signature: Signature, 
 )
 def test_the_row_that_does_not_fit_is_named_as_the_caller_knows_it(items: Any, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
-        many_items(items, ADDER, 40)
+        encode_items(items, ADDER, 40)

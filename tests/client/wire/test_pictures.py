@@ -4,20 +4,20 @@ import pytest
 from PIL import Image
 
 from shoal.errors import InvalidInput
-from shoal.wire.items import one_item
+from shoal.wire.items import encode_item
 from shoal.wire.signature import Tensor
 from tests.client.wire.signatures import PICTURES, TEXTS, signature
 
 TRANSPARENT = Image.new("RGBA", (3, 2), (255, 0, 0, 128))
 
 
-def sent(picture: Image.Image, *content_types: str) -> Image.Image:
+def sent(render: Image.Image, *content_types: str) -> Image.Image:
     sign = signature((Tensor("image", "BYTES", (-1,), content_types=content_types),))
-    return Image.open(BytesIO(one_item(picture, sign)["image"][0]))
+    return Image.open(BytesIO(encode_item(render, sign)["image"][0]))
 
 
 def test_a_picture_goes_without_loss_where_the_model_takes_that() -> None:
-    assert one_item(TRANSPARENT, PICTURES)["image"][0].startswith(b"\x89PNG")
+    assert encode_item(TRANSPARENT, PICTURES)["image"][0].startswith(b"\x89PNG")
     assert sent(TRANSPARENT).format == "PNG"
     assert sent(TRANSPARENT, "image/jpeg", "image/webp").format == "WEBP"
 
@@ -46,4 +46,4 @@ def test_a_picture_of_16_bits_is_scaled_and_not_clipped(mode: str, content_type:
 
 def test_a_model_of_texts_takes_no_picture() -> None:
     with pytest.raises(InvalidInput, match="takes text/plain, not a picture"):
-        one_item(TRANSPARENT, TEXTS)
+        encode_item(TRANSPARENT, TEXTS)

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from shoal.errors import InvalidInput
 from shoal.files import plain
-from shoal.wire.frames import Rows, unframed, unframed_item
-from shoal.wire.items import many_items, one_item
+from shoal.wire.frames import Rows, row_of_frame, rows_of_frame
+from shoal.wire.items import encode_item, encode_items
 from shoal.wire.signature import Signature, Tensor
 from tests.client.wire.signatures import ADDER, JSON, TEXTS, TWO, signature
 
@@ -85,8 +85,8 @@ TABLES = st.lists(st.lists(st.integers(-99, 99).map(float), min_size=3, max_size
 
 
 def tensors(items: Any, sign: Signature) -> dict[str, Any]:
-    rows = Rows(unframed(items, sign), plain)
-    return {name: array.tolist() for name, array in many_items(rows[0 : len(rows)], sign, 0).items()}
+    rows = Rows(rows_of_frame(items, sign), plain)
+    return {name: array.tolist() for name, array in encode_items(rows[0 : len(rows)], sign, 0).items()}
 
 
 @pytest.mark.parametrize("make", MAKES.values(), ids=MAKES)
@@ -111,7 +111,7 @@ def test_one_row_with_names_is_an_item(make: Make) -> None:
     [row] = make(("depth", "height", "width"), [[3, 1, 2]])
     for item in (row, {"x": row}):
         if not isinstance(item, dict) or not isinstance(row, pandas.DataFrame):
-            assert one_item(plain(unframed_item(item, WIDE)), WIDE)["x"].tolist() == [[1, 2, 3]]
+            assert encode_item(plain(row_of_frame(item, WIDE)), WIDE)["x"].tolist() == [[1, 2, 3]]
 
 
 @pytest.mark.parametrize("make", MAKES.values(), ids=MAKES)
@@ -180,14 +180,14 @@ def test_a_row_with_names_holds_whole_inputs_too() -> None:
 def test_flags_are_numbers_in_columns_with_names_alone() -> None:
     whole = signature((Tensor("x", "INT64", (-1, 2), columns=("a", "b")),))
     for sign in (whole, signature((Tensor("a", "INT64", (-1,)), Tensor("b", "FP32", (-1, 1))))):
-        expected = one_item({"a": 1, "b": 0}, sign)
+        expected = encode_item({"a": 1, "b": 0}, sign)
         for row in ({"b": False, "a": True}, {"a": np.True_, "b": np.False_}):
-            found = one_item(row, sign)
+            found = encode_item(row, sign)
             assert {name: each.tolist() for name, each in found.items()} == {
                 name: each.tolist() for name, each in expected.items()
             }
     with pytest.raises(InvalidInput, match="not bool"):
-        one_item([True, 1], whole)
+        encode_item([True, 1], whole)
 
 
 def test_a_data_frame_as_the_value_of_an_input_is_refused() -> None:

@@ -7,7 +7,7 @@ import pytest
 from shoal import errors
 from shoal.wire.messages import Request, Response
 from shoal.wire.portions import Times
-from shoal.wire.session import CallOptions, Conversation, Pause, Session, Turn
+from shoal.wire.session import CallOptions, Conversation, Pause, Session, StepResult
 
 OPTIONS = CallOptions(timeout_s=10)
 NOT_RUN = {"x-shoal-executed": "no"}
@@ -32,13 +32,13 @@ class Drive:
         self.failing = "/v2/models/adder/infer"
 
     def __call__(self, conversation: Conversation[Any], left_s: float = 10.0) -> Any:
-        turn: Turn | None = None
+        turn: StepResult | None = None
         try:
             while True:
                 step = conversation.send(turn)
                 self.steps.append(step)
                 left_s -= step.seconds if isinstance(step, Pause) else 0
-                turn = Turn(None if isinstance(step, Pause) else self.answer(step), left_s)
+                turn = StepResult(None if isinstance(step, Pause) else self.answer(step), left_s)
         except StopIteration as end:
             return end.value
 
@@ -70,7 +70,7 @@ class Drive:
         ]
 
 
-def test_the_models_name_and_signature_are_asked_for_once() -> None:
+def test_name_and_signature_are_requested_once() -> None:
     drive, session = Drive(), Session(None)
 
     assert drive(session.predict([1], OPTIONS)).tolist() == [2]
@@ -113,7 +113,7 @@ def test_what_the_call_chooses_travels_as_headers() -> None:
     assert request.headers["x-request-id"] == "r-1"
 
 
-def test_an_overloaded_server_is_asked_again_after_the_time_it_names() -> None:
+def test_overloaded_server_is_retried_after_its_retry_after() -> None:
     drive = Drive()
     drive.overloads = 2
 
@@ -190,7 +190,7 @@ def test_only_what_certainly_did_not_run_is_sent_again_unless_it_may_run_twice(
     assert sum(step.endswith("/infer") for step in drive.trace) == 1 + again
 
 
-def test_questions_that_only_read_are_sent_again_whatever_the_server_says() -> None:
+def test_reads_are_retried_after_any_error() -> None:
     drive = Drive()
     drive.failures = [Response(503, {"retry-after": "1"}, b""), BROKEN]
     drive.failing = "/v2/models/adder"
@@ -200,7 +200,7 @@ def test_questions_that_only_read_are_sent_again_whatever_the_server_says() -> N
     assert drive.trace == ["GET /v2/models/adder", "pause 1", "GET /v2/models/adder", "pause 0", "GET /v2/models/adder"]
 
 
-def test_each_attempt_tells_the_server_what_is_left() -> None:
+def test_each_attempt_sends_the_remaining_time() -> None:
     drive = Drive()
     drive.overloads = 2
 
@@ -260,5 +260,5 @@ def test_ready_is_whether_the_server_says_so(status: int, ready: bool) -> None:
 
     assert next(conversation) == Request("GET", "/v2/health/ready")
     with pytest.raises(StopIteration) as end:
-        conversation.send(Turn(Response(status, {}, b""), 1))
+        conversation.send(StepResult(Response(status, {}, b""), 1))
     assert end.value.value is ready

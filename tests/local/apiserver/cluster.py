@@ -35,7 +35,7 @@ class Cluster:
     now: datetime = START
     user: User = field(default=ADMIN)
 
-    def ask(
+    def request(
         self,
         method: str,
         path: str,
@@ -61,15 +61,15 @@ class Cluster:
 
     def get(self, path: str) -> Object:
         """Return the body of a GET."""
-        return self.ask("GET", path).body
+        return self.request("GET", path).body
 
     def post(self, path: str, body: Any, **query: Any) -> Object:
         """Return the body of a POST."""
-        return self.ask("POST", path, body, **query).body
+        return self.request("POST", path, body, **query).body
 
     def patch(self, path: str, body: Any, kind: str = MERGE, **query: Any) -> Object:
         """Return the body of a PATCH."""
-        return self.ask("PATCH", path, body, kind=kind, **query).body
+        return self.request("PATCH", path, body, kind=kind, **query).body
 
     def apply(self, path: str, body: Any, manager: str = "me", **query: Any) -> Object:
         """Apply server-side."""
@@ -77,7 +77,7 @@ class Cluster:
 
     def delete(self, path: str, **options: Any) -> Object:
         """Return the body of a DELETE."""
-        return self.ask("DELETE", path, options or None).body
+        return self.request("DELETE", path, options or None).body
 
     def collect(self) -> None:
         """Run one pass of the garbage collector."""

@@ -10,7 +10,7 @@ LIMIT_S = 20
 
 
 @dataclass(frozen=True)
-class Answer:
+class Result:
     """The result of a run of kubectl."""
 
     code: int
@@ -31,7 +31,7 @@ class Kubectl:
         options = ["--kubeconfig", str(self.config), "--cache-dir", str(self.cache)]
         return [str(PROGRAM), *options, "-n", self.namespace, *words]
 
-    def ask(self, *words: str, stdin: str = "") -> Answer:
+    def run(self, *words: str, stdin: str = "") -> Result:
         """Run kubectl; return its result, also after a failure."""
         done = subprocess.run(
             self.command(*words),
@@ -41,16 +41,16 @@ class Kubectl:
             timeout=LIMIT_S,
             check=False,
         )
-        return Answer(done.returncode, done.stdout, done.stderr)
+        return Result(done.returncode, done.stdout, done.stderr)
 
     def __call__(self, *words: str, stdin: str = "") -> str:
         """Run kubectl; return what it printed."""
-        answer = self.ask(*words, stdin=stdin)
+        answer = self.run(*words, stdin=stdin)
         assert answer.code == 0, answer
         return answer.out
 
     def refused(self, *words: str, stdin: str = "") -> str:
         """Run kubectl, which must fail; return its error."""
-        answer = self.ask(*words, stdin=stdin)
+        answer = self.run(*words, stdin=stdin)
         assert answer.code != 0, answer
         return answer.err

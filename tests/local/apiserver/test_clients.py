@@ -110,10 +110,10 @@ class FakeKubelet(BaseHTTPRequestHandler):
     """Serves one line, and with ``follow`` a second one on request."""
 
     more = threading.Event()
-    asked: list[str] = []  # noqa: RUF012
+    requested: list[str] = []  # noqa: RUF012
 
     def do_GET(self) -> None:
-        self.asked.append(self.path)
+        self.requested.append(self.path)
         self.send_response(200)
         self.end_headers()
         self.wfile.write(b"first line\n")
@@ -151,7 +151,7 @@ def test_logs_come_from_the_kubelet_as_they_grow(api: Any, kubectl: Kubectl, pod
         endpoint = {"kubeletEndpoint": {"Port": port}}
         core.patch_node_status(node, {"status": {"addresses": address, "daemonEndpoints": endpoint}})
         assert kubectl("logs", "one", "--tail=1") == "first line\n"
-        assert FakeKubelet.asked[-1] == f"/containerLogs/{space}/one/main?tailLines=1"
+        assert FakeKubelet.requested[-1] == f"/containerLogs/{space}/one/main?tailLines=1"
         assert "container nope is not valid for pod one" in kubectl.refused("logs", "one", "-c", "nope")
         following = subprocess.Popen(kubectl.command("logs", "-f", "one"), stdout=subprocess.PIPE, text=True)
         assert following.stdout

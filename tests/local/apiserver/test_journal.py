@@ -21,7 +21,7 @@ CREDENTIALS = Credentials("a", "b", "c", "d", "e")
 def written(path: Path) -> Store:
     store = Store()
     journal = Journal(path, CREDENTIALS, store)
-    store.listener = journal.note
+    store.listener = journal.record
     for name in "abc":
         store.write(KEY, {"metadata": {"name": name}})
     store.remove(KEY, store.objects[KEY]["", "b"])

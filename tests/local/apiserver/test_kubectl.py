@@ -80,7 +80,7 @@ def test_a_dry_run_says_what_it_would_do_and_does_not(kubectl: Kubectl, deployme
 
 def test_a_diff_shows_the_change(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=text(widget()))
-    answer = kubectl.ask("diff", "-f", "-", stdin=text(widget(color="green")))
+    answer = kubectl.run("diff", "-f", "-", stdin=text(widget(color="green")))
 
     assert answer.code == 1
     assert "-  color: red" in answer.out
@@ -204,7 +204,7 @@ def test_deleting_a_namespace_takes_all_with_it(kubectl: Kubectl, deployment: Ob
     kubectl("apply", "-f", "-", stdin=text(deployment, widget()))
 
     assert "deleted" in kubectl("delete", "namespace", kubectl.namespace, "--timeout=10s")
-    assert "No resources found" in kubectl.ask("get", "deploy,wd").err
+    assert "No resources found" in kubectl.run("get", "deploy,wd").err
 
 
 def test_describe_events_and_explain(kubectl: Kubectl, pod: Object) -> None:
@@ -257,7 +257,7 @@ def test_tables_are_those_of_a_cluster(kubectl: Kubectl, pod: Object, deployment
     assert columns("pods", "-o", "wide")[5:] == ["IP", "NODE"]
     assert "pod/one" in kubectl("get", "all")
     assert kubectl("get", "pods", "-l", "app=web", "-o", "name") == "pod/one\n"
-    assert "No resources found" in kubectl.ask("get", "pods", "-l", "app!=web").err
+    assert "No resources found" in kubectl.run("get", "pods", "-l", "app!=web").err
     assert kubectl("get", "pods", "--field-selector=status.phase=Pending", "-o", "name") == "pod/one\n"
 
 
@@ -283,13 +283,13 @@ def test_typed_commands_speak_protobuf(kubectl: Kubectl, tmp_path: Path, server:
 
     assert kubectl("get", "cm", "c", "-o", "jsonpath={.data.a}") == "b"
     assert kubectl("auth", "can-i", "list", "pods", who) == "yes\n"
-    assert kubectl.ask("auth", "can-i", "list", "secrets", who).out == "no\n"
+    assert kubectl.run("auth", "can-i", "list", "secrets", who).out == "no\n"
 
     token = kubectl("create", "token", "bot", "--duration=1h").strip()
     config = tmp_path / "bot"
     config.write_text(kubeconfig(server.url, server.credentials.authority, token))
     bot = Kubectl(config, tmp_path / "bot-cache", space)
-    assert "No resources found" in bot.ask("get", "pods").err
+    assert "No resources found" in bot.run("get", "pods").err
     complaint = bot.refused("get", "secrets")
     assert f'cannot list resource "secrets" in API group "" in the namespace "{space}"' in complaint
     config.write_text(kubeconfig(server.url, server.credentials.authority, "forged"))

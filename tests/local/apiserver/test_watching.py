@@ -119,7 +119,7 @@ def test_initial_events_end_with_a_marked_bookmark(cluster: Cluster) -> None:
     assert meta["resourceVersion"] == str(cluster.state.store.revision)
 
 
-def test_a_quiet_watch_is_told_the_revision_from_time_to_time(cluster: Cluster) -> None:
+def test_quiet_watch_receives_bookmarks(cluster: Cluster) -> None:
     async def story(watcher: Watcher) -> Object:
         cluster.post("/api/v1/namespaces/default/secrets", {"metadata": {"name": "other"}})
         return await watcher.next()

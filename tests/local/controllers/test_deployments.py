@@ -117,7 +117,7 @@ def test_rolling_back_uses_the_old_set_again_as_the_latest_revision(deployment: 
     assert revision_of(new) == revision_of(deployment) == 3
 
 
-def test_a_rollout_that_stands_still_is_told_after_the_deadline(deployment: Object) -> None:
+def test_stalled_rollout_is_reported_after_the_deadline(deployment: Object) -> None:
     cluster = Cluster(deployment)
     cluster.settle()
     cluster.set_image("web:2")

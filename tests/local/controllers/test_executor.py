@@ -41,10 +41,10 @@ def test_a_pod_is_gone_with_its_last_finalizer(connection: Connection, finalizer
             meta = {"name": f"pod-{left}", "namespace": "default", "finalizers": finalizers}
             spec = {"containers": [{"name": "main", "image": "python"}]}
             made = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
-            await executor.carry_out(Changes([Create(made)]))
-            await executor.carry_out(Changes([Delete(known()[0])]))
+            await executor.execute(Changes([Create(made)]))
+            await executor.execute(Changes([Delete(known()[0])]))
             assert known()[0]["metadata"]["deletionTimestamp"]
-            await executor.carry_out(Changes(release(known())))
+            await executor.execute(Changes(release(known())))
             return known()
 
     assert len(asyncio.run(story())) == left

@@ -59,7 +59,7 @@ def test_a_pod_is_available_after_min_ready_seconds(replica_set: Object, make_po
     assert plan.requeue_s == 10
 
 
-def test_a_refused_pod_is_told_in_the_status(replica_set: Object) -> None:
+def test_rejected_pod_is_reported_in_the_status(replica_set: Object) -> None:
     plan = plan_replica_set(replica_set, [], NOW, failure="no such account")
     status = next(a.patch["status"] for a in plan.actions if isinstance(a, Patch))
     assert status["conditions"][0]["message"] == "no such account"

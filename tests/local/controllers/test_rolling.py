@@ -7,7 +7,7 @@ from shoal_local.controllers.rolling import Bounds, ReplicaSetCounts, make_bound
 
 
 @dataclass
-class World:
+class RolloutSimulation:
     """ReplicaSets whose pods become available on request of the test."""
 
     bounds: Bounds
@@ -45,7 +45,7 @@ bounds = st.builds(
 def test_a_rollout_keeps_its_bounds_whatever_happens_and_whenever_the_template_changes(
     limits: Bounds, events: list[tuple[bool, int]]
 ) -> None:
-    world = World(limits, {"a": limits.replicas}, {"a": limits.replicas})
+    world = RolloutSimulation(limits, {"a": limits.replicas}, {"a": limits.replicas})
     for changed, starting in events:
         if changed:
             name = "a" * (len(world.asked) + 1)
@@ -61,7 +61,7 @@ def test_a_rollout_keeps_its_bounds_whatever_happens_and_whenever_the_template_c
 
 @given(bounds, st.integers(1, 4))
 def test_a_rollout_whose_pods_come_up_ends_with_the_new_ones_only(limits: Bounds, old: int) -> None:
-    world = World(limits, {"a": limits.replicas}, {"a": limits.replicas})
+    world = RolloutSimulation(limits, {"a": limits.replicas}, {"a": limits.replicas})
     for _ in range(old):
         name = "a" * (len(world.asked) + 1)
         world.asked[name] = world.available[name] = 0
@@ -75,7 +75,7 @@ def test_a_rollout_whose_pods_come_up_ends_with_the_new_ones_only(limits: Bounds
 
 def test_pods_that_never_come_up_do_not_cost_the_old_ones() -> None:
     limits = make_bounds(4, 1, 0)
-    world = World(limits, {"a": 4, "aa": 0}, {"a": 4, "aa": 0})
+    world = RolloutSimulation(limits, {"a": 4, "aa": 0}, {"a": 4, "aa": 0})
     while world.step():
         pass
     assert world.asked == {"a": 4, "aa": 1}
@@ -95,7 +95,7 @@ def test_percentages_round_so_that_a_rollout_can_move() -> None:
 
 @given(bounds, st.integers(0, 12))
 def test_scaling_in_the_midst_of_a_rollout_ends_with_the_new_number(limits: Bounds, replicas: int) -> None:
-    world = World(limits, {"a": limits.replicas, "aa": 0}, {"a": limits.replicas, "aa": 0})
+    world = RolloutSimulation(limits, {"a": limits.replicas, "aa": 0}, {"a": limits.replicas, "aa": 0})
     world.step()
     world.bounds = make_bounds(replicas, limits.max_surge, limits.max_unavailable)
     for _ in range(100):

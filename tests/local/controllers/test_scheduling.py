@@ -24,7 +24,7 @@ def wanting(**limits: str) -> Object:
     return {"metadata": {"name": "p", "namespace": "default"}, "spec": {"containers": [container]}}
 
 
-def test_a_pod_that_asks_for_a_gpu_too_many_is_told_so() -> None:
+def test_pod_that_requests_too_many_gpus_is_unschedulable() -> None:
     placement = place(wanting(nvidia_com__gpu="2"), [make_node()], [])
     assert placement[1] == "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
 

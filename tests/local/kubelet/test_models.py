@@ -11,7 +11,7 @@ def files(images: Images) -> dict[str, str]:
     return dict(images.table()[RUNTIME_IMAGE].files)
 
 
-def test_a_kubelet_that_runs_learns_of_a_model_that_is_added(tmp_path: Path) -> None:
+def test_running_kubelet_loads_an_added_model(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
     second.mkdir()

@@ -2,15 +2,15 @@ from typing import Any
 
 import pytest
 
-from shoal_local.kubelet.containers import Exit, Observed
+from shoal_local.kubelet.containers import Exit, ObservedContainer
 from shoal_local.kubelet.status import StatusContext, pod_status
 
 Object = dict[str, Any]
 NOW = 1_767_225_600.0
-RUNNING = Observed(attempt=0, running_since=NOW, started=True, ready=True)
+RUNNING = ObservedContainer(attempt=0, running_since=NOW, started=True, ready=True)
 
 
-def status(spec: Object, *, ending: bool = False, **containers: Observed) -> Object:
+def status(spec: Object, *, ending: bool = False, **containers: ObservedContainer) -> Object:
     meta = {"name": "web", "namespace": "default", "uid": "u"}
     pod = {"metadata": meta, "spec": spec}
     return pod_status(StatusContext(pod, NOW, ending=ending), containers, pod_ip="127.1.0.2", host_ip="127.0.0.1")
@@ -34,7 +34,7 @@ def test_a_pod_that_runs_and_is_ready_says_so(spec: Object) -> None:
 
 def test_a_container_that_keeps_ending_is_in_crash_loop_back_off(spec: Object) -> None:
     ended = Exit(3, NOW, message="boom")
-    found = status(spec, a=Observed(attempt=1, exit=ended, streak=1))["containerStatuses"][0]
+    found = status(spec, a=ObservedContainer(attempt=1, exit=ended, streak=1))["containerStatuses"][0]
     assert found["state"]["waiting"]["reason"] == "CrashLoopBackOff"
     assert "back-off 10s restarting failed container=a" in found["state"]["waiting"]["message"]
     assert found["lastState"]["terminated"]["exitCode"] == 3
@@ -42,8 +42,8 @@ def test_a_container_that_keeps_ending_is_in_crash_loop_back_off(spec: Object) -
     assert found["restartCount"] == 1
 
 
-def test_why_a_container_cannot_start_is_told(spec: Object) -> None:
-    found = status(spec, a=Observed(waiting=("ErrImagePull", "no such image")))
+def test_reason_why_a_container_cannot_start_is_reported(spec: Object) -> None:
+    found = status(spec, a=ObservedContainer(waiting=("ErrImagePull", "no such image")))
     waiting = found["containerStatuses"][0]["state"]["waiting"]
     assert (found["phase"], waiting["reason"]) == ("Pending", "ErrImagePull")
 
@@ -51,7 +51,7 @@ def test_why_a_container_cannot_start_is_told(spec: Object) -> None:
 @pytest.mark.parametrize(("code", "phase"), [(0, "Succeeded"), (1, "Failed")])
 def test_a_pod_that_has_ended_tells_how(spec: Object, code: int, phase: str) -> None:
     spec["restartPolicy"] = "Never"
-    found = status(spec, a=Observed(attempt=0, exit=Exit(code, NOW)))
+    found = status(spec, a=ObservedContainer(attempt=0, exit=Exit(code, NOW)))
     assert found["phase"] == phase
     assert condition(found, "Ready") == "False"
     assert "terminated" in found["containerStatuses"][0]["state"]
@@ -59,13 +59,13 @@ def test_a_pod_that_has_ended_tells_how(spec: Object, code: int, phase: str) -> 
 
 def test_a_pod_whose_init_containers_run_is_not_initialized(spec: Object) -> None:
     spec["initContainers"] = [{"name": "first", "image": "web:1"}]
-    found = status(spec, first=Observed(attempt=0, running_since=NOW))
+    found = status(spec, first=ObservedContainer(attempt=0, running_since=NOW))
     assert (found["phase"], condition(found, "Initialized")) == ("Pending", "False")
     assert found["containerStatuses"][0]["state"] == {"waiting": {"reason": "PodInitializing"}}
 
 
 def test_a_condition_that_has_become_true_takes_back_why_it_was_not(spec: Object) -> None:
-    unready = status(spec, a=Observed(attempt=0, running_since=NOW, started=True))
+    unready = status(spec, a=ObservedContainer(attempt=0, running_since=NOW, started=True))
     before = next(c for c in unready["conditions"] if c["type"] == "Ready")
     pod = {"metadata": {"name": "web", "namespace": "default", "uid": "u"}, "spec": spec, "status": unready}
     found = pod_status(StatusContext(pod, NOW), {"a": RUNNING}, pod_ip="127.1.0.2", host_ip="127.0.0.1")

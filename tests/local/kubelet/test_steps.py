@@ -2,19 +2,19 @@ from typing import Any
 
 import pytest
 
-from shoal_local.kubelet.containers import Exit, Observed, next_streak, restart_delay_s
-from shoal_local.kubelet.steps import End, Steps, Stop, has_finished, next_steps
+from shoal_local.kubelet.containers import Exit, ObservedContainer, next_streak, restart_delay_s
+from shoal_local.kubelet.steps import PodActions, PodTermination, StopAction, has_finished, next_actions
 
 Object = dict[str, Any]
 NOW = 1000.0
-RUNNING = Observed(attempt=0, running_since=900.0, started=True, ready=True)
+RUNNING = ObservedContainer(attempt=0, running_since=900.0, started=True, ready=True)
 
 
-def ended(code: int = 0, at: float = NOW, streak: int = 0) -> Observed:
-    return Observed(attempt=streak, exit=Exit(code, at, started_at=at - 1), streak=streak)
+def ended(code: int = 0, at: float = NOW, streak: int = 0) -> ObservedContainer:
+    return ObservedContainer(attempt=streak, exit=Exit(code, at, started_at=at - 1), streak=streak)
 
 
-def started(steps: Steps) -> list[str]:
+def started(steps: PodActions) -> list[str]:
     return list(steps.start)
 
 
@@ -33,27 +33,27 @@ def spec() -> Object:
 
 
 def test_containers_start_in_order_and_the_main_ones_together(spec: Object) -> None:
-    assert started(next_steps(spec, {}, NOW)) == ["first"]
-    seen = {"first": Observed(attempt=0, running_since=NOW)}
-    assert started(next_steps(spec, seen, NOW)) == []
+    assert started(next_actions(spec, {}, NOW)) == ["first"]
+    seen = {"first": ObservedContainer(attempt=0, running_since=NOW)}
+    assert started(next_actions(spec, seen, NOW)) == []
     seen["first"] = ended()
-    assert started(next_steps(spec, seen, NOW)) == ["side"]
-    seen["side"] = Observed(attempt=0, running_since=NOW)
-    assert started(next_steps(spec, seen, NOW)) == []
+    assert started(next_actions(spec, seen, NOW)) == ["side"]
+    seen["side"] = ObservedContainer(attempt=0, running_since=NOW)
+    assert started(next_actions(spec, seen, NOW)) == []
     seen["side"] = RUNNING
-    assert started(next_steps(spec, seen, NOW)) == ["second"]
+    assert started(next_actions(spec, seen, NOW)) == ["second"]
     seen["second"] = ended()
-    assert started(next_steps(spec, seen, NOW)) == ["a", "b"]
+    assert started(next_actions(spec, seen, NOW)) == ["a", "b"]
 
 
 def test_a_sidecar_that_ends_comes_back_and_init_containers_do_not(spec: Object) -> None:
     seen = {"first": ended(), "side": ended(0), "second": ended(), "a": RUNNING, "b": RUNNING}
-    assert started(next_steps(spec, seen, NOW)) == ["side"]
+    assert started(next_actions(spec, seen, NOW)) == ["side"]
 
 
 def test_the_first_restart_is_at_once_and_later_ones_wait_longer_and_longer(spec: Object) -> None:
     del spec["initContainers"]
-    steps = next_steps(spec, {"a": ended(1), "b": ended(1, streak=2)}, NOW)
+    steps = next_actions(spec, {"a": ended(1), "b": ended(1, streak=2)}, NOW)
     assert started(steps) == ["a"]
     assert steps.wake_at == NOW + 20
     assert steps.held_back == ["b"]
@@ -68,43 +68,43 @@ def test_the_first_restart_is_at_once_and_later_ones_wait_longer_and_longer(spec
 )
 def test_the_restart_policy_decides_who_comes_back(policy: str, code: int, again: bool) -> None:
     spec = {"restartPolicy": policy, "containers": [{"name": "a"}]}
-    assert bool(started(next_steps(spec, {"a": ended(code)}, NOW))) is again
+    assert bool(started(next_actions(spec, {"a": ended(code)}, NOW))) is again
     assert has_finished(spec, {"a": ended(code)}) is not again
 
 
 def test_an_init_container_that_fails_for_good_ends_the_pod(spec: Object) -> None:
     spec["restartPolicy"] = "Never"
     assert has_finished(spec, {"first": ended(1)})
-    assert next_steps(spec, {"first": ended(1)}, NOW).over
+    assert next_actions(spec, {"first": ended(1)}, NOW).over
 
 
 def test_an_unhealthy_container_is_stopped_once(spec: Object) -> None:
     del spec["initContainers"]
-    sick = Observed(attempt=0, running_since=1.0, healthy=False)
-    stopping = Observed(attempt=0, running_since=1.0, healthy=False, stopping=True)
-    assert next_steps(spec, {"a": sick, "b": RUNNING}, NOW).stop == [Stop("a", 30, "unhealthy")]
-    assert next_steps(spec, {"a": stopping, "b": RUNNING}, NOW).stop == []
+    sick = ObservedContainer(attempt=0, running_since=1.0, healthy=False)
+    stopping = ObservedContainer(attempt=0, running_since=1.0, healthy=False, stopping=True)
+    assert next_actions(spec, {"a": sick, "b": RUNNING}, NOW).stop == [StopAction("a", 30, "unhealthy")]
+    assert next_actions(spec, {"a": stopping, "b": RUNNING}, NOW).stop == []
 
 
 def test_sidecars_end_last_with_what_is_left_of_the_grace(spec: Object) -> None:
-    end = End(NOW - 10, 30)
+    end = PodTermination(NOW - 10, 30)
     seen = {"first": ended(), "side": RUNNING, "second": ended(), "a": RUNNING, "b": RUNNING}
-    stops = next_steps(spec, seen, NOW, end).stop
-    assert stops == [Stop("a", 20, "ending"), Stop("b", 20, "ending")]
+    stops = next_actions(spec, seen, NOW, end).stop
+    assert stops == [StopAction("a", 20, "ending"), StopAction("b", 20, "ending")]
     seen |= {"a": ended(), "b": ended()}
-    assert next_steps(spec, seen, NOW + 30, end).stop == [Stop("side", 2, "ending")]
+    assert next_actions(spec, seen, NOW + 30, end).stop == [StopAction("side", 2, "ending")]
     seen["side"] = ended()
-    assert next_steps(spec, seen, NOW, end).over
+    assert next_actions(spec, seen, NOW, end).over
 
 
 def test_a_pod_that_has_done_its_work_ends_its_sidecars(spec: Object) -> None:
     spec["restartPolicy"] = "Never"
     seen = {"first": ended(), "side": RUNNING, "second": ended(), "a": ended(), "b": ended()}
-    assert [stop.name for stop in next_steps(spec, seen, NOW).stop] == ["side"]
+    assert [stop.name for stop in next_actions(spec, seen, NOW).stop] == ["side"]
 
 
 def test_what_cannot_start_is_tried_again_later(spec: Object) -> None:
     del spec["initContainers"]
-    waits = Observed(waiting=("ImagePullBackOff", "no such image"), retry_at=NOW + 5)
-    steps = next_steps(spec, {"a": waits, "b": RUNNING}, NOW)
+    waits = ObservedContainer(waiting=("ImagePullBackOff", "no such image"), retry_at=NOW + 5)
+    steps = next_actions(spec, {"a": waits, "b": RUNNING}, NOW)
     assert (started(steps), steps.wake_at, steps.held_back) == ([], NOW + 5, [])

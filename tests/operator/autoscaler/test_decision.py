@@ -1,4 +1,4 @@
-"""The law: up at once, down to the highest want of five minutes, hold without data."""
+"""Decisions: up at once, down to the highest recommendation of five minutes, hold without data."""
 
 import math
 from dataclasses import replace
@@ -7,17 +7,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from shoal_operator.autoscaler.aim import Aim
-from shoal_operator.autoscaler.decision import Limit, State, Surroundings, decide
-from shoal_operator.autoscaler.down import whole
-from shoal_operator.autoscaler.signals import Memory, Rates, Signals
-from shoal_operator.autoscaler.want import want
+from shoal_operator.autoscaler.decision import AutoscalerState, ScalingContext, ScalingLimit, decide
+from shoal_operator.autoscaler.limits import rounded_up
+from shoal_operator.autoscaler.recommendation import recommend
+from shoal_operator.autoscaler.signals import LoadHistory, Rates, Signals
+from shoal_operator.autoscaler.targets import ScalingTargets
 from shoal_schema.conditions import Reason
 from shoal_schema.load import Capacity
 from tests.operator.loads import Pod, Service
 
-AIM = Aim(minimum=1, maximum=8, target_queue_depth=10)
-OBJECTIVE = Aim(minimum=1, maximum=20, target_queue_depth=None, full_batch_rows=32, objective_s=0.2)
+TARGETS = ScalingTargets(minimum=1, maximum=8, target_queue_depth=10)
+OBJECTIVE = ScalingTargets(minimum=1, maximum=20, target_queue_depth=None, full_batch_rows=32, objective_s=0.2)
 """With replicas that serve 94.7 rows a second: 5 ms a batch and 10 ms a row."""
 
 
@@ -29,12 +29,12 @@ def steady(rows: float, *, complete: bool = True, ready: int = 1) -> Signals:
 class Scale:
     """A scale that is what the law last said, unless a person says otherwise; every tick sees the rows of its own."""
 
-    def __init__(self, replicas: int = 1, aim: Aim = AIM) -> None:
-        self.replicas, self.aim, self.state = replicas, aim, State()
+    def __init__(self, replicas: int = 1, targets: ScalingTargets = TARGETS) -> None:
+        self.replicas, self.targets, self.state = replicas, targets, AutoscalerState()
 
     def at(self, now_s: float, rows: float | None, *, complete: bool = True, window_s: float = 300.0) -> int:
         signals = None if rows is None else steady(rows, complete=complete, ready=self.replicas)
-        decision, self.state = decide(self.aim, signals, self.replicas, self.state, now_s, window_s=window_s)
+        decision, self.state = decide(self.targets, signals, self.replicas, self.state, now_s, window_s=window_s)
         self.replicas = decision.replicas
         return self.replicas
 
@@ -47,7 +47,7 @@ def test_the_count_is_the_total_over_the_target_within_the_bounds(rows: int, rep
     assert Scale().at(0, rows) == replicas
 
 
-def test_up_at_once_and_down_by_half_a_minute_to_the_highest_want_of_five() -> None:
+def test_replicas_rise_at_once_and_fall_by_half_per_minute_to_the_highest_recommendation() -> None:
     scale = Scale()
 
     assert scale.at(0, 70) == 7
@@ -93,7 +93,7 @@ def test_with_a_short_window_all_that_holds_the_count_is_as_short() -> None:
     assert counts == [6, 6, 3, 3, 2, 2, 1]
 
 
-def test_a_number_set_by_hand_is_taken_at_once_and_held() -> None:
+def test_replicas_set_by_a_user_are_accepted_at_once_and_held() -> None:
     scale = Scale()
     scale.at(0, 75)
     scale.replicas = 3
@@ -103,7 +103,7 @@ def test_a_number_set_by_hand_is_taken_at_once_and_held() -> None:
     assert scale.at(303, 5) == 2
 
 
-def test_load_overrules_a_number_set_by_hand_that_is_too_low() -> None:
+def test_load_overrides_replicas_set_by_a_user_that_are_too_low() -> None:
     scale = Scale()
     scale.at(0, 75)
     scale.replicas = 1
@@ -111,7 +111,7 @@ def test_load_overrules_a_number_set_by_hand_that_is_too_low() -> None:
     assert scale.at(2, 75) == 8
 
 
-def test_a_number_set_by_hand_outside_the_bounds_is_brought_back() -> None:
+def test_replicas_set_by_a_user_outside_the_bounds_are_corrected() -> None:
     assert Scale(replicas=20).at(0, 0) == 8
     assert Scale(replicas=0).at(0, 0) == 1
 
@@ -125,7 +125,7 @@ def test_without_data_the_count_holds_and_is_not_lost_afterwards() -> None:
     assert scale.at(1303, 0) == 4
 
 
-def test_with_half_the_data_the_count_may_rise_and_not_fall() -> None:
+def test_with_partial_data_the_count_may_rise_but_not_fall() -> None:
     scale = Scale()
     scale.at(0, 40)
 
@@ -133,32 +133,32 @@ def test_with_half_the_data_the_count_may_rise_and_not_fall() -> None:
     assert scale.at(1002, 60, complete=False) == 6
 
 
-def test_a_short_gap_is_nobodys_business_and_a_long_one_is_reported() -> None:
-    decision, state = decide(AIM, steady(5), 1, State(), 0)
+def test_only_a_long_gap_in_the_data_is_reported() -> None:
+    decision, state = decide(TARGETS, steady(5), 1, AutoscalerState(), 0)
     assert (decision.replicas, decision.reason) == (1, Reason.FOLLOWING_LOAD)
-    decision, state = decide(AIM, None, 1, state, 2)
+    decision, state = decide(TARGETS, None, 1, state, 2)
     assert decision.reason is None
-    decision, state = decide(AIM, None, 1, state, 32)
+    decision, state = decide(TARGETS, None, 1, state, 32)
     assert decision.reason is Reason.NO_LOAD_DATA
-    decision, _ = decide(AIM, steady(5), 1, state, 34)
+    decision, _ = decide(TARGETS, steady(5), 1, state, 34)
     assert decision.reason is Reason.FOLLOWING_LOAD
 
 
-def test_nothing_is_taken_away_in_a_rollout_or_in_panic() -> None:
-    for around, rates in ((Surroundings(rolling=True), Rates(0)), (Surroundings(), Rates(160))):
-        state = State(decided=8, wants=((0.0, 8),))
+def test_replicas_do_not_fall_during_a_rollout_or_panic() -> None:
+    for context, rates in ((ScalingContext(rolling=True), Rates(0)), (ScalingContext(), Rates(160))):
+        state = AutoscalerState(decided=8, recommendations=((0.0, 8),))
         signals = Signals(short=rates, long=Rates(0), last=rates, queued_rows=0, capacity=None, ready=8, complete=True)
-        decision, state = decide(AIM, signals, 8, state, 1000, around)
+        decision, state = decide(TARGETS, signals, 8, state, 1000, context)
         assert decision.replicas == 8
-    decision, _ = decide(AIM, steady(0), 8, state, 1059)
+    decision, _ = decide(TARGETS, steady(0), 8, state, 1059)
     assert decision.replicas == 8  # a minute after what made it panic
-    decision, _ = decide(AIM, steady(0), 8, State(decided=8, wants=((0.0, 8),)), 1000)
+    decision, _ = decide(TARGETS, steady(0), 8, AutoscalerState(decided=8, recommendations=((0.0, 8),)), 1000)
     assert decision.replicas == 4  # otherwise it falls
 
 
 def test_every_decision_says_why_in_a_sentence() -> None:
-    aim = Aim(1, 8, 32)
-    said = [decide(aim, steady(rows, complete=False), 4, State(4), 0.0)[0].sentence for rows in (118, 20)]
+    targets = ScalingTargets(1, 8, 32)
+    said = [decide(targets, steady(rows, complete=False), 4, AutoscalerState(4), 0.0)[0].sentence for rows in (118, 20)]
 
     assert said[0] == "4 replicas: 118 rows in flight, 32 per replica, stable window"
     assert said[1] == (
@@ -168,29 +168,33 @@ def test_every_decision_says_why_in_a_sentence() -> None:
 
 
 @pytest.mark.parametrize(
-    ("aim", "replicas", "words"),
+    ("targets", "replicas", "words"),
     [
-        (Aim(1, 8, 32), 1, "; scaling.minReplicas allows no fewer"),
-        (Aim(3, 8, 32), 3, "; scaling.minReplicas allows no fewer"),
-        (Aim(3, 8, 32), 5, "; 3 would suffice, and replicas fall if the load stays low"),
-        (Aim(0, 8, 32), 2, "; 1 would suffice, and replicas fall if the load stays low"),
-        (Aim(0, 8, 32), 1, "; the last one stops after scaling.scaleToZeroDelaySeconds without requests"),
-        (Aim(1, 1, 32), 1, "; scaling.minReplicas allows no fewer"),
+        (ScalingTargets(1, 8, 32), 1, "; scaling.minReplicas allows no fewer"),
+        (ScalingTargets(3, 8, 32), 3, "; scaling.minReplicas allows no fewer"),
+        (ScalingTargets(3, 8, 32), 5, "; 3 would suffice, and replicas fall if the load stays low"),
+        (ScalingTargets(0, 8, 32), 2, "; 1 would suffice, and replicas fall if the load stays low"),
+        (ScalingTargets(0, 8, 32), 1, "; the last one stops after scaling.scaleToZeroDelaySeconds without requests"),
+        (ScalingTargets(1, 1, 32), 1, "; scaling.minReplicas allows no fewer"),
     ],
 )
-def test_no_sentence_promises_fewer_than_there_may_be(aim: Aim, replicas: int, words: str) -> None:
-    said = decide(aim, steady(0), replicas, State(replicas, wants=((0.0, replicas),)), 1.0)[0].sentence
+def test_explanation_states_no_fewer_replicas_than_the_minimum(
+    targets: ScalingTargets, replicas: int, words: str
+) -> None:
+    said = decide(targets, steady(0), replicas, AutoscalerState(replicas, recommendations=((0.0, replicas),)), 1.0)[
+        0
+    ].sentence
 
     noun = "replica" if replicas == 1 else "replicas"
     assert said == f"{replicas} {noun}: 0 rows in flight, 32 per replica, stable window{words}"
 
 
-def test_a_number_set_by_hand_is_said_to_be_held_for_as_long_as_it_is() -> None:
+def test_explanation_states_how_long_replicas_set_by_a_user_are_held() -> None:
     scale, said = Scale(), dict[float, str]()
     scale.at(0, 75)
     scale.replicas = 3
     for now_s in (2, 301, 303):
-        decision, scale.state = decide(AIM, steady(5), scale.replicas, scale.state, now_s)
+        decision, scale.state = decide(TARGETS, steady(5), scale.replicas, scale.state, now_s)
         scale.replicas, said[now_s] = decision.replicas, decision.sentence
 
     held = (
@@ -201,27 +205,27 @@ def test_a_number_set_by_hand_is_said_to_be_held_for_as_long_as_it_is() -> None:
     assert said[303] == "2 replicas: 5 rows in flight, 10 per replica, stable window"
 
 
-def test_a_number_that_the_load_overrules_is_nobodys_hand_any_more() -> None:
+def test_replicas_that_load_overrides_no_longer_count_as_set_by_a_user() -> None:
     scale = Scale()
     scale.at(0, 75)
     scale.replicas = 1
-    decision, state = decide(AIM, steady(75), 1, scale.state, 2)
+    decision, state = decide(TARGETS, steady(75), 1, scale.state, 2)
 
     assert "outside" not in decision.sentence
-    assert state.hand_s is None
+    assert state.manual_since_s is None
 
 
-def test_what_holds_the_count_back_is_named() -> None:
-    decision, _ = decide(AIM, steady(500), 8, State(8), 0.0)
-    assert (decision.replicas, decision.limit) == (8, Limit.MAXIMUM)
+def test_limit_of_the_count_is_reported() -> None:
+    decision, _ = decide(TARGETS, steady(500), 8, AutoscalerState(8), 0.0)
+    assert (decision.replicas, decision.limit) == (8, ScalingLimit.MAXIMUM)
 
-    decision, _ = decide(AIM, steady(70), 4, State(4), 0.0, Surroundings(unschedulable=1))
-    assert (decision.replicas, decision.limit) == (4, Limit.CAPACITY)
+    decision, _ = decide(TARGETS, steady(70), 4, AutoscalerState(4), 0.0, ScalingContext(unschedulable=1))
+    assert (decision.replicas, decision.limit) == (4, ScalingLimit.CAPACITY)
 
-    assert decide(AIM, steady(30), 4, State(4), 0.0)[0].limit is None
+    assert decide(TARGETS, steady(30), 4, AutoscalerState(4), 0.0)[0].limit is None
 
 
-def test_refusals_are_demand() -> None:
+def test_rejected_rows_count_as_demand() -> None:
     """300 requests/s at replicas of 94.7: admission keeps their queues far below any target."""
     service = Service(OBJECTIVE)
     service.run(4, 300)
@@ -232,7 +236,7 @@ def test_refusals_are_demand() -> None:
     assert service.refused_per_s == 0
 
 
-def test_a_step_is_answered_at_the_first_tick_after_it() -> None:
+def test_load_step_changes_the_count_at_the_next_tick() -> None:
     service = Service(OBJECTIVE)
     service.run(120, 60)
     assert service.replicas == 1
@@ -273,31 +277,31 @@ def of_clumps(offered: float, dispersion: float, busiest: float = 5000.0) -> Sig
     ("offered", "dispersion", "replicas"),
     [(400, 0, 5), (400, 1, 5), (400, 8, 5), (400, 16, 6), (400, 64, 9), (1200, 64, 18), (0, 64, 1), (0, 0, 1)],
 )
-def test_clumps_ask_for_replicas_in_reserve_and_rows_one_by_one_for_no_more_than_usual(
+def test_bursty_arrivals_require_spare_replicas_and_single_rows_do_not(
     offered: float, dispersion: float, replicas: int
 ) -> None:
-    decision, _ = decide(OBJECTIVE, of_clumps(offered, dispersion), 1, State(), 0.0)
+    decision, _ = decide(OBJECTIVE, of_clumps(offered, dispersion), 1, AutoscalerState(), 0.0)
     assert decision.replicas == min(replicas, 11)  # by ten at a time
-    assert decision.wanted is not None
-    assert OBJECTIVE.within(whole(decision.wanted.replicas)) == replicas
+    assert decision.recommendation is not None
+    assert OBJECTIVE.within(rounded_up(decision.recommendation.replicas)) == replicas
 
 
-def test_a_long_objective_has_time_for_clumps() -> None:
+def test_long_objective_absorbs_bursty_arrivals() -> None:
     patient = replace(OBJECTIVE, objective_s=20.0)
     signals = of_clumps(400, 64)
 
-    assert want(patient, signals, signals.long, None).replicas == pytest.approx(5)
+    assert recommend(patient, signals, signals.long, None).replicas == pytest.approx(5)
 
 
-def test_clumps_ask_for_no_more_than_the_busiest_tick() -> None:
+def test_bursty_arrivals_require_no_more_than_the_busiest_tick() -> None:
     signals = of_clumps(400, 1000, busiest=600)
 
-    assert want(OBJECTIVE, signals, signals.long, None).replicas == pytest.approx(600 / 80)
+    assert recommend(OBJECTIVE, signals, signals.long, None).replicas == pytest.approx(600 / 80)
 
 
-def test_rows_refused_without_need_of_replicas_add_none() -> None:
+def test_rejected_rows_that_need_no_replicas_add_none() -> None:
     # One caller keeps all its connections to one pod, and that refuses; the other three idle.
-    memory, state, pods = Memory(), State(), [Pod(Capacity(100.0, 14.0)) for _ in range(4)]
+    memory, state, pods = LoadHistory(), AutoscalerState(), [Pod(Capacity(100.0, 14.0)) for _ in range(4)]
     for tick in range(60):
         said = {
             f"{at}": pod.passes(2.0, rows=18, offered=190, refused=90, busy=1)
@@ -305,16 +309,16 @@ def test_rows_refused_without_need_of_replicas_add_none() -> None:
             else pod.passes(2.0, rows=0.1, offered=5, busy=0.1)
             for at, pod in enumerate(pods)
         }
-        decision, state = decide(OBJECTIVE, memory.hear(said, tick * 2.0, OBJECTIVE), 4, state, tick * 2.0)
+        decision, state = decide(OBJECTIVE, memory.record(said, tick * 2.0, OBJECTIVE), 4, state, tick * 2.0)
         assert decision.replicas == 4
 
 
 @pytest.mark.parametrize("cycle", [False, True])
-def test_one_of_three_pods_that_lies_does_not_take_its_service_to_the_maximum(cycle: bool) -> None:
-    aim, memory, state, pods = (
-        Aim(1, 50, None, objective_s=0.2),
-        Memory(),
-        State(),
+def test_wrong_load_of_one_of_three_pods_does_not_raise_replicas_to_the_maximum(cycle: bool) -> None:
+    targets, memory, state, pods = (
+        ScalingTargets(1, 50, None, objective_s=0.2),
+        LoadHistory(),
+        AutoscalerState(),
         [Pod(Capacity(100.0, 14.0)) for _ in range(3)],
     )
     replicas = 3
@@ -325,25 +329,25 @@ def test_one_of_three_pods_that_lies_does_not_take_its_service_to_the_maximum(cy
         said = {"liar": liar} | {
             f"{at}": pod.passes(2.0, rows=5, offered=50, busy=0.5) for at, pod in enumerate(pods[1:])
         }
-        decision, state = decide(aim, memory.hear(said, tick * 2.0, aim), replicas, state, tick * 2.0)
+        decision, state = decide(targets, memory.record(said, tick * 2.0, targets), replicas, state, tick * 2.0)
         replicas = decision.replicas
     assert replicas <= 3 + 4 / 0.8
 
 
 def test_strain_adds_one_replica_where_capacity_says_there_is_enough() -> None:
-    memory, state, pod = Memory(), State(), Pod(Capacity(1000.0, 14.0))  # it says ten times what it can
+    memory, state, pod = LoadHistory(), AutoscalerState(), Pod(Capacity(1000.0, 14.0))  # it says ten times what it can
     counts = []
-    aim = Aim(1, 20, 1000, objective_s=0.2)
+    targets = ScalingTargets(1, 20, 1000, objective_s=0.2)
     for tick in range(8):
         load = pod.passes(2.0, rows=18, offered=800, refused=700, queued=10, busy=1.0)
-        decision, state = decide(aim, memory.hear({"a": load}, tick * 2.0, aim), 1, state, tick * 2.0)
+        decision, state = decide(targets, memory.record({"a": load}, tick * 2.0, targets), 1, state, tick * 2.0)
         counts.append(decision.replicas)
 
     assert counts[:3] == [1, 1, 1]
     assert counts[4:] == [2, 2, 2, 2]
 
 
-def test_a_silent_pod_is_remembered_for_a_minute_and_nothing_is_taken_away_for_it() -> None:
+def test_unreachable_pod_counts_for_a_minute_and_replicas_do_not_fall() -> None:
     service = Service(OBJECTIVE)
     service.run(60, 300)
     assert service.replicas == 4
@@ -375,13 +379,13 @@ def test_an_operator_that_is_killed_in_panic_comes_back_at_the_scale_that_is_the
     assert service.replicas == 8
 
 
-def test_a_full_cluster_is_asked_for_no_more_until_there_is_room() -> None:
+def test_full_cluster_gets_no_more_replicas_until_nodes_have_capacity() -> None:
     service = Service(OBJECTIVE)
     service.run(30, 150)
     assert service.replicas == 2
     service.run(30, 600, full=1)
     assert service.replicas == 2
-    assert service.decisions[-1].limit is Limit.CAPACITY
+    assert service.decisions[-1].limit is ScalingLimit.CAPACITY
     service.run(10, 600)
     assert service.replicas == 8
 
@@ -390,7 +394,7 @@ def test_a_full_cluster_is_asked_for_no_more_until_there_is_room() -> None:
     st.lists(st.tuples(st.floats(0, 200), st.none() | st.integers(0, 500), st.booleans()), max_size=30),
     st.integers(0, 20),
 )
-def test_the_count_is_always_within_bounds_and_never_below_what_complete_load_wants(
+def test_count_is_within_bounds_and_never_below_the_recommendation(
     ticks: list[tuple[float, int | None, bool]], start: int
 ) -> None:
     scale, now_s = Scale(replicas=start), 0.0
@@ -399,25 +403,25 @@ def test_the_count_is_always_within_bounds_and_never_below_what_complete_load_wa
         replicas = scale.at(now_s, rows, complete=complete)
         assert 1 <= replicas <= 8
         if rows is not None:
-            assert replicas >= AIM.within(-(-rows // 10))
+            assert replicas >= TARGETS.within(-(-rows // 10))
 
 
 @given(st.lists(st.integers(0, 100), min_size=1, max_size=20))
-def test_the_memory_stays_small(loads: list[int]) -> None:
+def test_load_history_is_bounded(loads: list[int]) -> None:
     scale = Scale()
     for tick, rows in enumerate(loads * 20):
         scale.at(tick * 2.0, rows)
-    assert len(scale.state.wants) <= AIM.maximum
+    assert len(scale.state.recommendations) <= TARGETS.maximum
 
 
 @pytest.mark.parametrize("bad", [(-1, 1, 1), (2, 1, 1), (0, 0, 1), (1, 1, 0)])
-def test_an_aim_that_makes_no_sense_is_refused(bad: tuple[int, int, int]) -> None:
+def test_contradictory_scaling_targets_are_rejected(bad: tuple[int, int, int]) -> None:
     with pytest.raises(ValueError, match="minReplicas"):
-        Aim(*bad)
+        ScalingTargets(*bad)
 
 
-def test_one_replica_for_each_row_is_an_aim() -> None:
-    assert Aim(1, 1, 1).within(5) == 1
+def test_target_of_one_row_per_replica_is_valid() -> None:
+    assert ScalingTargets(1, 1, 1).within(5) == 1
 
 
 @example([(0.0, 1), (1042.0, 9)], 1.0)
@@ -427,7 +431,7 @@ def test_one_replica_for_each_row_is_an_aim() -> None:
     st.lists(st.tuples(st.floats(0, 3000), st.integers(1, 40)), min_size=1, max_size=6),
     st.floats(1, 120),
 )
-def test_whatever_the_load_does_replicas_end_where_it_asks_for(phases: list[tuple[float, int]], start_s: float) -> None:
+def test_replicas_converge_to_the_recommendation_for_any_load(phases: list[tuple[float, int]], start_s: float) -> None:
     service = Service(OBJECTIVE, start_s=start_s)
     # The most that is ever asked for, refused or not, and one for strain.
     most = int(max(offered for offered, _ in phases) / (0.8 * 94.7)) + 2

@@ -1,11 +1,11 @@
-"""To zero and back: asleep only after silence and once rooms hold, awake at the first request."""
+"""Scale to zero and back: to zero after the delay once activators hold requests, back at the first request."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_operator.autoscaler.zero import SETTLE_S, Memory, Phase, Rule, Seen, Verdict, step
+from shoal_operator.autoscaler.zero import SETTLE_S, Phase, ZeroDecision, ZeroObservation, ZeroPolicy, ZeroState, decide
 
-RULE = Rule(delay_s=60, maximum=4, per_replica=10)
+POLICY = ZeroPolicy(delay_s=60, maximum=4, per_replica=10)
 
 
 class Service:
@@ -13,13 +13,13 @@ class Service:
 
     def __init__(self, replicas: int = 1, *, ready: bool = True) -> None:
         self.replicas, self.ready, self.held = replicas, ready, True
-        self.memory: Memory | None = None
+        self.state: ZeroState | None = None
         self.at(0)
 
-    def at(self, now_s: float, *, called: bool = False, waiting: int = 0) -> Verdict:
+    def at(self, now_s: float, *, requested: bool = False, waiting: int = 0) -> ZeroDecision:
         ready = self.replicas if self.ready else 0
-        seen = Seen(self.replicas, ready, called=called, waiting=waiting, held=self.held)
-        verdict, self.memory = step(RULE, seen, self.memory, now_s)
+        seen = ZeroObservation(self.replicas, ready, requested=requested, waiting=waiting, held=self.held)
+        verdict, self.state = decide(POLICY, seen, self.state, now_s)
         self.replicas = self.replicas if verdict.replicas is None else verdict.replicas
         return verdict
 
@@ -32,116 +32,124 @@ def asleep() -> Service:
     return service
 
 
-def test_who_is_not_called_for_the_delay_settles_and_then_sleeps() -> None:
+def test_service_without_requests_scales_to_zero_after_the_delay() -> None:
     service = Service()
 
-    assert service.at(59.9) == Verdict(Phase.AWAKE)
-    assert service.at(60) == Verdict(Phase.SETTLING)
-    assert service.at(60 + SETTLE_S - 0.1) == Verdict(Phase.SETTLING)
-    assert service.at(60 + SETTLE_S) == Verdict(Phase.ASLEEP, 0)
+    assert service.at(59.9) == ZeroDecision(Phase.AWAKE)
+    assert service.at(60) == ZeroDecision(Phase.SETTLING)
+    assert service.at(60 + SETTLE_S - 0.1) == ZeroDecision(Phase.SETTLING)
+    assert service.at(60 + SETTLE_S) == ZeroDecision(Phase.ASLEEP, 0)
 
 
-def test_each_call_begins_the_delay_anew() -> None:
+def test_each_request_restarts_the_delay() -> None:
     service = Service()
 
-    service.at(50, called=True)
-    assert service.at(109) == Verdict(Phase.AWAKE)
-    assert service.at(110) == Verdict(Phase.SETTLING)
+    service.at(50, requested=True)
+    assert service.at(109) == ZeroDecision(Phase.AWAKE)
+    assert service.at(110) == ZeroDecision(Phase.SETTLING)
 
 
-def test_nobody_sleeps_before_the_rooms_hold() -> None:
+def test_service_scales_to_zero_only_once_activators_hold_requests() -> None:
     service = Service()
     service.held = False
     service.at(60)
 
-    assert service.at(1000) == Verdict(Phase.SETTLING)
+    assert service.at(1000) == ZeroDecision(Phase.SETTLING)
     service.held = True
-    assert service.at(1001) == Verdict(Phase.ASLEEP, 0)
+    assert service.at(1001) == ZeroDecision(Phase.ASLEEP, 0)
 
 
-def test_a_call_while_it_settles_turns_it_back_whoever_got_it() -> None:
-    for call in ({"called": True}, {"waiting": 1}):
+def test_request_while_settling_cancels_scaling_to_zero() -> None:
+    for call in ({"requested": True}, {"waiting": 1}):
         service = Service()
         service.at(60)
-        assert service.at(61, **call) == Verdict(Phase.AWAKE)
-        assert service.at(120) == Verdict(Phase.AWAKE)
+        assert service.at(61, **call) == ZeroDecision(Phase.AWAKE)
+        assert service.at(120) == ZeroDecision(Phase.AWAKE)
 
 
-def test_the_first_request_wakes_it_at_once_and_more_where_more_wait() -> None:
-    assert asleep().at(100, waiting=1) == Verdict(Phase.WAKING, 1)
-    assert asleep().at(100, waiting=11) == Verdict(Phase.WAKING, 2)
-    assert asleep().at(100, waiting=1000) == Verdict(Phase.WAKING, 4)
+def test_held_requests_start_pods_at_once_by_their_number() -> None:
+    assert asleep().at(100, waiting=1) == ZeroDecision(Phase.WAKING, 1)
+    assert asleep().at(100, waiting=11) == ZeroDecision(Phase.WAKING, 2)
+    assert asleep().at(100, waiting=1000) == ZeroDecision(Phase.WAKING, 4)
 
 
-def test_what_gathers_while_it_wakes_is_started_for_and_never_taken_back() -> None:
+def test_requests_held_while_waking_add_replicas_and_never_remove_any() -> None:
     service = asleep()
     service.ready = False
     service.at(100, waiting=1)
 
-    assert service.at(101, waiting=35) == Verdict(Phase.WAKING, 4)
-    assert service.at(102, waiting=1) == Verdict(Phase.WAKING, 4)
+    assert service.at(101, waiting=35) == ZeroDecision(Phase.WAKING, 4)
+    assert service.at(102, waiting=1) == ZeroDecision(Phase.WAKING, 4)
     service.ready = True
-    assert service.at(103) == Verdict(Phase.AWAKE)
+    assert service.at(103) == ZeroDecision(Phase.AWAKE)
 
 
-def test_who_asked_and_left_does_not_put_it_to_sleep_before_it_was_awake() -> None:
+def test_cancelled_request_does_not_stop_a_waking_service() -> None:
     service = asleep()
     service.ready = False
     service.at(100, waiting=1)
 
-    assert service.at(500) == Verdict(Phase.WAKING, 1)
+    assert service.at(500) == ZeroDecision(Phase.WAKING, 1)
     service.ready = True
-    assert service.at(501) == Verdict(Phase.AWAKE)
-    assert service.at(560) == Verdict(Phase.AWAKE)
-    assert service.at(561) == Verdict(Phase.SETTLING)
+    assert service.at(501) == ZeroDecision(Phase.AWAKE)
+    assert service.at(560) == ZeroDecision(Phase.AWAKE)
+    assert service.at(561) == ZeroDecision(Phase.SETTLING)
 
 
-def test_a_number_set_by_hand_is_kept_for_the_delay() -> None:
+def test_replicas_set_by_a_user_are_kept_for_the_delay() -> None:
     service = Service()
     service.at(50)
     service.replicas = 3
 
-    assert service.at(55) == Verdict(Phase.AWAKE)
-    assert service.at(114) == Verdict(Phase.AWAKE)
-    assert service.at(115) == Verdict(Phase.SETTLING)
+    assert service.at(55) == ZeroDecision(Phase.AWAKE)
+    assert service.at(114) == ZeroDecision(Phase.AWAKE)
+    assert service.at(115) == ZeroDecision(Phase.SETTLING)
 
 
-def test_an_operator_that_starts_goes_on_where_another_stopped() -> None:
-    assert step(RULE, Seen(0, 0, called=False, waiting=0, held=True), None, 5)[0] == Verdict(Phase.ASLEEP, 0)
-    assert step(RULE, Seen(0, 0, called=False, waiting=1, held=True), None, 5)[0] == Verdict(Phase.WAKING, 1)
-    assert step(RULE, Seen(2, 0, called=False, waiting=0, held=True), None, 5)[0] == Verdict(Phase.WAKING, 2)
-    assert step(RULE, Seen(2, 2, called=False, waiting=0, held=True), None, 5)[0] == Verdict(Phase.AWAKE)
+def test_restarted_operator_continues_from_observations() -> None:
+    assert decide(POLICY, ZeroObservation(0, 0, requested=False, waiting=0, held=True), None, 5)[0] == ZeroDecision(
+        Phase.ASLEEP, 0
+    )
+    assert decide(POLICY, ZeroObservation(0, 0, requested=False, waiting=1, held=True), None, 5)[0] == ZeroDecision(
+        Phase.WAKING, 1
+    )
+    assert decide(POLICY, ZeroObservation(2, 0, requested=False, waiting=0, held=True), None, 5)[0] == ZeroDecision(
+        Phase.WAKING, 2
+    )
+    assert decide(POLICY, ZeroObservation(2, 2, requested=False, waiting=0, held=True), None, 5)[0] == ZeroDecision(
+        Phase.AWAKE
+    )
 
 
 seen = st.builds(
-    Seen,
+    ZeroObservation,
     replicas=st.integers(0, 5),
     ready=st.integers(0, 5),
-    called=st.booleans(),
+    requested=st.booleans(),
     waiting=st.sampled_from((0, 0, 1, 7, 500)),
     held=st.booleans(),
 )
 
 
 @given(st.lists(st.tuples(st.sampled_from((0.1, 2.0, 31.0, 100.0)), seen), max_size=30))
-def test_pods_go_only_after_silence_while_rooms_hold_and_nobody_who_waits_is_left(
-    events: list[tuple[float, Seen]],
+def test_pods_stop_only_without_requests_while_activators_hold_and_no_request_is_dropped(
+    events: list[tuple[float, ZeroObservation]],
 ) -> None:
     memory, now_s, quiet_since_s = None, 0.0, 0.0
     for after_s, one in events:
         now_s += after_s
         before = memory
-        verdict, memory = step(RULE, one, memory, now_s)
-        if before is None or one.called or one.waiting:
+        verdict, memory = decide(POLICY, one, memory, now_s)
+        if before is None or one.requested or one.waiting:
             quiet_since_s = now_s
         if verdict.replicas == 0 and one.replicas:
             assert one.held
-            assert not one.called
+            assert not one.requested
             assert not one.waiting
-            assert now_s - quiet_since_s >= RULE.delay_s
+            assert now_s - quiet_since_s >= POLICY.delay_s
             assert before is not None
             assert before.phase is Phase.SETTLING
         if one.waiting and not one.ready:
             assert (verdict.replicas or 0) >= 1
         if verdict.replicas is not None:
-            assert 0 <= verdict.replicas <= RULE.maximum
+            assert 0 <= verdict.replicas <= POLICY.maximum

@@ -101,7 +101,7 @@ def test_every_setting_that_is_rendered_is_known_to_the_operator(chart: Chart, v
     assert environment(rendered(chart, **values)).keys() - {"POD_IP", "HF_TOKEN"} <= set(variables())
 
 
-def test_an_operator_that_does_not_answer_is_not_ready(chart: Chart) -> None:
+def test_operator_that_does_not_respond_is_not_ready(chart: Chart) -> None:
     container = container_of(rendered(chart))
 
     assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "metrics"}
@@ -206,7 +206,7 @@ def lease_verbs(objects: list[Json], namespace: str, name: str) -> set[str]:
     return {verb for rule in named for verb in rule["verbs"]}
 
 
-def test_the_heartbeat_may_be_written_and_heard_where_the_watches_are(chart: Chart) -> None:
+def test_heartbeat_lease_may_be_written_and_watched(chart: Chart) -> None:
     apart, beside = rendered(chart, **NAMESPACED), rendered(chart, watchNamespaces=["team-a", "shoal-system"])
 
     assert {"create", "patch", "list", "watch"} <= lease_verbs(apart, "team-a", "shoal-operator-heartbeat")
@@ -236,30 +236,33 @@ def test_the_activator_understands_its_environment_and_the_operator_finds_it(cha
     given = {name: text.replace("$(POD_IP)", "10.0.0.5") for name, text in environment(objects, "activator").items()}
     operator = environment(objects)
     selected = dict(pair.split("=") for pair in operator["SHOAL_OPERATOR_ACTIVATOR_SELECTOR"].split(","))
-    rooms = next(body for body in by_kind(objects, "Deployment") if body["metadata"]["name"] == "shoal-activator")
+    activator_deployment = next(
+        body for body in by_kind(objects, "Deployment") if body["metadata"]["name"] == "shoal-activator"
+    )
     policy = next(body for body in by_kind(objects, "NetworkPolicy") if "activator" in body["metadata"]["name"])
     (service,) = by_kind(objects, "Service")
 
-    room = environment_of_waiting(given)
+    activator = activator_environment(given)
     assert given["SHOAL_LOG_FORMAT"] == "json"
-    assert (room.listen_host, str(room.admin_listen)) == ("10.0.0.5", "10.0.0.5:9090")
+    assert (activator.listen_host, str(activator.admin_listen)) == ("10.0.0.5", "10.0.0.5:9090")
     assert (
-        room.operator == f"http://{service['metadata']['name']}.shoal-system.svc:{service['spec']['ports'][0]['port']}"
+        activator.operator
+        == f"http://{service['metadata']['name']}.shoal-system.svc:{service['spec']['ports'][0]['port']}"
     )
-    assert selected.items() <= rooms["spec"]["template"]["metadata"]["labels"].items()
+    assert selected.items() <= activator_deployment["spec"]["template"]["metadata"]["labels"].items()
     ports = policy["spec"]["ingress"][0]["ports"][0]
     first, count = int(operator["SHOAL_OPERATOR_ACTIVATOR_FIRST_PORT"]), int(operator["SHOAL_OPERATOR_ACTIVATOR_PORTS"])
     assert (ports["port"], ports["endPort"]) == (first, first + count - 1) == (30000, 30006)
 
 
-def environment_of_waiting(given: dict[str, str]) -> ActivatorProcess:
+def activator_environment(given: dict[str, str]) -> ActivatorProcess:
     class Only(Struct):
         process: ActivatorProcess
 
     return read(Only, given, ACTIVATOR).process
 
 
-def test_without_an_activator_there_is_none_and_the_operator_knows_of_none(chart: Chart) -> None:
+def test_disabled_activator_is_not_rendered_nor_configured(chart: Chart) -> None:
     objects = rendered(chart, activator={"enabled": False})
 
     assert [body["metadata"]["name"] for body in by_kind(objects, "Deployment")] == ["shoal-operator"]
@@ -331,7 +334,7 @@ def test_all_ports_up_to_the_last_one_can_be_the_activators(chart: Chart, ports:
     assert Settings.from_env(known).process.activator_ports == ports["count"]
 
 
-def test_who_turns_the_activator_off_is_reported_what_becomes_of_who_sleeps(chart: Chart) -> None:
+def test_notes_warn_about_services_at_zero_without_an_activator(chart: Chart) -> None:
     for enabled in (True, False):
         files = chart.render(values={"activator": {"enabled": enabled}}, name="shoal", namespace="shoal-system")
         (notes,) = (text for path, text in files.items() if path.endswith("NOTES.txt"))
@@ -379,7 +382,7 @@ def test_a_budget_is_for_those_of_which_there_are_several(chart: Chart, values: 
         assert spec["selector"] == deployment(objects, name.removeprefix("shoal-"))["spec"]["selector"]
 
 
-def test_the_activator_is_nobody_to_the_api_server(chart: Chart) -> None:
+def test_activator_has_no_account_at_the_api_server(chart: Chart) -> None:
     pod = deployment(rendered(chart), "activator")["spec"]["template"]["spec"]
 
     assert pod["serviceAccountName"] == "shoal-activator"

@@ -91,21 +91,21 @@ def _selects(selector: Json, labels: Json) -> bool:
 
 
 def connections(objects: list[Json]) -> dict[str, tuple[Peer, Peer, int, str]]:
-    operator, room = peer_of(objects, "operator"), peer_of(objects, "activator")
+    operator, activator = peer_of(objects, "operator"), peer_of(objects, "activator")
     return {
         "operator-names": (operator, DNS, 53, "UDP"),
         "operator-names-in-openshift": (operator, DNS, 5353, "UDP"),
         "operator-api-server": (operator, OUTSIDE, 6443, "TCP"),
         "operator-registry": (operator, OUTSIDE, 443, "TCP"),
         "operator-proxy": (operator, SERVICE, ADMIN_PORT, "TCP"),
-        "operator-activator": (operator, room, 9090, "TCP"),
-        "activator-names": (room, DNS, 53, "UDP"),
-        "activator-operator": (room, operator, 8082, "TCP"),
-        "activator-pod": (room, SERVICE, HTTP_PORT, "TCP"),
+        "operator-activator": (operator, activator, 9090, "TCP"),
+        "activator-names": (activator, DNS, 53, "UDP"),
+        "activator-operator": (activator, operator, 8082, "TCP"),
+        "activator-pod": (activator, SERVICE, HTTP_PORT, "TCP"),
         "prometheus-operator": (PROMETHEUS, operator, 8082, "TCP"),
-        "prometheus-activator": (PROMETHEUS, room, 9090, "TCP"),
-        "caller-activator": (STRANGER, room, 20999, "TCP"),
-        "caller-from-outside": (OUTSIDE, room, 20000, "TCP"),
+        "prometheus-activator": (PROMETHEUS, activator, 9090, "TCP"),
+        "caller-activator": (STRANGER, activator, 20999, "TCP"),
+        "caller-from-outside": (OUTSIDE, activator, 20000, "TCP"),
     }
 
 
@@ -117,19 +117,19 @@ def test_every_connection_that_shoal_makes_is_let_through(chart: Chart) -> None:
 
 def test_no_other_is(chart: Chart) -> None:
     objects = rendered(chart, **VALUES)
-    operator, room = peer_of(objects, "operator"), peer_of(objects, "activator")
+    operator, activator = peer_of(objects, "operator"), peer_of(objects, "activator")
     others = {
         "a stranger reads the operator's metrics": (STRANGER, operator, 8082),
-        "a stranger reads the room's metrics": (STRANGER, room, 9090),
+        "a stranger reads the room's metrics": (STRANGER, activator, 9090),
         "a service asks the operator": (SERVICE, operator, 8082),
         "Prometheus requests the operator's health": (PROMETHEUS, operator, 8081),
         "the operator calls a model": (operator, SERVICE, HTTP_PORT),
         "the operator asks a stranger": (operator, STRANGER, ADMIN_PORT),
         "the operator goes elsewhere": (operator, OUTSIDE, 5000),
-        "the room goes out": (room, OUTSIDE, 443),
-        "the room asks a proxy's admin port": (room, SERVICE, ADMIN_PORT),
-        "the room calls a stranger": (room, STRANGER, HTTP_PORT),
-        "a caller at a port that no service has": (STRANGER, room, 21000),
+        "the room goes out": (activator, OUTSIDE, 443),
+        "the room asks a proxy's admin port": (activator, SERVICE, ADMIN_PORT),
+        "the room calls a stranger": (activator, STRANGER, HTTP_PORT),
+        "a caller at a port that no service has": (STRANGER, activator, 21000),
     }
 
     assert {name for name, each in others.items() if allows(objects, *each)} == set()
@@ -164,11 +164,11 @@ def test_more_can_be_let_through_and_callers_can_be_named(chart: Chart) -> None:
             "activator": {"from": [{"podSelector": {"matchLabels": {"app": "gateway"}}}]},
         },
     )
-    room = peer_of(objects, "activator")
+    activator = peer_of(objects, "activator")
 
     assert allows(objects, peer_of(objects, "operator"), OUTSIDE, 5000)
-    assert not allows(objects, STRANGER, room, 20000)
-    assert allows(objects, Peer("shoal-system", {"app": "gateway"}), room, 20000)
+    assert not allows(objects, STRANGER, activator, 20000)
+    assert allows(objects, Peer("shoal-system", {"app": "gateway"}), activator, 20000)
 
 
 def test_without_policies_nothing_is_refused(chart: Chart) -> None:

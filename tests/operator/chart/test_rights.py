@@ -11,7 +11,7 @@ from helm_python import Chart
 
 from shoal_operator import trial
 from shoal_operator.cluster import Cluster
-from shoal_operator.handlers import Inbox, make_registry, make_settings
+from shoal_operator.handlers import EventHandlers, make_registry, make_settings
 from shoal_operator.manifests.desired import (
     DEPLOYMENT,
     ENDPOINT_SLICE,
@@ -212,7 +212,7 @@ def calls(settings: Settings, key: Key = CAT) -> dict[str, Callable[[Cluster], A
         ),
         "scale": lambda cluster: each(cluster.scale(each_key, 2, was=1) for each_key in (key, graph)),
         "set_deletion_cost": lambda cluster: cluster.set_deletion_cost(key, "uid", -1),
-        "announce": lambda cluster: cluster.announce({"metadata": {"namespace": key.namespace}}),
+        "post_event": lambda cluster: cluster.post_event({"metadata": {"namespace": key.namespace}}),
         "list_services": lambda cluster: cluster.list_services(settings.process.watch_namespaces),
         "list_pods": lambda cluster: cluster.list_pods("shoal-system", "a=b"),
         "read_kinds": lambda cluster: cluster.read_kinds("gateway.networking.k8s.io/v1"),
@@ -220,7 +220,7 @@ def calls(settings: Settings, key: Key = CAT) -> dict[str, Callable[[Cluster], A
         "write_lease": lambda cluster: each(
             cluster.write_lease(LEASE, {"metadata": metadata}) for metadata in ({}, {"resourceVersion": "7"})
         ),
-        "beat": lambda cluster: cluster.beat(settings.heartbeat, "2026-01-01T00:00:00Z"),
+        "write_heartbeat": lambda cluster: cluster.write_heartbeat(settings.heartbeat, "2026-01-01T00:00:00Z"),
     }
 
 
@@ -228,7 +228,7 @@ def watched(settings: Settings) -> set[Asked]:
     async def login() -> kopf.ConnectionInfo:
         return kopf.ConnectionInfo(server="http://127.0.0.1")
 
-    registry = make_registry(Inbox(lambda *_: None, lambda: None), login, lambda: None)
+    registry = make_registry(EventHandlers(lambda *_: None, lambda: None), login, lambda: None)
     selectors = [handler.selector for handler in registry._watching.get_all_handlers()]
     fields = make_settings(settings.heartbeat.name, namespaced=True).watching.field_selectors
     return {
@@ -260,7 +260,7 @@ def asked(settings: Settings) -> set[Asked]:
         for namespace in namespaces:
             uses = calls(settings, Key(namespace, CAT.name))
             if settings.heartbeat == settings.lease:
-                del uses["beat"]
+                del uses["write_heartbeat"]
             if not settings.process.activator_selector:
                 del uses["list_pods"]
             for use in uses.values():
@@ -279,14 +279,14 @@ def chart() -> Iterator[Chart]:
         yield loaded
 
 
-def test_each_way_in_which_the_operator_asks_an_api_server_is_among_those_tried_here(chart: Chart) -> None:
+def test_every_cluster_method_has_a_case(chart: Chart) -> None:
     methods = {name for name in vars(Cluster) if not name.startswith("_")}
 
     assert methods == calls(settings_of(chart, {})).keys()
 
 
 @pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
-def test_whatever_the_operator_asks_it_may(chart: Chart, values: Json) -> None:
+def test_every_request_of_the_operator_is_granted(chart: Chart, values: Json) -> None:
     assert refused(asked(settings_of(chart, values)), granted(rendered(chart, **values), "shoal-operator")) == set()
 
 
@@ -316,7 +316,7 @@ def test_the_test_of_an_install_may_do_what_it_does_and_no_more(chart: Chart, va
     assert all(is_hook(body) for body in objects if body["metadata"]["name"] == "shoal-test")
 
 
-def test_every_role_is_somebodys(chart: Chart) -> None:
+def test_every_role_is_bound(chart: Chart) -> None:
     """The tests above are about two accounts; user roles are not bound, and the activator has no role."""
     for values in VALUES.values():
         objects = rendered(chart, **values)
@@ -372,7 +372,7 @@ def test_without_an_activator_no_address_may_be_written_into_a_slice(chart: Char
     assert verbs == {"list", "watch", "delete"}
 
 
-def test_a_look_reads_no_more_than_what_it_has_rights_for() -> None:
+def test_reconciliation_reads_only_what_its_role_grants() -> None:
     recorder = Recorder()
     found = asyncio.run(Cluster(recorder, lambda: True).observe(CAT, service()))  # type: ignore[arg-type]
 

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from shoal_operator.load.independence import record
+from shoal_operator.load.independence import record_row_checks
 from shoal_operator.load.reading import Reading
 from shoal_schema.load import RowsChecked
 from tests.operator.loads import NOTHING
@@ -24,11 +24,13 @@ def reading(rows: RowsChecked | None) -> Reading:
         (None, {}),
     ],
 )
-def test_a_pod_says_something_once_it_has_run_rows_again(rows: RowsChecked | None, said: dict[str, bool]) -> None:
-    assert record(None, {"a": reading(rows)}) == said
+def test_pod_has_a_result_once_it_has_checked_rows(rows: RowsChecked | None, said: dict[str, bool]) -> None:
+    assert record_row_checks(None, {"a": reading(rows)}) == said
 
 
-def test_a_pod_that_cannot_be_read_keeps_its_word_and_one_that_is_gone_has_none() -> None:
-    known = record(None, {"a": reading(RowsChecked(independent=False)), "b": reading(RowsChecked(independent=False))})
+def test_unreachable_pod_keeps_its_result_and_a_deleted_pod_has_none() -> None:
+    known = record_row_checks(
+        None, {"a": reading(RowsChecked(independent=False)), "b": reading(RowsChecked(independent=False))}
+    )
 
-    assert record(known, {"a": Reading()}) == {"a": False}
+    assert record_row_checks(known, {"a": Reading()}) == {"a": False}

@@ -77,7 +77,7 @@ def test_a_group_that_the_install_names_is_every_pods_but_one_of_the_spec_wins()
     assert groups == [7, 7, 8]
 
 
-def test_who_fetches_a_model_is_who_reads_it() -> None:
+def test_init_container_and_runtime_have_the_same_user() -> None:
     spec = {**DOWNLOADED, "runtime": {"securityContext": {"runAsUser": 7, "runAsGroup": 8, "privileged": True}}}
     [fetching] = pod_of(target(spec))["initContainers"]
 
@@ -86,7 +86,7 @@ def test_who_fetches_a_model_is_who_reads_it() -> None:
     assert "privileged" not in own
 
 
-def test_who_ever_runs_as_may_read_the_certificate() -> None:
+def test_any_user_may_read_the_certificate() -> None:
     volumes = {each["name"]: each for each in pod_of(target(SECURE))["volumes"]}
 
     assert volumes["tls"]["secret"]["defaultMode"] == volumes["client-ca"]["secret"]["defaultMode"] == 0o444

@@ -77,13 +77,13 @@ def test_a_job_passes_the_strict_schema_of_kubernetes(spec: Json, version: str) 
     kubernetes_validate.validate(made(spec), version, strict=True)
 
 
-def test_only_who_reads_and_writes_rows_has_the_credentials_of_the_stores() -> None:
+def test_only_the_batch_container_has_the_stores_credentials() -> None:
     pod = made(EVERYTHING)["spec"]["template"]["spec"]
     assert [each.get("envFrom") for each in pod["containers"]] == [[{"secretRef": {"name": "buckets"}}]]
     assert [each.get("envFrom") for each in pod["initContainers"]] == [[{"secretRef": {"name": "models"}}]]
 
 
-def test_whoever_fetches_trusts_the_authorities_of_the_spec() -> None:
+def test_init_container_trusts_the_authorities_of_the_spec() -> None:
     pod = made(EVERYTHING)["spec"]["template"]["spec"]
     items = [{"key": "bundle.pem", "path": "ca.crt"}]
     assert {
@@ -109,7 +109,7 @@ def test_each_pod_is_reported_its_number_and_what_they_have_in_common() -> None:
     assert env["SHOAL_BATCH_INPUT"]["value"] == "s3://bucket/in/"
 
 
-def test_a_job_in_a_queue_begins_when_kueue_lets_it() -> None:
+def test_queued_job_starts_when_kueue_admits_it() -> None:
     job = made(MINIMAL, queue="cats")
     assert (job["spec"]["suspend"], job["metadata"]["labels"][QUEUE_LABEL]) == (True, "cats")
     assert made(MINIMAL)["spec"]["suspend"] is False

@@ -87,7 +87,7 @@ def let_in(settings: Settings, spec: Json, port: int) -> set[Pod]:
     return {pod for pod in NAMED if lets_in(policy, pod, port)}
 
 
-def test_by_default_everybody_may_ask_and_the_admin_port_is_for_those_who_run_it(settings: Settings) -> None:
+def test_by_default_all_clients_are_admitted_and_the_admin_port_is_restricted(settings: Settings) -> None:
     spec = with_fields(MINIMAL, proxy={"grpcPort": GRPC})
     assert let_in(settings, spec, HTTP) == let_in(settings, spec, GRPC) == set(NAMED)
     assert let_in(settings, spec, ADMIN) == {OPERATOR, ROOM, PROMETHEUS}
@@ -105,7 +105,7 @@ def test_by_default_everybody_may_ask_and_the_admin_port_is_for_those_who_run_it
         ({"ipBlock": {"cidr": "192.0.2.0/24"}}, set()),
     ],
 )
-def test_whom_a_service_names_may_ask_beside_its_replicas_and_the_activator(
+def test_clients_named_in_the_spec_are_admitted_beside_peers_and_activator(
     settings: Settings, peer: Json, named: set[Pod]
 ) -> None:
     spec = with_fields(SECURE, networkPolicy={"from": [peer]})
@@ -113,7 +113,7 @@ def test_whom_a_service_names_may_ask_beside_its_replicas_and_the_activator(
     assert let_in(settings, spec, ADMIN) == {OPERATOR, ROOM, PROMETHEUS}
 
 
-def test_an_operator_without_an_activator_lets_none_in(settings: Settings) -> None:
+def test_policy_without_an_activator_admits_none(settings: Settings) -> None:
     process = structs.replace(settings.process, activator_selector="")
     policy = desired_objects(target(SECURE, defaults=process))[NETWORK_POLICY]
     assert {pod for pod in NAMED if lets_in(policy, pod, HTTP)} == {SHOP, PEER}

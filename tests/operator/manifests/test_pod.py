@@ -115,7 +115,7 @@ def test_a_model_file_needs_no_init_container() -> None:
     assert "initContainers" not in pod
 
 
-def test_a_foreign_runtime_is_asked_over_tcp_and_gets_nothing_of_ours() -> None:
+def test_foreign_runtime_is_called_over_tcp_without_shoals_settings() -> None:
     proxy, runtime = make_proxy(target(FOREIGN)), make_runtime(target(FOREIGN))
 
     assert env(proxy)["SHOAL_PROXY_RUNTIME"] == "http://localhost:8000"
@@ -183,13 +183,13 @@ def test_replicas_stay_within_the_bounds_of_scaling(replicas: int, wanted: int) 
     assert make_deployment(scaled)["spec"]["replicas"] == wanted
 
 
-def test_replicas_that_another_drives_are_taken_as_they_are() -> None:
+def test_externally_scaled_replicas_are_kept() -> None:
     spec = with_fields(MINIMAL, replicas=0, scaling={"mode": "External", "minReplicas": 2, "maxReplicas": 4})
 
     assert make_deployment(target(spec))["spec"]["replicas"] == 0
 
 
-def test_a_service_without_scaling_may_be_parked() -> None:
+def test_service_without_scaling_may_have_zero_replicas() -> None:
     assert make_deployment(target(with_fields(MINIMAL, replicas=0)))["spec"]["replicas"] == 0
 
 
@@ -258,7 +258,7 @@ def test_the_admin_port_is_open_to_all_when_the_operator_is_outside() -> None:
         ),
     ],
 )
-def test_the_url_is_where_callers_send_requests(route: Json | None, url: str) -> None:
+def test_url_is_the_address_for_clients(route: Json | None, url: str) -> None:
     assert service_url(target(with_fields(MINIMAL, route=route))) == url
 
 
@@ -288,7 +288,7 @@ def test_the_container_that_takes_longest_to_be_ready_starts_first() -> None:
     assert [container["name"] for container in pod["containers"]] == ["runtime", "proxy"]
 
 
-def test_a_proxy_that_does_not_listen_yet_is_not_asked_by_the_probes_that_warn_and_is_ready_no_later() -> None:
+def test_startup_probe_delays_other_probes_but_not_readiness() -> None:
     proxy = make_proxy(target(MINIMAL))
     startup, readiness, liveness = (proxy[f"{kind}Probe"] for kind in ("startup", "readiness", "liveness"))
 
@@ -341,7 +341,7 @@ def test_the_service_has_its_own_annotation_beside_a_users() -> None:
     assert service["metadata"]["annotations"].items() >= {"a/b": "c", "serving.shoal.dev/operator": "default"}.items()
 
 
-def test_the_keys_of_callers_are_the_proxys_alone_and_no_pod_starts_without_them() -> None:
+def test_api_keys_are_mounted_in_the_proxy_only_and_required() -> None:
     asked = target(with_fields(MINIMAL, access={"apiKeys": {"secretName": "callers"}}))
     spec = make_deployment(asked)["spec"]["template"]["spec"]
     [volume] = [each for each in spec["volumes"] if each["name"] == "api-keys"]

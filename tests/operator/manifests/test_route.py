@@ -23,14 +23,14 @@ def test_a_route_leads_to_the_inference_port_and_waits_as_long_as_its_gateway_do
     assert rules({}) == [rule("/", 80)]
 
 
-def test_calls_of_grpc_go_to_their_port_where_there_is_one() -> None:
+def test_grpc_requests_are_routed_to_the_grpc_port_if_declared() -> None:
     assert rules({}, proxy={"grpcPort": 8081}) == [rule("/", 80), rule("/inference.GRPCInferenceService", 8081)]
 
 
-def test_where_services_share_a_host_calls_of_grpc_are_not_taken_from_the_others() -> None:
+def test_grpc_route_does_not_capture_other_services_of_the_host() -> None:
     assert rules({"path": "/v2/models/cat"}, proxy={"grpcPort": 8081}) == [rule("/v2/models/cat", 80)]
 
 
-def test_a_time_out_is_said_in_every_rule() -> None:
+def test_every_rule_declares_a_timeout() -> None:
     made = rules({"timeoutSeconds": 75}, proxy={"grpcPort": 8081})
     assert [each["timeouts"] for each in made] == [{"request": "75s"}] * 2

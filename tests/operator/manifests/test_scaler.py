@@ -30,7 +30,7 @@ def test_a_query_is_of_the_pods_of_one_service_whatever_others_are_called(pod: s
     assert (re.fullmatch(found[1], pod) is not None) is counts
 
 
-def test_a_query_of_ones_own_and_the_name_of_an_adapter_are_taken_as_they_are() -> None:
+def test_custom_query_and_adapter_name_are_kept() -> None:
     assert query(scaling__external__scaledObject__query='sum(x{a="b"})') == 'sum(x{a="b"})'
 
     spec = with_fields(BY_HPA, scaling__external__horizontalPodAutoscaler__metricName="demand")

@@ -9,7 +9,7 @@ from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE, desired_object
 from shoal_operator.planning.admission_advice import pod_advice
 from shoal_operator.planning.blocked import advice
 from shoal_operator.planning.observation import Failure
-from shoal_operator.planning.status import judge
+from shoal_operator.planning.status import evaluate_conditions
 from shoal_schema.conditions import ConditionType, Reason, Status
 from shoal_schema.declaring import Json
 from tests.operator.samples import DOWNLOADED, MINIMAL, target, with_fields
@@ -70,13 +70,13 @@ def template(spec: Json) -> Json:
     ],
     ids=["default", "both", "request", "none", "ratio", "init", "pod", "pod with three"],
 )
-def test_the_field_that_a_limit_range_refuses_is_named(spec: Json, cause: str, named: list[str]) -> None:
+def test_field_that_a_limit_range_rejects_is_named(spec: Json, cause: str, named: list[str]) -> None:
     reported = pod_advice(cause, template({**MINIMAL, **spec}))
 
     assert reported == f". Change {' and '.join(named)}, or the namespace's LimitRange"
 
 
-def test_who_must_specify_limits_is_reported_where() -> None:
+def test_containers_that_must_specify_limits_are_named() -> None:
     reported = pod_advice("must specify limits.cpu", template(MINIMAL))
     assert reported == ". Set limits in runtime.resources and proxy.resources"
     proxy = {"spec": {"containers": [{"name": "proxy"}]}}
@@ -86,7 +86,7 @@ def test_who_must_specify_limits_is_reported_where() -> None:
 @pytest.mark.parametrize(
     "cause", ["maximum  usage per Container is 1", "no account", "per Container is x, but limit is"]
 )
-def test_words_that_nobody_foresaw_are_left_as_they_are(cause: str) -> None:
+def test_unknown_message_gets_no_advice(cause: str) -> None:
     assert "now" not in pod_advice(cause, template(DOWNLOADED))
 
 
@@ -99,31 +99,31 @@ def test_words_that_nobody_foresaw_are_left_as_they_are(cause: str) -> None:
         ("something else", ""),
     ],
 )
-def test_who_forbids_is_reported_by_the_words(message: str, said: str) -> None:
+def test_advice_depends_on_the_policy_in_the_message(message: str, said: str) -> None:
     assert said in advice(403, message)
     assert bool(said) == bool(advice(403, message))
     assert advice(422, message) == ""
 
 
-def test_a_service_that_a_quota_refused_is_not_spoken_of_as_if_it_were_there() -> None:
+def test_service_rejected_by_a_quota_is_not_reported_as_existing() -> None:
     seen = evidence(None, pod(), deployment=healthy(), failures=(Failure(SERVICE, 403, QUOTA),))
     children: Any = {kind: child for kind, child in seen.observation.children.items() if kind != SERVICE}
     seen = dataclasses.replace(seen, observation=dataclasses.replace(seen.observation, children=children, slices=()))
-    available = next(item for item in judge(seen) if item.type is ConditionType.AVAILABLE)
+    available = next(item for item in evaluate_conditions(seen) if item.type is ConditionType.AVAILABLE)
 
     assert (available.status, available.reason) == (Status.FALSE, Reason.APPLY_FAILED)
     assert "exceeded quota: few" in available.message
     assert "is exhausted" in available.message
 
 
-def test_pods_that_are_refused_are_the_reason_that_none_answers() -> None:
+def test_rejected_pods_are_the_reason_for_unavailability() -> None:
     refusal = {
         "type": "ReplicaFailure",
         "status": "True",
         "message": "maximum cpu usage per Container is 1, but limit is 2",
     }
     seen = evidence(with_fields(MINIMAL), deployment={"conditions": [refusal]})
-    reported = {item.type: item for item in judge(seen)}
+    reported = {item.type: item for item in evaluate_conditions(seen)}
 
     assert reported[ConditionType.AVAILABLE].reason is Reason.PODS_REFUSED
     assert "proxy.resources.limits.cpu" in reported[ConditionType.READY].message

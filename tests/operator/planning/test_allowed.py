@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from shoal_operator.manifests.deployment import make_deployment
-from shoal_operator.manifests.origin import placed
+from shoal_operator.manifests.origin import with_source
 from shoal_operator.manifests.target import Target
 from shoal_operator.planning.allowed import RULES, not_allowed
 from shoal_schema.declaring import Json, fields_of
@@ -32,9 +32,9 @@ def asked(spec: Json, **policy: Any) -> str:
 
 
 def under(spec: Json, **policy: Any) -> Target:
-    """Return the target as a look makes it: with what a URI mounts."""
+    """Return the target as a reconciliation makes it: with what a URI mounts."""
     made = target(spec, defaults=structs.replace(DEFAULTS, policy=Policy(**policy)))
-    return dataclasses.replace(made, spec=placed(made.spec))
+    return dataclasses.replace(made, spec=with_source(made.spec))
 
 
 def pod(**fields: Any) -> Json:
@@ -241,7 +241,7 @@ NARROWED: list[tuple[Json, str, Json, Json]] = [
 
 
 @pytest.mark.parametrize(("spec", "said", "value", "allowing"), CASES)
-def test_what_the_default_policy_refuses_is_reported_by_field_and_value_and_that_value_allows_it(
+def test_value_that_the_default_policy_rejects_is_named_and_can_be_allowed(
     spec: Json, said: str, value: str, allowing: Json
 ) -> None:
     reported = asked(spec)
@@ -326,7 +326,7 @@ BEYOND: list[tuple[Json, str]] = [
 
 
 @pytest.mark.parametrize(("spec", "said"), BEYOND)
-def test_what_the_restricted_level_refuses_is_reported_by_field(spec: Json, said: str) -> None:
+def test_field_that_exceeds_the_restricted_level_is_named(spec: Json, said: str) -> None:
     reported = asked(spec)
 
     assert said in reported
@@ -445,7 +445,7 @@ def assert_held(made: Target) -> None:
 
 
 @pytest.mark.parametrize("base", [MINIMAL, DOWNLOADED, FOREIGN], ids=["minimal", "downloaded", "foreign"])
-def test_nothing_that_a_spec_can_ask_for_leaves_the_restricted_level_under_the_default_policy(base: Json) -> None:
+def test_no_allowed_spec_exceeds_the_restricted_level(base: Json) -> None:
     assert not_allowed(asking(base, [])) == ""
     for edit in EDITS:
         assert_held(asking(base, [edit]))

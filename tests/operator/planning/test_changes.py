@@ -156,7 +156,7 @@ def owned_by(name: str, uid: str = "another") -> Json:
     [{"metadata": {"name": "cat-peers", "uid": "theirs"}}, owned_by("cat-peers")],
     ids=["user", "namesake"],
 )
-def test_beside_a_strangers_service_of_the_peers_name_pods_are_told_of_none(theirs: Json) -> None:
+def test_pods_get_no_peers_name_if_another_owner_has_it(theirs: Json) -> None:
     children = {**stored(MINIMAL), PEERS: theirs}
     plan = plan_changes(target(MINIMAL), children)
 

@@ -16,7 +16,7 @@ def written(conflicts: Conflicts, until_s: int, *, key: Key = CAT, text: str = "
     times = []
     for now_s in range(begin_s, until_s):
         if conflicts.may_write(key, "Deployment", text, now_s):
-            conflicts.wrote(key, "Deployment", text, now_s)
+            conflicts.record_write(key, "Deployment", text, now_s)
             times.append(now_s)
     return times
 
@@ -28,11 +28,11 @@ def test_after_five_writes_in_a_minute_there_is_one_a_pause_and_pauses_grow_to_f
     assert [later - earlier for earlier, later in pairwise(times[4:])] == [61, 121, 241, *[301] * 5]
 
 
-def test_five_writes_in_more_than_a_minute_are_no_quarrel() -> None:
+def test_five_writes_in_more_than_a_minute_are_no_conflict() -> None:
     conflicts, times = Conflicts(), range(0, 3000, 15)
     for now_s in times:
         assert conflicts.may_write(CAT, "Deployment", "a", now_s)
-        conflicts.wrote(CAT, "Deployment", "a", now_s)
+        conflicts.record_write(CAT, "Deployment", "a", now_s)
 
 
 def test_another_text_another_object_and_another_service_are_written_at_once() -> None:
@@ -43,7 +43,7 @@ def test_another_text_another_object_and_another_service_are_written_at_once() -
     assert conflicts.may_write(CAT, "Service", "a", 30)
     assert conflicts.may_write(DOG, "Deployment", "a", 30)
     assert conflicts.may_write(CAT, "Deployment", "b", 30)
-    conflicts.wrote(CAT, "Deployment", "b", 30)
+    conflicts.record_write(CAT, "Deployment", "b", 30)
     assert conflicts.may_write(CAT, "Deployment", "a", 31), "it was something else meanwhile"
 
 
@@ -52,7 +52,7 @@ def test_what_another_manager_changes_back_is_written_twice_and_then_once_an_hou
     conflicts, times = Conflicts(), []
     for now_s in range(0, 5 * 3600, period_s):
         if conflicts.may_write(CAT, "Service", "a", now_s, conflicting=True):
-            conflicts.wrote(CAT, "Service", "a", now_s)
+            conflicts.record_write(CAT, "Service", "a", now_s)
             times.append(now_s)
 
     assert times[:2] == [0, period_s]
@@ -61,7 +61,7 @@ def test_what_another_manager_changes_back_is_written_twice_and_then_once_an_hou
 
 
 @pytest.mark.parametrize(("quiet_s", "writes"), [(599, 1), (600, 5)])
-def test_a_quarrel_is_over_when_nothing_was_undone_for_twice_the_longest_pause(quiet_s: int, writes: int) -> None:
+def test_conflict_ends_without_reversals_for_twice_the_longest_pause(quiet_s: int, writes: int) -> None:
     conflicts = Conflicts()
     *_, last_s = written(conflicts, 66)
 
@@ -69,7 +69,7 @@ def test_a_quarrel_is_over_when_nothing_was_undone_for_twice_the_longest_pause(q
     assert len(written(conflicts, begin_s + 10, begin_s=begin_s)) == writes
 
 
-def test_a_service_that_is_gone_is_forgotten_with_its_quarrels() -> None:
+def test_conflicts_of_a_deleted_service_are_dropped() -> None:
     conflicts = Conflicts()
     written(conflicts, 30)
     conflicts.forget(CAT)
@@ -100,11 +100,11 @@ def entry(manager: str, time: str = "", **more: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_who_undoes_our_writes_is_whoever_wrote_last_beside_us(entries: list[dict[str, Any]], writer: str) -> None:
+def test_conflicting_writer_is_the_last_other_field_manager(entries: list[dict[str, Any]], writer: str) -> None:
     assert last_writer({"metadata": {"managedFields": entries}}, "us") == writer
 
 
-def test_who_wrote_a_field_last_beside_us_is_known_also_by_a_subresource() -> None:
+def test_writer_of_a_field_is_found_by_subresource() -> None:
     def entry(manager: str, time: str, *fields: str) -> Any:
         owned: Any = {f"f:{field}": {} for field in fields}
         return {"manager": manager, "time": time, "subresource": "scale", "fieldsV1": {"f:spec": owned}}

@@ -6,7 +6,7 @@ def version(number: str, uid: str = "u") -> Json:
     return {"metadata": {"uid": uid, "resourceVersion": number}}
 
 
-def test_the_event_of_our_own_write_is_an_echo_and_any_other_is_news() -> None:
+def test_event_of_the_operators_write_is_an_echo_and_others_are_not() -> None:
     echoes = Echoes()
     echoes.expect(version("5"))
 
@@ -33,7 +33,7 @@ def test_a_deleted_object_is_forgotten() -> None:
     assert not echoes.is_echo(version("5"))
 
 
-def test_an_answer_without_a_version_has_no_echo() -> None:
+def test_response_without_a_version_has_no_echo() -> None:
     echoes = Echoes()
     echoes.expect({})
 

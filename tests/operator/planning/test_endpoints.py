@@ -7,7 +7,7 @@ import pytest
 
 from shoal_operator.manifests.desired import SERVICE
 from shoal_operator.planning.evidence import Evidence
-from shoal_operator.planning.status import judge
+from shoal_operator.planning.status import evaluate_conditions
 from shoal_schema.conditions import ConditionType, Reason, Status
 from shoal_schema.declaring import Json
 from tests.operator.worlds import evidence, healthy, pod
@@ -31,7 +31,7 @@ def seen(*endpoints: Json, owner: str = "", **change: Any) -> Evidence:
 
 
 def conditions(world: Evidence) -> dict[ConditionType, tuple[Status, Reason]]:
-    return {ConditionType(item.type): (item.status, item.reason) for item in judge(world)}
+    return {ConditionType(item.type): (item.status, item.reason) for item in evaluate_conditions(world)}
 
 
 @pytest.mark.parametrize(

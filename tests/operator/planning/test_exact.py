@@ -111,9 +111,7 @@ def test_an_element_more_is_no_element_of_ours(kind: Kind, path: tuple[str, str]
     ("spec", "kind", "ours", "theirs"),
     [(BY_HPA, HPA, "metrics", "behavior"), (BY_KEDA, SCALED_OBJECT, "triggers", "advanced")],
 )
-def test_what_a_scaler_reads_is_ours_and_how_fast_it_follows_is_anyones(
-    spec: Json, kind: Kind, ours: str, theirs: str
-) -> None:
+def test_scaler_metrics_are_exact_and_its_behavior_is_free(spec: Json, kind: Kind, ours: str, theirs: str) -> None:
     desired = desired_objects(target(spec))[kind]
     live = copy.deepcopy(desired)
     live["spec"][theirs] = {"scaleDown": {"stabilizationWindowSeconds": 60}}

@@ -4,7 +4,7 @@ from shoal_operator.planning.health import diagnose, unready
 
 
 @pytest.mark.parametrize(
-    ("heard_s", "in_touch", "began_s", "wrong"),
+    ("last_event_s", "is_connected", "began_s", "wrong"),
     [
         (None, True, None, None),
         (910.0, True, 900.0, None),
@@ -14,13 +14,13 @@ from shoal_operator.planning.health import diagnose, unready
     ],
 )
 def test_a_restart_is_asked_for_when_it_would_help(
-    heard_s: float | None, in_touch: bool, began_s: float | None, wrong: str | None
+    last_event_s: float | None, is_connected: bool, began_s: float | None, wrong: str | None
 ) -> None:
-    assert diagnose(1000.0, heard_s=heard_s, in_touch=in_touch, began_s=began_s) == wrong
+    assert diagnose(1000.0, last_event_s=last_event_s, is_connected=is_connected, began_s=began_s) == wrong
 
 
 @pytest.mark.parametrize(
-    ("in_touch", "heard", "leading", "settled", "missing"),
+    ("is_connected", "watching", "leading", "settled", "missing"),
     [
         (True, True, False, False, None),
         (True, True, True, True, None),
@@ -29,9 +29,9 @@ def test_a_restart_is_asked_for_when_it_would_help(
         (False, True, True, True, "the API server does not respond"),
     ],
 )
-def test_who_hears_and_is_heard_is_ready_a_standby_too(
-    in_touch: bool, heard: bool, leading: bool, settled: bool, missing: str | None
+def test_operator_with_watches_and_api_access_is_ready_as_standby_too(
+    is_connected: bool, watching: bool, leading: bool, settled: bool, missing: str | None
 ) -> None:
-    reported = unready(in_touch=in_touch, heard=heard, leading=leading, settled=settled)
+    reported = unready(is_connected=is_connected, watching=watching, leading=leading, settled=settled)
 
     assert reported is missing or str(missing) in str(reported)

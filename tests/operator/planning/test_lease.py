@@ -7,7 +7,7 @@ def taken_by(identity: str, renewed: str = "t1", transitions: int = 0) -> LeaseR
     return LeaseRecord(identity, "t0", renewed, transitions)
 
 
-def test_the_first_to_come_takes_the_lease() -> None:
+def test_first_operator_acquires_the_lease() -> None:
     election = Election("a")
     election.observe(None, 0.0)
     record = election.next_record(0.0, "t")
@@ -39,7 +39,7 @@ def test_each_renewal_starts_the_wait_anew() -> None:
     assert standby.next_record(25.0, "t") is not None
 
 
-def test_a_released_lease_is_taken_at_once() -> None:
+def test_released_lease_is_acquired_at_once() -> None:
     standby = Election("b")
     standby.observe(taken_by("a"), 0.0)
     standby.observe(taken_by(""), 1.0)
@@ -61,7 +61,7 @@ def test_a_restarted_holder_waits_for_its_own_old_name_to_expire_when_it_has_a_n
     assert restarted.next_record(101.0, "t") is None
 
 
-def test_letting_go_ends_the_right_to_write() -> None:
+def test_releasing_the_lease_ends_the_permission_to_write() -> None:
     election = Election("a")
     election.renewed(taken_by("a"), 0.0)
     election.lost()
@@ -69,5 +69,5 @@ def test_letting_go_ends_the_right_to_write() -> None:
     assert not election.may_write(0.1)
 
 
-def test_nobody_writes_before_it_has_seen_the_lease() -> None:
+def test_no_operator_writes_before_it_has_read_the_lease() -> None:
     assert not Election("a").may_write(0.0)

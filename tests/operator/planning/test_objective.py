@@ -4,7 +4,7 @@ import pytest
 
 from shoal_operator.planning.conditions import find
 from shoal_operator.planning.evidence import Evidence
-from shoal_operator.planning.status import judge, make_status
+from shoal_operator.planning.status import evaluate_conditions, make_status
 from shoal_schema.conditions import ConditionType, Reason, Status
 from shoal_schema.declaring import Json
 from tests.operator.samples import MINIMAL, with_fields
@@ -24,11 +24,11 @@ def seen(attainable: dict[str, bool] | None, *, stored: Json | None = None, spec
 
 
 def verdict(found: Evidence, kind: ConditionType = ConditionType.OBJECTIVE_ATTAINABLE) -> tuple[Status, Reason] | None:
-    return next(((item.status, item.reason) for item in judge(found) if item.type is kind), None)
+    return next(((item.status, item.reason) for item in evaluate_conditions(found) if item.type is kind), None)
 
 
 def message(found: Evidence) -> str:
-    return next(item.message for item in judge(found) if item.type is ConditionType.OBJECTIVE_ATTAINABLE)
+    return next(item.message for item in evaluate_conditions(found) if item.type is ConditionType.OBJECTIVE_ATTAINABLE)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def message(found: Evidence) -> str:
         (None, UNKNOWN),
     ],
 )
-def test_an_objective_is_what_the_pods_say_and_ready_is_not_touched(
+def test_objective_follows_the_pods_reports_and_ready_does_not(
     attainable: dict[str, bool] | None, expected: tuple[Status, Reason]
 ) -> None:
     assert verdict(seen(attainable)) == expected

@@ -183,7 +183,7 @@ def test_a_ready_pod_has_no_problem_whatever_happened_before() -> None:
     assert find_problem([recovered]) is None
 
 
-def test_a_pod_that_leaves_is_nobodys_problem() -> None:
+def test_stopping_pod_has_no_problem() -> None:
     leaving = failing(containerStatuses=[running("runtime", exitCode=137)])
     leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from shoal_operator.planning.renamed_fields import dropped_fields
-from shoal_operator.planning.status import judge, make_status, transitions
+from shoal_operator.planning.status import evaluate_conditions, make_status, transitions
 from shoal_schema.conditions import ConditionType, Reason, Status
 from shoal_schema.declaring import Json
 from tests.operator.samples import MINIMAL, service, with_fields
@@ -48,7 +48,7 @@ def test_a_field_that_was_dropped_is_known_by_its_traces(metadata: Json, expecte
 
 
 @pytest.mark.parametrize("rows", [1024, 4096])
-def test_who_writes_the_new_name_is_reported_nothing_of_it(rows: int) -> None:
+def test_new_field_name_is_not_reported(rows: int) -> None:
     spec = {**MINIMAL, "queue": {"maxRows": rows}, "proxy": {"forwardHeaders": []}}
 
     assert dropped_fields(service(spec, **managed("Apply", OWNED))) == {}
@@ -67,7 +67,7 @@ def test_a_broken_rule_of_a_stored_spec_is_a_condition_and_the_service_stays_rea
 def test_a_dropped_field_is_a_condition_and_one_warning_and_the_service_stays_ready() -> None:
     seen = evidence(None, pod(), deployment=healthy())
     seen.observation.resource["metadata"] |= applied(OLD)
-    reported = {item.type: item for item in judge(seen)}
+    reported = {item.type: item for item in evaluate_conditions(seen)}
     read = reported[ConditionType.SPEC_READ]
 
     assert reported[ConditionType.READY].status is Status.TRUE

@@ -7,7 +7,7 @@ import pytest
 from shoal_operator.manifests.desired import DEPLOYMENT
 from shoal_operator.planning.conditions import Condition
 from shoal_operator.planning.evidence import Evidence
-from shoal_operator.planning.status import judge, make_status, transitions
+from shoal_operator.planning.status import evaluate_conditions, make_status, transitions
 from shoal_schema.conditions import ConditionType, Reason, Status
 from shoal_schema.declaring import Json
 from tests.operator.samples import MINIMAL, with_fields
@@ -31,7 +31,7 @@ OVER_QUOTA = {
 
 
 def condition(seen: Evidence, kind: ConditionType) -> Condition:
-    return next(item for item in judge(seen) if item.type is kind)
+    return next(item for item in evaluate_conditions(seen) if item.type is kind)
 
 
 def stuck(*pods: Json, said: Json, **counts: Any) -> Evidence:
@@ -134,7 +134,7 @@ def test_a_quota_that_only_keeps_a_served_spec_from_scaling_leaves_it_ready() ->
 
 
 @pytest.mark.parametrize("said", [EXCEEDED, OVER_QUOTA], ids=["deadline", "quota"])
-def test_what_a_deployment_said_of_an_older_spec_is_not_said_of_the_newest(said: Json) -> None:
+def test_condition_of_an_older_generation_is_not_reported(said: Json) -> None:
     seen = stuck(OLD, said=said, observedGeneration=0)
 
     assert condition(seen, ConditionType.READY).reason is Reason.ROLLING_OUT
@@ -146,7 +146,7 @@ def refused(*pods: Json, newest: str) -> Evidence:
     return evidence(None, *pods, deployment={**ROLLING, "conditions": [OVER_QUOTA, progressing]})
 
 
-def test_a_refusal_is_reported_in_its_words_only_while_it_is_that_of_the_newest_template() -> None:
+def test_rejection_is_reported_only_for_the_newest_template() -> None:
     now = condition(refused(newest="cat-5d9c7b4f"), ConditionType.PROGRESSING)
     later = condition(refused(newest="cat-66f7"), ConditionType.PROGRESSING)
 

@@ -4,7 +4,7 @@ import pytest
 
 from shoal_operator.planning.conditions import find
 from shoal_operator.planning.evidence import Evidence
-from shoal_operator.planning.status import judge, make_status, transitions
+from shoal_operator.planning.status import evaluate_conditions, make_status, transitions
 from shoal_schema.conditions import ConditionType, Reason, Status
 from shoal_schema.declaring import Json
 from tests.operator.samples import MINIMAL, with_fields
@@ -23,7 +23,7 @@ def seen(said: dict[str, bool] | None, *, stored: Json | None = None) -> Evidenc
 
 
 def verdict(found: Evidence, kind: ConditionType = ConditionType.ROWS_INDEPENDENT) -> tuple[Status, Reason] | None:
-    return next(((item.status, item.reason) for item in judge(found) if item.type is kind), None)
+    return next(((item.status, item.reason) for item in evaluate_conditions(found) if item.type is kind), None)
 
 
 @pytest.mark.parametrize(

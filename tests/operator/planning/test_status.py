@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from shoal_operator.autoscaler.decision import Limit
+from shoal_operator.autoscaler.decision import ScalingLimit
 from shoal_operator.errors import ApiError
 from shoal_operator.manifests.desired import DEPLOYMENT, HPA, HTTP_ROUTE, INGRESS, SCALED_OBJECT, SERVICE, Kind
 from shoal_operator.manifests.target import Hosting
 from shoal_operator.planning.changes import Conflict, plan_changes
-from shoal_operator.planning.evidence import Evidence, Scaling, Unread
+from shoal_operator.planning.evidence import Evidence, NoLoad, Scaling
 from shoal_operator.planning.observation import Failure, Observation
-from shoal_operator.planning.status import judge, make_status, plain_status, transitions, unread_status
+from shoal_operator.planning.status import evaluate_conditions, make_status, plain_status, transitions, unread_status
 from shoal_schema.conditions import ConditionType, Reason, ScalingReason, Status
 from shoal_schema.declaring import Json
 from tests.operator.samples import BY_HPA, BY_KEDA, DOWNLOADED, EVERYTHING, MINIMAL, service, target, with_fields
@@ -27,7 +27,7 @@ OLD = pod(with_fields(MINIMAL, model={"uri": "file:///models/old"}))
 
 
 def conditions(seen: Evidence) -> dict[ConditionType, tuple[Status, Reason]]:
-    return {ConditionType(item.type): (item.status, item.reason) for item in judge(seen)}
+    return {ConditionType(item.type): (item.status, item.reason) for item in evaluate_conditions(seen)}
 
 
 def test_a_service_whose_pods_are_ready_is_ready() -> None:
@@ -56,7 +56,7 @@ def test_where_a_proxy_that_runs_and_is_not_ready_reports_why_is_named(ready: bo
     late = {"conditions": [{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}]}
     starting = {"replicas": 1, "updatedReplicas": 1}
     for deployment in (starting, {**starting, **late}):
-        found = judge(evidence(None, pod(ready=False, containerStatuses=states), deployment=deployment))
+        found = evaluate_conditions(evidence(None, pod(ready=False, containerStatuses=states), deployment=deployment))
         reported = next(item.message for item in found if item.type is ConditionType.READY)
         assert ("--container proxy shows why" in reported) is not ready
 
@@ -94,7 +94,7 @@ def test_what_a_pod_waits_for_is_named(fields: Json, proxy: Json, words: str) ->
     spec = {**MINIMAL, **fields}
     states = [{**proxy, "ready": False}, waiting("runtime", "ContainerCreating")]
     starting = {"replicas": 1, "updatedReplicas": 1}
-    found = judge(evidence(spec, pod(spec, ready=False, containerStatuses=states), deployment=starting))
+    found = evaluate_conditions(evidence(spec, pod(spec, ready=False, containerStatuses=states), deployment=starting))
 
     reported = {item.type: item.message for item in found}
     assert words in reported[ConditionType.READY]
@@ -106,7 +106,7 @@ def test_a_scheduler_that_places_nothing_is_named(node: str) -> None:
     spec = {**MINIMAL, "pod": {"schedulerName": "absent"}}
     waits = pod(spec, ready=False)
     waits["spec"]["nodeName"] = node
-    found = judge(evidence(spec, waits, deployment={"replicas": 1, "updatedReplicas": 1}))
+    found = evaluate_conditions(evidence(spec, waits, deployment={"replicas": 1, "updatedReplicas": 1}))
 
     reported = {item.type: item.message for item in found}
     assert ("The scheduler absent (pod.schedulerName)" in reported[ConditionType.READY]) is (not node)
@@ -118,7 +118,9 @@ def test_a_crash_on_load_is_reported_everywhere_with_its_last_message() -> None:
 
     for kind in (ConditionType.READY, ConditionType.PROGRESSING, ConditionType.MODEL_LOADED):
         assert conditions(seen)[kind] == (Status.FALSE, Reason.RUNTIME_CRASHED)
-    assert all("bad file" in item.message for item in judge(seen) if item.reason is Reason.RUNTIME_CRASHED)
+    assert all(
+        "bad file" in item.message for item in evaluate_conditions(seen) if item.reason is Reason.RUNTIME_CRASHED
+    )
 
 
 def test_during_a_rollout_the_service_is_available_and_not_ready() -> None:
@@ -205,7 +207,7 @@ def test_what_the_deployment_reports_is_passed_on(condition: Json, reason: Reaso
 
 
 def test_a_parked_service_says_how_to_start_it() -> None:
-    seen = judge(evidence(with_fields(MINIMAL, replicas=0), deployment={"replicas": 0}))
+    seen = evaluate_conditions(evidence(with_fields(MINIMAL, replicas=0), deployment={"replicas": 0}))
     ready = next(item for item in seen if item.type is ConditionType.READY)
 
     assert (ready.status, ready.reason) == (Status.FALSE, Reason.PARKED)
@@ -228,9 +230,9 @@ def test_a_spec_that_cannot_be_read_leaves_what_runs_as_it_is() -> None:
     ("code", "reason"),
     [(422, Reason.INVALID_SPEC), (400, Reason.INVALID_SPEC), (403, Reason.APPLY_FAILED), (0, Reason.APPLY_FAILED)],
 )
-def test_a_refused_write_is_reported_in_the_servers_words(code: int, reason: Reason) -> None:
+def test_rejected_write_is_reported_with_the_servers_message(code: int, reason: Reason) -> None:
     seen = evidence(None, failures=(Failure(DEPLOYMENT, code, "unknown field affinitie"),))
-    ready = next(item for item in judge(seen) if item.type is ConditionType.READY)
+    ready = next(item for item in evaluate_conditions(seen) if item.type is ConditionType.READY)
 
     assert ready.reason is reason
     assert ready.message == "Deployment: unknown field affinitie"
@@ -239,7 +241,9 @@ def test_a_refused_write_is_reported_in_the_servers_words(code: int, reason: Rea
 @pytest.mark.parametrize("code", [400, 422])
 def test_what_is_wrong_with_the_spec_is_reported_before_any_other_refusal(code: int) -> None:
     failures = Failure(SERVICE, 403, "forbidden"), Failure(DEPLOYMENT, code, "unknown field affinitie")
-    ready = next(item for item in judge(evidence(None, failures=failures)) if item.type is ConditionType.READY)
+    ready = next(
+        item for item in evaluate_conditions(evidence(None, failures=failures)) if item.type is ConditionType.READY
+    )
 
     assert (ready.reason, ready.message) == (Reason.INVALID_SPEC, "Deployment: unknown field affinitie")
 
@@ -250,7 +254,7 @@ def test_what_is_wrong_with_the_spec_is_reported_before_any_other_refusal(code: 
 )
 def test_an_object_in_the_way_is_named(stale: bool, reason: Reason) -> None:
     seen = evidence(None, conflicts=(Conflict(SERVICE, "cat", stale=stale),))
-    ready = next(item for item in judge(seen) if item.type is ConditionType.READY)
+    ready = next(item for item in evaluate_conditions(seen) if item.type is ConditionType.READY)
 
     assert ready.reason is reason
     assert "Service cat" in ready.message
@@ -263,22 +267,24 @@ def without(seen: Evidence, kind: Kind) -> Evidence:
 
 
 def test_nothing_is_said_of_a_route_that_no_readable_spec_asks_for() -> None:
-    unread = Evidence(observation=Observation(service({}), {}, ()), target=None, spec_error="spec.model is required")
+    no_load_reason = Evidence(
+        observation=Observation(service({}), {}, ()), target=None, spec_error="spec.model is required"
+    )
     later = dataclasses.replace(evidence(None, pod(), deployment=healthy()), target=None, spec_error="no")
 
-    seen = conditions(unread)
+    seen = conditions(no_load_reason)
     assert conditions(later)[ConditionType.ROUTE_READY] == (Status.UNKNOWN, Reason.INVALID_SPEC)
     assert seen[ConditionType.ROUTE_READY] == (Status.FALSE, Reason.INVALID_SPEC)
     assert seen[ConditionType.MODEL_LOADED] == (Status.FALSE, Reason.INVALID_SPEC)
-    assert len(transitions([], make_status(unread, NOW)["conditions"])) == 1
+    assert len(transitions([], make_status(no_load_reason, NOW)["conditions"])) == 1
 
 
 def test_the_route_of_an_older_spec_is_still_told_of() -> None:
     old = evidence(INGRESS_SPEC, pod(INGRESS_SPEC), deployment=healthy())
     old.observation.children[INGRESS]["status"] = {"loadBalancer": {"ingress": [{"ip": "1.2.3.4"}]}}
-    unread = dataclasses.replace(old, target=None, spec_error="no")
+    no_load_reason = dataclasses.replace(old, target=None, spec_error="no")
 
-    assert conditions(unread)[ConditionType.ROUTE_READY] == (Status.TRUE, Reason.ROUTE_ACCEPTED)
+    assert conditions(no_load_reason)[ConditionType.ROUTE_READY] == (Status.TRUE, Reason.ROUTE_ACCEPTED)
 
 
 @pytest.mark.parametrize(("code", "reason"), [(422, Reason.INVALID_SPEC), (403, Reason.APPLY_FAILED)])
@@ -322,12 +328,12 @@ def test_pods_of_a_deployment_that_was_taken_away_are_available_as_long_as_they_
     assert seen[ConditionType.READY] == (Status.FALSE, Reason.NAME_TAKEN)
 
 
-def test_an_owner_that_is_no_controller_is_reported_what_it_lacks() -> None:
+def test_owner_that_is_no_controller_is_reported() -> None:
     seen = evidence(None, pod(), deployment=healthy())
     (reference,) = seen.observation.children[DEPLOYMENT]["metadata"]["ownerReferences"]
     del reference["controller"]
     plan = plan_changes(target(), seen.observation.children)
-    reported = judge(dataclasses.replace(seen, conflicts=plan.conflicts))
+    reported = evaluate_conditions(dataclasses.replace(seen, conflicts=plan.conflicts))
 
     message = next(item.message for item in reported if item.type is ConditionType.READY)
     assert "Deployment cat" in message
@@ -400,14 +406,16 @@ def test_scaling_is_reported_and_does_not_make_a_service_unready(reason: Scaling
 @pytest.mark.parametrize(
     ("why", "said"),
     [
-        (Unread.NO_READY_POD, "no pod is ready"),
-        (Unread.UNREACHABLE, "NetworkPolicy"),
-        (Unread.REFUSED, "proxy.image"),
+        (NoLoad.NO_READY_POD, "no pod is ready"),
+        (NoLoad.UNREACHABLE, "NetworkPolicy"),
+        (NoLoad.REFUSED, "proxy.image"),
     ],
 )
-def test_which_cause_there_is_no_load_data_for_is_reported(why: Unread, said: str) -> None:
+def test_which_cause_there_is_no_load_data_for_is_reported(why: NoLoad, said: str) -> None:
     spec = with_fields(MINIMAL, scaling={"maxReplicas": 2})
-    reported = judge(evidence(spec, pod(), deployment=healthy(), scaling=Scaling(Reason.NO_LOAD_DATA, why)))
+    reported = evaluate_conditions(
+        evidence(spec, pod(), deployment=healthy(), scaling=Scaling(Reason.NO_LOAD_DATA, why))
+    )
     scaling = next(item for item in reported if item.type is ConditionType.SCALING_ACTIVE)
 
     assert (scaling.status, scaling.reason) == (Status.FALSE, Reason.NO_LOAD_DATA)
@@ -417,16 +425,22 @@ def test_which_cause_there_is_no_load_data_for_is_reported(why: Unread, said: st
 def test_why_there_are_so_many_replicas_is_reported_and_what_keeps_them_from_being_more() -> None:
     spec = with_fields(MINIMAL, scaling={"maxReplicas": 4})
     words = "4 replicas: 118 rows in flight, 32 per replica, stable window"
-    for limit, reason in ((Limit.MAXIMUM, Reason.AT_MAX_REPLICAS), (Limit.CAPACITY, Reason.NO_FREE_CAPACITY)):
+    for limit, reason in (
+        (ScalingLimit.MAXIMUM, Reason.AT_MAX_REPLICAS),
+        (ScalingLimit.CAPACITY, Reason.NO_FREE_CAPACITY),
+    ):
         scaling = Scaling(Reason.FOLLOWING_LOAD, sentence=words, limit=limit)
-        reported = {item.type: item for item in judge(evidence(spec, pod(spec), deployment=healthy(), scaling=scaling))}
+        reported = {
+            item.type: item
+            for item in evaluate_conditions(evidence(spec, pod(spec), deployment=healthy(), scaling=scaling))
+        }
 
         assert reported[ConditionType.SCALING_ACTIVE].message == words
         assert reported[ConditionType.SCALING_LIMITED].status is Status.TRUE
         assert reported[ConditionType.SCALING_LIMITED].reason is reason
         assert reported[ConditionType.READY].status is Status.TRUE
 
-    free = judge(evidence(spec, pod(spec), deployment=healthy(), scaling=Scaling(Reason.FOLLOWING_LOAD)))
+    free = evaluate_conditions(evidence(spec, pod(spec), deployment=healthy(), scaling=Scaling(Reason.FOLLOWING_LOAD)))
     assert ConditionType.SCALING_LIMITED not in {item.type for item in free}
 
 
@@ -438,10 +452,13 @@ def test_why_there_are_so_many_replicas_is_reported_and_what_keeps_them_from_bei
         ("", "another writer"),
     ],
 )
-def test_who_sets_the_replicas_beside_the_law_is_reported_with_what_to_do(name: str, who: str) -> None:
+def test_other_writer_of_replicas_is_reported_with_a_remedy(name: str, who: str) -> None:
     spec = with_fields(MINIMAL, scaling={"maxReplicas": 4})
     scaling = Scaling(Reason.FOLLOWING_LOAD, sentence="3 replicas: 0 rows in flight", conflicting_writer=name)
-    reported = {item.type: item for item in judge(evidence(spec, pod(spec), deployment=healthy(), scaling=scaling))}
+    reported = {
+        item.type: item
+        for item in evaluate_conditions(evidence(spec, pod(spec), deployment=healthy(), scaling=scaling))
+    }
     active = reported[ConditionType.SCALING_ACTIVE]
 
     assert (active.status, active.reason) == (Status.FALSE, Reason.ANOTHER_SCALER)
@@ -451,14 +468,14 @@ def test_who_sets_the_replicas_beside_the_law_is_reported_with_what_to_do(name: 
     assert reported[ConditionType.READY].status is Status.TRUE
 
 
-def test_of_a_service_that_sleeps_no_sentence_of_when_it_was_awake_is_kept() -> None:
+def test_service_at_zero_keeps_no_earlier_scaling_message() -> None:
     spec = with_fields(MINIMAL, replicas=0, scaling={"minReplicas": 0, "maxReplicas": 4})
     old = {"type": "ScalingActive", "status": "True", "reason": "FollowingLoad", "message": "1 replica: 0 rows"}
     seen = evidence(spec, deployment=healthy(0), stored={"conditions": [old]})
     assert seen.target is not None
     hosting = Hosting(20000, ("10.0.0.9",), open=True)
     asleep = dataclasses.replace(seen, target=dataclasses.replace(seen.target, hosting=hosting))
-    reported = next(item for item in judge(asleep) if item.type is ConditionType.SCALING_ACTIVE)
+    reported = next(item for item in evaluate_conditions(asleep) if item.type is ConditionType.SCALING_ACTIVE)
 
     assert (reported.status, reported.reason) == (Status.TRUE, Reason.FOLLOWING_LOAD)
     assert reported.message.startswith("0 replicas: no requests")
@@ -535,7 +552,7 @@ def test_an_unchanged_world_makes_the_same_status_at_any_time() -> None:
     assert first["selector"] == "serving.shoal.dev/inferenceservice=cat"
 
 
-def test_somebody_elses_deployment_says_nothing_about_us() -> None:
+def test_deployment_of_another_owner_does_not_affect_the_status() -> None:
     foreign = children(None, **healthy())
     foreign[DEPLOYMENT]["metadata"]["ownerReferences"] = []
     observation = Observation(service(), foreign, ())
@@ -571,7 +588,7 @@ def test_where_objects_cannot_be_read_numbers_stay_and_no_more_is_claimed(
     assert all("pods is forbidden" in each["message"] for each in reported["conditions"])
 
 
-def test_a_service_that_tells_no_generation_has_seen_none() -> None:
+def test_status_without_a_generation_counts_as_unobserved() -> None:
     resource = service(MINIMAL)
     resource["metadata"].pop("generation", None)
 
@@ -581,19 +598,19 @@ def test_a_service_that_tells_no_generation_has_seen_none() -> None:
 
 @pytest.mark.parametrize("scaling", [None, {"mode": "External", "maxReplicas": 4}])
 def test_a_limit_of_the_spec_before_is_not_told_of_one_that_the_operator_does_not_scale(scaling: Json | None) -> None:
-    limited = Scaling(Reason.FOLLOWING_LOAD, limit=Limit.MAXIMUM)
+    limited = Scaling(Reason.FOLLOWING_LOAD, limit=ScalingLimit.MAXIMUM)
     seen = evidence(with_fields(MINIMAL, scaling=scaling), pod(), deployment=healthy(), scaling=limited)
 
     assert ConditionType.SCALING_LIMITED not in conditions(seen)
 
 
 @pytest.mark.parametrize(("replicas", "words"), [(1, "a pod starts"), (3, "3 pods start")])
-def test_who_wakes_says_how_many_pods_are_started(replicas: int, words: str) -> None:
+def test_waking_service_reports_the_pods_being_started(replicas: int, words: str) -> None:
     spec = with_fields(MINIMAL, replicas=replicas, scaling={"minReplicas": 0, "maxReplicas": 4})
     seen = evidence(spec, deployment={"replicas": replicas, "updatedReplicas": replicas})
     waking = Hosting(20000, (), open=True, waking=True)
     seen = dataclasses.replace(seen, target=dataclasses.replace(target(spec), hosting=waking))
-    ready = next(item for item in judge(seen) if item.type is ConditionType.READY)
+    ready = next(item for item in evaluate_conditions(seen) if item.type is ConditionType.READY)
 
     assert (ready.status, ready.reason) == (Status.TRUE, Reason.WAKING)
     assert ready.message.startswith(words)

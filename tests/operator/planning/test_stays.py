@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from shoal_operator.planning.stays import UNSEEN_S, find_stays
+from shoal_operator.planning.stays import UNSEEN_S, plan_stays
 from shoal_schema.declaring import Json
 from shoal_schema.stay import DEFAULT_S
 from tests.operator.samples import target
@@ -39,7 +39,7 @@ def stays(*pods: Json, wanted: int = 1, spec: Json | None = None, **status: Any)
     """Return how long each stopping pod keeps serving (s), by uid."""
     deployment = {"spec": {"replicas": wanted}, "status": status}
     whole = {"model": {"uri": "file:///models/cat"}, **(spec or {})}
-    return {each.replica.uid: each.seconds for each in find_stays(target(whole), pods, deployment, until_s)}
+    return {each.replica.uid: each.seconds for each in plan_stays(target(whole), pods, deployment, until_s)}
 
 
 @pytest.mark.parametrize("why", [[], [EVICTED], [TAINTED]])
@@ -92,7 +92,7 @@ def test_a_shorter_grace_period_leaves_time_to_drain(grace_s: int, seconds: int)
         {"pod": {"containers": [{"name": "beside", "image": "other"}]}},
     ],
 )
-def test_pods_that_stop_at_once_are_told_nothing(spec: Json) -> None:
+def test_pods_without_a_grace_period_get_no_stay(spec: Json) -> None:
     assert stays(stopping(EVICTED), STARTING, spec=spec) == {}
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from shoal_operator.manifests.deployment import make_deployment
 from shoal_operator.manifests.labels import SPEC_HASH_ANNOTATION
 from shoal_operator.planning.observation import Key
-from shoal_operator.planning.upgrade import Standing, Upgrades, Window, is_pending, next_services
+from shoal_operator.planning.upgrade import Upgrades, UpgradeState, Window, is_pending, next_services
 from shoal_schema.declaring import Json
 from tests.operator.samples import EVERYTHING, MINIMAL, service, target, with_fields
 
@@ -41,7 +41,7 @@ def at(days: int, hours: int, minutes: int = 0) -> float:
         ("Wed 00:00-00:00", at(5, 0), 6 * 24 * 3600),
     ],
 )
-def test_a_window_is_open_or_tells_when_it_will_be(window: str, now_s: float, opens_in_s: float) -> None:
+def test_window_is_open_or_returns_when_it_opens(window: str, now_s: float, opens_in_s: float) -> None:
     assert Window.parse(window).opens_in_s(now_s) == pytest.approx(opens_in_s)
 
 
@@ -64,16 +64,16 @@ def test_a_window_that_is_closed_is_open_as_soon_as_it_says_and_not_before(
         assert window.opens_in_s(now_s + opens_in_s - 1) == pytest.approx(1, abs=1e-3)
 
 
-def standing(day: int, *, ready: bool = True, pending: bool = True, **more: bool) -> Standing:
-    return Standing(f"2026-01-{day:02}T00:00:00Z", "True" if ready else "False", "", pending=pending, **more)
+def standing(day: int, *, ready: bool = True, pending: bool = True, **more: bool) -> UpgradeState:
+    return UpgradeState(f"2026-01-{day:02}T00:00:00Z", "True" if ready else "False", "", pending=pending, **more)
 
 
-def named(**standings: Standing) -> dict[Key, Standing]:
-    return {Key("default", name): each for name, each in standings.items()}
+def named(**states: UpgradeState) -> dict[Key, UpgradeState]:
+    return {Key("default", name): each for name, each in states.items()}
 
 
 @pytest.mark.parametrize(
-    ("standings", "most", "expected"),
+    ("states", "most", "expected"),
     [
         (named(b=standing(2), a=standing(3), c=standing(1)), 1, ["c"]),
         (named(b=standing(2), a=standing(3), c=standing(1)), 2, ["c", "b"]),
@@ -89,26 +89,26 @@ def named(**standings: Standing) -> dict[Key, Standing]:
     ],
 )  # fmt: skip
 def test_the_oldest_that_are_ready_come_first_and_none_after_a_failure(
-    standings: dict[Key, Standing], most: int, expected: list[str]
+    states: dict[Key, UpgradeState], most: int, expected: list[str]
 ) -> None:
-    assert [key.name for key in next_services(standings, most)] == expected
+    assert [key.name for key in next_services(states, most)] == expected
 
 
-def test_nothing_begins_before_every_service_has_been_looked_at() -> None:
+def test_no_upgrade_starts_before_every_service_has_been_reconciled() -> None:
     upgrades = Upgrades(1, Window())
     old, new = (Key("default", name) for name in ("old", "new"))
     bodies = {key: service(creationTimestamp=f"2026-01-0{day}T00:00:00Z") for key, day in ((new, 2), (old, 1))}
     assert upgrades.due(0.0) == []
     upgrades.start(bodies)
 
-    assert not upgrades.begins(new, 0.0)
+    assert not upgrades.try_start(new, 0.0)
     upgrades.reconciled(new)
-    assert not upgrades.begins(old, 0.0)
+    assert not upgrades.try_start(old, 0.0)
     upgrades.reconciled(old)
-    assert not upgrades.begins(new, 0.0)
-    assert upgrades.called(0.0) == [old]
-    assert upgrades.called(0.0) == []  # returned once
-    assert upgrades.begins(old, 0.0)
+    assert not upgrades.try_start(new, 0.0)
+    assert upgrades.newly_due(0.0) == [old]
+    assert upgrades.newly_due(0.0) == []  # returned once
+    assert upgrades.try_start(old, 0.0)
     assert upgrades.counts() == {"pending": 1, "running": 1, "failed": 0}
 
 
@@ -120,20 +120,20 @@ def test_a_service_that_is_gone_is_waited_for_no_more() -> None:
     for key in (one, two):
         upgrades.reconciled(key)
 
-    assert upgrades.begins(two, 0.0)
+    assert upgrades.try_start(two, 0.0)
 
 
 @given(most=st.integers(1, 20), count=st.integers(1, 60), seed=st.randoms(use_true_random=False))
 def test_all_get_there_and_never_more_at_a_time_than_may_be(most: int, count: int, seed: random.Random) -> None:
-    standings = named(**{f"s{day}": standing(day) for day in range(1, count + 1)})
-    while due := next_services(standings, most):
-        standings |= {key: replace(standings[key], running=True) for key in due}
-        running = [key for key, each in standings.items() if each.running]
-        assert len(running) == min(most, sum(each.pending for each in standings.values()))
+    states = named(**{f"s{day}": standing(day) for day in range(1, count + 1)})
+    while due := next_services(states, most):
+        states |= {key: replace(states[key], running=True) for key in due}
+        running = [key for key, each in states.items() if each.running]
+        assert len(running) == min(most, sum(each.pending for each in states.values()))
         done = seed.choice(running)
-        standings[done] = replace(standings[done], running=False, pending=False)
+        states[done] = replace(states[done], running=False, pending=False)
 
-    assert sum(each.running or each.pending for each in standings.values()) < most
+    assert sum(each.running or each.pending for each in states.values()) < most
 
 
 APART = {"replicas": 7, "scaling": {"minReplicas": 1, "maxReplicas": 9}, "route": {"ingress": {"host": "b.example"}}}
@@ -164,7 +164,7 @@ def test_pods_of_another_operator_wait_and_those_of_another_spec_do_not() -> Non
 
 
 @pytest.mark.parametrize(("observed", "pending"), [(3, True), (2, False)])
-def test_of_a_release_that_told_no_spec_the_generation_of_its_status_tells(observed: int, pending: bool) -> None:
+def test_without_a_spec_hash_the_observed_generation_decides(observed: int, pending: bool) -> None:
     live = made_by_another()
     del live["metadata"]["annotations"][SPEC_HASH_ANNOTATION]
     resource = {**service(generation=3), "status": {"observedGeneration": observed}}

@@ -1,4 +1,4 @@
-"""The queue: one look for many marks, one worker for a key, patience with failures."""
+"""The queue: one reconciliation for many marks, one worker per key, backoff after failures."""
 
 import pytest
 from hypothesis import given
@@ -10,7 +10,7 @@ from shoal_operator.planning.workqueue import AGE_S, SPACING_S, Outcome, Priorit
 CAT, DOG = Key("default", "cat"), Key("default", "dog")
 
 
-def test_many_marks_are_one_look() -> None:
+def test_many_marks_are_one_reconciliation() -> None:
     queue = WorkQueue(resync_s=600)
     for now_s in (3.0, 1.0, 2.0):
         queue.mark(CAT, now_s)
@@ -19,7 +19,7 @@ def test_many_marks_are_one_look() -> None:
     assert queue.take(100.0) is None
 
 
-def test_nothing_is_taken_before_it_is_due() -> None:
+def test_no_key_is_returned_before_its_time() -> None:
     queue = WorkQueue(resync_s=600)
     queue.mark(CAT, 5.0)
 
@@ -28,7 +28,7 @@ def test_nothing_is_taken_before_it_is_due() -> None:
     assert queue.take(5.0) == CAT
 
 
-def test_a_mark_during_the_look_leads_to_another_and_never_to_two_at_a_time() -> None:
+def test_mark_during_a_reconciliation_leads_to_another_one_afterwards() -> None:
     queue = WorkQueue(resync_s=600)
     queue.mark(CAT, 0.0)
     assert queue.take(0.0) == CAT
@@ -77,7 +77,7 @@ def test_a_service_that_is_gone_is_forgotten() -> None:
     assert len(queue) == 0
 
 
-def test_the_oldest_look_is_known() -> None:
+def test_oldest_running_reconciliation_is_returned() -> None:
     queue = WorkQueue(resync_s=600)
     for key, now_s in ((CAT, 1.0), (DOG, 2.0)):
         queue.mark(key, now_s)
@@ -130,7 +130,7 @@ def test_no_mark_is_lost_and_no_key_is_taken_twice(steps: list[tuple[str, object
     assert waiting <= left
 
 
-def test_a_service_where_something_waits_is_looked_at_again_in_seconds() -> None:
+def test_waiting_service_is_reconciled_again_within_seconds() -> None:
     queue = WorkQueue(600)
     queue.mark(CAT, 0.0)
     assert queue.take(0.0) == CAT
@@ -140,7 +140,7 @@ def test_a_service_where_something_waits_is_looked_at_again_in_seconds() -> None
 
 
 @pytest.mark.parametrize(("jitter", "due_s"), [(0.0, 600.0), (0.5, 540.0)])
-def test_looks_that_went_well_are_spread(jitter: float, due_s: float) -> None:
+def test_successful_reconciliations_are_spread(jitter: float, due_s: float) -> None:
     queue = WorkQueue(resync_s=600)
     queue.mark(CAT, 0.0)
     queue.take(0.0)
@@ -161,7 +161,7 @@ def test_a_later_mark_changes_nothing_and_an_earlier_one_counts_once() -> None:
     assert queue.take(10.0) is None
 
 
-def test_what_is_due_and_nobody_holds_is_reported_with_its_time() -> None:
+def test_due_keys_that_are_not_running_are_returned_with_their_age() -> None:
     queue = WorkQueue(resync_s=600)
     queue.mark(CAT, 1.0)
     queue.mark(DOG, 9.0)
@@ -172,7 +172,7 @@ def test_what_is_due_and_nobody_holds_is_reported_with_its_time() -> None:
     assert queue.due_since_s(9.5) == [9.0]
 
 
-def test_what_has_one_name_is_not_looked_at_by_two_whatever_its_kinds() -> None:
+def test_objects_of_one_name_are_not_reconciled_concurrently() -> None:
     queue = WorkQueue(resync_s=600)
     service, graph, other = Key("shop", "one"), Key("shop", "one", "inferencegraphs"), Key("shop", "two")
     for key in (service, graph, other):
@@ -201,7 +201,7 @@ def test_a_changed_spec_is_taken_before_what_has_been_due_for_longer_and_nothing
     assert queue.take(60.0) == others[1]
 
 
-def test_news_of_pods_is_read_once_a_second_and_a_changed_spec_at_once() -> None:
+def test_pod_events_are_batched_per_second_and_a_changed_spec_is_immediate() -> None:
     queue = WorkQueue(resync_s=600)
     queue.mark(CAT, 0.0)
     assert queue.take(0.0) == CAT

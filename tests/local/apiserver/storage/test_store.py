@@ -70,7 +70,7 @@ def test_a_removed_object_carries_the_revision_of_its_removal() -> None:
     assert last["metadata"]["resourceVersion"] == str(store.revision)
 
 
-def test_changes_that_were_forgotten_are_told_as_too_old() -> None:
+def test_compacted_changes_are_reported_as_too_old() -> None:
     store = Store(log_length=3)
     for number in range(10):
         store.write(KEY, obj("a", number))

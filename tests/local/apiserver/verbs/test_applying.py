@@ -40,7 +40,7 @@ def owners(obj: Object, *path: str) -> list[str]:
 
 
 def test_applying_creates_and_owns_what_it_names(cluster: Cluster, deployment: Object) -> None:
-    made = cluster.ask("PATCH", WEB, deployment, kind="application/apply-patch+yaml", fieldManager="me")
+    made = cluster.request("PATCH", WEB, deployment, kind="application/apply-patch+yaml", fieldManager="me")
 
     assert made.code == 201
     assert owners(made.body, "f:spec", "f:replicas") == ["me"]

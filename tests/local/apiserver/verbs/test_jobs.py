@@ -156,7 +156,7 @@ def test_a_job_that_was_started_and_suspended_keeps_its_template(cluster: Cluste
 def test_a_job_is_applied_again_and_sent_back_as_it_is(cluster: Cluster) -> None:
     made = cluster.apply(SUMS, job(**INDEXED))
     assert cluster.apply(SUMS, job(**INDEXED)) == made
-    assert cluster.ask("PUT", SUMS, made).body == made
+    assert cluster.request("PUT", SUMS, made).body == made
     assert cluster.apply(SUMS, job(**INDEXED, suspend=True))["spec"]["suspend"] is True
 
 
@@ -164,7 +164,7 @@ def test_jobs_are_found_by_labels_and_fields(cluster: Cluster) -> None:
     for name in ("one", "two"):
         cluster.post(JOBS, job(name))
     for query in ({"labelSelector": "job-name=two"}, {"fieldSelector": "metadata.name=two"}):
-        assert [each["metadata"]["name"] for each in cluster.ask("GET", JOBS, **query).body["items"]] == ["two"]
+        assert [each["metadata"]["name"] for each in cluster.request("GET", JOBS, **query).body["items"]] == ["two"]
 
 
 def test_pods_go_after_their_job_once_they_are_let_go(cluster: Cluster, pod: Object) -> None:

@@ -42,7 +42,7 @@ def test_a_write_that_changes_nothing_is_none(cluster: Cluster, deployment: Obje
     cluster.later(100)
 
     assert cluster.patch(WEB, {"spec": {"replicas": 2}}) == made
-    assert cluster.ask("PUT", WEB, made).body == made
+    assert cluster.request("PUT", WEB, made).body == made
 
 
 def test_an_update_from_an_old_version_is_a_conflict(cluster: Cluster) -> None:
@@ -50,7 +50,7 @@ def test_an_update_from_an_old_version_is_a_conflict(cluster: Cluster) -> None:
     cluster.patch(f"{CONFIG_MAPS}/a", {"data": {"x": "1"}})
 
     with pytest.raises(ApiError, match='Operation cannot be fulfilled on configmaps "a"') as raised:
-        cluster.ask("PUT", f"{CONFIG_MAPS}/a", {**old, "data": {"y": "1"}})
+        cluster.request("PUT", f"{CONFIG_MAPS}/a", {**old, "data": {"y": "1"}})
     assert raised.value.code == 409
 
 

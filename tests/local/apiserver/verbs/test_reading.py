@@ -7,7 +7,7 @@ from tests.local.apiserver.cluster import CONFIG_MAPS, CRDS, WIDGETS, Cluster, w
 @pytest.mark.parametrize("query", [{"resourceVersion": "x"}])
 def test_broken_options_are_refused(cluster: Cluster, query: dict[str, str]) -> None:
     with pytest.raises(ApiError) as raised:
-        cluster.ask("GET", CONFIG_MAPS, **query)
+        cluster.request("GET", CONFIG_MAPS, **query)
     assert raised.value.code == 400
 
 

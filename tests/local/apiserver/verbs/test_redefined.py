@@ -20,7 +20,7 @@ def redefine(cluster: Cluster, **fields: Object | None) -> None:
     spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     properties = {name: schema for name, schema in {**spec["properties"], **fields}.items() if schema}
     spec["properties"] = properties
-    cluster.ask("PUT", DEFINITION, crd)
+    cluster.request("PUT", DEFINITION, crd)
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_the_first_write_takes_a_dropped_field_out_of_the_store(redefined: Clust
 
 
 def test_an_update_that_changes_nothing_stores_what_was_read(redefined: Cluster) -> None:
-    redefined.ask("PUT", OLD, redefined.get(OLD))
+    redefined.request("PUT", OLD, redefined.get(OLD))
     redefine(redefined, min={"type": "integer"})
 
     assert "min" not in redefined.get(OLD)["spec"]

@@ -11,7 +11,7 @@ from statistics import median
 _REMEMBERED = 5
 
 
-class Starts:
+class StartTimes:
     """The start times of the last pods."""
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Starts:
         """Return the median of the last start times (s); None before the first complete start."""
         return median(self._took_s) if self._took_s else None
 
-    def see(self, ready: Mapping[str, bool], now_s: float) -> None:
+    def observe(self, ready: Mapping[str, bool], now_s: float) -> None:
         """Record the existing pods by uid, and whether each is ready."""
         begun_s: dict[str, float | None] = {}
         for uid, is_ready in ready.items():

@@ -11,7 +11,7 @@ RETRY_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Naming:
+class ModelResolution:
     """The resolution of a mutable name."""
 
     uri: str
@@ -27,15 +27,15 @@ class Naming:
 
 def stored_version(resource: Json, uri: str) -> str:
     """Return the stored version of ``uri``; empty where the status has none, or an invalid one."""
-    stored = stored_naming(resource)
+    stored = stored_resolution(resource)
     return stored.resolved if stored.uri == uri else ""
 
 
-def stored_naming(resource: Json) -> Naming:
+def stored_resolution(resource: Json) -> ModelResolution:
     """Return the stored name and version, of this or an older spec; both may be empty."""
     uri, resolved = (dig(resource, "status", "model", each) for each in ("uri", "resolved"))
     valid = isinstance(uri, str) and isinstance(resolved, str) and is_version_of(resolved, uri)
-    return Naming(uri, resolved) if valid else Naming("")
+    return ModelResolution(uri, resolved) if valid else ModelResolution("")
 
 
 def is_of_model(other: str, uri: str) -> bool:

@@ -17,22 +17,22 @@ from shoal.errors import ConnectionFailed, ShoalError, Unavailable
 from shoal.exchange import mapped_errors, request_of, response_of
 from shoal.outlet import Outlet
 from shoal.processes import Process
-from shoal.serving.fields import MachineError
+from shoal.serving.fields import LocalError
 from shoal.serving.supervision import Exit, cause, exit_message
-from shoal.wire.answers import json_body
 from shoal.wire.messages import Request, Response, model_path
+from shoal.wire.responses import json_body
 from shoal.wire.signature import Signature, parse_signature
 
 Result = TypeVar("Result")
 STANDARD_ERROR = 2
-READERS_PATIENCE_S = 1.0
+DRAIN_TIMEOUT_S = 1.0
 POLL_INTERVAL_S = 0.05
-ASK_TIMEOUT_S = 5.0
-END_PATIENCE_S = 10.0
+REQUEST_TIMEOUT_S = 5.0
+EXIT_TIMEOUT_S = 10.0
 """Time in which a runtime with a lost device exits and logs the cause; a hung runtime never does."""
 
 
-class OwnRuntime:
+class LocalRuntime:
     """One model in a child process, which ends with this process in any case.
 
     Args:
@@ -40,7 +40,7 @@ class OwnRuntime:
         environment: the environment of the child.
 
     Raises:
-        MachineError: the runtime cannot load the model; the message is the runtime's.
+        LocalError: the runtime cannot load the model; the message is the runtime's.
     """
 
     def __init__(self, name: str, environment: Mapping[str, str]) -> None:
@@ -65,7 +65,7 @@ class OwnRuntime:
         """Start the runtime and wait until it is ready.
 
         Raises:
-            MachineError: the runtime exited before it was ready.
+            LocalError: the runtime exited before it was ready.
         """
         # A killed runtime leaves its socket behind.
         self._socket.unlink(missing_ok=True)
@@ -74,16 +74,16 @@ class OwnRuntime:
         self._exit: Future[int] = self._run(self._process.wait())
         while not self._served:
             if self._exit.done():
-                raise MachineError(self.how_it_ended())
+                raise LocalError(self.exit_report())
             time.sleep(POLL_INTERVAL_S)
             with suppress(ShoalError):  # not listening yet
-                self._served = self.ask(Request("GET", "/v2/health/ready"), ASK_TIMEOUT_S).status == 200
+                self._served = self.send(Request("GET", "/v2/health/ready"), REQUEST_TIMEOUT_S).status == 200
 
     def signature(self) -> Signature:
         """Request the model's inputs and outputs."""
-        return parse_signature(json_body(self.ask(Request("GET", model_path(self._name)), ASK_TIMEOUT_S)))
+        return parse_signature(json_body(self.send(Request("GET", model_path(self._name)), REQUEST_TIMEOUT_S)))
 
-    def ask(self, request: Request, timeout_s: float) -> Response:
+    def send(self, request: Request, timeout_s: float) -> Response:
         """Send a request and return the response.
 
         Raises:
@@ -97,14 +97,14 @@ class OwnRuntime:
         # These errors mean that the runtime is exiting; after any other, it hangs.
         ending = isinstance(error, ConnectionFailed | Unavailable) or error.status == 503
         try:
-            self._exit.result(END_PATIENCE_S if ending else 0)
+            self._exit.result(EXIT_TIMEOUT_S if ending else 0)
         except TimeoutError:
             self._process.kill()
             self._exit.result()
             return f"{error.message}; the runtime was killed"
-        return self.how_it_ended()
+        return self.exit_report()
 
-    def how_it_ended(self) -> str:
+    def exit_report(self) -> str:
         """Return how and why the runtime ended, as a sentence."""
         return exit_message(Exit("runtime", self._exit.result(), cause(self._process.last_written), self._served))
 
@@ -118,7 +118,7 @@ class OwnRuntime:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
-        self._log.close(READERS_PATIENCE_S)
+        self._log.close(DRAIN_TIMEOUT_S)
         self._open.close()
 
     def _run(self, work: Coroutine[Any, Any, Result]) -> "Future[Result]":

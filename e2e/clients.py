@@ -12,14 +12,14 @@ import httpx
 from e2e.clusters.cluster import Cluster
 
 ROW = [float(number) for number in range(16)]
-ANSWER = [value + 1 for value in ROW]
-PATIENCE_S = 20.0
+EXPECTED = [value + 1 for value in ROW]
+TIMEOUT_S = 20.0
 PAUSE_S = 0.01
 
 
-def predict(cluster: Cluster, name: str = "adder", *, patience_s: float = PATIENCE_S) -> list[float]:
+def predict(cluster: Cluster, name: str = "adder", *, timeout_s: float = TIMEOUT_S) -> list[float]:
     """Return what the model makes of one row."""
-    answer = httpx.post(_url(cluster.address(name), name), json={"instances": [ROW]}, timeout=patience_s)
+    answer = httpx.post(_url(cluster.address(name), name), json={"instances": [ROW]}, timeout=timeout_s)
     assert answer.status_code == 200, answer.text
     prediction: list[float] = answer.json()["predictions"][0]
     return prediction
@@ -27,13 +27,13 @@ def predict(cluster: Cluster, name: str = "adder", *, patience_s: float = PATIEN
 
 def metadata(cluster: Cluster, name: str = "adder") -> Any:
     """Return the model's metadata, of the Open Inference Protocol."""
-    answer = httpx.get(f"{cluster.address(name)}/v2/models/{name}", timeout=PATIENCE_S)
+    answer = httpx.get(f"{cluster.address(name)}/v2/models/{name}", timeout=TIMEOUT_S)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
 
 @dataclass
-class Seen:
+class ResponseLog:
     """What callers got: rows that were answered, and what was said instead of an answer."""
 
     answered: int = 0
@@ -41,17 +41,17 @@ class Seen:
 
 
 @contextmanager
-def callers(
+def background_clients(
     cluster: Cluster,
     name: str = "adder",
     *,
     keeping: int = 2,
     fresh: int = 0,
-    patience_s: float = PATIENCE_S,
+    timeout_s: float = TIMEOUT_S,
     address: str = "",
     host: str = "",
-    answer: Sequence[float] = ANSWER,
-) -> Iterator[Seen]:
+    answer: Sequence[float] = EXPECTED,
+) -> Iterator[ResponseLog]:
     """Call without a pause that matters until the block ends.
 
     Args:
@@ -59,18 +59,18 @@ def callers(
         name: the service.
         keeping: callers that keep their connection.
         fresh: callers that open a connection for each request.
-        patience_s: how long each waits for an answer.
+        timeout_s: how long each waits for an answer.
         address: of a gateway, instead of the Service's.
         host: the name that the gateway goes by.
         answer: what each of them should get.
     """
-    url, seen, stop = _url(address or cluster.address(name), name), Seen(), threading.Event()
+    url, seen, stop = _url(address or cluster.address(name), name), ResponseLog(), threading.Event()
     named = {"host": host} if host else {}
     once = {**named, "connection": "close"}
     with ThreadPoolExecutor(keeping + fresh) as pool:
         calls = [
             pool.submit(
-                _call, url, seen, stop, list(answer), headers=named if number < keeping else once, patience_s=patience_s
+                _call, url, seen, stop, list(answer), headers=named if number < keeping else once, timeout_s=timeout_s
             )
             for number in range(keeping + fresh)
         ]
@@ -83,9 +83,15 @@ def callers(
 
 
 def _call(
-    url: str, seen: Seen, stop: threading.Event, wanted: list[float], *, headers: dict[str, str], patience_s: float
+    url: str,
+    seen: ResponseLog,
+    stop: threading.Event,
+    wanted: list[float],
+    *,
+    headers: dict[str, str],
+    timeout_s: float,
 ) -> None:
-    with httpx.Client(timeout=patience_s, headers=headers) as client:
+    with httpx.Client(timeout=timeout_s, headers=headers) as client:
         while not stop.wait(PAUSE_S):
             try:
                 answer = client.post(url, json={"instances": [ROW]})

@@ -9,7 +9,7 @@ import aiohttp
 
 from shoal_operator.errors import ApiError
 from shoal_operator.manifests.environment import ADMIN_PORT
-from shoal_operator.planning.activators import Room
+from shoal_operator.planning.activator import ActivatorPod
 from shoal_operator.planning.observation import dig
 from shoal_operator.planning.pods import is_leaving, is_ready
 from shoal_schema.activator import MAX_POLL_S, MAX_REPORT_BYTES, REPORT_PATH, SEEN, ActivatorReport, decode_report
@@ -36,7 +36,7 @@ class ActivatorsCluster(Protocol):
         """Return the pods of a namespace that match a label selector."""
 
 
-class Rooms:
+class ActivatorPods:
     """Track the activator's pods and poll each.
 
     Args:
@@ -61,16 +61,16 @@ class Rooms:
         self._received = received
         self._version_of = version_of
         self._clock = clock
-        self._rooms: dict[str, Room] = {}
+        self._pods: dict[str, ActivatorPod] = {}
 
     @property
-    def known(self) -> Collection[Room]:
+    def known(self) -> Collection[ActivatorPod]:
         """All activator pods that exist."""
-        return self._rooms.values()
+        return self._pods.values()
 
     def clear(self) -> None:
         """Forget all pods."""
-        self._rooms.clear()
+        self._pods.clear()
 
     async def find(self, cluster: ActivatorsCluster) -> None:
         """List the activator's pods.
@@ -79,18 +79,18 @@ class Rooms:
             ApiError: the request failed.
         """
         pods = await cluster.list_pods(self._settings.namespace, self._settings.activator_selector)
-        before = {(room.address, room.ready) for room in self.known}
+        before = {(pod.address, pod.ready) for pod in self.known}
         found = {dig(pod, "metadata", "uid"): pod for pod in pods if dig(pod, "status", "podIP")}
         # Tasks of deleted pods end by themselves.
-        for uid in self._rooms.keys() - found.keys():
-            del self._rooms[uid]
+        for uid in self._pods.keys() - found.keys():
+            del self._pods[uid]
         for uid, pod in found.items():
             ready = is_ready(pod) and not is_leaving(pod)
-            if uid in self._rooms:
-                self._rooms[uid].ready = ready
+            if uid in self._pods:
+                self._pods[uid].ready = ready
             else:
-                self._rooms[uid] = Room(pod["status"]["podIP"], ready, self._clock())
-        if before != {(room.address, room.ready) for room in self.known}:
+                self._pods[uid] = ActivatorPod(pod["status"]["podIP"], ready, self._clock())
+        if before != {(pod.address, pod.ready) for pod in self.known}:
             self._changed()
 
     async def run(self, cluster: ActivatorsCluster) -> None:
@@ -98,9 +98,9 @@ class Rooms:
         polled: set[str] = set()
         async with aiohttp.ClientSession(timeout=_TIMEOUT, trust_env=False) as http, asyncio.TaskGroup() as tasks:
             while True:
-                for uid in self._rooms.keys() - polled:
+                for uid in self._pods.keys() - polled:
                     tasks.create_task(self._poll(uid, http, tasks))
-                polled = set(self._rooms)
+                polled = set(self._pods)
                 await asyncio.sleep(_FIND_S)
                 try:
                     await self.find(cluster)
@@ -110,24 +110,24 @@ class Rooms:
     async def _poll(self, uid: str, http: aiohttp.ClientSession, tasks: asyncio.TaskGroup) -> None:
         """Poll one activator for services with held requests, while its pod exists."""
         seen = ""
-        while (room := self._rooms.get(uid)) is not None:
+        while (pod := self._pods.get(uid)) is not None:
             try:
-                news = await _read(http, f"http://{TcpAddress(room.address, ADMIN_PORT)}{REPORT_PATH}", seen)
+                news = await _read(http, f"http://{TcpAddress(pod.address, ADMIN_PORT)}{WAITING_PATH}", seen)
             except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-                logger.debug("event=activator_silent address=%s error=%r", room.address, error)
+                logger.debug("event=activator_silent address=%s error=%r", pod.address, error)
                 # Nothing is known of it any more: neither its version of the table nor its held requests.
-                seen, room.version, room.waiting = "", -1, {}
-                if not room.silent and self._clock() - room.heard_s >= _SILENT_S:
-                    logger.warning("event=activator_silent address=%s error=%r", room.address, error)
-                    room.silent = True
+                seen, pod.version, pod.waiting = "", -1, {}
+                if not pod.silent and self._clock() - pod.last_response_s >= _SILENT_S:
+                    logger.warning("event=activator_silent address=%s error=%r", pod.address, error)
+                    pod.silent = True
                     self._changed()
                 await asyncio.sleep(_RETRY_S)
                 continue
             seen = news.news
-            previous = (room.silent, room.refused)
-            room.version, room.waiting, room.refused = self._version_of(news.version), news.waiting, news.refused
-            room.heard_s, room.silent = self._clock(), False
-            if previous != (room.silent, room.refused):
+            previous = (pod.silent, pod.refused)
+            pod.version, pod.waiting, pod.refused = self._version_of(news.version), news.waiting, news.refused
+            pod.last_response_s, pod.silent = self._clock(), False
+            if previous != (pod.silent, pod.refused):
                 self._changed()
             self._received(news, tasks)
             await asyncio.sleep(_PAUSE_S)

@@ -15,34 +15,34 @@ class NoActivatorError(SpecError):
     """A service scales to zero, but has no place in the activator."""
 
 
-NO_ROOM = (
+NO_ACTIVATOR = (
     "spec.scaling.minReplicas is 0, but no activator is installed to hold requests while no pod runs. Set"
     " activator.enabled in the operator's chart, or set minReplicas to at least 1"
 )
 
 
-def is_free(spec: InferenceServiceSpec) -> bool:
+def is_externally_scaled(spec: InferenceServiceSpec) -> bool:
     """Return whether others than the operator set a service's replicas, down to 0."""
     return spec.scaling is None or spec.scaling.mode is not ScalingMode.INTERNAL
 
 
-def may_sleep(spec: InferenceServiceSpec) -> bool:
+def scales_to_zero(spec: InferenceServiceSpec) -> bool:
     """Return whether a service scales to zero."""
-    return spec.scaling is not None and not is_free(spec) and spec.scaling.min_replicas == 0
+    return spec.scaling is not None and not is_externally_scaled(spec) and spec.scaling.min_replicas == 0
 
 
-def forwards_of(spec: InferenceServiceSpec) -> int:
+def max_forwards(spec: InferenceServiceSpec) -> int:
     """Return how many requests are forwarded to a pod at a time: two full batches keep it busy without queueing."""
     return 2 * spec.batching.max_batch_size * spec.batching.in_flight
 
 
 @dataclass(slots=True)
-class Room:
+class ActivatorPod:
     """One pod of the activator."""
 
     address: str
     ready: bool
-    heard_s: float
+    last_response_s: float
     """When it was found or responded last, in monotonic seconds."""
     version: int = -1
     """Version of the routing table that it uses; -1: none of this operator's."""
@@ -58,34 +58,34 @@ class Room:
         return self.ready and str(key) not in self.refused
 
 
-def shortcoming(key: Key, port: int, rooms: Iterable[Room], *, listing: str) -> str:
+def activator_problem(key: Key, port: int, activators: Iterable[ActivatorPod], *, listing: str) -> str:
     """Return the problem that prevents requests of a service from being held, with the remedy; empty without any.
 
     Args:
         key: of the service.
         port: of the service.
-        rooms: all activator pods.
+        activators: all activator pods.
         listing: a command that lists them.
     """
-    ready = [room for room in rooms if room.ready]
+    ready = [activator for activator in activators if activator.ready]
     if not ready:
         return f"no pod of the activator is ready. {listing} shows why"
-    for room in ready:
-        if why := room.refused.get(str(key)):
+    for activator in ready:
+        if why := activator.refused.get(str(key)):
             return (
-                f"the activator at {room.address} cannot open this service's port {port} ({why}). Free the port, or"
-                " set other ports in the chart (activator.ports)"
+                f"the activator at {activator.address} cannot open this service's port {port} ({why}). Free the port,"
+                " or set other ports in the chart (activator.ports)"
             )
-        if room.silent:
+        if activator.silent:
             return (
-                f"the activator at {room.address} does not respond to the operator on port {ADMIN_PORT}. Check"
+                f"the activator at {activator.address} does not respond to the operator on port {ADMIN_PORT}. Check"
                 f" whether a NetworkPolicy or a service mesh blocks it, and {listing}"
             )
     return ""
 
 
 @dataclass(slots=True)
-class Book:
+class RoutingTable:
     """The activator's routing table, with a version.
 
     Args:

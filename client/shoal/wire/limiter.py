@@ -2,16 +2,16 @@
 
 from dataclasses import dataclass
 
-MOST = 16
+MAX_CONCURRENCY = 16
 """Concurrent requests."""
-USUAL_PAUSE_S = 1.0
+DEFAULT_PAUSE_S = 1.0
 """After a rejection without ``Retry-After``, or a failed connection."""
-LONGEST_PAUSE_S = 600.0
+MAX_PAUSE_S = 600.0
 """Bound on ``Retry-After``, which a broken server may send arbitrarily long."""
 
 
 @dataclass(slots=True)
-class Pace:
+class ConcurrencyLimiter:
     """The current concurrency limit."""
 
     limit: float = 1.0
@@ -23,16 +23,16 @@ class Pace:
         """Return how long to wait before the next request; None means until a running one ends."""
         if now_s < self.closed_until_s:
             return self.closed_until_s - now_s
-        # At least one request, or the pace could never recover.
+        # At least one request, or the limit could never recover.
         return 0.0 if running < max(1, int(self.limit)) else None
 
-    def answered(self) -> None:
+    def record_success(self) -> None:
         """Record a successful response: grow by one request per round trip."""
-        self.limit = min(MOST, self.limit + 1 / max(1.0, self.limit))
+        self.limit = min(MAX_CONCURRENCY, self.limit + 1 / max(1.0, self.limit))
 
-    def refused(self, now_s: float, retry_after_s: float | None) -> None:
+    def record_rejection(self, now_s: float, retry_after_s: float | None) -> None:
         """Record a rejection and its ``Retry-After``."""
         if now_s >= self.closed_until_s:  # concurrent rejections count once
             self.limit = max(1.0, self.limit / 2)
-        pause_s = USUAL_PAUSE_S if retry_after_s is None else min(retry_after_s, LONGEST_PAUSE_S)
+        pause_s = DEFAULT_PAUSE_S if retry_after_s is None else min(retry_after_s, MAX_PAUSE_S)
         self.closed_until_s = max(self.closed_until_s, now_s + pause_s)

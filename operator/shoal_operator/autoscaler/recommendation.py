@@ -14,18 +14,18 @@ rows are proportional to their number: with a measured target only the rate coun
 import math
 from dataclasses import dataclass
 
-from shoal_operator.autoscaler.aim import HEADROOM, LEAST, Aim, target_rows
-from shoal_operator.autoscaler.signals import HICCUP, Rates, Signals
+from shoal_operator.autoscaler.signals import NEGLIGIBLE_SHARE, Rates, Signals
+from shoal_operator.autoscaler.targets import HEADROOM, LEAST, ScalingTargets, target_rows
 from shoal_schema.load import Capacity
 
-LATE = HICCUP / 2
+LATE = NEGLIGIBLE_SHARE / 2
 """Share of time in which groups of arrivals may exceed the capacity; less than what causes strain."""
 FIRST_START_S = 10.0
 """Assumed start time of a replica before the first one was measured."""
 
 
 @dataclass(frozen=True, slots=True)
-class Want:
+class Recommendation:
     """Fractional replicas, with their derivation."""
 
     replicas: float
@@ -36,37 +36,37 @@ class Want:
     unit: str
 
 
-def want(aim: Aim, signals: Signals, rates: Rates, start_s: float | None) -> Want:
+def recommend(targets: ScalingTargets, signals: Signals, rates: Rates, start_s: float | None) -> Recommendation:
     """Return the replicas that the rates of one window require.
 
     Args:
-        aim: of the spec.
+        targets: of the spec.
         signals: of the current tick.
         rates: of the window.
         start_s: start time of a replica (s); None before the first one was measured.
     """
-    target = target_rows(aim, signals.capacity)
-    by_rows = Want(rates.rows / target, rates.rows, target, "rows in flight")
+    target = target_rows(targets, signals.capacity)
+    by_rows = Recommendation(rates.rows / target, rates.rows, target, "rows in flight")
     # Rates need a measured capacity; without an objective they count only while rows are rejected.
     capacity = signals.capacity
-    if capacity is None or (aim.objective_s is None and not rates.refuses):
+    if capacity is None or (targets.objective_s is None and not rates.rejects):
         return by_rows
-    each = max(_planned_rows_per_s(aim, signals, rates, capacity), LEAST)
+    each = max(_planned_rows_per_s(targets, signals, rates, capacity), LEAST)
     # Queued rows count too, unless the ready pods serve them before a new replica could be ready.
     start_s = FIRST_START_S if start_s is None else start_s
     backlog = signals.queued_rows - signals.ready * HEADROOM * capacity.rows
     spare_rows_per_s = signals.ready * capacity.rows_per_s - rates.offered_rows_per_s
     drained = backlog <= 0 or backlog <= spare_rows_per_s * start_s
-    backlog_rows_per_s = 0.0 if drained else backlog / max(aim.objective_s or 0.0, start_s, 1.0)
+    backlog_rows_per_s = 0.0 if drained else backlog / max(targets.objective_s or 0.0, start_s, 1.0)
     amount = rates.offered_rows_per_s + backlog_rows_per_s
-    by_rate = Want(amount / each, amount, each, "rows/s offered")
+    by_rate = Recommendation(amount / each, amount, each, "rows/s offered")
     # Pods that reject are full at any load: their rows in the system only reflect their number.
-    if aim.target_queue_depth is None and rates.refuses:
+    if targets.target_queue_depth is None and rates.rejects:
         return by_rate
     return max(by_rows, by_rate, key=lambda each: each.replicas)
 
 
-def _planned_rows_per_s(aim: Aim, signals: Signals, rates: Rates, capacity: Capacity) -> float:
+def _planned_rows_per_s(targets: ScalingTargets, signals: Signals, rates: Rates, capacity: Capacity) -> float:
     """Return the planned rows per second of a replica: a share of its capacity.
 
     The share is smaller where rows arrive in groups, down to what the busiest recent tick requires. A system that
@@ -74,9 +74,9 @@ def _planned_rows_per_s(aim: Aim, signals: Signals, rates: Rates, capacity: Capa
     exp(-2 (c - a) c d / (i a)) of the time (a Brownian queue in heavy traffic). This is solved for c.
     """
     offered = rates.offered_rows_per_s
-    if aim.objective_s is None or not offered:
+    if targets.objective_s is None or not offered:
         return HEADROOM * capacity.rows_per_s
-    spread = signals.dispersion * offered * math.log(1 / LATE) / (2 * aim.objective_s)
+    spread = signals.dispersion * offered * math.log(1 / LATE) / (2 * targets.objective_s)
     needed = offered / 2 + math.sqrt(offered**2 / 4 + spread)
     ready_for = max(offered, min(HEADROOM * needed, signals.busiest_rows_per_s))
     return HEADROOM * offered / ready_for * capacity.rows_per_s

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from shoal_operator.autoscaler.aim import Aim
+from shoal_operator.autoscaler.targets import ScalingTargets
 from shoal_schema.conditions import Reason
 from shoal_schema.declaring import Json
 from shoal_schema.redaction import visible
@@ -10,7 +10,7 @@ from shoal_schema.resource import API_VERSION, KIND
 
 
 @dataclass(frozen=True, slots=True)
-class Announcement:
+class ServiceEvent:
     """The content of an Event."""
 
     warning: bool
@@ -18,26 +18,26 @@ class Announcement:
     message: str
 
 
-def scaled(aim: Aim, was: int, replicas: int, why: str) -> Announcement:
+def scaling_event(targets: ScalingTargets, was: int, replicas: int, why: str) -> ServiceEvent:
     """Return the Event for a change of a service's replicas by the operator.
 
     Args:
-        aim: with the bounds of the spec.
+        targets: with the bounds of the spec.
         was: the previous count.
         replicas: the new count.
         why: the reason by load; replaced where the previous count was out of bounds.
     """
-    if was > aim.maximum:
-        why = f"spec.replicas {was} exceeds scaling.maxReplicas {aim.maximum}"
-    elif was < aim.minimum:
-        why = f"spec.replicas {was} is less than scaling.minReplicas {aim.minimum}"
+    if was > targets.maximum:
+        why = f"spec.replicas {was} exceeds scaling.maxReplicas {targets.maximum}"
+    elif was < targets.minimum:
+        why = f"spec.replicas {was} is less than scaling.minReplicas {targets.minimum}"
     reason = Reason.SCALED_UP if replicas > was else Reason.SCALED_DOWN
-    return Announcement(
+    return ServiceEvent(
         warning=False, reason=reason, message=f"{was} to {replicas} replica{'' if replicas == 1 else 's'}: {why}"
     )
 
 
-def make_event(resource: Json, news: Announcement, at: str) -> Json:
+def make_event(resource: Json, event: ServiceEvent, at: str) -> Json:
     """Return the Event object; ``at`` is a time in the API's format."""
     metadata = resource["metadata"]
     return {
@@ -53,10 +53,10 @@ def make_event(resource: Json, news: Announcement, at: str) -> Json:
             "uid": metadata["uid"],
             "resourceVersion": metadata.get("resourceVersion", ""),
         },
-        "type": "Warning" if news.warning else "Normal",
-        "reason": str(news.reason),
+        "type": "Warning" if event.warning else "Normal",
+        "reason": str(event.reason),
         # The API server rejects longer messages.
-        "message": visible(news.message)[:1024],
+        "message": visible(event.message)[:1024],
         "source": {"component": "shoal-operator"},
         "firstTimestamp": at,
         "lastTimestamp": at,

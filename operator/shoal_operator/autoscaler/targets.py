@@ -11,7 +11,7 @@ LEAST = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Aim:
+class ScalingTargets:
     """The scaling targets of a spec."""
 
     minimum: int
@@ -35,10 +35,10 @@ class Aim:
         return max(self.minimum, 1, min(replicas, self.maximum))
 
 
-def target_rows(aim: Aim, capacity: Capacity | None) -> float:
+def target_rows(targets: ScalingTargets, capacity: Capacity | None) -> float:
     """Return how many queued and running rows a replica should have."""
-    if aim.target_queue_depth is not None:
-        return aim.target_queue_depth
-    if aim.objective_s is not None and capacity is not None:
+    if targets.target_queue_depth is not None:
+        return targets.target_queue_depth
+    if targets.objective_s is not None and capacity is not None:
         return max(HEADROOM * capacity.rows, LEAST)
-    return 2 * aim.full_batch_rows
+    return 2 * targets.full_batch_rows

@@ -20,7 +20,7 @@ def widgets(cluster: Cluster) -> Cluster:
 
 def denial(cluster: Cluster, method: str, path: str, body: Any = None, **query: Any) -> ApiError:
     with pytest.raises(ApiError) as raised:
-        cluster.ask(method, path, body, **query)
+        cluster.request(method, path, body, **query)
     return raised.value
 
 
@@ -57,7 +57,7 @@ def test_a_rule_for_names_holds(cluster: Cluster) -> None:
 
 
 def test_unknown_fields_of_built_in_kinds_are_dropped(cluster: Cluster) -> None:
-    response = cluster.ask("POST", CONFIG_MAPS, {**config_map("m"), "extra": {}})
+    response = cluster.request("POST", CONFIG_MAPS, {**config_map("m"), "extra": {}})
     assert response.warnings == ('unknown field "extra"',)
     assert "extra" not in response.body
 

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from shoal_operator.autoscaler.aim import Aim
-from shoal_operator.autoscaler.decision import Surroundings
-from shoal_operator.autoscaler.zero import Rule
-from shoal_operator.load.starting import Starts
+from shoal_operator.autoscaler.decision import ScalingContext
+from shoal_operator.autoscaler.targets import ScalingTargets
+from shoal_operator.autoscaler.zero import ZeroPolicy
+from shoal_operator.load.start_times import StartTimes
 from shoal_operator.manifests.containers import PROXY
 from shoal_operator.manifests.labels import FIELD_MANAGER
-from shoal_operator.manifests.specs import asked_of
+from shoal_operator.manifests.specs import service_spec
 from shoal_operator.planning.conflicts import writer_of
 from shoal_operator.planning.observation import Key, dig
 from shoal_operator.planning.pods import is_leaving, is_ready, runs, scheduling_problem, template_hash
@@ -25,15 +25,15 @@ from shoal_schema.resource.traffic import ScalingMode, queue_rows, scale_to_zero
 
 
 @dataclass(frozen=True, slots=True)
-class Scaled:
+class ScaledService:
     """A service whose replicas follow its load."""
 
-    aim: Aim
+    targets: ScalingTargets
     replicas: int
     generation: int
     """Generation of the spec with these values; it never decreases."""
     uid: str
-    zero: Rule | None = None
+    zero: ZeroPolicy | None = None
     """When to scale to zero; None: never."""
     writer: str = ""
     """The last other field manager of ``replicas``; empty where it is unknown."""
@@ -50,31 +50,31 @@ class Replica:
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class WatchedService:
     """A service whose proxies are read."""
 
     key: Key
-    scaled: Scaled | None
+    scaled: ScaledService | None
     """None where its replicas do not follow its load."""
     has_objective: bool
     """The spec has a latency objective."""
     replicas: tuple[Replica, ...]
     """Its ready pods."""
-    around: Surroundings = field(default_factory=Surroundings)
+    context: ScalingContext = field(default_factory=ScalingContext)
     """Other state for decisions on replicas."""
 
 
 @dataclass(slots=True)
-class Fleet:
+class ServiceCache:
     """Services whose proxies are read, and their ready pods, as of each last reconciliation."""
 
-    _scaled: dict[Key, Scaled] = field(default_factory=dict)
+    _scaled: dict[Key, ScaledService] = field(default_factory=dict)
     _objectives: set[Key] = field(default_factory=set)
     _replicas: dict[Key, tuple[Replica, ...]] = field(default_factory=dict)
-    _starts: dict[Key, Starts] = field(default_factory=dict)
-    _around: dict[Key, Surroundings] = field(default_factory=dict)
+    _start_times: dict[Key, StartTimes] = field(default_factory=dict)
+    _contexts: dict[Key, ScalingContext] = field(default_factory=dict)
 
-    def see(self, key: Key, resource: Json, pods: Iterable[Json], now_s: float = 0.0) -> None:
+    def observe(self, key: Key, resource: Json, pods: Iterable[Json], now_s: float = 0.0) -> None:
         """Replace a service's state by what a reconciliation read, except for a later write of the operator.
 
         Args:
@@ -86,12 +86,12 @@ class Fleet:
         pods = [pod for pod in pods if not is_leaving(pod)]
         # An invalid spec changes nothing: existing pods continue to scale by the previous spec.
         with suppress(SpecError):
-            spec = asked_of(resource)
+            spec = service_spec(resource)
             if spec.batching.latency_objective_milliseconds is None:
                 self._objectives.discard(key)
             else:
                 self._objectives.add(key)
-            scaled, known = scaled_from(spec, resource["metadata"]), self._scaled.get(key)
+            scaled, known = scaled_service(spec, resource["metadata"]), self._scaled.get(key)
             if scaled is None:
                 self._scaled.pop(key, None)
             elif (
@@ -103,15 +103,15 @@ class Fleet:
             for pod in pods
             if (uid := dig(pod, "metadata", "uid")) and (address := dig(pod, "status", "podIP")) and is_ready(pod)
         )
-        starts = self._starts.setdefault(key, Starts())
-        starts.see({dig(pod, "metadata", "uid", default=""): is_ready(pod) for pod in pods}, now_s)
-        self._around[key] = Surroundings(
-            start_s=starts.start_s,
+        start_times = self._start_times.setdefault(key, StartTimes())
+        start_times.observe({dig(pod, "metadata", "uid", default=""): is_ready(pod) for pod in pods}, now_s)
+        self._contexts[key] = ScalingContext(
+            start_s=start_times.start_s,
             rolling=len({template_hash(pod) for pod in pods}) > 1,
             unschedulable=sum(scheduling_problem(pod) is not None for pod in pods if not is_ready(pod)),
         )
 
-    def wrote_replicas(self, key: Key, before: Scaled, replicas: int) -> None:
+    def record_write(self, key: Key, before: ScaledService, replicas: int) -> None:
         """Record a write of the operator. It increments the generation, so older reads do not apply."""
         # A reconciliation may have replaced it since.
         if self._scaled.get(key) is before:
@@ -122,10 +122,10 @@ class Fleet:
         self._scaled.pop(key, None)
         self._objectives.discard(key)
         self._replicas.pop(key, None)
-        self._starts.pop(key, None)
-        self._around.pop(key, None)
+        self._start_times.pop(key, None)
+        self._contexts.pop(key, None)
 
-    def scaled(self, key: Key) -> Scaled | None:
+    def scaled(self, key: Key) -> ScaledService | None:
         """Return a service's scaling, or None."""
         return self._scaled.get(key)
 
@@ -135,17 +135,17 @@ class Fleet:
 
     def start_s(self, key: Key) -> float | None:
         """Return the start time of a service's pods (s); None before the first start."""
-        return self._around[key].start_s if key in self._around else None
+        return self._contexts[key].start_s if key in self._contexts else None
 
-    def watched(self, *, everyone: bool = False) -> Iterator[Watched]:
-        """Yield the services that scale or have an objective; with ``everyone`` all services."""
-        for key in self._replicas.keys() if everyone else self._scaled.keys() | self._objectives:
-            yield Watched(
+    def watched(self, *, all_services: bool = False) -> Iterator[WatchedService]:
+        """Yield the services that scale or have an objective; with ``all_services`` all services."""
+        for key in self._replicas.keys() if all_services else self._scaled.keys() | self._objectives:
+            yield WatchedService(
                 key,
                 self._scaled.get(key),
                 key in self._objectives,
                 self._replicas.get(key, ()),
-                self._around.get(key, Surroundings()),
+                self._contexts.get(key, ScalingContext()),
             )
 
 
@@ -159,14 +159,14 @@ def running_replicas(pods: Iterable[Json], newest: str | None) -> tuple[Replica,
     )
 
 
-def scaled_from(spec: InferenceServiceSpec, metadata: Json) -> Scaled | None:
+def scaled_service(spec: InferenceServiceSpec, metadata: Json) -> ScaledService | None:
     """Return a service's scaling; None without one, with an external autoscaler, or with contradictory bounds."""
     scaling = spec.scaling
     if scaling is None or scaling.mode is ScalingMode.EXTERNAL or scaling.min_replicas > scaling.max_replicas:
         return None
     batching = spec.batching
     objective_ms = batching.latency_objective_milliseconds
-    aim = Aim(
+    targets = ScalingTargets(
         scaling.min_replicas,
         scaling.max_replicas,
         scaling.target_queue_depth,
@@ -174,9 +174,9 @@ def scaled_from(spec: InferenceServiceSpec, metadata: Json) -> Scaled | None:
         objective_s=None if objective_ms is None else objective_ms / 1000,
         most_rows=queue_rows(spec.queue, batching) + (batching.in_flight + 1) * batching.max_batch_size,
     )
-    rule = None
+    policy = None
     if not scaling.min_replicas:
         per_replica = scaling.target_queue_depth or 2 * batching.max_batch_size
-        rule = Rule(scale_to_zero_delay_s(scaling), scaling.max_replicas, per_replica)
+        policy = ZeroPolicy(scale_to_zero_delay_s(scaling), scaling.max_replicas, per_replica)
     writer = writer_of({"metadata": metadata}, FIELD_MANAGER, "f:spec", "f:replicas")
-    return Scaled(aim, spec.replicas, metadata["generation"], metadata["uid"], rule, writer)
+    return ScaledService(targets, spec.replicas, metadata["generation"], metadata["uid"], policy, writer)

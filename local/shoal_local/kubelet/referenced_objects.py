@@ -11,7 +11,7 @@ TOKEN_LIFETIME_S = 365 * 86400
 """A year: tokens are not renewed while a pod runs. A Kubernetes API server may shorten it."""
 
 
-class Lookups:
+class ReferencedObjects:
     """Reads objects of a pod's namespace."""
 
     def __init__(self, client: ApiClient) -> None:

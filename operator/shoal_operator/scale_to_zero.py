@@ -12,27 +12,27 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from shoal_operator.activators import ActivatorsCluster, Rooms
-from shoal_operator.autoscaler.zero import HOLDING, Memory, Phase, Seen, reason_of, step
+from shoal_operator.activator_pods import ActivatorPods, ActivatorsCluster
+from shoal_operator.autoscaler.zero import HOLDING, Phase, ZeroObservation, ZeroState, decide, scaling_reason
 from shoal_operator.errors import ApiError
-from shoal_operator.load.fleet import Fleet, Replica
 from shoal_operator.load.reading import Reading
+from shoal_operator.load.service_cache import Replica, ServiceCache
 from shoal_operator.manifests.desired import DEPLOYMENT, ENDPOINT_SLICE
 from shoal_operator.manifests.environment import HTTP_PORT
-from shoal_operator.manifests.specs import asked_of
+from shoal_operator.manifests.specs import service_spec
 from shoal_operator.manifests.target import Hosting
-from shoal_operator.planning.activators import (
-    NO_ROOM,
-    Book,
+from shoal_operator.planning.activator import (
+    NO_ACTIVATOR,
     NoActivatorError,
-    forwards_of,
-    is_free,
-    may_sleep,
-    shortcoming,
+    RoutingTable,
+    activator_problem,
+    is_externally_scaled,
+    max_forwards,
+    scales_to_zero,
 )
 from shoal_operator.planning.observation import Key, Observation, dig, key_of
-from shoal_operator.planning.ports import Ports, offered, stored_port
-from shoal_operator.replicas import Replicas, ScaleCluster
+from shoal_operator.planning.ports import Ports, port_range, stored_port
+from shoal_operator.replicas import ReplicaWriter, ScaleCluster
 from shoal_schema.activator import (
     MAX_POLL_S,
     ActivatorReport,
@@ -48,7 +48,7 @@ from shoal_schema.resource.service import InferenceServiceSpec
 logger = logging.getLogger(__name__)
 
 _RETRY_S = 0.5
-_GOING_S = 5.0
+_STOPPING_S = 5.0
 """How long pods of a Deployment that had no replicas get no requests, as they may be stopping unnoticed."""
 _FIRST_RECONCILIATIONS_S = 30.0
 """The longest wait for all services to be reconciled after the start; until then activators keep their table."""
@@ -59,12 +59,12 @@ class _Cluster(ScaleCluster, ActivatorsCluster, Protocol):
 
 
 @dataclass(slots=True)
-class _Guest:
+class _HostedService:
     """One service that scales to zero."""
 
     spec: InferenceServiceSpec
     port: int
-    memory: Memory | None = None
+    state: ZeroState | None = None
     version: int = 0
     """Version of the routing table with the service's newest entry."""
     in_path: bool = False
@@ -73,28 +73,28 @@ class _Guest:
     """Addresses of the activators among its endpoints."""
     arrived: Mapping[str, int | None] = field(default_factory=dict)
     """By uid, each pod's counter of arrived rows; None without a reading."""
-    going_until_s: dict[str, float] = field(default_factory=dict)
+    stopping_until_s: dict[str, float] = field(default_factory=dict)
     """By uid, until when pods of a Deployment scaled to zero get no requests."""
 
     @property
     def phase(self) -> Phase:
-        return self.memory.phase if self.memory else Phase.AWAKE
+        return self.state.phase if self.state else Phase.AWAKE
 
     @property
-    def sleeps(self) -> bool:
-        return may_sleep(self.spec)
+    def scales_to_zero(self) -> bool:
+        return scales_to_zero(self.spec)
 
     @property
     def holding(self) -> bool:
         """Whether its pods are stopping or gone; a user may also have set replicas to 0."""
-        return self.sleeps and (self.phase in HOLDING or self.spec.replicas == 0)
+        return self.scales_to_zero and (self.phase in HOLDING or self.spec.replicas == 0)
 
 
-class Activators:
+class ScaleToZero:
     """Scale services to zero and back.
 
     Args:
-        fleet: scaling and ready pods of services.
+        cache: scaling and ready pods of services.
         settings: selector and ports of the activator.
         changed: makes a service due after a delay (s).
         clock: monotonic seconds.
@@ -102,27 +102,27 @@ class Activators:
 
     def __init__(
         self,
-        fleet: Fleet,
+        cache: ServiceCache,
         settings: OperatorProcess,
         changed: Callable[[Key, float], object],
         clock: Callable[[], float],
     ) -> None:
-        self._fleet = fleet
-        self._replicas = Replicas(fleet, lambda key: changed(key, 0.0))
+        self._cache = cache
+        self._replica_writer = ReplicaWriter(cache, lambda key: changed(key, 0.0))
         self._settings = settings
-        self._ports = Ports(offered(settings.activator_first_port, settings.activator_ports))
+        self._ports = Ports(port_range(settings.activator_first_port, settings.activator_ports))
         self._changed = changed
         self._clock = clock
-        self._book = Book(uuid.uuid4().hex[:8])
+        self._table = RoutingTable(uuid.uuid4().hex[:8])
         self._table_changed = asyncio.Event()
-        self._guests: dict[Key, _Guest] = {}
+        self._hosted: dict[Key, _HostedService] = {}
         self._listed = False
         self._complete_by_s = math.inf
-        self._rooms = Rooms(
+        self._activator_pods = ActivatorPods(
             settings,
             changed=self._reconcile_all,
             received=self._receive,
-            version_of=lambda mark: self._book.read_version(mark),  # noqa: PLW0108 (`start` replaces the book)
+            version_of=lambda mark: self._table.read_version(mark),  # noqa: PLW0108 (`start` replaces the table)
             clock=clock,
         )
         self._stepping: set[Key] = set()
@@ -136,47 +136,51 @@ class Activators:
         Raises:
             NoActivatorError: there is no activator, or it has no free port.
         """
-        sleeps = may_sleep(spec)
-        if sleeps and not self._settings.activator_selector:
-            raise NoActivatorError(NO_ROOM)
+        at_zero = scales_to_zero(spec)
+        if at_zero and not self._settings.activator_selector:
+            raise NoActivatorError(NO_ACTIVATOR)
         # A service that no longer scales to zero keeps its place until its pods are ready, if it will have any.
-        lingers = key in self._guests and observation.ours(ENDPOINT_SLICE) and (spec.replicas or not is_free(spec))
-        if not (sleeps or lingers):
+        lingers = (
+            key in self._hosted
+            and observation.owned(ENDPOINT_SLICE)
+            and (spec.replicas or not is_externally_scaled(spec))
+        )
+        if not (at_zero or lingers):
             self.forget(key)
             return None
         now_s = self._clock()
         try:
-            port = self._ports.allot(key, stored_port(observation.resource), now_s)
+            port = self._ports.assign(key, stored_port(observation.resource), now_s)
         except NoActivatorError:
             self._await_ports(self._ports.awaited(now_s))
             raise
-        guest = self._guests.setdefault(key, _Guest(spec, port))
-        guest.spec = spec
+        hosted = self._hosted.setdefault(key, _HostedService(spec, port))
+        hosted.spec = spec
         # The table must contain the service before activators are endpoints, and before any pod stops.
-        self._write(key, guest)
-        served = bool(observation.endpoints and self._staying(key, guest))
-        waking = guest.memory is not None and guest.memory.is_waking and not served
-        rooms = [room for room in self._rooms.known if room.serves(key)]
-        theirs = ENDPOINT_SLICE in observation.children and not observation.ours(ENDPOINT_SLICE)
-        held = not theirs and not all(room.silent for room in rooms)
-        running = dig(observation.ours(DEPLOYMENT), "spec", "replicas", default=0)
+        self._write(key, hosted)
+        served = bool(observation.endpoints and self._serving_pods(key, hosted))
+        waking = hosted.state is not None and hosted.state.is_waking and not served
+        activators = [activator for activator in self._activator_pods.known if activator.serves(key)]
+        theirs = ENDPOINT_SLICE in observation.children and not observation.owned(ENDPOINT_SLICE)
+        held = not theirs and not all(activator.silent for activator in activators)
+        running = dig(observation.owned(DEPLOYMENT), "spec", "replicas", default=0)
         problem = ""
-        if guest.sleeps and theirs:
+        if hosted.scales_to_zero and theirs:
             problem = f"EndpointSlice {key.name} has another owner, so no requests reach the activator. Delete it"
-        elif guest.sleeps:
+        elif hosted.scales_to_zero:
             listing = (
                 f"kubectl get deployments,pods --namespace {self._settings.namespace}"
                 f" --selector {self._settings.activator_selector}"
             )
-            problem = shortcoming(key, guest.port, self._rooms.known, listing=listing)
+            problem = activator_problem(key, hosted.port, self._activator_pods.known, listing=listing)
         return Hosting(
-            guest.port,
-            tuple(sorted(room.address for room in rooms)),
-            open=guest.holding or not served,
+            hosted.port,
+            tuple(sorted(activator.address for activator in activators)),
+            open=hosted.holding or not served,
             waking=waking,
             held=held,
-            shortcoming=problem,
-            kept=running if sleeps and not spec.replicas and not held else 0,
+            problem=problem,
+            kept=running if at_zero and not spec.replicas and not held else 0,
         )
 
     def _await_ports(self, awaited: Mapping[Key, float]) -> None:
@@ -184,83 +188,89 @@ class Activators:
         for key, free_s in awaited.items():
             self._changed(key, max(0.0, free_s - self._clock()))
 
-    def saw(self, key: Key, observation: Observation) -> None:
+    def observe(self, key: Key, observation: Observation) -> None:
         """Record the cluster's state at the end of a reconciliation."""
-        guest = self._guests.get(key)
-        if guest is None:
+        hosted = self._hosted.get(key)
+        if hosted is None:
             return
-        slice_ = observation.ours(ENDPOINT_SLICE)
-        guest.in_path = bool(slice_)
-        guest.endpoints = tuple(each for endpoint in slice_.get("endpoints") or () for each in endpoint["addresses"])
-        if not guest.sleeps and not guest.in_path:
+        slice_ = observation.owned(ENDPOINT_SLICE)
+        hosted.in_path = bool(slice_)
+        hosted.endpoints = tuple(each for endpoint in slice_.get("endpoints") or () for each in endpoint["addresses"])
+        if not hosted.scales_to_zero and not hosted.in_path:
             self.forget(key)
             return
         # Pods of a Deployment without replicas get no requests, although they may still look ready.
-        going_until_s = self._clock() + _GOING_S
+        stopping_until_s = self._clock() + _STOPPING_S
         if dig(observation.children.get(DEPLOYMENT), "spec", "replicas") == 0:
-            guest.going_until_s = {replica.uid: going_until_s for replica in self._fleet.replicas(key)}
-        self._write(key, guest)
+            hosted.stopping_until_s = {replica.uid: stopping_until_s for replica in self._cache.replicas(key)}
+        self._write(key, hosted)
 
     def forget(self, key: Key) -> None:
         """Forget a service that was deleted, or that no longer scales to zero."""
-        self._guests.pop(key, None)
+        self._hosted.pop(key, None)
         self._await_ports(self._ports.free(key, self._clock()))
-        if self._book.drop(key):
+        if self._table.drop(key):
             self._notify()
 
     # Called by the autoscaler.
 
-    async def follow(self, key: Key, replicas: Sequence[Replica], readings: Sequence[Reading]) -> bool:
+    async def process_readings(self, key: Key, replicas: Sequence[Replica], readings: Sequence[Reading]) -> bool:
         """Record a reading of a service's pods; return whether its replicas are decided here now."""
-        guest = self._guests.get(key)
-        if guest is None:
+        hosted = self._hosted.get(key)
+        if hosted is None:
             # A service without a place in the activator keeps its replicas; its status states why.
-            scaled = self._fleet.scaled(key)
+            scaled = self._cache.scaled(key)
             return scaled is not None and scaled.zero is not None
         loads = {replica.uid: reading.load for replica, reading in zip(replicas, readings, strict=True)}
         arrived = {uid: load.arrived_rows if load else None for uid, load in loads.items()}
         # Without a reading of every pod, a request must be assumed.
         idle = all(load and not load.queued_rows + load.running_rows for load in loads.values())
-        called = not idle or arrived != guest.arrived
-        guest.arrived = arrived
-        self._write(key, guest)
-        return await self._step(key, guest, called=called)
+        requested = not idle or arrived != hosted.arrived
+        hosted.arrived = arrived
+        self._write(key, hosted)
+        return await self._decide(key, hosted, requested=requested)
 
-    async def _step(self, key: Key, guest: _Guest, *, called: bool) -> bool:
-        scaled = self._fleet.scaled(key)
+    async def _decide(self, key: Key, hosted: _HostedService, *, requested: bool) -> bool:
+        scaled = self._cache.scaled(key)
         if scaled is None or scaled.zero is None or self._cluster is None:
             return False
-        seen = Seen(
+        seen = ZeroObservation(
             replicas=scaled.replicas,
-            ready=len(self._fleet.replicas(key)),
-            called=called,
-            waiting=sum(room.waiting.get(str(key), 0) for room in self._rooms.known),
-            held=self._holds(key, guest),
+            ready=len(self._cache.replicas(key)),
+            requested=requested,
+            waiting=sum(activator.waiting.get(str(key), 0) for activator in self._activator_pods.known),
+            held=self._holds(key, hosted),
         )
         # A new phase changes the entry of the table and the status.
-        before = guest.phase
-        verdict, guest.memory = step(scaled.zero, seen, guest.memory, self._clock())
-        if verdict.phase is not before:
-            logger.info("event=zero service=%s phase=%s was=%s waiting=%d", key, verdict.phase, before, seen.waiting)
-            self._write(key, guest)
+        before = hosted.phase
+        decision, hosted.state = decide(scaled.zero, seen, hosted.state, self._clock())
+        if decision.phase is not before:
+            logger.info("event=zero service=%s phase=%s was=%s waiting=%d", key, decision.phase, before, seen.waiting)
+            self._write(key, hosted)
             self._changed(key, 0.0)
         # An earlier write for this service may still be in progress.
-        if verdict.replicas not in (None, scaled.replicas) and key not in self._stepping:
+        if decision.replicas not in (None, scaled.replicas) and key not in self._stepping:
             self._stepping.add(key)
             try:
-                await self._replicas.write(self._cluster, key, scaled, verdict.replicas, reason_of(scaled.zero, seen))
+                await self._replica_writer.write(
+                    self._cluster, key, scaled, decision.replicas, scaling_reason(scaled.zero, seen)
+                )
             finally:
                 self._stepping.discard(key)
-        return verdict.replicas is not None
+        return decision.replicas is not None
 
-    def _holds(self, key: Key, guest: _Guest) -> bool:
+    def _holds(self, key: Key, hosted: _HostedService) -> bool:
         """Return whether all activators that receive a service's requests have its newest entry."""
-        holding = {room.address for room in self._rooms.known if room.serves(key) and room.version >= guest.version}
-        return bool(guest.endpoints) and holding.issuperset(guest.endpoints)
+        holding = {
+            activator.address
+            for activator in self._activator_pods.known
+            if activator.serves(key) and activator.version >= hosted.version
+        }
+        return bool(hosted.endpoints) and holding.issuperset(hosted.endpoints)
 
     # Called by the activator, through the operator's HTTP endpoint.
 
-    async def answer(self, seen: str) -> bytes | None:
+    async def routing_table(self, seen: str) -> bytes | None:
         """Return the routing table once it differs from the mark ``seen``, or after a long poll; None while unknown.
 
         Only the leader responds, once every service that scales to zero has been reconciled: an activator closes the
@@ -268,34 +278,34 @@ class Activators:
         """
         if not self._is_complete():
             return None
-        if seen == self._book.mark:
+        if seen == self._table.mark:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(MAX_POLL_S):
                     await self._table_changed.wait()
-        return encode(self._book.table()) if self._is_complete() else None
+        return encode(self._table.table()) if self._is_complete() else None
 
     def _is_complete(self) -> bool:
-        return self._listed and (not self._ports.unseen or self._clock() >= self._complete_by_s)
+        return self._listed and (not self._ports.has_unseen or self._clock() >= self._complete_by_s)
 
-    def _write(self, key: Key, guest: _Guest) -> None:
+    def _write(self, key: Key, hosted: _HostedService) -> None:
         """Write the service's entry of the routing table."""
-        pods = [] if guest.holding else self._staying(key, guest)
+        pods = [] if hosted.holding else self._serving_pods(key, hosted)
         entry = ActivatorService(
             name=str(key),
-            port=guest.port,
+            port=hosted.port,
             addresses=tuple(sorted(str(TcpAddress(pod.address, HTTP_PORT)) for pod in pods)),
-            timeout_s=guest.spec.queue.timeout_milliseconds / 1000,
-            max_body_bytes=guest.spec.queue.max_body_bytes,
-            forwards=forwards_of(guest.spec),
-            start_s=self._fleet.start_s(key),
+            timeout_s=hosted.spec.queue.timeout_milliseconds / 1000,
+            max_body_bytes=hosted.spec.queue.max_body_bytes,
+            forwards=max_forwards(hosted.spec),
+            start_s=self._cache.start_s(key),
         )
-        if self._book.put(key, entry):
-            guest.version = self._book.version
+        if self._table.put(key, entry):
+            hosted.version = self._table.version
             self._notify()
 
-    def _staying(self, key: Key, guest: _Guest) -> list[Replica]:
+    def _serving_pods(self, key: Key, hosted: _HostedService) -> list[Replica]:
         now_s = self._clock()
-        return [pod for pod in self._fleet.replicas(key) if guest.going_until_s.get(pod.uid, now_s) <= now_s]
+        return [pod for pod in self._cache.replicas(key) if hosted.stopping_until_s.get(pod.uid, now_s) <= now_s]
 
     def _notify(self) -> None:
         self._table_changed.set()
@@ -309,9 +319,9 @@ class Activators:
             return
         self._cluster = cluster
         # Another operator may have led since this one did: drop the old state.
-        self._book = Book(uuid.uuid4().hex[:8])
-        self._guests.clear()
-        self._rooms.clear()
+        self._table = RoutingTable(uuid.uuid4().hex[:8])
+        self._hosted.clear()
+        self._activator_pods.clear()
         self._ports.forget()
         while True:
             try:
@@ -321,11 +331,11 @@ class Activators:
                     key = key_of(resource)
                     # An invalid spec has no place in the activator.
                     with contextlib.suppress(SpecError):
-                        if may_sleep(asked_of(resource)):
+                        if scales_to_zero(service_spec(resource)):
                             self._ports.reserve(key, stored_port(resource))
                 self._complete_by_s = self._clock() + _FIRST_RECONCILIATIONS_S
                 self._listed = True
-                await self._rooms.find(cluster)
+                await self._activator_pods.find(cluster)
                 return
             except ApiError as error:
                 logger.warning("event=activators_unread error=%s", error)
@@ -336,21 +346,21 @@ class Activators:
         if not self._settings.activator_selector:
             return
         try:
-            await self._rooms.run(cluster)
+            await self._activator_pods.run(cluster)
         finally:
             self._listed = False
 
     def _reconcile_all(self) -> None:
-        for key in self._guests:
+        for key in self._hosted:
             self._changed(key, 0.0)
 
-    def _receive(self, news: ActivatorReport, tasks: asyncio.TaskGroup) -> None:
-        for key, guest in self._guests.items():
+    def _receive(self, news: ActivatorNews, tasks: asyncio.TaskGroup) -> None:
+        for key, hosted in self._hosted.items():
             if news.waiting.get(str(key)):
-                tasks.create_task(self._wake(key, guest))
+                tasks.create_task(self._wake(key, hosted))
 
-    async def _wake(self, key: Key, guest: _Guest) -> None:
+    async def _wake(self, key: Key, hosted: _HostedService) -> None:
         try:
-            await self._step(key, guest, called=True)
+            await self._decide(key, hosted, requested=True)
         except Exception:  # an unexpected error of one service must not stop the others
             logger.exception("event=waking_failed service=%s", key)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from e2e.callers import ROW
+from e2e.clients import ROW
 from e2e.clusters.cluster import Cluster
 
 
@@ -22,16 +22,16 @@ class Call(NamedTuple):
     took_s: float
 
 
-class Offered:
+class OpenLoopLoad:
     """Requests at a rate that may be changed meanwhile, each over a connection of its own."""
 
-    def __init__(self, cluster: Cluster, rate: float, *, patience_s: float, name: str = "adder") -> None:
+    def __init__(self, cluster: Cluster, rate: float, *, timeout_s: float, name: str = "adder") -> None:
         address = urlsplit(cluster.address(name))
         self._host, self._port = address.hostname, address.port
         body = f'{{"instances": [{ROW}]}}'.encode()
         head = f"POST /v1/models/{name}:predict HTTP/1.1\r\nhost: {name}\r\ncontent-type: application/json\r\n"
         self._request = f"{head}connection: close\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
-        self._patience_s = patience_s
+        self._timeout_s = timeout_s
         self.rate = rate
         self.calls: list[Call] = []
         self.refusals: list[str] = []
@@ -50,13 +50,13 @@ class Offered:
     async def _call(self) -> None:
         begun_s = time.monotonic()
         try:
-            async with asyncio.timeout(self._patience_s):
-                found = await self._ask(*await asyncio.open_connection(self._host, self._port))
+            async with asyncio.timeout(self._timeout_s):
+                found = await self._exchange(*await asyncio.open_connection(self._host, self._port))
         except (OSError, TimeoutError) as error:
             found = type(error).__name__
         self.calls.append(Call(begun_s, found, time.monotonic() - begun_s))
 
-    async def _ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
+    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
         try:
             writer.write(self._request)
             status = (await reader.readline()).split()[1:2] or [b"closed"]
@@ -76,9 +76,9 @@ class Offered:
 
 
 @contextmanager
-def offered(cluster: Cluster, rate: float, *, patience_s: float = 10) -> Iterator[Offered]:
+def open_loop_load(cluster: Cluster, rate: float, *, timeout_s: float = 10) -> Iterator[OpenLoopLoad]:
     """Call at a rate until the block ends."""
-    calls, stop = Offered(cluster, rate, patience_s=patience_s), threading.Event()
+    calls, stop = OpenLoopLoad(cluster, rate, timeout_s=timeout_s), threading.Event()
     thread = threading.Thread(target=lambda: asyncio.run(calls.run(stop)))
     thread.start()
     try:

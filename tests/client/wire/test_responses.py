@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal import errors
-from shoal.wire.answers import json_body, many_results, one_result, partial_results, raise_for_status
 from shoal.wire.messages import Response
+from shoal.wire.responses import batch_result, json_body, partial_results, raise_for_status, single_result
 from shoal_schema.wire.row_errors import RowError
 from tests.client.wire.signatures import ADDER, JSON, PICTURES, TIME_FIRST, UNBATCHED
 
@@ -28,7 +28,7 @@ def answer(entries: list[Any], tail: bytes = b"") -> Response:
 def test_one_item_loses_its_batch_dimension() -> None:
     values = np.array([[1, 2, 3]], dtype="<f4")
 
-    result = one_result(answer([entry("y", "FP32", [1, 3], 12)], values.tobytes()), ADDER)
+    result = single_result(answer([entry("y", "FP32", [1, 3], 12)], values.tobytes()), ADDER)
 
     assert result.tolist() == [1, 2, 3]
     assert result.dtype == np.float32
@@ -38,7 +38,7 @@ def test_several_outputs_come_by_name_and_text_as_str() -> None:
     tail = b"\3\0\0\0cat\3\0\0\0dog" + np.array([0.75, 0.25], dtype="<f4").tobytes()
     entries = [entry("label", "BYTES", [1, 2], 14), entry("probability", "FP32", [1, 2], 8)]
 
-    result = one_result(answer(entries, tail), PICTURES)
+    result = single_result(answer(entries, tail), PICTURES)
 
     assert result["label"].tolist() == ["cat", "dog"]
     assert result["probability"].tolist() == [0.75, 0.25]
@@ -47,19 +47,19 @@ def test_several_outputs_come_by_name_and_text_as_str() -> None:
 def test_text_of_one_element_is_a_str_and_json_its_value() -> None:
     response = answer([entry("answer", "BYTES", [1], 12)], b'\x08\0\0\0{"a": 1}')
 
-    assert one_result(response, JSON) == {"a": 1}
+    assert single_result(response, JSON) == {"a": 1}
 
 
 def test_bytes_that_are_no_text_stay_bytes() -> None:
     response = answer([entry("other", "BYTES", [1], 6)], b"\2\0\0\0\xff\xfe")
 
-    assert one_result(response, ADDER) == b"\xff\xfe"
+    assert single_result(response, ADDER) == b"\xff\xfe"
 
 
 def test_outputs_as_json_data_are_read_too() -> None:
     response = Response(200, {}, orjson.dumps({"outputs": [entry("y", "FP32", [1, 3], data=[1, 2, 3])]}))
 
-    assert one_result(response, ADDER).tolist() == [1, 2, 3]
+    assert single_result(response, ADDER).tolist() == [1, 2, 3]
 
 
 def test_text_as_json_data_is_read_too() -> None:
@@ -68,19 +68,19 @@ def test_text_as_json_data_is_read_too() -> None:
         entry("probability", "FP32", [1, 2], data=[0.5, 0.5]),
     ]
 
-    assert one_result(Response(200, {}, orjson.dumps({"outputs": outputs})), PICTURES)["label"][1] == "dog"
+    assert single_result(Response(200, {}, orjson.dumps({"outputs": outputs})), PICTURES)["label"][1] == "dog"
 
 
 def test_the_batch_dimension_comes_to_the_front() -> None:
     values = np.arange(10, dtype="<f4").reshape(5, 2)
 
-    result = many_results(answer([entry("y", "FP32", [5, 2], 40)], values.tobytes()), TIME_FIRST, 2)
+    result = batch_result(answer([entry("y", "FP32", [5, 2], 40)], values.tobytes()), TIME_FIRST, 2)
 
     assert result.tolist() == values.T.tolist()
 
 
 def test_a_model_that_does_not_batch_answers_as_it_is() -> None:
-    assert one_result(answer([entry("y", "FP32", [2], 8)], b"\0" * 8), UNBATCHED).shape == (2,)
+    assert single_result(answer([entry("y", "FP32", [2], 8)], b"\0" * 8), UNBATCHED).shape == (2,)
 
 
 @pytest.mark.parametrize(
@@ -103,9 +103,9 @@ def test_a_model_that_does_not_batch_answers_as_it_is() -> None:
         pytest.param(answer([entry("y", "FP32", [1], data=["x"])]), id="text for numbers"),
     ],
 )
-def test_an_answer_that_breaks_the_protocol_is_the_servers_failure(response: Response) -> None:
+def test_response_that_violates_the_protocol_is_a_server_failure(response: Response) -> None:
     with pytest.raises(errors.ServerFailed, match="violates the protocol"):
-        one_result(response, ADDER)
+        single_result(response, ADDER)
 
 
 @given(
@@ -120,9 +120,9 @@ def test_an_answer_that_breaks_the_protocol_is_the_servers_failure(response: Res
         ),
     ).map(lambda value: orjson.dumps(str(value))),
 )
-def test_no_answer_raises_anything_but_our_own_errors(status: int, headers: dict[str, str], body: bytes) -> None:
+def test_no_response_raises_other_errors(status: int, headers: dict[str, str], body: bytes) -> None:
     with pytest.raises(errors.ShoalError):
-        one_result(Response(status, headers, body), ADDER)
+        single_result(Response(status, headers, body), ADDER)
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from shoal import front as fronting
-from shoal.front import Front
+from shoal import shared_port as fronting
 from shoal.ports import find_port
+from shoal.shared_port import SharedPort
 
 PATIENCE_S = 20.0
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -56,10 +56,12 @@ async def fronted(
     """Run a front before these models, the last of which answers what names none; yield how to connect."""
     sockets = {model.name: str(folder / model.name) for model in models}
     servers = [await asyncio.start_unix_server(model, sockets[model.name]) for model in models]
-    front = Front({name: path for name, path in sockets.items() if name != "pages"}, str(folder / "pages"), default)
-    front.most_clients = most
+    shared_port = SharedPort(
+        {name: path for name, path in sockets.items() if name != "pages"}, str(folder / "pages"), default
+    )
+    shared_port.most_clients = most
     port = find_port("127.0.0.1", 0, option="--port")
-    await front.listen("127.0.0.1", port)
+    await shared_port.listen("127.0.0.1", port)
     writers: list[asyncio.StreamWriter] = []
 
     async def connect() -> Streams:
@@ -73,8 +75,8 @@ async def fronted(
         finally:
             for writer in writers:
                 writer.close()
-            front.stop_accepting()
-            front.close()
+            shared_port.stop_accepting()
+            shared_port.close()
             for server in servers:
                 server.close()
             # Connections end in callbacks, which run before the readers.
@@ -88,7 +90,7 @@ async def read_answer(reader: asyncio.StreamReader) -> bytes:
     return await reader.readexactly(int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0]))
 
 
-def test_one_connection_asks_several_models_by_turns(tmp_path: Path) -> None:
+def test_one_connection_requests_several_models_in_turn(tmp_path: Path) -> None:
     async def main() -> None:
         a, b, pages = Model("a"), Model("b"), Model("pages")
         async with fronted(tmp_path, a, b, pages) as connect:
@@ -116,7 +118,7 @@ def test_requests_sent_ahead_are_answered_in_their_order(tmp_path: Path) -> None
     asyncio.run(main())
 
 
-def test_a_caller_who_sends_no_more_is_answered_and_the_connection_closed(tmp_path: Path) -> None:
+def test_half_closed_client_gets_its_response(tmp_path: Path) -> None:
     async def main() -> None:
         async with fronted(tmp_path, Model("a"), Model("pages")) as connect:
             reader, writer = await connect()
@@ -128,7 +130,7 @@ def test_a_caller_who_sends_no_more_is_answered_and_the_connection_closed(tmp_pa
     asyncio.run(main())
 
 
-def test_a_caller_who_goes_is_gone_for_the_model_too(tmp_path: Path) -> None:
+def test_disconnect_of_a_client_reaches_the_model(tmp_path: Path) -> None:
     async def main() -> None:
         a = Model("a")
         async with fronted(tmp_path, a, Model("pages")) as connect:
@@ -143,7 +145,7 @@ def test_a_caller_who_goes_is_gone_for_the_model_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("gone", [True, False])
-def test_a_caller_who_closes_is_told_from_one_who_only_says_no_more(tmp_path: Path, gone: bool) -> None:
+def test_closed_connection_is_distinguished_from_a_half_closed_one(tmp_path: Path, gone: bool) -> None:
     class Patient(Model):
         async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.readuntil(b"\r\n\r\n")
@@ -186,7 +188,7 @@ def test_a_large_body_flows_as_fast_as_the_model_reads_it(tmp_path: Path) -> Non
     asyncio.run(main())
 
 
-def test_a_model_that_is_away_is_told_as_such(tmp_path: Path) -> None:
+def test_unavailable_model_is_reported(tmp_path: Path) -> None:
     async def main() -> None:
         async with fronted(tmp_path, Model("a"), Model("pages")) as connect:
             (tmp_path / "a").unlink()
@@ -212,7 +214,7 @@ def test_what_is_for_one_model_and_names_none_is_for_the_main_one(tmp_path: Path
     asyncio.run(main("", b"pages 3"))
 
 
-def test_a_caller_too_many_is_told_so_and_those_that_are_there_are_served(tmp_path: Path) -> None:
+def test_connection_over_the_limit_is_rejected(tmp_path: Path) -> None:
     async def main() -> None:
         async with fronted(tmp_path, Model("a"), Model("pages"), most=2) as connect:
             first, second = await connect(), await connect()

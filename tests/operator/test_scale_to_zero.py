@@ -9,14 +9,14 @@ import pytest
 from aiohttp import web
 from msgspec import structs
 
-from shoal_operator.activator import Activators
 from shoal_operator.autoscaler.zero import SETTLE_S
-from shoal_operator.load.fleet import Fleet
 from shoal_operator.load.reading import Reading
+from shoal_operator.load.service_cache import ServiceCache
 from shoal_operator.manifests.desired import DEPLOYMENT, ENDPOINT_SLICE, SERVICE
 from shoal_operator.planning.observation import Key
 from shoal_operator.planning.ports import REST_S
-from shoal_schema.activator import ActivatorReport, ActivatorTable, decode_table, encode
+from shoal_operator.scale_to_zero import ScaleToZero
+from shoal_schema.activator import ActivatorNews, ActivatorTable, decode_table, encode
 from shoal_schema.declaring import Json
 from shoal_schema.processes import OperatorProcess
 from tests.operator.fakes import FakeCluster, reconciler_of
@@ -30,7 +30,7 @@ SETTINGS = OperatorProcess(proxy_image="p", runtime_image="r", namespace="system
 QUIET = Reading(holding(0))
 
 
-class Room:
+class FakeActivator:
     """An activator that applies each table at once and reports given held requests."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Room:
 
     async def start(self) -> None:
         app = web.Application()
-        app.router.add_get("/v1/waiting", self._tell)
+        app.router.add_get("/v1/waiting", self._respond)
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
         await web.TCPSite(self._runner, self.address, 9090).start()
@@ -52,13 +52,13 @@ class Room:
         self._changed.set()  # respond to the long poll: aiohttp sometimes never finishes a cancelled request
         await self._runner.cleanup()
 
-    def say(self, version: str, **waiting: int) -> None:
+    def report(self, version: str, **waiting: int) -> None:
         self.version, self.waiting = version, {f"default/{name}": count for name, count in waiting.items()}
         self._count += 1
         self._changed.set()
         self._changed = asyncio.Event()
 
-    async def _tell(self, request: web.Request) -> web.Response:
+    async def _respond(self, request: web.Request) -> web.Response:
         if request.query["seen"] == str(self._count):
             await self._changed.wait()
         return web.Response(body=encode(ActivatorReport(str(self._count), self.version, self.waiting, self.refused)))
@@ -67,16 +67,16 @@ class Room:
 class Cluster(FakeCluster):
     """A cluster with pods of an activator; a written scale is in the spec at once."""
 
-    def __init__(self, *rooms: str) -> None:
+    def __init__(self, *activators: str) -> None:
         super().__init__()
-        self.rooms = [pod(uid=f"room-{address}", podIP=address) for address in rooms]
+        self.addresses = [pod(uid=f"activator-{address}", podIP=address) for address in activators]
 
     async def list_services(self, namespaces: object) -> list[Json]:
         return list(self.services.values())
 
     async def list_pods(self, namespace: str, selector: str) -> tuple[Json, ...]:
         assert (namespace, selector) == (SETTINGS.namespace, SETTINGS.activator_selector)
-        return tuple(self.rooms)
+        return tuple(self.addresses)
 
     async def scale(self, key: Key, replicas: int, *, was: int | None = None) -> Json | None:
         before = await super().scale(key, replicas, was=was)
@@ -87,12 +87,12 @@ class Cluster(FakeCluster):
 
 
 class World:
-    """One service that may sleep, and one room."""
+    """One service that scales to zero, and one activator."""
 
-    def __init__(self, room: Room, **metadata: Any) -> None:
-        self.now_s, self.room, self.settings = 0.0, room, SETTINGS
-        self.fleet, self.changed, self.delays_s = Fleet(), list[Key](), dict[Key, float]()
-        self.cluster = Cluster(room.address)
+    def __init__(self, activator: FakeActivator, **metadata: Any) -> None:
+        self.now_s, self.activator, self.settings = 0.0, activator, SETTINGS
+        self.cache, self.changed, self.delays_s = ServiceCache(), list[Key](), dict[Key, float]()
+        self.cluster = Cluster(activator.address)
         self.cluster.services[CAT] = {**service(SPEC), **metadata}
         self.restart()
 
@@ -104,17 +104,17 @@ class World:
         """Begin as an operator does that has just started."""
         self.settings = structs.replace(self.settings, **settings)
         clock: Callable[[], float] = lambda: self.now_s  # noqa: E731
-        self.waiting = Activators(self.fleet, self.settings, self._mark, clock)
+        self.scale_to_zero = ScaleToZero(self.cache, self.settings, self._mark, clock)
         self.reconciler = reconciler_of(
             self.cluster,
             defaults=self.settings,
-            fleet=self.fleet,
+            cache=self.cache,
             clock=clock,
-            waiting=self.waiting,
+            scale_to_zero=self.scale_to_zero,
         )
 
     async def reconcile(self, *, ready: bool = True) -> Json:
-        """Look twice, as a change brings a look; the pods are as the Deployment says. Return the Ready condition."""
+        """Reconcile twice, with pods as the Deployment declares; return the Ready condition."""
         for _ in range(2):
             await self.reconciler.reconcile(CAT)
             deployment = self.cluster.children[CAT, DEPLOYMENT]
@@ -139,11 +139,11 @@ class World:
         return {"metadata": {"name": "cat-x1", "ownerReferences": [owner]}, "endpoints": [{"conditions": {}}] * count}
 
     async def tick(self, reading: Reading = QUIET) -> bool:
-        pods = self.fleet.replicas(CAT)
-        return await self.waiting.follow(CAT, pods, [reading for _ in pods])
+        pods = self.cache.replicas(CAT)
+        return await self.scale_to_zero.process_readings(CAT, pods, [reading for _ in pods])
 
     async def table(self, seen: str = "") -> ActivatorTable:
-        answer = await self.waiting.answer(seen)
+        answer = await self.scale_to_zero.routing_table(seen)
         assert answer is not None
         return decode_table(answer)
 
@@ -157,21 +157,21 @@ class World:
 
 
 def play(story: Callable[[World], Awaitable[None]], **metadata: Any) -> None:
-    """Run a story in a world whose operator follows its room."""
+    """Run a story in a world whose operator polls its activator."""
 
     async def main() -> None:
-        room = Room()
-        await room.start()
-        world = World(room, **metadata)
-        await world.waiting.start(world.cluster)
-        following = asyncio.create_task(world.waiting.run(world.cluster))
+        activator = FakeActivator()
+        await activator.start()
+        world = World(activator, **metadata)
+        await world.scale_to_zero.start(world.cluster)
+        following = asyncio.create_task(world.scale_to_zero.run(world.cluster))
         try:
             async with asyncio.timeout(20):
                 await story(world)
         finally:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
-            await room.stop()
+            await activator.stop()
 
     asyncio.run(main())
 
@@ -187,15 +187,15 @@ async def fall_asleep(world: World) -> None:
     world.now_s += 60
     await world.tick()
     await world.reconcile()
-    world.room.say((await world.table()).version)
+    world.activator.report((await world.table()).version)
     world.now_s += SETTLE_S
-    await until(lambda: world.waiting._holds(CAT, world.waiting._guests[CAT]))
+    await until(lambda: world.scale_to_zero._holds(CAT, world.scale_to_zero._hosted[CAT]))
     await world.tick()
     assert world.replicas == 0
     await world.reconcile()
 
 
-def test_before_the_last_pod_goes_the_rooms_are_endpoints_and_hold() -> None:
+def test_activators_are_endpoints_and_hold_before_the_last_pod_stops() -> None:
     async def story(world: World) -> None:
         await world.reconcile()
         assert world.slice is None
@@ -205,16 +205,16 @@ def test_before_the_last_pod_goes_the_rooms_are_endpoints_and_hold() -> None:
         assert world.changed == [CAT]
         await world.reconcile()
         assert world.slice is not None
-        assert world.slice["endpoints"][0]["addresses"] == [world.room.address]
+        assert world.slice["endpoints"][0]["addresses"] == [world.activator.address]
         assert (await world.table()).services[0].addresses == ()
         world.now_s += 100
         await world.tick()
-        assert world.replicas == 1, "a room that has not said that it holds"
+        assert world.replicas == 1, "an activator that has not reported the table"
 
     play(story)
 
 
-def test_a_service_that_sleeps_is_ready_and_says_so_and_keeps_its_place_in_the_room() -> None:
+def test_service_at_zero_is_ready_and_keeps_its_port_in_the_activator() -> None:
     async def story(world: World) -> None:
         await fall_asleep(world)
         condition = await world.reconcile()
@@ -226,10 +226,10 @@ def test_a_service_that_sleeps_is_ready_and_says_so_and_keeps_its_place_in_the_r
     play(story)
 
 
-def test_a_request_that_waits_wakes_it_without_a_tick_and_the_pod_takes_over_when_it_is_ready() -> None:
+def test_held_request_starts_a_pod_without_a_tick() -> None:
     async def story(world: World) -> None:
         await fall_asleep(world)
-        world.room.say((await world.table()).version, cat=1)
+        world.activator.report((await world.table()).version, cat=1)
         await until(lambda: world.replicas == 1)
         condition = await world.reconcile(ready=False)
         assert (condition["status"], condition["reason"]) == ("True", "Waking")
@@ -245,16 +245,18 @@ def test_a_request_that_waits_wakes_it_without_a_tick_and_the_pod_takes_over_whe
     play(story)
 
 
-def test_an_operator_that_starts_while_it_sleeps_leaves_the_slice_and_the_port_as_they_are() -> None:
+def test_restarted_operator_keeps_slice_and_port_of_a_service_at_zero() -> None:
     async def story(world: World) -> None:
         await fall_asleep(world)
         before = world.slice
         world.restart()
-        assert await world.waiting.answer("") is None
-        await world.waiting.start(world.cluster)
+        assert await world.scale_to_zero.routing_table("") is None
+        await world.scale_to_zero.start(world.cluster)
         await world.reconcile()
-        await world.waiting.start(world.cluster)  # it leads once more, after another did
-        assert await world.waiting.answer("") is None, "an activator closes the ports that the table does not contain"
+        await world.scale_to_zero.start(world.cluster)  # it leads once more, after another did
+        assert await world.scale_to_zero.routing_table("") is None, (
+            "an activator closes the ports that the table does not contain"
+        )
         await world.reconcile()
         assert world.slice == before
         assert (await world.table()).services[0].port == 20000
@@ -264,7 +266,7 @@ def test_an_operator_that_starts_while_it_sleeps_leaves_the_slice_and_the_port_a
     play(story)
 
 
-def test_one_that_may_sleep_no_more_leaves_the_room_when_its_pods_have_taken_over() -> None:
+def test_service_that_no_longer_scales_to_zero_leaves_the_activator_once_pods_serve() -> None:
     async def story(world: World) -> None:
         await fall_asleep(world)
         world.cluster.services[CAT]["spec"] = with_fields(SPEC, scaling={"minReplicas": 1, "maxReplicas": 3})
@@ -280,7 +282,7 @@ def test_one_that_may_sleep_no_more_leaves_the_room_when_its_pods_have_taken_ove
     play(story)
 
 
-def test_one_that_is_parked_by_hand_is_not_held_for() -> None:
+def test_requests_are_not_held_for_a_service_scaled_to_zero_by_a_user() -> None:
     async def story(world: World) -> None:
         await fall_asleep(world)
         world.cluster.services[CAT]["spec"] = with_fields(SPEC, scaling=None, replicas=0)
@@ -292,9 +294,9 @@ def test_one_that_is_parked_by_hand_is_not_held_for() -> None:
     play(story)
 
 
-def test_without_an_activator_the_spec_is_refused_with_what_to_do() -> None:
+def test_without_an_activator_the_spec_is_rejected_with_a_remedy() -> None:
     async def story(world: World) -> None:
-        world.reconciler._waiting = Activators(world.fleet, OperatorProcess(), world._mark, lambda: 0.0)
+        world.reconciler._scale_to_zero = ScaleToZero(world.cache, OperatorProcess(), world._mark, lambda: 0.0)
         await world.reconciler.reconcile(CAT)
         ready = world.cluster.services[CAT]["status"]["conditions"][0]
         assert (ready["status"], ready["reason"]) == ("False", "InvalidSpec")
@@ -304,8 +306,8 @@ def test_without_an_activator_the_spec_is_refused_with_what_to_do() -> None:
     play(story)
 
 
-@pytest.mark.parametrize("reading", [Reading(), Reading(refused=True), Reading(holding(3))])
-def test_what_is_not_known_of_a_pod_counts_as_a_call(reading: Reading) -> None:
+@pytest.mark.parametrize("reading", [Reading(), Reading(invalid=True), Reading(holding(3))])
+def test_unreadable_pod_counts_as_a_request(reading: Reading) -> None:
     async def story(world: World) -> None:
         await world.reconcile()
         await world.tick(reading)
@@ -317,13 +319,13 @@ def test_what_is_not_known_of_a_pod_counts_as_a_call(reading: Reading) -> None:
     play(story)
 
 
-def test_a_table_that_was_seen_is_reported_again_when_it_has_changed() -> None:
+def test_long_poll_returns_when_the_table_changes() -> None:
     async def story(world: World) -> None:
         await world.reconcile()
         asked = asyncio.create_task(world.table((await world.table()).version))
         await asyncio.sleep(0)
         assert not asked.done()
-        world.waiting.forget(CAT)
+        world.scale_to_zero.forget(CAT)
         assert (await asked).services == ()
 
     play(story)
@@ -335,7 +337,7 @@ def test_a_port_outside_the_range_is_left_for_one_within_it() -> None:
         for port in (9090, 1, 20000):
             world.cluster.services[CAT]["status"]["activator"] = {"port": port}
             world.restart(activator_first_port=21000)
-            await world.waiting.start(world.cluster)
+            await world.scale_to_zero.start(world.cluster)
             await world.reconcile()
             assert world.slice is not None
             assert world.slice["ports"][0]["port"] == 21000
@@ -345,12 +347,12 @@ def test_a_port_outside_the_range_is_left_for_one_within_it() -> None:
     play(story)
 
 
-def test_a_room_that_cannot_open_a_port_is_no_endpoint_and_the_service_stays_awake_and_says_why() -> None:
+def test_activator_that_cannot_open_a_port_is_no_endpoint_and_blocks_scaling_to_zero() -> None:
     async def story(world: World) -> None:
         await world.reconcile()
-        world.room.refused = {"default/cat": "Address already in use"}
-        world.room.say((await world.table()).version)
-        await until(lambda: any(room.refused for room in world.waiting._rooms.known))
+        world.activator.refused = {"default/cat": "Address already in use"}
+        world.activator.report((await world.table()).version)
+        await until(lambda: any(activator.refused for activator in world.scale_to_zero._activator_pods.known))
         ready = await world.reconcile()
         assert (ready["status"], ready["reason"]) == ("True", "Ready")
         reported = world.condition("ActivatorReady")
@@ -368,9 +370,9 @@ def test_a_room_that_cannot_open_a_port_is_no_endpoint_and_the_service_stays_awa
     play(story)
 
 
-def test_a_port_that_a_room_cannot_open_holds_back_nobody_else() -> None:
+def test_port_that_an_activator_cannot_open_affects_no_other_service() -> None:
     async def story(world: World) -> None:
-        world.room.refused = {"default/dog": "Address already in use"}
+        world.activator.refused = {"default/dog": "Address already in use"}
         await fall_asleep(world)
         assert world.replicas == 0
         assert world.condition("ActivatorReady") == {}
@@ -378,18 +380,18 @@ def test_a_port_that_a_room_cannot_open_holds_back_nobody_else() -> None:
     play(story)
 
 
-def test_without_a_ready_room_one_that_sleeps_says_that_nobody_holds_what_comes_and_what_to_do() -> None:
+def test_service_at_zero_without_a_ready_activator_reports_it() -> None:
     async def story(world: World) -> None:
         await fall_asleep(world)
-        rooms, world.cluster.rooms = world.cluster.rooms, []
-        await world.waiting._rooms.find(world.cluster)
+        activators, world.cluster.addresses = world.cluster.addresses, []
+        await world.scale_to_zero._activator_pods.find(world.cluster)
         assert world.changed[-1] == CAT
         for condition in (await world.reconcile(), world.condition("Available"), world.condition("ActivatorReady")):
             assert (condition["status"], condition["reason"]) == ("False", "NoActivator")
             assert "kubectl get deployments,pods --namespace system --selector a=b shows why" in condition["message"]
             assert "--replicas=1 starts one" in condition["message"]
-        world.cluster.rooms = rooms
-        await world.waiting._rooms.find(world.cluster)
+        world.cluster.addresses = activators
+        await world.scale_to_zero._activator_pods.find(world.cluster)
         ready = await world.reconcile()
         assert (ready["status"], ready["reason"]) == ("True", "ScaledToZero")
         assert world.condition("ActivatorReady") == {}
@@ -397,42 +399,42 @@ def test_without_a_ready_room_one_that_sleeps_says_that_nobody_holds_what_comes_
     play(story)
 
 
-def test_without_a_ready_room_a_scale_to_zero_by_hand_keeps_the_pods_until_there_is_one() -> None:
+def test_without_a_ready_activator_scaling_to_zero_by_a_user_keeps_the_pods() -> None:
     async def story(world: World) -> None:
         await world.reconcile()
-        rooms, world.cluster.rooms = world.cluster.rooms, []
-        await world.waiting._rooms.find(world.cluster)
+        activators, world.cluster.addresses = world.cluster.addresses, []
+        await world.scale_to_zero._activator_pods.find(world.cluster)
         await world.cluster.scale(CAT, 0)
         ready = await world.reconcile()
         assert (ready["status"], ready["reason"]) == ("True", "Ready")
         assert "the operator removes no pod" in world.condition("ActivatorReady")["message"]
         assert world.cluster.children[CAT, DEPLOYMENT]["spec"]["replicas"] == 1
-        world.cluster.rooms = rooms
-        await world.waiting._rooms.find(world.cluster)
+        world.cluster.addresses = activators
+        await world.scale_to_zero._activator_pods.find(world.cluster)
         await world.reconcile()
         assert world.cluster.children[CAT, DEPLOYMENT]["spec"]["replicas"] == 0
 
     play(story)
 
 
-def test_a_room_that_the_operator_cannot_reach_is_reported_after_a_while() -> None:
+def test_unreachable_activator_is_reported_after_a_while() -> None:
     async def story(world: World) -> None:
         await fall_asleep(world)
-        await world.room.stop()
+        await world.activator.stop()
         world.now_s += 60
-        await until(lambda: any(room.silent for room in world.waiting._rooms.known))
+        await until(lambda: any(activator.silent for activator in world.scale_to_zero._activator_pods.known))
         ready = await world.reconcile()
         assert (ready["status"], ready["reason"]) == ("False", "NoActivator")
-        assert f"the activator at {world.room.address} does not respond to the operator" in ready["message"]
+        assert f"the activator at {world.activator.address} does not respond to the operator" in ready["message"]
 
     play(story)
 
 
-def test_where_rooms_are_turned_off_one_that_slept_leads_to_none_and_nobody_claims_that_a_pod_comes() -> None:
+def test_service_at_zero_without_activators_has_no_endpoints() -> None:
     async def story(world: World) -> None:
         await fall_asleep(world)
         world.restart(activator_selector="")
-        await world.waiting.start(world.cluster)
+        await world.scale_to_zero.start(world.cluster)
         ready = await world.reconcile()
         assert (ready["status"], ready["reason"]) == ("False", "InvalidSpec")
         assert world.slice is None
@@ -440,12 +442,12 @@ def test_where_rooms_are_turned_off_one_that_slept_leads_to_none_and_nobody_clai
             condition = world.condition(kind)
             assert (condition["status"], condition["reason"]) == ("False", "InvalidSpec")
             assert condition["message"].startswith("no pod runs, and none starts: spec.scaling.minReplicas")
-        assert await world.waiting.follow(CAT, (), ()), "replicas are not raised, as no pod would come"
+        assert await world.scale_to_zero.process_readings(CAT, (), ()), "replicas are not raised, as no pod would come"
 
     play(story)
 
 
-def test_a_slice_of_somebody_else_is_left_alone_and_told_before_the_service_is_to_sleep() -> None:
+def test_foreign_endpoint_slice_is_left_alone_and_reported() -> None:
     async def story(world: World) -> None:
         theirs = {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": {"name": "cat"}}
         world.cluster.children[CAT, ENDPOINT_SLICE] = theirs
@@ -463,7 +465,7 @@ def test_a_slice_of_somebody_else_is_left_alone_and_told_before_the_service_is_t
     play(story)
 
 
-def test_who_was_refused_a_port_is_looked_at_when_one_is_free() -> None:
+def test_service_without_a_port_is_reconciled_when_one_is_free() -> None:
     async def story(world: World) -> None:
         dog = Key("default", "dog")
         world.restart(activator_ports=1)
@@ -482,7 +484,7 @@ def test_who_was_refused_a_port_is_looked_at_when_one_is_free() -> None:
     play(story)
 
 
-def test_the_model_of_one_that_sleeps_is_loaded_for_the_next_request_and_no_pod_is_claimed() -> None:
+def test_model_loaded_condition_of_a_service_at_zero() -> None:
     async def story(world: World) -> None:
         await fall_asleep(world)
         await world.reconcile()
@@ -492,17 +494,17 @@ def test_the_model_of_one_that_sleeps_is_loaded_for_the_next_request_and_no_pod_
     play(story)
 
 
-def test_a_number_set_by_hand_while_it_goes_to_sleep_is_kept_and_the_next_look_sees_it() -> None:
+def test_replicas_set_by_a_user_while_settling_are_kept() -> None:
     async def story(world: World) -> None:
         await world.reconcile()
         await world.tick()
         world.now_s += 60
         await world.tick()
         await world.reconcile()
-        world.room.say((await world.table()).version)
+        world.activator.report((await world.table()).version)
         world.now_s += SETTLE_S
-        await until(lambda: world.waiting._holds(CAT, world.waiting._guests[CAT]))
-        await world.cluster.scale(CAT, 2)  # after the look, before the tick
+        await until(lambda: world.scale_to_zero._holds(CAT, world.scale_to_zero._hosted[CAT]))
+        await world.cluster.scale(CAT, 2)  # after the reconciliation, before the tick
         world.changed.clear()
         await world.tick()
         assert world.replicas == 2
@@ -515,11 +517,11 @@ def test_a_number_set_by_hand_while_it_goes_to_sleep_is_kept_and_the_next_look_s
     play(story)
 
 
-def test_falling_asleep_and_waking_are_told_with_their_reasons() -> None:
+def test_scaling_to_and_from_zero_is_reported_with_reasons() -> None:
     async def story(world: World) -> None:
         await fall_asleep(world)
         assert events(world)["ScaledDown"] == "1 to 0 replicas: no requests for 60 s"
-        world.room.say((await world.table()).version, cat=3)
+        world.activator.report((await world.table()).version, cat=3)
         await until(lambda: "ScaledUp" in events(world))
         assert events(world)["ScaledUp"] == "0 to 1 replica: 3 requests held in the activator"
 

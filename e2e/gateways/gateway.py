@@ -18,7 +18,7 @@ from tests.ports import free_port
 
 HOST = "adder.example"
 SECRET = "shoal-adder-tls"
-PATIENCE_S = 20.0
+TIMEOUT_S = 20.0
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Gateway:
             base_url=f"{scheme}://127.0.0.1:{port}",
             headers={"host": host},
             event_hooks={"request": [_name_the_host]},
-            timeout=PATIENCE_S,
+            timeout=TIMEOUT_S,
             trust_env=False,
             verify=self.certificate.trusting,
         )
@@ -88,7 +88,7 @@ class Gateway:
         """Where plain HTTP is taken."""
         return f"http://127.0.0.1:{self.port}"
 
-    def until_answered(self) -> None:
+    def wait_until_served(self) -> None:
         """Wait until the gateway has taken in the route, plain and encrypted."""
 
         def answered() -> bool:
@@ -112,7 +112,7 @@ def running(command: Sequence[str], log: Path, environment: dict[str, str] | Non
             yield
         finally:
             process.terminate()
-            process.wait(timeout=PATIENCE_S)
+            process.wait(timeout=TIMEOUT_S)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from e2e.callers import ANSWER, predict
+from e2e.clients import EXPECTED, predict
 from e2e.clusters.cluster import Cluster
 from e2e.clusters.kubectl import KUBECTL
 from e2e.waiting import eventually
@@ -42,10 +42,10 @@ def top(cluster: Cluster) -> Any:
 
 
 def test_a_service_of_a_fixed_number_is_seen_with_its_pods_and_its_words(namespace: Cluster) -> None:
-    namespace.only_embedded(FORWARDS)
+    namespace.skip_unless_embedded(FORWARDS)
     namespace.apply(replicas=2)
     namespace.until_ready()
-    assert predict(namespace) == ANSWER
+    assert predict(namespace) == EXPECTED
 
     def seen() -> bool:
         [service] = top(namespace)
@@ -57,7 +57,7 @@ def test_a_service_of_a_fixed_number_is_seen_with_its_pods_and_its_words(namespa
 
 
 def test_the_page_shows_the_cluster_and_explains_a_pod(namespace: Cluster) -> None:
-    namespace.only_embedded(FORWARDS)
+    namespace.skip_unless_embedded(FORWARDS)
     namespace.apply()
     namespace.until_ready()
 

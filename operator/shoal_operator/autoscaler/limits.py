@@ -12,32 +12,34 @@ UP_FACTOR, UP_LEAST = 4, 10
 """The count rises at most fourfold in `UP_PERIOD_S`, or by ten: this bounds the cost of a wrong reading."""
 _EPS = 1e-6
 
-Counts = tuple[tuple[float, int], ...]
+ReplicaHistory = tuple[tuple[float, int], ...]
 """Pairs of monotonic time (s) and replicas."""
 
 
-def victims(rows: Mapping[str, float], count: int) -> list[str]:
+def pods_to_remove(rows: Mapping[str, float], count: int) -> list[str]:
     """Return the uids of the pods with the fewest rows in flight."""
     return sorted(rows, key=lambda uid: (rows[uid], uid))[: max(0, count)]
 
 
-def whole(replicas: float) -> int:
+def rounded_up(replicas: float) -> int:
     """Return the replicas rounded up, with tolerance for rounding errors."""
     return math.ceil(min(replicas, 1e9) - _EPS)
 
 
-def remember(wants: Counts, replicas: float, now_s: float, window_s: float) -> Counts:
-    """Return the wants of the window with a new one: decreasing, the newest last, so the first is the highest."""
-    count = whole(replicas)
-    return (*(each for each in wants if each[0] > now_s - window_s and each[1] > count), (now_s, count))
+def record_recommendation(
+    recommendations: ReplicaHistory, replicas: float, now_s: float, window_s: float
+) -> ReplicaHistory:
+    """Return the recommendations of the window with a new one: decreasing, so the first is the highest."""
+    count = rounded_up(replicas)
+    return (*(each for each in recommendations if each[0] > now_s - window_s and each[1] > count), (now_s, count))
 
 
-def most_up(raised: Counts, replicas: int) -> int:
+def increase_limit(raised: ReplicaHistory, replicas: int) -> int:
     """Return the highest count allowed now; ``raised`` has the counts before increases in `UP_PERIOD_S`."""
     base = min((count for _, count in raised), default=replicas)
     return max(UP_FACTOR * base, base + UP_LEAST)
 
 
-def least_down(lowered_s: float, replicas: int, now_s: float, window_s: float) -> int:
+def decrease_limit(lowered_s: float, replicas: int, now_s: float, window_s: float) -> int:
     """Return the lowest count allowed now; the last decrease was at ``lowered_s``."""
     return replicas if now_s - lowered_s < min(PERIOD_S, window_s) else (replicas + 1) // 2

@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from shoal.pair import Launch
-from shoal.serving.fields import FieldError, MachineError
+from shoal.serving.fields import FieldError, LocalError
 from shoal.serving.routing import NAMELESS
 from shoal_schema.version import VERSION
 
@@ -35,7 +35,7 @@ ELSEWHERE: Final = {"/docs": ": /v2/models/NAME/docs has it", "/openapi.json": "
 REGISTER: Final = "models are registered at the port of `shoal serve --management`, not here"
 
 
-class Models(Protocol):
+class ServedModels(Protocol):
     """The models that are served."""
 
     @property
@@ -73,14 +73,14 @@ class Listener(uvicorn.Server):
         await self.task
 
 
-class Pages:
+class ServerRoutes:
     """The route handlers."""
 
-    def __init__(self, models: Models) -> None:
+    def __init__(self, models: ServedModels) -> None:
         self._models = models
 
     async def listen(self, path: str) -> Listener:
-        """Serve the front, on a unix socket."""
+        """Serve the shared port, on a unix socket."""
         routes = [
             Route("/", _constant({"status": "alive"})),
             Route("/v2", _constant({"name": "shoal", "version": VERSION, "extensions": ["binary_tensor_data"]})),
@@ -168,7 +168,7 @@ class Pages:
         query = request.query_params
         try:
             launch, why = await self._models.register(query)
-        except (FieldError, MachineError) as error:
+        except (FieldError, LocalError) as error:
             # TorchServe's status for a taken name.
             raise HTTPException(409 if "is registered" in str(error) else 400, str(error)) from None
         if why:

@@ -32,14 +32,14 @@ DEFAULT_RETRY_AFTER_S = 1.0
 """For a 429 without ``Retry-After``, or with a date, which would need a clock."""
 
 
-def one_result(response: Response, signature: Signature) -> Any:
+def single_result(response: Response, signature: Signature) -> Any:
     """Return the outputs of one item without the batch dimension; a single output as its value."""
     if not signature.batches:
         return _simplified(_outputs(response, signature))
     return _simplified({name: rows[0] for name, rows in _rows(response, signature, 1).items()})
 
 
-def many_results(response: Response, signature: Signature, rows: int) -> Any:
+def batch_result(response: Response, signature: Signature, rows: int) -> Any:
     """Return the outputs of ``rows`` items, each with the batch dimension first."""
     return _simplified(_rows(response, signature, rows))
 
@@ -75,12 +75,12 @@ def json_body(response: Response) -> Any:
 
 def raise_for_status(response: Response) -> None:
     """Raise the error for the response's status; return when it is 200."""
-    error = error_of(response)
+    error = error_from(response)
     if error is not None:
         raise error
 
 
-def error_of(response: Response) -> errors.ShoalError | None:
+def error_from(response: Response) -> errors.ShoalError | None:
     """Return the error for the response's status; None when it is 200."""
     if response.status == 200:
         return None

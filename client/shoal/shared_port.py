@@ -17,12 +17,12 @@ from shoal_schema.open_files import open_files
 
 HEAD_TIMEOUT_S: Final = 30.0
 """Time for a request head while no proxy limits it."""
-GONE_LOOK_S: Final = 0.01
-MAX_GONE_LOOK_S: Final = 2.0
+DISCONNECT_CHECK_S: Final = 0.01
+MAX_DISCONNECT_CHECK_S: Final = 2.0
 """Interval of checks whether a half-closed client is gone; it doubles up to the maximum."""
 HIGH_WATER_BYTES: Final = 1 << 20
 """Buffered bytes above which reading from the other side pauses."""
-_AWAY: Final = b'{"error": "the model\'s server is starting or stopping. Retry later"}'
+_UNAVAILABLE_BODY: Final = b'{"error": "the model\'s server is starting or stopping. Retry later"}'
 _FULL: Final = b'{"error": "too many connections are open. Retry later"}'
 WANTED_DESCRIPTORS: Final = 20_000
 """Open files to raise the limit to; a client and its upstream take two."""
@@ -38,10 +38,10 @@ def unavailable(body: bytes) -> bytes:
     )
 
 
-UNAVAILABLE: Final = unavailable(_AWAY)
+UNAVAILABLE: Final = unavailable(_UNAVAILABLE_BODY)
 
 
-class Front:
+class SharedPort:
     """The listener.
 
     Args:
@@ -83,8 +83,8 @@ class ClientConnection(asyncio.Protocol):
 
     transport: asyncio.Transport
 
-    def __init__(self, front: Front) -> None:
-        self._front = front
+    def __init__(self, shared_port: SharedPort) -> None:
+        self._shared_port = shared_port
         self._scanner = Scanner()
         self._pieces: deque[Piece] = deque()
         self._upstream: Upstream | None = None
@@ -100,8 +100,8 @@ class ClientConnection(asyncio.Protocol):
         self.transport = transport
         transport.set_write_buffer_limits(HIGH_WATER_BYTES)
         # Beyond the limit of open files, accept would fail for all clients.
-        self._front.clients.add(self)
-        if len(self._front.clients) > self._front.most_clients:
+        self._shared_port.clients.add(self)
+        if len(self._shared_port.clients) > self._shared_port.most_clients:
             self._gone = True
             transport.write(unavailable(_FULL))
             transport.close()
@@ -112,7 +112,7 @@ class ClientConnection(asyncio.Protocol):
         """Pass on received bytes (asyncio)."""
         self._pieces.extend(self._scanner.feed(data))
         self._wait_for_head()
-        self._pass_on()
+        self._forward()
 
     def _wait_for_head(self) -> None:
         """Start or cancel the timeout of a head; between requests the connected proxy has its own timeout."""
@@ -123,11 +123,11 @@ class ClientConnection(asyncio.Protocol):
         elif waits and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(HEAD_TIMEOUT_S, self.transport.abort)
 
-    def _pass_on(self) -> None:
+    def _forward(self) -> None:
         while self._pieces and self._connecting is None and not self._gone:
             piece = self._pieces[0]
             if piece.model is not None:
-                address = self._front.address(piece.model)
+                address = self._shared_port.address(piece.model)
                 if self._upstream is None:
                     self._address = address
                     self._connecting = asyncio.get_running_loop().create_task(self._connect(address))
@@ -154,7 +154,7 @@ class ClientConnection(asyncio.Protocol):
         self._connecting = None
         # Reading was paused if the previous upstream was for another model.
         self.transport.resume_reading()
-        self._pass_on()
+        self._forward()
 
     def pause_reading(self) -> None:
         """Stop reading from the client."""
@@ -181,11 +181,11 @@ class ClientConnection(asyncio.Protocol):
         self._ended = True
         if self._upstream is None and self._connecting is None:
             return False
-        self._pass_on()
-        asyncio.get_running_loop().call_later(GONE_LOOK_S, self._check_gone, GONE_LOOK_S)
+        self._forward()
+        asyncio.get_running_loop().call_later(DISCONNECT_CHECK_S, self._check_disconnected, DISCONNECT_CHECK_S)
         return True
 
-    def _check_gone(self, after_s: float) -> None:
+    def _check_disconnected(self, after_s: float) -> None:
         """Abort if the client has closed both halves; its machine answers keep-alive bytes with a reset."""
         if self._gone:
             return
@@ -194,21 +194,21 @@ class ClientConnection(asyncio.Protocol):
         if ends.poll(0):  # POLLHUP or POLLERR
             self.transport.abort()
             return
-        after_s = min(2 * after_s, MAX_GONE_LOOK_S)
-        asyncio.get_running_loop().call_later(after_s, self._check_gone, after_s)
+        after_s = min(2 * after_s, MAX_DISCONNECT_CHECK_S)
+        asyncio.get_running_loop().call_later(after_s, self._check_disconnected, after_s)
 
     def upstream_closed(self) -> None:
         """Continue with the next upstream, or close if no request is left."""
         self._upstream = None
         if self._pieces and not self._gone:
-            self._pass_on()
+            self._forward()
         elif not self._gone:
             self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Abort the upstream connection too (asyncio)."""
         self._gone = True
-        self._front.clients.discard(self)
+        self._shared_port.clients.discard(self)
         if self._timer is not None:
             self._timer.cancel()
         if self._connecting is not None:
