@@ -6,7 +6,7 @@ from benchmarks.scalers.readings import Reading, Service
 from shoal_operator.autoscaler.decision import AutoscalerState, ScalingContext, decide
 from shoal_operator.autoscaler.signals import LoadHistory
 from shoal_operator.autoscaler.targets import HEADROOM, ScalingTargets
-from shoal_schema.load import Capacity, Load, Refused
+from shoal_schema.load import Capacity, Load, RejectedRows
 
 
 class Shoal:

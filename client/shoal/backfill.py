@@ -198,7 +198,7 @@ def main(arguments: Sequence[str]) -> int:
             # Identifies the model to a resumed job, which must not mix results of two versions.
             versions = ",".join(map(str, service.metadata.get("versions") or ()))
             connection.send(
-                Ready(service.metadata, f"{base_url(options.url)} {name} {versions}".strip(), {}, MAX_CONCURRENCY)
+                EngineReady(service.metadata, f"{base_url(options.url)} {name} {versions}".strip(), {}, MAX_CONCURRENCY)
             )
             serve(connection, service)
     except ShoalError as error:

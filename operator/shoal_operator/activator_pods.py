@@ -112,7 +112,7 @@ class ActivatorPods:
         seen = ""
         while (pod := self._pods.get(uid)) is not None:
             try:
-                news = await _read(http, f"http://{TcpAddress(pod.address, ADMIN_PORT)}{WAITING_PATH}", seen)
+                news = await _read(http, f"http://{TcpAddress(pod.address, ADMIN_PORT)}{REPORT_PATH}", seen)
             except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
                 logger.debug("event=activator_silent address=%s error=%r", pod.address, error)
                 # Nothing is known of it any more: neither its version of the table nor its held requests.

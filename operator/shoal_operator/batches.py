@@ -59,8 +59,8 @@ class _ModelResolver(Protocol):
     def forget(self, key: Key) -> None: ...
 
 
-class _JobProgress(Protocol):
-    def latest(self, key: Key, replicas: list[Replica]) -> dict[str, Progress]: ...
+class _ProgressReader(Protocol):
+    def latest(self, key: Key, replicas: list[Replica]) -> dict[str, JobProgress]: ...
     def remaining_s(self, key: Key) -> float | None: ...
     def forget(self, key: Key) -> None: ...
 
@@ -80,7 +80,7 @@ class BatchReconciler:
         cluster: _Cluster,
         defaults: OperatorProcess,
         names: _ModelResolver,
-        job_progress: _JobProgress,
+        job_progress: _ProgressReader,
         utc_now: Callable[[], datetime.datetime],
         clock: Callable[[], float],
     ) -> None:

@@ -75,7 +75,7 @@ class Metrics:
         self._registry = CollectorRegistry()
         self._scrapes = self._counter(declared.OPERATOR_SCRAPES, ScrapeOutcome)
         self._reconciles = self._counter(declared.OPERATOR_LOOKS, Outcome)
-        self._reconcile_errors = self._counter(declared.OPERATOR_LOOK_ERRORS, ReconcileError)
+        self._reconcile_errors = self._counter(declared.OPERATOR_RECONCILE_ERRORS, ReconcileError)
         self._api_requests = self._counter(declared.OPERATOR_API_REQUESTS)
         took = declared.OPERATOR_LOOK_SECONDS
         self._reconcile_seconds = Histogram(took.family, took.description, registry=self._registry)
@@ -206,6 +206,6 @@ def _application(
     app = web.Application()
     app.router.add_get("/metrics", show)
     app.router.add_get("/readyz", show_readiness)
-    app.router.add_get(ROOMS_PATH, get_routing_table)
+    app.router.add_get(TABLE_PATH, get_routing_table)
     app.router.add_get(FLEET_PATH, get_loads)
     return app

@@ -27,7 +27,7 @@ from shoal_operator.planning.health import diagnose, unready
 from shoal_operator.planning.lease import Election
 from shoal_operator.planning.observation import Key
 from shoal_operator.planning.workqueue import Outcome, WorkQueue
-from shoal_operator.progress import make_job_progress
+from shoal_operator.progress import make_progress_reader
 from shoal_operator.reconciler import Reconciler
 from shoal_operator.resolving import Registries, Resolver
 from shoal_operator.scale_to_zero import ScaleToZero
@@ -93,7 +93,7 @@ class Operation:
             graphs=self._graphs,
             stays=self._stays,
         )
-        self._progresses = make_job_progress(time.monotonic)
+        self._progresses = make_progress_reader(time.monotonic)
         self._batches = BatchReconciler(
             self._cluster, settings.process, self._resolver, self._progresses, _utc_now, time.monotonic
         )

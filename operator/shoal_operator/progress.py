@@ -1,4 +1,4 @@
-"""Progress of jobs, read from their pods in the background: pods that hang delay no reconciliation."""
+"""JobProgress of jobs, read from their pods in the background: pods that hang delay no reconciliation."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ class _Job:
     task: asyncio.Task[None] | None = None
 
 
-class JobProgress:
+class ProgressReader:
     """The last progress that running pods reported.
 
     Args:
@@ -75,9 +75,9 @@ class JobProgress:
             job.began = (share(list(job.reported.values())), self._clock())
 
 
-def make_job_progress(clock: Callable[[], float]) -> JobProgress:
+def make_progress_reader(clock: Callable[[], float]) -> ProgressReader:
     """Return a reader of the pods' progress endpoint."""
-    return JobProgress(Scraper(path=PATH, decode=read_progress), clock)
+    return ProgressReader(Scraper(path=PATH, decode=read_progress), clock)
 
 
 def read_progress(body: bytes) -> JobProgress:

@@ -354,7 +354,7 @@ class ScaleToZero:
         for key in self._hosted:
             self._changed(key, 0.0)
 
-    def _receive(self, news: ActivatorNews, tasks: asyncio.TaskGroup) -> None:
+    def _receive(self, news: ActivatorReport, tasks: asyncio.TaskGroup) -> None:
         for key, hosted in self._hosted.items():
             if news.waiting.get(str(key)):
                 tasks.create_task(self._wake(key, hosted))

@@ -24,7 +24,7 @@ from shoal_operator.planning.evidence import Scaling
 from shoal_operator.planning.observation import Key
 from shoal_operator.replicas import ReplicaWriter, ScaleCluster
 from shoal_schema.fleet import Fleet as FleetReport
-from shoal_schema.fleet import Pod, Service
+from shoal_schema.fleet import FleetPod, FleetService
 
 logger = logging.getLogger(__name__)
 
@@ -136,7 +136,7 @@ class Autoscaler:
     def fleet_report(self) -> bytes | None:
         """Return the last load of all services' pods, as `shoal_schema.fleet`; None while this operator reads none."""
         self._shown_s = self._clock()
-        services = (Service(key.namespace, key.name, pods) for key, pods in self._pods.items())
+        services = (FleetService(key.namespace, key.name, pods) for key, pods in self._pods.items())
         return msgspec.json.encode(FleetReport(tuple(services))) if self._runs else None
 
     def scaling(self, key: Key) -> Scaling | None:
@@ -191,18 +191,7 @@ class Autoscaler:
                 self._all_s = self._clock()
         services = list(self._cache.watched(all_services=self._reads_all))
         if not part:
-            # Remove the state of services that are no longer watched, scaled or judged by an objective.
-            for known in (self._doubted_s, self._read_s, self._pods):
-                for key in known.keys() - {service.key for service in services}:
-                    known.pop(key)
-            if self._reads_all:
-                for key in self._independent.keys() - {service.key for service in services}:
-                    self._independent.pop(key)
-            for key in self._followed.keys() - {service.key for service in services if service.scaled}:
-                self._followed.pop(key)
-            for key in self._reports.keys() - {service.key for service in services if service.has_objective}:
-                self._reports.pop(key)
-                self._attainable.pop(key, None)
+            self._forget(services)
         for service in services:
             self._read_s.setdefault(service.key, self._clock())
             if service.key not in self._reading and part in (None, crc32(str(service.key).encode()) % _PARTS):

@@ -170,7 +170,7 @@ ALL = tuple(value for value in tuple(globals().values()) if isinstance(value, Me
 
 
 class ReconcileError(StrEnum):
-    """Reasons of failed reconciliations: the label of `OPERATOR_LOOK_ERRORS`."""
+    """Reasons of failed reconciliations: the label of `OPERATOR_RECONCILE_ERRORS`."""
 
     UNREACHABLE = "unreachable"
     """The API server did not respond."""
@@ -202,8 +202,13 @@ OPERATOR_UPGRADES = _of_operator(
 OPERATOR_LOOKS = _of_operator(
     MetricKind.COUNTER, "looks", "Reconciliations of services, by outcome.", outcome="done, waiting, failed, gone"
 )
-OPERATOR_LOOK_ERRORS = _of_operator(
-    Kind.COUNTER, "look_errors", "Reconciliations that were aborted.", reason=", ".join(ReconcileError)
+OPERATOR_RECONCILE_ERRORS = _of_operator(
+    MetricKind.COUNTER, "look_errors", "Reconciliations that were aborted.", reason=", ".join(ReconcileError)
+)
+OPERATOR_LOOK_SECONDS = _of_operator(MetricKind.HISTOGRAM, "look_seconds", "Duration of a reconciliation.")
+OPERATOR_QUEUE_SERVICES = _of_operator(MetricKind.GAUGE, "queue_services", "Services queued for reconciliation.")
+OPERATOR_QUEUE_AGE_SECONDS = _of_operator(
+    MetricKind.GAUGE, "queue_age_seconds", "Time since the oldest of them was queued."
 )
 # Requests of the operator.
 OPERATOR_API_REQUESTS = _of_operator(

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from shoal_operator.autoscaler.decision import AutoscalerState, ScalingContext, ScalingDecision, decide
 from shoal_operator.autoscaler.signals import LoadHistory
 from shoal_operator.autoscaler.targets import ScalingTargets
-from shoal_schema.load import Capacity, Load, Refused
+from shoal_schema.load import Capacity, Load, RejectedRows
 
 NOTHING = Load(
     time_s=1000.0,

@@ -16,7 +16,7 @@ from shoal_operator.manifests.desired import DEPLOYMENT, ENDPOINT_SLICE, SERVICE
 from shoal_operator.planning.observation import Key
 from shoal_operator.planning.ports import REST_S
 from shoal_operator.scale_to_zero import ScaleToZero
-from shoal_schema.activator import ActivatorNews, ActivatorTable, decode_table, encode
+from shoal_schema.activator import ActivatorReport, ActivatorTable, decode_table, encode
 from shoal_schema.declaring import Json
 from shoal_schema.processes import OperatorProcess
 from tests.operator.fakes import FakeCluster, reconciler_of

@@ -16,7 +16,7 @@ _WIDEST = 110
 """Characters of boxes side by side."""
 
 
-def describe_graph(name: str, spec: GraphSpec, plan: Plan, graph: Typed | None) -> Described:
+def describe_graph(name: str, spec: GraphSpec, plan: GraphPlan, graph: TypedGraph | None) -> Described:
     """Return the description of a graph; ``graph`` is None if the types of some models are unknown."""
     models = {each.name: f"service {each.service}" if each.service else each.url or "" for each in spec.steps}
     models |= {each.name: f"graph {each.graph}" for each in spec.steps if each.graph}

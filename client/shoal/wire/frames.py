@@ -85,15 +85,7 @@ def rows_of_frame(items: Any, signature: Signature) -> Any:
     if isinstance(items, tuple) and hasattr(items, "_fields"):  # a named tuple of columns
         items = dict(zip(items._fields, items, strict=True))
     if isinstance(items, Mapping) and not any(tensor.is_json for tensor in signature.inputs):
-        # The rows of a dict of columns of equal length; any other dict is unchanged.
-        if framed := [name for name, column in items.items() if is_frame(column) and _takes_tables(signature)]:
-            raise InvalidInput(f"{framed[0]!r} is a data frame. Pass the frame itself; its columns are matched by name")
-        names, values = respelled(list(items), signature), [column_values(column) for column in items.values()]
-        if not names or any(column.ndim == 0 for column in values) or len({len(column) for column in values}) > 1:
-            return items
-        check_twice(names)
-        arrays = dict(zip(names, values, strict=True))
-        return _rows(names, arrays.__getitem__, signature) if len(values[0]) else []
+        return _of_columns(items, signature)
     if is_frame(items):
         return _of_frame(items, signature)
     if isinstance(items, list | tuple) and any(map(is_frame, items)) and _takes_tables(signature):

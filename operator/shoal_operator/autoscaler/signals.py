@@ -203,7 +203,6 @@ def _between(before: Load, after: Load, passed_s: float) -> Rates:
         rejected_rows_per_s=max(0, after.refused_rows.rows - before.refused_rows.rows) / span_s,
         busy=min(1.0, (after.busy_s - before.busy_s) / span_s),
     )
-    return _Pod(load, now_s, rates)
 
 
 def plausible_rates(pods: Sequence[Rates], targets: ScalingTargets, capacity: Capacity | None) -> list[Rates]:

@@ -7,7 +7,7 @@ from msgspec import structs
 from shoal_schema.declaring import Json
 from shoal_schema.decoding import parse_graph_spec, parse_spec
 from shoal_schema.resource import GRAPH_KIND, GRAPH_PLURAL, KIND, PLURAL
-from shoal_schema.resource.graph import GraphSpec
+from shoal_schema.resource.graph import GraphSpec, StepSpec
 from shoal_schema.resource.model import ModelSpec
 from shoal_schema.resource.service import InferenceServiceSpec
 
@@ -54,12 +54,6 @@ def _with_url(step: StepSpec, namespace: str, service_url: str) -> StepSpec:
     if name is None:
         return step
     # By DNS name: a cluster IP changes when the service is recreated, which would replace the graph's pods.
-    template = service_url.replace("$(CLUSTER_IP)", "$(NAME).$(NAMESPACE).svc").replace("$(NAMESPACE)", namespace)
-    steps = []
-    for step in spec.steps:
-        if name := step.service or step.graph:
-            base = template.replace("$(NAME)", name).rstrip("/")
-            steps.append(structs.replace(step, url=f"{base}/v2/models/{name}", service=None, graph=None))
-        else:
-            steps.append(step)
-    return spec.graph(tuple(steps))
+    base = service_url.replace("$(CLUSTER_IP)", "$(NAME).$(NAMESPACE).svc")
+    base = base.replace("$(NAME)", name).replace("$(NAMESPACE)", namespace).rstrip("/")
+    return structs.replace(step, url=f"{base}/v2/models/{name}", service=None, graph=None)

@@ -156,7 +156,7 @@ def evaluate_conditions(evidence: Evidence) -> list[Condition]:
         ConditionType.ACTIVATOR_READY: _activator_ready(evidence),
         ConditionType.MODEL_RESOLVED: _model_resolved(evidence),
         ConditionType.SOLE_OPERATOR: _sole_operator(evidence),
-        ConditionType.SPEC_READ: (Status.FALSE, Reason.FIELD_RENAMED, dropped_text(dropped)) if dropped else None,
+        ConditionType.SPEC_READ: _spec_read(evidence),
         ConditionType.PEERS_FOUND: blocked.peers_service_taken(evidence),
         ConditionType.ROWS_INDEPENDENT: next((each for check in ROWS if (each := check(evidence))), None),
     }

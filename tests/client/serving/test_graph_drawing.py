@@ -84,7 +84,7 @@ def squeezed(text: str) -> list[str]:
 
 def test_what_runs_at_the_same_time_stands_side_by_side_below_what_it_needs() -> None:
     plan = make_plan(SPEC)
-    render = draw_graph(describe_graph("pipeline", SPEC, plan, typed(plan, MODELS)))
+    render = draw_graph(describe_graph("pipeline", SPEC, plan, type_check(plan, MODELS)))
 
     assert squeezed(render) == squeezed(PICTURE)
     for box in render.split("  ▼\n")[2:]:  # each as wide as its longest line

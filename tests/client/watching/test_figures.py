@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from shoal.watching.cells import COLUMNS, cells, curve, document, duration, rate
 from shoal.watching.figures import between
 from shoal.watching.samples import Histories, ServiceSample, cluster_sample
-from shoal_schema.load import Capacity, Refused
+from shoal_schema.load import Capacity, RejectedRows
 from tests.operator.loads import NOTHING
 
 NEW = NOTHING
@@ -47,8 +47,8 @@ def test_first_sample_has_only_queued_and_running_rows() -> None:
 
 
 def test_forwarded_row_counts_once() -> None:
-    gave = replace(LATER, forwarded_rows=20, refused_rows=Refused(0, 0, 0, 0))
-    took = replace(LATER, arrived_rows=20, answered_rows=20, refused_rows=Refused(0, 0, 0, 0))
+    gave = replace(LATER, forwarded_rows=20, refused_rows=RejectedRows(0, 0, 0, 0))
+    took = replace(LATER, arrived_rows=20, answered_rows=20, refused_rows=RejectedRows(0, 0, 0, 0))
 
     assert between({"a": NEW, "b": NEW}, {"a": gave, "b": took}).asked_per_s == 110
 

@@ -56,7 +56,7 @@ def test_new_field_name_is_not_reported(rows: int) -> None:
 
 def test_a_broken_rule_of_a_stored_spec_is_a_condition_and_the_service_stays_ready() -> None:
     spec = with_fields(MINIMAL, scaling={"minReplicas": 1, "maxReplicas": 2, "scaleToZeroDelaySeconds": 300})
-    reported = {item.type: item for item in judge(evidence(spec, pod(), deployment=healthy()))}
+    reported = {item.type: item for item in evaluate_conditions(evidence(spec, pod(), deployment=healthy()))}
     read = reported[ConditionType.SPEC_READ]
 
     assert reported[ConditionType.READY].status is Status.TRUE
