@@ -85,7 +85,7 @@ def bench(options: argparse.Namespace) -> int:
         print(_json(measured, knee, sentences, explained))
         return 0
     parts = [
-        f"one request alone: {measured.alone_ms:.3g} ms (median, seen by the client)",
+        f"single request: {measured.alone_ms:.3g} ms (median, measured by the client)",
         f"{steps_table(measured.steps, marked)}\n{legend(measured.within_ms)}",
         bars(measured.steps, marked),
         "\n".join(sentences),

@@ -162,8 +162,8 @@ def warn_of_everywhere(host: str, reporter: Reporter) -> None:
     """Warn of a server that listens on every interface."""
     if host in EVERYWHERE:
         reporter.say(
-            f"{host} is every interface: any client that reaches this machine can query the model, read metrics and"
-            " stop the server. Pass --host 127.0.0.1 to serve this machine only"
+            f"{host} listens on all interfaces: any client that reaches this machine can query the model, read "
+            "metrics and stop the server. Pass --host 127.0.0.1 to serve this machine only"
         )
 
 

@@ -193,7 +193,7 @@ class _Connection(asyncio.Protocol):
         self._size_bytes += len(data)
         try:
             if self._response is None or self._size_bytes > _MAX_RESPONSE_BYTES:
-                raise RefusedError("unexpected data, or too much of it")
+                raise RefusedError("unexpected or too much data")
             self._parser.feed_data(data)
         except Exception as error:  # pods are untrusted; an upgrade, for one, is no HttpParserError
             self._fail(error)
@@ -216,7 +216,7 @@ class _Connection(asyncio.Protocol):
             raise RefusedError(f"status {status}, type {kind!r:.100}")
         # Another pod may have been given the address since.
         if (instance := headers.get(INSTANCE_HEADER.encode())) is not None and instance != self._uid.encode():
-            raise RefusedError(f"the address belongs to pod {instance!r:.100} now")
+            raise RefusedError(f"the address now belongs to pod {instance!r:.100}")
         if headers.get(b"content-encoding", b"identity") != b"identity":
             raise RefusedError("compressed body")
 

@@ -59,7 +59,7 @@ def _get(url: str, path: str, timeout_s: float) -> Iterator[http.client.HTTPResp
             raise AskError(f"{url}{path} returned {response.status}: {text}. Is this the admin port (9090)?")
         yield response
     except TimeoutError:
-        raise AskError(f"{url} sent nothing for {timeout_s:g} s") from None
+        raise AskError(f"no data from {url} within {timeout_s:g} s") from None
     except (OSError, http.client.HTTPException) as error:
         raise AskError(f"{url}: {getattr(error, 'strerror', None) or error or type(error).__name__}") from None
     finally:

@@ -188,7 +188,7 @@ class ConnectedProtocol(HttpToolsProtocol):
         elif self.incoming == BODY:
             self.body_overdue(RequestTimeout(
                 f"the request was not complete within {self.patience.body_s:g} s,"
-                f" and slower than {self.patience.min_bytes_per_s:g} bytes per second"
+                f" and arrived at less than {self.patience.min_bytes_per_s:g} bytes per second"
             ))  # fmt: skip
         else:
             self.transport.close()

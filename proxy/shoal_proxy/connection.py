@@ -170,7 +170,7 @@ class Connection(asyncio.BufferedProtocol):
             self._parser.feed_data(self._scratch[:nbytes])
         except httptools.HttpParserError as error:
             if self._answer is not None and not self._answer.done():
-                self._answer.set_exception(RuntimeLost(f"the runtime's response is no valid HTTP/1.1: {error}"))
+                self._answer.set_exception(RuntimeLost(f"the runtime's response is not valid HTTP/1.1: {error}"))
             self.close()
         self._reads_body = self._body is not None
         # Limit what is not body: each further header of a head without end costs more than the last.

@@ -105,7 +105,7 @@ class GuardedProtocol(ConnectedProtocol):
     def on_message_begin(self) -> None:
         """Start a request, without an ASGI scope, which infer requests do not need (httptools)."""
         if self.incoming == IGNORED:
-            raise InvalidRequest("input after a refused request")
+            raise InvalidRequest("data after a rejected request")
         self.incoming = HEAD
         self._messages += 1
         self._upgrading = False

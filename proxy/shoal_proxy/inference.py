@@ -357,7 +357,7 @@ class Inference:
         if priority is not None or share_header:
             if priority and (len(priority) != 1 or not priority.isdigit()):
                 text = priority.decode("latin-1")
-                raise InvalidRequest(f"{PRIORITY} must be a digit, 0 being the highest priority, not {text!r}")
+                raise InvalidRequest(f"{PRIORITY} must be a digit (0 is the highest priority), not {text!r}")
             share = headers.get(share_header, b"") if share_header else b""
             lane = LaneKey(share, int(priority) if priority else 0)
         trace: dict[str, str] | None = None

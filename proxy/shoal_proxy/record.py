@@ -30,7 +30,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--seconds", type=number(0, _MOST_S, " seconds"), default=30.0, help=f"up to {_MOST_S}; default 30"
     )
-    made.add_argument("--json", action="store_true", help="print JSON, an object for each arrival")
+    made.add_argument("--json", action="store_true", help="print one JSON object per arrival")
     return made
 
 

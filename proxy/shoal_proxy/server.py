@@ -430,8 +430,8 @@ def _config(app: Any, *, http: Any) -> uvicorn.Config:
 
 EVERYWHERE = "every_interface"
 _EVERYWHERE = (
-    "event=listening_everywhere setting=%s address=%s message=this port is reachable from all networks of this machine;"
-    " 127.0.0.1:%d restricts it to the machine itself"
+    "event=listening_everywhere setting=%s address=%s message=this port is reachable from all networks of this "
+    "machine; use 127.0.0.1:%d to restrict it to this machine"
 )
 
 

@@ -54,7 +54,7 @@ def refusal(method: str, headers: Mapping[str, str], hosts: Collection[str], *, 
     if headers.get("sec-fetch-site", "none") not in _OWN_SITE and not follows_link:
         return "the admin port does not serve pages of another site"
     if (guarded or method not in ("GET", "HEAD")) and HEADER not in headers:
-        return f"this {method} request needs the header {HEADER}: 1, which pages of other sites cannot send"
+        return f"this {method} request needs the header {HEADER}: 1, which a page of another site cannot send"
     return ""
 
 

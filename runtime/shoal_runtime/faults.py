@@ -54,7 +54,7 @@ def said(error: BaseException) -> str:
     try:
         return message_text(str(error))
     except HANDLER_FAULTS as fault:
-        return f"its own message raised {type(fault).__name__}"
+        return f"its message cannot be formatted: {type(fault).__name__}"
 
 
 def message_text(text: str) -> str:

@@ -140,7 +140,7 @@ def _dependence(trier: "_Trier", is_over: Callable[[], bool]) -> Iterator[str]:
             raise Leak(f"{difference} among other rows")
     if difference:
         trier.check_labels(is_over)
-        yield f"{difference} among other rows: it depends slightly on the other rows of its batch"
+        yield f"{difference} among other rows, because it depends slightly on the other rows of its batch"
     elif difference := trier.differ(first.pairs_alone):
         trier.check_alone(first)
         yield f"{difference} alone and among other rows"

@@ -224,8 +224,7 @@ def _guess(directory: Path, file: Path | None, handler: type[Any] | None) -> For
     if not any(directory.iterdir()):
         raise LoadError(f"{directory} is empty: expected a {known}. `shoal init` writes one to begin with")
     raise LoadError(
-        f"{directory} holds no {known}. If the model has another name, give that as `file`, and its `format`, in"
-        " model.toml"
+        f"{directory} holds no {known}. If the model's file has another name, set `file` and `format` in model.toml"
     )
 
 

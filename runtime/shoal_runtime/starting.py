@@ -25,9 +25,9 @@ from shoal_runtime.trying import RowTrials
 from shoal_runtime.warmup import WarmupBatch, plan_measuring, plan_warmup
 from shoal_schema.memory import return_freed_memory
 
-ZEROS_ADVICE: Final = "Correct the model; if zeros are not valid input, offer warmup_items()"
+ZEROS_ADVICE: Final = "Correct the model; if zeros are not valid input, add warmup_items()"
 MADE_UP_ADVICE: Final = (
-    "if requests of clients would fail too, correct the model; warmup_items() gives better rows to try"
+    "if client requests would fail too, correct the model; otherwise add warmup_items() with valid rows"
 )
 
 MEASURING_S: Final = 2.0
@@ -93,7 +93,8 @@ def warm(model: Model, placement: Placement, readiness: Readiness) -> Sequence[t
     trials = RowTrials(model, placement, answers)
     if not batches:
         logger.info(
-            "event=warmup_skipped outputs=unchecked reason=inputs cannot be made up, and there is no warmup_items()"
+            "event=warmup_skipped outputs=unchecked reason=example inputs cannot be generated, and there is no "
+            "warmup_items()"
         )
         trials.check_rows(0.0)
         return ()

@@ -96,8 +96,8 @@ class RowTrials:
             raise
         except HANDLER_FAULTS as error:
             logger.warning(
-                "event=rows_not_tried message=the model rejects all made-up rows (%s), so whether a row of a batch"
-                " changes another's result is unknown; %s",
+                "event=rows_not_tried message=the model rejects all generated rows (%s), so the independence of "
+                "rows in a batch is unknown; %s",
                 describe(error),
                 NOT_TRIED_REMEDY,
             )
@@ -173,7 +173,7 @@ def _quiet() -> Iterator[None]:
 def _uneven(signature: Signature, uneven: Uneven) -> str:
     if signature.returned:
         return f"warm-up found outputs that do not fit their rows: {uneven}. Correct row_index or row_column"
-    return f"an output may have no row or several rows for a row of the batch: {uneven}. {UNEVEN_REMEDY}"
+    return f"an output may have none or several items for a row of the batch: {uneven}. {UNEVEN_REMEDY}"
 
 
 def _mixes_rows(signature: Signature, leak: Leak) -> str:

@@ -38,7 +38,7 @@ MORE_PROCESSOR_TIME: Final = "more processor time (runtime.resources in a cluste
 
 ADVICE: Final[Mapping[Bound, Advice]] = {
     Bound.MODEL: Advice(
-        "the model, which takes longer for a batch than the host's work around it",
+        "the model, which takes longer per batch than the host's work around it",
         "Raise scaling.maxReplicas, or make the model faster (runtime.dtype, runtime.compile, runtime.device)",
     ),
     Bound.HOST: Advice(
@@ -46,7 +46,7 @@ ADVICE: Final[Mapping[Bound, Advice]] = {
         f"Give it {MORE_PROCESSOR_TIME}, send more rows per request, or send binary tensors instead of JSON",
     ),
     Bound.PROXY: Advice(
-        "the proxy's core, of which it can use one",
+        "the CPU of the proxy, which can use only one core",
         "Compile the proxy (docs/how-to/make-a-service-faster.md), send more rows per request or binary tensors, or"
         " raise scaling.maxReplicas",
     ),

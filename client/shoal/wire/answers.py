@@ -95,7 +95,7 @@ def error_of(response: Response) -> errors.ShoalError | None:
     else:
         with suppress(ValueError):  # another server's `errors` may have any form; its message still counts
             rows = decode_row_errors(body.get("errors", []))
-    message = str(found or f"the server answered {response.status}")
+    message = str(found or f"the server returned {response.status}")
     facts: dict[str, Any] = {
         "status": response.status,
         "errors": rows,

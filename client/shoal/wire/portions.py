@@ -104,7 +104,7 @@ class Portions:
             return None
         if now_s >= self.times.ends_s:
             self.error = DeadlineExceeded(
-                f"the call timed out with {self._answered_rows} of {len(self.rows)} rows answered",
+                f"the call timed out after results for {self._answered_rows} of {len(self.rows)} rows",
                 may_have_run=self._answered_rows > 0,
             )
             return None

@@ -35,7 +35,7 @@ def unpack(layout: Path, directory: Path) -> None:
         for layer in manifest["layers"]:
             _add(_blob(layout, layer), new)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, tarfile.TarError) as error:
-        raise OSError(f"{layout} is no OCI layout that can be unpacked: {error}") from None
+        raise OSError(f"{layout} is not a valid OCI layout: {error}") from None
     new.rename(directory)
 
 

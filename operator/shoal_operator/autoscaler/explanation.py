@@ -44,18 +44,18 @@ class Explanation:
         load = f"{self.wanted.amount:.0f} {self.wanted.unit}, {self.wanted.each:.3g} per replica, {self.window}"
         text = f"{self.replicas} replica{'' if self.replicas == 1 else 's'}: {load}"
         if self.count > whole(self.wanted.replicas):
-            text += "; one more than are ready, since rows are rejected or late"
+            text += "; one more than the ready replicas, because rows are rejected or late"
         if self.count > self.replicas:
             text += f"; {self.count} wanted"
         if self.held_s is not None:
-            text += f"; set from outside, and held for {self.held_s:.0f} s unless the load requires more"
+            text += f"; set by another writer, and held for {self.held_s:.0f} s unless the load requires more"
         elif self.replicas > self.count and not self.falling:
             # More replicas than the load requires: what happens to them next.
             least = max(self.aim.minimum, 1)
             if self.replicas > least:
                 text += f"; {max(self.count, least)} would suffice, and replicas fall if the load stays low"
             elif self.aim.minimum:
-                text += "; scaling.minReplicas allows no fewer"
+                text += "; scaling.minReplicas is the minimum"
             else:
                 text += "; the last one stops after scaling.scaleToZeroDelaySeconds without requests"
         return text

@@ -202,7 +202,7 @@ def _unfinished(evidence: BatchEvidence) -> tuple[Reason, str]:
     if "Succeeded" in phases:
         return Reason.RUNNING, "all pods have ended; waiting for the job's result"
     if not phases:
-        text = "no pods exist yet. If this persists, see the Events of the job: kubectl describe"
+        text = "no pods exist yet. If this persists, read the Events of the job: kubectl describe"
         return Reason.STARTING, f"{text} {evidence.kind.kind.lower()} {evidence.job['metadata']['name']}"
     return Reason.STARTING, "pods start or download the model"
 

@@ -38,5 +38,5 @@ def unready(*, in_touch: bool, heard: bool, leading: bool, settled: bool) -> str
     if not heard:
         return "the watches have received no event yet"
     if leading and not settled:
-        return "not every service has been reconciled since this operator leads"
+        return "not every service has been reconciled since this operator became the leader"
     return None

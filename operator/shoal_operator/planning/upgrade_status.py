@@ -9,8 +9,9 @@ from shoal_schema.conditions import Reason, Status
 from shoal_schema.declaring import Json
 
 _PENDING = (
-    "pods ({now}) wait for the upgrade to this release. Services are upgraded oldest first, within the limits"
-    " of the chart's value upgrade, and not while a service is UpgradeFailed; or with the next change of the spec"
+    "pods ({now}) wait for the upgrade to this release. Services are upgraded oldest first, within the limits of "
+    "the chart's value upgrade, and not while another service is UpgradeFailed. A change of the spec upgrades "
+    "this service at once"
 )
 _UPGRADING = "pods are being replaced by those of this operator's release ({now}) since {since}"
 _FAILED = (

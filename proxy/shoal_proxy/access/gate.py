@@ -110,13 +110,15 @@ class Gate:
             given = headers.get(self._header)
             if given is None or not _NAMED.fullmatch(given):
                 header = self._header.decode()
-                raise Forbidden(f"the key of {owner} is a gateway's, and the header {header} must name its client")
+                raise Forbidden(
+                    f"{owner} is a gateway's key, so the request must name its client in the header {header}"
+                )
             name = given.decode("ascii")
             # Only names with a limit are labels: their number is bounded.
             label = name if name in self._limits.names else owner
             return Caller(name, label, (*credentials, (self._header, given)))
         if self._check_token is None or name_of_header is API_KEY:
-            raise Unauthenticated("the key is not valid for this service, or no longer")
+            raise Unauthenticated("the key is not valid for this service, or has been revoked")
         # Names in tokens are unbounded, so only those with a limit are labels.
         name = self._check_token(presented)
         return Caller(name, name if name in self._limits.names else TOKENS, credentials)

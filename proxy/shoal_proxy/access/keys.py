@@ -49,7 +49,7 @@ class Keys:
 
     def _take(self, name: str, text: bytes) -> None:
         if not _NAME.fullmatch(name):
-            self.faults.append(f"{name!r:.100} is not a valid name of a key: use {_NAMES}")
+            self.faults.append(f"{name!r:.100} is not a valid key name: use {_NAMES}")
             return
         for line in text.splitlines():
             given = line.strip()
@@ -62,7 +62,7 @@ class Keys:
                 other = self._names.get(kept, name)
                 # The first name in alphabetical order owns a key that several names share.
                 if other != name:
-                    fault = f"is also one of {other}, and counts as that"
+                    fault = f"is also a key of {other}, and identifies {other} only"
                 elif len(self._names) >= MAX_KEYS:
                     fault = f"is beyond the first {MAX_KEYS}"
                 else:
@@ -91,7 +91,7 @@ def entries_of(text: bytes) -> tuple[dict[str, bytes], Sequence[str]]:
         if not equals:
             faults.append(f"line {number} is not NAME=KEY")
         elif not _NAME.fullmatch(named):
-            faults.append(f"line {number} has no valid name of a key before its '=': use {_NAMES}")
+            faults.append(f"line {number} has no valid key name before '=': use {_NAMES}")
         elif refusal := _refusal(key.strip()):
             faults.append(f"the key in line {number} {refusal}")
         else:
@@ -101,7 +101,7 @@ def entries_of(text: bytes) -> tuple[dict[str, bytes], Sequence[str]]:
 
 def _refusal(given: bytes) -> str:
     if given.startswith(b"sha256:"):
-        return "" if _HASHED.fullmatch(given) else "begins with sha256: but not with 64 hexadecimal digits after it"
+        return "" if _HASHED.fullmatch(given) else "begins with sha256: but is not followed by 64 hexadecimal digits"
     if not LEAST_CHARACTERS <= len(given) <= MAX_CHARACTERS:
         return f"has {len(given)} characters; it must have {LEAST_CHARACTERS} to {MAX_CHARACTERS}"
     return "" if _KEY.fullmatch(given) else "holds a space, or a character that is not ASCII"

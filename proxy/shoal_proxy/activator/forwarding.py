@@ -87,7 +87,7 @@ class Forwarder:
         except _LOST as error:
             self._log_lost(pod, error)
             if isinstance(error, httpcore.RemoteProtocolError):
-                raise RuntimeLost("the pod's response is no valid HTTP/1.1") from None
+                raise RuntimeLost("the pod's response is not valid HTTP/1.1") from None
             raise RuntimeLost("the connection to the pod was lost") from None
         except TimeoutError as error:
             self._log_lost(pod, error)

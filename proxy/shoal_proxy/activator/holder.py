@@ -89,7 +89,7 @@ class RequestHolder:
         if not queue.service.addresses:
             text = "no pod of this service was ready in time: the service is starting from zero replicas"
         elif held.refusals:
-            text = f"no pod of this service accepted the request in time: it was refused {held.refusals} times"
+            text = f"no pod of this service accepted the request in time: it was rejected {held.refusals} times"
         else:
             text = "all pods of this service were busy with other requests until the deadline"
         return Overloaded(text, reason=Rejection.DEADLINE, retry_after_s=queue.retry_after_s(now_s))

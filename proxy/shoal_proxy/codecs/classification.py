@@ -48,7 +48,7 @@ def classified(spec: OutputSpec | None, array: Array, count: int, *, batches: bo
         ModelFailed: the output has no numbers.
     """
     if array.dtype.hasobject:
-        raise ModelFailed("the runtime returned texts for an output of numbers, which classification needs")
+        raise ModelFailed("classification requires a numeric output, but the runtime returned texts")
     numbers = bfloat16_to_float32(array) if spec is not None and spec.datatype == "BF16" else array
     if numbers.dtype.kind == "b":
         # Values are written as 1 and 0.

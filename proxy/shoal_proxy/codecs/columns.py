@@ -147,8 +147,8 @@ def have_default_names(names: Mapping[str, Any], signature: ModelSignature) -> b
             return False
     if list(names) != [str(at) for at in range(len(names))]:
         raise InvalidRequest(
-            f"the columns are named {listed(list(names))}: numbers in no ascending order, and no names of the model's."
-            " Send the rows without names, in the column order of the model's training data"
+            f"the columns are named {listed(list(names))}: numbers that are not in ascending order, and not column "
+            "names of the model. Send the rows without names, in the column order of the model's training data"
         )
     return True
 

@@ -110,7 +110,7 @@ def _by_name(parts: list[Part], signature: ModelSignature, *, ignore_extra: bool
             row[part.name] = part.data
         elif not ignore_extra:
             inputs = ", ".join(map(shown, signature.inputs))
-            raise InvalidRequest(f"the form's part {shown(part.name)} is no input of the model, which has {inputs}")
+            raise InvalidRequest(f"the form's part {shown(part.name)} is not an input of the model, which has {inputs}")
     if not row:
         inputs = ", ".join(map(shown, signature.inputs))
         raise InvalidRequest(f"no part of the form is an input of the model, which has {inputs}")

@@ -35,7 +35,7 @@ _ANSWERS_S: Final = 5.0
 """Delay of its loop from which it counts as blocked."""
 _LOG_S: Final = 1.0
 """Least time between two logged tracebacks."""
-_UNBLOCK: Final = "Await what waits, and compute in asyncio.to_thread."
+_UNBLOCK: Final = "Await I/O, and run computations in asyncio.to_thread."
 
 
 class Threads(ThreadPoolExecutor):
@@ -84,7 +84,7 @@ class Composer:
             async with asyncio.timeout(_LOADS_S):
                 found = await asyncio.shield(self._loading)
         except TimeoutError:
-            raise GraphError(self._path, f"its code has not been loaded for {_LOADS_S:g} s: it blocks") from None
+            raise GraphError(self._path, f"its code blocks: it was not loaded within {_LOADS_S:g} s") from None
         if isinstance(found, GraphError):  # a new one: an exception that is raised repeatedly keeps every frame
             raise GraphError(found.path, found.what)
         try:

@@ -227,7 +227,7 @@ class GraphLink:
         assert task is not None
         part = batch.slices[0]
         if part.pending.resolved:  # it was cancelled after it was sent, before there was a task to cancel
-            raise DeadlineExceeded("the client has gone")
+            raise DeadlineExceeded("the client has disconnected")
         took_s: dict[str, float] = {}
         asked = Asked(batch.deadline_s, self._headers(batch), batch.key.parameters, self._room)
         ask = partial(self._ask, asked, metrics, took_s)

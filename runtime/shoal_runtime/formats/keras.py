@@ -62,7 +62,7 @@ def _read(keras: Any, path: Path, *, trusted: bool) -> Any:
     except Exception as error:  # h5py, zipfile and the constructors of layers raise types of their own
         text = said(error)
         if any(word in text for word in UNSAFE):
-            raise NotTrusted(path.name, "code (a lambda, or other code that Keras' safe mode rejects)") from None
+            raise NotTrusted(path.name, "code that Keras' safe mode rejects, such as a lambda") from None
         if found := re.search(r"Could not locate (?:class|function|object) '(.*?)'", text):
             raise LoadError(
                 f"{path.name} uses {found[1]}, which is not part of Keras, and a file cannot contain it."

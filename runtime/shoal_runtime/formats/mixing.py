@@ -19,8 +19,8 @@ class How(Enum):
 
     SUMMED = "computes over the rows of the batch"
     ORDERED = "puts the rows of the batch in another order"
-    SELECTED = "takes rows by numbers that clients send or the graph computes"
-    PAIRED = "computes each row with each other row"
+    SELECTED = "selects rows by numbers that clients send or the graph computes"
+    PAIRED = "combines each row with every other row"
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,8 @@ class NotTrusted(LoadError):
 
     def __init__(self, name: str, what: str) -> None:
         super().__init__(
-            f"{name} holds {what}, which a program that only computes does not need, and which could run code or"
-            " access files. Export the model again, or set SHOAL_MODEL_ALLOW_PICKLE=true (model.allowPickle) if you"
+            f"{name} holds {what}, which could run code or access files. Export the model again, or set "
+            "SHOAL_MODEL_ALLOW_PICKLE=true (model.allowPickle) if you"
             " trust it"
         )
 
@@ -132,8 +132,8 @@ def rows_are_proven(source: Source, inputs: Sequence[TensorSpec], selected: Mapp
     for name, what in selected.items():
         if what and name not in ragged and _has_several(source, inputs):
             raise LoadError(
-                f"output {name} has as many items as {what} selects in the whole batch, so a row may have none or"
-                f" several, and position does not identify them; {UNEVEN_REMEDY}"
+                f"output {name} has as many items as {what} selects in the whole batch. A row may have none or "
+                f"several, so their position does not identify the row; {UNEVEN_REMEDY}"
             )
     return not ragged and all(what == "" for what in selected.values())
 

@@ -84,7 +84,7 @@ def _check_forest(model: Json, features: int, groups: int, bases: int) -> None:
     require(np.all((info >= 0) & (info < groups)), "a tree belongs to a class that does not exist")
     rounds = _whole(model.get("iteration_indptr", [0, len(trees)]))
     whole = rounds[0] == 0 and rounds[-1] == len(trees) and np.all(np.diff(rounds) >= 0)
-    require(whole and _number(stated.get("num_parallel_tree", "1")) >= 0, "its rounds contradict its trees")
+    require(whole and _number(stated.get("num_parallel_tree", "1")) >= 0, "its rounds do not match its trees")
     # With vector leaves every tree predicts all outputs.
     sizes = {max(1, _number(tree["tree_param"].get("size_leaf_vector", "1"))) for tree in trees} or {1}
     require(sizes in ({1}, {groups}), "the width of its leaves differs from its outputs")

@@ -68,7 +68,7 @@ def truth(cells: Cells, unread: dict[int, str]) -> Any:
     if cells.is_null or pa.types.is_boolean(cells.values.type):
         return cells.values.cast(pa.bool_())
     if not cells.spelled:
-        raise Incomparable(f"{cells.name} is {cells.values.type}, not true or false")
+        raise Incomparable(f"{cells.name} has type {cells.values.type}, expected boolean")
     texts = trimmed(cells.values)
     found, bad = bools(texts)
     for row, why in bad.items():

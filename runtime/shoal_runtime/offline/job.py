@@ -258,8 +258,8 @@ class Job:
                 shown.close()
         if tally.broken:
             raise JobError(
-                f"{len(tally.broken)} of {tally.shards_total} shards could not be done; the first error is:"
-                f" {tally.broken[0]}. All other shards are done. Correct the cause and run the job again"
+                f"{len(tally.broken)} of {tally.shards_total} shards failed; the first error is: "
+                f"{tally.broken[0]}. All other shards are complete. Correct the cause and run the job again"
             )
         check_errors(tally, settings.max_error_share, ended=True)
 

@@ -91,8 +91,9 @@ def _listed(spec: TensorSpec, text: str, names: Set[str]) -> list[str]:
     for place, (given, own) in enumerate(zip(listed, spec.columns, strict=True)):
         if given != own and given in spec.columns:
             raise WrongSettings(
-                f"--columns {spec.name}: {given} stands at place {place + 1}, where the model has {own}, although it"
-                f" has a column {given}. List the columns in the model's order: {few(spec.columns)}"
+                f"--columns {spec.name}: {given} is at position {place + 1}, but the model's column there is "
+                f"{own}, and {given} is another of its columns. List the columns in the model's order: "
+                f"{few(spec.columns)}"
             )
     return listed
 
@@ -118,7 +119,7 @@ def _missing_columns(spec: TensorSpec, schema: pa.Schema, names: Set[str]) -> st
     # The model takes rows of several numbers without names.
     several = spec.datatype != "BYTES" and len(spec.row_shape) == 1 and spec.pad_axis is None
     many = "COLUMN,COLUMN,..." if several else "COLUMN"
-    order = ", in the order of its training data, because it does not know its columns' names" if several else ""
+    order = ", in the order of its training data, because the model has no column names" if several else ""
     return (
         f"no column matches the model's input {spec.name}. Give --columns {spec.name}={many}{order} (input.columns in"
         f" a manifest). {_columns_text(schema)}"
@@ -150,8 +151,8 @@ def check_extra(policy: ExtraColumns, schema: pa.Schema, read: Iterable[str]) ->
     extra = [each.name for each in schema if each.name not in known and not is_partition(each)]
     if policy is ExtraColumns.REJECT and extra:
         raise WrongSettings(
-            f"the model has no column {few(extra)}, and model.extraColumns is Reject. Name the column in --keep or"
-            " --where if it is intended, or remove it from the input"
+            f"the model has no column {few(extra)}, and model.extraColumns is Reject. Name the column in --keep or "
+            "--where, or remove it from the input"
         )
 
 
@@ -167,7 +168,7 @@ def check_kinds(specs: Sequence[TensorSpec], columns: Mapping[str, Sequence[str]
             _check_kind(spec, schema.field(name), several=len(names) > 1)
         if len(names) > 1 and list(spec.row_shape) not in ([ANY], [len(names)]):
             raise WrongSettings(
-                f"{spec.name} takes rows of the shape {list(spec.row_shape)}, but {len(names)} columns are given"
+                f"{spec.name} requires rows of the shape {list(spec.row_shape)}, but {len(names)} columns are given"
             )
 
 

@@ -325,6 +325,6 @@ def check_errors(tally: Tally, share: float, *, ended: bool = False) -> None:
     reasons = "; ".join(first(tally.errors))
     more = "" if ended else " so far"
     raise TooManyErrors(
-        f"{failed:,} of {rows:,} rows failed{more}, more than --max-error-share {share:g} allows. Their errors:"
+        f"{failed:,} of {rows:,} rows failed{more}, more than --max-error-share {share:g} allows. Errors:"
         f" {reasons}. Correct the rows, or raise --max-error-share"
     )

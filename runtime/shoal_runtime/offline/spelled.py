@@ -83,7 +83,7 @@ def fractions(texts: Any) -> tuple[Any, dict[int, str]]:
     for row in np.flatnonzero(np.abs(values) >= FIRST_ROUNDED).tolist():
         exact = exact_number(texts[row].as_py())
         if isinstance(exact, int) and exact != float(values[row]):
-            bad[row] = "is not a number that float64 holds exactly"
+            bad[row] = "is not a number that float64 can represent exactly"
     if bad:
         mask = np.zeros(len(found), bool)
         mask[list(bad)] = True

@@ -101,7 +101,7 @@ class Server:
         try:
             return msgspec.json.decode(body, type=kind, strict=False)
         except msgspec.DecodeError:
-            raise LoadError(f"the response of {self.base} is not one of MLflow. Correct MLFLOW_TRACKING_URI") from None
+            raise LoadError(f"{self.base} does not respond as an MLflow server. Correct MLFLOW_TRACKING_URI") from None
 
     @contextmanager
     def opened(self, url: str, what: str) -> Iterator[httpx.Response]:
@@ -171,7 +171,7 @@ class Registered:
                 yield uri
                 return
             uri = following
-        raise LoadError(f"{self.shown} leads from one model to the next in a cycle")
+        raise LoadError(f"{self.shown} refers to other models in a cycle")
 
     def _models_of(self, run: bytes, path: str) -> Iterator[str]:
         """Yield the addresses of a run's models of that name; since MLflow 3 they are not among its artifacts."""
@@ -197,7 +197,7 @@ class Registered:
     def _store_at(self, place: str) -> Store:
         parts = urlsplit(place)
         if ".." in parts.path.split("/"):
-            raise LoadError(f"the MLflow server's response is a path outside of its own store: {shown(place)}")
+            raise LoadError(f"the MLflow server returned a path outside its own store: {shown(place)}")
         own = f"{self._server.base}{ARTIFACTS}/"
         if place.startswith(own):
             return Artifacts(self._server, place.removeprefix(own).strip("/"), self.shown)
@@ -208,8 +208,8 @@ class Registered:
         if scheme_of(place) in OBJECTS:
             return open_other(place)
         raise LoadError(
-            f"the MLflow server keeps {self.shown} at {shown(place)}, which cannot be read from here. Start the"
-            " server with --serve-artifacts, or let it keep artifacts in a bucket"
+            f"the MLflow server keeps {self.shown} at {shown(place)}, which the runtime cannot read. Start the "
+            "server with --serve-artifacts, or let it keep artifacts in a bucket"
         )
 
 

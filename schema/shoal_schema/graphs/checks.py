@@ -27,7 +27,7 @@ def step_paths(spec: GraphSpec) -> dict[str, str]:
         if step.name == REQUEST:
             raise GraphError(f"{path}.name", "request addresses the client's request: give the step another name")
         if step.name in paths:
-            raise GraphError(f"{path}.name", f"{paths[step.name]} has the name {step.name} too")
+            raise GraphError(f"{path}.name", f"{paths[step.name]} has the same name ({step.name}). Rename one")
         paths[step.name] = path
     return paths
 
@@ -52,7 +52,7 @@ def check_spec(spec: GraphSpec, name: str, paths: Mapping[str, str]) -> None:
         if name and each.graph == name:
             raise GraphError(f"{path}.graph", f"the graph calls itself ({name})", Fault.CYCLE)
         if name and each.service == name:
-            what = f"a service of the graph's own name ({name}) is the graph: name another service"
+            what = f"{name} is the graph itself, not a service: name another service"
             raise GraphError(f"{path}.service", what, Fault.CYCLE)
         if each.url is not None:
             try:
@@ -87,7 +87,7 @@ def _check_composer(spec: GraphSpec, paths: Mapping[str, str]) -> None:
     declared += [f"{paths[each.name]}.onError" for each in spec.steps if each.on_error is not OnError.FAIL]
     declared += [name for name in ("outputs", "combine") if getattr(spec, name)]
     if declared:
-        raise GraphError(declared[0], "the composer's code declares this. Remove it")
+        raise GraphError(declared[0], "the composer's code declares it already. Remove it")
 
 
 def _check_names(names: Iterable[str], path: str) -> None:

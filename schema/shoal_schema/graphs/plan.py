@@ -156,7 +156,7 @@ def _draft(spec: StepSpec, path: str, steps: Mapping[str, str]) -> Step:
         raise GraphError(f"{path}.each", "tensors side by side must be of one step")
     count = _checked(spec.count, f"{path}.count", steps) if spec.count else None
     if count and not each:
-        raise GraphError(f"{path}.count", "count needs each, whose items it counts")
+        raise GraphError(f"{path}.count", "count requires each: it is the number of items of each")
     when: Expression | None = None
     conditions: tuple[Ref, ...] = ()
     if spec.when is not None:

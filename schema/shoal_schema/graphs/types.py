@@ -76,7 +76,7 @@ class Typed:
         shared = len(meeting(own, space))
         within = (ref.step, *(reference(name).step for name in own[shared + 1 :]))
         if len(own) > shared and not tensor.has_gaps and any(map(self.plan.may_be_absent, within)):
-            what = f"a list of {ref} has gaps, and {tensor.datatype} has no value for one"
+            what = f"rows may be missing in a list of {ref}, and {tensor.datatype} has no null value"
             raise GraphError(path, what, Fault.MISMATCH)
         for _ in own[shared:]:
             tensor = tensor.listed
@@ -140,11 +140,11 @@ class Typed:
             items = f", for each item of {output.space[-1]}" if output.space else ""
             raise GraphError(path, f"{error.what}{items}", error.fault) from None
         if output.absent and not combined.has_gaps:
-            what = f"a row may be without it, and {combined.datatype} has no value for that. Add a tensor of every row"
+            what = f"a row may not have it, and {combined.datatype} has no null value. Add a tensor that every row has"
             raise GraphError(path, what, Fault.MISMATCH)
         for name in (name for name in output.space if self.plan.may_be_absent(reference(name).step)):
             if not combined.has_gaps:
-                what = f"a row may be without the items of {name}, and {combined.datatype} has no value for that"
+                what = f"a row may not have the items of {name}, and {combined.datatype} has no null value"
                 raise GraphError(path, what, Fault.MISMATCH)
         for _ in output.space:
             combined = combined.listed

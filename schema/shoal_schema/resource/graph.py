@@ -55,7 +55,7 @@ class StepSpec(Section, frozen=True):
             "a step needs exactly one of service, graph and url",
             "",
         ),
-        Rule("!has(self.count) || has(self.each)", "count needs each, whose items it counts", ""),
+        Rule("!has(self.count) || has(self.each)", "count requires each: it is the number of items of each", ""),
         Rule("self.name != 'request'", "request addresses the client's request: give the step another name", ".name"),
     )
 
@@ -121,8 +121,10 @@ class StepSpec(Section, frozen=True):
             Meta(
                 pattern=REFERENCE,
                 max_length=320,
-                description="Tensor with the number of items of `each` in a row; further items are padding."
-                " Default: all items; of `BYTES`, without the empty ones at the end.",
+                description=(
+                    "Tensor with the number of items of `each` in a row; further items are padding. Default: all "
+                    "items, but without empty `BYTES` at the end."
+                ),
             ),
         ]
         | None
@@ -169,8 +171,10 @@ class ComposerSpec(Section, frozen=True):
             Meta(
                 pattern=IMPORT_PATH,
                 max_length=512,
-                description="`MODULE:CLASS` of such a class in `proxy.image`, an image of your own based on the"
-                " proxy's. With `shoal serve` the module lies beside the graph's file.",
+                description=(
+                    "`MODULE:CLASS` of a composer in `proxy.image`, which must be your own image based on the "
+                    "proxy's. With `shoal serve`, put the module beside the graph's file."
+                ),
             ),
         ]
         | None
@@ -201,16 +205,20 @@ class GraphSpec(Section, frozen=True, kw_only=True):
     outputs: Annotated[
         Outputs,
         Meta(
-            description="Output of the graph -> the tensors it is taken from. Of several, a row gets the first"
-            " available one, unless `combine` has an entry."
+            description=(
+                "Output of the graph -> its source tensors. With several tensors, a row gets the first available "
+                "one, unless `combine` has an entry."
+            )
         ),
     ] = {}  # noqa: RUF012 (msgspec copies it)
     combine: Annotated[
         dict[str, Combine],
         Meta(
             max_length=64,
-            description="Output -> how several tensors become one: `First` (the default), `Mean`, `Max`, `Vote` (the"
-            " most frequent value, the first of equals), `Concat` (joined lists) or `Stack` (a new dimension).",
+            description=(
+                "Output -> rule that combines several tensors: `First` (the default), `Mean`, `Max`, `Vote` (the "
+                "most frequent value, the first of equals), `Concat` (joined lists) or `Stack` (a new dimension)."
+            ),
         ),
     ] = {}  # noqa: RUF012 (msgspec copies it)
     composer: ComposerSpec | None = None
@@ -220,7 +228,7 @@ class GraphSpec(Section, frozen=True, kw_only=True):
             Meta(
                 gt=0,
                 le=3_600_000,
-                description="Upper bound of a request's deadline; steps get what is left of it. Default: the client's"
+                description="Maximum time of a request; each step gets the remaining time. Default: the client's"
                 " timeout, else `queue.timeoutMilliseconds`.",
             ),
         ]
@@ -249,7 +257,7 @@ class InferenceGraphSpec(GraphSpec, frozen=True, kw_only=True):
         Rule(
             "!has(self.composer) || !(has(self.outputs) || has(self.combine) || self.steps.exists(s, has(s.inputs) ||"
             " has(s.when) || has(s.each) || has(s.count) || s.onError == 'Omit'))",
-            "a composer calls the steps and makes the outputs: remove inputs, when, each, count, onError,"
+            "a composer calls the steps and returns the outputs: remove inputs, when, each, count, onError,"
             " outputs and combine",
             "",
         ),
@@ -275,7 +283,7 @@ class InferenceGraphSpec(GraphSpec, frozen=True, kw_only=True):
         ),
         Rule(
             "!has(self.scaling) || self.scaling.minReplicas > 0",
-            "scaling.minReplicas must be at least 1: a graph has no model whose memory scaling to zero would free",
+            "scaling.minReplicas must be at least 1: a graph holds no model, so scaling to zero would free no memory",
             ".scaling.minReplicas",
         ),
     )

@@ -133,7 +133,12 @@ class CaBundle(Section, frozen=True):
         | None
     ) = None
     key: Annotated[
-        str, Meta(pattern=r"^[-._a-zA-Z0-9]+\Z", max_length=253, description="Key of the entry with the authorities.")
+        str,
+        Meta(
+            pattern=r"^[-._a-zA-Z0-9]+\Z",
+            max_length=253,
+            description="Key of the ConfigMap or Secret whose value holds the authorities.",
+        ),
     ] = "ca.crt"
 
 
@@ -143,7 +148,7 @@ class ModelSpec(Section, frozen=True):
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
             f"!has(self.volume) || !has(self.uri) || !self.uri.matches(r'{SCHEME}') || self.uri.startsWith('file://')",
-            "model.volume has no effect on a model that is downloaded, or that oci:// or pvc:// mounts: "
+            "model.volume has no effect on a model that is downloaded or mounted by oci:// or pvc://: "
             "use a file:// uri below volume.mountPath, or remove the volume",
             ".volume",
         ),
@@ -314,7 +319,7 @@ class ModelSpec(Section, frozen=True):
     follow: Annotated[
         Follow,
         Meta(
-            description="What happens when a moving name (branch, tag, alias) gets a new version: `Never` keeps the"
+            description="Response to a new version of a moving name (branch, tag, alias): `Never` keeps the"
             " version in `status.model.resolved` until `uri` changes. `Rollout` checks every few minutes and"
             " rolls out new versions."
         ),

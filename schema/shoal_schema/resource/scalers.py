@@ -38,8 +38,11 @@ class ScaledObjectSpec(Section, frozen=True):
             Meta(
                 min_length=1,
                 max_length=4096,
-                description=f"Query of the metric. Default: the sum of `{DEMAND.name}` over the service's pods, by"
-                " the labels `namespace` and `pod`.",
+                description=(
+                    f"Prometheus query of the metric. Default: the sum of `{DEMAND.name}` over the service's pods, "
+                    "by"
+                    " the labels `namespace` and `pod`."
+                ),
             ),
         ]
         | None
@@ -52,8 +55,8 @@ class ScalersSpec(Section, frozen=True):
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "has(self.horizontalPodAutoscaler) != has(self.scaledObject)",
-            "external needs either horizontalPodAutoscaler or scaledObject: remove external to create"
-            " the autoscaler yourself",
+            "external requires either horizontalPodAutoscaler or scaledObject. Remove external to create the "
+            "autoscaler yourself",
             "",
         ),
     )

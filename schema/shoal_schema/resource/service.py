@@ -76,8 +76,8 @@ class InferenceServiceSpec(Section, frozen=True):
             Rule(
                 f"!has(self.tls) || !has(self.tls.{name}) || !has(self.access) || !has(self.access.apiKeys)"
                 f" || self.tls.{name} != self.access.apiKeys.secretName",
-                f"access.apiKeys and tls.{name} must name different Secrets: each line of the certificate would be"
-                " a key",
+                f"access.apiKeys and tls.{name} must name different Secrets: otherwise each line of the "
+                "certificate would be accepted as a key",
                 ".access.apiKeys.secretName",
             )
             for name in ("secretName", "clientCaSecretName")
@@ -121,7 +121,7 @@ class InferenceServiceSpec(Section, frozen=True):
             le=10_000,
             description="Number of pods, as set by `kubectl scale` or an HPA. With `scaling` the operator sets it:"
             " it holds a manual change for five minutes unless the load needs more, within"
-            " `minReplicas` and `maxReplicas`. 0 parks a service without `scaling`.",
+            " `minReplicas` and `maxReplicas`. 0 stops all pods of a service without `scaling`.",
         ),
     ] = 1
     scaling: ScalingSpec | None = None

@@ -72,9 +72,11 @@ class BatchingSpec(Section, frozen=True):
             Meta(
                 gt=0,
                 le=3_600_000,
-                description="Time within which requests should be answered; a shorter timeout of the client takes"
-                " precedence. Batches are sized to meet it, and requests that would miss it are"
-                " rejected at once, with 503 and `Retry-After`. Default: none.",
+                description=(
+                    "Target response time; a shorter timeout of the client takes precedence. Batches are sized to "
+                    "meet it, and requests that would miss it are rejected at once, with 503 and `Retry-After`. "
+                    "Default: none."
+                ),
             ),
             Env("SHOAL_BATCHING_LATENCY_OBJECTIVE_MS", PROXY),
         ]
@@ -162,7 +164,7 @@ class QueueSpec(Section, frozen=True):
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "!has(self.fairShareWeights) || has(self.fairShareHeader)",
-            "fairShareWeights needs fairShareHeader, the header whose values they weigh",
+            "fairShareWeights requires fairShareHeader: weights apply to values of that header",
             ".fairShareWeights",
         ),
         Rule(
@@ -191,7 +193,7 @@ class QueueSpec(Section, frozen=True):
     ] = 256 * MIB
     timeout_milliseconds: Annotated[
         float,
-        Meta(ge=1, le=3_600_000, description="Timeout of requests without one of their own."),
+        Meta(ge=1, le=3_600_000, description="Timeout of requests that do not set one."),
         Env("SHOAL_QUEUE_TIMEOUT_MS", PROXY),
     ] = 60_000.0
     max_body_bytes: Annotated[
@@ -205,8 +207,10 @@ class QueueSpec(Section, frozen=True):
         Meta(
             ge=0,
             le=3_600_000,
-            description="Delay per priority level: a request with `x-shoal-priority: N` (0 to 9) is queued as if"
-            " it had arrived N times this much later.",
+            description=(
+                "Delay per priority level: a request with `x-shoal-priority: N` (0 to 9) is queued as if it had "
+                "arrived N times this delay later."
+            ),
         ),
         Env("SHOAL_QUEUE_PRIORITY_AGEING_MS", PROXY),
     ] = 1000.0
@@ -216,8 +220,10 @@ class QueueSpec(Section, frozen=True):
             Meta(
                 pattern=HEADER_NAME,
                 max_length=128,
-                description="Request header that identifies a client for fair sharing: its values share the"
-                " runtime by weight, however many requests each sends.",
+                description=(
+                    "Request header that identifies a client for fair sharing. Clients share the runtime by "
+                    "weight, regardless of how many requests each sends."
+                ),
             ),
             Env("SHOAL_QUEUE_FAIR_SHARE_HEADER", PROXY, allowed="a header name"),
         ]
@@ -247,7 +253,7 @@ class ScalingSpec(Section, frozen=True, kw_only=True):
         Rule("self.minReplicas <= self.maxReplicas", "minReplicas must not exceed maxReplicas", ".minReplicas"),
         Rule(
             "!has(self.external) || self.mode == 'External'",
-            "external needs mode External: the operator does not scale beside another autoscaler",
+            "external needs mode External: the operator does not scale a service that has another autoscaler",
             ".external",
         ),
         Rule(
@@ -257,7 +263,7 @@ class ScalingSpec(Section, frozen=True, kw_only=True):
         ),
         Rule(
             "self.mode == 'Internal' || !has(self.targetQueueDepth)",
-            "targetQueueDepth needs mode Internal: another autoscaler has its own target",
+            "targetQueueDepth needs mode Internal: with mode External, the other autoscaler has its own target",
             ".targetQueueDepth",
         ),
         Rule(
@@ -270,9 +276,11 @@ class ScalingSpec(Section, frozen=True, kw_only=True):
     mode: Annotated[
         ScalingMode,
         Meta(
-            description="Writer of `replicas`: `Internal` is the operator, by the load that pods report."
-            " `External` is an HPA, KEDA or another client of `/scale`; the operator then neither changes nor"
-            " bounds it."
+            description=(
+                "Component that sets `replicas`. `Internal`: the operator, according to the load that pods "
+                "report. `External`: an HPA, KEDA or another client of `/scale`; the operator then neither "
+                "changes nor limits `replicas`."
+            )
         ),
     ] = ScalingMode.INTERNAL
     external: (
@@ -316,8 +324,10 @@ class ScalingSpec(Section, frozen=True, kw_only=True):
             Meta(
                 ge=1,
                 le=1_000_000,
-                description="Target number of queued and running rows per pod. Default: with a latency objective,"
-                " derived from measured batch times; otherwise two full batches.",
+                description=(
+                    "Target number of queued and running rows per pod. Default with a latency objective: derived "
+                    "from measured batch times; otherwise two full batches."
+                ),
             ),
         ]
         | None
@@ -346,8 +356,10 @@ class RolloutSpec(Section, frozen=True):
         Meta(
             ge=0,
             le=1000,
-            description="Additional pods during a rollout. 1 needs a spare GPU; 0 with `maxUnavailable` 1 stops a"
-            " pod before its successor starts.",
+            description=(
+                "Additional pods during a rollout. 1 requires a spare GPU; 0 with `maxUnavailable` 1 stops a pod "
+                "before its replacement starts."
+            ),
         ),
     ] = 1
     max_unavailable: Annotated[
@@ -367,8 +379,10 @@ class RolloutSpec(Section, frozen=True):
         Meta(
             ge=0,
             le=3600,
-            description="Time that a new pod must be ready before it counts as available and the next pod is"
-            " replaced. It serves requests meanwhile.",
+            description=(
+                "Time that a new pod must be ready, and serving requests, before it counts as available and the "
+                "next pod is replaced."
+            ),
         ),
     ] = 0
     # How a pod stops.
@@ -377,7 +391,7 @@ class RolloutSpec(Section, frozen=True):
         Meta(
             ge=0,
             le=600,
-            description="Time that a stopping pod still accepts requests, until every load balancer has removed it.",
+            description="Time that a stopping pod keeps accepting requests, until every load balancer has removed it.",
         ),
         Env("SHOAL_PROXY_DRAIN_DELAY_S", PROXY, unset=0.0),
     ] = 5.0
@@ -393,7 +407,7 @@ class RolloutSpec(Section, frozen=True):
                 ge=0,
                 le=MAX_STAY_S,
                 description="Time that a stopping pod keeps serving while no other pod is ready and a replacement"
-                " is starting, so that draining a node rejects no request. It is part of the grace period."
+                " is starting, so that no request is rejected when a node is drained. It is part of the grace period."
                 " Default: 120, or 0 with containers that stop at once (`runtime.port`, `pod.containers`).",
             ),
         ]

@@ -58,7 +58,7 @@ class Meter:
             raise self._too_large()
         # In the body they are framing of chunks.
         if in_body and self._unreported_bytes > self._max_head_bytes + _FRAMING * self.body_bytes:
-            raise FramingError(400, "the body's chunks have too much framing")
+            raise FramingError(400, "the body's chunk headers and extensions are too large")
 
     def _count_head(self, size_bytes: int) -> None:
         self._head_bytes += size_bytes
