@@ -38,7 +38,7 @@ class Account:
         """
         # The first request is admitted at any size.
         if self._most_rows and self.rows and self.rows + rows > self._most_rows:
-            held = f"{self.rows} rows of this client are queued or running; its limit is {self._most_rows}"
+            held = f"this client has {self.rows} rows queued or running; its limit is {self._most_rows}"
             raise LimitReached(f"{held}. Wait for their responses.", retry_after_s=1)
         if self._rate_s:
             # A token bucket, refilled by time up to the rows of one second.

@@ -170,12 +170,12 @@ def test_every_decision_says_why_in_a_sentence() -> None:
 @pytest.mark.parametrize(
     ("aim", "replicas", "words"),
     [
-        (Aim(1, 8, 32), 1, "; scaling.minReplicas allows no fewer"),
-        (Aim(3, 8, 32), 3, "; scaling.minReplicas allows no fewer"),
+        (Aim(1, 8, 32), 1, "; scaling.minReplicas is the minimum"),
+        (Aim(3, 8, 32), 3, "; scaling.minReplicas is the minimum"),
         (Aim(3, 8, 32), 5, "; 3 would suffice, and replicas fall if the load stays low"),
         (Aim(0, 8, 32), 2, "; 1 would suffice, and replicas fall if the load stays low"),
         (Aim(0, 8, 32), 1, "; the last one stops after scaling.scaleToZeroDelaySeconds without requests"),
-        (Aim(1, 1, 32), 1, "; scaling.minReplicas allows no fewer"),
+        (Aim(1, 1, 32), 1, "; scaling.minReplicas is the minimum"),
     ],
 )
 def test_no_sentence_promises_fewer_than_there_may_be(aim: Aim, replicas: int, words: str) -> None:
@@ -194,7 +194,7 @@ def test_a_number_set_by_hand_is_said_to_be_held_for_as_long_as_it_is() -> None:
         scale.replicas, said[now_s] = decision.replicas, decision.sentence
 
     held = (
-        "3 replicas: 5 rows in flight, 10 per replica, stable window; set from outside, and held for 300 s"
+        "3 replicas: 5 rows in flight, 10 per replica, stable window; set by another writer, and held for 300 s"
         " unless the load requires more"
     )
     assert (said[2], said[301]) == (held, held)

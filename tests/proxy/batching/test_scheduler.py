@@ -287,7 +287,7 @@ def test_who_leaves_again_and_again_has_no_more_running_than_is_allowed() -> Non
     scheduler.cancel(pending)
     leave(pending)
 
-    with pytest.raises(LimitReached, match="4 of this client's rows"):
+    with pytest.raises(LimitReached, match="has 4 rows queued"):
         charged(row(1))
     answer(scheduler, running)
     charged(last := row(1))
