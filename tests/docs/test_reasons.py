@@ -38,7 +38,7 @@ def test_a_section_says_what_to_do_in_a_few_sentences(reason: Reason) -> None:
 
 
 def test_reasons_that_wait_for_a_person_stand_together() -> None:
-    last = set(re.findall(r"^### (\S+)$", PARTS["A person must act"], re.MULTILINE))
+    last = set(re.findall(r"^### (\S+)$", PARTS["Action required"], re.MULTILINE))
 
     assert last - FAILURES == {Reason.PARKED}
     assert {Reason(name) for name in last} >= FAILURES
