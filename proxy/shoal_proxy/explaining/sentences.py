@@ -157,7 +157,7 @@ def _objective(report: Report, alone_ms: Span, full_ms: Span) -> Iterator[str]:
 
 def _latency(report: Report, alone_ms: Span, full_ms: Span) -> Iterator[str]:
     """State the time of a request alone and of a full batch, and what adds to it."""
-    parts = "the host's work around the model is not included, because it is unknown before the first requests"
+    parts = "the host's work around the model is not included before the first requests"
     if report.overhead_ms > 0:
         host = f"{number(report.overhead_ms)} ms for the host's work around it"
         parts = f"on average {host} are included"
