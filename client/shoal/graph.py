@@ -51,10 +51,8 @@ class Condition:
     def __bool__(self) -> bool:
         """Raise TypeError: the server evaluates a condition for each row."""
         raise TypeError(
-
-                "a condition has no truth value in Python, because the server evaluates it. Combine conditions with "
-                "&, | and ~"
-
+            "a condition has no truth value in Python, because the server evaluates it. Combine conditions with "
+            "&, | and ~"
         )
 
 

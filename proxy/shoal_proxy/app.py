@@ -116,12 +116,12 @@ class Pages:
         return JSONResponse({"status": "Unhealthy" if reason else "Healthy"}, 503 if reason else 200)
 
     async def list_models(self, request: Request) -> Response:
-        """List the one model as TorchServe does."""
+        """Return the list of models in TorchServe's format; it has one entry."""
         name = self._settings.name
         return JSONResponse({"models": [{"modelName": name, "modelUrl": name}]})
 
     async def described_model(self, request: Request) -> Response:
-        """Describe the one model as TorchServe does."""
+        """Return the description of the model in TorchServe's format."""
         if request.path_params.get("version") == "all":  # TorchServe's name for all versions
             request.path_params.pop("version")
         self._check_model(request)
@@ -182,15 +182,15 @@ class Pages:
         return JSONResponse(self.description())
 
     def description(self) -> dict[str, Any]:
-        """Return V2's metadata of the one model."""
+        """Return the model's metadata in V2's format."""
         return describe(self._dispatcher.signature(), self._settings)
 
     async def repository_index(self, request: Request) -> Response:
-        """List the one model as Triton does."""
+        """Return Triton's repository index; it has one entry."""
         return JSONResponse(self.index(ready=await read_index_request(request)))
 
     def index(self, *, ready: bool) -> list[dict[str, str]]:
-        """Return Triton's index of the one model; with ``ready`` only if the model is ready."""
+        """Return Triton's repository index; with ``ready``, it is empty unless the model is ready."""
         return index(self._settings.name, self._settings.version, self.reason(), ready=ready)
 
     async def no_loading(self, request: Request) -> Response:
@@ -205,7 +205,7 @@ class Pages:
         )
 
     async def statistics(self, request: Request) -> Response:
-        """Respond with Triton's statistics of the one model."""
+        """Respond with the model's statistics in Triton's format."""
         if "model" in request.path_params:
             self._check_model(request)
         return JSONResponse(self.about_requests())
@@ -223,7 +223,7 @@ class Pages:
         return {"model_stats": [statistics]}
 
     async def v1_models(self, request: Request) -> Response:
-        """List the one model, in V1's and OpenAI's formats at once."""
+        """Return the list of models, in one document that is valid for V1 and OpenAI clients."""
         model = {"id": self._settings.name, "object": "model", "created": 0, "owned_by": "shoal"}
         return JSONResponse({"models": [self._settings.name], "object": "list", "data": [model]})
 

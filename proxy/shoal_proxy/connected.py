@@ -20,7 +20,7 @@ from shoal_schema.wire.framing import Meter
 from shoal_schema.wire.patience import BUSY_LOOK_S, Lookout
 
 LINGER_S: Final = 2.0
-"""How long input is discarded after a refusal, so that the client reads the response before a reset."""
+"""Time to discard input after a rejection, so that the client reads the response before a reset."""
 _GONE_LOOK_S: Final = 0.01
 _MAX_GONE_LOOK_S: Final = 2.0
 _MAX_TURNED_AWAY: Final = 32
@@ -120,7 +120,7 @@ class ConnectedProtocol(HttpToolsProtocol):
 
     @property
     def never_asked(self) -> bool:
-        """Whether it has not had a request yet."""
+        """Whether the connection has not had a request yet."""
         return self.cycle is None
 
     @property
@@ -304,9 +304,9 @@ class ConnectedProtocol(HttpToolsProtocol):
     def _answers_half_closed(self) -> bool | None:
         """Return whether the connection stays open for responses in progress.
 
-        A client that closed its sending side looks like one that disconnected. So an interim response is sent, which
-        every client ignores (RFC 9110, section 15.2), and to which the machine of a disconnected one replies with a
-        reset.
+        A half-closed connection is not distinguishable from a disconnected client. So the proxy sends an interim
+        response: every client ignores it (RFC 9110, section 15.2), but the machine of a disconnected client replies
+        with a reset.
         """
         if self._half_closed:
             return True

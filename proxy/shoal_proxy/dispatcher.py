@@ -299,7 +299,7 @@ class Dispatcher:
         self._check_settled()
 
     async def _run(self, running: Running, signature: ModelSignature) -> None:
-        """Run one batch at the runtime; every request gets an outcome, whatever happens."""
+        """Run one batch at the runtime; every request gets an outcome in every case."""
         waiting: Sequence[Delivery] = ()
         try:
             try:

@@ -1,7 +1,7 @@
 """The input of a connection on either port: request framing, and the order of responses.
 
-A request ends where its head states, whatever protocol it offers to upgrade to. Malformed input gets an error response
-after those of the requests before it, and all input behind it is ignored.
+A request ends where its head states, even if it offers an upgrade. Malformed input gets an error response after the
+responses to earlier requests, and all later input is ignored.
 """
 
 import logging
@@ -211,7 +211,7 @@ class GuardedProtocol(ConnectedProtocol):
             self._answer_refused(refused)
 
     def fail_open(self, cycle: Any, error: ProxyError) -> bool:
-        """Reject the request whose body is incomplete; return whether it gets a response of its own nevertheless."""
+        """Reject the request whose body is incomplete; return whether it still gets a separate response."""
         if cycle.response_complete:
             if not self.transport.is_closing():
                 self.linger()

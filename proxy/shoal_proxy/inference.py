@@ -1,4 +1,4 @@
-"""The path of every infer request: from a call to a queued request, and from its outcome to a reply."""
+"""Processing of inference requests: from a call to a queued request, and from its outcome to a response."""
 
 import logging
 import time
@@ -73,18 +73,18 @@ _ACCEPTED_CODINGS = b"accept-encoding: %b\r\n" % CODINGS
 _MIN_TIMEOUT_S, _MAX_TIMEOUT_S = 1e-6, 3600.0
 """The range of clients' timeouts: the timeout sent to the runtime applies to a whole batch."""
 _MAX_TRACE_BYTES = 1024
-"""Longer trace headers are not forwarded: the runtime reads those of a whole batch at once."""
+"""Maximum length of forwarded trace headers; the runtime reads the headers of a whole batch at once."""
 _SEND_AGAIN = (503, 504)
 """Statuses after which a client may retry, so that the message states whether the request may have run."""
 _TRACED = tuple([(name.encode(), name) for name in (REQUEST_ID, TRACEPARENT, TRACESTATE)])
 _TIMEOUT_MS, _PRIORITY, _CONTENT_ENCODING = TIMEOUT_MS.encode(), PRIORITY.encode(), b"content-encoding"
 _FORWARDED, _LOAD_FORMAT = FORWARDED.encode(), LOAD_FORMAT.encode()
 _TERM_NAMES = (*[name for name, _ in _TRACED], _CONTENT_ENCODING, _TIMEOUT_MS, _PRIORITY, _FORWARDED, _LOAD_FORMAT)
-"""Headers that affect `Terms`, beside those in the settings."""
+"""Headers that affect `Terms`, in addition to headers in the settings."""
 
 
 def infer_routes(model_name: str, version: str, max_body_bytes: int, extra: ExtraColumns) -> Mapping[bytes, Route]:
-    """Return the infer paths of the one model; padding by codecs is limited to the size of a body."""
+    """Return the infer paths of the model; padding by codecs is limited to the size of a body."""
     ignore = extra is ExtraColumns.IGNORE
     v2, v1 = Route(V2(ignore_extra=ignore)), Route(V1(max_body_bytes, ignore_extra=ignore))
     torchserve = Route(TorchServe(ignore_extra=ignore))
@@ -226,7 +226,7 @@ class Inference:
         return None
 
     def _releasing_limits(self, reply: Callable[[Reply], None], caller: Caller | None) -> Callable[[Reply], None]:
-        """Return ``reply``, which also ends what the request counts against its client's limits."""
+        """Return ``reply``, wrapped to release the client's limits when the request ends."""
 
         def release(answer: Reply) -> None:
             if self.gate is not None and caller is not None:
@@ -236,7 +236,7 @@ class Inference:
         return release
 
     def _reporting_load(self, reply: Callable[[Reply], None], terms: Terms) -> Callable[[Reply], None]:
-        """Return ``reply``, which also adds the load to the response, and for a peer this replica's instance name."""
+        """Return ``reply``, wrapped to add the load to the response, and the instance name for a peer."""
 
         def report(answer: Reply) -> None:
             load = self._dispatcher.load(time.monotonic(), peer=terms.forwarded)

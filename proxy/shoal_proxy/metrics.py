@@ -93,7 +93,7 @@ class Metrics(Collector):
         self.read: dict[declared.Metric, Callable[[], float | None]] = {}
 
     def rejected(self, reason: declared.Rejection | None) -> None:
-        """Count a rejected request; an error without a reason is no rejection."""
+        """Count a rejected request; an error without a reason is not a rejection."""
         if reason is not None:
             self.rejections[reason] += 1
 

@@ -55,7 +55,7 @@ class _Held(Holding):
         self.expected_bytes = expected_bytes
 
     def give_way(self) -> None:
-        """Reject the request, as memory is needed and this body is the one that would hold it longest."""
+        """Reject the request, because memory is needed and this body would hold it longest."""
         self._cycle.stop(
             Overloaded(
                 "request bodies exceed their memory limit, and this one is large and slow",
@@ -85,7 +85,7 @@ class InferCycle:
         self._pending: Pending | None = None
         self._refusal: ProxyError | None = None
         self.body: Body | None = None
-        """The buffer of a large body; None for one that is small, of unknown length, or dropped."""
+        """The buffer of a large body; None if the body is small, of unknown length, or dropped."""
         self.head = head
         self.keep_alive = head.keep_alive
         self.active = False
@@ -481,7 +481,7 @@ class InferProtocol(GuardedProtocol):
             self._reader.body = None
 
     def drop_open(self) -> None:
-        """Drop an incomplete request, and return to the one before it."""
+        """Drop an incomplete request, and restore the previous one."""
         cycle = self.cycle
         if not isinstance(cycle, InferCycle) or cycle.complete or cycle.response_complete:
             return

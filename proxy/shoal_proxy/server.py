@@ -164,7 +164,7 @@ def make_certificate(settings: Settings) -> Certificate | None:
     """Return the server certificate; None without TLS.
 
     Raises:
-        CertificateError: the files make no working certificate.
+        CertificateError: the files are not a valid certificate.
     """
     process = settings.process
     if not process.tls_certificate:
@@ -304,7 +304,7 @@ class Proxy:
         await asyncio.gather(admin_task, watch, return_exceptions=True)
 
     async def _watch(self) -> None:
-        """Run all watchers: of the runtime, and of peers, keys and the certificate, where there are any."""
+        """Run all watchers: of the runtime, and of peers, keys and the certificate, if configured."""
         async with asyncio.TaskGroup() as group:
             for each in (self.link, self.forwarder, self.certificate, *self._watched):
                 if each is not None:

@@ -26,12 +26,12 @@ _OWN_SITE = ("none", "same-origin")
 
 
 def refusal(method: str, headers: Mapping[str, str], hosts: Collection[str], *, guarded: bool = False) -> str:
-    """Return why a request is rejected; empty if it is not.
+    """Return the reason of a rejection; empty if the request is accepted.
 
     Args:
         method: of the request.
         headers: of the request, with lower-case names.
-        hosts: allowed host names, besides addresses and the cluster's names; ``*`` allows any.
+        hosts: allowed host names, in addition to addresses and the cluster's names; ``*`` allows any.
         guarded: whether the response has data about single requests.
     """
     authority = headers.get("host", "")

@@ -32,7 +32,7 @@ class Caller:
         self.credentials = credentials
         """The headers that prove its identity, forwarded with its requests."""
         self.account: Account | None = None
-        """Its account while a request is charged to it; None without limits."""
+        """Account of the client, while a request is charged to it; None without limits."""
         self.rows = 0
 
 
@@ -43,7 +43,7 @@ class Gate:
         limits: limits of clients.
         header: header (lower case) in which a gateway names its client; empty for none.
         gateways: names of the keys of such gateways.
-        check_token: None where tokens are not accepted.
+        check_token: None if tokens are not accepted.
     """
 
     def __init__(
@@ -55,9 +55,9 @@ class Gate:
         check_token: CheckToken | None = None,
     ) -> None:
         self.keys: Keys | None = None
-        """Replaced when they change; None where there are none."""
+        """Replaced on change; None without keys."""
         self.reasons: dict[str, str] = {}
-        """Why clients cannot be authenticated at present, by source of credentials."""
+        """By source of credentials, the reason that clients cannot be authenticated now."""
         self._limits = limits
         self._header = header
         self._said_once = (API_KEY, AUTHORIZATION, header)

@@ -13,7 +13,7 @@ MAX_ACCOUNTS: Final = 10_000
 
 
 class Account:
-    """What a client has left; a ``rate_s`` or ``most_rows`` of 0 means no limit."""
+    """Remaining allowance of a client; a ``rate_s`` or ``most_rows`` of 0 means no limit."""
 
     __slots__ = ("_at_s", "_burst", "_most_rows", "_rate_s", "_tokens", "rows")
 
@@ -21,7 +21,7 @@ class Account:
         self._rate_s = rate_s
         self._most_rows = most_rows
         self._burst = max(1.0, rate_s)
-        """Rows that may come at once: those of a second."""
+        """Maximum burst: the rows of one second."""
         self._tokens = self._burst
         self._at_s = now_s
         self.rows = 0
@@ -30,8 +30,8 @@ class Account:
     def take(self, rows: int, now_s: float) -> None:
         """Charge ``rows``.
 
-        A request of more rows than the limit is admitted when the client has none; the excess is charged to its later
-        requests.
+        A request of more rows than the limit is admitted if the client has no other rows; the excess is charged to its
+        later requests.
 
         Raises:
             LimitReached: the client is at its limit.
@@ -58,7 +58,7 @@ class Limits:
 
     Args:
         rows_per_second: by client's name, or ``*`` for all others; clients without an entry have no limit.
-        rows_in_flight: likewise.
+        rows_in_flight: as ``rows_per_second``.
     """
 
     def __init__(self, rows_per_second: Mapping[str, float], rows_in_flight: Mapping[str, int]) -> None:
@@ -70,8 +70,8 @@ class Limits:
     def account(self, name: str, now_s: float, *, forwarded: bool) -> Account | None:
         """Return a client's account; None for no limit.
 
-        Forwarded requests have an account of their own: they were charged at the first replica, and a client that only
-        marks its requests as forwarded gains no more than that.
+        Forwarded requests have a separate account, because the first replica has charged them. A client that falsely
+        marks requests as forwarded gains only that account.
         """
         account = self._accounts.get((name, forwarded))
         if account is None:

@@ -1,7 +1,7 @@
 """Tokens of an issuer (JWT): the client's name in a token, verified with the issuer's keys.
 
-PyJWT checks signatures and claims. Decided here: only public-key algorithms, each key for its own one, and what to do
-about a key that is not known yet.
+PyJWT checks signatures and claims. This module restricts algorithms to public-key ones, binds each key to its
+algorithm, and handles unknown keys.
 """
 
 import re
@@ -54,7 +54,7 @@ class Tokens:
         return self._keys is not None
 
     def take_keys(self, document: Any) -> int:
-        """Replace the known keys by the issuer's key set (RFC 7517); return how many of them are usable.
+        """Replace the keys by the issuer's key set (RFC 7517); return the number of usable keys.
 
         Raises:
             ValueError: it is not a key set, or none of its keys can verify a signature.

@@ -35,9 +35,9 @@ class Admin:
         self._sent = ActivatorNews("", "", {})
         self._changed = asyncio.Event()
         self.version = ""
-        """Of the table in effect; empty before the first."""
+        """Version of the table in effect; empty before the first table."""
         self.refused: Mapping[str, str] = {}
-        """Why a service's port is not open, by service."""
+        """By service, the reason that its port is not open."""
 
     def news(self) -> None:
         """Answer the waiting requests for news, if there are any news."""
@@ -73,7 +73,7 @@ class Admin:
         return Response(self._metrics.text(), headers={"content-type": CONTENT_TYPE_LATEST})
 
     async def waiting(self, request: Request) -> Response:
-        """Respond with `ActivatorNews`, once they differ from those that the request has seen."""
+        """Respond with `ActivatorNews`, once they differ from the version in the request."""
         # A long poll: the response waits for the next change.
         if request.query_params.get(SEEN) == self._mark:
             with contextlib.suppress(TimeoutError):

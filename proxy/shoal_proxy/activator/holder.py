@@ -53,7 +53,7 @@ class RequestHolder:
         """Hold one more request.
 
         Raises:
-            Overloaded: the service or the activator holds as many as it may.
+            Overloaded: the service or the activator has reached its limit of requests.
         """
         queue, limits = self.queues[name], self._settings
         if len(queue.held) >= limits.service_max_requests or self.requests >= limits.max_requests:
@@ -65,7 +65,7 @@ class RequestHolder:
         """Account for received bytes of a body.
 
         Raises:
-            ProxyError: the body is too large, or the service or the activator holds as many bytes as it may.
+            ProxyError: the body is too large, or the service or the activator has reached its limit of bytes.
         """
         queue, limits = self.queues[name], self._settings
         self.check_size(name, held.size_bytes + size_bytes)

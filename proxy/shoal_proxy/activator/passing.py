@@ -37,7 +37,7 @@ def alive_document(path: str) -> bytes:
 
 
 def requested_s(headers: Headers) -> float | None:
-    """Return the client's timeout; None if there is none, or an invalid one, which the pod rejects."""
+    """Return the client's timeout; None if it is missing or invalid (the pod rejects invalid ones)."""
     given = dict(headers).get(_TIMEOUT_MS)  # the last of several counts, as at a proxy
     return None if given is None else _timeout_s(given)
 
@@ -79,7 +79,7 @@ def did_not_run(status: int, headers: Headers) -> bool:
 
 
 def _hop_by_hop(headers: Headers) -> frozenset[bytes]:
-    """Return the hop-by-hop headers, with those that ``Connection`` names."""
+    """Return the hop-by-hop headers, including headers named in ``Connection``."""
     named = [value.lower().split(b",") for name, value in headers if name == _CONNECTION]
     return _HOP_BY_HOP.union(token.strip() for tokens in named for token in tokens)
 

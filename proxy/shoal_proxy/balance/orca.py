@@ -25,7 +25,7 @@ class Report:
 
     def __init__(self, expected_wait_s: float, utilization: float, requests_per_s: float) -> None:
         self.expected_wait_s = expected_wait_s
-        """What a request of one row would take if it arrived now."""
+        """Expected response time of a one-row request that arrives now."""
         self.utilization = utilization
         """0 to 1."""
         self.requests_per_s = requests_per_s
@@ -59,7 +59,7 @@ def load_value(load: Report, form: int) -> bytes:
 
 
 def promised_wait_s(value: bytes | None) -> float | None:
-    """Return the expected wait of a text report; None where it has none, or is malformed."""
+    """Return the expected wait of a text report; None if it is missing or malformed."""
     # The peer's header is not trusted.
     if value is None or len(value) > _LONGEST_BYTES or not value.startswith(b"TEXT "):
         return None

@@ -1,11 +1,12 @@
-"""Load of the peers, and which of them a late request is forwarded to.
+"""Load of the peers, and selection of the peer for a late request.
 
-A replica promises how long a request that arrives now would take. The promise is old when it is read, several replicas
-may act on it at once, and it may be wrong. So it counts for a short time only, and rows forwarded since are added to
-it. The rows forwarded at once are bounded. A peer that breaks its promise is skipped for a while, each time twice as
-long. A failing peer is fast, and promises to be: errors count too, unless requests fail here alike, and a peer that
-failed gets one request at a time until it has answered one. Where all replicas are full all promises are late, and no
-request is forwarded.
+A replica reports the expected response time of a request that arrives now (its promise).
+
+A promise is outdated when it is read, several replicas may use it concurrently, and it may be wrong. So it is valid for
+a short time only, rows forwarded since are added to it, and the number of concurrently forwarded rows is limited. A
+peer that misses its promise is skipped, each time for twice as long. A failing peer is fast, and promises to be: errors
+count too, unless requests fail here alike, and a peer that failed gets one request at a time until it has answered one.
+Where all replicas are full all promises are late, and no request is forwarded.
 """
 
 from collections.abc import Sequence
@@ -15,11 +16,11 @@ from typing import Final
 
 NEVER_S: Final = float("inf")
 BELIEVED_S: Final = 2.5
-"""How long a promise counts: a few polls of a small idle service; a rejection corrects it sooner."""
+"""Validity of a promise: several poll intervals of a small idle service. A rejection ends it earlier."""
 LONGEST_WAIT_S: Final = 3600.0
 """A longer wait is ignored as malformed."""
 FIRST_PAUSE_S: Final = 0.02
-"""Pause after a first rejection: about a small batch; the load reported with it counts besides."""
+"""Pause after a first rejection, about the time of a small batch. The load in the rejection also counts."""
 LONGEST_PAUSE_S: Final = 2.0
 FIRST_LATE_PAUSE_S: Final = 0.05
 FIRST_FAILED_PAUSE_S: Final = 0.5
@@ -44,7 +45,7 @@ class Ended(StrEnum):
     FAILED = "failed"
     """The peer's model failed as a whole: for this request, or for every one."""
     BROKEN = "broken"
-    """The response is not one that a replica sends to this request."""
+    """The response is not a valid response of a replica to this request."""
     LATE = "late"
     """No response by the deadline."""
     LOST = "lost"
@@ -61,7 +62,7 @@ class Peer:
 
     def __init__(self) -> None:
         self.wait_s = NEVER_S
-        """What a request of one row would take if it arrived there now."""
+        """Expected response time of a one-row request that arrives there now."""
         self.told_s = -NEVER_S
         self.asked_s = -NEVER_S
         """When its load was last requested or received."""
@@ -76,10 +77,10 @@ class Peer:
         self.errors = 0
         """Requests in a row that failed as a whole."""
         self.on_trial = False
-        """Whether it has failed and not answered since."""
+        """Whether the peer failed and has not responded since."""
         self.shunned_until_s = -NEVER_S
         self.is_self = False
-        """Whether it is this replica, under the address that others use."""
+        """Whether the address belongs to this replica itself."""
 
     def promised(self, wait_s: float | None, now_s: float, travel_s: float | None = None) -> None:
         """Record a promise; None and values out of range are none."""
@@ -141,16 +142,16 @@ class Peer:
 def choose(
     peers: Sequence[Peer], rows: int, *, due_s: float, now_s: float, row_s: float, most_rows: int
 ) -> Peer | None:
-    """Return the peer that promises to finish soonest, and before ``due_s``; None for none.
+    """Return the peer that promises to finish soonest, and before ``due_s``; None without such a peer.
 
     Args:
         peers: the known peers.
         rows: rows of the request.
-        due_s: when its response is wanted here.
+        due_s: deadline of the response at this replica.
         now_s: monotonic time (s).
-        row_s: time that each row forwarded since a promise adds to it.
-        most_rows: most rows that one peer may hold of this replica, unless one request alone is larger. A peer that
-            failed gets one request at a time.
+        row_s: additional time for each row that was forwarded after a promise.
+        most_rows: maximum rows of this replica at one peer; a single larger request is allowed. A peer that failed gets
+            one request at a time.
     """
     best: Peer | None = None
     best_s = due_s
@@ -166,6 +167,6 @@ def choose(
 
 
 def stalest(peers: Sequence[Peer], count: int, now_s: float) -> list[Peer]:
-    """Return the peers to poll next: those polled longest ago, without those that are skipped."""
+    """Return the peers to poll next: the least recently polled, without skipped ones."""
     asked = [each for each in peers if not each.is_self and now_s >= each.shunned_until_s]
     return sorted(asked, key=lambda each: each.asked_s)[:count]

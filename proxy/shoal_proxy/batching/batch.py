@@ -27,7 +27,7 @@ class Batch:
         self.slices = slices
         self.rows = rows
         self.tries = tries
-        """How often its rows have been sent before."""
+        """Number of times that its rows were sent before."""
         self.fitting_rows = fitting_rows
         """Rows that a batch could hold when the first try of these rows ran out of memory."""
 
@@ -56,7 +56,7 @@ class Merged:
         self.inputs = inputs
         self.elements = elements
         self.padded_elements = padded_elements
-        """How many of ``elements`` are padding."""
+        """Number of ``elements`` that are padding."""
 
 
 class Result:
@@ -79,7 +79,7 @@ def make_batch(slices: Sequence[Slice], tries: int = 0, fitting_rows: int = 0) -
 
 
 def merge(batch: Batch, signature: ModelSignature) -> Merged:
-    """Concatenate the batch's rows, padding where the model has a rule."""
+    """Concatenate the batch's rows, padded according to the model's rules."""
     if signature.pads:
         filled, padded = pad_inputs(batch.slices, signature)
         return Merged(filled, sum(array.size for array in filled.values()), padded)

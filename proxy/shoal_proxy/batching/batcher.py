@@ -42,7 +42,7 @@ class Running:
         self.finish_s = finish_s
         """Expected time at which its responses have left."""
         self.guessed = guessed
-        """Whether ``finish_s`` is a guess: no batch of its shape had been measured."""
+        """Whether ``finish_s`` is a guess, because no batch of its shape was measured."""
         self.alone = alone
         """Whether the runtime was idle when it was sent."""
         self.check = check
@@ -53,7 +53,7 @@ class Running:
         self.forward_s: float | None = None
         """Duration of its forward pass; None where the runtime does not report it."""
         self.owed: Owed | None = None
-        """Rows of cancelled requests, charged to their clients until it ends; None for none."""
+        """Rows of cancelled requests, charged to their clients until the batch ends; None without such rows."""
 
 
 class Formed:
@@ -85,7 +85,7 @@ class Batcher:
         self.clumps = Clumps()
         self.pace = Pace()
         self.slack = Margin(SLACK_QUANTILE)
-        """How much later than expected responses leave."""
+        """Delay of responses beyond the expected time."""
         self.rate = DrainRate()
         self.running: deque[Running] = deque()
         """The batches at the runtime, in the order in which they run."""
@@ -94,7 +94,7 @@ class Batcher:
         self.configured_rows = limits.max_rows
         self._freed_s = 0.0
         self._weighs = False
-        """Whether any request has had a deadline or the service an objective: only then is work per group tracked."""
+        """Whether any request had a deadline, or the service has an objective. Only then work per group is tracked."""
 
     def serve(
         self,
@@ -133,7 +133,7 @@ class Batcher:
         return max(self.objective_s, 2 * costs.finish_s(0.0, costs.max_rows))
 
     def admit(self, pending: Pending, now_s: float) -> Rejection | None:
-        """Queue ``pending`` and set its ``due_s``, or return why it is rejected."""
+        """Queue ``pending`` and set its ``due_s``, or return the reason of its rejection."""
         self.clumps.arrived(now_s)
         refusal = self.queue.refusal(pending.rows, pending.size_bytes)
         if refusal is not None:
@@ -213,12 +213,12 @@ class Batcher:
         return min(due_s, pending.arrived_s + self._within_s(self._costs(pending.key)))
 
     def row_s(self, key: BatchKey) -> float:
-        """Return the time (s) that one more row takes in full batches."""
+        """Return the time (s) of an additional row in full batches."""
         most = self.tables.max_rows(key)
         return self.tables[key].expected_s(most) / most
 
     def _others_s(self, pending: Pending, group: Group | None, costs: Costs) -> float:
-        """Return the time (s) of the batches of other keys that run before ``pending``'s."""
+        """Return the total time (s) of other keys' batches that run before the batch of ``pending``."""
         if group is None:
             if len(self.queue.groups) == 1:
                 self._weigh(self.queue.first())
@@ -230,7 +230,7 @@ class Batcher:
         return self.queue.work_s - group.work_s
 
     def next(self, now_s: float) -> Formed | Wait:
-        """Form the next batch, or return how long to wait. Call again after each formed batch."""
+        """Form the next batch, or return the time to wait. Call again after each formed batch."""
         in_flight, ahead_s = len(self.running), NEVER_S
         free_s = self.free_s(now_s)
         # With several executors the next one to fall free cannot be predicted, so nothing partial is sent ahead.
@@ -287,7 +287,7 @@ class Batcher:
         self._freed_s = now_s
 
     def delivered(self, running: Running, now_s: float) -> None:
-        """Learn from a batch that was `released` and succeeded, and whose responses have left."""
+        """Update the estimates from a successful batch whose responses have been sent."""
         forward_s = running.forward_s
         # With several executors a batch never waits for the one before it, so its time starts when it is sent.
         took_s = running.answered_s - (running.sent_s if self.limits.in_flight > 1 else running.started_s)
@@ -319,7 +319,7 @@ class Batcher:
         return Costs(self.tables[key], self.pace.overhead_s + self.slack.value, self.tables.max_rows(key))
 
     def _hold_s(self, group: Group, costs: Costs, device: Device) -> float:
-        """Return how long (s) to hold a batch for requests about to come; never so long that it would be late."""
+        """Return the time (s) to hold a batch for expected requests, limited so that the batch is not late."""
         # A hold would delay other keys, and a request that runs alone gains nothing by it.
         if len(self.queue.groups) > 1 or group.key.solo or self.limits.in_flight > 1:
             return 0.0

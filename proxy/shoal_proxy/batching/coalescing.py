@@ -73,7 +73,7 @@ class Coalescing:
         return self._callers.get(shared, ())
 
     def deliveries(self, shared: Pending, outcome: Outcome) -> list[Delivery]:
-        """Resolve all requests that share ``shared`` with its outcome; return what to deliver."""
+        """Apply the outcome of ``shared`` to all requests that share it; return the deliveries."""
         deliveries: list[Delivery] = []
         for caller in self._forget(shared):
             del self._standing[caller]

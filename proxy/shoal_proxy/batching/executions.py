@@ -1,8 +1,8 @@
-"""Totals of batches since the process began, by size: for clients that read statistics. Pure."""
+"""Totals of batches by size since the process started, for statistics. Pure."""
 
 
 class Times:
-    """Seconds of a number of executions, by what they were spent on."""
+    """Seconds of executions, by stage."""
 
     __slots__ = ("count", "infer_s", "input_s", "output_s")
 
@@ -29,7 +29,7 @@ class Executions:
         self.requests = Times()
         """Each request counts with the times of the batch that completed it."""
         self.by_rows: dict[int, Times] = {}
-        """By batch size: at most as many entries as a batch may have rows."""
+        """By batch size."""
         self.last_s: float | None = None
         """Monotonic time (s) of the last response; None before the first."""
 

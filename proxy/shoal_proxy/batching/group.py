@@ -21,7 +21,7 @@ class Group:
         self.work_s = 0.0
         """Expected time of its batches, where it is tracked (`Batcher._weigh`)."""
         self.in_due_order = True
-        """Whether serving order is also the order of ``due_s``: true while all requests have the same time to live."""
+        """Whether serving order equals the order of ``due_s``: True while all requests have the same timeout."""
         self.latest_due_s = 0.0
         self._shares = shares
 

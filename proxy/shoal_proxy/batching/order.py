@@ -26,7 +26,7 @@ class Shares:
         self, weights: Mapping[bytes, float] | None = None, ageing_s: float = 1.0, *, classes: bool = True
     ) -> None:
         self.classes = classes
-        """Whether there may be several classes; otherwise nothing is counted or read."""
+        """Whether there may be several classes; otherwise usage is not tracked."""
         self._weights = dict(weights or {})
         self._ageing_s = ageing_s
         self._had: dict[bytes, float] = {}
@@ -62,7 +62,7 @@ class Shares:
         self._had[share] += self.cost(share, rows)
 
     def charged(self, share: bytes, rows: int) -> None:
-        """Count ``rows`` that ran again because of class ``share``, while others wait."""
+        """Charge class ``share`` for ``rows`` of retries that it caused while other classes wait."""
         if self.classes and self._waiting:
             self._had[share] = max(self._had.get(share, 0.0), self._level) + self.cost(share, rows)
 
@@ -75,7 +75,7 @@ class Shares:
         return rows / self._weights.get(share, 1.0)
 
     def serving_order(self, lanes: Mapping[LaneKey, Lane]) -> Iterator[Pending]:
-        """Yield all requests of ``lanes`` in the order in which they would be served, if no more came."""
+        """Yield all requests of ``lanes`` in serving order, assuming no further arrivals."""
         had = {key.share: self._had.get(key.share, 0.0) for key in lanes}
         heap: list[tuple[float, float, int, LaneKey, Pending, Iterator[Pending]]] = []
         for number, (lane_key, lane) in enumerate(lanes.items()):

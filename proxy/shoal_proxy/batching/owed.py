@@ -7,7 +7,7 @@ from shoal_proxy.batching.pending import Pending
 
 
 class Owed:
-    """Charged rows of ``batch``; made when the first of its requests is cancelled while it runs."""
+    """Rows of cancelled requests in a running batch, which stay charged until ``batch`` ends."""
 
     __slots__ = ("_accounts", "_rows_of")
 

@@ -21,7 +21,7 @@ class BatchKey(NamedTuple):
     """Name and trailing shape of each input, padded axes replaced by their bucket (or -1 without buckets)."""
     parameters: bytes = b""
     tensors: bytes = b""
-    """What the client asks the model to do differently, per request and per tensor, as JSON text."""
+    """Parameters of the request and its tensors for the model, as JSON text."""
     headers: tuple[tuple[bytes, bytes], ...] = ()
     """The forwarded headers, which the runtime receives once per batch."""
     solo: int = 0
@@ -102,23 +102,25 @@ class Pending:
         self.key = key
         self.lane = lane
         self.due_s = due_s
-        """When the response is wanted, by the client's timeout or the latency objective. At ``deadline_s`` the client
-        gives up."""
+        """When the response is wanted, by the client's timeout or the latency objective.
+
+        At ``deadline_s`` the client gives up.
+        """
         self.lengths: Mapping[str, Sequence[int]] = {} if lengths is None else lengths
         self.trace = trace
         self.queued_s = 0.0
-        """How long it waited (s)."""
+        """Time in the queue (s)."""
         self.timing = b""
         """Cost of its last batch, in the form of Server-Timing."""
         self.taken = 0
         """Rows that have left the queue in a batch."""
         self.may_have_run = False
-        """Whether the runtime may have run some of its rows."""
+        """Whether the runtime may have run rows of the request."""
         self.finished = 0
         self.forwarded = False
-        """Whether a peer forwarded it: it is not forwarded again."""
+        """Whether a peer forwarded it; if so, it is not forwarded again."""
         self.tried_elsewhere = False
-        """Whether a peer sent it back: it is not forwarded again."""
+        """Whether a peer rejected it after forwarding; if so, it is not forwarded again."""
         self.resolved = False
         self.caller: Caller | None = None
         """The client's account, where access is limited."""
@@ -153,7 +155,7 @@ class Pending:
 
     @property
     def left(self) -> int:
-        """Return how many rows still wait."""
+        """Return the number of rows that still wait."""
         return self.rows - self.taken
 
     def resolve(self, outcome: Outcome) -> Delivery:

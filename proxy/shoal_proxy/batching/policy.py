@@ -1,16 +1,18 @@
-"""When a batch closes, and its contents.
+"""Decide when a batch closes, and select its requests.
 
-`Adaptive`: work-conserving. While the runtime has a free slot, waiting rows are sent at once; the one exception is a
-burst of requests about to come (`returns`, `clumps`). One more batch may be sent ahead to a busy runtime, so that it
-never waits for the host. A full batch is sent ahead at once, since waiting could not improve it. A partial one is sent
-just in time (`pace`), since it may still grow while the runtime is busy. So is a full batch of a lower priority, in
-which a request of a higher one may still find a place: it delays such requests by one batch at most, the running one.
-`selection` decides the contents and which requests are rejected.
+`Adaptive` is work-conserving: while the runtime has a free slot, waiting rows are sent at once, unless a burst of
+requests is expected (`returns`, `clumps`). One more batch may be sent ahead to a busy runtime, so that it never waits
+for the host. A full batch is sent ahead at once, because waiting could not improve it. A partial batch is sent just in
+time (`pace`), because it may still grow while the runtime is busy. A full batch of a lower priority is sent just in
+time too, because a request of a higher priority may still enter it. So such a request waits for one batch at most, the
+running one. `selection` decides the contents and which requests are rejected.
 
-The order of groups (`line`) comes first: a full batch of one key is not sent ahead of an older partial one of another,
-or a key that is always full would starve all others.
+The order of groups (`line`) has precedence: a full batch of one key is not sent before an older partial batch of
+another key; otherwise a busy key would starve all others.
 
-`Fixed`: when full, or ``max_delay_s`` old, as in other servers. `None`: each request alone.
+`Fixed` closes a batch when it is full or ``max_delay_s`` old, as other servers do.
+
+`None` runs each request alone.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,12 +32,12 @@ class BatchLimits:
     max_rows: int
     """Rows of a batch."""
     max_delay_s: float = 0.0
-    """How long a batch may wait for more rows (`Fixed`)."""
+    """Maximum time that a batch waits for more rows (`Fixed`)."""
     in_flight: int = 1
     """Batches that run at a time."""
     policy: BatchingPolicy = BatchingPolicy.ADAPTIVE
     alone: bool = False
-    """Whether a batch holds rows of only one request, whatever the policy."""
+    """Whether a batch holds rows of only one request, under every policy."""
 
 
 class Device:
@@ -84,9 +86,10 @@ class Outlook:
 
 
 def decide(queue: Queue, limits: BatchLimits, device: Device, outlook: Outlook) -> Close | Wait:
-    """Return the group whose batch closes now, or how long to wait. The order of groups decides, not which is full.
+    """Return the group whose batch closes now, or the time to wait.
 
-    Only for `Fixed` batches a full group overtakes others, as long as those are not due.
+    Groups are served in order, even if a later group is full. Only with `Fixed`, a full group overtakes earlier groups
+    whose delay has not elapsed.
     """
     # At most one batch is sent ahead to a busy runtime.
     if not queue.groups or device.in_flight > limits.in_flight:

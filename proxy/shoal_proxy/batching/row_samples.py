@@ -1,8 +1,8 @@
-"""Answered rows of shared batches, kept to be run again: copies, bounded in number and in bytes.
+"""Copies of completed rows of shared batches, limited in number and bytes, to run again.
 
-Rows are kept by what may share a batch: key and lengths. A check takes one row of each of several batches, so that a
-row gets other neighbours than before. Batches and rows are chosen at random: a model that mixes rows in every second
-batch, or always the first two, would pass checks at a fixed distance.
+Rows are grouped by batch key and lengths, so that a group can share a batch. A check takes one row of each of several
+batches, so that a row gets other neighbours than before. Batches and rows are chosen at random: a model that mixes rows
+in every second batch, or always the first two, would pass checks at a fixed distance.
 """
 
 from collections import OrderedDict, deque
@@ -198,7 +198,7 @@ class Rules:
 
 
 def _sampled(batch: Batch, result: Result, rules: Rules, now_s: float, pick: Pick) -> SampledBatch | None:
-    """Return the rows to keep of a batch; None where they are too large, or none is as long as the batch."""
+    """Return the rows of a batch to keep; None if they are too large, or no row has the batch's length."""
     kept: SampledBatch | None = None
     # What each padded input is padded to.
     sizes: dict[str, int] = {}
@@ -229,8 +229,8 @@ def _sampled(batch: Batch, result: Result, rules: Rules, now_s: float, pick: Pic
 def _places(batch: Batch, rules: Rules, longest: Lengths, pick: Pick) -> list[tuple[int, Slice, int]]:
     """Return position, slice and row in its request of the rows to keep, in the order of the batch.
 
-    A row that was padded to a neighbour's length is left out: its result may depend on the length, which is no mixing
-    of rows.
+    A row that was padded to a neighbour's length is left out: its result may depend on the length, and this is not a
+    mix of rows.
     """
     places: list[tuple[int, Slice, int]] = []
     begin = 0

@@ -1,7 +1,7 @@
-"""How much results of different rows differ: running quantiles of each element of one output.
+"""Typical differences between results of different rows: running quantiles of each element of one output.
 
-Quantiles resist a few huge values. In outputs with heavy tails (ratios, exponentials) the mean difference is that of
-the largest values, and two ordinary rows that were exchanged would differ by a small part of it.
+Quantiles resist a few huge values. In outputs with heavy tails (ratios, exponentials), the largest values dominate the
+mean difference, and two exchanged ordinary rows would differ by only a small part of it.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ TAIL: Final = 0.2
 """Least unit of an element, as a share of its distance from its median: large values differ by a factor."""
 _LEAST_STEP: Final = 1 / 8
 _FEW: Final = 8
-"""Differences after which an element's own spread counts more than that of all."""
+"""Number of differences after which an element's own spread has more weight than the spread of all elements."""
 _MOST_SIZES: Final = 16
 
 

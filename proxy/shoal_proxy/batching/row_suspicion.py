@@ -1,4 +1,4 @@
-"""Decide whether a result that another run does not repeat was a row's own.
+"""Decide whether a result that differs in a second run belonged to the row.
 
 The row is run again: alone, among the neighbours of the check that differed, in the client's batch as it was, and in
 batches of that size among others. The conclusions:
@@ -30,7 +30,7 @@ COPIES: Final = 8
 
 
 class Trial(StrEnum):
-    """How a row is run again."""
+    """Ways of running a row again."""
 
     ALONE = "alone"
     REPEATED = "repeated"
@@ -47,12 +47,12 @@ _FIRST: Final = (Trial.REPEATED, Trial.ALONE, Trial.COPIES, Trial.ALONE, Trial.C
 """Copies follow the row alone: state that the model kept of the run before is then the row's own."""
 _OF_NUMBERS: Final = (*_FIRST, *(Trial.SIZED,) * 4, Trial.ALONE)
 _OF_LABELS: Final = (*_FIRST, *(Trial.SIZED,) * 12, Trial.ALONE)
-"""More batches are tried: a label that turns on the last digit of a number turns in one of a few batches.
+"""Additional batches: a label that depends on the last digit of a number changes in one of several batches.
 
-The last run shows that nothing has changed meanwhile.
+The last run shows that the model has not changed in between.
 """
 _MORE: Final = (Trial.SIZED, Trial.ALONE, Trial.COPIES) * 3
-"""Further runs where results are scattered: those of a random row are scattered alone, and within one batch."""
+"""Further runs for scattered results: a random model scatters them even for a row alone, and within one batch."""
 _ENOUGH: Final = 16
 """Other rows' results needed to conclude an exchange."""
 _MANY: Final = 64
@@ -62,7 +62,7 @@ _RESULTS: Final = 4
 
 
 class Suspicion:
-    """A row whose client got another result than the check, and the results of further runs."""
+    """A row with different results for the client and in the check, and the results of further runs."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class Suspicion:
         self._before: list[Row] = []
 
     def trial(self, ruler: Ruler) -> Trial | None:
-        """Return the next run; None when there were enough."""
+        """Return the next run, or None if the runs suffice for a conclusion."""
         trials = _OF_LABELS if ruler.labels_only else _OF_NUMBERS
         if self.runs >= len(trials):
             beyond = self.runs - len(trials)

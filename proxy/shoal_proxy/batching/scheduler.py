@@ -1,6 +1,6 @@
 """The scheduler: admits, batches and retires requests, in one object without a clock.
 
-Its methods receive events with their times, and return what to do: batches to send, outcomes to deliver, or how long to
+Its methods receive events with their times, and return actions: batches to send, outcomes to deliver, or the time to
 wait. It reads no clock and does no I/O. The proxy's `dispatcher` drives it with sockets, the `simulator` with numbers:
 the code is the same.
 
@@ -39,7 +39,7 @@ from shoal_schema.metrics import Rejection
 
 
 class Step:
-    """What to do next: send ``running``, if there is one, deliver ``refused``, and call `Scheduler.next` again."""
+    """The next actions: send ``running``, if set, deliver ``refused``, and call `Scheduler.next` again."""
 
     __slots__ = ("error", "late", "refused", "running")
 
@@ -53,7 +53,10 @@ class Step:
         self.running = running
         self.refused = refused
         self.late = late
-        """Requests that would be late here and may be forwarded; those that no peer accepts are rejected."""
+        """Requests that would be late on this replica and may be forwarded.
+
+        If no peer accepts a request, it is rejected.
+        """
         self.error = error
         """The error for ``late`` requests that no peer accepts."""
 
@@ -92,7 +95,7 @@ class Scheduler:
         self._pieces: deque[Batch] = deque()
         """Parts of failed batches; they are sent before everything that waits."""
         self._unsettled: set[Running] = set()
-        """Batches that were sent and neither answered nor failed: at the runtime, or just back from it."""
+        """Batches that were sent and have no outcome yet."""
 
     @property
     def settled(self) -> bool:
@@ -132,7 +135,7 @@ class Scheduler:
             self.batcher.separate(alone=self.checks.violated)
 
     def admit(self, pending: Pending, now_s: float) -> Overloaded | None:
-        """Queue ``pending`` and return None, or return why it is rejected."""
+        """Queue ``pending`` and return None, or return the reason of its rejection."""
         if self.batcher.limits.alone or self._suspects.must_go_alone(pending, now_s):
             # A key of its own shares no batch.
             pending.key = pending.key.alone()
@@ -172,9 +175,9 @@ class Scheduler:
         return now_s + self.batcher.expected_wait_s(key, now_s) <= due_s
 
     def cancel(self, pending: Pending) -> bool:
-        """Drop a request whose client has gone; return whether it had no outcome yet.
+        """Drop a request whose client has disconnected; return whether it had no outcome yet.
 
-        Rows that already run are computed in vain, and count for the client until their batch has ended.
+        Its running rows count for the client until their batch has ended.
         """
         if pending.resolved:
             return False
@@ -184,7 +187,7 @@ class Scheduler:
         return True
 
     def next(self, now_s: float) -> Step | Wait:
-        """Return the next batch to send, or how long to wait. Parts of failed batches come first."""
+        """Return the next batch to send, or the time to wait. Parts of failed batches have precedence."""
         self.traffic.passed(now_s)
         step = self._next(now_s)
         self.traffic.holds(self.queue.rows, self.in_flight_rows)
@@ -221,7 +224,7 @@ class Scheduler:
         return self._drop((pending,), error)
 
     def _next_piece(self, now_s: float) -> Step | Wait | None:
-        """Return the next part of a failed batch; None where there is none."""
+        """Return the next part of a failed batch, or None."""
         while self._pieces:
             if len(self.batcher.running) >= self.batcher.limits.in_flight:
                 return Wait()
@@ -277,18 +280,18 @@ class Scheduler:
         return deliveries
 
     def delivered(self, running: Running, now_s: float, cpu_s: float = 0.0) -> None:
-        """Learn from an `answered` batch whose responses have left.
+        """Update the estimates from an `answered` batch whose responses have been sent.
 
         Args:
             running: the batch.
-            now_s: when its responses had left.
+            now_s: time at which its responses had been sent.
             cpu_s: processor time of the proxy's thread since it started.
         """
         self.batcher.delivered(running, now_s)
         self.throughput.served(running.rows, sent_s=running.sent_s, answered_s=now_s, cpu_s=cpu_s)
 
     def next_check(self, now_s: float) -> Running | None:
-        """Return a check to run now; None for none. Its rows belong to no client."""
+        """Return a row check to run now, or None. Its results are not sent to a client."""
         checks, batcher = self.checks, self.batcher
         if checks is None:
             return None

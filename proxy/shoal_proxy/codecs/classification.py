@@ -42,7 +42,8 @@ def classified(spec: OutputSpec | None, array: Array, count: int, *, batches: bo
         spec: the output's declaration.
         array: the output, rows first.
         count: of elements; all if there are fewer. Equal elements keep their order, NaN comes last.
-        batches: whether there are rows; otherwise the whole output counts as one, and the result has no rows.
+        batches: whether the model has rows; otherwise the whole output counts as one row, and the result has no batch
+            dimension.
 
     Raises:
         ModelFailed: the output has no numbers.

@@ -28,7 +28,7 @@ _COMPARED: Final = 64
 
 
 class Match:
-    """The place of an input in each row: under its key, under those of its columns, or the row itself.
+    """The location of an input in each row: under its key, under the keys of its columns, or the row itself.
 
     ``named``: whether keys are names, not positions.
     """
@@ -162,7 +162,7 @@ def same_keys(rows: list[Any], signature: ModelSignature) -> list[Any]:
     """Return the rows, one object each, with equal keys; a key that some rows do not have becomes null there.
 
     Raises:
-        InvalidRequest: a row is no object, or misses a column that is not nullable.
+        InvalidRequest: a row is not an object, or a non-nullable column is missing.
     """
     names = rows[0].keys() if type(rows[0]) is dict else None
     equal = True

@@ -37,8 +37,8 @@ class TorchServe:
     def decode(self, call: Call, signature: ModelSignature) -> Decoded:
         """Return the body's one row: JSON, raw, or a form (``curl -F data=@cat.jpg``).
 
-        The parts of a form are inputs by name; a single part is the single input, whatever its name. A model with an
-        input for headers gets body and headers undecoded.
+        The parts of a form are inputs by name; a single part is the single input, regardless of its name. A model with
+        an input for headers gets body and headers undecoded.
         """
         body, media_type = bytes(call.body), call.media_type
         if signature.request_headers:

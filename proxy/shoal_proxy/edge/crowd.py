@@ -28,16 +28,16 @@ class Resting(Protocol):
 
     @property
     def never_asked(self) -> bool:
-        """Whether it has not had a request yet."""
+        """Whether the connection has not had a request yet."""
 
 
 AnyResting = TypeVar("AnyResting", bound=Resting)
 
 
 def make_room(connections: Iterable[AnyResting], count: int) -> Sequence[AnyResting]:
-    """Return the connections to close, of ``count``, to make room for one; none when all are busy.
+    """Return the connections to close, of ``count``, for a new connection; empty if all are busy.
 
-    Idle connections without any request yet come first, then the ones that are idle for longest.
+    Connections without any request yet have precedence, then the longest idle.
     """
     idle = [
         (not each.never_asked, since_s, each) for each in connections if (since_s := each.resting_since_s) is not None

@@ -20,7 +20,7 @@ _CLOSE = 1.15
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Bounds of a figure by measurements; ``high`` is None where nothing bounds it."""
+    """Measured bounds of a figure; ``high`` is None if there is no upper bound."""
 
     low: float
     high: float | None
@@ -33,7 +33,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The figures. Times are in milliseconds, rates in rows per second; None where nothing is known yet."""
+    """The figures. Times are in milliseconds, rates in rows per second; None if unknown."""
 
     model: str
     shapes: dict[str, list[int]]
@@ -49,17 +49,17 @@ class Report:
     batches: int
     """Batches that have run with inputs of this shape."""
     alone_ms: Span | None
-    """A request alone: the model's 95th percentile, the host's work, and how late responses are."""
+    """Time of a single request: the model's 95th percentile, the host's work, and the delay of responses."""
     most_rows: int
     """Most rows of a batch, also by the device's memory."""
     full_ms: Span | None
-    """A batch of ``most_rows``, likewise."""
+    """The same for a batch of ``most_rows``."""
     measured_rows: int
     """The largest batch whose time was measured; times of larger ones are guesses."""
     overhead_ms: float
     """The host's work around a batch; 0 before the first request."""
     late_ms: float
-    """How much later than expected responses leave, 75th percentile."""
+    """Delay of responses beyond the expected time, 75th percentile."""
     allowed_rows: int
     """Most rows of a batch with which a request that just missed one meets the objective."""
     busiest: Busiest | None
@@ -78,11 +78,11 @@ class Report:
     """Rows that fit into the device's memory, where they are fewer than the limit."""
     rejected: dict[str, int]
     bound: Bound
-    """What is exhausted first when the load grows."""
+    """The resource that is exhausted first when the load grows."""
     at_its_end: bool
-    """Whether the busiest second had no room left."""
+    """Whether the busiest second was saturated."""
     independent: bool = True
-    """Whether each row gets its own result, as far as row checks show."""
+    """Whether each row gets its own result, according to row checks."""
     checked_rows: int = 0
     """Rows run again to verify that."""
     varying_rows: int = 0
@@ -148,7 +148,7 @@ def report(
 
 
 def limiting(batcher: Batcher, busiest: Busiest | None) -> Bound:
-    """Return what is exhausted first when the load grows, for the shape used last."""
+    """Return the resource that is exhausted first when the load grows, for the most recent shape."""
     key = last_key(batcher)
     table, in_flight = batcher.tables[key], batcher.limits.in_flight
     low_s, high_s = table.bounds(room_rows(batcher, key, table))

@@ -1,4 +1,4 @@
-"""Turn a report into sentences: what bounds latency and throughput, and which field to change."""
+"""Turn a report into sentences: the bottleneck of latency and throughput, and the field to change."""
 
 from collections.abc import Iterator
 from math import floor, log10
@@ -67,7 +67,7 @@ def explain(report: Report) -> list[str]:
 
 
 def explain_graph(report: Report) -> list[str]:
-    """Return the sentences about a graph; the proxies of its steps explain what bounds the steps."""
+    """Return the sentences about a graph; the proxies of its steps explain the bottlenecks of steps."""
     # The scheduler sends one more, ahead.
     running = f"{report.running_batches} of at most {report.in_flight + 1} requests (inFlight) are running"
     return [
@@ -127,7 +127,7 @@ def _measured(report: Report) -> str:
 
 
 def _objective(report: Report, alone_ms: Span, full_ms: Span) -> Iterator[str]:
-    """State what the latency objective does to batches."""
+    """State the effect of the latency objective on batches."""
     objective_ms = report.objective_ms
     if objective_ms is None:
         return
@@ -156,7 +156,7 @@ def _objective(report: Report, alone_ms: Span, full_ms: Span) -> Iterator[str]:
 
 
 def _latency(report: Report, alone_ms: Span, full_ms: Span) -> Iterator[str]:
-    """State the time of a request alone and of a full batch, and what adds to it."""
+    """State the time of a single request and of a full batch, and additional delays."""
     parts = "the host's work around the model is not included before the first requests"
     if report.overhead_ms > 0:
         host = f"{number(report.overhead_ms)} ms for the host's work around it"
@@ -187,7 +187,7 @@ def _latency(report: Report, alone_ms: Span, full_ms: Span) -> Iterator[str]:
 
 
 def _sure(report: Report) -> str:
-    """Return what a time covers, or how few batches it is based on."""
+    """Return the scope of a time, or the number of batches if it is too small."""
     if report.batches < ENOUGH_BATCHES:
         source = "warm-up" if not report.batches else "1 batch" if report.batches == 1 else f"{report.batches} batches"
         return f" (by {source}: too few samples for a percentile)"
@@ -195,7 +195,7 @@ def _sure(report: Report) -> str:
 
 
 def _throughput(report: Report) -> Iterator[str]:
-    """State the capacity, and what bounds it."""
+    """State the capacity and its bottleneck."""
     yield _served(report)
     if report.policy is BatchingPolicy.NONE:
         yield "Requests are not batched. Set batching.policy to Adaptive to serve several requests per batch."
@@ -264,7 +264,7 @@ def _ceiling(report: Report) -> str:
 
 
 def _bound(report: Report) -> str:
-    """Return what bounds throughput, and the remedy."""
+    """Return the bottleneck of throughput, and the remedy."""
     advice = ADVICE[report.bound]
     work = ""
     if report.bound is Bound.HOST:

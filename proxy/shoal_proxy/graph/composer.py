@@ -1,7 +1,7 @@
 """A composer: the user's Python code that passes a request through the steps.
 
-It runs on a loop and a thread of its own, so that code that computes or blocks delays neither probes nor the drain. Its
-calls of steps run on the proxy's loop, with the clients that any graph has.
+It runs on a separate event loop and thread, so that computing or blocking code does not delay probes or the drain. Its
+calls of steps run on the proxy's loop, like the steps of any graph.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ _UNBLOCK: Final = "Await I/O, and run computations in asyncio.to_thread."
 
 
 class Threads(ThreadPoolExecutor):
-    """Threads for `asyncio.to_thread` that end with the process; the library joins its own, however long they run."""
+    """Threads for `asyncio.to_thread` that end with the process; asyncio's own executor waits for its threads."""
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> "Future[T]":
         """Run a function on a thread of its own."""

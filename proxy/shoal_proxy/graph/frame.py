@@ -41,7 +41,7 @@ class Call(NamedTuple):
 Ask = Callable[[Step, Mapping[str, Array], int], Coroutine[Any, Any, Mapping[str, Array]]]
 """Calls a step's model for a number of rows; raises a `ProxyError`."""
 MOST_ROWS = 1 << 18
-"""Most rows of a space: as many as a request may have."""
+"""Maximum rows of a space, equal to the maximum of a request."""
 
 
 class Frame:
@@ -64,7 +64,7 @@ class Frame:
         self._chosen: dict[Space, Array | None] = {}
         self._items: dict[tuple[Space, Ref], Values] = {}
         self.omitted: dict[str, int] = {}
-        """By step, the number of rows that continue without it, since it failed for them."""
+        """By optional step, the number of rows for which it failed."""
 
     def begin(self, step: Step) -> Call:
         """Return the call of a step's model, whose inputs must be known.
@@ -176,7 +176,7 @@ class Frame:
         return self._spaces[space].count if space else self._count
 
     def _counts(self, step: Step, source: Values) -> Array | None:
-        """Return the number of items of each row; None where the step does not limit it."""
+        """Return the number of items of each row; None if the step has no ``count``."""
         if step.count is None:
             return None
         counts = self._values[step.count]

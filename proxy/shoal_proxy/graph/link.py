@@ -102,7 +102,7 @@ class GraphLink:
         self.signature: ModelSignature | None = None
         self.binary = True
         self.fault = ""
-        """The reason word for a graph that cannot work as it is; empty where it can, or where that is unknown."""
+        """The reason word of an invalid graph; empty if the graph is valid, or not checked yet."""
         self.reason = "metadata of the graph's models has not been requested yet"
         self.on_change: Callable[[], None] = lambda: None
         self.losses = 0
@@ -159,7 +159,7 @@ class GraphLink:
         await self._wake.wait()
 
     async def _look(self) -> tuple[str, str]:
-        """Request all metadata; return why the graph cannot serve, in a sentence and as a reason word."""
+        """Request all metadata; return the reason that the graph cannot serve, as a sentence and a word."""
         try:
             composer = None if self._composer is None else await self._composer.look()
         except GraphError as wrong:

@@ -38,7 +38,7 @@ _MODELS = "/v2/models/"
 
 
 class Asked:
-    """The terms of a request that every step receives beside its rows, and the memory of their responses."""
+    """Headers and deadline of a request for all its steps, and the memory limit of their responses."""
 
     __slots__ = ("_ended", "_held_bytes", "_room", "deadline_s", "headers", "parameters")
 

@@ -10,11 +10,11 @@ from shoal_schema.wire.datatypes import DTYPES, Array
 
 _BF16_NAN: Final = 0x7FC0
 TEXT_BYTES: Final = 256
-"""Bytes that a text counts beside its own: to be stored, and written into a response."""
+"""Overhead bytes of a text, for storage and in a response."""
 
 
 class Values:
-    """The values of ``rows`` (ascending numbers), the rows that have one; ``rows`` is None where all have."""
+    """Values of rows. ``rows`` has the ascending numbers of rows with a value; None if all rows have one."""
 
     __slots__ = ("array", "rows")
 

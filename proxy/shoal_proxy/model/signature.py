@@ -90,7 +90,7 @@ class ModelSignature:
     response_head: str = ""
     """The output that holds status and headers of each response; empty for none."""
     graphs: str = ""
-    """For a graph: its own name and those of the graphs that it calls, separated by commas."""
+    """For a graph: names of the graph and of called graphs, separated by commas."""
 
     def largest_batch(self, configured_rows: int) -> int:
         """Return the most rows of a batch: the configured number, or the model's own limit if that is less."""

@@ -231,7 +231,7 @@ class GrpcPort:
         return lambda: self._unsent.note(slow, 0)
 
     def _refusal(self, head: Head, context: Any) -> ProxyError | None:
-        """Return the error of a call whose client is not authenticated; None if it is, or none needs to be."""
+        """Return the error of a call whose client is not authenticated; None if it is, or authentication is off."""
         if self._inference.gate is None:
             return None
         try:

@@ -72,7 +72,7 @@ class Discipline(Protocol):
         """Accept a request; return the requests that are rejected because of it."""
 
     def decide(self, now_s: float) -> Send | Sleep:
-        """Return what to do now."""
+        """Return the next actions."""
 
     def finished(self, batch: Sequence[Request], took_s: float, now_s: float) -> Sequence[Request]:
         """Record that ``batch`` took ``took_s`` on the device; return the requests that are answered."""
@@ -118,7 +118,8 @@ class Agenda:
 
 @dataclass(slots=True, eq=False)
 class Engine:
-    """Arrivals, a discipline, and a device that runs one batch at a time, each in ``latency_s(rows, shape)``.
+    """Simulates arrivals, a discipline (scheduler), and a device with one batch at a time, in ``latency_s(rows,
+    shape)``.
 
     A batch sent while another runs starts when that one ends. ``host_s`` passes between a batch's sending and its
     start, and again between its end and the responses, in parallel to the device.
@@ -130,7 +131,7 @@ class Engine:
     following: Callable[[Request, float], Request | None] | None = None
     """Returns the client's next request after each response or rejection: a closed loop."""
     fault: Callable[[Sequence[Request], Sequence[int]], ProxyError | None] = lambda batch, counts: None
-    """Returns the error of a batch, by its requests and rows of each; None where it succeeds."""
+    """Returns the error of a batch for its requests and their rows; None if the batch succeeds."""
     elsewhere: Callable[[Request], bool] = lambda request: False
     """Returns whether another replica accepts a request that is about to be rejected."""
     agenda: Agenda = field(default_factory=Agenda)
@@ -157,7 +158,7 @@ class Engine:
         self.agenda.run(until_s)
 
     def arrive(self, request: Request) -> None:
-        """Accept a request; one that was on its way when the device was lost fails."""
+        """Accept a request; a request in transit fails if the device is lost."""
         if self.lost:
             self._fail([request])
             return
@@ -212,7 +213,7 @@ class Engine:
                 self.agenda.at(following.arrived_s, self.arrive, following)
 
     def ask(self) -> None:
-        """Do what the discipline decides, until it sleeps."""
+        """Execute the actions of the discipline until it waits."""
         while isinstance(action := self.discipline.decide(self.now_s), Send):
             self._refuse(action.refused)
             self._fail(action.failed)

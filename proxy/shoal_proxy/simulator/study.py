@@ -55,7 +55,7 @@ class Service:
     start_s: float = 30.0
     """Time until its successor has started."""
     stale_s: float = 0.0
-    """Most age of what replicas know about one another's waits."""
+    """Maximum age of the queue times that replicas have of one another."""
 
     @property
     def plain(self) -> bool:
@@ -68,7 +68,7 @@ class Service:
         return rows_per_s and self.replicas * rows_per_s * len(entries) / sum([entry.rows for entry in entries])
 
     def device_per_s(self, entries: Sequence[Entry]) -> float:
-        """Return how many requests like these the devices run per second when every batch has the best size."""
+        """Return the devices' throughput of such requests per second with batches of the best size."""
         rows: Counter[str] = Counter()
         for entry in entries:
             rows[entry.shape] += entry.rows
@@ -81,7 +81,7 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcomes of a trace. Times in seconds; None where no request was answered."""
+    """The outcomes of a trace. Times in seconds; None if no request has a response."""
 
     offered: int
     offered_per_s: float
@@ -122,7 +122,7 @@ class Study:
     """The most requests like these that the devices can run per second; no capacity exceeds it. None if unlimited."""
 
     enough_requests: int | None = None
-    """Requests that would last long enough to prove the capacity; None where the given ones do."""
+    """Number of requests that would prove the capacity; None if the trace suffices."""
 
     def beyond_served(self, rate_per_s: float | None) -> bool:
         """Return whether a rate exceeds the measured ones by more than chance."""
