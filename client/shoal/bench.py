@@ -155,7 +155,7 @@ class Explained(msgspec.Struct):
 
 
 class _Admin:
-    """The server's admin port; trusted only if its count of rows grew by what was sent."""
+    """The server's admin port; trusted only if its row counter matches the sent rows."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._url = options.admin or f"http://{base_url(options.url).host}:{ADMIN_PORT}"

@@ -106,7 +106,7 @@ def init(options: argparse.Namespace) -> int:
 
 
 def inspect(options: argparse.Namespace) -> int:
-    """Load a model as if to serve it, and report its signature or what is wrong with it."""
+    """Load a model as for serving, and report its signature or its error."""
     if graphs := graphs_in(options.target):
         return _inspect_graphs(options, graphs)
     plan = planned(None, options.target, options.set)
@@ -213,7 +213,7 @@ def _check_keys(options: argparse.Namespace, plans: Sequence["ServePlan | Served
 
 
 class _Launcher:
-    """Creates the launches, each with an admin port of its own.
+    """Creates the launches, each with its own admin port.
 
     Args:
         options: of the command.

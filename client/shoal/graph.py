@@ -111,7 +111,7 @@ def _written(value: object) -> str:
 
 
 class Step:
-    """A step, whose tensors are ``step.NAME``, or ``step["NAME"]`` where NAME is no Python identifier."""
+    """A step, whose tensors are ``step.NAME``, or ``step["NAME"]`` if NAME is not a Python identifier."""
 
     def __init__(self, name: str) -> None:
         self._name = name

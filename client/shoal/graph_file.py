@@ -58,7 +58,7 @@ class ServedGraph:
 
 
 def graphs_in(target: str) -> list[ServedGraph]:
-    """Return the graphs in a file, inner ones first; none if the target is no manifest file.
+    """Return the graphs in a file, inner ones first; empty if the target is not a manifest file.
 
     Raises:
         FieldError: a graph is invalid, or refers to a service or graph that is not in the file.

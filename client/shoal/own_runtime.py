@@ -105,7 +105,7 @@ class OwnRuntime:
         return self.how_it_ended()
 
     def how_it_ended(self) -> str:
-        """Return how and why the runtime ended, as a sentence."""
+        """Return a sentence about the end of the runtime and its cause."""
         return exit_message(Exit("runtime", self._exit.result(), cause(self._process.last_written), self._served))
 
     def close(self) -> None:

@@ -181,7 +181,7 @@ class Pages:
         return JSONResponse({"status": status})
 
     async def one(self, request: Request) -> Response:
-        """Describe or stop a model (TorchServe); it always has one worker, whatever PUT requests."""
+        """Describe or stop a model (TorchServe); it always has one worker, regardless of PUT."""
         _reject_browsers(request)
         name = request.path_params["m"]
         socket = self._models.sockets.get(name)

@@ -175,7 +175,7 @@ class Pair:
         self.ready = asyncio.Event()
         """Set once the model has been ready."""
         self.end = ""
-        """How the model ended while others continue; empty if it did not."""
+        """End of the model while other models continue; empty while it runs."""
         self._say = launch.say
         self._environment = launch.environment(directory, sockets)
         self._socket = Path(directory, SOCKET)

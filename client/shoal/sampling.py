@@ -44,7 +44,7 @@ class Source(Protocol):
         ...
 
     async def explain(self, service: str) -> list[str]:
-        """Return what limits a service, as sentences."""
+        """Return sentences about a service's bottleneck."""
         ...
 
 
@@ -56,7 +56,7 @@ class Sample:
     """Its source; None if there is none."""
     seen: Mapping[str, ServiceSample]
     trouble: str = ""
-    """Why there is no sample; empty otherwise."""
+    """Reason for a missing sample; otherwise empty."""
 
 
 class _Report(msgspec.Struct, frozen=True):

@@ -110,7 +110,7 @@ class Cluster:
 
     @property
     def mounts_refused(self) -> str:
-        """Return why the running kubelet cannot make mounts, or '' if it can."""
+        """Return the reason that the running kubelet cannot create mounts, or '' if it can."""
         return str((read_json(self._mounts_file) or {}).get("why", ""))
 
     def _commands(self, network: Network, kubelet_options: list[str]) -> dict[str, list[str]]:

@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 
 _RETRY_S = 0.5
 _GOING_S = 5.0
-"""How long pods of a Deployment that had no replicas get no requests, as they may be stopping unnoticed."""
+"""Time that pods of a Deployment without replicas get no requests, because they may be stopping."""
 _FIRST_RECONCILIATIONS_S = 30.0
 """The longest wait for all services to be reconciled after the start; until then activators keep their table."""
 
@@ -74,7 +74,7 @@ class _Guest:
     arrived: Mapping[str, int | None] = field(default_factory=dict)
     """By uid, each pod's counter of arrived rows; None without a reading."""
     going_until_s: dict[str, float] = field(default_factory=dict)
-    """By uid, until when pods of a Deployment scaled to zero get no requests."""
+    """By uid, the time until which pods of a Deployment scaled to zero get no requests."""
 
     @property
     def phase(self) -> Phase:
@@ -86,7 +86,7 @@ class _Guest:
 
     @property
     def holding(self) -> bool:
-        """Whether its pods are stopping or gone; a user may also have set replicas to 0."""
+        """Whether its pods are stopping or deleted; a user may also have set replicas to 0."""
         return self.sleeps and (self.phase in HOLDING or self.spec.replicas == 0)
 
 
@@ -131,7 +131,7 @@ class Activators:
     # Called by the reconciler.
 
     def host(self, key: Key, spec: InferenceServiceSpec, observation: Observation) -> Hosting | None:
-        """Return a service's place in the activator; None for a service that never scales to zero.
+        """Return the activator's port for a service; None if the service never scales to zero.
 
         Raises:
             NoActivatorError: there is no activator, or it has no free port.

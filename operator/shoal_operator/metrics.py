@@ -152,9 +152,10 @@ async def serving(
     Args:
         metrics: of ``/metrics``.
         listen: address; None serves nothing.
-        rooms: returns the routing table once it differs from a mark; None where this operator does not lead.
-        fleet: returns the pods' last load; likewise.
-        unready: returns why the operator is not ready, or None.
+        rooms: returns the routing table once it differs from a mark; None if this operator is not the leader.
+        fleet:
+            returns the pods' last load; likewise.
+        unready: returns the reason that the operator is not ready, or None.
 
     Raises:
         SettingsError: the address cannot be bound.

@@ -11,8 +11,11 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 HANDLER_FAULTS: Final = (BaseException,)
-"""Exceptions that a model's code may raise. `sys.exit()` in a library, a KeyboardInterrupt or a CancelledError of its
-own are faults like any other: signals of the process reach only the event loop, never the threads of such code."""
+"""Exceptions that a model's code may raise.
+
+`sys.exit()` in a library, a KeyboardInterrupt or a CancelledError of its own are faults like any other: signals of the
+process reach only the event loop, never the threads of such code.
+"""
 
 MAX_TEXT: Final = 4096
 """Characters of the longest message; longer ones are cut."""
@@ -77,7 +80,7 @@ def contained(error: BaseException) -> Exception:
 
 
 def run_contained(function: Callable[[], T]) -> T:
-    """Call the function; whatever it raises becomes an `Exception`."""
+    """Call the function; convert every raised error to an `Exception`."""
     try:
         return function()
     except HANDLER_FAULTS as error:

@@ -191,7 +191,7 @@ class Fetcher:
         return files
 
     def _last(self, uri: str, name: str, listing: Listing | None = None) -> ModelFiles | None:
-        """Return the cached files of ``uri`` if the checksum fits, and if they are those of ``listing``, if given."""
+        """Return the cached files of ``uri`` if they match the checksum, and ``listing``, if given."""
         origin = recall(self._cache_dir, uri)
         if origin is None or self._digest not in (None, origin.digest):
             return None
@@ -284,7 +284,7 @@ class Fetcher:
 
 
 def fetch_model(settings: Settings, readiness: Readiness) -> ModelFiles:
-    """Return the files of the model of the settings.
+    """Return the files of the model in the settings.
 
     Raises:
         LoadError: as `Fetcher.fetch`.

@@ -14,7 +14,7 @@ from shoal_schema.resource.runtime import RuntimeSpec
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where a model's forwards run."""
+    """The device and library of a model's forwards."""
 
     device: Any
     """A torch device, or `cpu`."""

@@ -31,7 +31,7 @@ class Readiness:
         self._enter(Phase.READY, "")
 
     def stopping(self) -> None:
-        """Mark the runtime as accepting no more batches."""
+        """Mark the runtime as stopping: it accepts no further batches."""
         self._enter(Phase.STOPPING, "stopping")
 
     def lost(self, reason: str) -> None:

@@ -112,7 +112,10 @@ def warm(model: Model, placement: Placement, readiness: Readiness) -> Sequence[t
 
 
 def _measure_between(model: Model, placement: Placement, ends: Mapping[int, float]) -> list[tuple[int, float]]:
-    """Return rows and seconds of more sizes, as many as fit into the time; a failure only ends the measuring."""
+    """Measure further batch sizes within the time limit; return rows and seconds.
+
+    A failure only ends the measurement.
+    """
     end_s = time.monotonic() + MEASURING_S
     measured: list[tuple[int, float]] = []
     last_s, largest_s = ends[min(ends)], ends[max(ends)]

@@ -36,7 +36,7 @@ from shoal_schema.wire.datatypes import Array
 TRYING_S: Final = 3.0
 """Time for rows of further kinds; the first kind is tried without a limit."""
 SLOW_S: Final = 1.0
-"""A handler whose forward takes longer than this is not tried."""
+"""Maximum time of forward for a handler to be tried."""
 MODEST: Final = 255.0
 """Largest scale of numbers for handlers."""
 
@@ -67,7 +67,7 @@ class RowTrials:
             forward_s: seconds of the longest forward in warm-up.
 
         Raises:
-            LoadError: the rows do; the message says how.
+            LoadError: the rows affect each other; the message names the output.
         """
         model, signature = self._model, self._model.signature
         source = self._source()

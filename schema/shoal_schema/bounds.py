@@ -1,6 +1,6 @@
-"""What limits a replica's throughput, and what raises the limit.
+"""Bottlenecks of a replica's throughput, and their remedies.
 
-The proxy concludes the bound (``/v1/explain``); ``shoal bench`` repeats it. Both take their words from `ADVICE`.
+The proxy determines the bottleneck (``/v1/explain``); ``shoal bench`` repeats it. Both use the texts in `ADVICE`.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from typing import Final
 
 
 class Bound(StrEnum):
-    """What is exhausted first when the load grows."""
+    """The resource that is exhausted first when the load grows."""
 
     UNKNOWN = "Unknown"
     """Too few batches were measured, or the runtime does not report the model's own time."""

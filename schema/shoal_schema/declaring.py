@@ -1,7 +1,7 @@
 """Declarations of settings: type, range, default, description, and the processes that read them.
 
-A setting is an annotated attribute of a `Section`. Sections of the custom resources are in ``resource``, those of the
-environment only in ``processes``.
+A setting is an annotated attribute of a `Section`. Sections of the custom resources are in ``resource``, sections of
+the environment in ``processes``.
 """
 
 import types
@@ -148,7 +148,7 @@ class Setting:
 
     @property
     def unset(self) -> Any:
-        """Value of a process without the variable."""
+        """Return the value that a process uses if the variable is not set."""
         return self.default if self.env is None or self.env.unset is msgspec.UNSET else self.env.unset
 
     @property

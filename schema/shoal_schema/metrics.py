@@ -1,4 +1,4 @@
-"""Metrics of the proxy and the operator; the unit ends the name."""
+"""Metrics of the proxy and the operator; each name ends with its unit."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum

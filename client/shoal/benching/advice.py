@@ -24,7 +24,7 @@ def advice(
         within_ms: latency up to which a response is in time.
         alone_ms: latency of a request on an idle server.
         max_batch_rows: the model's maximum batch size; None if the server does not report it.
-        bound: what the server reports at its admin port; None if the port was not reached.
+        bound: the bottleneck from the admin port; None if the port was not reached.
     """
     if not any(step.answered for step in steps):
         return ["No request received a response, so nothing was measured."]
@@ -115,12 +115,12 @@ def _unsure(knee: Knee) -> Iterator[str]:
 
 
 def _bound(over: LoadStep | None, max_batch_rows: int | None, bound: Bound | None) -> Iterator[str]:
-    """State the bound: what the server reports, otherwise what the split of the latency shows.
+    """State the bottleneck, from the server's report or otherwise from the stages of the latency.
 
     Args:
-        over: the first rate that the server did not keep up with; None if there was none.
+        over: the first rate above the server's capacity; None if there was none.
         max_batch_rows: the model's maximum batch size.
-        bound: what the server reports.
+        bound: the bottleneck that the server reports.
     """
     # In the order of certainty: the server's own conclusion comes before the split of the latency.
     parts = over.parts_ms if over else {}

@@ -42,7 +42,7 @@ class Verdict(StrEnum):
 
 
 def judge(step: LoadStep) -> Verdict:
-    """Return whether the server kept up, or why the step is inconclusive."""
+    """Return whether the server kept up, or the reason that the step is inconclusive."""
     # A rate far above the capacity is obvious from few requests.
     plainly = step.sent >= PLAINLY_LATE_REQUESTS and step.in_time_share < PLAINLY_LATE
     if step.in_time_share >= ENOUGH and (step.backlog <= MAX_BACKLOG or step.generator_bound):
@@ -114,7 +114,7 @@ def next_rate(steps: Sequence[LoadStep], alone_ms: float) -> float | None:
 
 
 def run_s(rate_per_s: float, *, step_s: float, whole_s: float) -> float:
-    """Return how long to run at a rate: until there are enough requests, at most a third of the whole time."""
+    """Return the duration of a run at a rate: until there are enough requests, at most a third of the whole time."""
     return min(max(step_s, MIN_REQUESTS / rate_per_s), max(step_s, MAX_RUN_SHARE * whole_s))
 
 

@@ -29,11 +29,11 @@ _BY_STATUS: dict[int, type[errors.ShoalError]] = {
     504: errors.DeadlineExceeded,
 }
 DEFAULT_RETRY_AFTER_S = 1.0
-"""For a 429 without ``Retry-After``, or with a date, which would need a clock."""
+"""Pause after a 429 without ``Retry-After``, or with a date as its value."""
 
 
 def one_result(response: Response, signature: Signature) -> Any:
-    """Return the outputs of one item without the batch dimension; a single output as its value."""
+    """Return the outputs of one row without the batch dimension; if there is only one output, return its value."""
     if not signature.batches:
         return _simplified(_outputs(response, signature))
     return _simplified({name: rows[0] for name, rows in _rows(response, signature, 1).items()})

@@ -1,4 +1,4 @@
-"""Send a large batch in portions: their size, their concurrency, and what follows a rejection.
+"""Send a large batch in portions: their size, concurrency, and handling of rejections.
 
 Works like a congestion window: portions start small and one at a time, grow to the model's batch size, and then run
 concurrently while each is answered in a quarter of its time. The driver reports events with their time (monotonic

@@ -17,7 +17,8 @@ _CPUS = {"x86_64": "amd64", "aarch64": "arm64"}
 def unpack(layout: Path, directory: Path) -> None:
     """Write the image's files to ``directory``, all or nothing.
 
-    Raises OSError: it is no OCI layout, a blob is missing or differs from its digest, or a layer is no tar archive.
+    Raises OSError: the directory is not an OCI layout, a blob is missing or differs from its digest, or a layer is not
+        a tar archive.
     """
     if directory.exists():
         return

@@ -36,7 +36,7 @@ class Aim:
 
 
 def target_rows(aim: Aim, capacity: Capacity | None) -> float:
-    """Return how many queued and running rows a replica should have."""
+    """Return the target number of queued and running rows per replica."""
     if aim.target_queue_depth is not None:
         return aim.target_queue_depth
     if aim.objective_s is not None and capacity is not None:

@@ -32,7 +32,7 @@ SURPRISE = 1.2
 
 
 class Limit(StrEnum):
-    """Why replicas are fewer than the load requires."""
+    """Reasons for fewer replicas than the load requires."""
 
     MAXIMUM = "AtMaxReplicas"
     CAPACITY = "NoFreeCapacity"
@@ -43,7 +43,7 @@ class Surroundings:
     """State of a service apart from its load."""
 
     start_s: float | None = None
-    """How long a replica takes to start (s); None before the first start."""
+    """Start time of a replica (s); None before the first start."""
     rolling: bool = False
     """Pods of two templates exist."""
     unschedulable: int = 0
@@ -84,7 +84,7 @@ class Decision:
     explanation: Explanation | None = None
     """None without data."""
     limit: Limit | None = None
-    """Why the count is below ``wanted``."""
+    """Reason that the count is below ``wanted``."""
 
     @property
     def sentence(self) -> str:
@@ -106,12 +106,12 @@ def decide(  # noqa: PLR0913 (what a decision is made of)
 
     Args:
         aim: of the spec.
-        signals: None where no pod could be read.
+        signals: None if no pod could be read.
         replicas: the current ``spec.replicas``.
         state: of the last call; ``State()`` at first.
         now_s: monotonic time (s); must not decrease between calls.
         around: other state of the service.
-        window_s: how long a want prevents fewer replicas (s).
+        window_s: time that a want prevents fewer replicas (s).
     """
     # The first call starts in panic; a foreign count replaces the wants.
     if state.decided is None:

@@ -36,7 +36,7 @@ class Explanation:
     falling: bool = False
     """The count is lower than before."""
     held_s: float | None = None
-    """How long a count set from outside (`kubectl scale`) is held; None without one."""
+    """Time to hold a manually set count (`kubectl scale`); None without such a count."""
 
     @property
     def sentence(self) -> str:

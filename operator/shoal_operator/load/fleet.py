@@ -1,7 +1,7 @@
 """Services whose proxies are read, and their ready pods: the state between reconciliations.
 
-A few values per service and pod instead of their objects. Only reconciliations update it, as each reads the cluster:
-events may be late, and a broken watch may never report a deleted pod.
+It holds several values per service and pod instead of their objects. Only reconciliations update it, because they read
+the cluster: events may be late, and a broken watch may never report a deleted pod.
 """
 
 from collections.abc import Iterable, Iterator
@@ -55,7 +55,7 @@ class Watched:
 
     key: Key
     scaled: Scaled | None
-    """None where its replicas do not follow its load."""
+    """None if its replicas do not follow its load."""
     has_objective: bool
     """The spec has a latency objective."""
     replicas: tuple[Replica, ...]
@@ -75,7 +75,7 @@ class Fleet:
     _around: dict[Key, Surroundings] = field(default_factory=dict)
 
     def see(self, key: Key, resource: Json, pods: Iterable[Json], now_s: float = 0.0) -> None:
-        """Replace a service's state by what a reconciliation read, except for a later write of the operator.
+        """Replace a service's state by the objects that a reconciliation read, except for later writes of the operator.
 
         Args:
             key: of the service.

@@ -1,4 +1,4 @@
-"""The reading of one pod's load, and why a service's load is unknown."""
+"""The reading of one pod's load, and the reason if a service's load is unknown."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ class Reading:
 
     @property
     def attainable(self) -> bool | None:
-        """Whether a single request would meet the latency objective; None where it is not reported."""
+        """Whether a single request would meet the latency objective; None if not reported."""
         return None if self.load is None else self.load.objective_attainable
 
 
@@ -45,7 +45,7 @@ def read_load(body: bytes) -> Load:
 
 
 def unread(readings: Sequence[Reading]) -> Unread | None:
-    """Return why no load is known; None where a pod was read."""
+    """Return the reason that no load is known; None if a pod was read."""
     if any(reading.load is not None for reading in readings):
         return None
     if not readings:

@@ -30,7 +30,7 @@ class Hosting:
     held: bool = True
     """Requests are held and reported while no pod runs."""
     shortcoming: str = ""
-    """Why requests may not be held, with the remedy; empty where they are."""
+    """Reason that requests may not be held, with the remedy; empty if they are held."""
     kept: int = 0
     """Pods to keep although ``spec.replicas`` is 0, as no activator would hold requests."""
 
@@ -63,7 +63,7 @@ class Target:
 
     @property
     def finds_peers(self) -> bool:
-        """Whether proxies discover their peers: not with too long a name, or one with another owner."""
+        """Whether proxies discover their peers. False if the Service's name is too long, or has another owner."""
         fits = len(self.peers_name) <= _NAME_MAX_LENGTH and not self.peers_taken
         return self.defaults.peers and fits and self.graph is None
 

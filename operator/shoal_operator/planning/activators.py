@@ -32,7 +32,7 @@ def may_sleep(spec: InferenceServiceSpec) -> bool:
 
 
 def forwards_of(spec: InferenceServiceSpec) -> int:
-    """Return how many requests are forwarded to a pod at a time: two full batches keep it busy without queueing."""
+    """Return the maximum concurrent requests to a pod: two full batches keep it busy without queueing."""
     return 2 * spec.batching.max_batch_size * spec.batching.in_flight
 
 
@@ -49,7 +49,7 @@ class Room:
     waiting: Mapping[str, int] = field(default_factory=dict)
     """Held requests by service."""
     refused: Mapping[str, str] = field(default_factory=dict)
-    """By service, why it could not open the port."""
+    """By service, the reason that it could not open the port."""
     silent: bool = False
     """It has not responded for long."""
 
@@ -59,7 +59,7 @@ class Room:
 
 
 def shortcoming(key: Key, port: int, rooms: Iterable[Room], *, listing: str) -> str:
-    """Return the problem that prevents requests of a service from being held, with the remedy; empty without any.
+    """Return why the activator cannot hold a service's requests, with the remedy; empty if it can.
 
     Args:
         key: of the service.

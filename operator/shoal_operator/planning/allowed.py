@@ -24,7 +24,7 @@ Asked = Iterator[tuple[str, str]]
 _PLAIN = re.compile(r"[-\w.,:/@%+*~]*", re.ASCII)
 """Annotation values that cannot inject configuration: a size, a time, a name, a list of them."""
 _FREE = ("annotations", "labels", "parameters")
-"""Parts of a spec whose keys are free text, so that none is a reference."""
+"""Parts of a spec with free text as keys, which contain no references."""
 
 
 def not_allowed(target: Target) -> str:
@@ -105,7 +105,7 @@ def secrets(target: Target) -> Asked:
 
 
 def service_accounts(target: Target) -> Asked:
-    """Yield a named account, even one with the service's name, as the operator then does not own it."""
+    """Yield a named account, even with the service's name, because the operator then does not own it."""
     if name := target.spec.pod.service_account_name:
         yield "spec.pod.serviceAccountName", name
 

@@ -25,7 +25,7 @@ def scaled(aim: Aim, was: int, replicas: int, why: str) -> Announcement:
         aim: with the bounds of the spec.
         was: the previous count.
         replicas: the new count.
-        why: the reason by load; replaced where the previous count was out of bounds.
+        why: the reason by load; replaced if the previous count was out of bounds.
     """
     if was > aim.maximum:
         why = f"spec.replicas {was} exceeds scaling.maxReplicas {aim.maximum}"

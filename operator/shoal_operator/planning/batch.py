@@ -38,7 +38,7 @@ class BatchEvidence:
     progress: dict[str, Progress]
     """The last progress of running pods, by uid."""
     blocked: Problem | None = None
-    """Why the job does not exist, or differs from the spec."""
+    """Reason that the job does not exist, or differs from the spec."""
     naming: Naming | None = None
     estimated_end: str = ""
     """Estimated completion time; empty while unknown."""
@@ -225,7 +225,7 @@ def _end_of(kind: Kind, job: Json) -> tuple[Status | None, str]:
 
 
 def _problems(pods: Sequence[Json]) -> Iterator[Problem]:
-    """Yield the problems of failed pods, those of the model's download first, the newest pod first."""
+    """Yield the problems of failed pods: download problems first, then the newest pod."""
     ended = [pod for pod in pods if dig(pod, "status", "phase") == "Failed"]
     for check in (download_problem, batch_problem):
         yield from (problem for pod in reversed(ended) if (problem := check(pod)))

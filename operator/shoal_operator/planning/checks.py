@@ -264,7 +264,7 @@ def route_ready(evidence: Evidence) -> Verdict:
 
 
 def scaled_by_another(evidence: Evidence) -> Verdict:
-    """Another autoscaler writes ``/scale``: only those that the operator created report a status."""
+    """Another autoscaler writes ``/scale``; only autoscalers that the operator created have a status."""
     for failure in evidence.failures:
         if failure.kind == SCALED_OBJECT and failure.code == _NOT_FOUND:
             text = (

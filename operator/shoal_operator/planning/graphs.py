@@ -11,7 +11,7 @@ _FAULTS = frozenset(Reason(fault) for fault in Fault)
 
 
 def refused(evidence: Evidence) -> Verdict | None:
-    """The spec of the graph is invalid, or is not followed for another reason."""
+    """Return the verdict for a graph with a rejected spec."""
     if evidence.followed:
         return None
     status = Status.FALSE if evidence.spec_reason in _FAULTS else Status.UNKNOWN

@@ -9,13 +9,13 @@ STUCK_S = 180.0
 
 
 def diagnose(now_s: float, *, heard_s: float | None, in_touch: bool, began_s: float | None) -> str | None:
-    """Return what is wrong with this process, or None.
+    """Return the fault of this process, or None.
 
     Args:
         now_s: monotonic time (s).
-        heard_s: when a watch last received the Lease; None before the first time.
+        heard_s: time at which a watch last received the Lease; None before the first time.
         in_touch: the API server responds. A restart does not help during an outage.
-        began_s: when the longest running reconciliation began; None without any.
+        began_s: start of the longest running reconciliation; None if there is none.
     """
     if heard_s is not None and now_s - heard_s > SILENCE_S and in_touch:
         return f"no watch event for {now_s - heard_s:.0f} s although the API server responds"

@@ -18,7 +18,7 @@ class Naming:
     resolved: str = ""
     """The version for pods; empty while unknown."""
     problem: str = ""
-    """Why the last request failed; empty where it succeeded."""
+    """Reason that the last request failed; empty if it succeeded."""
 
     def as_status(self) -> Json:
         """Return ``status.model``; empty while the version is unknown."""
@@ -26,7 +26,7 @@ class Naming:
 
 
 def stored_version(resource: Json, uri: str) -> str:
-    """Return the stored version of ``uri``; empty where the status has none, or an invalid one."""
+    """Return the stored version of ``uri``; empty if it is missing or invalid."""
     stored = stored_naming(resource)
     return stored.resolved if stored.uri == uri else ""
 

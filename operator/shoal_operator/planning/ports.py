@@ -9,7 +9,7 @@ from shoal_operator.planning.observation import Key, dig
 from shoal_schema.declaring import Json
 
 REST_S = 60.0
-"""How long a freed port stays reserved, as EndpointSlices with it outlive their service."""
+"""Time that a freed port stays reserved, because its EndpointSlices outlive their service."""
 _LAST_PORT = 65535
 
 
@@ -52,7 +52,7 @@ class Ports:
             self._reserved[key] = port
 
     def allot(self, key: Key, wanted: int | None, now_s: float) -> int:
-        """Return a service's port: its current one, that of its status, or the first free one.
+        """Return a service's port: its current port, the port in its status, or the first free port.
 
         Args:
             key: of the service.

@@ -225,7 +225,7 @@ def plain_status(resource: Json, why: str, now: str) -> Json:
 
 
 def unread_status(resource: Json, error: ApiError, now: str) -> Json:
-    """Return the status of a service whose children cannot be read: conditions become Unknown, all else stays.
+    """Return the status of a service with unreadable children: conditions become Unknown, the rest is kept.
 
     Args:
         resource: the service.

@@ -118,11 +118,10 @@ class Agenda:
 
 @dataclass(slots=True, eq=False)
 class Engine:
-    """Simulates arrivals, a discipline (scheduler), and a device with one batch at a time, in ``latency_s(rows,
-    shape)``.
+    """Simulates arrivals, a discipline (scheduler), and a device that runs one batch at a time.
 
-    A batch sent while another runs starts when that one ends. ``host_s`` passes between a batch's sending and its
-    start, and again between its end and the responses, in parallel to the device.
+    A batch takes ``latency_s(rows, shape)``; if another batch runs, it starts when that batch ends. ``host_s`` passes
+    between a batch's sending and its start, and again between its end and the responses, in parallel to the device.
     """
 
     discipline: Discipline

@@ -133,7 +133,7 @@ def reduced(operand: Operand, axes: Sequence[int] | None, by: str, *, keep: bool
         axes: to reduce; None for all.
         by: the node.
         keep: whether reduced axes stay, with size 1.
-        largest: whether it is a maximum or the like, which over a whole tensor may be a length or scale.
+        largest: whether it is a maximum or the like, because over a whole tensor it may be a length or scale.
     """
     value = operand.value
     every = tuple(range(operand.rank)) if axes is None else tuple(axis % max(operand.rank, 1) for axis in axes)
@@ -335,7 +335,7 @@ def scattered_deep(data: Operand, index: Operand, updates: Operand, depth: int, 
 
 
 def _is_list(index: Operand) -> bool:
-    """Return whether the batch axis is the one of the index tuples."""
+    """Return whether the batch axis is the axis of the index tuples."""
     return isinstance(index.value, Apart) and index.value.axis == index.rank - 1
 
 

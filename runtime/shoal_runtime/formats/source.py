@@ -53,7 +53,7 @@ def first_bytes(path: Path) -> bytes:
 
 
 def oddity(path: Path) -> str:
-    """Return why a library cannot read a file, if its first bytes show it, else an empty text."""
+    """Return the reason that a library cannot read a file, if its first bytes show it, otherwise an empty text."""
     head = first_bytes(path).strip().lower()
     if not head:
         return "it is empty"
@@ -83,7 +83,7 @@ class Source:
     trusted_types: Sequence[str] = ()
     """Types in a skops file that the user trusts."""
     described_outputs: Sequence[TensorSpec] = ()
-    """Outputs in a file beside the model, for models that can neither name their outputs nor predict example rows."""
+    """Outputs in a file beside the model, for models that cannot name their outputs or predict example rows."""
     max_body_bytes: int = 2**30
     """Maximum size of a request, and so of a row."""
 
@@ -110,7 +110,7 @@ class Loaded:
     max_rows: int | None = None
     """Maximum rows of a batch, or None without a limit in the file."""
     graphs: bool = False
-    """Whether CUDA graphs may capture forward, which then depends only on its inputs."""
+    """Whether CUDA graphs may capture forward, because it depends only on its inputs."""
     forward_timeout_s: float | None = None
     """Timeout of a forward unless the user sets one; None without a value in the file."""
     rows_proven: bool = False
@@ -161,7 +161,7 @@ def refuse_mixed(source: Source, inputs: Sequence[TensorSpec], mixed: Mapping[st
 
 
 def _ragged(source: Source) -> set[str]:
-    """Return the ragged outputs and those with their row numbers."""
+    """Return the ragged outputs and the outputs with their row numbers."""
     indices = {spec.row_index for spec in source.outputs}
     return {spec.name for spec in source.outputs if spec.rows is not None or spec.name in indices}
 

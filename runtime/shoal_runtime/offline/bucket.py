@@ -28,7 +28,7 @@ class BucketPlace:
         self.shown = shown
 
     def files(self, pattern: str) -> list[File]:
-        """Return the objects below the prefix, or the object whose key it is."""
+        """Return the objects below the prefix, or the object with this key."""
         with _job_errors(self.shown), mapped(self.shown):
             if self._prefix and not pattern:
                 with suppress(FileNotFoundError):

@@ -32,7 +32,7 @@ FOOTER_BYTES: Final = 2**16
 
 
 def find_columns(place: Place, files: Sequence[File], kind: RowFormat) -> Found:
-    """Return the columns of an input, without those of files that cannot be read.
+    """Return the columns of an input, without unreadable files.
 
     Raises:
         JobError: no file can be read, or a store is unavailable.
@@ -92,7 +92,7 @@ def _each(files: Sequence[File], read: Callable[[File], _T]) -> Iterable[_T]:
 
 
 def _json_types(place: Place, files: Sequence[File]) -> dict[str, Counter[pa.DataType]]:
-    """Return how often each key has values of each type."""
+    """Return the number of values of each type, by key."""
     ends = itertools.accumulate(each.size_bytes for each in files)
     # Infinite within the first GiB of the input: a compressed file holds more than its size.
     limits_bytes = {

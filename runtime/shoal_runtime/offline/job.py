@@ -295,7 +295,7 @@ def check_found(found: Found, needed: Sequence[str], required: Sequence[str]) ->
 
 
 def keep_apart(output: Place, failures: Place | None) -> None:
-    """Reject directories with files of another job, whose names may be the same.
+    """Reject directories with files of another job, because file names may collide.
 
     Raises:
         WrongSettings: a directory belongs to another job.
@@ -308,7 +308,7 @@ def keep_apart(output: Place, failures: Place | None) -> None:
 
 
 def agree(output: Place, begun: bytes | None, planned: Plan, best_size: Callable[[], int]) -> Plan:
-    """Return the plan of all workers: the recorded one, or the given one if this worker records it first.
+    """Return the plan of all workers: the recorded plan, or the given plan if this worker records it first.
 
     Args:
         output: place of the plan.
@@ -347,7 +347,7 @@ def _checked_record(text: bytes, shard: Shard, output: Place) -> Record:
     """Return the record of a shard whose files have not changed.
 
     Raises:
-        WrongSettings: they have, or the text is not a record.
+        WrongSettings: the files have changed, or the text is not a record.
     """
     try:
         record = Record.decoded(text)

@@ -15,7 +15,7 @@ from shoal_runtime.offline.tables import Source
 from shoal_runtime.offline.windows import early_first
 
 MOST_WINDOWS: Final = 16
-"""Windows held at once, however small."""
+"""Maximum number of windows held at a time, even if they are small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The shard has no more rows; or cannot be read, for the reason ``broken``."""
+    """The shard has no further rows, or cannot be read (``broken`` is the reason)."""
 
     shard: Shard
     broken: str | None = None
@@ -49,7 +49,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class AllRead:
-    """There are no more shards; or the reading failed with ``error``."""
+    """There are no further shards, or reading failed with ``error``."""
 
     error: BaseException | None = None
 

@@ -37,7 +37,7 @@ _NAMES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a job computes."""
+    """Definition of a job."""
 
     input: str
     """Address of the input."""
@@ -52,7 +52,7 @@ class Plan:
     keep: Sequence[str]
     """Columns beside the results."""
     errors: str
-    """Where failed rows are written."""
+    """Location of failed rows."""
     output_format: str
     """Format of the results."""
     shard_bytes: int

@@ -31,7 +31,7 @@ from shoal_runtime.offline.writing import Destination
 from shoal_schema.wire.engine import Batch, Done, Failed, Ready
 
 FEW_ERRORS: Final = 10
-"""Rows that may fail whatever the share, unless all fail."""
+"""Number of rows that may always fail, unless all rows fail."""
 EARLY_ROWS: Final = 10_000
 """The share of failed rows is taken of at least so many rows before the end."""
 QUEUED_TABLES: Final = 4
@@ -134,7 +134,7 @@ class Writer:
 
 
 class Scoring:
-    """The loop, and what it has received and not yet passed on."""
+    """The main loop, with its pending rows and results."""
 
     def __init__(
         self, engines: Sequence[Engine], dispatch: Dispatch, signature: Signature, tally: Tally, max_error_share: float

@@ -1,7 +1,7 @@
 """Models and runs of an MLflow server, over its REST API: `models:/NAME/3`, `models:/NAME@ALIAS`, `runs:/RUN/PATH`.
 
-A few requests (`shoal_schema.resource.locations`) find the files: in the server's own artifact store, which is read
-here, or in a bucket, which another store reads.
+A few requests (`shoal_schema.resource.locations`) find the files: in the server's own artifact store, which this module
+reads, or in a bucket, which another store reads.
 """
 
 import os

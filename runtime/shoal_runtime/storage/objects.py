@@ -54,7 +54,7 @@ class Objects:
         self.shown = shown
 
     def list(self, at_most: int) -> Listing:
-        """Return the object whose key it is, or else the objects below it."""
+        """Return the object with this key, or the objects below it."""
         with mapped(self.shown):
             if self._key and not self._key.endswith("/"):
                 with suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""Checks of a graph's document that need neither the order of its steps nor its models."""
+"""Checks of a graph's document that do not depend on the order of its steps or on its models."""
 
 import keyword
 from collections.abc import Iterable, Mapping

@@ -229,7 +229,7 @@ def typed(plan: Plan, documents: Mapping[str, Json], name: str = "", composer: S
     Args:
         plan: the graph.
         documents: step -> metadata.
-        name: the graph's name, to detect that a graph it calls calls it.
+        name: the graph's name, to detect cycles between graphs.
         composer: as in `Typed`.
 
     Raises:

@@ -29,14 +29,14 @@ Reference = Annotated[str, Meta(pattern=REFERENCE, max_length=320)]
 
 
 class OnError(StrEnum):
-    """What happens to a row for which a step failed."""
+    """Handling of a row for which a step failed."""
 
     FAIL = "Fail"
     OMIT = "Omit"
 
 
 class Combine(StrEnum):
-    """How several values become one output."""
+    """Rule that combines several values into one output."""
 
     FIRST = "First"
     MEAN = "Mean"

@@ -1,12 +1,14 @@
-"""URIs of models, and the GETs that resolve a moving name to a version. Pure: no request is made here.
+"""URIs of models, and the GETs that resolve a moving name (branch, tag, alias) to a version.
+
+Pure: no request is made here.
 
     hf://OWNER/NAME[@REVISION][/PATH]         moves, unless REVISION is a commit
     models:/NAME/VERSION, models:/ID          fixed
     models:/NAME@ALIAS, models:/NAME/latest   moves
     runs:/RUN/PATH                            fixed
 
-To resolve a URI, call `question`, make that GET, pass its JSON to `answer`, and repeat with the URI that it returns:
-while `moves` is true to pin a version, or until `question` returns None to locate the files.
+To resolve a URI, call `question`, make the returned GET, and pass its JSON to `answer`, which returns the next URI.
+Repeat this while `moves` is true to pin a version, or until `question` returns None to locate the files.
 """
 
 import base64
@@ -71,8 +73,10 @@ class Location:
     path: str
     """Without a leading slash; verbatim for `file`, `http` and `https`."""
     revision: str = ""
-    """Branch, tag or commit of the hub; `VERSION`, `latest` or `@ALIAS` of a registered model; `:TAG` or `@DIGEST` of
-    an image; empty without one."""
+    """Branch, tag or commit of the hub.
+
+    `VERSION`, `latest` or `@ALIAS` of a registered model; `:TAG` or `@DIGEST` of an image; empty without one.
+    """
 
     @property
     def name(self) -> str:

@@ -24,7 +24,7 @@ TYPE = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*\Z"
 
 
 class ModelFormat(StrEnum):
-    """How a model is stored."""
+    """Format of a model."""
 
     AUTO = "Auto"
     TORCH_EXPORT = "TorchExport"
@@ -43,14 +43,14 @@ class ModelFormat(StrEnum):
 
 
 class Follow(StrEnum):
-    """What happens to pods when the model's name resolves to another version."""
+    """Handling of a new version of the model's name."""
 
     NEVER = "Never"
     ROLLOUT = "Rollout"
 
 
 class ExtraColumns(StrEnum):
-    """What happens to columns of a table that the model does not have."""
+    """Handling of columns that the model does not have."""
 
     AUTO = "Auto"
     IGNORE = "Ignore"
@@ -100,7 +100,7 @@ class ModelVolume(Section, frozen=True):
 
 
 class CaBundle(Section, frozen=True):
-    """Certificate authorities to trust beside the system's when the model, or a job's rows, are fetched."""
+    """Certificate authorities, in addition to the system's, for downloads of models and rows."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(

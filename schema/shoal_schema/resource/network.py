@@ -74,7 +74,7 @@ class Peer(PassedThrough, frozen=True):
 
 
 class NetworkPolicySpec(Section, frozen=True):
-    """Which pods may connect, in clusters whose network enforces policies. Other connections are denied."""
+    """Pods that may connect, in clusters whose network enforces policies. Other connections are denied."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule("self.mode != 'None' || !has(self.from)", "networkPolicy.from has no effect with mode None", ".from"),

@@ -22,7 +22,7 @@ ERRORS_IN_COLUMN = "Column"
 
 
 class RowFormat(StrEnum):
-    """How rows are stored."""
+    """Format of the input."""
 
     AUTO = "Auto"
     PARQUET = "Parquet"
@@ -32,14 +32,14 @@ class RowFormat(StrEnum):
 
 
 class AnswerFormat(StrEnum):
-    """How results are stored."""
+    """Format of the results."""
 
     PARQUET = "Parquet"
     JSON_LINES = "JSONLines"
 
 
 class Engine(StrEnum):
-    """What runs the pods."""
+    """Controller that runs the pods."""
 
     JOB = "Job"
     RAY = "Ray"

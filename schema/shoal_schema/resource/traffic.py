@@ -13,7 +13,7 @@ from shoal_schema.stay import MAX_S as MAX_STAY_S
 
 
 class BatchingPolicy(StrEnum):
-    """How batches are formed."""
+    """Rule that forms batches."""
 
     ADAPTIVE = "Adaptive"
     FIXED = "Fixed"
@@ -35,7 +35,7 @@ class RowChecks(StrEnum):
 
 
 class BatchingSpec(Section, frozen=True):
-    """How requests are combined into batches."""
+    """Combination of requests into batches."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
