@@ -341,7 +341,7 @@ def _fill_batch(parser: CommandParser) -> None:
     parser.add_argument("--output-format", choices=("parquet", "jsonlines"), help="format of the results (parquet)")
     parser.add_argument("--batch-size", type=integer(1, 65_536), help="rows per batch (the fastest size is searched)")
     parser.add_argument(
-        "--shard-bytes", type=integer(1024, 2**36), help="input bytes that are committed together (64 MiB)"
+        "--shard-bytes", type=integer(1024, 2**36), help="input bytes per shard, the unit of resumption (64 MiB)"
     )
     parser.add_argument(
         "--workers", type=integer(1, 1024), default=1, help="processes, each with the model (%(default)s)"

@@ -41,7 +41,7 @@ class ServedGraph:
 
     @property
     def graphs(self) -> Iterator[str]:
-        """Yield the graphs of its steps."""
+        """Yield the graphs that are steps of this graph."""
         yield from dict.fromkeys(step.graph for step in self.spec.steps if step.graph)
 
     def environment(self, sockets: Mapping[str, str]) -> dict[str, str]:

@@ -19,8 +19,10 @@ from shoal_schema.wire.framing import FIELD_BYTES
 MAX_BYTES: Final = 4096
 """The largest head that is cached."""
 MAX_TEMPLATES: Final = 16
-"""Most templates; there is one for each path and kind of client (its headers and their order). The least recently used
-one is dropped."""
+"""Most templates; there is one for each path and kind of client (its headers and their order).
+
+The least recently used one is dropped.
+"""
 _END: Final = b"\r\n\r\n"
 _METHODS: Final = (b"POST ", b"PUT /")
 _CONTENT_LENGTH: Final = b"content-length"
@@ -215,7 +217,7 @@ def _cut(template: Template, data: bytes, values: list[bytes]) -> int:
 
 
 def _differing(template: Template, target: bytes, lines: Sequence[bytes]) -> frozenset[bytes] | None:
-    """Return the names of the headers whose values differ from the template's; None if more than values differ."""
+    """Return the names of headers with values that differ from the template; None if other parts differ too."""
     if target != template.target or len(lines) != len(template.lines):
         return None
     names: set[bytes] = set()

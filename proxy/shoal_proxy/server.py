@@ -324,7 +324,7 @@ class Proxy:
         await self._drained.wait()
 
     def stay(self, seconds: float) -> None:
-        """Keep serving for ``seconds`` once stopped, as no other replica is ready; 0: another one is."""
+        """Keep serving for ``seconds`` after a stop, because no other replica is ready; 0 ends this time."""
         self._stay.grant(seconds, time.monotonic())
         self._stay_changed.set()
 

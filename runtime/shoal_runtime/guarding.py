@@ -162,7 +162,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._since_s, self._marked_bytes = now_s, self.transport.get_write_buffer_size()
 
     def pause_writing(self) -> None:
-        """Start to count how fast the response is read."""
+        """Start to measure the rate at which the client reads the response."""
         super().pause_writing()
         now_s = time.monotonic()
         self._count_from(now_s)

@@ -94,8 +94,10 @@ class ProxyProcess(Section, frozen=True):
             str,
             Meta(
                 pattern=NAME,
-                description="Identity of this replica, sent in the header `x-shoal-instance`. The operator sets"
-                " the pod's uid, and ignores metrics with another.",
+                description=(
+                    "Identity of this replica, sent in the header `x-shoal-instance`. The operator sets it to the "
+                    "pod's uid, and ignores metrics with a different uid."
+                ),
             ),
             Env("SHOAL_PROXY_INSTANCE", PROXY, allowed=NAME_IN_WORDS),
         ]

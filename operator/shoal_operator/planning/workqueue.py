@@ -145,7 +145,7 @@ class WorkQueue:
         return min(self._running.values(), default=None)
 
     def waiting(self) -> tuple[Key, ...]:
-        """Return all keys but those that are being reconciled."""
+        """Return all keys except keys in reconciliation."""
         return tuple(self._due)
 
     def __len__(self) -> int:

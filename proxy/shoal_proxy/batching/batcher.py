@@ -206,7 +206,7 @@ class Batcher:
         return costs.finish_s(start_s, rows_ahead - full * costs.max_rows + 1) - now_s
 
     def wanted_s(self, pending: Pending) -> float:
-        """Return when the response to ``pending`` is wanted, whether it was admitted or not."""
+        """Return the deadline of the response to ``pending``, for admitted and rejected requests."""
         due_s = min(pending.due_s, pending.deadline_s)
         if self.objective_s == NEVER_S:
             return due_s

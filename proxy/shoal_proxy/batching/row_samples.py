@@ -156,9 +156,9 @@ class Samples:
         return taken
 
     def company(self, sample: Sample, rows: int, turn: int) -> list[Sample]:
-        """Return ``rows`` other kept rows that may share a batch with ``sample``; others at each ``turn``.
+        """Return ``rows`` other kept rows that may share a batch with ``sample``; each ``turn`` returns different ones.
 
-        Rows repeat where too few are kept, since the size of the batch matters. Empty where none is kept.
+        If too few rows are kept, they are repeated, because the size of the batch matters. Empty if no row is kept.
         """
         kept = self._groups.get(sample.batch.group)
         others = [each for batch in kept or () for each in batch.samples]

@@ -98,7 +98,7 @@ class GrpcV2:
         lengths: Mapping[str, Sequence[int]],
         signature: ModelSignature,
     ) -> Reply:
-        """Return the requested outputs, raw if the inputs were, or if one of them has no other form."""
+        """Return the requested outputs; raw if the inputs were raw, or an output has no typed form."""
         style = decoded.style
         wanted = [(output_spec(name, array, signature), array) for name, array, _ in chosen(style, outputs, signature)]
         # FP16 and BF16 have no typed field.

@@ -168,7 +168,7 @@ class Engine:
         self._refuse(self.discipline.arrive(request, self.now_s))
 
     def lose(self, requests: Sequence[Request]) -> None:
-        """Lose the device, and ``requests`` with it: all that it had not answered."""
+        """Lose the device, and ``requests``, all requests without a result."""
         self.lost = True
         self._fail(requests)
 

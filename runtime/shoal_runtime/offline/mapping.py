@@ -80,7 +80,7 @@ def _listed(spec: TensorSpec, text: str, names: Set[str]) -> list[str]:
     """Return the columns that a user lists for an input.
 
     Raises:
-        WrongSettings: a column with one of the model's names stands at the place of another.
+        WrongSettings: a column of the model is at the position of another column.
     """
     listed = [text] if text in names else [part.strip() for part in text.split(",")]
     if len(listed) != len(spec.columns):

@@ -93,7 +93,7 @@ def result_type(spec: TensorSpec) -> pa.DataType:
 
 
 def is_text(spec: TensorSpec) -> bool:
-    """Return whether an output of `BYTES` holds text; without a content type it does."""
+    """Return whether an output of `BYTES` holds text. True without a content type."""
     return all(each.startswith(_TEXTS) for each in spec.media_types)
 
 

@@ -59,7 +59,7 @@ class _FromEngine:
 
 @dataclass(frozen=True, slots=True)
 class _EngineEnded:
-    """An engine ended, with how; or it cannot be started, with ``error``."""
+    """An engine ended (``how``), or cannot be started (``error``)."""
 
     engine: int
     how: str
