@@ -77,7 +77,7 @@ def entries_of(text: bytes) -> tuple[dict[str, bytes], Sequence[str]]:
     """Return the keys of a file of ``NAME=KEY`` lines, by name, and the faults of invalid lines.
 
     The form is that of ``kubectl create secret generic --from-env-file``; empty lines and lines with ``#`` are skipped.
-    A fault contains only the line number, because a key may be in the place of a name.
+    A fault contains only the line number, because a misplaced key could appear as a name.
     """
     entries: dict[str, bytes] = {}
     faults = []

@@ -214,7 +214,7 @@ def test_an_objective_makes_no_statement_about_unmeasured_batches() -> None:
     text = explained(seen(1, objective_s=1.0))
 
     assert "no batch of more than 1 row has been measured" in text
-    assert "does not bound throughput" not in text
+    assert "does not limit throughput" not in text
 
 
 def test_before_the_first_request_the_hosts_work_is_not_included() -> None:
