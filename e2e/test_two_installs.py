@@ -48,7 +48,7 @@ def test_two_installs_do_not_fight_and_one_follows_the_other(namespace: Cluster,
         eventually(
             lambda: namespace.condition("adder", "SoleOperator").get("reason") == "AnotherOperator", log.read_text
         )
-        described = "the one in default leaves it alone"
+        described = "the one in default does not write to it"
         eventually(lambda: described in namespace.kubectl("describe", "infsvc", "adder").stdout, log.read_text)
         assert namespace.get("deployment", "adder")["metadata"]["generation"] == before["metadata"]["generation"]
         assert keeper(namespace) == "shoal-system"

@@ -7,7 +7,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class Chart(BuildHookInterface):  # type: ignore[type-arg]
-    """Adds the chart, unless an unpacked sdist has it in the package already."""
+    """Adds the Helm chart to a wheel, unless the package already contains it (in an unpacked sdist)."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Add the chart, except for an editable install, which uses the checkout (hatchling)."""

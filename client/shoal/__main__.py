@@ -1,4 +1,4 @@
-"""``shoal``, or ``python -m shoal``: handles Ctrl-C from here on, including the imports."""
+"""``shoal``, or ``python -m shoal``: the entry point, which handles Ctrl-C even during imports."""
 
 import sys
 from collections.abc import Sequence

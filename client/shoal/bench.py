@@ -85,7 +85,7 @@ def bench(options: argparse.Namespace) -> int:
         print(_json(measured, knee, sentences, explained))
         return 0
     parts = [
-        f"one request alone: {measured.alone_ms:.3g} ms (median, seen by the client)",
+        f"single request: {measured.alone_ms:.3g} ms (median, measured by the client)",
         f"{steps_table(measured.steps, marked)}\n{legend(measured.within_ms)}",
         bars(measured.steps, marked),
         "\n".join(sentences),
@@ -165,7 +165,7 @@ class ProxyExplanation(msgspec.Struct):
 
 
 class _Admin:
-    """The server's admin port; trusted only if its count of rows grew by what was sent."""
+    """The server's admin port; trusted only if its row counter matches the sent rows."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._url = options.admin or f"http://{base_url(options.url).host}:{ADMIN_PORT}"

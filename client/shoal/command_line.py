@@ -267,7 +267,7 @@ def _fill_serve(parser: CommandParser) -> None:
     )
     key = parser.add_argument("--tls-key", metavar="FILE", type=Path, help="key of the certificate")
     client_ca = parser.add_argument(
-        "--tls-client-ca", metavar="FILE", type=Path, help="require client certificates of these authorities"
+        "--tls-client-ca", metavar="FILE", type=Path, help="require client certificates issued by these authorities"
     )
     parser.only(certificate, lambda given: given.tls_key, "it needs --tls-key")
     # --tls-certificate and --tls-key need each other; --tls-client-ca needs both.
@@ -304,7 +304,9 @@ def _fill_serve(parser: CommandParser) -> None:
 
 
 def _fill_batch(parser: CommandParser) -> None:
-    parser.add_argument("--model", metavar="PATH", help="model, as for `shoal serve`; with --to its name there")
+    parser.add_argument(
+        "--model", metavar="PATH", help="model, as for `shoal serve`; with --to, the model's name in that service"
+    )
     parser.add_argument("--to", metavar="URL", help="send the rows to this service, at the lowest priority")
     key = parser.add_argument(
         "--api-key-file", metavar="FILE", type=Path, help="file with the API key, alone or as NAME=KEY"
@@ -319,7 +321,7 @@ def _fill_batch(parser: CommandParser) -> None:
         nargs="+",
         action="extend",
         default=[],
-        help="columns of the model's inputs (columns with the names of the inputs)",
+        help="input columns of the model's inputs (by default, the columns with the same names)",
     )
     parser.add_argument(
         "--format", choices=("auto", "parquet", "csv", "jsonlines", "files"), help="format of the input (auto)"
@@ -339,7 +341,7 @@ def _fill_batch(parser: CommandParser) -> None:
     parser.add_argument("--output-format", choices=("parquet", "jsonlines"), help="format of the results (parquet)")
     parser.add_argument("--batch-size", type=integer(1, 65_536), help="rows per batch (the fastest size is searched)")
     parser.add_argument(
-        "--shard-bytes", type=integer(1024, 2**36), help="input bytes that are committed together (64 MiB)"
+        "--shard-bytes", type=integer(1024, 2**36), help="input bytes per shard, the unit of resumption (64 MiB)"
     )
     parser.add_argument(
         "--workers", type=integer(1, 1024), default=1, help="processes, each with the model (%(default)s)"
@@ -385,8 +387,8 @@ def _fill_bench(parser: CommandParser) -> None:
 
 def _fill_watching(parser: CommandParser) -> None:
     parser.add_argument("urls", metavar="URL", nargs="*", help="admin ports of proxies (http://127.0.0.1:9090)")
-    parser.add_argument("--cluster", action="store_true", help="the cluster of kubectl's current context instead")
-    parser.add_argument("--context", help="the cluster of this kubectl context")
+    parser.add_argument("--cluster", action="store_true", help="show the cluster of kubectl's current context")
+    parser.add_argument("--context", help="show the cluster of this kubectl context")
     namespace = parser.add_argument("--namespace", "-n", help="services of this namespace only")
     parser.only(namespace, lambda given: given.cluster or given.context, "it needs --cluster or --context")
     parser.add_argument(
@@ -396,7 +398,7 @@ def _fill_watching(parser: CommandParser) -> None:
 
 def _fill_server(parser: CommandParser) -> None:
     parser.add_argument("url", metavar="URL", help="the server, such as http://127.0.0.1:8080")
-    parser.add_argument("--model", help="the model's name; needed unless the server lists exactly one")
+    parser.add_argument("--model", help="name of the model; required unless the server has exactly one")
     parser.add_argument("--api-key-file", metavar="FILE", type=Path, help="file with the API key, alone or as NAME=KEY")
     parser.add_argument(
         "--timeout", type=number(0, 86400, " seconds"), default=30.0, help="timeout in seconds (%(default)s)"

@@ -106,7 +106,7 @@ def init(options: argparse.Namespace) -> int:
 
 
 def inspect(options: argparse.Namespace) -> int:
-    """Load a model as if to serve it, and report its signature or what is wrong with it."""
+    """Load a model as for serving, and report its signature or its error."""
     if graphs := graphs_in(options.target):
         return _inspect_graphs(options, graphs)
     plan = make_plan(None, options.target, options.set)
@@ -137,7 +137,7 @@ def _inspect_graphs(options: argparse.Namespace, graphs: Sequence[ServedGraph]) 
         print(json_text(described) if options.json else draw_graph(described))
         if described["unknown"]:
             names = ", ".join(described["unknown"])
-            print(f"not checked, because it is not served here: {names}", file=sys.stderr)
+            print(f"not checked, because no model of this command serves it: {names}", file=sys.stderr)
         if described["refused"] is not None:
             raise LocalError(f"the graph {graph.name} cannot work: {described['refused']}")
     return 0
@@ -178,7 +178,9 @@ def serve(options: argparse.Namespace) -> int:
     # A graph shares the port with the models of its steps.
     shared = options.management or len(names) > 1 or bool(graphs)
     if shared and (options.tls_certificate or os.environ.get(CERTIFICATE)):
-        raise FieldError("TLS needs a port with one model. Omit --tls-certificate, or serve the models separately")
+        raise FieldError(
+            "TLS requires a port with a single model. Omit --tls-certificate, or serve the models separately"
+        )
     # Of several `shoal serve`, the first one gets the default admin port.
     with ports.claimed(ADMIN_PORT) as ours:
         port = ports.find_port(options.host, options.port, option="--port")
@@ -202,16 +204,16 @@ def _check_keys(options: argparse.Namespace, plans: Sequence["ServePlan | Served
     if options.api_key_file is None:
         if KEYS not in os.environ and any(name.startswith(REQUIRES_KEYS) for plan in plans for name in plan.ignored):
             if not alone:
-                raise FieldError("access.apiKeys needs a port with one model, without a graph. Omit it")
+                raise FieldError("access.apiKeys requires a port with a single model and no graph. Omit it")
             raise FieldError("access.apiKeys requires API keys. Name their file with --api-key-file FILE")
     elif options.management or len(plans) > 1 or not alone:
-        raise FieldError("--api-key-file protects one model. Serve each model with a command and a port of its own")
+        raise FieldError("--api-key-file supports a single model. Serve each model with its own command and port")
     elif not os.access(options.api_key_file, os.R_OK):
         raise LocalError(f"cannot read {options.api_key_file}: it must have one NAME=KEY per line")
 
 
 class _Launcher:
-    """Creates the launches, each with an admin port of its own.
+    """Creates the launches, each with its own admin port.
 
     Args:
         options: of the command.

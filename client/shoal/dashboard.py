@@ -70,7 +70,7 @@ class Dashboard:
         return JSONResponse({**services, "trouble": self._trouble}, headers={"cache-control": "no-store"})
 
     async def explain(self, request: Request) -> Response:
-        """Return what limits a service, as sentences."""
+        """Return sentences about a service's bottleneck."""
         service = request.query_params.get("service", "")
         if service not in self.watched.services:
             return JSONResponse({"sentences": []})

@@ -17,7 +17,7 @@ import httpx
 
 _ENDS_S: ContextVar[float] = ContextVar("ends_s", default=float("inf"))
 _PIECE_BYTES = 65536
-"""Bytes of one write; a single write of everything would last as long as the peer accepts a byte now and then."""
+"""Bytes of one write; a single large write could last forever with a slow peer."""
 
 
 @contextmanager

@@ -107,7 +107,7 @@ class ShoalDeployments(BaseDeploymentClient):
         return self._until_ready(name, timeout_s)
 
     def delete_deployment(self, name: str, config: Config | None = None, endpoint: str | None = None) -> None:
-        """Delete an InferenceService; a missing one is no error."""
+        """Delete an InferenceService; a missing one is not an error."""
         self._services.delete(name)
 
     def list_deployments(self, endpoint: str | None = None) -> list[dict[str, Any]]:
@@ -217,7 +217,7 @@ class _Services:
 
 
 def _spec(model_uri: str | None, config: Config | None) -> tuple[dict[str, Any], float]:
-    """Return the spec for dotted fields, and how long to wait until it is ready (s)."""
+    """Return the spec for dotted fields, and the time limit for readiness (s)."""
     given = dict(config or {})
     timeout_s = float(given.pop("timeoutSeconds", _TIMEOUT_S))
     spec: dict[str, Any] = {"model": {"uri": model_uri}} if model_uri else {}

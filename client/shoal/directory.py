@@ -1,4 +1,4 @@
-"""The temporary directory of one ``shoal serve``, and the removal of those that killed processes left behind."""
+"""The temporary directory of a ``shoal serve`` process, and the removal of abandoned ones."""
 
 import fcntl
 import os
@@ -37,7 +37,7 @@ def own_directory() -> Iterator[str]:
 
 
 def _is_abandoned(directory: Path) -> bool:
-    """Return whether the lock is free; False for another user's directory, or one without the file."""
+    """Return whether the lock is free; False for another user's directory, or a directory without the file."""
     try:
         if directory.is_symlink() or directory.stat().st_uid != os.geteuid():
             return False

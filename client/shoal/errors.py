@@ -79,7 +79,7 @@ class Overloaded(ShoalError):
 
 
 class Unavailable(ShoalError):
-    """There is no server behind this address at the moment."""
+    """The address currently has no server."""
 
 
 class DeadlineExceeded(ShoalError):

@@ -25,7 +25,9 @@ _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 Scalar = str | int | float | bool
 _FIELDS = "The other arguments of a step are service, graph, url, each, count, when and on_error"
 How = Literal["First", "Mean", "Max", "Vote", "Concat", "Stack"]
-_PARENTHESES = "`&` and `|` bind before comparisons. Write (first.score < 0.8) & (first.score > 0.2), in parentheses"
+_PARENTHESES = (
+    "`&` and `|` have precedence over comparisons. Write (first.score < 0.8) & (first.score > 0.2), in parentheses"
+)
 
 
 class Condition:
@@ -48,7 +50,10 @@ class Condition:
 
     def __bool__(self) -> bool:
         """Raise TypeError: the server evaluates a condition for each row."""
-        raise TypeError("a condition has no value here, as the server evaluates it. Combine conditions with &, | and ~")
+        raise TypeError(
+            "a condition has no truth value in Python, because the server evaluates it. Combine conditions with "
+            "&, | and ~"
+        )
 
 
 class Tensor:
@@ -106,7 +111,7 @@ def _written(value: object) -> str:
 
 
 class Step:
-    """A step, whose tensors are ``step.NAME``, or ``step["NAME"]`` where NAME is no Python identifier."""
+    """A step, whose tensors are ``step.NAME``, or ``step["NAME"]`` if NAME is not a Python identifier."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -41,7 +41,7 @@ class ServedGraph:
 
     @property
     def graphs(self) -> Iterator[str]:
-        """Yield the graphs of its steps."""
+        """Yield the graphs that are steps of this graph."""
         yield from dict.fromkeys(step.graph for step in self.spec.steps if step.graph)
 
     def environment(self, sockets: Mapping[str, str]) -> dict[str, str]:
@@ -58,7 +58,7 @@ class ServedGraph:
 
 
 def graphs_in(target: str) -> list[ServedGraph]:
-    """Return the graphs in a file, inner ones first; none if the target is no manifest file.
+    """Return the graphs in a file, inner ones first; empty if the target is not a manifest file.
 
     Raises:
         FieldError: a graph is invalid, or refers to a service or graph that is not in the file.

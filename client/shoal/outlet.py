@@ -16,10 +16,10 @@ def lines_lost(count: int) -> str:
 
 
 class Outlet:
-    """An open file that is written by a thread of its own.
+    """An open file with a separate writer thread.
 
-    A write to a full pipe blocks. O_NONBLOCK is no remedy: a terminal or pipe is shared with other programs, which
-    would see the flag too.
+    A write to a full pipe blocks. O_NONBLOCK would not help: a terminal or pipe is shared with other programs, and the
+    flag would affect them too.
 
     Args:
         number: the file descriptor.

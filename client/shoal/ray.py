@@ -134,7 +134,10 @@ class _BatchSender:
         self._timeout_s = timeout_s
 
     def run(self, parts: Iterable[Part]) -> None:
-        """Send all parts concurrently; a failed part is halved, one that ended the runtime is sent row by row."""
+        """Send all parts concurrently.
+
+        Failed parts are halved; if a part ended the runtime, its rows are sent one by one.
+        """
         most = self._signature.max_batch_size or USUAL_ROWS
         # By rows and then by bytes; lazily, so that few parts are in memory.
         cut = (each for part in parts for each in part.cut(most, self._signature))

@@ -44,7 +44,7 @@ class Source(Protocol):
         ...
 
     async def explain(self, service: str) -> list[str]:
-        """Return what limits a service, as sentences."""
+        """Return sentences about a service's bottleneck."""
         ...
 
 
@@ -83,7 +83,7 @@ class ProxySource:
         seen = await asyncio.gather(*(self._sample(url) for url in self._urls))
         # Without any name, no proxy has ever answered.
         if not self._names:
-            raise ConnectionFailed(f"no proxy answers at {', '.join(self._urls)}. Pass the admin port of shoal serve")
+            raise ConnectionFailed(f"no proxy responds at {', '.join(self._urls)}. Pass the admin port of shoal serve")
         return {self._names.get(url, url): each for url, each in zip(self._urls, seen, strict=True)}
 
     async def _sample(self, url: str) -> ServiceSample:
@@ -262,7 +262,7 @@ async def _read(client: httpx.AsyncClient, url: str, what: type[_What]) -> _What
     try:
         return msgspec.json.decode(await _get(client, url), type=what)
     except msgspec.MsgspecError as error:
-        raise ServerFailed(f"{url} does not answer as a process of Shoal: {error}", status=200) from None
+        raise ServerFailed(f"the response of {url} is not from a Shoal process: {error}", status=200) from None
 
 
 async def _get(client: httpx.AsyncClient, url: str) -> bytes:
@@ -272,6 +272,6 @@ async def _get(client: httpx.AsyncClient, url: str) -> bytes:
         raise ConnectionFailed(f"cannot reach {url}: {error or type(error).__name__}") from error
     if response.status_code != 200:
         raise ServerFailed(
-            f"{url} answers {response.status_code}: {visible(response.text[:200])}", status=response.status_code
+            f"{url} returned {response.status_code}: {visible(response.text[:200])}", status=response.status_code
         )
     return response.content

@@ -201,7 +201,7 @@ class Server:
         return {name: self._sockets[name] for name, pair in self._pairs.items() if name in named or pair.ready.is_set()}
 
     async def register(self, query: Mapping[str, str]) -> tuple[Launch, str]:
-        """Start a model, and with ``synchronous`` wait until it is ready; return why it ended, or nothing.
+        """Start a model, and with ``synchronous`` wait until it is ready; return the reason of its end, or nothing.
 
         Raises:
             FieldError, LocalError: the model cannot be started.

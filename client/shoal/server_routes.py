@@ -114,7 +114,7 @@ class ServerRoutes:
         message = error.detail
         if error.status_code == 404:
             # Some paths belong to one model, and are ambiguous for several.
-            unnamed = ", as it names no model. Serve that model on a port of its own"
+            unnamed = ", because the path does not name a model. Serve that model on its own port"
             where = unnamed if path in NAMELESS else ELSEWHERE.get(path, "")
             names = ", ".join(self._models.sockets) or "none yet"
             message = f"there is no {path} here{where}; the models are: {names}"
@@ -181,7 +181,7 @@ class ServerRoutes:
         return JSONResponse({"status": status})
 
     async def one(self, request: Request) -> Response:
-        """Describe or stop a model (TorchServe); it always has one worker, whatever PUT requests."""
+        """Describe or stop a model (TorchServe); it always has one worker, regardless of PUT."""
         _reject_browsers(request)
         name = request.path_params["m"]
         socket = self._models.sockets.get(name)
@@ -199,7 +199,7 @@ class ServerRoutes:
         if request.method == "PUT":
             return JSONResponse({"status": f"Workers scaled to 1 for model: {name}"})
         if not await self._models.unregister(name):
-            raise HTTPException(403, f"{name} was named at the start of the server and cannot be unregistered")
+            raise HTTPException(403, f"{name} was given on the command line and cannot be unregistered")
         return JSONResponse({"status": f'Model "{name}" unregistered'})
 
 
@@ -216,7 +216,7 @@ def _reject_browsers(request: Request) -> None:
     """Raise 403 for requests of web pages: another host name (DNS rebinding), or headers of another origin."""
     named = request.url.hostname in LOOPBACK_NAMES
     if not named or "origin" in request.headers or request.headers.get("sec-fetch-site", "none") != "none":
-        raise HTTPException(403, "this port serves programs of this machine, not web pages")
+        raise HTTPException(403, "this port accepts requests from programs on this machine, not from web pages")
 
 
 async def _get(socket: str, path: str) -> httpx.Response:

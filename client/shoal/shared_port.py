@@ -64,7 +64,7 @@ class SharedPort:
         self._server = await loop.create_server(lambda: ClientConnection(self), host, port, reuse_address=True)
 
     def stop_accepting(self) -> None:
-        """Accept no more connections; the open ones end with their proxies."""
+        """Stop accepting connections; open connections end with their proxies."""
         if self._server is not None:
             self._server.close()
 

@@ -48,7 +48,7 @@ _LOOKS_LIKE_SERVICE = re.compile(rf"^\s*[\"']?kind[\"']?\s*:\s*[\"']?{KIND}\b", 
 
 @dataclass(frozen=True, slots=True)
 class ServePlan:
-    """How to serve one target."""
+    """Settings for serving one target."""
 
     target: str
     name: str
@@ -182,7 +182,7 @@ def _path_of(target: str) -> Path:
 
 
 def _remote(uri: str) -> Service:
-    """Return the fields of a remote URI; the runtime downloads it, and reports what is wrong with it."""
+    """Return the fields of a remote URI; the runtime downloads it, and reports its errors."""
     try:
         location = parse(uri)
     except LocationError as error:

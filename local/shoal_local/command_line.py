@@ -60,7 +60,9 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     up = commands.add_parser("up", help="start the cluster, and wait until it is ready")
     down = commands.add_parser("down", help="stop the cluster, pods included")
-    status = commands.add_parser("status", help="print the state of the parts; exit status 1 unless all of them run")
+    status = commands.add_parser(
+        "status", help="print the state of the cluster's processes; exit status 1 unless all run"
+    )
     for command in (up, down, status):
         command.add_argument("--dir", type=Path, default=DEFAULT, help="directory of the cluster's files (%(default)s)")
     for command in (up, status):
@@ -70,7 +72,7 @@ def make_parser() -> argparse.ArgumentParser:
     message = "show a model's directory to pods as file:///models/NAME; may be repeated"
     up.add_argument("--model", action="append", default=[], metavar="NAME=DIR", help=message)
     up.add_argument("--no-operator", action="store_true", help="do not install the operator's chart")
-    down.add_argument("--keep", action="store_true", help="keep the objects for the next up")
+    down.add_argument("--keep", action="store_true", help="keep the objects for the next `up`")
     return parser
 
 
@@ -109,6 +111,6 @@ def _up(cluster: "Cluster", options: argparse.Namespace) -> int:
     sys.stdout.write(_state(cluster, options))
     if not options.json:
         for name, directory in models.items():
-            sys.stdout.write(f"\nfile:///models/{name} is {directory} in pods that start from now on\n")
+            sys.stdout.write(f"\nfile:///models/{name} is {directory} in pods that start later\n")
         sys.stdout.write(f"\nexport KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}\n")
     return 0

@@ -125,7 +125,7 @@ def with_address(body: Object, operator_ip: str) -> Object:
 
 
 def pod_failures(pods: list[Object]) -> str:
-    """Return why the pods' containers wait and the last line of their termination messages, one per line."""
+    """Return the wait reasons and the last termination line of the pods' containers, one per line."""
     statuses = [status for pod in pods for status in (pod.get("status") or {}).get("containerStatuses") or []]
     lines: list[str] = []
     for status in statuses:

@@ -11,7 +11,7 @@ import yaml
 
 
 class BadKubeconfigError(Exception):
-    """The file is no usable kubeconfig; the message says what is missing."""
+    """The kubeconfig is invalid; the message names the fault."""
 
 
 @dataclass(frozen=True, slots=True)

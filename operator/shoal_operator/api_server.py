@@ -97,7 +97,7 @@ class ApiServer:
             check: called before each attempt; raises to prevent it.
 
         Raises:
-            ApiError: the response is no success, or missing.
+            ApiError: the status is not a success, or there is no response.
         """
         request = _Request(method, path, body, query or {}, kind)
 

@@ -111,7 +111,7 @@ class Cluster:
         self._on_write(await self._write("PATCH", child_path(kind, key), body, kind=MERGE))
 
     async def delete(self, kind: Kind, key: Key, uid: str) -> None:
-        """Delete the object with this uid; another or no object is no error."""
+        """Delete the object with this uid; a missing or different object is not an error."""
         body = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -142,10 +142,9 @@ class Cluster:
         return stored
 
     async def scale(self, key: Key, replicas: int, *, was: int) -> Json | None:
-        """Write a service's ``spec.replicas`` through its scale subresource, if the count still is ``was``.
+        """Write a service's ``spec.replicas`` through its scale subresource, if the count is still ``was``.
 
-        Returns:
-            The service as it was read; None, with nothing written, where another writer has changed the count.
+        Returns: The service as read; None, without a write, if another writer has changed the count.
         """
         path = object_path(API_VERSION, key.plural, key.namespace, key.name, "scale")
         for tries_left in reversed(range(_SCALE_TRIES)):
@@ -173,7 +172,7 @@ class Cluster:
         await self._write("POST", path, event)
 
     async def list_services(self, namespaces: Sequence[str]) -> list[Json]:
-        """Return all services and graphs of these namespaces; without any, of the cluster."""
+        """Return all services and graphs of the namespaces; with an empty list, of the cluster."""
         found = await asyncio.gather(*(self._list_of(plural, namespaces) for plural in SERVED.values()))
         return [item for each in found for item in each]
 
@@ -192,7 +191,7 @@ class Cluster:
         return await self._list(object_path("v1", "pods", namespace), labelSelector=selector)
 
     async def read_kinds(self, api_version: str) -> list[Json]:
-        """Return the resources of an API version; none where it is not served."""
+        """Return the resources of an API version; empty if it is not served."""
         found = await self._get(f"/apis/{api_version}")
         return list((found or {}).get("resources", []))
 

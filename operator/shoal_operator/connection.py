@@ -29,7 +29,7 @@ _DEFAULT_KUBECONFIG = "~/.kube/config"
 async def connect() -> ApiClient:
     """Return a client by ``$KUBECONFIG`` or ``~/.kube/config``, else by the pod's service account.
 
-    Each call reads the files and runs the plugin anew, since credentials expire.
+    Each call reads the files and runs the plugin again, because credentials expire.
 
     Raises:
         SettingsError: neither exists, or the kubeconfig is invalid.
@@ -114,7 +114,7 @@ def _kubeconfigs() -> str:
 
 
 def _pem(path: str | None) -> str | None:
-    """Return a file's content: by its path, kopf would not notice that a rejected certificate was renewed."""
+    """Return a file's content instead of its path, so that kopf detects a renewed certificate."""
     if path is None:
         return None
     text = Path(path).read_text()

@@ -1,6 +1,6 @@
 """Discovery of kinds that are installed while the operator runs.
 
-The operator polls, as it may have no permission to watch CustomResourceDefinitions.
+The operator polls, because it may have no permission to watch CustomResourceDefinitions.
 """
 
 import asyncio

@@ -34,7 +34,7 @@ class OperatorError(Exception):
 
 
 class ApiError(OperatorError):
-    """The API server returned no success.
+    """The API server returned an error, or no response.
 
     Args:
         status: the HTTP status; 0 without a response.

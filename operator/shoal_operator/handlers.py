@@ -1,7 +1,7 @@
-"""kopf's watches: every event marks its service as due, and nothing else.
+"""kopf's watches: every event only marks its service for reconciliation.
 
 Only low-level handlers, which need no finalizers and write no annotations. The content of an event is dropped: the
-reconciliation reads the cluster anew.
+reconciliation reads the cluster again.
 """
 
 import itertools
@@ -63,7 +63,7 @@ class EventHandlers:
     async def on_child(self, event: Any, **_: Any) -> None:
         """Handle an event of a child, whose name is its service's, or starts with it.
 
-        Labels do not count, since any client may change them.
+        Labels are ignored, because any client may change them.
         """
         body = event["object"]
         metadata = body["metadata"]
@@ -118,7 +118,7 @@ def make_registry(
     Args:
         event_handlers: handles the events.
         login: returns address and credentials.
-        check_health: returns what is wrong, or None.
+        check_health: returns the fault, or None.
     """
     registry = kopf.OperatorRegistry()
 

@@ -109,9 +109,8 @@ class Leadership:
     async def _renew(self, cluster: _Cluster) -> None:
         """Try once to acquire or renew the Lease.
 
-        The leader overwrites the version that it wrote last, without a read. Where responses take seconds, that leaves
-        time for a second attempt. A standby has no deadline and waits longer: an abandoned request closes its
-        connection, and on a slow network the next one is no faster.
+        The leader overwrites its last written version without a read, which leaves time for a second attempt on a slow
+        network. A standby has no deadline and waits longer, because an abandoned request closes its connection.
         """
         patience_s = RENEW_DEADLINE_S / 2 if self.may_write() else RENEW_DEADLINE_S
         try:

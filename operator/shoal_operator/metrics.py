@@ -193,7 +193,7 @@ def _application(
 
     def respond(document: bytes | None) -> web.Response:
         if document is None:
-            text = "this operator does not lead, or has not reconciled every service yet"
+            text = "this operator is not the leader, or has not reconciled every service yet"
             return web.Response(status=503, text=text)
         return web.Response(body=document, content_type="application/json")
 

@@ -193,7 +193,7 @@ class Operation:
         )
 
     def _show_metrics(self) -> None:
-        """Register the gauges; those of services have values only while this operator leads."""
+        """Register the gauges; gauges of services have values only while this operator is the leader."""
 
         def show(metric: Metric, read: Read) -> None:
             self._metrics.show(metric, lambda: read() if self._leadership.may_write() else {})

@@ -243,7 +243,7 @@ class Registries:
         try:
             return json.loads(body)
         except ValueError:
-            raise LocationError(f"{server} responds with no JSON. Check that it is a registry") from None
+            raise LocationError(f"the response of {server} is not JSON. Check that it is a registry") from None
 
     async def _body(self, uri: str, request: VersionRequest, session: aiohttp.ClientSession) -> bytes:
         """Return a successful response's body; follow redirects within the same server."""

@@ -131,7 +131,7 @@ class ScaleToZero:
     # Called by the reconciler.
 
     def host(self, key: Key, spec: InferenceServiceSpec, observation: Observation) -> Hosting | None:
-        """Return a service's place in the activator; None for a service that never scales to zero.
+        """Return the activator's port for a service; None if the service never scales to zero.
 
         Raises:
             NoActivatorError: there is no activator, or it has no free port.

@@ -49,7 +49,7 @@ class Workers:
         self._wake.set()
 
     def mark_scaled(self, key: Key, delay_s: float = 0.0) -> None:
-        """Make a key due whose replicas or whose place in the activator changed."""
+        """Make a key due because its replicas or its state in the activator changed."""
         self.mark(key, delay_s, Priority.SCALING)
 
     def mark_all(self) -> None:

@@ -152,7 +152,7 @@ class AccessLog:
 
 
 def with_access_log(pages: ASGIApp, log: AccessLog) -> ASGIApp:
-    """Return ``pages`` with an access log line for each request that is no read."""
+    """Return ``pages`` with an access log line for each request other than reads."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

@@ -1,7 +1,7 @@
 """A timer finer than the event loop's, whose resolution is a millisecond.
 
-A batch that closes a millisecond early misses rows, one that closes a millisecond late leaves the device idle. On Linux
-a timerfd wakes the loop within about 10 us. Elsewhere the loop's timers are used.
+A batch that closes a millisecond early misses rows; a batch that closes a millisecond late leaves the device idle. On
+Linux a timerfd wakes the loop within about 10 us. Elsewhere the loop's timers are used.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ class Alarm:
             loop.add_reader(self._fd, self._expired)
 
     def set(self, at_s: float) -> None:
-        """Ring at ``at_s``, in place of any earlier setting."""
+        """Schedule the alarm for ``at_s``, replacing any earlier time."""
         if self._fd < 0:
             self.clear()
             self._timer = self._loop.call_later(max(0.0, at_s - time.monotonic()), self._ring)

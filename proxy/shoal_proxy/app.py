@@ -116,7 +116,7 @@ class PublicRoutes:
         return JSONResponse({"status": "Unhealthy" if reason else "Healthy"}, 503 if reason else 200)
 
     async def list_models(self, request: Request) -> Response:
-        """List the one model as TorchServe does."""
+        """Return the list of models in TorchServe's format; it has one entry."""
         name = self._settings.name
         return JSONResponse({"models": [{"modelName": name, "modelUrl": name}]})
 
@@ -205,7 +205,7 @@ class PublicRoutes:
         )
 
     async def statistics(self, request: Request) -> Response:
-        """Respond with Triton's statistics of the one model."""
+        """Respond with the model's statistics in Triton's format."""
         if "model" in request.path_params:
             self._check_model(request)
         return JSONResponse(self.triton_statistics())
@@ -223,7 +223,7 @@ class PublicRoutes:
         return {"model_stats": [statistics]}
 
     async def v1_models(self, request: Request) -> Response:
-        """List the one model, in V1's and OpenAI's formats at once."""
+        """Return the list of models, in one document that is valid for V1 and OpenAI clients."""
         model = {"id": self._settings.name, "object": "model", "created": 0, "owned_by": "shoal"}
         return JSONResponse({"models": [self._settings.name], "object": "list", "data": [model]})
 

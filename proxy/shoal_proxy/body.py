@@ -15,7 +15,7 @@ _HEAD = memoryview(bytearray(8192))
 
 
 class BodyReader(asyncio.BufferedProtocol):
-    """The protocol of a connection from its first large body on; ``owner`` is the one before.
+    """The protocol of a connection from its first large body on; ``owner`` is the previous protocol.
 
     While ``body`` is set, bytes are read into it: ``on_more`` is called with their number and may unset ``body``,
     ``on_complete`` after the last byte. Other bytes go to ``owner``, 8 KiB at a time, so that little of the next large

@@ -55,7 +55,7 @@ class Certificate:
         self.shown: Sequence[bytes] = ()
         """The current certificate and the previous one, in DER."""
         self._refused = ""
-        """Why the newest pair is not used, as logged."""
+        """Logged reason that the newest pair is not used."""
         self._use(self.pem)
 
     @property

@@ -31,7 +31,7 @@ def rejection_reason(method: str, headers: Mapping[str, str], hosts: Collection[
     Args:
         method: of the request.
         headers: of the request, with lower-case names.
-        hosts: allowed host names, besides addresses and the cluster's names; ``*`` allows any.
+        hosts: allowed host names, in addition to addresses and the cluster's names; ``*`` allows any.
         guarded: whether the response has data about single requests.
     """
     authority = headers.get("host", "")
@@ -54,7 +54,7 @@ def rejection_reason(method: str, headers: Mapping[str, str], hosts: Collection[
     if headers.get("sec-fetch-site", "none") not in _OWN_SITE and not follows_link:
         return "the admin port does not serve pages of another site"
     if (guarded or method not in ("GET", "HEAD")) and HEADER not in headers:
-        return f"this {method} request needs the header {HEADER}: 1, which pages of other sites cannot send"
+        return f"this {method} request needs the header {HEADER}: 1, which a page of another site cannot send"
     return ""
 
 

@@ -20,9 +20,10 @@ HEADERS: Final = page_headers(PAGE)
 
 
 def docs_routes(signature: Callable[[], ModelSignature], *, name: str, version: str) -> Sequence[Route]:
-    """Return the routes; ``signature`` raises a `ProxyError` while there is none.
+    """Return the routes; ``signature`` raises a `ProxyError` while the signature is unknown.
 
-    They exist at the root and below the model's path: with several models on one port only the latter are reachable.
+    They exist at the root and below the model's path: with several models on one port, only the routes below the
+    model's path are reachable.
     """
 
     async def page(request: Request) -> Response:

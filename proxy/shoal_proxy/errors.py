@@ -76,7 +76,7 @@ class Forbidden(ProxyError):
 
 
 class NotFound(ProxyError):
-    """There is no such model, version or path."""
+    """The model, version or path does not exist."""
 
     status = 404
     reason = RejectionReason.INVALID
@@ -112,7 +112,7 @@ class UnsupportedCoding(UnsupportedMediaType):
 
 
 class LimitReached(ProxyError):
-    """The client exceeds its own limit, whatever capacity is free."""
+    """The client exceeds its own limit, regardless of free capacity."""
 
     status = 429
     reason = RejectionReason.LIMIT

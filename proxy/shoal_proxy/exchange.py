@@ -26,7 +26,7 @@ _MAX_REASONS: Final = 16
 """Most reasons logged: other V2 servers may return a new one at each check."""
 _MAX_REASON: Final = 1000
 STUCK_MARGIN_S: Final = 1.0
-"""How long after its last deadline a batch is given up, so that a stuck runtime does not block its slot forever."""
+"""Time after its last deadline at which a batch is abandoned, so that a stuck runtime does not block its slot."""
 
 
 _TIMEOUT_MS: Final = TIMEOUT_MS.encode()
@@ -115,7 +115,7 @@ class RuntimeLink:
         self.reason = f"no connection to the runtime at {address} yet"
         self.on_change: Callable[[], None] = lambda: None
         self.losses = 0
-        """How many times the runtime became unready after it had been ready."""
+        """Number of times that a ready runtime became unready."""
         self.started = asyncio.Event()
         """Set when the runtime is ready for the first time."""
         self._wake = asyncio.Event()
@@ -130,12 +130,12 @@ class RuntimeLink:
 
     @property
     def device_memory(self) -> tuple[int, int] | None:
-        """The device's used and total bytes; None where they are not reported."""
+        """The device's used and total bytes; None if the runtime does not report them."""
         return self.upstream.device_memory
 
     @property
     def graph_state(self) -> GraphState | None:
-        """Return None: a runtime is no graph."""
+        """Return None: a runtime is not a graph."""
         return None
 
     async def exchange(self, batch: Batch, signature: ModelSignature, metrics: Metrics) -> SentBatch:

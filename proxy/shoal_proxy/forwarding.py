@@ -1,8 +1,8 @@
-"""Request forwarding: a request that would be late here goes, once, to the peer expected to finish it first.
+"""Request forwarding: send a request that would be late, once, to the peer that is expected to finish it first.
 
-A request is sent as V2 with binary tensors, whatever protocol it arrived in, with its remaining time; the peer's
-result is encoded for the client like one of this replica's runtime. Peers are resolved by DNS every few seconds, and
-their load is requested periodically, more often while requests would be late here.
+The request is sent as V2 with binary tensors and its remaining time, regardless of its original protocol. The peer's
+result is encoded for the client like a result of this replica's runtime. Peers are resolved by DNS every few seconds,
+and their load is requested periodically, more often while requests would be late on this replica.
 """
 
 import asyncio
@@ -39,11 +39,11 @@ ASK_S: Final = 0.5
 ASK_PRESSED_S: Final = 0.1
 """The intervals of load requests: normally, and while requests would be late here."""
 PRESSED_S: Final = 1.0
-"""How long the short interval applies after the last such request."""
+"""Duration of the short interval after the last such request."""
 ASKED_AT_ONCE: Final = 4
-"""Peers whose load is requested at a time: in a large fleet each replica knows a few, and not all the same."""
+"""Peers whose load is requested at a time: in a large fleet, each replica polls a different subset."""
 BATCHES_AT_ONCE: Final = 2
-"""Most full batches of rows forwarded to one peer: one that runs, and one that waits."""
+"""Maximum full batches of rows forwarded to one peer: a running and a waiting batch."""
 ANSWER_WITHIN_S: Final = 0.25
 EARLY_SHARE: Final = 0.5
 """A request that may still be served here is forwarded only to a peer that finishes it within this share of its

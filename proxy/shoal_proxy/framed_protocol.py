@@ -1,7 +1,7 @@
 """The input of a connection on either port: request framing, and the order of responses.
 
-A request ends where its head states, whatever protocol it offers to upgrade to. Malformed input gets an error response
-after those of the requests before it, and all input behind it is ignored.
+A request ends where its head states, even if it offers an upgrade. Malformed input gets an error response after the
+responses to earlier requests, and all later input is ignored.
 """
 
 import logging
@@ -105,7 +105,7 @@ class FramedProtocol(TimedProtocol):
     def on_message_begin(self) -> None:
         """Start a request, without an ASGI scope, which infer requests do not need (httptools)."""
         if self.incoming == IGNORED:
-            raise InvalidRequest("input after a refused request")
+            raise InvalidRequest("data after a rejected request")
         self.incoming = HEAD
         self._messages += 1
         self._upgrading = False
@@ -211,7 +211,7 @@ class FramedProtocol(TimedProtocol):
             self._respond_rejected(rejected)
 
     def fail_open(self, cycle: Any, error: ProxyError) -> bool:
-        """Reject the request whose body is incomplete; return whether it gets a response of its own nevertheless."""
+        """Reject the request whose body is incomplete; return whether it still gets a separate response."""
         if cycle.response_complete:
             if not self.transport.is_closing():
                 self.linger()

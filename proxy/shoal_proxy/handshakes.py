@@ -20,7 +20,7 @@ from shoal_proxy.listener import Listener
 MAX_SHAKING: Final = 256
 """Most handshakes in progress; beyond it one is aborted for the next. A regular one takes milliseconds."""
 _GOODBYE_S: Final = 1.0
-"""How long a client may take to confirm the end of the TLS connection."""
+"""Time limit for a client to confirm the end of the TLS connection."""
 _NO_DESCRIPTOR_S: Final = 0.01
 """The pause after the process ran out of file descriptors."""
 _MISTAKEN: Final = b'{"error":"this port uses TLS. Use https://"}'
@@ -45,7 +45,7 @@ _Task = TypeVar("_Task")
 
 
 def handshake_to_abort(shaking: Mapping[_Task, Handshake]) -> _Task:
-    """Return the handshake to abort for the next: of the address with the most, a silent one, else the oldest.
+    """Return the handshake to abort for a new one: from the address with the most, a silent one or the oldest.
 
     Args:
         shaking: all handshakes, at least one, the oldest first.

@@ -19,8 +19,10 @@ from shoal_schema.wire.framing import FIELD_BYTES
 MAX_BYTES: Final = 4096
 """The largest head that is cached."""
 MAX_TEMPLATES: Final = 16
-"""Most templates; there is one for each path and kind of client (its headers and their order). The least recently used
-one is dropped."""
+"""Most templates; there is one for each path and kind of client (its headers and their order).
+
+The least recently used one is dropped.
+"""
 _END: Final = b"\r\n\r\n"
 _METHODS: Final = (b"POST ", b"PUT /")
 _CONTENT_LENGTH: Final = b"content-length"

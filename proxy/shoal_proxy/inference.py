@@ -73,7 +73,7 @@ _ACCEPTED_CODINGS = b"accept-encoding: %b\r\n" % CODINGS
 _MIN_TIMEOUT_S, _MAX_TIMEOUT_S = 1e-6, 3600.0
 """The range of clients' timeouts: the timeout sent to the runtime applies to a whole batch."""
 _MAX_TRACE_BYTES = 1024
-"""Longer trace headers are not forwarded: the runtime reads those of a whole batch at once."""
+"""Maximum length of forwarded trace headers; the runtime reads the headers of a whole batch at once."""
 _SEND_AGAIN = (503, 504)
 """Statuses after which a client may retry, so that the message states whether the request may have run."""
 _TRACED = tuple([(name.encode(), name) for name in (REQUEST_ID, TRACEPARENT, TRACESTATE)])
@@ -371,7 +371,7 @@ class Inference:
         if priority is not None or share_header:
             if priority and (len(priority) != 1 or not priority.isdigit()):
                 text = priority.decode("latin-1")
-                raise InvalidRequest(f"{PRIORITY} must be a digit, 0 being the highest priority, not {text!r}")
+                raise InvalidRequest(f"{PRIORITY} must be a digit (0 is the highest priority), not {text!r}")
             share = headers.get(share_header, b"") if share_header else b""
             lane = LaneKey(share, int(priority) if priority else 0)
         trace: dict[str, str] | None = None

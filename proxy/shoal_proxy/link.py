@@ -1,4 +1,4 @@
-"""The interface between the dispatcher and what runs batches: a runtime (`exchange`) or a graph (`graph`)."""
+"""The interface between the dispatcher and a runner of batches: a runtime (`exchange`) or a graph (`graph`)."""
 
 import asyncio
 from collections.abc import Callable
@@ -31,10 +31,10 @@ class ModelLink(Protocol):
     binary: bool
     """Whether tensors may hold values that JSON cannot express (NaN, infinities, bytes)."""
     reason: str
-    """Why no batches can be sent; empty when they can."""
+    """The reason that no batch can be sent; empty if batches can be sent."""
     on_change: Callable[[], None]
     losses: int
-    """How many times it became unready after it had been ready."""
+    """Number of times that it became unready after it was ready."""
     started: asyncio.Event
     """Set when it is ready for the first time."""
 
@@ -44,7 +44,7 @@ class ModelLink(Protocol):
 
     @property
     def device_memory(self) -> tuple[int, int] | None:
-        """The device's used and total bytes of memory; None where the runtime does not report them."""
+        """The device's used and total bytes of memory; None if the runtime does not report them."""
 
     @property
     def graph_state(self) -> GraphState | None:

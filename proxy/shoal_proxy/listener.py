@@ -10,7 +10,7 @@ import uvicorn
 _TICK_S = 0.1  # uvicorn's; it renews the Date header every ten ticks
 _LEAVING_TICK_S = 0.005
 LAST_REQUESTS_S = 0.1
-"""How long idle connections stay open at shutdown, as a request may be in transit."""
+"""Time that idle connections stay open at shutdown; a request may be in transit."""
 
 
 class Listener(uvicorn.Server):

@@ -1,4 +1,4 @@
-"""TorchServe's management API for the one model, and the advice for registering another. Pure."""
+"""TorchServe's management API for a single model, and the advice for registering another. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from shoal_schema.resource import API_VERSION, KIND
 def describe_model(
     name: str, version: str, *, batch_size: int, ready: bool, waiting: int, capacity: int
 ) -> dict[str, Any]:
-    """Return the response of ``GET /models/{name}`` for the one version."""
+    """Return the response of ``GET /models/{name}``."""
     return {
         "modelName": name,
         "modelVersion": version,

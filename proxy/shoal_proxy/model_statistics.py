@@ -1,4 +1,4 @@
-"""Triton's statistics of the one model, from the proxy's counters; also the fields of gRPC's message."""
+"""Triton's statistics of the model, from the proxy's counters; also the fields of gRPC's message."""
 
 from typing import Any
 

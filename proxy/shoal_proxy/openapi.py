@@ -56,7 +56,7 @@ def openapi(signature: ModelSignature, *, name: str, version: str, root: str = "
     """Return the OpenAPI 3.1 document of a model, called ``name`` in paths.
 
     ``x-shoal-inputs`` lists the fields for the page to show. ``root`` is the base of paths, relative to the document's
-    own URL, so that it is also right behind a route's prefix.
+    own URL, so that it is also correct if a route adds a prefix.
     """
     rows = {"type": "array", "items": _ref("Row"), "minItems": 1, **({} if signature.batches else {"maxItems": 1})}
     v1 = {"type": "object", "properties": {"instances": rows}, "required": ["instances"]}

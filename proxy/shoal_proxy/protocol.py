@@ -85,7 +85,7 @@ class InferCycle:
         self._pending: PendingRequest | None = None
         self._refusal: ProxyError | None = None
         self.body: Body | None = None
-        """The buffer of a large body; None for one that is small, of unknown length, or dropped."""
+        """The buffer of a large body; None if the body is small, of unknown length, or dropped."""
         self.head = head
         self.keep_alive = head.keep_alive
         self.active = False
@@ -481,7 +481,7 @@ class InferProtocol(FramedProtocol):
             self._reader.body = None
 
     def drop_open(self) -> None:
-        """Drop an incomplete request, and return to the one before it."""
+        """Drop an incomplete request, and restore the previous one."""
         cycle = self.cycle
         if not isinstance(cycle, InferCycle) or cycle.complete or cycle.response_complete:
             return

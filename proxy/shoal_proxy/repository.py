@@ -1,4 +1,4 @@
-"""Triton's model repository extension, with the one model of this proxy."""
+"""Triton's model repository extension; the repository has one model."""
 
 from typing import Final
 
@@ -17,7 +17,7 @@ def index(name: str, version: str, unready_reason: str, *, ready: bool) -> list[
     Args:
         name: the model's name.
         version: the model's version.
-        unready_reason: why the model is not ready; empty if it is.
+        unready_reason: the reason that the model is not ready; empty if it is.
         ready: whether to list ready models only.
     """
     if not unready_reason:

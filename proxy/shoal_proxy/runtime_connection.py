@@ -181,7 +181,7 @@ class RuntimeConnection(asyncio.BufferedProtocol):
             self._refuse(ModelFailed(f"the response's head is over the limit of {MAX_HEAD_BYTES} bytes"))
 
     def _close_unexpected(self) -> None:
-        """Close, as an unexpected response would be taken for that of the next request."""
+        """Close, because an unexpected response would be mistaken for the response to the next request."""
         self.announced = True  # the proxy closes it: the runtime is not lost
         self.close()
 

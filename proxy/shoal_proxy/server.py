@@ -164,7 +164,7 @@ def make_certificate(settings: Settings) -> Certificate | None:
     """Return the server certificate; None without TLS.
 
     Raises:
-        CertificateError: the files make no working certificate.
+        CertificateError: the files are not a valid certificate.
     """
     process = settings.process
     if not process.tls_certificate:
@@ -304,7 +304,7 @@ class Proxy:
         await asyncio.gather(admin_task, watch, return_exceptions=True)
 
     async def _watch(self) -> None:
-        """Run all watchers: of the runtime, and of peers, keys and the certificate, where there are any."""
+        """Run all watchers: of the runtime, and of peers, keys and the certificate, if configured."""
         async with asyncio.TaskGroup() as group:
             for each in (self.link, self.forwarder, self.certificate, *self._watched):
                 if each is not None:
@@ -324,7 +324,7 @@ class Proxy:
         await self._drained.wait()
 
     def stay(self, seconds: float) -> None:
-        """Keep serving for ``seconds`` once stopped, as no other replica is ready; 0: another one is."""
+        """Keep serving for ``seconds`` after a stop, because no other replica is ready; 0 ends this time."""
         self._stay.grant(seconds, time.monotonic())
         self._stay_changed.set()
 
@@ -430,8 +430,8 @@ def _config(app: Any, *, http: Any) -> uvicorn.Config:
 
 EVERYWHERE = "every_interface"
 _EVERYWHERE = (
-    "event=listening_everywhere setting=%s address=%s message=this port is reachable from all networks of this machine;"
-    " 127.0.0.1:%d restricts it to the machine itself"
+    "event=listening_everywhere setting=%s address=%s message=this port is reachable from all networks of this "
+    "machine; use 127.0.0.1:%d to restrict it to this machine"
 )
 
 

@@ -64,12 +64,12 @@ class Settings(Struct, frozen=True):
 
     @property
     def fair_share_header(self) -> bytes:
-        """Lower-case name of the header by whose values capacity is shared; empty if there is none."""
+        """Lower-case name of the fair-share header; empty if not set."""
         return (self.queue.fair_share_header or "").lower().encode()
 
     @property
     def grpc_address(self) -> TcpAddress | None:
-        """The address of the gRPC port; None if there is none."""
+        """The address of the gRPC port; None without gRPC."""
         if self.proxy.grpc_port is None:
             return None
         # Where HTTP listens on a Unix socket, the admin port has the host's address.

@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
     # Events after the last arrival would have no effect.
     lasts_s = entries[-1].arrived_s - entries[0].arrived_s
     if service.death_s < NEVER_S and service.death_s + service.start_s > lasts_s:
-        late = "pod dies" if service.death_s > lasts_s else "dead pod's successor starts"
+        late = "pod dies" if service.death_s > lasts_s else "replacement of the dead pod starts"
         print(f"shoal: the {late} after the last request: the trace lasts {lasts_s:.3g} s", file=sys.stderr)  # noqa: T201
     with _progress() as progress:
         result = study(entries, service, progress)
@@ -78,7 +78,9 @@ def run(options: argparse.Namespace) -> int:
         host = f"the host's work at more than {per_s(result.served_per_s)}, the highest measured rate"
         guesses = f"{guesses}; {host}" if guesses else host
     if guesses:
-        warning = f"shoal: guessed, since not measured: {guesses}. Figures that depend on it may be far off."
+        warning = (
+            f"shoal: guessed, because it was not measured: {guesses}. Results that depend on it may be inaccurate."
+        )
         print(warning, file=sys.stderr)  # noqa: T201
     document = {**asdict(result), "guessed": guesses or None}
     print(json.dumps(document, indent=1) if options.json else "\n".join(lines(result, service, guesses)))  # noqa: T201
@@ -119,14 +121,18 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the command's arguments."""
     made = CommandParser(
         "shoal simulate",
-        description="Simulate a trace under another objective, batch size or load, with the proxy's own scheduler.",
+        description=(
+            "Simulate a trace with another objective, batch size or load. The simulation uses the proxy's scheduler."
+        ),
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     arrivals = made.add_mutually_exclusive_group(required=True)
     arrivals.add_argument("trace", nargs="?", metavar="TRACE.csv", help="recorded arrivals; - reads standard input")
     arrivals.add_argument("--poisson", type=positive(), metavar="RATE", help="random arrivals, per second")
-    arrivals.add_argument("--gamma", type=numbers(2), metavar="RATE,CV", help="clumped: a CV of 1 is Poisson, 4 bursty")
+    arrivals.add_argument(
+        "--gamma", type=numbers(2), metavar="RATE,CV", help="bursty arrivals; a CV of 1 is Poisson, 4 is bursty"
+    )
     arrivals.add_argument("--on-off", type=numbers(3), metavar="LOW,HIGH,SECONDS", help="two alternating rates")
     requests = made.add_argument(
         "--requests",
@@ -135,9 +141,11 @@ def parser() -> argparse.ArgumentParser:
         help="requests of a random trace (%(default)s); fewer are quicker",
     )
     made.add_argument("--seed", type=integer(), default=1, help="seed of all random numbers (%(default)s)")
-    made.add_argument("--speed", type=positive(), default=1.0, help="replay so many times as fast (%(default)g)")
+    made.add_argument("--speed", type=positive(), default=1.0, help="replay this many times as fast (%(default)g)")
     ignore = made.add_argument(
-        "--ignore-deadlines", action="store_true", help="ignore the trace's own deadlines, where before the objective"
+        "--ignore-deadlines",
+        action="store_true",
+        help="ignore deadlines in the trace that are shorter than the objective",
     )
     made.only(requests, lambda given: given.trace is None, "a recorded trace has a fixed number")
     made.only(ignore, lambda given: given.trace is not None, "random arrivals have no deadlines")
@@ -154,8 +162,8 @@ def _add_service(made: CommandParser) -> None:
     guess = made.add_argument(
         "--extrapolate", action="store_true", help="with --from: guess times that were not measured"
     )
-    made.add_argument("--objective-ms", type=positive(), help="default: the running proxy's, else none")
-    made.add_argument("--max-batch-size", type=integer(1), help="default: the running proxy's, else 32")
+    made.add_argument("--objective-ms", type=positive(), help="default: the running proxy's, otherwise none")
+    made.add_argument("--max-batch-size", type=integer(1), help="default: the running proxy's, otherwise 32")
     made.add_argument("--max-queue-rows", type=integer(1), help="default: 1024, or four batches")
     made.add_argument(
         "--policy",
@@ -181,10 +189,16 @@ def _add_replicas(made: CommandParser) -> None:
         help="routing of requests to replicas (%(default)s)",
     )
     connections = made.add_argument(
-        "--connections", type=integer(1), default=4, help="per replica, with Pinned or RequestForwarding (%(default)s)"
+        "--connections",
+        type=integer(1),
+        default=4,
+        help="client connections per replica, with --balance Pinned or RequestForwarding (%(default)s)",
     )
     stale = made.add_argument(
-        "--stale-ms", type=at_least(0), default=0.0, help="age of waits known to RequestForwarding (%(default)g)"
+        "--stale-ms",
+        type=at_least(0),
+        default=0.0,
+        help="age of the queue times that RequestForwarding uses (%(default)g)",
     )
     made.only(balance, lambda given: given.replicas > 1, "it needs --replicas 2 or more")
     made.only(
@@ -196,9 +210,9 @@ def _add_replicas(made: CommandParser) -> None:
     )
     death = made.add_argument("--pod-death", type=positive(), metavar="SECONDS", help="time at which a pod dies")
     start = made.add_argument(
-        "--start-seconds", type=positive(), default=30.0, help="start time of its successor (%(default)g)"
+        "--start-seconds", type=positive(), default=30.0, help="start time of the replacement pod (%(default)g)"
     )
-    made.add_argument("--timeout-ms", type=positive(), help="time after which clients get an error; default: none")
+    made.add_argument("--timeout-ms", type=positive(), help="timeout of clients; default: none")
     made.add_argument(
         "--failing", type=share(), default=0.0, metavar="SHARE", help="share of requests that fail (%(default)g)"
     )

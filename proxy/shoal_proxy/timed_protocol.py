@@ -306,9 +306,9 @@ class TimedProtocol(HttpToolsProtocol):
     def _keeps_half_closed(self) -> bool | None:
         """Return whether the connection stays open for responses in progress.
 
-        A client that closed its sending side looks like one that disconnected. So an interim response is sent, which
-        every client ignores (RFC 9110, section 15.2), and to which the machine of a disconnected one replies with a
-        reset.
+        A half-closed connection is not distinguishable from a disconnected client. So the proxy sends an interim
+        response: every client ignores it (RFC 9110, section 15.2), but the machine of a disconnected client replies
+        with a reset.
         """
         if self._half_closed:
             return True

@@ -201,7 +201,7 @@ class Upstream:
                     shown = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
                     if not certificate.is_peer(shown):
                         transport.abort()
-                        raise NotExecuted(f"the server at {address} has another certificate than this replica")
+                        raise NotExecuted(f"the server at {address} has a different certificate from this replica's")
         # The socket's file is missing or stale, or the port is closed.
         except (FileNotFoundError, ConnectionRefusedError):
             raise NotExecuted(f"no runtime listens at {self._address}") from None

@@ -1,7 +1,7 @@
 """The model runtime of Shoal: loads one model and runs batches of it on one device.
 
-It owns the device, the model's files in memory and the runtime's side of the wire. It never schedules requests, and
-knows neither the clients' protocols nor Kubernetes.
+It owns the device, the model's files in memory and the runtime's side of the wire. It does not schedule requests, and
+does not depend on the clients' protocols or Kubernetes.
 
 Models import three names: `Context`, `ItemError` and `TensorSpec` (docs/how-to/handlers.md).
 """

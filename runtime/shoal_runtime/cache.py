@@ -1,7 +1,7 @@
-"""The directory of downloads. A directory with a final name is complete; partial ones are swept by later processes.
+"""The directory of downloads. A directory with a final name is complete; later processes remove partial ones.
 
 A process that writes holds a lock on a directory with a temporary name. `CACHE/origins/` records, in one small JSON
-file per URI, which file it gave and the validators to check it. A restarted process, or one that starts behind an init
+file per URI, the downloaded file and the validators to check it. A restarted process, or a process after an init
 container, uses the recorded file when the server returns 304 or is unreachable.
 """
 

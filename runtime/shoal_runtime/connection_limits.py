@@ -43,12 +43,12 @@ class ConnectionBounds(NamedTuple):
     max_body_bytes: int
     max_head_bytes: int = 32 * 1024
     head_timeout_s: float = 30.0
-    """For a head, from the connection's start or from the head's first byte."""
+    """Time limit of a head, from the connection's start or from the head's first byte."""
     transfer_timeout_s: float = 60.0
-    """For a body that arrives, or a response that is read, more slowly than ``min_bytes_per_s``."""
+    """Time limit of a body that arrives, or a response that is read, more slowly than ``min_bytes_per_s``."""
     min_bytes_per_s: int = 16 * 1024
     idle_timeout_s: float = 24 * 3600.0
-    """The proxy keeps a connection as long as it may send, so idle ones are rarely closed here."""
+    """The proxy keeps a connection as long as it may send, so the runtime rarely closes idle ones."""
     max_connections: int = MAX_CONNECTIONS
 
     @property
@@ -83,7 +83,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._timer = DeadlineTimer(self.loop.call_later, time.monotonic, self._check_timeouts)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Accept the connection; at the limit, close the one that has been idle longest."""
+        """Accept the connection; at the limit, close the longest idle connection."""
         super().connection_made(transport)  # type: ignore[arg-type]  # uvicorn narrows it, as we do
         now_s = time.monotonic()
         if len(self.connections) > self._bounds.max_connections:
@@ -152,7 +152,7 @@ class LimitedProtocol(HttpToolsProtocol):
         return self._idle_since_s + (timeouts.head_s if self.cycle is None else timeouts.idle_s)
 
     def _keeps_up(self, now_s: float) -> bool:
-        """Return whether enough bytes have moved since the last check, and start to count anew."""
+        """Return whether enough bytes have moved since the last check, and reset the count."""
         # Counted from the transport's buffer: bytes that the client has not read.
         if self._unread:
             left_bytes = self.transport.get_write_buffer_size()
@@ -169,7 +169,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._since_s, self._marked_bytes = now_s, self.transport.get_write_buffer_size()
 
     def pause_writing(self) -> None:
-        """Start to count how fast the response is read."""
+        """Start to measure the rate at which the client reads the response."""
         super().pause_writing()
         now_s = time.monotonic()
         self._count_from(now_s)
@@ -274,7 +274,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Start to count the idle time; the one timer does the rest."""
+        """Start to measure the idle time."""
         self._idle_since_s = time.monotonic()
         if self.pipeline:
             super().on_response_complete()

@@ -270,7 +270,7 @@ class _CudaGraph:  # pragma: cuda
             else:
                 alike = torch.equal(want, got)
             if not alike:
-                raise RuntimeError("a replay of the graph returns other results than the model")
+                raise RuntimeError("a replay of the CUDA graph returns different results from the model")
 
     def replay(self, tensors: list[Tensor]) -> Any:
         """Copy the tensors in, run the graph and return its results."""

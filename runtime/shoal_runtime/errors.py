@@ -36,7 +36,7 @@ class LoadError(RuntimeFault):
 
 
 class BatchError(RuntimeFault):
-    """A batch fails as a whole; `status` and `code` are those of docs/reference/wire-protocol.md.
+    """A batch fails as a whole; `status` and `code` are listed in docs/reference/wire-protocol.md.
 
     Args:
         message: for the clients.

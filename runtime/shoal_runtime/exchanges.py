@@ -18,7 +18,7 @@ DISTINCT: Final = 6
 SHARE: Final = 0.25
 """Share of exchanged places that rounding, or scales of a whole batch, do not reach."""
 NEAR: Final = 0.1
-"""Ratio of the distance to another row's result to that of the own; below it, the result is the other row's."""
+"""Ratio of the distances to another row's and to the row's own result, below which the result is the other row's."""
 
 Result = Mapping[str, Array]
 Compute = Callable[[Sequence[Row]], Sequence[Result]]

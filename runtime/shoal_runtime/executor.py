@@ -71,7 +71,7 @@ class Executor:
 
         Raises:
             NotReady: too many calls wait.
-            DeviceLost: the device was lost; it states whether `function` had begun.
+            DeviceLost: the device was lost; the error states whether `function` had begun.
             Exception: raised by `function`; an `Escaped` if it was not an `Exception`.
         """
         if self._abandoned is not None:

@@ -11,8 +11,11 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 HANDLER_FAULTS: Final = (BaseException,)
-"""Exceptions that a model's code may raise. `sys.exit()` in a library, a KeyboardInterrupt or a CancelledError of its
-own are faults like any other: signals of the process reach only the event loop, never the threads of such code."""
+"""Exceptions that a model's code may raise.
+
+`sys.exit()` in a library, a KeyboardInterrupt or a CancelledError of its own are faults like any other: signals of the
+process reach only the event loop, never the threads of such code.
+"""
 
 MAX_TEXT: Final = 4096
 """Characters of the longest message; longer ones are cut."""
@@ -54,7 +57,7 @@ def exception_message(error: BaseException) -> str:
     try:
         return message_text(str(error))
     except HANDLER_FAULTS as fault:
-        return f"its own message raised {type(fault).__name__}"
+        return f"its message cannot be formatted: {type(fault).__name__}"
 
 
 def message_text(text: str) -> str:

@@ -288,7 +288,7 @@ class Fetcher:
 
 
 def fetch_model(settings: Settings, readiness: Readiness) -> ModelFiles:
-    """Return the files of the model of the settings.
+    """Return the files of the model in the settings.
 
     Raises:
         LoadError: as `Fetcher.fetch`.

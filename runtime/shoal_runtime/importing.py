@@ -13,7 +13,7 @@ from shoal_runtime.faults import HANDLER_FAULTS, describe, remedy
 
 DEFAULT_FILE = "handler.py"
 PACKAGE = "shoal_model"
-"""Package of a handler's file and the files beside it; each model has a process of its own."""
+"""Package of a handler's file and the files beside it; each model has its own process."""
 
 
 class HandlerFailed(LoadError):

@@ -1,9 +1,9 @@
-"""Trial that a row's result does not depend on other rows, for models whose graph Shoal did not write.
+"""Trial of whether a row's result depends on other rows, for models without a proven graph.
 
-A made-up row is computed first in one batch and last in another, with different neighbours. Batches of one size run the
-same kernels, whose result for a row depends neither on its place nor on its neighbours: in TF32 and bfloat16 as in
-FP32. So a difference comes from the graph. Batches of another size run other kernels, whose sums differ in the last
-digits: they only cause warnings.
+A generated row is computed first in one batch and last in another, with different neighbours. Batches of one size run
+the same kernels, whose result for a row does not depend on its position or neighbours, in TF32 and bfloat16 as in FP32.
+So a difference is caused by the graph. Batches of another size run other kernels, with sums that differ in the last
+digits, so such differences only cause warnings.
 
 For a model that is not proven to return one row per row, rows of several scales are computed alone and together. A
 model that returns another number of rows for any of them is rejected: if such numbers ever added up to the size of a
@@ -140,7 +140,7 @@ def _dependence(trier: "_TrialRunner", is_over: Callable[[], bool]) -> Iterator[
             raise RowDependence(f"{difference} among other rows")
     if difference:
         trier.check_labels(is_over)
-        yield f"{difference} among other rows: it depends slightly on the other rows of its batch"
+        yield f"{difference} among other rows, because it depends slightly on the other rows of its batch"
     elif difference := trier.differ(first.pairs_alone):
         trier.check_alone(first)
         yield f"{difference} alone and among other rows"
@@ -301,7 +301,7 @@ class _TrialRunner:
         )
 
     def differ(self, pairs: Pairs) -> str:
-        """Return the output that differs and by how much, or nothing."""
+        """Return the output that differs and the difference, or nothing."""
         far: dict[str, float] = {}
         for left, right in pairs:
             for name, array in left.items():

@@ -1,4 +1,4 @@
-"""Sockets, and HTTP connections on them: uvicorn's protocol without its server, which stops differently."""
+"""Sockets and their HTTP connections: uvicorn's protocol, with a different shutdown than uvicorn's server."""
 
 import asyncio
 import errno
@@ -135,7 +135,7 @@ class Connections:
         return f"{Address(host=host, port=port)} reach={reach}"
 
     async def close(self) -> None:
-        """Accept no more connections and abort the open ones."""
+        """Stop accepting connections, and abort the open ones."""
         if self._server is not None:
             self._server.close()
         for connection in tuple(self._state.connections):

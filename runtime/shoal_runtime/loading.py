@@ -46,9 +46,9 @@ class Model:
     """Limit of a forward that the model declares, where the user kept the default."""
     format: Format = Format.AUTO
     apart: bool = True
-    """Whether its code was written to keep rows apart."""
+    """Whether its code was written to keep rows independent."""
     tried: bool = True
-    """Whether warm-up tries it with made-up rows."""
+    """Whether warm-up tries it with generated rows."""
     rows_proven: bool = False
     """Whether its outputs are proven to have one row for each row of the batch."""
 
@@ -148,7 +148,7 @@ def _on_cpu(machine: Machine) -> bool:
 
 
 def _needs_torch(form: Format, handler: type[Any] | None) -> bool:
-    """Return whether a model computes with torch: by its format, by the handler's word, or if torch is installed."""
+    """Return whether a model uses torch: by its format, by the handler's declaration, or because torch is installed."""
     needs = FORMATS[form].torch
     if needs is not None:
         return needs
@@ -177,10 +177,9 @@ def _selected(
 
 
 def _own_handler(files: ModelFiles, settings: Settings, config: ModelConfig) -> str | None:
-    """Return the handler that the model's directory names, if the user lets it.
+    """Return the handler that the model's directory names, if it may be used.
 
-    Code that merely lies beside a named file is never imported: a user who names a file without code, or a format
-    whose files have none, has not asked for code.
+    Code beside a named file is never imported: a setting with a file or a format without code does not permit code.
     """
     named = files.file or config.file
     if named is not None and named.endswith(".py"):
@@ -224,8 +223,7 @@ def _guess(directory: Path, file: Path | None, handler: type[Any] | None) -> For
     if not any(directory.iterdir()):
         raise LoadError(f"{directory} is empty: expected a {known}. `shoal init` writes one to begin with")
     raise LoadError(
-        f"{directory} holds no {known}. If the model has another name, give that as `file`, and its `format`, in"
-        " model.toml"
+        f"{directory} holds no {known}. If the model's file has another name, set `file` and `format` in model.toml"
     )
 
 

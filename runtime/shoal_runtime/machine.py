@@ -14,7 +14,7 @@ from shoal_schema.resource.runtime import RuntimeSpec
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where a model's forwards run."""
+    """The device and library of a model's forwards."""
 
     device: Any
     """A torch device, or `cpu`."""
@@ -48,8 +48,8 @@ def choose_machine(wanted: RuntimeSpec, *, torch: bool, extra: str = "") -> Mach
     ):
         if value not in allowed:
             raise LoadError(
-                f"SHOAL_RUNTIME_{name}={str(value).lower()} applies to models of PyTorch, which this one is not."
-                " Unset it"
+                f"SHOAL_RUNTIME_{name}={str(value).lower()} applies only to PyTorch models, and this is not one. "
+                "Unset it"
             )
     threads = wanted.threads or default_threads(len(os.sched_getaffinity(0)), core_limit())
     return Machine("cpu", None, threads, lambda _: HostPlacement())

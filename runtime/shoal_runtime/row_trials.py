@@ -36,7 +36,7 @@ from shoal_schema.wire.datatypes import Array
 TRIAL_S: Final = 3.0
 """Time for rows of further kinds; the first kind is tried without a limit."""
 SLOW_S: Final = 1.0
-"""A handler whose forward takes longer than this is not tried."""
+"""Maximum time of forward for a handler to be tried."""
 MODEST: Final = 255.0
 """Largest scale of numbers for handlers."""
 
@@ -67,7 +67,7 @@ class RowTrials:
             forward_s: seconds of the longest forward in warm-up.
 
         Raises:
-            LoadError: the rows do; the message says how.
+            LoadError: the rows affect each other; the message names the output.
         """
         model, signature = self._model, self._model.signature
         source = self._source()
@@ -96,8 +96,8 @@ class RowTrials:
             raise
         except HANDLER_FAULTS as error:
             logger.warning(
-                "event=rows_not_tried message=the model rejects all made-up rows (%s), so whether a row of a batch"
-                " changes another's result is unknown; %s",
+                "event=rows_not_tried message=the model rejects all generated rows (%s), so the independence of "
+                "rows in a batch is unknown; %s",
                 describe(error),
                 UNTRIED_REMEDY,
             )
@@ -173,7 +173,7 @@ def _quiet() -> Iterator[None]:
 def _uneven(signature: Signature, uneven: RowCountMismatch) -> str:
     if signature.returned:
         return f"warm-up found outputs that do not fit their rows: {uneven}. Correct row_index or row_column"
-    return f"an output may have no row or several rows for a row of the batch: {uneven}. {UNEVEN_REMEDY}"
+    return f"an output may have none or several items for a row of the batch: {uneven}. {UNEVEN_REMEDY}"
 
 
 def _mixes_rows(signature: Signature, leak: RowDependence) -> str:

@@ -57,7 +57,7 @@ class Runtime:
         self._connections = Connections(self._app, open_socket(process.listen), on_empty=self._empty.set, bounds=bounds)
         self._started: StartedModel | None = None
         self.clean = True
-        """Whether every thread has ended; if not, the process must exit without them."""
+        """Whether every thread has ended; if not, the process must exit without waiting for them."""
 
     async def run(self) -> int:
         """Serve until a signal; return the exit status."""

@@ -95,7 +95,8 @@ def warm(model: Model, placement: Placement, readiness: Readiness) -> Sequence[t
     trials = RowTrials(model, placement, converter)
     if not batches:
         logger.info(
-            "event=warmup_skipped outputs=unchecked reason=inputs cannot be made up, and there is no warmup_items()"
+            "event=warmup_skipped outputs=unchecked reason=example inputs cannot be generated, and there is no "
+            "warmup_items()"
         )
         trials.check_rows(0.0)
         return ()
@@ -113,7 +114,10 @@ def warm(model: Model, placement: Placement, readiness: Readiness) -> Sequence[t
 
 
 def _measure_between(model: Model, placement: Placement, ends: Mapping[int, float]) -> list[tuple[int, float]]:
-    """Return rows and seconds of more sizes, as many as fit into the time; a failure only ends the measuring."""
+    """Measure further batch sizes within the time limit; return rows and seconds.
+
+    A failure only ends the measurement.
+    """
     end_s = time.monotonic() + MEASURING_S
     measured: list[tuple[int, float]] = []
     last_s, largest_s = ends[min(ends)], ends[max(ends)]

@@ -1,4 +1,4 @@
-"""The number of torch's threads, and how they wait. Imports little: both are set before torch is imported."""
+"""The number and the wait policy of torch's threads. Imports little: both are set before torch is imported."""
 
 from collections.abc import MutableMapping
 from contextlib import suppress
@@ -33,8 +33,8 @@ def core_limit(cgroup: Path = CGROUP) -> int | None:
 def wait_briefly(environ: MutableMapping[str, str]) -> None:
     """Make OpenMP threads sleep soon while they wait; call before torch is imported.
 
-    GNU OpenMP spins 300,000 times before it sleeps, 17 ms on some processors, after every operation: also when another
-    process or container uses the core of the thread that it waits for. Variables that the user has set are kept.
+    GNU OpenMP spins 300,000 times before it sleeps, 17 ms on some processors, after every operation, even if the core
+    is shared with another process or container. Variables that the user has set are kept.
     """
     if "OMP_WAIT_POLICY" not in environ:
         environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)

@@ -1,8 +1,8 @@
 """Archives, unpacked within their directory and within limits.
 
 Python's own protection is not relied upon: in several versions links defeat it (CVE-2025-4517 and related). Here no
-symbolic link is ever made: a link to a file of the archive becomes a hard link to it. So a path without `..` stays
-below the directory, whatever was unpacked before.
+symbolic link is ever made: a link to a file of the archive becomes a hard link to it. So a path without `..` always
+stays below the directory.
 """
 
 import bz2
@@ -34,7 +34,7 @@ MAX_HEADER_BYTES: Final = 1024 * 1024
 MAX_ENTRY_BYTES: Final = 1024
 """Limit of a zip's directory per allowed file; zipfile reads it into memory."""
 FREE_BYTES: Final = 64 * 1024 * 1024
-"""Size that any archive may unpack to, however small it is."""
+"""Unpacked size that is allowed for any archive, even a small one."""
 MAX_LINKS_IN_A_ROW: Final = 16
 _HEADERS: Final = frozenset({b"x", b"g", b"X", b"L", b"K"})
 _MAGIC: Final[dict[bytes, Callable[[IO[bytes]], Any]]] = {
@@ -262,7 +262,7 @@ def _unzip(path: Path, target: Path, meter: ArchiveMeter, limits: ArchiveLimits)
 
 
 class _Member(tarfile.TarInfo):
-    """A member whose headers are checked before tarfile reads them into memory."""
+    """A member with headers that are checked before tarfile reads them into memory."""
 
     def _proc_member(self, archive: tarfile.TarFile) -> Any:
         if self.size < 0 or (self.type in _HEADERS and self.size > MAX_HEADER_BYTES):

@@ -1,7 +1,7 @@
 """Batches for forwards before the model is ready: lazy kernels, compilation and CUDA graphs.
 
-Inputs are zeros made from the signature, for every allowed batch size and every bucket of lengths. A handler whose
-inputs cannot be made up (BYTES), or whose preprocess rejects zeros, may offer `warmup_items()`: a list of items for
+Inputs are zeros made from the signature, for every allowed batch size and every bucket of lengths. If inputs cannot be
+generated (BYTES), or `preprocess` rejects zeros, a handler may provide `warmup_items()`: a list of items for
 `preprocess`. The outputs are checked against the signature.
 """
 
@@ -50,8 +50,8 @@ def plan_warmup(stages: HandlerMethods, signature: Signature, handler: Any, libr
 def plan_measuring(stages: HandlerMethods, signature: Signature, handler: Any, library: Library) -> list[WarmupBatch]:
     """Return batches between 1 and the largest size, doubling, that are run only to be measured.
 
-    The largest is last, so that a short time shows most. There are none if sizes are fixed, because all are measured
-    in warm-up, or if rows are made up or have several lengths, whose times differ from those of real rows.
+    The largest is last, so that a short time shows most. There are none if sizes are fixed, because warm-up measures
+    all of them, or if rows are generated or have several lengths, because their times differ from those of real rows.
     """
     if signature.allowed_batch_sizes:
         return []

@@ -1,8 +1,8 @@
 """The end of a process whose device does not respond.
 
-A thread of its own checks the executor and the threads that work for it, without the event loop or the device's thread.
-If a kernel never releases the GIL, this thread cannot run either; then the standard library's faulthandler, which needs
-no lock, ends the process a little later.
+A separate thread checks the executor and its threads, without the event loop or the device's thread. If a kernel never
+releases the GIL, this thread cannot run either; then the standard library's faulthandler, which needs no lock, ends the
+process a little later.
 """
 
 import faulthandler
@@ -38,9 +38,9 @@ class Watchdog:
     """Watch the executor; end the process when the device or a required thread is lost.
 
     Args:
-        executor: whose calls are watched.
-        readiness: is set to lost first.
-        limit_s: of one forward.
+        executor: the watched executor.
+        readiness: set to lost before the end.
+        limit_s: time limit of a forward.
         end: called once, with the last log line.
     """
 
@@ -76,7 +76,7 @@ class Watchdog:
         self._wake.set()
 
     def enlist(self) -> None:
-        """Add the calling thread to those that the process cannot work without."""
+        """Add the calling thread to the required threads."""
         self._enlisted.append(threading.current_thread())
 
     def ended(self) -> str | None:

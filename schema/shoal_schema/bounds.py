@@ -1,6 +1,6 @@
-"""What limits a replica's throughput, and what raises the limit.
+"""Bottlenecks of a replica's throughput, and their remedies.
 
-The proxy concludes the bound (``/v1/explain``); ``shoal bench`` repeats it. Both take their words from `ADVICE`.
+The proxy determines the bottleneck (``/v1/explain``); ``shoal bench`` repeats it. Both use the texts in `ADVICE`.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from typing import Final
 
 
 class Bound(StrEnum):
-    """What is exhausted first when the load grows."""
+    """The resource that is exhausted first when the load grows."""
 
     UNKNOWN = "Unknown"
     """Too few batches were measured, or the runtime does not report the model's own time."""
@@ -38,7 +38,7 @@ MORE_PROCESSOR_TIME: Final = "more processor time (runtime.resources in a cluste
 
 ADVICE: Final[Mapping[Bound, Advice]] = {
     Bound.MODEL: Advice(
-        "the model, which takes longer for a batch than the host's work around it",
+        "the model, which takes longer per batch than the host's work around it",
         "Raise scaling.maxReplicas, or make the model faster (runtime.dtype, runtime.compile, runtime.device)",
     ),
     Bound.HOST: Advice(
@@ -46,7 +46,7 @@ ADVICE: Final[Mapping[Bound, Advice]] = {
         f"Give it {MORE_PROCESSOR_TIME}, send more rows per request, or send binary tensors instead of JSON",
     ),
     Bound.PROXY: Advice(
-        "the proxy's core, of which it can use one",
+        "the CPU of the proxy, which can use only one core",
         "Compile the proxy (docs/how-to/make-a-service-faster.md), send more rows per request or binary tensors, or"
         " raise scaling.maxReplicas",
     ),

@@ -46,7 +46,7 @@ class ConditionType(StrEnum):
 
 
 class BatchConditionType(StrEnum):
-    """Conditions of a job: those of a Kubernetes Job, and whether its pods run."""
+    """Conditions of a job: the conditions of a Kubernetes Job, and `Running`."""
 
     COMPLETE = "Complete"
     """All rows have a result or an error."""

@@ -136,7 +136,7 @@ class Setting:
 
     @property
     def unset(self) -> Any:
-        """Value of a process without the variable."""
+        """Return the value that a process uses if the variable is not set."""
         return self.default if self.env is None or self.env.unset is msgspec.UNSET else self.env.unset
 
     @property

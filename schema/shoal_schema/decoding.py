@@ -208,7 +208,7 @@ def _sentence(text: str, cls: type[Struct], value: Any, path: str) -> str:
         known_names = [each.name for each in fields_of(struct)] if struct else []
         # Older releases had other names for some fields.
         renamed = RENAMED.get(name[1:]) if cls is InferenceServiceSpec else None
-        hint = f"it is {path}.{renamed} now" if renamed else nearest(found["field"], known_names)
+        hint = f"it was renamed to {path}.{renamed}" if renamed else nearest(found["field"], known_names)
         return words.format(path=f"{path}{name}", hint=hint)
     known = ", ".join(_kind_at(cls, place)) if "{known}" in words else ""
     # msgspec quotes a pattern as Python source; show it as in the CRD.

@@ -48,7 +48,7 @@ class SettingsError(ValueError):
 
 @cache
 def variables() -> Mapping[str, Setting]:
-    """Return every setting by its variable; those of the resource come first."""
+    """Return every setting by its variable, settings of the resource first."""
     processes = (ProxyProcess, RuntimeProcess, OperatorProcess, ActivatorProcess, BatchProcess)
     roots = (Metadata, InferenceServiceSpec, BatchInferenceSpec, LogSettings, *processes)
     return {each.env.name: each for root in roots for each in settings_of(root) if each.env}

@@ -1,7 +1,7 @@
 """Expressions that select rows, in the syntax that Python, SQL and pandas share.
 
 ``label == 'cat' and size >= 10`` is parsed into a tree, which the component with the rows evaluates on Arrow columns or
-numpy arrays. As in SQL, an unknown value (null, or of a step that did not run) is neither equal nor unequal to any.
+numpy arrays. As in SQL, comparisons with an unknown value (null, or of a step that did not run) are never true.
 """
 
 import ast

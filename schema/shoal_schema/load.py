@@ -25,7 +25,7 @@ class RejectedRows(Struct, frozen=True):
     late: Count
     """The response would have been later than the latency objective."""
     runtime_away: Count
-    """Requests, not rows, as they were not parsed."""
+    """Number of requests, not rows, because they were not parsed."""
 
     @property
     def rows(self) -> int:
@@ -55,7 +55,7 @@ STEP_NOT_READY: Final = "StepNotReady"
 
 
 class RowsChecked(Struct, frozen=True):
-    """Whether rows of shared batches get their own results, from rows that were run again."""
+    """Result of row checks: whether rows of shared batches get their own results."""
 
     independent: bool
     checked: Count = 0
@@ -90,7 +90,7 @@ class Load(Struct, frozen=True):
     utilization: Annotated[float, Meta(ge=0, le=1)]
     """Arrival rate / capacity over the last second; the share of busy time until capacity is measured."""
     objective_attainable: bool
-    """Whether a request in a batch of its own meets the latency objective; true without one."""
+    """Whether a single request meets the latency objective; true without an objective."""
     draining: bool
     capacity: Capacity | None = None
     """None before the first batch."""

@@ -63,7 +63,7 @@ def word(text: str) -> str:
 
 
 def as_json(time: str, level: str, logger: str, fields: Mapping[str, Any]) -> str:
-    """Return a line in JSON: an ASCII object, whatever the values hold."""
+    """Return a line as a JSON object in ASCII."""
     head = dict(zip(_HEAD, (time, level, logger), strict=True))
     return json.dumps({**head, **{name: _plain(value) for name, value in fields.items()}}, allow_nan=False)
 
@@ -81,7 +81,7 @@ def _plain(value: Any) -> Any:
 def fields_of(template: object, arguments: object = ()) -> Fields:
     """Return the fields of ``event=NAME key=value ... key=free text``; other text is the field ``message``.
 
-    Fields are delimited in the template only: an argument neither starts nor ends one.
+    Fields are delimited in the template only: an argument cannot start or end a field.
 
     Args:
         template: the format string of `logging`, with ``%s`` placeholders.

@@ -19,9 +19,11 @@ MAX_MMAP_THRESHOLD: Final = 32 << 20
 KEEP_BODIES: Final = {M_MMAP_THRESHOLD: MAX_MMAP_THRESHOLD, M_TRIM_THRESHOLD: MAX_KEPT_BYTES}
 """For a process that should stay small: keeps up to 64 MiB. Without it a body of 600 KB costs 50 page faults."""
 KEEP_TENSORS: Final = {M_ARENA_MAX: 1, M_MMAP_MAX: 0, M_TRIM_THRESHOLD: -1}
-"""For inference: keeps everything. A forward frees each layer's result after the next layer, and zeroing those pages
-takes a third of a convolutional network's time on a CPU. There is one arena, as a secondary one cannot hold a block of
-64 MiB."""
+"""For inference: keeps everything.
+
+A forward frees each layer's result after the next layer, and zeroing those pages takes a third of a convolutional
+network's time on a CPU. There is only one arena, because a secondary arena cannot hold a block of 64 MiB.
+"""
 
 
 def keep_freed_memory(options: Mapping[int, int]) -> None:

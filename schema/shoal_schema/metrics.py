@@ -1,4 +1,4 @@
-"""Metrics of the proxy and the operator; the unit ends the name."""
+"""Metrics of the proxy and the operator; each name ends with its unit."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -74,7 +74,7 @@ REJECTIONS = _counter("rejections", "Requests rejected or abandoned.", reason=",
 CALLER_REQUESTS = _counter(
     "caller_requests",
     "Responses sent, by client, for services with `access`.",
-    caller="names of keys and limits; a gateway's key or (jwt) for others",
+    caller="client names from API keys and limits; for other clients the gateway's key, or `(jwt)`",
     status="of HTTP",
 )
 CALLER_ROWS = _counter("caller_rows", "Rows admitted, by client.", caller="as above")
@@ -97,21 +97,19 @@ DEVICE_MEMORY_BYTES = _gauge("device_memory_bytes", "Bytes of device memory.")
 RUNTIME_LOSSES = _counter("runtime_losses", "Times that a ready runtime became unavailable.")
 BATCH_ROWS_LIMIT = _gauge("batch_rows_limit", "Maximum rows of a batch, as limited by the model and its memory.")
 # Load and capacity.
-OBJECTIVE_ATTAINABLE = _gauge(
-    "objective_attainable", "0 if a request in a batch of its own takes longer than the latency objective."
-)
+OBJECTIVE_ATTAINABLE = _gauge("objective_attainable", "0 if a single request takes longer than the latency objective.")
 UTILIZATION = _gauge(
     "utilization",
-    "Requested rows / rows that could be served, 0 to 1; the share of busy time until capacity is measured.",
+    "Requested rows divided by capacity in rows, 0 to 1; until capacity is measured, the share of busy time.",
 )
 DEMAND = _gauge(
     "demand",
-    "Requested rows that were not forwarded / rows that could be served; above 1 more replicas are needed. The"
-    " share of busy time until capacity is measured.",
+    "Requested rows, without forwarded ones, divided by capacity in rows; above 1, more replicas are needed. The "
+    "share of busy time until capacity is measured.",
 )
 EXPECTED_WAIT_SECONDS = _gauge(
     "expected_wait_seconds",
-    "Expected time until the response of a request of one row that arrives now, 95th percentile.",
+    "95th percentile of the expected response time of a one-row request that arrives now.",
 )
 # Lifecycle and certificate.
 DRAINING = _gauge("draining", "1 from the start of the drain.")
@@ -122,7 +120,7 @@ CERTIFICATE_EXPIRY = _gauge(
 # Batches and latency.
 BATCH_ROWS = _histogram("batch_rows", "Rows per batch.")
 REQUEST_SECONDS = _histogram(
-    "request_seconds", "Time from arrival until the result was split from its batch, of requests that the model ran."
+    "request_seconds", "For executed requests: time from arrival until the result was split from its batch."
 )
 QUEUE_SECONDS = _histogram("queue_seconds", "Time from arrival until the request joined a batch.")
 BATCH_SECONDS = _histogram("batch_seconds", "Time from closing a batch until its results were split.")
@@ -134,7 +132,7 @@ PADDED_ELEMENTS = _counter("padded_elements", "Elements that were padding.")
 # Failures and retries.
 LATE_ANSWERS = _counter("late_answers", "Responses later than the client's timeout or the latency objective.")
 FAILED_ROWS = _counter("failed_rows", "Rows that failed in the model, alone or with their whole request.")
-COALESCED_ROWS = _counter("coalesced_rows", "Rows answered with the result of an identical request.")
+COALESCED_ROWS = _counter("coalesced_rows", "Rows that received the result of an identical request.")
 RETRIES = _counter("retries", "Batches retried after a failure.")
 # Verification of rows.
 ROWS_CHECKED = _counter("rows_checked", "Rows run again to verify that they got their own result.")
@@ -149,7 +147,7 @@ ROWS_INDEPENDENT = _gauge(
 # Request forwarding between peers.
 FORWARDED = _counter(
     "forwarded",
-    "Requests forwarded to a peer because they would have been late here, by outcome.",
+    "Requests forwarded to a peer because this replica would have missed their deadline, by outcome.",
     outcome="answered, refused, error, failed, broken, late, lost, cancelled",
 )
 # Graphs.
@@ -221,7 +219,7 @@ OPERATOR_API_REQUESTS = _of_operator(
 OPERATOR_SCRAPES = _of_operator(
     MetricKind.COUNTER,
     "scrapes",
-    "Scrapes of pods; refused: the response is not a proxy's.",
+    "Scrapes of pods; `refused`: the response is not from a proxy.",
     outcome="read, unreachable, refused",
 )
 OPERATOR_SCRAPE_AGE_SECONDS = _of_operator(
@@ -248,7 +246,7 @@ OPERATOR_SCALING_TARGET = _of_operator(
 OPERATOR_SCALING_PANIC = _of_operator(
     MetricKind.GAUGE,
     "scaling_panic",
-    "1 while replicas are not reduced, as the load of the last seconds was twice the ready capacity.",
+    "1 while replicas are not reduced because the recent load was twice the ready capacity.",
     **_OF_SERVICE,
 )
 # Status, per service.

@@ -94,8 +94,10 @@ class ProxyProcess(SettingsSection, frozen=True):
             str,
             Meta(
                 pattern=NAME,
-                description="Identity of this replica, sent in the header `x-shoal-instance`. The operator sets"
-                " the pod's uid, and ignores metrics with another.",
+                description=(
+                    "Identity of this replica, sent in the header `x-shoal-instance`. The operator sets it to the "
+                    "pod's uid, and ignores metrics with a different uid."
+                ),
             ),
             Env("SHOAL_PROXY_INSTANCE", PROXY, allowed=NAME_IN_WORDS),
         ]
@@ -104,8 +106,10 @@ class ProxyProcess(SettingsSection, frozen=True):
     listen: Annotated[
         Address,
         Meta(
-            description="Address for clients. IPv6 addresses need brackets; `[::]` is every address of both"
-            " families, and port 0 picks a free one."
+            description=(
+                "Address for clients. IPv6 addresses need brackets; `[::]` is every IPv4 and IPv6 address. Port 0 "
+                "selects a free port."
+            )
         ),
         Env("SHOAL_PROXY_LISTEN", PROXY, allowed=_ADDRESS),
     ] = Address("127.0.0.1", 8080)
@@ -117,8 +121,11 @@ class ProxyProcess(SettingsSection, frozen=True):
     admin_hosts: Annotated[
         tuple[Annotated[str, Meta(pattern=r"^(\*|[A-Za-z0-9._-]+)\Z")], ...],
         Meta(
-            description="Host names that the admin port accepts, or `*` for any, in addition to IP addresses,"
-            " names without a dot, and names under `localhost`, `svc`, `cluster.local` and `internal`."
+            description=(
+                "Additional host names that the admin port accepts, or `*` for any. It always accepts IP "
+                "addresses, names without a dot, and names under `localhost`, `svc`, `cluster.local` and "
+                "`internal`."
+            )
         ),
         Env("SHOAL_PROXY_ADMIN_HOSTS", PROXY, allowed="comma-separated host names or *"),
     ] = ()
@@ -155,8 +162,10 @@ class ProxyProcess(SettingsSection, frozen=True):
         Meta(
             ge=0,
             le=MAX_STAY_S,
-            description="On SIGTERM, time that this replica keeps serving at most while the operator reports no"
-            " other ready replica. 0: there is no operator.",
+            description=(
+                "On SIGTERM, maximum time to keep serving while the operator reports no other ready replica. 0: "
+                "there is no operator."
+            ),
         ),
         Env("SHOAL_PROXY_REPLACEMENT_TIMEOUT_S", PROXY),
     ] = 0.0
@@ -173,8 +182,10 @@ class ProxyProcess(SettingsSection, frozen=True):
     tls_certificate: Annotated[
         str,
         Meta(
-            description="File of the server's certificate chain, in PEM: the port, and gRPC's, then accept TLS"
-            " only. It is reloaded when it changes."
+            description=(
+                "File of the server's certificate chain, in PEM. If set, the HTTP and gRPC ports accept only TLS. "
+                "It is reloaded when it changes."
+            )
         ),
         Env("SHOAL_PROXY_TLS_CERTIFICATE", PROXY, allowed="a file"),
     ] = ""
@@ -207,8 +218,10 @@ class ProxyProcess(SettingsSection, frozen=True):
         Meta(
             ge=2,
             le=1_000_000,
-            description="For inputs without buckets: how many times its own size a row may be padded to in order"
-            " to share a batch. Rows of up to 128 elements always may.",
+            description=(
+                "For inputs without buckets: maximum ratio of padded to original size for a row to share a batch. "
+                "Rows of up to 128 elements have no limit."
+            ),
         ),
         Env("SHOAL_BATCHING_PADDING_FACTOR", PROXY),
     ] = 4.0
@@ -253,9 +266,10 @@ class ProxyProcess(SettingsSection, frozen=True):
         Meta(
             ge=MIB,
             le=TIB,
-            description="Limit of all responses that clients have not read. Beyond it no batch is sent, no result"
-            " is encoded, and the slowest clients that would exceed `SHOAL_PROXY_WRITE_TIMEOUT_S` are"
-            " disconnected.",
+            description=(
+                "Limit of all responses that clients have not read. Beyond it, the proxy sends no batch, encodes "
+                "no result, and disconnects the slowest clients that would exceed `SHOAL_PROXY_WRITE_TIMEOUT_S`."
+            ),
         ),
         Env("SHOAL_PROXY_MAX_UNSENT_BYTES", PROXY),
     ] = 256 * MIB
@@ -274,8 +288,10 @@ class ProxyProcess(SettingsSection, frozen=True):
         Meta(
             ge=0,
             le=86400,
-            description="Age of a connection after which a response closes it (`Connection: close`), so that new"
-            " replicas get their share; randomized down to half. 0: never.",
+            description=(
+                "Age at which a connection is closed after a response (`Connection: close`), so that new replicas "
+                "receive requests. Reduced at random by up to half. 0: never."
+            ),
         ),
         Env("SHOAL_PROXY_CONNECTION_AGE_S", PROXY),
     ] = 60.0
@@ -305,7 +321,7 @@ class ProxyProcess(SettingsSection, frozen=True):
         Meta(
             ge=0,
             le=100,
-            description="Percentage of inference requests, chosen at random, that the log has a line for. 0: none"
+            description="Percentage of inference requests to log, chosen at random. 0: none"
             " ([logs](../reference/logs.md)).",
         ),
         Env("SHOAL_PROXY_ACCESS_LOG_PERCENT", PROXY),
@@ -417,19 +433,21 @@ class OperatorProcess(SettingsSection, frozen=True):
     # Defaults of the pods that the operator creates.
     proxy_image: Annotated[
         str,
-        Meta(description="Image of the proxy for services that name none."),
+        Meta(description="Default image of the proxy."),
         Env("SHOAL_OPERATOR_PROXY_IMAGE", OPERATOR),
     ] = f"shoal/proxy:{VERSION}"
     runtime_image: Annotated[
         str,
-        Meta(description="Image of the runtime for services that name none."),
+        Meta(description="Default image of the runtime."),
         Env("SHOAL_OPERATOR_RUNTIME_IMAGE", OPERATOR),
     ] = f"shoal/runtime:{VERSION}"
     listen_host: Annotated[
         str,
         Meta(
-            description="Address that proxies listen on: `::` is every address of both families, `$(POD_IP)` the"
-            " pod's own for pods that share a network."
+            description=(
+                "Address that proxies listen on: `::` is every IPv4 and IPv6 address; `$(POD_IP)` is the pod's "
+                "own, for pods that share a network."
+            )
         ),
         Env("SHOAL_OPERATOR_LISTEN_HOST", OPERATOR),
     ] = "::"
@@ -460,8 +478,8 @@ class OperatorProcess(SettingsSection, frozen=True):
             Meta(
                 ge=1,
                 le=2**31 - 1,
-                description="`fsGroup` of pods whose spec has none: the group that owns the volumes they write."
-                " Default: none, as OpenShift sets the namespace's own group and rejects others.",
+                description="Default `fsGroup` of pods: the group that owns the volumes they write."
+                " Default: none, because OpenShift assigns a group per namespace and rejects others.",
             ),
             Env("SHOAL_OPERATOR_POD_FS_GROUP", OPERATOR),
         ]
@@ -500,8 +518,7 @@ class OperatorProcess(SettingsSection, frozen=True):
         Annotated[
             TcpAddress,
             Meta(
-                description="Address of `/healthz`, which fails when a watch has stalled or a reconciliation does"
-                " not end."
+                description="Address of `/healthz`, which fails when a watch has stalled or a reconciliation is stuck."
             ),
             Env("SHOAL_OPERATOR_HEALTH_LISTEN", OPERATOR, allowed="HOST:PORT"),
         ]
@@ -521,7 +538,7 @@ class OperatorProcess(SettingsSection, frozen=True):
     # Intervals.
     resync_s: Annotated[
         float,
-        Meta(ge=1, le=86400, description="Time after which every service is reconciled without a change."),
+        Meta(ge=1, le=86400, description="Interval at which every service is reconciled even without a change."),
         Env("SHOAL_OPERATOR_RESYNC_S", OPERATOR),
     ] = 600.0
     follow_interval_s: Annotated[
@@ -529,7 +546,10 @@ class OperatorProcess(SettingsSection, frozen=True):
         Meta(
             ge=1,
             le=86400,
-            description="Interval at which moving names are resolved again, for services with `model.follow: Rollout`.",
+            description=(
+                "Interval at which moving model names (branch, tag, alias) are resolved again, for services with "
+                "`model.follow: Rollout`."
+            ),
         ),
         Env("SHOAL_OPERATOR_FOLLOW_INTERVAL_S", OPERATOR),
     ] = 300.0
@@ -547,9 +567,11 @@ class OperatorProcess(SettingsSection, frozen=True):
         Meta(
             ge=0,
             le=86400,
-            description="Window of scaling down: replicas are reduced only to the highest number needed within it."
-            " It is also how long a manual number of replicas is held and, up to a minute, how long a panic"
-            " lasts and the interval between two reductions.",
+            description=(
+                "Window for scaling down: replicas are reduced only to the highest number needed within it. A "
+                "manual change of replicas is held for the same time. The interval between two reductions, and "
+                "the time without reductions after a load spike, equal it too, up to one minute."
+            ),
         ),
         Env("SHOAL_OPERATOR_SCALE_DOWN_WINDOW_S", OPERATOR),
     ] = 300.0
@@ -564,8 +586,10 @@ class OperatorProcess(SettingsSection, frozen=True):
         Meta(
             ge=0,
             le=10_000,
-            description="Number of services that may be upgraded to this operator's images and pod template"
-            " concurrently. 0: only with a changed spec.",
+            description=(
+                "Number of services that may be upgraded concurrently to this operator's images and pod template. "
+                "0: a service is upgraded only when its spec changes."
+            ),
         ),
         Env("SHOAL_OPERATOR_UPGRADE_UNAVAILABLE_SERVICES", OPERATOR),
     ] = 1
@@ -592,7 +616,7 @@ class OperatorProcess(SettingsSection, frozen=True):
     ] = ""
     activator_first_port: Annotated[
         int,
-        Meta(ge=1024, le=65535, description="First port of the activator that is assigned to a service."),
+        Meta(ge=1024, le=65535, description="First of the activator's ports for services."),
         Env("SHOAL_OPERATOR_ACTIVATOR_FIRST_PORT", OPERATOR),
     ] = 20_000
     activator_ports: Annotated[
@@ -622,7 +646,7 @@ class ActivatorProcess(SettingsSection, frozen=True):
     ] = "http://127.0.0.1:8082"
     listen_host: Annotated[
         str,
-        Meta(description="Address on which each service has a port; `::` is every address of both families."),
+        Meta(description="Address on which each service has a port; `::` is every IPv4 and IPv6 address."),
         Env("SHOAL_ACTIVATOR_LISTEN_HOST", ACTIVATOR),
     ] = "127.0.0.1"
     admin_listen: Annotated[
@@ -662,13 +686,13 @@ class ActivatorProcess(SettingsSection, frozen=True):
         Meta(
             ge=0,
             le=600,
-            description="On SIGTERM, time that requests are still accepted, until load balancers have removed the pod.",
+            description="On SIGTERM, time to keep accepting requests, until load balancers have removed the pod.",
         ),
         Env("SHOAL_ACTIVATOR_DRAIN_DELAY_S", ACTIVATOR),
     ] = 5.0
     drain_timeout_s: Annotated[
         float,
-        Meta(ge=0, le=3600, description="After that, time that held requests may still wait for a pod."),
+        Meta(ge=0, le=3600, description="After the drain delay, maximum time that held requests wait for a pod."),
         Env("SHOAL_ACTIVATOR_DRAIN_TIMEOUT_S", ACTIVATOR),
     ] = 60.0
 

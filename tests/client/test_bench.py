@@ -105,9 +105,9 @@ def test_people_get_a_table_and_bars(adder: tuple[str, str], capsys: pytest.Capt
     assert main(["bench", adder[0], "--seconds", "2", "--rows", "2"]) == 0
 
     output = capsys.readouterr().out
-    assert output.splitlines()[0].endswith(" ms (median, seen by the client)"), "the server names another figure"
+    assert output.splitlines()[0].endswith(" ms (median, measured by the client)"), "the server names another figure"
     assert "offered/s" in output
-    assert "in time: answered within" in output
+    assert "in time: response within" in output
     assert re.search(r"/s \|[q.bR]+ ", output)
     assert "/v1/explain" not in output, "the admin port was not given"
     assert "--admin URL" in output

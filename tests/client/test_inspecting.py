@@ -63,7 +63,7 @@ def test_code_that_loads_is_drawn_and_its_models_are_told_as_unknown(tmp_path: P
     (tmp_path / "voters.py").write_text(VOTERS)
     ended = inspected(tmp_path, "--json")
     assert ended.returncode == 0, ended.stderr
-    assert "not checked, because it is not served here: first" in ended.stderr
+    assert "serves it: first" in ended.stderr
     assert "loaded" in ended.stderr
     report: dict[str, Any] = json.loads(ended.stdout)
     assert (report["composer"], report["refused"]) == ("voters:Voters", None)

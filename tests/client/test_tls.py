@@ -146,7 +146,7 @@ def test_several_models_on_one_port_do_not_speak_tls(
 ) -> None:
     monkeypatch.setenv(CERTIFICATE, "/a/file")
     assert run(["serve", "one=examples/adder", "two=examples/adder"]) == 2
-    assert "port with one model" in capsys.readouterr().err
+    assert "port with a single model" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("given", [["--tls-certificate", "a"], ["--tls-key", "a"], ["--tls-client-ca", "a"]])

@@ -71,7 +71,7 @@ def test_where_no_proxy_answers_it_says_what_to_give() -> None:
     ended = top("127.0.0.1:1", "--once")
 
     assert ended.returncode == 1
-    assert "no proxy answers at http://127.0.0.1:1" in ended.stderr
+    assert "no proxy responds at http://127.0.0.1:1" in ended.stderr
 
 
 @contextmanager

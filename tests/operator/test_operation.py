@@ -416,7 +416,7 @@ def test_an_install_that_finds_another_leaves_its_services_alone_and_both_say_so
         eventually(lambda: ready(api, "owl").get("reason") == "RollingOut")
         before = eventually(lambda: api.get(child("deployments", "owl")))
         with process(tmp_path / "second.log", *arguments, **settings):
-            eventually(lambda: any("the one in default leaves it alone" in text for text in reported(api, "owl")))
+            eventually(lambda: any("the one in default does not write to it" in text for text in reported(api, "owl")))
             sole = eventually(lambda: condition(api, "owl", "SoleOperator"))
             eventually(lambda: "claimed-by" not in str(api.get(child("services", "owl"))))
 

@@ -220,7 +220,7 @@ def test_alias_is_resolved_at_the_mlflow_server() -> None:
         (lambda _: (403, {}), "set the version in model.uri"),
         (lambda _: (400, {}), "does not have models:/cat@best"),
         (lambda _: (503, {}), "returned 503"),
-        (lambda _: (200, "<html>"), "responds with no JSON"),
+        (lambda _: (200, "<html>"), "is not JSON"),
         (lambda _: (200, "x" * (MAX_BODY_BYTES + 1)), "longer than"),
         (lambda _: (200, {}), "has no model_version.version"),
         (lambda _: (200, {"model_version": {"version": "../../etc"}}), "refused"),

@@ -349,7 +349,7 @@ def test_replicas_set_by_a_user_are_reported_at_once_and_when_scaling_resumes() 
         reported = len(world.changed)
         await pass_s(world, 4, 5)
         assert world.said().sentence.startswith("3 replicas: 5 rows in flight")
-        assert "set from outside, and held for 300 s" in world.said().sentence
+        assert "set by another writer, and held for 300 s" in world.said().sentence
         assert len(world.changed) == reported + 1
         await pass_s(world, 310, 5)
         assert world.cluster.scales == [(CAT, 2)]
@@ -366,7 +366,7 @@ def test_a_new_bound_is_reported_at_once() -> None:
         assert "1 would suffice" in world.said().sentence
         set_by(world, 2, spec=with_fields(SPEC, scaling__minReplicas=2))
         await pass_s(world, 2, 0)
-        assert world.said().sentence.endswith("scaling.minReplicas allows no fewer")
+        assert world.said().sentence.endswith("scaling.minReplicas is the minimum")
 
     run(main())
 

@@ -102,7 +102,7 @@ def test_both_say_so() -> None:
     assert "namespace two" in sole["message"]
     reported = [event["message"] for event in installs.cluster.events if event["reason"] == "AnotherOperator"]
     assert len(reported) == 2
-    assert any("the one in two leaves it alone" in text for text in reported)
+    assert any("the one in two does not write to it" in text for text in reported)
 
 
 def test_when_the_keeper_is_gone_the_other_takes_over_once() -> None:

@@ -113,7 +113,7 @@ def test_a_recorded_trace_has_as_many_requests_as_it_has(capsys: pytest.CaptureF
     ("given", "note"),
     [
         ("--pod-death 500", "the pod dies after the last request"),
-        ("--pod-death 0.1", "the dead pod's successor starts after the last request"),
+        ("--pod-death 0.1", "the replacement of the dead pod starts after the last request"),
         ("--pod-death 0.1 --start-seconds 0.1", ""),
     ],
 )
@@ -208,7 +208,7 @@ def test_what_a_proxy_has_never_measured_is_not_simulated_as_fact(capsys: pytest
         assert main("simulate", [*given, url, "--extrapolate"]) == 0
         out, err = capsys.readouterr()
         assert "batches of more than 1 row (not measured)" in out
-        assert "guessed, since not measured: batches of more than 1 row" in err
+        assert "not measured: batches of more than 1 row" in err
 
         assert main("simulate", [*given, url, "--extrapolate", "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["guessed"] == "batches of more than 1 row"

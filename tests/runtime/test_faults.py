@@ -142,7 +142,7 @@ class Unset(ItemError):
 @pytest.mark.parametrize(
     ("error", "status", "message"),
     [
-        (Mute(), 500, "Mute: its own message raised KeyboardInterrupt"),
+        (Mute(), 500, "Mute: its message cannot be formatted: KeyboardInterrupt"),
         (RuntimeError("\ud800 and \N{GRINNING FACE}"), 500, "RuntimeError: \\ud800 and \N{GRINNING FACE}"),
         (ItemError("\udfff"), 400, "\\udfff"),
         (ItemError("x" * 10_000_000), 400, "x" * (MAX_TEXT - 4) + " ..."),

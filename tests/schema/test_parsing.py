@@ -53,11 +53,11 @@ def test_a_full_spec_is_read_whole() -> None:
         (with_fields(MINIMAL, batching__size=3), "there is no field spec.batching.size; known are"),
         (
             with_fields(MINIMAL, queue__maxItems=3),
-            "there is no field spec.queue.maxItems; it is spec.queue.maxRows now",
+            "there is no field spec.queue.maxItems; it was renamed to spec.queue.maxRows",
         ),
         (
             with_fields(MINIMAL, runtime__forwardHeaders=["x-tenant"]),
-            "there is no field spec.runtime.forwardHeaders; it is spec.proxy.forwardHeaders now",
+            "there is no field spec.runtime.forwardHeaders; it was renamed to spec.proxy.forwardHeaders",
         ),
         (with_fields(MINIMAL, scaling={}), "spec.scaling.maxReplicas is required"),
         (with_fields(MINIMAL, queue=[]), "spec.queue must be of type object"),

@@ -145,7 +145,7 @@ def test_beside_an_older_definition_the_operator_names_the_field_and_writes_its_
 
         assert is_invalid(conditions) == bool(old), each.source
         message = conditions[ConditionType.READY]["message"]
-        assert not old or any(f"it is spec.{RENAMED[name]} now" in message for name in old), each.source
+        assert not old or any(f"was renamed to spec.{RENAMED[name]}" in message for name in old), each.source
 
 
 @pytest.mark.parametrize("plural", DEFINITIONS)

@@ -1,4 +1,4 @@
-"""From the responses measured under a rising load to steps, the knee and advice.
+"""Computes steps, the knee and advice from responses under a rising load. Pure: no I/O, no clock.
 
-Pure: no I/O, no clock. Times are in seconds where a name ends in ``_s`` and in milliseconds where it ends in ``_ms``.
+Names ending in ``_s`` are in seconds, names ending in ``_ms`` in milliseconds.
 """

@@ -24,10 +24,10 @@ def advice(
         within_ms: latency up to which a response is in time.
         alone_ms: latency of a request on an idle server.
         max_batch_rows: the model's maximum batch size; None if the server does not report it.
-        bound: what the server reports at its admin port; None if the port was not reached.
+        bound: the bottleneck from the admin port; None if the port was not reached.
     """
     if not any(step.answered for step in steps):
-        return ["No request was answered, so nothing was measured."]
+        return ["No request received a response, so nothing was measured."]
     # The order of the sentences is the order of their importance.
     ordered = by_rate(steps)
     knee = find(ordered)
@@ -48,9 +48,10 @@ def _generator(steps: Sequence[LoadStep]) -> Iterator[str]:
     late = next((step for step in steps if judge(step) is StepVerdict.GENERATOR and step is not full), None)
     if full:
         yield (
-            f"The load generator was the bound from {figure(full.offered_per_s)} requests/s on ({full.busy:.0%} of a"
-            " core), so the server may serve more than shown. Run `shoal bench` on another machine, or send more rows"
-            " per request (--rows)."
+            f"The load generator was the bottleneck from {figure(full.offered_per_s)} requests/s on "
+            f"({full.busy:.0%} of a"
+            " core), so the server may serve more than shown. Run `shoal bench` on another machine, or send more "
+            "rows per request (--rows)."
         )
     elif late:
         yield (
@@ -64,9 +65,9 @@ def _knee(knee: Knee, within_ms: float, alone_ms: float) -> Iterator[str]:
     held, bent = knee.held, knee.bent
     if held and bent and knee.found:
         yield (
-            f"The knee is at about {figure(held.offered_per_s)} requests/s: {_in_time(held, within_ms)}. At"
-            f" {figure(bent.offered_per_s)} requests/s {_percent(bent)} were in time, and"
-            f" {figure(bent.answered_per_s)}/s were answered."
+            f"The knee is at about {figure(held.offered_per_s)} requests/s: {_in_time(held, within_ms)}. At "
+            f"{figure(bent.offered_per_s)} requests/s {_percent(bent)} were in time, with "
+            f"{figure(bent.answered_per_s)} responses/s."
         )
     elif held and bent:
         yield (
@@ -87,8 +88,8 @@ def _knee(knee: Knee, within_ms: float, alone_ms: float) -> Iterator[str]:
         )
     elif bent:
         yield (
-            f"The knee was not found: it is below {figure(bent.offered_per_s)} requests/s, where only"
-            f" {_percent(bent)} were answered within {figure(within_ms)} ms."
+            f"The knee was not found: it is below {figure(bent.offered_per_s)} requests/s, where only "
+            f"{_percent(bent)} received a response within {figure(within_ms)} ms."
         )
     else:
         yield "The knee was not found: no measured rate shows whether the server keeps up."
@@ -114,22 +115,22 @@ def _unsure(knee: Knee) -> Iterator[str]:
 
 
 def _bound(over: LoadStep | None, max_batch_rows: int | None, bound: Bound | None) -> Iterator[str]:
-    """State the bound: what the server reports, otherwise what the split of the latency shows.
+    """State the bottleneck, from the server's report or otherwise from the stages of the latency.
 
     Args:
-        over: the first rate that the server did not keep up with; None if there was none.
+        over: the first rate above the server's capacity; None if there was none.
         max_batch_rows: the model's maximum batch size.
-        bound: what the server reports.
+        bound: the bottleneck that the server reports.
     """
     # In the order of certainty: the server's own conclusion comes before the split of the latency.
     parts = over.parts_ms if over else {}
     unattributed = over is None
     if over is None:
         known = bound not in (None, Bound.UNKNOWN)
-        first = f"; the first bound will be {ADVICE[bound].cause}" if bound and known else ""
+        first = f"; the first bottleneck will be {ADVICE[bound].cause}" if bound and known else ""
         yield f"No rate reached the server's limit{first}."
     elif bound in (Bound.HOST, Bound.PROXY):
-        yield f"The bound is {ADVICE[bound].cause}. {ADVICE[bound].remedy}."
+        yield f"The bottleneck is {ADVICE[bound].cause}. {ADVICE[bound].remedy}."
     elif not parts:
         yield "The server sends no Server-Timing header, so the latency cannot be split into queue, batch and runtime."
     elif parts["rest"] > parts["queue"] + parts["batch"] + parts["runtime"]:
@@ -147,7 +148,7 @@ def _bound(over: LoadStep | None, max_batch_rows: int | None, bound: Bound | Non
         yield _runtime(over, max_batch_rows, bound)
         unattributed = True
     if unattributed and bound is Bound.UNKNOWN:
-        yield f"By the server's own measurements the bound is {ADVICE[bound].cause}."
+        yield f"According to the server's own measurements, the bottleneck is {ADVICE[bound].cause}."
     elif bound is None:
         yield (
             "Only the server can attribute the runtime's time to the model or to the host's work around it, and no"
@@ -160,21 +161,22 @@ def _runtime(over: LoadStep, max_batch_rows: int | None, bound: Bound | None) ->
     parts, runtime_ms = over.parts_ms, figure(over.parts_ms["runtime"])
     name = "model" if bound is Bound.MODEL else "runtime"
     if over.batch_rows is None or max_batch_rows is None:
-        return f"The {name} is the bound. Raise scaling.maxReplicas."
+        return f"The {name} is the bottleneck. Raise scaling.maxReplicas."
     rows = f"{figure(over.batch_rows)} of {max_batch_rows} rows"
     if over.batch_rows >= FULL * max_batch_rows:
         return (
-            f"The {name} is the bound, and batches are full ({rows}, {runtime_ms} ms each). Raise"
+            f"The {name} is the bottleneck, and batches are full ({rows}, {runtime_ms} ms each). Raise"
             " batching.maxBatchSize if a larger batch is not proportionally slower; otherwise raise"
             " scaling.maxReplicas."
         )
     if parts["queue"] < parts["runtime"] and bound is not Bound.MODEL:
         return (
-            f"Requests hardly wait ({figure(parts['queue'])} ms) and batches are not full ({rows}), so responses are"
-            f" late by the time of a batch in the runtime ({runtime_ms} ms). Send more rows per request."
+            f"Requests hardly wait ({figure(parts['queue'])} ms) and batches are not full ({rows}), so responses "
+            f"are late because of the time of a batch in the runtime ({runtime_ms} ms). Send more rows per "
+            "request."
         )
     return (
-        f"The {name} is the bound ({runtime_ms} ms per batch) with {rows} in a batch. Raise"
+        f"The {name} is the bottleneck ({runtime_ms} ms per batch) with {rows} in a batch. Raise"
         " batching.latencyObjectiveMilliseconds, if set, for larger batches; set padBuckets if inputs of different"
         " shapes do not share a batch; otherwise raise scaling.maxReplicas."
     )
@@ -196,7 +198,7 @@ def _remarks(steps: Sequence[LoadStep]) -> Iterator[str]:
             " time. Raise queue.maxRows to queue more, or scaling.maxReplicas to serve more."
         )
     if late:
-        yield f"{late} requests were not answered in time and were given up."
+        yield f"{late} requests were abandoned because no response arrived in time."
     if failed:
         yield f"{failed} requests failed with another error. Send one with `shoal predict` to see it."
 
@@ -207,7 +209,7 @@ def _idle(step: LoadStep, alone_ms: float) -> bool:
 
 
 def _in_time(step: LoadStep, within_ms: float) -> str:
-    return f"{_percent(step)} of {step.sent} requests were answered within {figure(within_ms)} ms"
+    return f"{_percent(step)} of {step.sent} requests received a response within {figure(within_ms)} ms"
 
 
 def _percent(step: LoadStep) -> str:

@@ -57,11 +57,11 @@ def steps_table(steps: Sequence[LoadStep], held: LoadStep | None) -> str:
 def legend(within_ms: float) -> str:
     """Return the meaning of the table's columns."""
     return (
-        f"in time: answered within {figure(within_ms)} ms of the scheduled time; answered/s: in time or late\n"
-        "queue, batch (the proxy), runtime (the model, and the host's work around it), rest (HTTP, network, this"
-        " command): mean ms per request\n"
-        "rows: batch size; lost: rejected, unanswered or failed\n"
-        "held: 95% in time; bent: clearly fewer; too few, noisy, generator: inconclusive"
+        f"in time: response within {figure(within_ms)} ms of the scheduled time; answered/s: responses in time or "
+        "late\n"
+        "queue, batch (the proxy), runtime (the model, and the host's work around it), rest (HTTP, network, this "
+        "command): mean ms per request\nrows: batch size; lost: rejected, failed or without response\nheld: 95% in "
+        "time; bent: clearly fewer; too few, noisy, generator: inconclusive"
     )
 
 

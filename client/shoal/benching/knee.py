@@ -116,7 +116,7 @@ def next_rate(steps: Sequence[LoadStep], alone_ms: float) -> float | None:
 
 
 def run_s(rate_per_s: float, *, step_s: float, whole_s: float) -> float:
-    """Return how long to run at a rate: until there are enough requests, at most a third of the whole time."""
+    """Return the duration of a run at a rate: until there are enough requests, at most a third of the whole time."""
     return min(max(step_s, MIN_REQUESTS / rate_per_s), max(step_s, MAX_RUN_SHARE * whole_s))
 
 

@@ -20,7 +20,7 @@ BUSY: Final = 0.85
 """Share of one core above which the load generator cannot send on time."""
 LATE_MS: Final = 5.0
 LATE: Final = 0.25
-"""How late the 95th percentile of requests may leave, in ms and as a share of the latency."""
+"""Maximum delay of the 95th percentile of sent requests, in ms and as a share of the latency."""
 STRETCHES: Final = 10
 """Equal parts of a run that separate a short busy period of the machine from a rate that is too high."""
 PARTS: Final = ("queue", "batch", "runtime", "rest")
@@ -175,7 +175,7 @@ def _median(values: Sequence[float]) -> float:
 
 
 def _spent_s(run: Run) -> float:
-    """Return how long a run took to be answered, extrapolated from 95 % of its responses."""
+    """Return the time until a run's responses were complete, extrapolated from 95 % of them."""
     good = [each for each in run.outcomes if each.status == 200]
     typical_s = _median([each.latency_ms for each in good]) / 1000
     return max(run.seconds, percentile(sorted(each.ended_s for each in good), MOST) / MOST - typical_s)

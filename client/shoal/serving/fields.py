@@ -64,7 +64,7 @@ def parse_assignment(text: str) -> Values:
 
 
 def without_effect(text: str) -> str | None:
-    """Return the field of ``FIELD=VALUE`` if it, or its parent, has an effect in a cluster only; otherwise None."""
+    """Return the field of ``FIELD=VALUE`` if it has an effect only in a cluster, otherwise None."""
     name, equals, _ = text.partition("=")
     name = name.strip()
     return name if equals and any(name == each or name.startswith(f"{each}.") for each in _clusters_fields()) else None

@@ -52,7 +52,7 @@ def after_exit(backoff: Backoff, *, started_s: float, now_s: float) -> Backoff:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a process ended."""
+    """The end of a process."""
 
     role: str
     """``runtime`` or ``proxy``."""
@@ -96,11 +96,11 @@ def is_exit_line(line: bytes) -> bool:
 
 
 def is_final(exit_: Exit) -> bool:
-    """Return whether a restart would only repeat the exit.
+    """Return whether a restart cannot help.
 
-    A model that cannot be loaded stays so. An exit status before the process was ever ready means a wrong setting or a
-    missing package. A signal or a lost device may be transient, but repeated signals before the process was ever ready
-    are caused by the model's file.
+    A restart cannot repair a model that cannot be loaded. An exit status before the process was ever ready means a
+    wrong setting or a missing package. A signal or a lost device may be transient, but repeated signals before the
+    process was ever ready are caused by the model's file.
     """
     if was_drained(exit_) or _crashes(exit_):
         return True
@@ -119,7 +119,7 @@ def _crashes(exit_: Exit) -> bool:
 
 
 def exit_message(exit_: Exit) -> str:
-    """Return how and why the process ended, as a sentence."""
+    """Return a sentence about the end of the process and its cause."""
     if exit_.role == "runtime" and exit_.returncode == CANNOT_LOAD:
         how = "the model cannot be loaded"
     elif exit_.returncode > 0 and is_final(exit_):

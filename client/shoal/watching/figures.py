@@ -42,7 +42,7 @@ class Figures:
 
 
 def between(before: Loads, now: Loads) -> Figures:
-    """Return the figures; new or restarted pods count with their current rows only."""
+    """Return the figures between two samples. New or restarted pods count only with their current rows."""
     known = [load for load in now.values() if load is not None]
     # Counters that fell, or a clock that stood still, mean another process.
     pairs = [
@@ -84,7 +84,7 @@ def _rates(pairs: list[tuple[Load, Load]]) -> dict[str, float | None]:
 
 
 def _asked(load: Load) -> int:
-    """Return the rows requested here, without those that were forwarded."""
+    """Return the requested rows of a replica, without forwarded rows."""
     return load.arrived_rows - load.forwarded_rows
 
 

@@ -21,7 +21,7 @@ class ServiceSample:
     wanted: int | None = None
     """Desired replicas; None outside a cluster."""
     state: str = ""
-    """The reason of the condition Ready, or why the service cannot be sampled; one word."""
+    """The reason of the condition Ready, or of the missing sample; one word."""
     well: bool = True
     """Whether the state is normal."""
     says: str = ""

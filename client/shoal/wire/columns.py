@@ -90,8 +90,9 @@ def check_order(names: Sequence[Any], signature: Signature) -> None:
     """Raise InvalidInput if columns are named 0 to n - 1 in another order, which is ambiguous."""
     if not default_names(names) and set(_as_texts(names)) == {str(number) for number in range(len(names))}:
         raise InvalidInput(
-            f"the columns are named {listed(names)}: numbers out of order, which model {signature.name} does not name."
-            " Pass the values without names (`frame.to_numpy()`), in the order of the columns that the model was"
+            f"the columns are named {listed(names)}: numbers out of order, which are not column names of model "
+            f"{signature.name}. Pass the values without names (`frame.to_numpy()`), in the order of the columns "
+            "that the model was"
             " trained with"
         )
 
@@ -101,7 +102,7 @@ def _as_texts(names: Sequence[Any]) -> list[Any]:
 
 
 def are_places(labels: Sequence[Any]) -> bool:
-    """Return whether labels are positions rather than column names: neither text nor several levels."""
+    """Return whether labels are positions rather than column names: not text and not several levels."""
     return not any(isinstance(label, str | bytes | tuple) for label in labels)
 
 

@@ -152,7 +152,7 @@ def _rows(
     signature: Signature,
     block: Callable[[Sequence[Any]], Array | None] = lambda parts: None,
 ) -> Any:
-    """Return rows of named columns as items; ``block`` returns several columns at once, or None."""
+    """Return rows of named columns as items. ``block`` returns several columns as one array, or None."""
     only, own = only_input(signature), own_names(signature)
     if only is not None and only.is_json and only.name not in names:
         return FrameRows({str(name): column(name) for name in names})

@@ -20,7 +20,7 @@ class ConcurrencyLimiter:
     """Monotonic time before which no request is sent."""
 
     def wait_s(self, running: int, now_s: float) -> float | None:
-        """Return how long to wait before the next request; None means until a running one ends."""
+        """Return the time to wait before the next request; None means until a running request ends."""
         if now_s < self.closed_until_s:
             return self.closed_until_s - now_s
         # At least one request, or the limit could never recover.

@@ -1,4 +1,4 @@
-"""Send a large batch in portions: their size, their concurrency, and what follows a rejection.
+"""Send a large batch in portions: their size, concurrency, and handling of rejections.
 
 Works like a congestion window: portions start small and one at a time, grow to the model's batch size, and then run
 concurrently while each is answered in a quarter of its time. The driver reports events with their time (monotonic
@@ -104,7 +104,7 @@ class Portions:
             return None
         if now_s >= self.times.ends_s:
             self.error = DeadlineExceeded(
-                f"the call timed out with {self._answered_rows} of {len(self.rows)} rows answered",
+                f"the call timed out after results for {self._answered_rows} of {len(self.rows)} rows",
                 may_have_run=self._answered_rows > 0,
             )
             return None

@@ -29,7 +29,7 @@ _BY_STATUS: dict[int, type[errors.ShoalError]] = {
     504: errors.DeadlineExceeded,
 }
 DEFAULT_RETRY_AFTER_S = 1.0
-"""For a 429 without ``Retry-After``, or with a date, which would need a clock."""
+"""Pause after a 429 without ``Retry-After``, or with a date as its value."""
 
 
 def single_result(response: Response, signature: Signature) -> Any:
@@ -95,7 +95,7 @@ def error_from(response: Response) -> errors.ShoalError | None:
     else:
         with suppress(ValueError):  # another server's `errors` may have any form; its message still counts
             rows = decode_row_errors(body.get("errors", []))
-    message = str(found or f"the server answered {response.status}")
+    message = str(found or f"the server returned {response.status}")
     facts: dict[str, Any] = {
         "status": response.status,
         "errors": rows,

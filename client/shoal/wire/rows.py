@@ -50,7 +50,8 @@ def by_name(row: Any, signature: Signature, tensor: Tensor | None = None) -> Any
     if isinstance(row, tuple) and hasattr(row, "_fields") and any(name.startswith("_") for name in names):
         renamed = next(name for name in names if name.startswith("_"))
         raise InvalidInput(
-            f"the field {renamed} of a {type(row).__name__} replaces a column name that is no Python identifier. Pass"
+            f"the field {renamed} of a {type(row).__name__} replaces a column name that is not a Python "
+            "identifier. Pass"
             " the data frame itself, or dicts (`frame.to_dict('records')`)"
         )
     if type(row).__name__ == "Pandas" and names[:1] == [_INDEX]:

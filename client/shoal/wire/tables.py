@@ -134,7 +134,7 @@ def _with_nan(values: Array) -> Array:
 
 
 def with_columns(batch: Any, outputs: Mapping[str, tuple[Tensor, Array]], failed: Failed, error_column: str) -> Any:
-    """Return the batch with one more column for each output, and one for errors.
+    """Return the batch with an additional column for each output, and for errors.
 
     Args:
         batch: the rows.

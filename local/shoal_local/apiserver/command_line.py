@@ -14,8 +14,8 @@ def run(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m shoal_local.apiserver", description=description)
     parser.add_argument("--listen", default="127.0.0.1:6443", metavar="HOST:PORT", help="(%(default)s)")
     parser.add_argument("--kubeconfig", type=Path, required=True, metavar="FILE", help="written for clients")
-    parser.add_argument("--snapshot", type=Path, metavar="FILE", help="file of the state, which then survives a kill")
-    message = "addresses of services; only those of loopback can be reached (%(default)s)"
+    parser.add_argument("--snapshot", type=Path, metavar="FILE", help="file that stores the state across restarts")
+    message = "network of the services' addresses; only loopback addresses are reachable (%(default)s)"
     parser.add_argument("--service-cidr", default="10.96.0.0/16", help=message)
     options = parser.parse_args(arguments)
     configure()

@@ -73,7 +73,7 @@ def make_server(
     ``service_network``: network of the services' addresses.
 
     Raises:
-        BrokenJournalError: ``snapshot`` is no file of this server.
+        BrokenJournalError: ``snapshot`` was not written by this server.
         OSError: the address cannot be bound.
     """
     store = Store()

@@ -1,7 +1,7 @@
 """Watches: streams of changes until the client disconnects.
 
 A watch has no queue. It keeps its revision and reads later changes from the store at each notification. A slow client
-costs nothing, and one that falls behind the log of changes gets a 410.
+needs no buffer; a client that falls behind the log of changes gets a 410.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""EndpointSlices of a service from its pods: one slice for each way in which port names resolve."""
+"""EndpointSlices of a service from its pods: pods with the same resolved port numbers share a slice."""
 
 import json
 import zlib

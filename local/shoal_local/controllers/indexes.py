@@ -28,6 +28,6 @@ def index_of(pod: Object) -> int:
 
 
 def annotated(pod: Object, name: str, default: int) -> int:
-    """Return the number in an annotation, or the default if there is no valid one."""
+    """Return the number in an annotation, or the default if it is missing or invalid."""
     text = (pod["metadata"].get("annotations") or {}).get(name, "")
     return int(text) if re.fullmatch(r"[0-9]{1,10}", text) else default

@@ -51,7 +51,7 @@ def plan_pods(job: Object, pods: Sequence[Object], counts: Counts, now: datetime
 
 
 def _surplus(job: Object, counts: Counts, wanted: int, now: datetime) -> list[Object]:
-    """Return the pods beyond the wanted number: those that are not needed, then those with the least progress.
+    """Return the pods beyond the wanted number: unneeded pods first, then pods with the least progress.
 
     A pod without the finalizer was released as surplus before a restart, and stays surplus.
     """

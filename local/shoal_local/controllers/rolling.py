@@ -42,7 +42,7 @@ class ReplicaSetCounts:
 
     @property
     def occupied(self) -> int:
-        """Return how many pods count against ``max_total``."""
+        """Return the number of pods that count against ``max_total``."""
         return max(self.replicas, self.pods)
 
 

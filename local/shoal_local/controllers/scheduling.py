@@ -20,7 +20,7 @@ def amounts(resources: Mapping[str, Any]) -> Amounts:
 
 
 def pod_requests(pod: Object) -> Amounts:
-    """Return the resources that a pod reserves: those of its containers and sidecars, or its largest init step.
+    """Return the resources that a pod reserves: the sum of its containers and sidecars, or its largest init step.
 
     An init container runs beside the sidecars that started before it. Each pod also takes one of ``pods``.
     """
@@ -59,7 +59,7 @@ def _larger(one: Mapping[str, Any], other: Mapping[str, Any]) -> Amounts:
 
 
 def unfit_reasons(pod: Object, requests: Amounts, node: Object, free: Amounts) -> list[str]:
-    """Return why the pod does not fit on the node, one reason per cause; empty if it fits."""
+    """Return the reasons that the pod does not fit on the node; empty if it fits."""
     spec = node.get("spec") or {}
     tolerations = pod["spec"].get("tolerations") or []
     # `kubectl cordon` sets this field.

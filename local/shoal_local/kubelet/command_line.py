@@ -30,7 +30,7 @@ GPU = "nvidia.com/gpu"
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the kubelet's options."""
-    message = "A signal ends the kubelet and leaves its pods running."
+    message = "A signal stops the kubelet; its pods keep running."
     made = argparse.ArgumentParser(prog="python -m shoal_local.kubelet", description=message)
     made.add_argument("--kubeconfig", type=Path, required=True, metavar="FILE", help="how to reach the API server")
     made.add_argument("--dir", type=Path, required=True, help="directory of the pods' files")

@@ -16,7 +16,7 @@ class UnknownImageError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """What runs instead of an image."""
+    """The local program that replaces an image."""
 
     command: tuple[str, ...]
     """Its entry point."""
@@ -76,8 +76,10 @@ def with_files(table: Table, name: str, files: Mapping[str, str]) -> dict[str, I
 def find_image(name: str, table: Table, where: str) -> Image:
     """Return the entry of an image.
 
-    The order is: the whole name, the name without tag, its last two parts, its last part. ``where`` is the file in
-    which a user can add an entry. Raises UnknownImageError: there is no entry.
+    The order is: the whole name, the name without tag, its last two parts, its last part. ``where`` is the file for
+    additional entries.
+
+    Raises UnknownImageError: there is no entry.
     """
     untagged = name.partition("@")[0]
     # A colon before a slash belongs to the registry's port.

@@ -17,7 +17,8 @@ _CPUS = {"x86_64": "amd64", "aarch64": "arm64"}
 def unpack(layout: Path, directory: Path) -> None:
     """Write the image's files to ``directory``, all or nothing.
 
-    Raises OSError: it is no OCI layout, a blob is missing or differs from its digest, or a layer is no tar archive.
+    Raises OSError: the directory is not an OCI layout, a blob is missing or differs from its digest, or a layer is not
+        a tar archive.
     """
     if directory.exists():
         return
@@ -35,7 +36,7 @@ def unpack(layout: Path, directory: Path) -> None:
         for layer in manifest["layers"]:
             _add(_blob(layout, layer), new)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, tarfile.TarError) as error:
-        raise OSError(f"{layout} is no OCI layout that can be unpacked: {error}") from None
+        raise OSError(f"{layout} is not a valid OCI layout: {error}") from None
     new.rename(directory)
 
 

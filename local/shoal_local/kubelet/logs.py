@@ -102,7 +102,7 @@ def make_app(runs: Kubelet) -> Starlette:
 
 
 async def stream(directory: Path, wanted: LogQuery) -> AsyncIterator[bytes]:
-    """Yield a log up to the limit; with ``follow``, also what the run writes until its end."""
+    """Yield a log up to the limit; with ``follow``, also later output until the run ends."""
     left = wanted.limit_bytes
     async for block in _blocks(directory, wanted):
         piece = block if left is None else block[:left]

@@ -1,4 +1,4 @@
-"""What all pods of a node share: addresses, devices, the image table, and the API client."""
+"""Resources that all pods of a node share: addresses, devices, the image table, and the API client."""
 
 import os
 import sys
@@ -27,7 +27,7 @@ RUNTIME_IMAGE = "shoal/runtime"
 
 
 class Images:
-    """The image table: Shoal's entries and those of the user's file, which is read at each use."""
+    """The image table: Shoal's entries and the entries of the user's file, which is read at each use."""
 
     def __init__(self, file: Path, models: Models) -> None:
         self.file = file
@@ -137,7 +137,7 @@ class Devices:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What all pods of a node share."""
+    """Resources that all pods of a node share."""
 
     client: ApiClient
     recorder: EventRecorder

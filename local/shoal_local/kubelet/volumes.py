@@ -161,7 +161,7 @@ class Volumes:
 
 
 def remove_volumes(uid: str) -> None:
-    """Remove what a pod's volumes have outside of its record: those in memory, and the short path."""
+    """Remove volume data outside the pod's record: volumes in memory, and the short path."""
     shutil.rmtree(Path("/dev/shm", f"shoal-{uid}"), ignore_errors=True)
     with contextlib.suppress(OSError):
         _short_path(uid).unlink()

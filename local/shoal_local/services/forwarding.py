@@ -69,7 +69,7 @@ def make_routes(
 
 
 def _backends(slices: list[Object], port_name: str) -> tuple[set[tuple[str, int]], set[tuple[str, int]]]:
-    """Return the endpoints of a port that are ready, and those that serve while they terminate."""
+    """Return the ready endpoints of a port, and the endpoints that serve while they terminate."""
     ready: set[tuple[str, int]] = set()
     terminating: set[tuple[str, int]] = set()
     for one in slices:

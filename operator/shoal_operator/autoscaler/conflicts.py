@@ -18,12 +18,12 @@ HPA = "kube-controller-manager"
 
 @dataclass(frozen=True, slots=True)
 class ReplicaConflicts:
-    """Foreign writes of one service's replicas; times in monotonic seconds."""
+    """Writes of one service's replicas by other clients; times in monotonic seconds."""
 
     name: str = ""
     """Field manager of the last foreign write; empty where it is unknown."""
     undone: int = 0
-    """How often the operator's count was reset."""
+    """Number of times that the operator's count was reset."""
     seen_s: float = float("-inf")
     """When the last foreign count was observed."""
     last_write: tuple[float, int] | None = None
@@ -41,7 +41,7 @@ class ReplicaConflicts:
         return ReplicaConflicts(name, undone, now_s)
 
     def conflicting_writer(self, now_s: float, window_s: float) -> str | None:
-        """Return the conflicting field manager, empty where it is unknown; None without a conflict."""
+        """Return the conflicting field manager, empty if unknown; None without a conflict."""
         if self._is_over(now_s, window_s) or not (self.undone >= TIMES or self.name == HPA):
             return None
         return self.name

@@ -51,7 +51,7 @@ class ScalingContext:
     """State of a service apart from its load."""
 
     start_s: float | None = None
-    """How long a replica takes to start (s); None before the first start."""
+    """Start time of a replica (s); None before the first start."""
     rolling: bool = False
     """Pods of two templates exist."""
     unschedulable: int = 0

@@ -36,7 +36,7 @@ class Explanation:
     falling: bool = False
     """The count is lower than before."""
     held_s: float | None = None
-    """How long a count set from outside (`kubectl scale`) is held; None without one."""
+    """Time to hold a manually set count (`kubectl scale`); None without such a count."""
 
     @property
     def sentence(self) -> str:
@@ -50,7 +50,7 @@ class Explanation:
         if self.count > self.replicas:
             text += f"; {self.count} wanted"
         if self.held_s is not None:
-            text += f"; set from outside, and held for {self.held_s:.0f} s unless the load requires more"
+            text += f"; set by another writer, and held for {self.held_s:.0f} s unless the load requires more"
         elif self.replicas > self.count and not self.falling:
             # More replicas than the load requires: what happens to them next.
             least = max(self.targets.minimum, 1)

@@ -1,12 +1,12 @@
 """Rates over a short and a long window, from the loads that a service's pods report in each tick.
 
 Proxies report counters and integrals, so the difference of two readings is exact at any interval. A pod that does not
-respond keeps its last rates for one window, then counts as zero. Counters that went back mean a restart: the next
-reading is the first.
+respond keeps its last rates for one window, then counts as zero. A decreased counter means a restart: the next reading
+is treated as the first.
 
-Reports are untrusted. A pod counts for at most the rows that it can hold. Of three or more pods, none counts for more
-than four replicas, unless the median reports a quarter of as much: a hot pod among idle ones counts, and a wrong report
-costs a few replicas at most. Of one or two pods, neither can be outvoted.
+Reports are untrusted. A pod counts for at most the rows that it can hold. With three or more pods, a pod counts for at
+most four replicas, unless the median reports a quarter of its rows. So a busy pod among idle ones counts, and a wrong
+report costs four replicas at most. With one or two pods, there is no majority to correct a wrong report.
 """
 
 import math
@@ -74,7 +74,7 @@ class Signals:
     queued_rows: int
     """Rows in the queues now."""
     capacity: Capacity | None
-    """Of one replica: the median of those that report one."""
+    """Capacity of one replica: the median of the reported ones."""
     ready: int
     """Pods that should have been read."""
     complete: bool

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 SETTLE_S = 3.0
-"""How long activators are endpoints before the pods stop, so that every node's routing includes them."""
+"""Time that activators are endpoints before the pods stop, so that every node's routing includes them."""
 
 
 class Phase(StrEnum):
@@ -88,7 +88,7 @@ class ZeroDecision:
 
     phase: Phase
     replicas: int | None = None
-    """None where the load decides."""
+    """None if the load decides."""
 
 
 def decide(

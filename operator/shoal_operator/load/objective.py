@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 FRESH_S = 30.0
 """Older reports are dropped."""
 HOLD_S = 120.0
-"""How long after its last negative report a pod's positive ones are ignored."""
+"""Time after a pod's last negative report in which its positive reports are ignored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class ObjectiveReport:
     received_s: float
     """Time of the last report."""
     missed_s: float | None = None
-    """Time of the last negative report; None without any."""
+    """Time of the last negative report, or None."""
 
 
 @dataclass(frozen=True, slots=True)

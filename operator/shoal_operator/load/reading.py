@@ -1,4 +1,4 @@
-"""The reading of one pod's load, and why a service's load is unknown."""
+"""The reading of one pod's load, and the reason if a service's load is unknown."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ class Reading:
 
     @property
     def attainable(self) -> bool | None:
-        """Whether a single request would meet the latency objective; None where it is not reported."""
+        """Whether a single request would meet the latency objective; None if not reported."""
         return None if self.load is None else self.load.objective_attainable
 
 

@@ -1,7 +1,7 @@
 """Services whose proxies are read, and their ready pods: the state between reconciliations.
 
-A few values per service and pod instead of their objects. Only reconciliations update it, as each reads the cluster:
-events may be late, and a broken watch may never report a deleted pod.
+It holds several values per service and pod instead of their objects. Only reconciliations update it, because they read
+the cluster: events may be late, and a broken watch may never report a deleted pod.
 """
 
 from collections.abc import Iterable, Iterator

@@ -16,7 +16,7 @@ class StartTimes:
 
     def __init__(self) -> None:
         self._begun_s: dict[str, float | None] = {}
-        """By uid, since when each pod is starting; None once it was ready, or where it is unknown."""
+        """By uid, the start time of each pod; None if the pod was ready, or the time is unknown."""
         self._took_s: deque[float] = deque(maxlen=_REMEMBERED)
         self._first = True
 

@@ -58,8 +58,11 @@ _STARTUP_PROBE: Json = {
     "timeoutSeconds": 5,
     "failureThreshold": 30,
 }
-"""A proxy listens after half a second of CPU time. An earlier probe would only cause a warning Event; a later one would
-delay readiness. It fails after as long as the liveness probe (30 s)."""
+"""A proxy listens after half a second of CPU time.
+
+An earlier probe would only cause a warning Event; a later one would delay readiness. It fails after the same time as
+the liveness probe (30 s).
+"""
 
 
 def make_proxy(target: Target) -> Json:
@@ -219,7 +222,7 @@ def drain_time_s(target: Target) -> int:
 
 
 def replacement_time_s(target: Target) -> int:
-    """Return how long a stopping pod may keep serving while no other is ready (s)."""
+    """Return the maximum time (s) that a stopping pod keeps serving while no other pod is ready."""
     given = target.spec.rollout.replacement_timeout_seconds
     if given is not None:
         return given

@@ -133,7 +133,7 @@ def make_shared_pod_settings(target: Target) -> Json:
 
 
 def make_volumes(target: Target) -> list[Json]:
-    """Return the volumes of Shoal's containers and those of the spec."""
+    """Return the volumes of Shoal's containers and of the spec."""
     memory = {"medium": "Memory"}
     shared = {"name": "run", "emptyDir": {**memory, "sizeLimit": "16Mi"}}
     cache: Json = {"name": "cache", "emptyDir": {}}

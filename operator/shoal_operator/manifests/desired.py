@@ -45,7 +45,10 @@ HPA = Kind("HorizontalPodAutoscaler", HPA_API_VERSION, "horizontalpodautoscalers
 SCALED_OBJECT = Kind("ScaledObject", SCALED_OBJECT_API_VERSION, "scaledobjects")
 
 ENDPOINT_SLICE = Kind("EndpointSlice", "discovery.k8s.io/v1", "endpointslices")
-"""Kubernetes creates those of the Service; the one with the Service's name is the operator's, for the activator."""
+"""Kubernetes creates the Service's EndpointSlices.
+
+The operator creates one with the Service's name, for the activator.
+"""
 
 _SCALERS = (HPA, SCALED_OBJECT)
 CHILD_KINDS = (

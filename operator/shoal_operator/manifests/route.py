@@ -49,9 +49,9 @@ def _rule(target: Target, route: HttpRouteSpec, path: str, port: int) -> Json:
 
 
 def service_url(target: Target, cluster_ip: str = "") -> str:
-    """Return the base URL for clients: that of the route, or the internal one.
+    """Return the base URL for clients: the URL of the route, or the internal URL.
 
-    Empty where it would contain a cluster IP that the Service does not have yet.
+    Empty while the URL needs a cluster IP that the Service does not have yet.
     """
     route = target.spec.route
     if route and route.ingress:

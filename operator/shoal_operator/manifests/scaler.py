@@ -1,7 +1,8 @@
 """External autoscalers: an HPA, or a ScaledObject of KEDA. Both write the service's ``/scale``.
 
-Their metric is demand over capacity, which may exceed 1: from a utilization of at most 1, an HPA would never more than
-double the pods. The sum of the metric over the target is the required count, regardless of the current one.
+Their metric is demand divided by capacity, which may exceed 1. With a metric of at most 1, such as utilization, an HPA
+would at most double the pods in one step. The sum of the metric, divided by the target, is the required number of pods,
+regardless of the current number.
 """
 
 import json

@@ -49,7 +49,7 @@ class ActivatorPod:
     waiting: Mapping[str, int] = field(default_factory=dict)
     """Held requests by service."""
     refused: Mapping[str, str] = field(default_factory=dict)
-    """By service, why it could not open the port."""
+    """By service, the reason that it could not open the port."""
     silent: bool = False
     """It has not responded for long."""
 

@@ -14,12 +14,12 @@ NO_IMAGE_VOLUMES = (
 
 
 def is_changed(kind: Kind, desired: Json, stored: Json) -> bool:
-    """Return whether the response to a write differs from what was written."""
+    """Return whether the response to a write differs from the written object."""
     return not holds(desired, stored) or bool(removal(kind, desired, stored))
 
 
 def changed_text(desired: Json, stored: Json) -> str:
-    """Return the message about an object that admission changes, or whose fields the API server drops."""
+    """Return the message for an object that admission changed, or that lost fields at the API server."""
     if _image_volumes(desired) - _image_volumes(stored):
         return NO_IMAGE_VOLUMES
     settings = foreign_settings(desired, stored)

@@ -1,4 +1,4 @@
-"""Remedies for pods that a quota or a LimitRange rejects: the message names neither container nor field."""
+"""Remedies for pods that a quota or a LimitRange rejects. The API server's message names no container or field."""
 
 import re
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ _FIELDS = {RUNTIME: "runtime.resources", PROXY: "proxy.resources", MODEL: "model
 
 
 def pod_advice(cause: str, template: Json) -> str:
-    """Return the remedy, to append to a message; empty where none is known.
+    """Return the remedy, to append to a message; empty if unknown.
 
     Args:
         cause: the API server's message.

@@ -24,7 +24,7 @@ Requested = Iterator[tuple[str, str]]
 _PLAIN = re.compile(r"[-\w.,:/@%+*~]*", re.ASCII)
 """Annotation values that cannot inject configuration: a size, a time, a name, a list of them."""
 _FREE = ("annotations", "labels", "parameters")
-"""Parts of a spec whose keys are free text, so that none is a reference."""
+"""Parts of a spec with free text as keys, which contain no references."""
 
 
 def not_allowed(target: Target) -> str:

@@ -202,7 +202,7 @@ def _unfinished(evidence: BatchEvidence) -> tuple[Reason, str]:
     if "Succeeded" in phases:
         return Reason.RUNNING, "all pods have ended; waiting for the job's result"
     if not phases:
-        text = "no pods exist yet. If this persists, see the Events of the job: kubectl describe"
+        text = "no pods exist yet. If this persists, read the Events of the job: kubectl describe"
         return Reason.STARTING, f"{text} {evidence.kind.kind.lower()} {evidence.job['metadata']['name']}"
     return Reason.STARTING, "pods start or download the model"
 
@@ -225,7 +225,7 @@ def _end_of(kind: Kind, job: Json) -> tuple[Status | None, str]:
 
 
 def _problems(pods: Sequence[Json]) -> Iterator[Problem]:
-    """Yield the problems of failed pods, those of the model's download first, the newest pod first."""
+    """Yield the problems of failed pods: download problems first, then the newest pod."""
     ended = [pod for pod in pods if dig(pod, "status", "phase") == "Failed"]
     for check in (download_problem, batch_problem):
         yield from (problem for pod in reversed(ended) if (problem := check(pod)))

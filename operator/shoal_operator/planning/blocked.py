@@ -87,7 +87,7 @@ def taken(*kinds: Kind) -> Check:
 
 
 def missing(kind: Kind) -> Check:
-    """Return a check that reports why the child of a kind does not exist."""
+    """Return a check that reports the reason of a missing child."""
 
     def check(evidence: Evidence) -> Verdict | None:
         if evidence.observation.owned(kind):

@@ -30,7 +30,7 @@ class Apply:
     kind: Kind
     body: Json
     uid: str | None
-    """The existing object's uid; None where it must not exist."""
+    """The existing object's uid; None if it must not exist."""
 
 
 @dataclass(frozen=True, slots=True)

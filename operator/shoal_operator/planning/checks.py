@@ -264,7 +264,7 @@ def route_ready(evidence: Evidence) -> Verdict:
 
 
 def scaled_by_another(evidence: Evidence) -> Verdict:
-    """Another autoscaler writes ``/scale``: only those that the operator created report a status."""
+    """Another autoscaler writes ``/scale``; only autoscalers that the operator created have a status."""
     for failure in evidence.failures:
         if failure.kind == SCALED_OBJECT and failure.code == _NOT_FOUND:
             text = (
@@ -279,7 +279,7 @@ def scaled_by_another(evidence: Evidence) -> Verdict:
             if condition.get("type") in types and condition.get("status") == "False":
                 text = f"the {kind.kind} does not follow the load: {condition.get('message', '')}"
                 return Status.FALSE, Reason.SCALER_FAILS, text
-    text = "scaling.mode is External: another autoscaler (an HPA, KEDA) sets replicas, and the operator never does"
+    text = "scaling.mode is External: another autoscaler (an HPA, KEDA) sets replicas, not the operator"
     return Status.UNKNOWN, Reason.EXTERNAL, text
 
 

@@ -21,7 +21,7 @@ class Condition:
 
 
 def stamped(condition: Condition, previous: list[Json], generation: int, now: str) -> Json:
-    """Return the condition as JSON; its transition time stays while its status stays.
+    """Return the condition as JSON; its transition time changes only with its status.
 
     Args:
         condition: to write.
@@ -51,7 +51,7 @@ def shortened(message: str) -> str:
 
 
 def stored_condition(conditions: list[Json], kind: ConditionType) -> Condition | None:
-    """Return the stored condition of this type; None where it is missing, or has a reason of another release."""
+    """Return the stored condition of this type; None if it is missing, or has a reason of another release."""
     stored = find(conditions, kind) or {}
     try:
         return Condition(kind, Status(stored["status"]), Reason(stored["reason"]), stored["message"])

@@ -1,9 +1,9 @@
 """Detection of conflicting writers, and limits on repeated writes.
 
 Writing the same content again and again means that another writer undoes it (an operator of an older release, a
-controller, a webhook), and each round may replace every pod. Content whose fields another manager has written since, by
-``managedFields``, is written twice in `CONFLICT_WINDOW_S`, then once an hour. Other content is written a few times a
-minute, then once per pause.
+controller, a webhook), and each round may replace every pod. If ``managedFields`` shows that another manager has
+written the fields since, the content is written twice in `CONFLICT_WINDOW_S`, then once an hour. Other content is
+written a few times a minute, then once per pause.
 """
 
 import re
@@ -33,7 +33,7 @@ class WriteHistory:
     writes_s: tuple[float, ...] = ()
     """Times of writes within the window."""
     pauses: int = 0
-    """How often writes were paused."""
+    """Number of times that writes were paused."""
     until_s: float = float("-inf")
     """End of the pause."""
     conflicts_s: tuple[float, ...] = ()
@@ -128,7 +128,7 @@ def last_writer(live: Json, ours: str) -> str:
 
 
 def conflicting_writer(desired: Json, live: Json, ours: str) -> tuple[str, str]:
-    """Return the manager that changed one of the operator's fields, and the field's path; empty without any."""
+    """Return the manager that changed one of the operator's fields, and the field's path; empty if there is none."""
     for path in differences(desired, live):
         if writer := writer_of(live, ours, *path):
             return writer, ".".join(re.sub('^f:|^k:{"name":|}$', "", step) for step in path)
@@ -136,7 +136,7 @@ def conflicting_writer(desired: Json, live: Json, ours: str) -> tuple[str, str]:
 
 
 def writer_of(live: Json, ours: str, *path: str) -> str:
-    """Return the last other field manager of a field, also through a subresource; empty without any.
+    """Return the last other field manager of a field, also through a subresource; empty if there is none.
 
     Args:
         live: the object.

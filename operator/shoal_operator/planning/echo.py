@@ -11,7 +11,7 @@ from shoal_schema.declaring import Json
 
 @dataclass(slots=True)
 class Echoes:
-    """By uid, the version of each object's last write."""
+    """The version of the operator's last write to each object, by uid."""
 
     _expected: dict[str, str] = field(default_factory=dict)
 

@@ -25,7 +25,7 @@ def scaling_event(targets: ScalingTargets, was: int, replicas: int, why: str) ->
         targets: with the bounds of the spec.
         was: the previous count.
         replicas: the new count.
-        why: the reason by load; replaced where the previous count was out of bounds.
+        why: the reason by load; replaced if the previous count was out of bounds.
     """
     if was > targets.maximum:
         why = f"spec.replicas {was} exceeds scaling.maxReplicas {targets.maximum}"

@@ -38,7 +38,7 @@ class Scaling:
     limit: ScalingLimit | None = None
     """Why replicas are fewer than the load requires."""
     conflicting_writer: str | None = None
-    """Another field manager that sets replicas, empty where it is unknown; None without a conflict."""
+    """Another field manager that sets replicas, empty if unknown; None without a conflict."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +47,9 @@ class Evidence:
 
     observation: Observation
     target: Target | None
-    """None where the spec is invalid."""
+    """None if the spec is invalid."""
     spec_error: str = ""
-    """Why the spec is not followed: it is invalid or not allowed. Existing objects stay."""
+    """Error of a spec that is invalid or not allowed; existing objects are kept."""
     spec_reason: Reason = Reason.INVALID_SPEC
     """The reason for ``spec_error``."""
     conflicts: tuple[Conflict, ...] = ()
@@ -65,7 +65,7 @@ class Evidence:
     graph_states: Mapping[str, GraphState] = field(default_factory=dict)
     """By uid, the states that the newest pods of a graph reported."""
     other_operator: str = ""
-    """Another install of the operator that claims this service; empty without any."""
+    """Another install of the operator that claims this service; empty if there is none."""
     scaler: str = ""
     """Field manager that resets the Deployment's replicas, so that they are left to it; empty without any."""
     peers_obstacle: Conflict | Failure | None = None
@@ -84,7 +84,7 @@ class Evidence:
 
     @property
     def kind(self) -> str:
-        """The service's kind, which may be that of a graph."""
+        """Kind of the resource: a service or a graph."""
         kind: str = self.observation.resource.get("kind", KIND)
         return kind
 
@@ -125,7 +125,7 @@ class Evidence:
 
     @property
     def has_independent_rows(self) -> list[bool]:
-        """The result of each of the newest pods that checked its rows."""
+        """Results of row checks by those of the newest pods that have one."""
         return self._of_new_pods(self.independent)
 
     def _of_new_pods(self, known: Mapping[str, bool] | None) -> list[bool]:
@@ -134,7 +134,7 @@ class Evidence:
 
     @property
     def problem(self) -> Problem | None:
-        """Why the newest pods do not serve."""
+        """Problem that prevents the newest pods from serving."""
         return find_problem(self.new_pods)
 
     def count(self, field: str) -> int:
@@ -144,7 +144,7 @@ class Evidence:
 
     @property
     def endpoints(self) -> int | None:
-        """Ready endpoints of the Service; None where they were not read."""
+        """Ready endpoints of the Service; None if they were not read."""
         return self.observation.endpoints
 
     @property

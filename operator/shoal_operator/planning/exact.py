@@ -1,8 +1,8 @@
-"""Fields in which others must not add anything to the declared content.
+"""Fields whose content must equal the declared content, without additions of other writers.
 
 An additional label in a Service's selector stops all requests; an additional peer in a NetworkPolicy opens the admin
-port; an additional setting in a container contradicts the spec. Server-side apply keeps what others add to maps and
-keyed lists, so a JSON merge patch removes it: null removes a key, and a list replaces a list.
+port; an additional setting in a container contradicts the spec. Server-side apply keeps additions to maps and keyed
+lists, so a JSON merge patch removes them: null removes a key, and a list replaces a list.
 """
 
 from collections.abc import Mapping, Sequence
@@ -64,7 +64,7 @@ _DEFAULTS: Mapping[str, str] = {
 
 
 def removal(kind: Kind, desired: Json, live: Json) -> Json:
-    """Return the JSON merge patch that removes others' additions; empty without any."""
+    """Return the JSON merge patch that removes additions of other writers; empty if there are none."""
     if kind == DEPLOYMENT:
         # Rewrite the containers' lists without the foreign settings, and nothing else of them.
         foreign = foreign_settings(desired, live)
@@ -125,8 +125,9 @@ def _variables(container: Json) -> tuple[str, ...]:
 def replacement(desired: Json, live: Json) -> Json:
     """Return the JSON merge patch that replaces all of ``spec`` by the declared one.
 
-    For objects that server-side apply cannot correct, as it keeps additions that are invalid beside the declared
-    fields: ``minAvailable`` beside ``maxUnavailable``, or ``valueFrom`` beside a variable's value.
+    Server-side apply keeps additions of other writers. Some contradict a declared field and make the object invalid, so
+    that only a replacement corrects it: ``minAvailable`` with ``maxUnavailable``, or ``valueFrom`` with a variable's
+    value.
     """
     return {"spec": _replacing(desired.get("spec", {}), live.get("spec", {}))}
 

@@ -49,4 +49,4 @@ def valid(evidence: Evidence) -> Verdict | None:
 
 def unreported(_: Evidence) -> Verdict:
     """No pod has reported yet."""
-    return Status.UNKNOWN, Reason.STEP_NOT_READY, "no pod has reported yet whether the steps' models fit one another"
+    return Status.UNKNOWN, Reason.STEP_NOT_READY, "no pod has reported yet whether the steps' models are compatible"

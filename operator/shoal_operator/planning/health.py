@@ -38,5 +38,5 @@ def unready(*, is_connected: bool, watching: bool, leading: bool, settled: bool)
     if not watching:
         return "the watches have received no event yet"
     if leading and not settled:
-        return "not every service has been reconciled since this operator leads"
+        return "not every service has been reconciled since this operator became the leader"
     return None

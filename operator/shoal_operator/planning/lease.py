@@ -24,7 +24,7 @@ class LeaseRecord:
     renewed: str
     """RFC 3339 time with microseconds; it distinguishes renewals."""
     transitions: int
-    """How often the holder has changed."""
+    """Number of changes of the holder."""
 
 
 @dataclass(slots=True)
@@ -44,8 +44,8 @@ class Election:
         """Record the Lease as read.
 
         Args:
-            record: the content; None where it does not exist.
-            now_s: when the response arrived: the holder may have written until then.
+            record: the content; None if it does not exist.
+            now_s: arrival of the response; the holder may have written until then.
         """
         if record != self._record:
             self._record, self._changed_s = record, now_s
@@ -68,8 +68,8 @@ class Election:
         """Record a successful write.
 
         Args:
-            record: that was stored.
-            asked_s: when the request was sent: other operators may count from then.
+            record: the stored record.
+            asked_s: time at which the request was sent; other operators may count from then.
         """
         self._record, self._changed_s, self._renewed_s = record, asked_s, asked_s
 

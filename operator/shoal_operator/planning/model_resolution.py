@@ -18,7 +18,7 @@ class ModelResolution:
     resolved: str = ""
     """The version for pods; empty while unknown."""
     problem: str = ""
-    """Why the last request failed; empty where it succeeded."""
+    """Reason that the last request failed; empty if it succeeded."""
 
     def as_status(self) -> Json:
         """Return ``status.model``; empty while the version is unknown."""

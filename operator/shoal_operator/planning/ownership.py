@@ -27,7 +27,7 @@ CLAIM_MEMORY_S = 2 * MAX_PAUSE_S
 
 
 class OwnershipStep(StrEnum):
-    """What to do with a service."""
+    """Action for a service."""
 
     KEEP = "keep"
     """Own service: reconcile."""
@@ -71,7 +71,7 @@ class Ownerships:
     _known: dict[Key, Ownership] = field(default_factory=dict)
 
     def decide(self, key: Key, named: Json, now_s: float) -> OwnershipStep:
-        """Return what to do with a service.
+        """Return the action for a service.
 
         Args:
             key: of the service.
@@ -85,11 +85,11 @@ class Ownerships:
         return step
 
     def keeper(self, key: Key) -> str:
-        """Return the other install that owns a service; empty without any."""
+        """Return the other install that owns a service; empty if there is none."""
         return self._known.get(key, Ownership()).keeper
 
     def claimant(self, key: Key, now_s: float) -> str:
-        """Return the other install that recently claimed an own service; empty without any."""
+        """Return the other install that recently claimed a service of this install; empty if there is none."""
         claimant = self._known.get(key, Ownership()).claimant
         return claimant[0] if claimant and now_s - claimant[1] < CLAIM_MEMORY_S else ""
 
@@ -99,7 +99,7 @@ class Ownerships:
 
 
 def decide(me: str, keeper: str, claim: str, known: Ownership, now_s: float) -> tuple[OwnershipStep, Ownership]:
-    """Return what to do and the next state.
+    """Return the action and the next state.
 
     Args:
         me: this install.

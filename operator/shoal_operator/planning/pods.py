@@ -1,7 +1,7 @@
 """Problems of a service's pods, with remedies.
 
 Each check returns the ``Problem`` of one pod, or None; ``CHECKS`` lists them by importance. A ready pod has no problem,
-whatever happened before.
+even if it failed before.
 """
 
 import re
@@ -37,7 +37,7 @@ _MAX_MESSAGE_LENGTH = 1000
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why a pod does not serve."""
+    """Reason that a pod does not serve."""
 
     reason: Reason
     message: str
@@ -130,7 +130,7 @@ def download_problem(pod: Json) -> Problem | None:
 
 
 def crash_problem(pod: Json) -> Problem | None:
-    """A container that ended: the runtime's first, then the proxy's, then those of the spec."""
+    """Return the problem of an ended container: the runtime, then the proxy, then containers of the spec."""
     for container, reason in ((RUNTIME, Reason.RUNTIME_CRASHED), (PROXY, Reason.PROXY_CRASHED)):
         if ended := _crash(_status_of(pod, container)):
             return Problem(reason, _sentence(_ended_text(pod, container, ended)))

@@ -9,7 +9,7 @@ from shoal_operator.planning.observation import Key, dig
 from shoal_schema.declaring import Json
 
 REST_S = 60.0
-"""How long a freed port stays reserved, as EndpointSlices with it outlive their service."""
+"""Time that a freed port stays reserved, because its EndpointSlices outlive their service."""
 _LAST_PORT = 65535
 
 

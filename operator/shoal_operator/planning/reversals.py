@@ -39,7 +39,7 @@ class Reversals:
         return Reversals(None, writer, (*known, now_s)[-CONFLICT_WRITES:])
 
     def left_to(self, now_s: float) -> str:
-        """Return the field manager that replicas are left to; empty without any."""
+        """Return the field manager that replicas are left to; empty if there is none."""
         left = len(self.times_s) == CONFLICT_WRITES and now_s - self.times_s[-1] < CONFLICT_PAUSE_S
         return self.writer if left else ""
 
@@ -51,7 +51,7 @@ class ConflictingReplicas:
     _known: dict[Key, Reversals] = field(default_factory=dict)
 
     def adjusted(self, key: Key, action: Action, live: Json | None, now_s: float) -> Action | None:
-        """Return the action with the stored replicas, where they are left to another writer.
+        """Return the action with the stored replicas, if they are left to another writer.
 
         Args:
             key: of the service.
@@ -59,8 +59,7 @@ class ConflictingReplicas:
             live: the Deployment, or None.
             now_s: monotonic time (s).
 
-        Returns:
-            The action to take; None where nothing is left to write.
+        Returns: The action to take; None if there is nothing to write.
         """
         if action.kind != DEPLOYMENT or isinstance(action, Delete) or live is None:
             return action
@@ -83,7 +82,7 @@ class ConflictingReplicas:
             self._known[key] = self._known.get(key, Reversals()).record_write(replicas)
 
     def left_to(self, key: Key, now_s: float) -> str:
-        """Return the field manager that a service's replicas are left to; empty without any."""
+        """Return the field manager that a service's replicas are left to; empty if there is none."""
         return self._known.get(key, Reversals()).left_to(now_s)
 
     def forget(self, key: Key) -> None:

@@ -12,7 +12,7 @@ _MOUNTED = {"secret": "secretName", "configMap": "name", "persistentVolumeClaim"
 
 
 def waiting_advice(evidence: Evidence) -> str:
-    """Return what the newest pods seem to wait for, and the command that shows more."""
+    """Return the probable cause of the newest pods' wait, and the command for details."""
     scheduler = evidence.target and evidence.target.spec.pod.scheduler_name
     with_source = not evidence.new_pods or any(dig(pod, "spec", "nodeName") for pod in evidence.new_pods)
     if scheduler and not with_source:

@@ -235,7 +235,7 @@ def plain_status(resource: Json, why: str, now: str) -> Json:
 
 
 def unread_status(resource: Json, error: ApiError, now: str) -> Json:
-    """Return the status of a service whose children cannot be read: conditions become Unknown, all else stays.
+    """Return the status of a service with unreadable children: conditions become Unknown, the rest is kept.
 
     Args:
         resource: the service.
@@ -300,8 +300,8 @@ def unwritten_status_event(error: ApiError) -> ServiceEvent:
 def other_owner_event(keeper: str, me: str) -> ServiceEvent:
     """Return the Event about a service that another install owns."""
     text = (
-        f"the operator in namespace {keeper} owns this service; the one in {me} leaves it alone while that one"
-        " responds. Uninstall one of them, or give them different watchNamespaces"
+        f"the operator in namespace {keeper} owns this service; the one in {me} does not write to it while that "
+        "operator responds. Uninstall one of them, or give them different watchNamespaces"
     )
     return ServiceEvent(warning=True, reason=Reason.ANOTHER_OPERATOR, message=text)
 
@@ -332,8 +332,8 @@ def _sole_operator(evidence: Evidence) -> Verdict | None:
     if not evidence.other_operator:
         return None
     text = (
-        f"the operator in namespace {evidence.other_operator} also watches this namespace, and leaves this service to"
-        " the operator that owns it. Uninstall one of them, or give them different watchNamespaces"
+        f"the operator in namespace {evidence.other_operator} also watches this namespace, but does not write to "
+        "this service. Uninstall one of them, or give them different watchNamespaces"
     )
     return Status.FALSE, Reason.ANOTHER_OPERATOR, text
 
@@ -389,8 +389,8 @@ def _scaling_condition(evidence: Evidence) -> Condition | None:
             text = UNREAD[scaling.no_load]
         if scaling.conflicting_writer is not None:
             text = (
-                f"{_writer(scaling.conflicting_writer)} also sets spec.replicas, against the autoscaler, so replicas"
-                " follow neither. Set scaling.mode: External, or remove the other writer"
+                f"{_writer(scaling.conflicting_writer)} also sets spec.replicas and overrides the autoscaler, so "
+                "replicas follow neither. Set scaling.mode: External, or remove the other writer"
             )
             text = f"{text}. {scaling.sentence}" if scaling.sentence else text
             return Condition(kind, Status.FALSE, Reason.ANOTHER_SCALER, text)

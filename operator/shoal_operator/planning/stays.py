@@ -29,7 +29,7 @@ class StayRequest:
 
     replica: Replica
     seconds: int
-    """How long to keep serving (s); 0: stop now."""
+    """Time to keep serving (s); 0: stop now."""
 
 
 def plan_stays(
@@ -75,7 +75,7 @@ def plan_stays(
 
 
 def _helps(pod: Json, target: Target, others: Iterable[Json]) -> bool:
-    """Return whether a replacement can start beside the pod: not if it needs the pod's resources."""
+    """Return whether a replacement can start before the pod ends. False if it needs the pod's resources."""
     # Why the pod is being deleted; empty where a client deleted it.
     conditions = dig(pod, "status", "conditions", default=[])
     found = (each for each in conditions if each.get("type") == "DisruptionTarget" and each.get("status") == "True")

@@ -249,8 +249,8 @@ def images_of(target: Target, deployment: Json) -> dict[str, str]:
 def keep_pods(target: Target, children: Mapping[Kind, Json], deployment: Json, kept: Mapping[str, str]) -> Changes:
     """Return the writes for a service whose pods stay unchanged.
 
-    Where only the images differ, foreign changes of the Deployment are corrected. The template of another release is
-    unknown, so there the Deployment keeps everything but its replicas.
+    If only the images differ, changes of the Deployment by other writers are corrected. The template of another release
+    is unknown, so only the replicas of its Deployment are written.
 
     Args:
         target: the service, with this operator's images.

@@ -9,8 +9,9 @@ from shoal_schema.conditions import Reason, Status
 from shoal_schema.declaring import Json
 
 _PENDING = (
-    "pods ({now}) wait for the upgrade to this release. Services are upgraded oldest first, within the limits"
-    " of the chart's value upgrade, and not while a service is UpgradeFailed; or with the next change of the spec"
+    "pods ({now}) wait for the upgrade to this release. Services are upgraded oldest first, within the limits of "
+    "the chart's value upgrade, and not while another service is UpgradeFailed. A change of the spec upgrades "
+    "this service at once"
 )
 _UPGRADING = "pods are being replaced by those of this operator's release ({now}) since {since}"
 _FAILED = (
@@ -34,7 +35,7 @@ def upgrade_status(evidence: Evidence, *, ready: bool) -> Json:
 
 
 def upgraded(evidence: Evidence, *, ready: bool) -> Verdict | None:
-    """Return the verdict about an upgrade; None without any."""
+    """Return the verdict about an upgrade; None if there is none."""
     if evidence.target is None:
         return None
     now = (
@@ -50,7 +51,10 @@ def upgraded(evidence: Evidence, *, ready: bool) -> Verdict | None:
 
 
 def _under_way(evidence: Evidence, *, ready: bool) -> Upgrade | None:
-    """Return the upgrade that blocks others: not one that is finished, has no pods, or was not ready before."""
+    """Return the upgrade that blocks others.
+
+    Upgrades that are finished, have no pods, or were not ready before do not.
+    """
     upgrade = evidence.upgrade
     if upgrade is None or ready or not evidence.wanted or (_is_failed(evidence) and not upgrade.was_ready):
         return None

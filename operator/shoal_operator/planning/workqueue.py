@@ -1,12 +1,13 @@
 """The queue of services to reconcile.
 
-A key that is marked many times is reconciled once. No two workers reconcile keys of one name at a time, of whatever
-kinds, as they share the names of objects; a mark that arrives meanwhile makes the key due again afterwards. A failure
-is retried after 1, 2, 4, ... 60 s; a success after the resync period, or after seconds where something waits.
+A key that is marked many times is reconciled once. Two workers never reconcile keys with the same name, of any kind, at
+the same time, because they share the names of objects. A mark during a reconciliation makes the key due again. A
+failure is retried after 1, 2, 4, ... 60 s. A success is repeated after the resync period, or after seconds if it waits
+for an object.
 
-Of several keys that are due, those with a changed spec come first: a key of a lower `Priority` is taken as if it had
-become due `AGE_S` later for each step, so none waits without end. A rollout makes hundreds of events; what is only read
-anew is reconciled once in `SPACING_S`.
+Of several keys that are due, those with a changed spec come first: each step of a lower `Priority` counts as `AGE_S`
+later, so no key waits forever. A rollout causes hundreds of events; keys with the lowest priority are reconciled at
+most once in `SPACING_S`.
 """
 
 import heapq
@@ -24,7 +25,7 @@ _JITTER = 0.2
 
 
 class Priority(IntEnum):
-    """Why a key is due; lower values are taken first."""
+    """Reason that a key is due; lower values have precedence."""
 
     CHANGED = 0
     """Its spec changed, or it was created or deleted."""
@@ -57,9 +58,9 @@ class WorkQueue:
     _later: list[tuple[float, Priority, Key]] = field(default_factory=list)
     """A heap by time; entries that `_due` does not hold are stale."""
     _ready: list[tuple[float, float, Priority, Key]] = field(default_factory=list)
-    """A heap of what is due, by time and priority; the time itself is kept behind."""
+    """A heap of due keys, by time and priority."""
     _running: dict[tuple[str, str], float] = field(default_factory=dict)
-    """By namespace and name, since when."""
+    """By namespace and name, the start time."""
     _failures: dict[Key, int] = field(default_factory=dict)
     _finished_s: dict[Key, float] = field(default_factory=dict)
 
@@ -97,7 +98,7 @@ class WorkQueue:
         """Record the end of a reconciliation.
 
         Args:
-            key: that ``take`` returned.
+            key: the key that ``take`` returned.
             outcome: determines when it is due again.
             now_s: monotonic time (s).
             jitter: a random number in [0, 1) that spreads retries and resyncs.
@@ -128,7 +129,7 @@ class WorkQueue:
                 heapq.heappush(self._later, (*self._due[other], other))
 
     def next_due_s(self) -> float | None:
-        """Return when the next key is due; None where none is queued."""
+        """Return the time at which the next key is due; None if the queue is empty."""
         while self._ready and not self._is_free(self._ready[0][3], *self._ready[0][1:3]):
             heapq.heappop(self._ready)
         while self._later and not self._is_free(self._later[0][2], *self._later[0][:2]):
@@ -136,7 +137,7 @@ class WorkQueue:
         return min([*(each[1] for each in self._ready[:1]), *(each[0] for each in self._later[:1])], default=None)
 
     def due_since_s(self, now_s: float) -> list[float]:
-        """Return the times since which keys have been due that no worker holds."""
+        """Return the due times of keys that no worker holds."""
         return [due_s for key, (due_s, _) in self._due.items() if due_s <= now_s and key.place not in self._running]
 
     def oldest_running_s(self) -> float | None:
@@ -144,7 +145,7 @@ class WorkQueue:
         return min(self._running.values(), default=None)
 
     def waiting(self) -> tuple[Key, ...]:
-        """Return all keys but those that are being reconciled."""
+        """Return all keys except keys in reconciliation."""
         return tuple(self._due)
 
     def __len__(self) -> int:

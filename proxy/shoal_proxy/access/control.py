@@ -43,7 +43,7 @@ class AccessControl:
         limits: limits of clients.
         header: header (lower case) in which a gateway names its client; empty for none.
         gateways: names of the keys of such gateways.
-        check_token: None where tokens are not accepted.
+        check_token: None if tokens are not accepted.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class AccessControl:
         self.keys: ApiKeys | None = None
         """Replaced when they change; None where there are none."""
         self.reasons: dict[str, str] = {}
-        """Why clients cannot be authenticated at present, by source of credentials."""
+        """By source of credentials, the reason that clients cannot be authenticated now."""
         self._limits = limits
         self._header = header
         self._credential_headers = (API_KEY, AUTHORIZATION, header)
@@ -110,13 +110,15 @@ class AccessControl:
             given = headers.get(self._header)
             if given is None or not _CLIENT_NAME.fullmatch(given):
                 header = self._header.decode()
-                raise Forbidden(f"the key of {owner} is a gateway's, and the header {header} must name its client")
+                raise Forbidden(
+                    f"{owner} is a gateway's key, so the request must name its client in the header {header}"
+                )
             name = given.decode("ascii")
             # Only names with a limit are labels: their number is bounded.
             label = name if name in self._limits.names else owner
             return AuthenticatedClient(name, label, (*credentials, (self._header, given)))
         if self._check_token is None or name_of_header is API_KEY:
-            raise Unauthenticated("the key is not valid for this service, or no longer")
+            raise Unauthenticated("the key is not valid for this service, or has been revoked")
         # Names in tokens are unbounded, so only those with a limit are labels.
         name = self._check_token(presented)
         return AuthenticatedClient(name, name if name in self._limits.names else TOKENS, credentials)

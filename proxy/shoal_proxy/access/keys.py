@@ -1,4 +1,4 @@
-"""API keys: how they are stored, and the owner of a presented one."""
+"""API keys: their storage, and the owner of a presented key."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -18,11 +18,11 @@ _HASHED: Final = re.compile(rb"sha256:[0-9a-fA-F]{64}")
 class ApiKeys:
     """Keys that were read once; a rotation makes another object.
 
-    A key is stored as a hash of its hash, under a ``salt`` that only this process has. So the duration of a look-up
-    reveals nothing about any key, since a client can neither choose nor predict what is compared.
+    A key is stored as a hash of its hash, under a ``salt`` that only this process has. A client cannot predict the
+    compared hash, so the duration of a look-up reveals nothing about any key.
 
     Args:
-        entries: by name, a key in each line; ``sha256:`` and 64 hexadecimal digits stand for a key with that hash.
+        entries: by name, a key in each line; ``sha256:`` and 64 hexadecimal digits denote a key with that hash.
         salt: random bytes, 16 to 64.
     """
 
@@ -40,7 +40,7 @@ class ApiKeys:
         return frozenset(self._names.values())
 
     def owner(self, presented: bytes) -> str | None:
-        """Return the name of a presented key; None where it is not a key."""
+        """Return the name of a presented key; None if the key is unknown."""
         # Long input is not hashed at all.
         return (
             None if len(presented) > MAX_CHARACTERS else self._names.get(self._salted_hash(sha256(presented).digest()))
@@ -51,7 +51,7 @@ class ApiKeys:
 
     def _add(self, name: str, text: bytes) -> None:
         if not _NAME.fullmatch(name):
-            self.faults.append(f"{name!r:.100} is not a valid name of a key: use {_NAMES}")
+            self.faults.append(f"{name!r:.100} is not a valid key name: use {_NAMES}")
             return
         for line in text.splitlines():
             given = line.strip()
@@ -64,7 +64,7 @@ class ApiKeys:
                 other = self._names.get(kept, name)
                 # The first name in alphabetical order owns a key that several names share.
                 if other != name:
-                    fault = f"is also one of {other}, and counts as that"
+                    fault = f"is also a key of {other}, and identifies {other} only"
                 elif len(self._names) >= MAX_KEYS:
                     fault = f"is beyond the first {MAX_KEYS}"
                 else:
@@ -79,7 +79,7 @@ def parse_key_file(text: bytes) -> tuple[dict[str, bytes], Sequence[str]]:
     """Return the keys of a file of ``NAME=KEY`` lines, several of one name joined, and the faults of other lines.
 
     The form is that of ``kubectl create secret generic --from-env-file``; empty lines and lines with ``#`` are skipped.
-    A fault names only the number of its line, since a key may stand where a name should.
+    A fault contains only the line number, because a misplaced key could appear as a name.
     """
     entries: dict[str, bytes] = {}
     faults = []

@@ -21,7 +21,7 @@ class ClientQuota:
         self._rate_s = rate_s
         self._most_rows = most_rows
         self._burst = max(1.0, rate_s)
-        """Rows that may come at once: those of a second."""
+        """Maximum burst: the rows of one second."""
         self._tokens = self._burst
         self._at_s = now_s
         self.rows = 0
@@ -30,15 +30,15 @@ class ClientQuota:
     def charge(self, rows: int, now_s: float) -> None:
         """Charge ``rows``.
 
-        A request of more rows than the limit is admitted when the client has none; the excess is charged to its later
-        requests.
+        A request of more rows than the limit is admitted if the client has no other rows; the excess is charged to its
+        later requests.
 
         Raises:
             LimitReached: the client is at its limit.
         """
         # The first request is admitted at any size.
         if self._most_rows and self.rows and self.rows + rows > self._most_rows:
-            held = f"{self.rows} of this client's rows wait or run, and its limit is {self._most_rows} at a time"
+            held = f"this client has {self.rows} rows queued or running; its limit is {self._most_rows}"
             raise LimitReached(f"{held}. Wait for their responses.", retry_after_s=1)
         if self._rate_s:
             # A token bucket, refilled by time up to the rows of one second.
@@ -58,7 +58,7 @@ class ClientLimits:
 
     Args:
         rows_per_second: by client's name, or ``*`` for all others; clients without an entry have no limit.
-        rows_in_flight: likewise.
+        rows_in_flight: as ``rows_per_second``.
     """
 
     def __init__(self, rows_per_second: Mapping[str, float], rows_in_flight: Mapping[str, int]) -> None:
@@ -70,8 +70,8 @@ class ClientLimits:
     def quota(self, name: str, now_s: float, *, forwarded: bool) -> ClientQuota | None:
         """Return a client's account; None for no limit.
 
-        Forwarded requests have an account of their own: they were charged at the first replica, and a client that only
-        marks its requests as forwarded gains no more than that.
+        Forwarded requests have a separate account, because the first replica has charged them. A client that falsely
+        marks requests as forwarded gains only that account.
         """
         quota = self._quotas.get((name, forwarded))
         if quota is None:

@@ -1,7 +1,7 @@
 """Tokens of an issuer (JWT): the client's name in a token, verified with the issuer's keys.
 
-PyJWT checks signatures and claims. Decided here: only public-key algorithms, each key for its own one, and what to do
-about a key that is not known yet.
+PyJWT checks signatures and claims. This module restricts algorithms to public-key ones, binds each key to its
+algorithm, and handles unknown keys.
 """
 
 import re

@@ -35,9 +35,9 @@ class Admin:
         self._sent = ActivatorReport("", "", {})
         self._changed = asyncio.Event()
         self.version = ""
-        """Of the table in effect; empty before the first."""
+        """Version of the table in effect; empty before the first table."""
         self.refused: Mapping[str, str] = {}
-        """Why a service's port is not open, by service."""
+        """By service, the reason that its port is not open."""
 
     def news(self) -> None:
         """Answer the waiting requests for news, if there are any news."""

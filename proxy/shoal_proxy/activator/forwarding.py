@@ -64,16 +64,16 @@ class Forwarder:
         await self._pool.aclose()
 
     async def forward(self, pod: str, request: ForwardedRequest, within_s: float, send: Send) -> bool:
-        """Forward a request; return False where the pod did not run it, so that another pod may.
+        """Forward a request; return False if the pod did not run it, so that another pod may.
 
         Args:
             pod: its ``HOST:PORT``.
-            request: what to send.
+            request: the request to send.
             within_s: the time until the response must begin.
             send: receives the response (ASGI).
 
         Raises:
-            InvalidRequest: the request is no valid HTTP/1.1; nothing was sent.
+            InvalidRequest: the request is not valid HTTP/1.1; nothing was sent.
             PodSilent: the pod received it and did not respond within that time.
             RuntimeLost: the connection was lost, perhaps within the response; the request may have run.
         """
@@ -87,7 +87,7 @@ class Forwarder:
         except _LOST as error:
             self._log_lost(pod, error)
             if isinstance(error, httpcore.RemoteProtocolError):
-                raise RuntimeLost("the pod's response is no valid HTTP/1.1") from None
+                raise RuntimeLost("the pod's response is not valid HTTP/1.1") from None
             raise RuntimeLost("the connection to the pod was lost") from None
         except TimeoutError as error:
             self._log_lost(pod, error)

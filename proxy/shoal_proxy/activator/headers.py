@@ -79,7 +79,7 @@ def did_not_run(status: int, headers: Headers) -> bool:
 
 
 def _hop_by_hop(headers: Headers) -> frozenset[bytes]:
-    """Return the hop-by-hop headers, with those that ``Connection`` names."""
+    """Return the hop-by-hop headers, including headers named in ``Connection``."""
     named = [value.lower().split(b",") for name, value in headers if name == _CONNECTION]
     return _HOP_BY_HOP.union(token.strip() for tokens in named for token in tokens)
 

@@ -53,7 +53,7 @@ class RequestHolder:
         """Hold one more request.
 
         Raises:
-            Overloaded: the service or the activator holds as many as it may.
+            Overloaded: the service or the activator has reached its limit of requests.
         """
         queue, limits = self.queues[name], self._settings
         if len(queue.held) >= limits.service_max_requests or self.requests >= limits.max_requests:
@@ -67,7 +67,7 @@ class RequestHolder:
         """Account for received bytes of a body.
 
         Raises:
-            ProxyError: the body is too large, or the service or the activator holds as many bytes as it may.
+            ProxyError: the body is too large, or the service or the activator has reached its limit of bytes.
         """
         queue, limits = self.queues[name], self._settings
         self.check_size(name, held.size_bytes + size_bytes)
@@ -93,7 +93,7 @@ class RequestHolder:
         if not queue.service.addresses:
             text = "no pod of this service was ready in time: the service is starting from zero replicas"
         elif held.refusals:
-            text = f"no pod of this service accepted the request in time: it was refused {held.refusals} times"
+            text = f"no pod of this service accepted the request in time: it was rejected {held.refusals} times"
         else:
             text = "all pods of this service were busy with other requests until the deadline"
         return Overloaded(text, reason=RejectionReason.DEADLINE, retry_after_s=queue.retry_after_s(now_s))

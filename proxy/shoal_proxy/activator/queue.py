@@ -13,7 +13,7 @@ from math import ceil
 from shoal_schema.activator import ActivatorService
 
 PAUSE_S = 0.25
-"""How long a pod is skipped after it refused a request or a connection, or was silent until a deadline."""
+"""Time to skip a pod after it rejected a request or connection, or missed a deadline."""
 
 
 class HeldRequest:
@@ -36,7 +36,7 @@ class HeldRequest:
         self.pod = ""
         """Address of the pod that it is forwarded to; empty while it waits."""
         self.refusals = 0
-        """How many times a pod refused it or its connection."""
+        """Number of rejections by pods, including refused connections."""
         self.gone = False
 
 
@@ -57,7 +57,7 @@ class ServiceQueue:
 
     @property
     def waiting(self) -> int:
-        """Return the number of requests that are at no pod."""
+        """Return the number of requests that wait for a pod."""
         return len(self.held) - self._at_pods.total()
 
     def follow(self, service: ActivatorService) -> None:
@@ -87,7 +87,7 @@ class ServiceQueue:
         self._free_slot(held)
 
     def release(self, now_s: float) -> list[tuple[HeldRequest, str]]:
-        """Return the requests to forward now with their pods, and count them at those pods."""
+        """Assign waiting requests to pods, and return the requests to forward now with their pods."""
         released = []
         while self._first() is not None:
             pods = (pod for pod in self.service.addresses if self._paused_until_s.get(pod, now_s) <= now_s)

@@ -32,10 +32,12 @@ def validate_services(services: Iterable[ActivatorService], names: Mapping[int, 
     # Services that have their port already come first.
     for service in sorted(services, key=lambda each: names.get(each.port) != each.name):
         if service.name in taken:
-            refused[service.name] = "it is in the operator's table twice"
+            refused[service.name] = "it appears twice in the operator's table"
             continue
         if service.port in ports:
-            refused[service.name] = f"its port {service.port} is that of {ports[service.port]}"[:MAX_REASON_LENGTH]
+            refused[service.name] = (f"its port {service.port} is already used by {ports[service.port]}")[
+                :MAX_REASON_LENGTH
+            ]
             continue
         if len(taken) >= most:
             refused[service.name] = f"the limit of {most} services is reached (SHOAL_ACTIVATOR_MAX_SERVICES)"

@@ -25,7 +25,7 @@ class OrcaReport:
 
     def __init__(self, expected_wait_s: float, utilization: float, requests_per_s: float) -> None:
         self.expected_wait_s = expected_wait_s
-        """What a request of one row would take if it arrived now."""
+        """Expected response time of a one-row request that arrives now."""
         self.utilization = utilization
         """0 to 1."""
         self.requests_per_s = requests_per_s

@@ -1,4 +1,4 @@
-"""Load of the peers, and which of them a late request is forwarded to.
+"""Load of the peers, and selection of the peer for a late request.
 
 A replica reports the expected wait of a request that arrives now. The report is old when it is read, several replicas
 may act on it at once, and it may be wrong. So it counts for a short time only, and rows forwarded since are added to
@@ -44,7 +44,7 @@ class ForwardingOutcome(StrEnum):
     FAILED = "failed"
     """The peer's model failed as a whole: for this request, or for every one."""
     BROKEN = "broken"
-    """The response is not one that a replica sends to this request."""
+    """The response is not a valid response of a replica to this request."""
     LATE = "late"
     """No response by the deadline."""
     LOST = "lost"
@@ -81,7 +81,7 @@ class Peer:
         """Whether it has failed and not answered since."""
         self.skipped_until_s = -NEVER_S
         self.is_self = False
-        """Whether it is this replica, under the address that others use."""
+        """Whether the address belongs to this replica itself."""
 
     def record_expected_wait(self, wait_s: float | None, now_s: float, travel_s: float | None = None) -> None:
         """Record an expected wait; None and values out of range are unknown."""

@@ -1,12 +1,12 @@
-"""Predict when a request that arrives now would be answered.
+"""Predict the response time of a request that arrives now.
 
-Where the objective leaves room for two of the largest batches, one running and one's own, serving full batches in order
-of arrival is optimal. A request whose place in that order is too late is then rejected at once instead of after a
-wait. Where the objective leaves less room, a later request may be worth more than a waiting one (`selection`, case 3).
-Then only requests that would be late even as the next batch are rejected at once.
+If the objective allows for two of the largest batches (the running batch and the request's own), serving full batches
+in order of arrival is optimal. A request whose place in that order is too late is then rejected at once instead of
+after a wait. If the objective is shorter, a later request may be worth more than a waiting request (`selection`, case
+3). Then only requests that would be late even in the next batch are rejected at once.
 
-A request whose batch starts after other batches must expect full ones. Where those batches have other keys, its own key
-may be a rare one, and its batch small.
+Batches before the request's own are assumed to be full. If they have other keys, the request's own batch may be small,
+because its key may be rare.
 """
 
 from shoal_proxy.batching.selection import BatchCosts

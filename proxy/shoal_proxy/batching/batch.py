@@ -56,7 +56,7 @@ class MergedInputs:
         self.inputs = inputs
         self.elements = elements
         self.padded_elements = padded_elements
-        """How many of ``elements`` are padding."""
+        """Number of ``elements`` that are padding."""
 
 
 class BatchResult:

@@ -42,7 +42,7 @@ class RunningBatch:
         self.finish_s = finish_s
         """Expected time at which its responses have left."""
         self.guessed = guessed
-        """Whether ``finish_s`` is a guess: no batch of its shape had been measured."""
+        """Whether ``finish_s`` is a guess, because no batch of its shape was measured."""
         self.alone = alone
         """Whether the runtime was idle when it was sent."""
         self.check = check
@@ -85,7 +85,7 @@ class Batcher:
         self.clumps = Clumps()
         self.pace = HostTiming()
         self.slack = Margin(SLACK_QUANTILE)
-        """How much later than expected responses leave."""
+        """Delay of responses beyond the expected time."""
         self.rate = DrainRate()
         self.running: deque[RunningBatch] = deque()
         """The batches at the runtime, in the order in which they run."""
@@ -94,7 +94,7 @@ class Batcher:
         self.configured_rows = limits.max_rows
         self._freed_s = 0.0
         self._weighs = False
-        """Whether any request has had a deadline or the service an objective: only then is work per group tracked."""
+        """Whether any request had a deadline, or the service has an objective. Only then work per group is tracked."""
 
     def set_model(
         self,
@@ -213,7 +213,7 @@ class Batcher:
         return min(soft_deadline_s, pending.arrived_s + self._within_s(self._costs(pending.key)))
 
     def row_s(self, key: BatchKey) -> float:
-        """Return the time (s) that one more row takes in full batches."""
+        """Return the time (s) of an additional row in full batches."""
         most = self.tables.max_rows(key)
         return self.tables[key].mean_s(most) / most
 

@@ -1,9 +1,9 @@
-"""Arrivals in clumps: hold a batch for an idle runtime 0.2 ms when the next request tends to follow at once.
+"""Hold a batch for an idle runtime by 0.2 ms if requests tend to arrive in clumps.
 
 Clients that fan out, retry together, or sit behind a gateway that batches its wake-ups send many requests within
 microseconds. Starting the first request of a clump alone makes the rest wait for it. While more than half of all
-requests come less than `PATIENCE_S` after the one before, a batch for an idle runtime is held until none has come for
-that long. With Poisson arrivals at usual rates the share stays small, and no batch is held.
+requests arrive less than `PATIENCE_S` after the previous request, a batch for an idle runtime is held until no request
+has arrived for `PATIENCE_S`. With Poisson arrivals at usual rates the share is small, and no batch is held.
 """
 
 from shoal_proxy.batching.pending import NEVER_S
@@ -32,7 +32,7 @@ class Clumps:
         self._last_s = now_s
 
     def hold_s(self, now_s: float, oldest_s: float) -> float:
-        """Return how long (s) to wait for the rest of a clump whose first request came at ``oldest_s``."""
+        """Return the time (s) to wait for the rest of a clump that began at ``oldest_s``."""
         if self._share <= _SHARE:
             return 0.0
         # Until the clump has paused, or has lasted too long.

@@ -1,4 +1,4 @@
-"""How fast the queue drains, for Retry-After."""
+"""The drain rate of the queue, for Retry-After."""
 
 from math import ceil
 

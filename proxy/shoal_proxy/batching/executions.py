@@ -1,4 +1,4 @@
-"""Totals of batches since the process began, by size: for clients that read statistics. Pure."""
+"""Totals of batches by size since the process started, for statistics. Pure."""
 
 
 class ExecutionTimes:

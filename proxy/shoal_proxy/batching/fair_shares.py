@@ -26,7 +26,7 @@ class FairShares:
         self, weights: Mapping[bytes, float] | None = None, ageing_s: float = 1.0, *, classes: bool = True
     ) -> None:
         self.classes = classes
-        """Whether there may be several classes; otherwise nothing is counted or read."""
+        """Whether there may be several classes; otherwise usage is not tracked."""
         self._weights = dict(weights or {})
         self._ageing_s = ageing_s
         self._had: dict[bytes, float] = {}

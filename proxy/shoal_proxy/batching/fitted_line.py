@@ -31,7 +31,7 @@ class FittedLine:
         return base_s + slope_s * rows
 
     def line(self) -> tuple[float, float]:
-        """Return the seconds of a batch without rows and of each additional row, neither below 0."""
+        """Return the seconds of an empty batch and of each additional row; both are at least 0."""
         if not self.weight:
             return 0.0, 0.0
         # Weighted least squares from running sums.

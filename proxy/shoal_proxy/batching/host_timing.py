@@ -16,7 +16,7 @@ _MARGIN_S = 0.0002
 _MIN_S = _MARGIN_S / 2
 """Least overhead worth hiding: below it, the margin loses more rows than an idle device costs."""
 _WORTH = 2.0
-"""Where forward takes less than this many overheads, the host is the bottleneck and larger batches help it more."""
+"""Multiple of the host's overhead below which a forward pass makes the host the bottleneck; larger batches help."""
 
 
 class HostTiming:

@@ -1,14 +1,13 @@
-"""How long a batch of a given size takes, learned from the batches that ran.
+"""Batch times by size, estimated from completed batches.
 
 A table of knots (the runtime's allowed sizes, or eight to an octave) with the mean time at each. Sizes between two
-knots are interpolated; sizes that the runtime pads take the time of the padded one. A straight line, fitted to recent
-batches of every size, stands in where a knot has few observations. The table never falls with size.
+knots are interpolated; a padded size has the time of the size that it is padded to. A knot with few observations uses a
+straight line, fitted to recent batches of every size. The table never falls with size.
 
-A margin above the mean makes the table's answer the 95th percentile. It is counted in mean deviations and steered by
-how often batches take longer than predicted. A runtime that always takes the same time has no margin.
-
-Four batches in a row that all took a quarter more, or all a fifth less, than expected are no noise: the device has
-become slower or faster, and the whole table is scaled. A single slow batch counts as at most twice its expected time.
+A margin above the mean makes the estimate the 95th percentile. It is measured in mean deviations, and follows the share
+of batches that take longer than predicted. A runtime with constant times has no margin. Four successive batches that
+all took a quarter more, or all a fifth less, than expected are not noise: the device has become slower or faster, and
+the whole table is scaled. A single slow batch counts as at most twice its expected time.
 """
 
 from bisect import bisect_left, bisect_right
@@ -21,7 +20,7 @@ from shoal_proxy.batching.fitted_line import FittedLine
 from shoal_proxy.batching.margin import Margin
 
 _KNOT_WEIGHT = 20.0
-"""Batches that a knot remembers; the line counts as one more."""
+"""Number of batches in a knot's average; the fitted line has the weight of one batch."""
 QUANTILE = 0.95
 _SEEN = 1.0
 """Batches of about a size after which its time counts as measured."""
@@ -72,7 +71,7 @@ class LatencyTable:
         return self._margin.value
 
     def observe(self, rows: int, seconds: float) -> None:
-        """Record that a batch of ``rows`` took ``seconds``; values that are no duration are ignored."""
+        """Record that a batch of ``rows`` took ``seconds``; invalid durations are ignored."""
         if not 0 <= seconds < inf:
             return
         self.batches += 1

@@ -21,7 +21,7 @@ class BatchKey(NamedTuple):
     """Name and trailing shape of each input, padded axes replaced by their bucket (or -1 without buckets)."""
     parameters: bytes = b""
     tensors: bytes = b""
-    """What the client asks the model to do differently, per request and per tensor, as JSON text."""
+    """Parameters of the request and its tensors for the model, as JSON text."""
     headers: tuple[tuple[bytes, bytes], ...] = ()
     """The forwarded headers, which the runtime receives once per batch."""
     solo: int = 0
@@ -107,13 +107,13 @@ class PendingRequest:
         self.lengths: Mapping[str, Sequence[int]] = {} if lengths is None else lengths
         self.trace = trace
         self.queued_s = 0.0
-        """How long it waited (s)."""
+        """Time in the queue (s)."""
         self.timing = b""
         """Cost of its last batch, in the form of Server-Timing."""
         self.dequeued_rows = 0
         """Rows that have left the queue in a batch."""
         self.may_have_run = False
-        """Whether the runtime may have run some of its rows."""
+        """Whether the runtime may have run rows of the request."""
         self.finished = 0
         self.forwarded = False
         """Whether a peer forwarded it: it is not forwarded again."""

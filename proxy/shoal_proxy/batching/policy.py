@@ -1,4 +1,4 @@
-"""When a batch closes, and its contents.
+"""Decide when a batch closes, and select its requests.
 
 `Adaptive`: work-conserving. While the runtime has a free slot, waiting rows are sent at once; the one exception is a
 burst of requests about to come (`returns`, `clumps`). One more batch may be sent ahead to a busy runtime, so that it
@@ -11,7 +11,9 @@ one.
 The order of groups (`serving_order`) comes first: a full batch of one key is not sent ahead of an older partial one of
 another, or a key that is always full would starve all others.
 
-`Fixed`: when full, or ``max_delay_s`` old, as in other servers. `None`: each request alone.
+`Fixed` closes a batch when it is full or ``max_delay_s`` old, as other servers do.
+
+`None` runs each request alone.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,12 +33,12 @@ class BatchLimits:
     max_rows: int
     """Rows of a batch."""
     max_delay_s: float = 0.0
-    """How long a batch may wait for more rows (`Fixed`)."""
+    """Maximum time that a batch waits for more rows (`Fixed`)."""
     in_flight: int = 1
     """Batches that run at a time."""
     policy: BatchingPolicy = BatchingPolicy.ADAPTIVE
     alone: bool = False
-    """Whether a batch holds rows of only one request, whatever the policy."""
+    """Whether a batch holds rows of only one request, under every policy."""
 
 
 class DeviceState:
@@ -87,7 +89,8 @@ class Estimates:
 def decide_batch(queue: Queue, limits: BatchLimits, device: DeviceState, outlook: Estimates) -> CloseBatch | WaitUntil:
     """Return the group whose batch closes now, or how long to wait. The order of groups decides, not which is full.
 
-    Only for `Fixed` batches a full group overtakes others, as long as those are not due.
+    Groups are served in order, even if a later group is full. Only with `Fixed`, a full group overtakes earlier groups
+    whose delay has not elapsed.
     """
     # At most one batch is sent ahead to a busy runtime.
     if not queue.groups or device.in_flight > limits.in_flight:

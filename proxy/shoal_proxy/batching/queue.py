@@ -23,7 +23,7 @@ class QueueLimits:
 
     max_rows: int
     max_bytes: int
-    """Of decoded inputs."""
+    """Size of the decoded inputs."""
     portion_rows: int = 1 << 62
     """Rows of one request that are served, and counted, at a time."""
 
@@ -44,7 +44,7 @@ class Queue:
         """Groups that could fill a batch, in the order in which they became full."""
         self.rows = 0
         self.later_rows = 0
-        """As `Group.later_rows`, of all groups."""
+        """Sum of `Group.later_rows` over all groups."""
         self.requests = 0
         self.size_bytes = 0
         self.work_s = 0.0
@@ -55,7 +55,7 @@ class Queue:
         self._portion_rows = limits.portion_rows
         self._classes = self.shares.classes
         self._lined_up = False
-        """Whether groups are in `_line`; a single group is not."""
+        """Whether groups are in `_line`; a single group needs no order."""
 
     def rejection_reason(self, rows: int, size_bytes: int) -> RejectionReason | None:
         """Return why ``rows`` more of ``size_bytes`` do not fit; None where they do.

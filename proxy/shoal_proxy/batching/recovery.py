@@ -1,4 +1,4 @@
-"""What is retried of a batch that failed as a whole.
+"""Retries after a batch failed as a whole.
 
     failure                        retried
     the device ran out of memory   both halves, by rows; the size is remembered as too large
@@ -8,9 +8,9 @@
     the runtime died meanwhile     the same batch, once, but only if the model is idempotent: it may have run
     anything else                  nothing; and nothing twice for a request that is alone
 
-Retries cost device time, and a model that fails every batch must not cost twice its load. So there is a budget, which
-successful requests earn: each pays for some more tries. A faulty request costs its batch a few tries, and the search
-goes on as long as other requests succeed; it ends only where none does.
+Retries cost device time, and a model that fails every batch must not cost twice its load. So retries have a budget, to
+which each successful request adds. A faulty request costs its batch several tries, and the search continues as long as
+other requests succeed.
 
 A rejected batch (`InvalidRequest`) costs no device time and states that one request is wrong. The search then ignores
 the budget, so that no request is rejected for another's fault.
@@ -24,7 +24,10 @@ from shoal_proxy.errors import BatchTooLarge, InvalidRequest, ModelFailed, NotEx
 
 MAX_TRIES = 256
 EARNED_TRIES = 4
-"""By each answered request. One fault in two requests costs 62 tries for 16 valid requests of a batch of 32."""
+"""Added to the budget by each successful request.
+
+One fault in two requests costs 62 tries for 16 valid requests of a batch of 32.
+"""
 
 
 class BatchRetries:
@@ -44,7 +47,7 @@ class BatchRetries:
         Args:
             batch: the failed batch.
             error: its error.
-            fitting_rows: what a batch could hold before; the parts keep the value of the first failure.
+            fitting_rows: rows of a batch that fitted before; the parts keep the value of the first failure.
         """
         batches = self._pieces(batch, error, batch.fitting_rows or fitting_rows)
         # A rejection costs no device time, so it is outside the budget.

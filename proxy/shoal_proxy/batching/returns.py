@@ -1,23 +1,24 @@
-"""Returning clients: how long after a response the next request of the same connection tends to come.
+"""Hold a batch for clients that are about to send their next request.
 
-Clients in closed loops all return at once when their batch is answered. Starting the first of them alone costs two
-batches: 1 + 63 instead of 64. This module learns how soon they return, and from that how long to hold a batch for them:
-as long as the device's idle time is shorter than the extra time of a second batch. With w rows waiting, n about to
-return, and r of those within h:
+Clients in closed loops all send their next request when their batch ends. Starting the first of these requests alone
+costs two batches: 1 + 63 instead of 64. This module estimates the time between a response and the next request of the
+same connection. It holds a batch as long as the device's idle time is shorter than the extra time of a second batch.
+With w rows waiting, n about to return, and r of those within h:
 
     hold h, if  h < l(w) + l(n) - l(w + r) - l(n - r)
 
-So it pays only if nearly all come. To hold for a part of them, and then run the others as a second batch all the same,
-would lose time. A few stragglers do not count; they join the next batch.
+So holding pays only if nearly all clients return. Holding for a part of them, and then running the others as a second
+batch, would lose time. Late clients are ignored; they join the next batch.
 
-It must also pay in each round that follows. Clients in one batch all return after it, and the device idles meanwhile,
-in every round; in two batches, the clients of one return while the other runs. The host's time to answer, receive and
-queue n requests grows with n, so it is learned as a line. Where that of all, g(w + n), is longer than the extra time of
-a second batch, no batch is held:
+Holding must also pay in each following round. Clients in one batch all return after it, and the device is idle until
+then, in every round. With two batches, the clients of one return while the other runs. The host's time to send
+responses and to receive and queue n requests grows with n, so it is estimated as a line g. If g(w + n) is longer than
+the extra time of a second batch, no batch is held:
 
     g(w + n) < l(w) + l(n) - l(w + n)
 
-Clients of an open loop return after many milliseconds or never. For them the sum never pays, and nothing is held.
+Clients of an open loop return after many milliseconds or never. For them the condition is never met, and no batch is
+held.
 """
 
 from bisect import bisect_left
@@ -38,7 +39,7 @@ _FORGET = 0.9
 
 
 class Burst:
-    """The clients answered with one batch, and the rows of those that have not returned yet."""
+    """The clients of one batch, and the rows of clients that have not returned yet."""
 
     __slots__ = ("back_s", "clients", "completed_s", "outstanding", "returned_rows")
 
@@ -118,13 +119,13 @@ class ReturningClients:
         free_s: float,
         max_rows: int,
     ) -> float:
-        """Return how long (s) after ``free_s`` to hold the batch of ``waiting`` rows; 0 for not at all.
+        """Return the time (s) after ``free_s`` to hold the batch of ``waiting`` rows; 0 sends it at once.
 
         Args:
             waiting: rows that could be sent now.
             running: rows and expected response time of each batch at the runtime.
             table: costs of batches.
-            free_s: when the device could start.
+            free_s: earliest start on the device.
             max_rows: rows of a batch.
         """
         # Responses sent recently, and those of the batches that still run.

@@ -1,4 +1,4 @@
-"""How much device time row checks may take: a share of it, and of what clients leave unused."""
+"""Budget of device time for row checks: a share of the total, and of the time that clients leave unused."""
 
 from typing import Final
 

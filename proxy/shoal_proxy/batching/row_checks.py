@@ -1,13 +1,13 @@
 """Verify in production that rows of shared batches get their own results, by running some of them again.
 
 Rows of batches of more than one request are kept (`row_samples`) and run again while the device is idle: rows of
-different batches together, so that one small batch verifies many. A result that differs grossly is a suspicion, and the
-row is run several more times before a conclusion (`row_suspicion`). Once a row had a foreign result, the other rows of
-its batch are run next. `row_evidence` decides what all findings together show.
+different batches together, so that one small batch verifies many. A result that differs strongly is a suspicion, and
+the row is run several more times before a conclusion (`row_suspicion`). After a row had a foreign result, the other
+rows of its batch are run next. `row_evidence` draws the conclusion from all findings.
 
 Checks have a budget of device time (`row_budget`) that grows with the square of the share that clients leave unused:
-7.1 % of the device at a load of 0.1, 0.7 % at a load of 0.9. A check is sent when nothing waits and nothing runs. Where
-that does not happen for `OVERDUE_S`, as on a device that is always busy with partial batches, one is sent between two
+7.1 % of the device at a load of 0.1, 0.7 % at a load of 0.9. A check is sent when no request waits or runs. If this
+does not occur for `OVERDUE_S`, as on a device that is always busy with partial batches, a check is sent between two
 batches.
 """
 
@@ -32,7 +32,7 @@ ROWS_PER_S: Final = 256
 OBJECTIVE_SHARE: Final = 0.2
 """Share of the latency objective that a check may take."""
 ALONE_TIMES: Final = 2.0
-"""A check may take so many times as long as a single row."""
+"""Maximum time of a check, as a multiple of the time of a single row."""
 OVERDUE_S: Final = 1.0
 """Wait for an idle moment after which a check is sent between two batches."""
 WAITS_S: Final = 2.0
@@ -67,7 +67,7 @@ class RowViolation(NamedTuple):
 
 
 class RowChecks:
-    """Decides which rows are kept, which are run again and when, and what their results show.
+    """Selects the rows to keep and to run again, schedules checks, and evaluates their results.
 
     Args:
         pick: chooses the batches and rows that are kept.
@@ -99,7 +99,7 @@ class RowChecks:
         """A row that agreed when it was checked; checked again with others."""
         self._noise, self._caution, self._compared = 0.0, 1.0, 0
         self._idle_s = self._wanted_s = -1.0
-        """Since when the device is idle, and since when a check is ready; -1 for neither."""
+        """Time since which the device is idle, and since which a check is ready; -1 if not."""
         self._paused_until_s = self._next_s = 0.0
         self._under_way = False
         self._failures = 0
@@ -162,7 +162,7 @@ class RowChecks:
         """Return the check to send now; None for none.
 
         Args:
-            batcher: the batches that run, and how long others take.
+            batcher: the running batches, and estimates of batch times.
             now_s: monotonic time (s).
             load: share of the device that clients need.
             busy: whether clients' rows wait or run.
@@ -207,7 +207,7 @@ class RowChecks:
         return RowCheck(samples if anchor is None else [*samples, anchor], self._model)
 
     def _chosen(self, batcher: Batcher, now_s: float) -> Group | None:
-        """Return the group to check: of the batch of a foreign row, one that fills a check, or one that has waited."""
+        """Return the group to check: of a foreign row's batch, a group that fills a check, or an overdue one."""
         while self._partners:
             partner = self._partners[0]
             if partner.samples and row_check_size(batcher, partner.group[0]):

@@ -1,12 +1,12 @@
 """The distance of two results of one row, in units of the distance between results of different rows.
 
 A row that is run again among other rows may differ in its last digits: kernels for other batch sizes, half precision
-and quantization cause that. The result of another row differs by as much as results of different rows differ, which is
-the unit here (`row_scale`). The unit is never less than a share of the results' magnitude, so that noise is small for
-any model.
+and quantization cause that. The typical difference between results of different rows is the unit (`row_scale`). The
+unit is never less than a share of the results' magnitude, so that noise is small for any model.
 
-Labels (integers, texts, booleans) may turn on the last digit of a number. They count only where a model returns no
-floating-point output, and then must be equal. Integers that ordinarily differ by many are scores, and are measured.
+Labels (integers, texts, booleans) may depend on the last digit of a number. They count only if a model returns no
+floating-point output, and then must be equal. Integers that usually differ by large amounts are scores, and are
+measured.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ _ELEMENTS: Final = 2048
 _LIST_DIMENSIONS: Final = 3
 """Dimensions from which an output holds a list for each row."""
 _ODD: Final = 0.1
-"""Distance of numbers that agree but for a NaN or an infinity. One kernel may overflow, so it is no evidence."""
+"""Distance of numbers that differ only in a NaN or an infinity. A kernel may overflow, so this is not evidence."""
 
 
 class ResultDistance:
@@ -77,7 +77,7 @@ class ResultDistance:
         return numbers
 
     def units(self, left: Row, right: Row) -> float:
-        """Return the distance of two results: about 1 or more where they are those of different rows."""
+        """Return the distance of two results: about 1 or more if they belong to different rows."""
         if left.keys() != right.keys():
             return 1.0
         return max([self._apart(name, left[name], right[name]) for name in left], default=0.0)
@@ -164,7 +164,7 @@ def _numbers(left: Array, right: Array, datatype: str) -> tuple[Array, Array]:
 
 
 def _table(rows: list[Array], datatype: str) -> Array | None:
-    """Return the elements of each row as FP64; None where rows differ in shape, or hold a NaN or an infinity."""
+    """Return the elements of each row as FP64; None if rows differ in shape, or hold a NaN or an infinity."""
     if not rows or not rows[0].size:
         return None
     for row in rows:

@@ -1,4 +1,4 @@
-"""What findings about single rows show of a model: counts, and when they are no longer chance."""
+"""Conclusions about a model from findings about single rows: counts, and their significance."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -6,7 +6,7 @@ from math import exp, log1p
 from typing import Final
 
 CHANCE: Final = 1e-3
-"""Probability of the foreign rows found in batches of foreign rows below which they are no chance."""
+"""Significance level: below this probability, foreign rows in batches are not chance."""
 RANDOM: Final = 3
 """Rows with random results after which the model is not checked any more."""
 _DEPENDENT: Final = 2
@@ -14,7 +14,7 @@ _DEPENDENT: Final = 2
 _MIN_VARIED: Final = 8
 _MIN_CHECKED: Final = 64
 VARIED_SHARE: Final = 0.1
-"""Share of rows whose result follows their neighbours that ties and rounding do not reach."""
+"""Share of rows with neighbour-dependent results that ties and rounding do not reach."""
 _ALL: Final = 0.999
 _REPORTED: Final = 4
 """Rows with another result than their clients got from which they are reported without a violation."""

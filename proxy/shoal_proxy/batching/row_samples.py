@@ -1,8 +1,8 @@
-"""Answered rows of shared batches, kept to be run again: copies, bounded in number and in bytes.
+"""Copies of completed rows of shared batches, limited in number and bytes, to run again.
 
-Rows are kept by what may share a batch: key and lengths. A check takes one row of each of several batches, so that a
-row gets other neighbours than before. Batches and rows are chosen at random: a model that mixes rows in every second
-batch, or always the first two, would pass checks at a fixed distance.
+Rows are grouped by batch key and lengths, so that a group can share a batch. A check takes one row of each of several
+batches, so that a row gets other neighbours than before. Batches and rows are chosen at random: a model that mixes rows
+in every second batch, or always the first two, would pass checks at a fixed distance.
 """
 
 from collections import OrderedDict, deque
@@ -158,7 +158,7 @@ class SampleStore:
     def companions(self, sample: SampledRow, rows: int, turn: int) -> list[SampledRow]:
         """Return ``rows`` other kept rows that may share a batch with ``sample``; others at each ``turn``.
 
-        Rows repeat where too few are kept, since the size of the batch matters. Empty where none is kept.
+        If too few rows are kept, they are repeated, because the size of the batch matters. Empty if no row is kept.
         """
         kept = self._groups.get(sample.batch.group)
         others = [each for batch in kept or () for each in batch.samples]
@@ -229,8 +229,8 @@ def _sampled(batch: Batch, result: BatchResult, rules: SamplingRules, now_s: flo
 def _places(batch: Batch, rules: SamplingRules, longest: Lengths, pick: Pick) -> list[tuple[int, RequestSlice, int]]:
     """Return position, slice and row in its request of the rows to keep, in the order of the batch.
 
-    A row that was padded to a neighbour's length is left out: its result may depend on the length, which is no mixing
-    of rows.
+    A row that was padded to a neighbour's length is left out: its result may depend on the length, and this is not a
+    mix of rows.
     """
     places: list[tuple[int, RequestSlice, int]] = []
     begin = 0

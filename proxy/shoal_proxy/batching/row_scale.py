@@ -1,7 +1,7 @@
-"""How much results of different rows differ: running quantiles of each element of one output.
+"""Typical differences between results of different rows: running quantiles of each element of one output.
 
-Quantiles resist a few huge values. In outputs with heavy tails (ratios, exponentials) the mean difference is that of
-the largest values, and two ordinary rows that were exchanged would differ by a small part of it.
+Quantiles resist a few huge values. In outputs with heavy tails (ratios, exponentials), the largest values dominate the
+mean difference, and two exchanged ordinary rows would differ by only a small part of it.
 """
 
 from collections.abc import Iterator

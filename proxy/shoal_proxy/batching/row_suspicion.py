@@ -1,4 +1,4 @@
-"""Decide whether a result that another run does not repeat was a row's own.
+"""Decide whether a result that differs in a second run belonged to the row.
 
 The row is run again: alone, among the neighbours of the check that differed, in the client's batch as it was, and in
 batches of that size among others. The conclusions:
@@ -56,7 +56,7 @@ _OF_NUMBERS: Final = (*_FIRST, *(RerunKind.SIZED,) * 4, RerunKind.ALONE)
 _OF_LABELS: Final = (*_FIRST, *(RerunKind.SIZED,) * 12, RerunKind.ALONE)
 """More batches are tried: a label that turns on the last digit of a number turns in one of a few batches.
 
-The last run shows that nothing has changed meanwhile.
+The last run shows that the model has not changed in between.
 """
 _MORE: Final = (RerunKind.SIZED, RerunKind.ALONE, RerunKind.COPIES) * 3
 """Further runs where results are scattered: those of a random row are scattered alone, and within one batch."""
@@ -69,7 +69,7 @@ _RESULTS: Final = 4
 
 
 class Suspicion:
-    """A row whose client got another result than the check, and the results of further runs."""
+    """A row with different results for the client and in the check, and the results of further runs."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """The scheduler: admits, batches and retires requests, in one object without a clock.
 
-Its methods receive events with their times, and return what to do: batches to send, outcomes to deliver, or how long to
+Its methods receive events with their times, and return actions: batches to send, outcomes to deliver, or the time to
 wait. It reads no clock and does no I/O. The proxy's `dispatcher` drives it with sockets, the `simulator` with numbers:
 the code is the same.
 
@@ -53,7 +53,10 @@ class SchedulerStep:
         self.running = running
         self.rejected = rejected
         self.late = late
-        """Requests that would be late here and may be forwarded; those that no peer accepts are rejected."""
+        """Requests that would be late on this replica and may be forwarded.
+
+        If no peer accepts a request, it is rejected.
+        """
         self.error = error
         """The error for ``late`` requests that no peer accepts."""
 
@@ -174,7 +177,7 @@ class Scheduler:
     def cancel(self, pending: PendingRequest) -> bool:
         """Drop a request whose client has gone; return whether it had no outcome yet.
 
-        Rows that already run are computed in vain, and count for the client until their batch has ended.
+        Its running rows count for the client until their batch has ended.
         """
         if pending.resolved:
             return False
@@ -287,7 +290,7 @@ class Scheduler:
 
         Args:
             running: the batch.
-            now_s: when its responses had left.
+            now_s: time at which its responses had been sent.
             cpu_s: processor time of the proxy's thread since it started.
         """
         self.batcher.record_delivered(running, now_s)

@@ -1,8 +1,8 @@
-"""Select the waiting requests of the next batch, and reject those that no batch could answer in time.
+"""Select the waiting requests of the next batch, and reject requests that would be late in every batch.
 
-Given when the batch starts and how long batches take:
+Rules, given the start of the batch and the batch times:
 
-1. A request that would be late even alone is rejected.
+1. A request that would be late even in its own batch is rejected.
 2. The normal case: the first requests, as many as the batch holds, if all of them are in time together.
 3. Otherwise some request will be late in any case. Serve as many as possible: take the batch size with the most rows
    per second, counting only requests that are in time in a batch of that size; of equal ones the smallest, which holds
@@ -10,8 +10,8 @@ Given when the batch starts and how long batches take:
 4. Where the runtime pads to certain sizes, a batch just above one of them costs as much as the next size. Send the
    smaller full size if it serves more rows per second and the rest is still in time in the batch after.
 
-Serving the head at any price in case 3 would shrink every batch to what the head still allows, and the shortage would
-grow with it.
+Serving the head at any price in case 3 would shrink every batch to a size that is in time for the head, and the
+overload would grow.
 """
 
 from bisect import bisect_left, bisect_right

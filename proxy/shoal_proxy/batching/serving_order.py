@@ -1,12 +1,11 @@
-"""The order of groups: which group forms the next batch.
+"""The order of groups, which selects the group of the next batch.
 
 Between groups the same order holds as within one (`fair_shares`): the waiting class that has been served least is next,
 and within a class the head whose turn came first. Without classes and priorities that is the oldest head. So many
 requests of one key cannot starve those of another, and a new key for each request does not evade fair shares.
 
-A heap of classes, and for each class a heap of its lanes' heads. Nothing moves when a head leaves or a class is served:
-the top is corrected when it is read, since turns and shares only ever increase. So an arrival or a batch costs the
-logarithm of the number of keys.
+The order is a heap of classes, and for each class a heap of its lanes' heads. Turns and shares only increase, so a heap
+is corrected only when its top is read. An arrival or a batch costs the logarithm of the number of keys.
 """
 
 from heapq import heapify, heappop, heappush, heapreplace
@@ -59,7 +58,7 @@ class ServingOrder:
         self._lanes = 0
 
     def first(self) -> Group:
-        """Return the group whose turn it is; some lane must hold a request."""
+        """Return the next group to serve; at least one lane must hold a request."""
         while True:
             had, _, share = self._classes[0]
             group = self._first_of(self._heads[share])

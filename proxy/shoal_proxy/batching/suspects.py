@@ -13,7 +13,7 @@ from shoal_proxy.batching.pending import PendingRequest
 OFFENCES = 2
 """Failures after which a payload runs alone."""
 ALONE_S = 300.0
-"""For how long, from its last failure."""
+"""Time to remember a payload after its last failure."""
 _MAX_RECORDS = 1024
 _FIRST_VALUES = 8
 _Traits = tuple[int, int, object]
@@ -66,7 +66,7 @@ class SuspectPayloads:
         return record is not None and record.times >= OFFENCES and now_s - record.last_s < ALONE_S
 
     def forget_old(self, now_s: float) -> None:
-        """Drop payloads whose time is over."""
+        """Drop expired payloads."""
         while self._failed and now_s - next(iter(self._failed.values())).last_s >= ALONE_S:
             self._forget(next(iter(self._failed)))
 

@@ -97,7 +97,7 @@ class LatencyTables:
 
     @property
     def capped_rows(self) -> int | None:
-        """Return the lowest limit that memory sets; None where all batches fit."""
+        """Return the lowest limit set by memory; None if all batches fit."""
         return self.least_max_rows if self.least_max_rows < self._max_rows else None
 
     def ran_out_of_memory(self, key: BatchKey, rows: int) -> int:
@@ -126,5 +126,5 @@ class LatencyTables:
             cap.rows, cap.record_fit = rows, 0
 
     def all(self) -> dict[Shapes, LatencyTable]:
-        """Return the tables, the one used last at the end."""
+        """Return the tables, the most recently used last."""
         return dict(self._tables)

@@ -1,8 +1,8 @@
-"""The rows per second that were served, the host's work and pauses included.
+"""Served rows per second, including the host's work and pauses.
 
-A model's own time does not bound throughput alone: reading requests, carrying batches and writing responses may take
-longer. So the second in which most rows were served is kept, with the figures that show whether it could have been
-more: how full its batches were, how long the runtime worked, and how much of its core the proxy used.
+The model's own time is not the only limit of throughput: reading requests, transferring batches and writing responses
+may take longer. So the second with the most served rows is kept, with figures that show whether more was possible: the
+fill of its batches, and the busy time of the runtime and the proxy.
 """
 
 from dataclasses import dataclass

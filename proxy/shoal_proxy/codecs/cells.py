@@ -60,7 +60,7 @@ def numbers(
             if int in allowed and type(value) is float and abs(value) >= FIRST_ROUNDED:
                 # The JSON parser may have rounded it, so it is not accepted as an integer.
                 big = abs(value) >= 2.0**63
-                beyond = ", none beyond 64 bits" if big else ", none from 2**53 on with a point or an exponent"
+                beyond = " of at most 64 bits" if big else ", none from 2**53 on with a point or an exponent"
             where = f"{_place(spec, flat, at)}: {shown(value)}"
             raise InvalidRequest(f"input {spec.name!r} is {spec.datatype} and accepts only {words}{beyond}{where}")
     return made

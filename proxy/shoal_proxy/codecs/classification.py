@@ -42,13 +42,14 @@ def classified(spec: OutputSpec | None, array: Array, count: int, *, batches: bo
         spec: the output's declaration.
         array: the output, rows first.
         count: of elements; all if there are fewer. Equal elements keep their order, NaN comes last.
-        batches: whether there are rows; otherwise the whole output counts as one, and the result has no rows.
+        batches: whether the model has rows; otherwise the whole output counts as one row, and the result has no batch
+            dimension.
 
     Raises:
         ModelFailed: the output has no numbers.
     """
     if array.dtype.hasobject:
-        raise ModelFailed("the runtime returned texts for an output of numbers, which classification needs")
+        raise ModelFailed("classification requires a numeric output, but the runtime returned texts")
     numbers = bfloat16_to_float32(array) if spec is not None and spec.datatype == "BF16" else array
     if numbers.dtype.kind == "b":
         # Values are written as 1 and 0.

@@ -147,8 +147,8 @@ def have_default_names(names: Mapping[str, Any], signature: ModelSignature) -> b
             return False
     if list(names) != [str(at) for at in range(len(names))]:
         raise InvalidRequest(
-            f"the columns are named {listed(list(names))}: numbers in no ascending order, and no names of the model's."
-            " Send the rows without names, in the column order of the model's training data"
+            f"the columns are named {listed(list(names))}: numbers that are not in ascending order, and not column "
+            "names of the model. Send the rows without names, in the column order of the model's training data"
         )
     return True
 
@@ -162,7 +162,7 @@ def same_keys(rows: list[Any], signature: ModelSignature) -> list[Any]:
     """Return the rows, one object each, with equal keys; a key that some rows do not have becomes null there.
 
     Raises:
-        InvalidRequest: a row is no object, or misses a column that is not nullable.
+        InvalidRequest: a row is not an object, or a non-nullable column is missing.
     """
     names = rows[0].keys() if type(rows[0]) is dict else None
     equal = True

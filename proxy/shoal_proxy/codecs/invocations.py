@@ -201,7 +201,7 @@ def _from_csv(call: InferCall, signature: ModelSignature) -> _Table:
 
 
 def _is_header(table: list[list[str]], signature: ModelSignature) -> bool:
-    """Return whether the first line of a CSV has names: it is no row of numbers, or has the model's columns.
+    """Return whether the first line of a CSV has names: it is not a row of numbers, or has the model's columns.
 
     Raises:
         InvalidRequest: the line is ambiguous.

@@ -47,17 +47,17 @@ def one_row(body: bytes, media_type: str, signature: ModelSignature, style: Any)
 
 
 def check_type(spec: InputSpec, media_type: str) -> None:
-    """Check a media type against those of an input.
+    """Check that an input accepts a media type.
 
     Raises:
-        UnsupportedMediaType: the input lists its types, and this is none of them.
+        UnsupportedMediaType: the input does not list this type.
     """
     if spec.content_types and not any(accepts(pattern, media_type) for pattern in spec.content_types):
         raise UnsupportedMediaType(f"{media_type} is not supported; expected {' or '.join(spec.content_types)}")
 
 
 def bytes_input(signature: ModelSignature) -> InputSpec | None:
-    """Return the one input of which a raw body can be a row; None if the model has none."""
+    """Return the input that accepts a raw body as a row; None if the model has no such input."""
     required = [spec for spec in signature.inputs.values() if not spec.optional]
     if len(required) != 1 or required[0].datatype != "BYTES":
         return None

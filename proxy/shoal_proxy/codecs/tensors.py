@@ -84,7 +84,7 @@ def wire_shape(spec: InputSpec | OutputSpec, shape: Sequence[int]) -> list[int]:
 
 
 def wire_axis(spec: InputSpec | OutputSpec, axis: int) -> int:
-    """Return the wire's number of a canonical axis other than the batch dimension."""
+    """Return the wire index of a canonical axis other than the batch dimension."""
     return axis - 1 if axis <= spec.batch_dim else axis
 
 

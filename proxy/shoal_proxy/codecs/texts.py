@@ -216,7 +216,7 @@ def _takes_texts(spec: InputSpec, signature: ModelSignature) -> bool:
 
 
 def _embedding(signature: ModelSignature) -> OutputSpec | None:
-    """Return the one output that can be an embedding; None if there is none, or several."""
+    """Return the output that can be an embedding; None unless there is exactly one."""
     found = [
         spec
         for spec in signature.outputs.values()

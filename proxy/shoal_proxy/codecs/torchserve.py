@@ -37,8 +37,8 @@ class TorchServe:
     def decode(self, call: InferCall, signature: ModelSignature) -> DecodedRequest:
         """Return the body's one row: JSON, raw, or a form (``curl -F data=@cat.jpg``).
 
-        The parts of a form are inputs by name; a single part is the single input, whatever its name. A model with an
-        input for headers gets body and headers undecoded.
+        The parts of a form are inputs by name; a single part is the single input, regardless of its name. A model with
+        an input for headers gets body and headers undecoded.
         """
         body, media_type = bytes(call.body), call.media_type
         if signature.request_headers:
@@ -110,7 +110,7 @@ def _by_name(parts: list[FormPart], signature: ModelSignature, *, ignore_extra: 
             row[part.name] = part.data
         elif not ignore_extra:
             inputs = ", ".join(map(shown, signature.inputs))
-            raise InvalidRequest(f"the form's part {shown(part.name)} is no input of the model, which has {inputs}")
+            raise InvalidRequest(f"the form's part {shown(part.name)} is not an input of the model, which has {inputs}")
     if not row:
         inputs = ", ".join(map(shown, signature.inputs))
         raise InvalidRequest(f"no part of the form is an input of the model, which has {inputs}")

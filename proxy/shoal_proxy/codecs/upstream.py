@@ -101,7 +101,7 @@ def decode_result(body: bytes | memoryview, header_length: bytes | None, signatu
         header, tail = (body, None) if header_length is None else split_body(body, header_length)
         document = parse_json(header)
         if not isinstance(document, dict):
-            raise InvalidRequest("the document is no JSON object")
+            raise InvalidRequest("the document is not a JSON object")
         outputs: dict[str, Array] = {}
         offset = 0
         for tensor in document.get("outputs") or ():

@@ -49,7 +49,7 @@ class V1:
 
     def __init__(self, max_padding_bytes: int = MAX_PADDING_BYTES, *, ignore_extra: bool = False) -> None:
         self._max_padding_bytes = max_padding_bytes
-        """Limit on the padding added to one input of a request, whose rows differ in length."""
+        """Limit on the padding of an input whose rows differ in length."""
         self._ignore_extra = ignore_extra
         """Whether unknown columns are ignored; otherwise they are rejected."""
 

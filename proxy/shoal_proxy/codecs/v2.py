@@ -234,7 +234,7 @@ def _is_flat(tensor: dict[str, Any]) -> bool:
 
 
 def _are_numbers(datatype: Any, spec: InputSpec) -> bool:
-    """Return whether numbers of a datatype are converted to the input's: for inputs of one number per row."""
+    """Return whether numbers of a datatype are converted to the input's datatype."""
     if type(datatype) is not str:
         return False
     if spec.datatype == "BYTES":

@@ -28,7 +28,7 @@ class ResponseStyle:
     binary: bool = False
     """Whether outputs are binary by default."""
     classes: Mapping[str, int] | None = None
-    """By output, the number of its largest elements to return in its place."""
+    """By output, the number of largest elements to return instead of the output."""
 
 
 PLAIN = ResponseStyle()

@@ -1,10 +1,10 @@
 """The memory limit of incomplete request bodies. Pure: times are arguments, in monotonic seconds.
 
-A body counts as its bytes arrive, not by its announced length. When the limit is reached, one body that holds more than
-half an equal share is rejected: the one that would hold its bytes longest at its present pace. A slow body so affects
-its own client only, a large body that is nearly complete is kept over one that began later, and a small one is never
-rejected for another. (With a whole share as the threshold, the oldest body would often be the only one above it: of a
-steady flow of large bodies none would ever complete.)
+A body counts as its bytes arrive, not by its announced length. When the limit is reached, one body with more than half
+an equal share is rejected: the body with the longest remaining time at its current rate. So a slow body affects only
+its own client, a nearly complete large body is preferred to a later one, and a small body is never rejected for
+another. (With a whole share as the threshold, often only the oldest body would exceed it, and in a steady flow of large
+bodies none would complete.)
 """
 
 from math import inf
@@ -43,7 +43,7 @@ class BodyTransfer:
             self.mark_s, self.mark_bytes = now_s, self.held_bytes
 
     def wait_s(self, now_s: float) -> float:
-        """Return how long the rest of the body takes at the present pace (s)."""
+        """Return the time (s) for the rest of the body at its current rate."""
         rest_bytes = self.expected_bytes - self.held_bytes
         if rest_bytes <= 0:
             return 0.0
@@ -65,7 +65,7 @@ class BodyMemory:
     def reserve(self, holding: BodyTransfer, size_bytes: int, waiting_bytes: int, now_s: float) -> bool:
         """Account for ``size_bytes`` more of a body, beside ``waiting_bytes`` in the queue; False: it is rejected.
 
-        One body alone may be larger than the limit, as one request in an empty queue may.
+        A single body may exceed the limit, like a single request in an empty queue.
         """
         while self.size_bytes + waiting_bytes + size_bytes > self._limit_bytes:
             if self.size_bytes - holding.held_bytes + waiting_bytes == 0:

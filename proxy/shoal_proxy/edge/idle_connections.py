@@ -37,7 +37,7 @@ AnyResting = TypeVar("AnyResting", bound=IdleState)
 def connections_to_close(connections: Iterable[AnyResting], count: int) -> Sequence[AnyResting]:
     """Return the connections to close, of ``count``, to make room for one; none when all are busy.
 
-    Idle connections without any request yet come first, then the ones that are idle for longest.
+    Connections without any request yet have precedence, then the longest idle.
     """
     idle = [(not each.is_unused, since_s, each) for each in connections if (since_s := each.idle_start_s) is not None]
     idle.sort(key=lambda item: item[:2])  # connections themselves have no order

@@ -1,4 +1,4 @@
-"""State what bounds latency and throughput now, and which field would change it.
+"""Explain the current bottleneck of latency and throughput, and the field that would change it.
 
 Pure: no I/O, no clock; it reads a report and writes sentences.
 """

@@ -1,4 +1,4 @@
-"""The one rule that determines what bounds a replica. Everything that names a bound uses it."""
+"""The rule that determines the bottleneck of a replica; all reports of a bottleneck use it."""
 
 from shoal_proxy.batching.throughput import BusiestSecond
 from shoal_schema.bounds import Bound
@@ -7,17 +7,17 @@ BUSY = 0.9
 FULL = 0.9
 """Shares of a second, and of a batch's rows, from which a resource counts as exhausted."""
 ENOUGH_BATCHES = 20
-"""Batches from which their times are conclusive: the 95th percentile of fewer is the slowest of them."""
+"""Minimum number of batches for a 95th percentile; with fewer, it equals the slowest batch."""
 
 
 def bound(busiest: BusiestSecond | None, *, batches: int, model_ms: tuple[float, float], host_ms: float) -> Bound:
     """Return what is exhausted first when the load grows.
 
     Args:
-        busiest: the second in which most rows were served; None before the first request.
-        batches: batches that have run; fewer than 20 are inconclusive.
+        busiest: the second with the most served rows; None before the first request.
+        batches: number of completed batches; fewer than 20 are inconclusive.
         model_ms: bounds of the model's own time for a batch.
-        host_ms: the host's work around a batch; 0 where only the sum with the model's time is known.
+        host_ms: the host's work around a batch; 0 if only the sum with the model's time is known.
     """
     if busiest is not None and busiest.proxy_busy >= BUSY:
         return Bound.PROXY

@@ -1,8 +1,8 @@
-"""What one replica can serve within its objective, learned from the batches that ran.
+"""Capacity of a replica within its objective, estimated from completed batches.
 
-A request that just misses a batch waits for that one and runs in the next. So capacity is that of the largest batch of
-which two in a row end within the objective. Without an objective, or where even a request alone misses it, it is that
-of the batch that serves most rows per second.
+A request that just misses a batch waits for it and runs in the next. So the capacity is the throughput of the largest
+batch size of which two successive batches end within the objective. Without an objective, or if even a single request
+misses it, it is the throughput of the batch size with the most rows per second.
 """
 
 from shoal_proxy.batching.batcher import Batcher
@@ -36,8 +36,8 @@ def capacity(batcher: Batcher, busiest: BusiestSecond | None, limiting: Bound, l
     Args:
         batcher: the learned times.
         busiest: the second in which most rows were served.
-        limiting: what is exhausted first. Where it is not the model, a second without room left is the capacity.
-        last: the shape used last, which stands in until batches have run.
+        limiting: the bottleneck. If it is not the model, the rows of a saturated second are the capacity.
+        last: the most recent shape, used until batches have run.
     """
     tables = [(BatchKey(shapes), table) for shapes, table in batcher.tables.all().items() if table.batches]
     if not tables:

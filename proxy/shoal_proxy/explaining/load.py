@@ -1,4 +1,4 @@
-"""The document of ``GET /v1/load``: what a proxy holds, has served and can serve."""
+"""The document of ``GET /v1/load``: queued and running rows, throughput and capacity."""
 
 from shoal_proxy.batching.scheduler import Scheduler
 from shoal_proxy.explaining.capacity import capacity
@@ -21,7 +21,7 @@ def read_load(
         scheduler: the scheduler to report on.
         now_s: monotonic time (s).
         draining: whether this replica is about to stop.
-        taking: whether it accepts requests: not without a runtime, nor while it drains.
+        taking: whether it accepts requests; False without a runtime and during a drain.
         graph: the state of a graph's proxy; None for a model's.
     """
     batcher, traffic = scheduler.batcher, scheduler.traffic
@@ -66,9 +66,9 @@ def utilization(scheduler: Scheduler, now_s: float) -> float:
 
 
 def demand(scheduler: Scheduler, now_s: float) -> float:
-    """Return how many such replicas would serve the requests of the last seconds that were not forwarded.
+    """Return the number of such replicas that the recent requests require, without forwarded ones.
 
-    While the capacity is unknown, the share of the last second in which it was busy.
+    While the capacity is unknown, return the busy share of the last second.
     """
     traffic, serves = scheduler.traffic, _capacity(scheduler)
     traffic.advance(now_s)

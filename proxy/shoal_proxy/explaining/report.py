@@ -59,7 +59,7 @@ class LatencyReport:
     overhead_ms: float
     """The host's work around a batch; 0 before the first request."""
     late_ms: float
-    """How much later than expected responses leave, 75th percentile."""
+    """Delay of responses beyond the expected time, 75th percentile."""
     allowed_rows: int
     """Most rows of a batch with which a request that just missed one meets the objective."""
     busiest: BusiestSecond | None
@@ -78,11 +78,11 @@ class LatencyReport:
     """Rows that fit into the device's memory, where they are fewer than the limit."""
     rejected: dict[str, int]
     bound: Bound
-    """What is exhausted first when the load grows."""
+    """The resource that is exhausted first when the load grows."""
     at_its_end: bool
-    """Whether the busiest second had no room left."""
+    """Whether the busiest second was saturated."""
     independent: bool = True
-    """Whether each row gets its own result, as far as row checks show."""
+    """Whether each row gets its own result, according to row checks."""
     checked_rows: int = 0
     """Rows run again to verify that."""
     varying_rows: int = 0

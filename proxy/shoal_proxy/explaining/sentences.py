@@ -1,4 +1,4 @@
-"""Turn a report into sentences: what bounds latency and throughput, and which field to change."""
+"""Turn a report into sentences: the bottleneck of latency and throughput, and the field to change."""
 
 from collections.abc import Iterator
 from math import floor, log10
@@ -47,8 +47,8 @@ def explain(report: LatencyReport) -> list[str]:
         shape = ", ".join(f"{name} {shape}" for name, shape in report.shapes.items())
         # Times of different shapes are not comparable, so only one is reported.
         about += (
-            f" Batches of {report.known_shapes} shapes of input have run. Times and batch sizes are those of the shape"
-            f" used last, {shape}; GET /v1/latency returns all."
+            f" Inputs of {report.known_shapes} shapes have run. Times and batch sizes are for the most recent "
+            f"shape, {shape}; GET /v1/latency returns all."
         )
     sentences = [
         about,
@@ -60,8 +60,8 @@ def explain(report: LatencyReport) -> list[str]:
     ]
     if report.padding > _PADDING:
         sentences.append(
-            f"{report.padding:.0%} of what the model computes is padding. More pad_buckets in model.toml keep long and"
-            " short inputs apart."
+            f"{report.padding:.0%} of the model's computation is padding. Add pad_buckets in model.toml to "
+            "separate long and short inputs."
         )
     return sentences
 
@@ -73,9 +73,9 @@ def explain_graph(report: LatencyReport) -> list[str]:
     return [
         f"Graph {report.model}: {running}, and {rows(report.waiting_rows)} wait.",
         *([] if report.alone_ms is None else [f"A request of 1 row takes {time(report.alone_ms)}{_sure(report)}."]),
-        "Server-Timing states the time of each step for one request, shoal_proxy_step_seconds for all requests.",
-        "A graph forms no batches: the proxy of each step does. Its /v1/explain states what bounds the step, and which"
-        " field to change.",
+        "Server-Timing has the time of each step for one request; shoal_proxy_step_seconds has it for all requests.",
+        "The proxy of each step forms batches, not the graph. Its /v1/explain states the bottleneck of the step "
+        "and the field to change.",
         *_rejections(report),
     ]
 
@@ -87,7 +87,7 @@ def _mixed(report: LatencyReport) -> Iterator[str]:
     elif report.independent and report.varying_rows:
         yield (
             f"Results vary: of {report.checked_rows} rows run again, {report.varying_rows} had another result than"
-            " before. Causes are ties, rounding that depends on the batch, or a model that seldom mixes rows."
+            " before. Causes are ties, rounding that depends on the batch, or a model that rarely mixes rows."
         )
     if report.independent:
         return
@@ -133,7 +133,7 @@ def _objective(report: LatencyReport, alone_ms: FigureBounds, full_ms: FigureBou
         return
     if alone_ms.low > objective_ms:
         yield (
-            f"The latency objective of {objective_ms:g} ms cannot be met: a request alone takes {time(alone_ms)}. "
+            f"The latency objective of {objective_ms:g} ms cannot be met: a single request takes {time(alone_ms)}. "
             "Requests are served as fast as possible instead. Raise batching.latencyObjectiveMilliseconds above "
             f"{number(alone_ms.low)}, or make the model faster (runtime.dtype, runtime.compile, runtime.device)."
         )
@@ -144,14 +144,14 @@ def _objective(report: LatencyReport, alone_ms: FigureBounds, full_ms: FigureBou
         )
     elif report.allowed_rows < report.most_rows:
         yield (
-            f"The latency objective of {objective_ms:g} ms bounds batches to {rows(report.allowed_rows)} of "
-            f"{report.most_rows} at a steady load: a request may wait for one batch before its own. Raise "
+            f"The latency objective of {objective_ms:g} ms limits batches to {rows(report.allowed_rows)} of "
+            f"{report.most_rows} at a steady load, because a request may wait for one batch before its own. Raise "
             "batching.latencyObjectiveMilliseconds to serve more rows per second."
         )
     else:
         yield (
             f"The latency objective of {objective_ms:g} ms leaves room for full batches of {rows(report.most_rows)}. "
-            "It does not bound throughput."
+            "It does not limit throughput."
         )
 
 
@@ -181,8 +181,8 @@ def _latency(report: LatencyReport, alone_ms: FigureBounds, full_ms: FigureBound
         )
     if full_ms.high is not None and report.late_ms > _HOST_BOUND * full_ms.high:
         yield (
-            f"Responses leave up to {number(report.late_ms)} ms later than the model's time explains: the host is short"
-            f" of CPU. {ADVICE[Bound.HOST].remedy}."
+            f"Responses are sent up to {number(report.late_ms)} ms later than the model's time accounts for: the "
+            f"host is short of CPU. {ADVICE[Bound.HOST].remedy}."
         )
 
 
@@ -190,15 +190,15 @@ def _sure(report: LatencyReport) -> str:
     """Return what a time covers, or how few batches it is based on."""
     if report.batches < ENOUGH_BATCHES:
         source = "warm-up" if not report.batches else "1 batch" if report.batches == 1 else f"{report.batches} batches"
-        return f" (by {source}: too few to state how often it takes longer)"
-    return " (in most cases no more, from reading the request until its response leaves, without the network)"
+        return f" (by {source}: too few samples for a percentile)"
+    return " (upper estimate, from reading the request until sending its response, without the network)"
 
 
 def _throughput(report: LatencyReport) -> Iterator[str]:
     """State the capacity, and what bounds it."""
     yield _served(report)
     if report.policy is BatchingPolicy.NONE:
-        yield "Requests are not batched. Set batching.policy to Adaptive to serve several in the time of one."
+        yield "Requests are not batched. Set batching.policy to Adaptive to serve several requests per batch."
     # Only the lowest of the limits is reported.
     if report.capped_rows is not None:
         yield (
@@ -223,7 +223,7 @@ def _served(report: LatencyReport) -> str:
     busiest = report.busiest
     if busiest is None:
         return (
-            "The capacity of a replica is unknown before the first requests, since the host's work counts too."
+            "The capacity of a replica is unknown before the first requests, because it includes the host's work."
             + _ceiling(report)
         )
     rate = number(busiest.rows_per_s)
@@ -269,7 +269,7 @@ def _bound(report: LatencyReport) -> str:
     work = ""
     if report.bound is Bound.HOST:
         work = f" ({number(report.overhead_ms)} ms for batches of {rows(report.allowed_rows)})"
-    return f" The bound is {advice.cause}{work}. {advice.remedy}."
+    return f" The bottleneck is {advice.cause}{work}. {advice.remedy}."
 
 
 def _rejections(report: LatencyReport) -> Iterator[str]:

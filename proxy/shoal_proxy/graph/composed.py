@@ -127,7 +127,7 @@ def client_error(error: BaseException, rows: int) -> ProxyError | None:
         return None
     if isinstance(raised.error, RowsFailed):
         # The numbers of rows are those of the call, which are not the client's.
-        failed = InvalidRequest(f"of the rows of its call, {raised.error.message}")
+        failed = InvalidRequest(f"among the rows of its call, {raised.error.message}")
         return StepFailed(raised.step, failed, raised.error.status)
     return raised.error
 

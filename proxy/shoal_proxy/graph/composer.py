@@ -1,7 +1,7 @@
 """A composer: the user's Python code that passes a request through the steps.
 
-It runs on a loop and a thread of its own, so that code that computes or blocks delays neither probes nor the drain. Its
-calls of steps run on the proxy's loop, with the clients that any graph has.
+It runs on a separate event loop and thread, so that computing or blocking code does not delay probes or the drain. Its
+calls of steps run on the proxy's loop, like the steps of any graph.
 """
 
 import asyncio
@@ -35,11 +35,11 @@ _ANSWERS_S: Final = 5.0
 """Delay of its loop from which it counts as blocked."""
 _LOG_S: Final = 1.0
 """Least time between two logged tracebacks."""
-_UNBLOCK: Final = "Await what waits, and compute in asyncio.to_thread."
+_UNBLOCK: Final = "Await I/O, and run computations in asyncio.to_thread."
 
 
 class Threads(ThreadPoolExecutor):
-    """Threads for `asyncio.to_thread` that end with the process; the library joins its own, however long they run."""
+    """Threads for `asyncio.to_thread` that end with the process; asyncio's own executor waits for its threads."""
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> "Future[T]":
         """Run a function on a thread of its own."""
@@ -84,7 +84,7 @@ class Composer:
             async with asyncio.timeout(_LOADS_S):
                 found = await asyncio.shield(self._loading)
         except TimeoutError:
-            raise GraphError(self._path, f"its code has not been loaded for {_LOADS_S:g} s: it blocks") from None
+            raise GraphError(self._path, f"its code blocks: it was not loaded within {_LOADS_S:g} s") from None
         if isinstance(found, GraphError):  # a new one: an exception that is raised repeatedly keeps every frame
             raise GraphError(found.path, found.what)
         try:

@@ -66,7 +66,7 @@ class GraphRequest:
         self._chosen: dict[Space, Array | None] = {}
         self._items: dict[tuple[Space, TensorRef], SpaceValues] = {}
         self.omitted: dict[str, int] = {}
-        """By step, the number of rows that continue without it, since it failed for them."""
+        """By optional step, the number of rows for which it failed."""
 
     def begin(self, step: GraphStep) -> StepCall:
         """Return the call of a step's model, whose inputs must be known.

@@ -102,7 +102,7 @@ class GraphLink:
         self.signature: ModelSignature | None = None
         self.binary = True
         self.fault = ""
-        """The reason word for a graph that cannot work as it is; empty where it can, or where that is unknown."""
+        """The reason word of an invalid graph; empty if the graph is valid, or not checked yet."""
         self.reason = "metadata of the graph's models has not been requested yet"
         self.on_change: Callable[[], None] = lambda: None
         self.losses = 0
@@ -227,7 +227,7 @@ class GraphLink:
         assert task is not None
         part = batch.slices[0]
         if part.pending.resolved:  # it was cancelled after it was sent, before there was a task to cancel
-            raise DeadlineExceeded("the client has gone")
+            raise DeadlineExceeded("the client has disconnected")
         took_s: dict[str, float] = {}
         context = CallContext(batch.deadline_s, self._headers(batch), batch.key.parameters, self._room)
         ask = partial(self._call_step, context, metrics, took_s)

@@ -121,7 +121,7 @@ class StepClient:
                 response = await self._sent(header, tail, context)
             context.hold(len(response.body))
         except TimeoutError:
-            late = DeadlineExceeded(f"step {self.name}: the model did not answer before the deadline")
+            late = DeadlineExceeded(f"step {self.name}: the model did not respond before the deadline")
             late.may_have_run = True
             raise late from None
         except (InvalidRequest, ModelFailed, Overloaded, RuntimeUnavailable) as error:

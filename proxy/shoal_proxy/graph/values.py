@@ -10,7 +10,7 @@ from shoal_schema.wire.datatypes import DTYPES, Array
 
 _BF16_NAN: Final = 0x7FC0
 TEXT_BYTES: Final = 256
-"""Bytes that a text counts beside its own: to be stored, and written into a response."""
+"""Overhead bytes of a text, for storage and in a response."""
 
 
 class SpaceValues:

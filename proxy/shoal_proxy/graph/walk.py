@@ -67,7 +67,8 @@ async def _run_step(step: GraphStep, frame: GraphRequest, call_step: Ask) -> Non
 async def _run_optional_step(step: GraphStep, frame: GraphRequest, call: StepCall, call_step: Ask) -> None:
     """Pass the rows that do not fail through an optional step; the others continue without it.
 
-    A model that names the failed rows is called for the others; one that fails as a whole is called with halves.
+    If the model names the failed rows, it is called again for the others; if it fails as a whole, it is called with
+    halves.
     """
     left, answered = [list(range(call.asked))], []
     for _ in range(_TRIES):

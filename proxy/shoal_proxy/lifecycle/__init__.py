@@ -1,4 +1,4 @@
-"""The states of a proxy's life and what each allows.
+"""The lifecycle states of a proxy, and the permitted actions in each.
 
 Pure: no I/O, no clock.
 """

@@ -1,4 +1,4 @@
-"""From serving to stopped, as a table.
+"""The states from serving to stopped.
 
     state      accepts  ready  keeps connections   next
     SERVING    yes      yes    yes                 STAYING on SIGTERM or POST /drain

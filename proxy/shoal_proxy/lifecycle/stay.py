@@ -1,8 +1,8 @@
-"""How long a stopping replica keeps serving because no other replica is ready.
+"""The time that a stopping replica keeps serving because no other replica is ready.
 
 A pod that is evicted gets SIGTERM at once, and its replacement is ready only when the model is loaded. Routers send
-requests to a pod that stops while no other pod is ready, so the last one keeps serving. Only the operator sees whether
-a replacement is on its way: it grants the stay, and ends it when another pod is ready.
+requests to a stopping pod while no other pod is ready, so the last pod keeps serving. Only the operator knows whether a
+replacement is starting: it grants this time (the stay), and ends it when another pod is ready.
 """
 
 from dataclasses import dataclass
@@ -56,5 +56,5 @@ class Stay:
             self._until_s = min(now_s + WORD_S, longest_s)
 
     def left_s(self, now_s: float) -> float:
-        """Return how much longer (s) the replica keeps serving; 0 where it leaves now."""
+        """Return the remaining time (s) to serve; 0 if the drain starts now."""
         return max(0.0, self._until_s - now_s)

@@ -26,7 +26,8 @@ def with_pad_buckets(metadata: Mapping[str, Any], buckets: PadBuckets) -> Mappin
         parameters = tensor.get("parameters") or {}
         if parameters.get("pad_axis") is None:  # buckets alone would have no effect
             raise SignatureError(
-                f"batching.padBuckets names input {tensor['name']!r}, which the model does not pad: it has no pad_axis"
+                f"batching.padBuckets names input {tensor['name']!r}, which has no pad_axis in the model and is "
+                "not padded"
             )
         tensors.append({**tensor, "parameters": {**parameters, "pad_buckets": ",".join(map(str, own))}})
     if wanted:

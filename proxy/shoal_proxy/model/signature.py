@@ -90,7 +90,7 @@ class ModelSignature:
     response_head: str = ""
     """The output that holds status and headers of each response; empty for none."""
     graphs: str = ""
-    """For a graph: its own name and those of the graphs that it calls, separated by commas."""
+    """For a graph: names of the graph and of called graphs, separated by commas."""
 
     def largest_batch(self, configured_rows: int) -> int:
         """Return the most rows of a batch: the configured number, or the model's own limit if that is less."""
@@ -183,7 +183,7 @@ def _placed(tensor: Mapping[str, Any], batches: bool) -> tuple[tuple[int, ...], 
     """Return the canonical shape and the batch dimension's place on the wire."""
     shape = [int(size) for size in tensor["shape"]]
     if any(size < -1 for size in shape):
-        raise ValueError(f"tensor {tensor['name']!r} has shape {shape}: sizes are -1 (any) or more")
+        raise ValueError(f"tensor {tensor['name']!r} has shape {shape}: a size must be -1 (any size) or at least 0")
     if tensor["datatype"] not in DTYPES:
         raise ValueError(f"tensor {tensor['name']!r} has unknown datatype {tensor['datatype']!r}")
     batch_dim = int(_parameters(tensor).get("batch_dim", 0))

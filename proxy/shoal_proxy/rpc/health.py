@@ -21,7 +21,7 @@ class Health:
 
     Args:
         reason: returns why the replica is not ready; empty if it is.
-        services: the services' names, beside the empty one of the server.
+        services: the services' names, in addition to the empty name of the server.
     """
 
     def __init__(self, reason: Callable[[], str], services: Collection[str]) -> None:

@@ -120,7 +120,7 @@ class GrpcV2:
         return HttpResponse(error.status, (error.message.encode(),))
 
     def check_model(self, name: str, version: str) -> None:
-        """Raise `NotFound` for another model or version than the one served here."""
+        """Raise `NotFound` unless model and version are the served ones."""
         if name != self._model_name:
             raise NotFound(f"unknown model {name!r}; this server has {self._model_name!r}")
         if version not in ("", self._version):

@@ -1,7 +1,7 @@
 """Unread responses of gRPC calls: their remaining bytes, and the closing of their connections.
 
 gRPC keeps a response until its last byte is sent, does not report how much is sent, and cannot abort a finished call.
-Both are done with the connection's socket, which is found through the kernel's list of open files.
+This module uses the connection's socket instead, which it finds in the kernel's list of open files.
 """
 
 import os

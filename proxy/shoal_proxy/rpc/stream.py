@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 MAX_STREAMS: Final = 256
 """Most streams: each is a call that the client keeps open."""
 MAX_IN_FLIGHT: Final = 32
-"""Most requests of one stream whose responses the client has not read."""
+"""Maximum requests of a stream whose responses the client has not read."""
 
 Answerer = Callable[[bytes, Any], Awaitable[HttpResponse]]
 Release = Callable[[], None]
@@ -38,7 +38,7 @@ class Streams:
         self._ended = False
 
     def end(self) -> None:
-        """Read no more requests; streams end once all that were read have their responses."""
+        """Stop reading requests; streams end once all read requests have their responses."""
         self._ended = True
         for stream in self._streams:
             stream.close()
@@ -73,7 +73,7 @@ class _Stream:
     def close(self) -> None:
         """Start no more requests.
 
-        The reader is not cancelled, as gRPC's core may be writing the message that it waits for. It ends with the call.
+        The reader is not cancelled, because gRPC's core may be writing its message. It ends with the call.
         """
         if not self._closed:
             self._closed = True

@@ -92,9 +92,9 @@ def requests(arrived_s: Times | Sequence[float], objective_s: float = NEVER_S) -
 
 
 class ClosedLoop:
-    """Clients that each send the next request a think time after the response to the last, until ``until_s``.
+    """Clients that each send the next request after a response and a think time, until ``until_s``.
 
-    A client whose request was rejected tries again after its think time as well.
+    After a rejection, a client also sends its next request after the think time.
     """
 
     def __init__(self, callers: int, think_s: Callable[[], float], *, until_s: float, objective_s: float) -> None:

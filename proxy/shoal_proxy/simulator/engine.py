@@ -118,10 +118,10 @@ class EventQueue:
 
 @dataclass(slots=True, eq=False)
 class Engine:
-    """Arrivals, a discipline, and a device that runs one batch at a time, each in ``latency_s(rows, shape)``.
+    """Simulates arrivals, a discipline (scheduler), and a device that runs one batch at a time.
 
-    A batch sent while another runs starts when that one ends. ``host_s`` passes between a batch's sending and its
-    start, and again between its end and the responses, in parallel to the device.
+    A batch takes ``latency_s(rows, shape)``; if another batch runs, it starts when that batch ends. ``host_s`` passes
+    between a batch's sending and its start, and again between its end and the responses, in parallel to the device.
     """
 
     discipline: Discipline

@@ -60,16 +60,16 @@ class PeerEstimate:
 
 
 class Fleet:
-    """Replicas that come and go, and a rule that distributes requests over those that serve.
+    """Replicas that start and stop, and a rule that distributes requests over the serving ones.
 
     Args:
         make: makes the engine and scheduler of replica 0, 1, ..., on the given agenda.
         balance: the rule.
         pick: draws random integers.
-        connections: connections of all clients together, where the rule keeps them.
+        connections: connections of all clients together, if the rule uses connections.
         max_age_s: age after which a connection is opened again.
         hop_s: duration of forwarding a request.
-        stale_s: most age of what replicas know about one another's waits.
+        stale_s: maximum age of the queue times that replicas have of one another.
     """
 
     def __init__(  # noqa: PLR0913 (properties of a fleet)

@@ -23,7 +23,7 @@ class LatencyError(Exception):
 class BatchDurations:
     """Durations of batches of one shape.
 
-    A size between two measured ones takes the interpolated time or, if ``padded``, that of the larger one.
+    A size between two measured sizes takes the interpolated time or, if ``padded``, the time of the larger size.
     """
 
     rows: Sequence[int]
@@ -33,12 +33,15 @@ class BatchDurations:
     """Standard deviation, as a share of the mean."""
     padded: bool = False
     exact: bool = False
-    """Whether a formula gives the time of every size, so that none is a guess."""
+    """Whether a formula gives the time of every size."""
     unmeasured: Sequence[int] = ()
     """Sizes that the runtime pads to, and that no batch has had."""
 
     def guesses(self, most: int) -> str:
-        """Return the batches of up to ``most`` rows whose time was not measured, in words; empty where all were."""
+        """Return the batches of up to ``most`` rows whose time was not measured, in words.
+
+        Empty if all were measured.
+        """
         if self.exact:
             return ""
         if most > self.rows[-1]:
@@ -70,7 +73,7 @@ class BatchDurations:
 
 @dataclass(frozen=True, slots=True)
 class Latencies:
-    """Latencies by name of a shape; requests of an unknown shape take those of the first."""
+    """Latencies by name of a shape; requests of an unknown shape use the latencies of the first shape."""
 
     shapes: Mapping[str, BatchDurations]
     overhead_s: float = 0.0

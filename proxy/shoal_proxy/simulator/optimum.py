@@ -32,13 +32,13 @@ def most_in_time(
     *,
     give_up_at: int | None = None,
 ) -> int:
-    """Return how many requests can be answered in time.
+    """Return the maximum number of requests that can be in time.
 
     Args:
         arrived_s: arrivals, in order.
         soft_deadline_s: when each must be answered; in order as well.
         latency_s: duration of a batch of 1, 2, ... rows, up to the largest; not falling.
-        give_up_at: stop when at least so many must be rejected, and return the remaining upper bound.
+        give_up_at: stop when at least this number must be rejected, and return the remaining upper bound.
 
     Raises:
         ValueError: a sequence is not in order.

@@ -56,7 +56,7 @@ def _capacity(study: StudyResult) -> str:
         )
     if study.served_per_s and study.beyond_served(study.capacity_per_s):
         return (
-            f"at most {study.capacity_per_s:,.0f}/s by the model's own time; with the host's work no more than"
+            f"at most {study.capacity_per_s:,.0f}/s by the model's own time; with the host's work, at most"
             f" {per_s(study.served_per_s)} were measured{_too_short(study, study.capacity_per_s)}"
         )
     if study.enough_requests is not None:

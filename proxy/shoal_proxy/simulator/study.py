@@ -55,7 +55,7 @@ class SimulatedService:
     start_s: float = 30.0
     """Time until its successor has started."""
     stale_s: float = 0.0
-    """Most age of what replicas know about one another's waits."""
+    """Maximum age of the queue times that replicas have of one another."""
 
     @property
     def plain(self) -> bool:
@@ -122,7 +122,7 @@ class StudyResult:
     """The most requests like these that the devices can run per second; no capacity exceeds it. None if unlimited."""
 
     enough_requests: int | None = None
-    """Requests that would last long enough to prove the capacity; None where the given ones do."""
+    """Number of requests that would prove the capacity; None if the trace suffices."""
 
     def beyond_served(self, rate_per_s: float | None) -> bool:
         """Return whether a rate exceeds the measured ones by more than chance."""

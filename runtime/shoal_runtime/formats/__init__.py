@@ -1,1 +1,1 @@
-"""How each kind of model file becomes a handler: a module per format, with a `load(source)`."""
+"""Conversion of model files to handlers: a module per format, with a `load(source)`."""

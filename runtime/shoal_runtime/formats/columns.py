@@ -130,7 +130,7 @@ def inputs_of(columns: Sequence[Column], *, named: bool = True) -> tuple[TensorS
 
 
 def rows_of(features: int, datatype: str) -> tuple[TensorSpec, ...]:
-    """Return the one input of a model with this number of unnamed features."""
+    """Return the only input of a model with this number of unnamed features."""
     return (TensorSpec(INPUT, datatype, [ANY, features]),)
 
 
@@ -142,7 +142,7 @@ def declared_columns(inputs: Sequence[TensorSpec]) -> list[Column]:
 def reconciled(
     inputs: Sequence[TensorSpec], columns: Sequence[Column], *, named: bool = True
 ) -> tuple[tuple[TensorSpec, ...], tuple[Column, ...]]:
-    """Match declared inputs with the model's columns, and complete each from the other.
+    """Match declared inputs with the model's columns, and merge their attributes.
 
     Args:
         inputs: from model.toml or MLmodel, in any order.

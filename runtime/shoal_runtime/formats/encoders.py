@@ -1,4 +1,4 @@
-"""Tasks of encoder models, with results as those of the transformers pipelines.
+"""Tasks of encoder models, with the same results as the transformers pipelines.
 
 Texts become rows of tokens, padded to the longest row of the batch and masked. Pictures become rows of pixels.
 """
@@ -20,7 +20,7 @@ from shoal_runtime.handlers.spec import PaddingRule, TensorSpec
 from shoal_schema.wire.datatypes import Array
 
 MAX_TOKENS: Final = 512
-"""Used if neither tokenizer nor network states its limit."""
+"""Default limit if tokenizer and network state none."""
 MAX_PIXELS: Final = 50_000_000
 """Phones take pictures of 12 to 48 million pixels. A file of 100 KB can decompress to a billion."""
 LENGTH_STEP: Final = 16

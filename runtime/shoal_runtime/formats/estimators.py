@@ -74,7 +74,7 @@ def feature_names(estimator: Any) -> list[str]:
 
 
 def has_own_names(estimator: Any) -> bool:
-    """Return whether the names are those of a frame; lightgbm numbers the columns of arrays."""
+    """Return whether the names come from a data frame; lightgbm numbers the columns of arrays."""
     return not hasattr(estimator, "booster_") or has_names(estimator.booster_)
 
 

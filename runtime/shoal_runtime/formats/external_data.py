@@ -1,8 +1,8 @@
 """External data of ONNX graphs: weights in other files, also behind links.
 
-onnxruntime rejects a data file outside the model's directory after links are resolved: files of the Hugging Face
-cache, of ConfigMaps, and of several volumes. The user who created the directory chose its links, so they are followed
-here. The model file chose the location, so absolute locations and those with `..` are rejected.
+onnxruntime rejects a data file outside the model's directory after links are resolved: files of the Hugging Face cache,
+of ConfigMaps, and of several volumes. The user who created the directory chose its links, so this module follows them.
+The model file chose the location, so absolute locations and locations with `..` are rejected.
 """
 
 import mmap
@@ -53,7 +53,7 @@ def locations(path: Path) -> list[str]:
 def linked_files(path: Path) -> dict[str, Path]:
     """Return the files behind the locations of a model's external data.
 
-    If the model's path is a link, its own directory and those of the links behind it are tried in turn.
+    If the model's path is a link, the directories of each link and of its target are tried in order.
 
     Raises:
         LoadError: a location is outside the directory, or a file is missing.

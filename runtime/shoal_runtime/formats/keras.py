@@ -72,8 +72,8 @@ def _read(keras: Any, path: Path, *, trusted: bool) -> Any:
             raise UntrustedFile(path.name, "code (a lambda, or other code that Keras' safe mode rejects)") from None
         if found := re.search(r"Could not locate (?:class|function|object) '(.*?)'", text):
             raise LoadError(
-                f"{path.name} uses {found[1]}, which is not part of Keras, and a file cannot contain it."
-                " Write a handler that imports it and loads the file"
+                f"{path.name} uses {found[1]}, which is custom code, and Keras files cannot contain code. Write a "
+                "handler that imports it and loads the file"
             ) from None
         # For a file that is not an archive, Keras reports that there is no file.
         why = unreadable_reason(path) or (text if zipfile.is_zipfile(path) else "it is not a complete zip archive")

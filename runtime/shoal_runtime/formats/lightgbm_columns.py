@@ -36,8 +36,8 @@ def booster_columns(booster: Any) -> Sequence[Column]:
         code >= len(values) for code, values in zip(largest, categories, strict=True)
     ):
         raise LoadError(
-            f"the model holds the categories of {len(categories)} columns, which differ from the {len(marked)} columns"
-            " marked as categorical. Train with unordered pandas categories and categorical_feature='auto'"
+            f"the model holds categories of {len(categories)} columns, but marks {len(marked)} columns as "
+            "categorical. Train with unordered pandas categories and categorical_feature='auto'"
         )
     by_name = dict(zip(marked, categories, strict=True))
     return [category(name, by_name[name]) if name in by_name else Column(name, example=0.0) for name in names]

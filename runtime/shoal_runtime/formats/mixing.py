@@ -19,8 +19,8 @@ class Combination(Enum):
 
     SUMMED = "computes over the rows of the batch"
     ORDERED = "puts the rows of the batch in another order"
-    SELECTED = "takes rows by numbers that clients send or the graph computes"
-    PAIRED = "computes each row with each other row"
+    SELECTED = "selects rows by numbers that clients send or the graph computes"
+    PAIRED = "combines each row with every other row"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ def reduced(operand: Operand, axes: Sequence[int] | None, by: str, *, keep: bool
         axes: to reduce; None for all.
         by: the node.
         keep: whether reduced axes stay, with size 1.
-        largest: whether it is a maximum or the like, which over a whole tensor may be a length or scale.
+        largest: whether it is a maximum or the like, because over a whole tensor it may be a length or scale.
     """
     value = operand.value
     every = tuple(range(operand.rank)) if axes is None else tuple(axis % max(operand.rank, 1) for axis in axes)

@@ -18,9 +18,10 @@ def load(source: ModelSource) -> LoadedModel:
     """
     if not source.allow_pickle:
         raise LoadError(
-            f"{FILE_NAME} has no flavor that is served without mlflow ({', '.join(FLAVOURS)}), and python_function is"
-            " code and pickles. Run pip install mlflow, and set SHOAL_MODEL_ALLOW_PICKLE=true (model.allowPickle) if"
-            " you trust it"
+            f"{FILE_NAME} has no flavor that Shoal serves without mlflow ({', '.join(FLAVOURS)}), and "
+            "python_function is"
+            " code and pickles. Run pip install mlflow, and set SHOAL_MODEL_ALLOW_PICKLE=true (model.allowPickle) "
+            "if you trust it"
         )
     if not source.inputs:
         raise LoadError(f"{FILE_NAME} has no signature. Log the model with an input_example of two rows")

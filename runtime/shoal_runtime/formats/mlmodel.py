@@ -53,7 +53,7 @@ class ModelDescription:
     inputs: Sequence[TensorSpec] = ()
     outputs: Sequence[TensorSpec] = ()
     described_outputs: Sequence[TensorSpec] = ()
-    """Used if the model can neither name its outputs nor predict example rows."""
+    """Used if the model cannot name its outputs or predict example rows."""
 
 
 def read_mlmodel(directory: Path, described: ModelDescription) -> tuple[Format, ModelDescription]:
@@ -124,7 +124,7 @@ def _with_signature(described: ModelDescription, document: Mapping[str, Any], fo
 
 
 def _tensors(text: Any, unnamed: str) -> tuple[TensorSpec, ...]:
-    """Convert MLflow's columns or tensors; those without a name are numbered like `unnamed`."""
+    """Convert MLflow's columns or tensors; unnamed ones are numbered like `unnamed`."""
     # "input-0" becomes "input-".
     stem = unnamed.removesuffix("0")
     entries = json.loads(text) if text else []

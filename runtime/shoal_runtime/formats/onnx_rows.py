@@ -70,7 +70,7 @@ def trace_rows(path: Path, batch_dims: Mapping[str, int]) -> TracedRows:
 
 
 def _forget_claims(onnx: Any, model: Any, batch_dims: Mapping[str, int]) -> set[str]:
-    """Drop the file's claims about shapes except for inputs, and return the names of the inputs."""
+    """Remove all declared shapes except the inputs', and return the names of the inputs."""
     graph = model.graph
     weights = {weight.name for weight in graph.initializer}
     taken = [value for value in graph.input if value.name not in weights]

@@ -28,8 +28,8 @@ class UntrustedFile(LoadError):
 
     def __init__(self, name: str, what: str) -> None:
         super().__init__(
-            f"{name} holds {what}, which a program that only computes does not need, and which could run code or"
-            " access files. Export the model again, or set SHOAL_MODEL_ALLOW_PICKLE=true (model.allowPickle) if you"
+            f"{name} holds {what}, which could run code or access files. Export the model again, or set "
+            "SHOAL_MODEL_ALLOW_PICKLE=true (model.allowPickle) if you"
             " trust it"
         )
 
@@ -83,7 +83,7 @@ class ModelSource:
     trusted_types: Sequence[str] = ()
     """Types in a skops file that the user trusts."""
     described_outputs: Sequence[TensorSpec] = ()
-    """Outputs in a file beside the model, for models that can neither name their outputs nor predict example rows."""
+    """Outputs in a file beside the model, for models that cannot name their outputs or predict example rows."""
     max_body_bytes: int = 2**30
     """Maximum size of a request, and so of a row."""
 
@@ -110,7 +110,7 @@ class LoadedModel:
     max_rows: int | None = None
     """Maximum rows of a batch, or None without a limit in the file."""
     graphs: bool = False
-    """Whether CUDA graphs may capture forward, which then depends only on its inputs."""
+    """Whether CUDA graphs may capture forward, because it depends only on its inputs."""
     forward_timeout_s: float | None = None
     """Timeout of a forward unless the user sets one; None without a value in the file."""
     rows_proven: bool = False
@@ -132,8 +132,8 @@ def rows_are_proven(source: ModelSource, inputs: Sequence[TensorSpec], selected:
     for name, what in selected.items():
         if what and name not in ragged and _has_several(source, inputs):
             raise LoadError(
-                f"output {name} has as many items as {what} selects in the whole batch, so a row may have none or"
-                f" several, and position does not identify them; {UNEVEN_REMEDY}"
+                f"output {name} has as many items as {what} selects in the whole batch. A row may have none or "
+                f"several, so their position does not identify the row; {UNEVEN_REMEDY}"
             )
     return not ragged and all(what == "" for what in selected.values())
 

@@ -28,7 +28,7 @@ class FormatEntry:
     own_code: bool = False
     """Whether a marked directory imports its own code, including a handler.py."""
     apart: bool = False
-    """Whether its code is written to keep rows apart, as handlers are; graphs do so only by chance."""
+    """Whether its code is written to keep rows independent, like a handler's."""
     tried: bool = True
     """Whether warm-up tries it with example rows."""
     extra: str = ""

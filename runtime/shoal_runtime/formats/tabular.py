@@ -40,7 +40,7 @@ BAD_VALUES: Final = (ValueError, TypeError, KeyError)
 class TableHandler:
     """Make a table of the inputs, and compute each declared output from it.
 
-    Without declared outputs, they are those of a prediction of two example rows.
+    Without declared outputs, a prediction of two example rows determines them.
 
     Args:
         source: of the model.
@@ -222,7 +222,7 @@ def imported(module: str, extra: str | None) -> Any:
 
     Args:
         module: to import.
-        extra: of this package that installs it, or None for a library of the user.
+        extra: the extra of this package that installs it, or None for a library of the user.
 
     Raises:
         LoadError: it is not installed, or a system library is missing.

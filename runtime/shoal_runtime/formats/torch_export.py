@@ -120,7 +120,7 @@ def _specs(program: torch.export.ExportedProgram, values: Sequence[Any], names: 
 def _selected(
     program: torch.export.ExportedProgram, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
 ) -> dict[str, str | None]:
-    """Return what selects the rows of each output; empty for the batch's rows, None if unknown.
+    """Return the operator that selects the rows of each output; empty for the batch's rows, None if unknown.
 
     Torch represents sizes that depend on values by unbacked symbols.
     """

@@ -1,6 +1,6 @@
 """TorchServe archives of `torch-model-archiver`, whose handlers run unchanged.
 
-TorchServe's package `ts` is used if it is installed; otherwise `stand_in` has the part that handlers use.
+TorchServe's package `ts` is used if it is installed; otherwise `stand_in` provides the parts that handlers use.
 """
 
 import importlib

@@ -1,7 +1,7 @@
 """Checks of scikit-learn's trees, whose indices native code follows without checks.
 
-A tree is checked once after it is read. The width of its rows is checked in each call, since the file determines which
-estimator passes them on.
+A tree is checked once after it is read. The width of its rows is checked in each call, because the file determines the
+estimator that passes them.
 """
 
 from collections.abc import Callable, Iterator

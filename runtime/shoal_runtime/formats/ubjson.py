@@ -1,4 +1,4 @@
-"""UBJSON, limited to what xgboost writes: objects, texts, and numbers alone or in arrays of one type."""
+"""The subset of UBJSON that xgboost writes: objects, texts, numbers, and arrays of one numeric type."""
 
 import struct
 from typing import Any, Final

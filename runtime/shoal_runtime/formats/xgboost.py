@@ -28,8 +28,8 @@ from shoal_schema.wire.datatypes import Array
 def load(source: ModelSource) -> LoadedModel:
     """Load the booster.
 
-    A file written by an estimator predicts as that estimator: with its best iteration, and for a classifier with labels
-    and probabilities. Any other file predicts as `Booster.predict`.
+    If an estimator wrote the file, predictions equal the estimator's: with its best iteration, and for a classifier
+    with labels and probabilities. Otherwise they equal those of `Booster.predict`.
 
     Raises:
         LoadError: the file is corrupt, or xgboost is not installed.

@@ -32,8 +32,8 @@ def booster_columns(booster: Any) -> Sequence[Column]:
     unknown = [name for name, kind, values in rows if kind == CATEGORY and not values]
     if unknown and booster.feature_names:
         raise LoadError(
-            f"the model was trained on pandas categories ({listed(unknown)}) that the file does not hold. Train and"
-            " save it with xgboost 3.1 or later, or train it on codes in an array without names"
+            f"the model was trained on pandas categories ({listed(unknown)}) that are missing in the file. Train "
+            "and save it with xgboost 3.1 or later, or train it on integer codes in an array without column names"
         )
     return [
         category(name, values, "FP32", rejects_unknown=True) if values else Column(name, "FP32", example=0.0)

@@ -1,4 +1,4 @@
-"""The interface of a model: what it receives and what it implements."""
+"""The interface of a model: its context and its methods."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ class Context:
     max_batch_size: int
     """Maximum rows per call of `forward`."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    """`[parameters]` of model.toml, overridden by those of the InferenceService."""
+    """`[parameters]` of model.toml, overridden by the parameters of the InferenceService."""
     threads: int = 1
     """CPU threads for one forward, for libraries that would otherwise use all cores of the machine."""
 

@@ -117,8 +117,8 @@ def batch_of_items(items: Sequence[Any], signature: Signature, library: Library)
 
 
 _ITEM: Final = (
-    "Without preprocess an item is one row: the value of the only input, or a dict of values by input, without the"
-    " batch dimension"
+    "Without preprocess, an item is one row without the batch dimension: the value of the only input, or a dict "
+    "of values by input"
 )
 
 

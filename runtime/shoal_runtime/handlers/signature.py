@@ -85,7 +85,7 @@ def _rows(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> int:
         shapes = ", ".join(f"{spec.name} {list(spec.shape)}" for spec in (inputs[0], *odd))
         raise LoadError(
             f"the batch dimensions of inputs and outputs differ: {shapes}. Set batch_dim in model.toml to the dimension"
-            " that counts rows, or export tensors without one as constants"
+            " that counts rows, or export tensors without rows as constants"
         )
     return rows
 

@@ -1,6 +1,6 @@
 """Tensor specifications: the signature that a model publishes.
 
-Fields are the metadata keys of docs/reference/model-metadata.md, except those of ragged outputs, which are internal.
+Fields are the metadata keys of docs/reference/model-metadata.md, except the internal keys of ragged outputs.
 """
 
 from collections.abc import Sequence

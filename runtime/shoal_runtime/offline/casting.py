@@ -123,7 +123,7 @@ def _partition(own: Any, wanted: pa.Field, path: str, rows: int, faults: dict[in
 
 
 def _comparable(own: Any, kind: pa.DataType) -> list[Any]:
-    """Return cells in a partition's type; those that do not fit, as text."""
+    """Return cells in a partition's type; cells that do not fit are returned as text."""
     for wanted in (kind, pa.string()):
         try:
             found: list[Any] = plain(own).cast(wanted).to_pylist()

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 SPELLED: Final[Mapping[bytes, bytes]] = {b"shoal": b"spelled"}
-"""Metadata of a field whose cells are text that may spell numbers."""
+"""Metadata of a field with text that may represent numbers."""
 PARTITION: Final[Mapping[bytes, bytes]] = {b"shoal": b"partition"}
-"""Metadata of a field whose values stand in the paths of the files."""
+"""Metadata of a field with values in the paths of the files."""
 _TEXTS: Final = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 _BYTES: Final = (
     *(pa.types.is_binary, pa.types.is_large_binary),
@@ -138,7 +138,7 @@ def storable(kind: pa.DataType) -> pa.DataType:
 
 
 def promoted(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """Return the type that holds the values of both, or None.
+    """Return the type that can hold the values of both types, or None.
 
     Text and bytes have none: text would become bytes.
     """

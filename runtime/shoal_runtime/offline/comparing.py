@@ -1,4 +1,4 @@
-"""Exact comparisons of columns with values and with each other, whatever their types. Pure.
+"""Exact comparisons of columns with values and with each other, for all types. Pure.
 
 A null cell compares as null. Numbers compare by value, without rounding; times with an offset compare as instants.
 """
@@ -71,7 +71,7 @@ def truth(cells: Cells, unread: dict[int, str]) -> Any:
     """Return a column of booleans; text that is neither true nor false is added to ``unread``.
 
     Raises:
-        Incomparable: the column is neither boolean nor spelled text.
+        Incomparable: the column is not boolean or text of booleans.
     """
     if cells.is_null or pa.types.is_boolean(cells.values.type):
         return cells.values.cast(pa.bool_())
@@ -155,7 +155,7 @@ def _constant(values: Any, *, result: bool) -> Any:
 
 
 def _each(cells: Iterable[Any], sign: str, others: Iterable[Any]) -> Any:
-    """Compare numbers of Python, whose comparisons are exact; NaN differs from all."""
+    """Compare numbers of Python, whose comparisons are exact; NaN differs from every number."""
     compare = _CELLS[sign]
     return pa.array(
         [

@@ -49,7 +49,7 @@ def converted(part: Any, datatype: str) -> tuple[Array, Array]:
 
 
 def fitted_to(given: Array, datatype: str) -> tuple[Array, Array]:
-    """Return numpy numbers in a datatype, and those that do not fit it."""
+    """Return numpy numbers in a datatype, and the positions that do not fit it."""
     with np.errstate(all="ignore"):
         if datatype == "BF16":
             found = float32_to_bfloat16(given.astype(np.float32))
@@ -82,7 +82,7 @@ def _lost(given: Array, found: Array) -> Array:
 
 
 def _decimals(part: Any, datatype: str) -> tuple[Any, Array]:
-    """Return decimals as integers or the nearest fractions, and those that do not fit."""
+    """Return decimals as integers or the nearest fractions, and the positions that do not fit."""
     if not is_whole(datatype):
         # Through text: Arrow's cast to float64 does not always round to nearest.
         near = part.cast(pa.string()).cast(pa.float64())

@@ -1,6 +1,6 @@
 """Directories of rows and results: local, or in an object store.
 
-A file is written whole or not at all: locally by a rename after it is on disk, in a store by one put.
+Files are written atomically: locally by a rename after it is on disk, in a store by a single put.
 """
 
 import os
@@ -45,7 +45,7 @@ class Directory(Protocol):
         """Write a small file unless it exists; return whether this call did. One of several at once does."""
 
     def writing(self, name: str) -> Any:
-        """Return a context that yields a path to write at; at its end the file has the name."""
+        """Return a context that yields a temporary path; at its end the file is renamed to its final name."""
 
     def leave(self) -> None:
         """Remove the files that this process has begun and will not complete."""

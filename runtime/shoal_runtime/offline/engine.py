@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class EngineEnded(Exception):
-    """The process ended, perhaps because of what it computed."""
+    """The process ended, perhaps because of a row in its batch."""
 
 
 class EngineProcess:
@@ -32,7 +32,7 @@ class EngineProcess:
 
     Args:
         environment: of the process.
-        command: to start instead of the runtime's own.
+        command: the command to start instead of the runtime.
     """
 
     def __init__(self, environment: Mapping[str, str], command: str = "") -> None:
@@ -120,7 +120,7 @@ class EngineProcess:
         self._process.wait()
 
     def _how(self) -> str:
-        """Return how the process ended, as a predicate. Its socket is closed."""
+        """Return the end of the process as a predicate ("ended with exit status 1"). Its socket is closed."""
         assert self._process is not None
         try:
             code = self._process.wait(timeout=5)

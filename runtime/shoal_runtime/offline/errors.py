@@ -1,4 +1,4 @@
-"""Errors of a job, and how far they reach.
+"""Errors of a job, and their scope.
 
 JobError               the job ends: the settings, the model or the output; exit status 1 or 2
 ├── WrongSettings      the settings cannot work: exit status 2

@@ -80,7 +80,7 @@ def make_rows(window: Window, specs: Sequence[TensorSpec], columns: Mapping[str,
 
 
 def _cells(table: pa.Table, name: str, spec: TensorSpec, errors: dict[int, str]) -> Any:
-    """Return a column's cells; nulls that are not accepted and text that is no number are errors of their rows."""
+    """Return a column's cells; forbidden nulls and text that is not a number are errors of their rows."""
     column = table.schema.field(name)
     part = plain(table.column(name))
     if spec.datatype == "BYTES" and JSON not in spec.media_types and is_file(part.type):

@@ -264,8 +264,8 @@ class Job:
                 shown.close()
         if tally.broken:
             raise JobError(
-                f"{len(tally.broken)} of {tally.shards_total} shards could not be done; the first error is:"
-                f" {tally.broken[0]}. All other shards are done. Correct the cause and run the job again"
+                f"{len(tally.broken)} of {tally.shards_total} shards failed; the first error is: "
+                f"{tally.broken[0]}. All other shards are complete. Correct the cause and run the job again"
             )
         check_errors(tally, settings.max_error_share, ended=True)
 
@@ -353,7 +353,7 @@ def _checked_record(text: bytes, shard: Shard, output: Directory) -> ShardRecord
     """Return the record of a shard whose files have not changed.
 
     Raises:
-        WrongSettings: they have, or the text is not a record.
+        WrongSettings: the files have changed, or the text is not a record.
     """
     try:
         record = ShardRecord.decoded(text)

@@ -1,7 +1,7 @@
-"""The columns of each of the model's inputs, and whether rows can be made of them. Pure.
+"""Mapping of columns to the model's inputs, with checks. Pure.
 
-Columns are matched by name with the model's inputs, or with the named columns of its one input of numbers, whatever
-their order in a file. Unnamed columns are taken by position, and only where the user lists them.
+Columns are matched by name with the model's inputs, or with the named columns of its only numeric input, in any order.
+Columns of a model without names are mapped by position, and only if the user lists them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -46,7 +46,7 @@ def mapped_columns(specs: Sequence[TensorSpec], asked: Mapping[str, str], schema
         schema: of the input's rows.
 
     Raises:
-        WrongSettings: an input has no column, a column does not exist, or stands at the place of another.
+        WrongSettings: an input has no column, a column does not exist, or is at the position of another.
     """
     inputs = {spec.name: spec for spec in specs}
     if unknown := sorted(set(asked) - set(inputs)):
@@ -80,7 +80,7 @@ def _listed(spec: TensorSpec, text: str, names: Set[str]) -> list[str]:
     """Return the columns that a user lists for an input.
 
     Raises:
-        WrongSettings: a column with one of the model's names stands at the place of another.
+        WrongSettings: a column of the model is at the position of another column.
     """
     listed = [text] if text in names else [part.strip() for part in text.split(",")]
     if len(listed) != len(spec.columns):
@@ -118,7 +118,7 @@ def _missing_columns(spec: TensorSpec, schema: pa.Schema, names: Set[str]) -> st
     # The model takes rows of several numbers without names.
     several = spec.datatype != "BYTES" and len(spec.row_shape) == 1 and spec.pad_axis is None
     many = "COLUMN,COLUMN,..." if several else "COLUMN"
-    order = ", in the order of its training data, because it does not know its columns' names" if several else ""
+    order = ", in the order of its training data, because the model has no column names" if several else ""
     return (
         f"no column matches the model's input {spec.name}. Give --columns {spec.name}={many}{order} (input.columns in"
         f" a manifest). {_columns_text(schema)}"
@@ -130,7 +130,7 @@ def _columns_text(schema: pa.Schema) -> str:
 
 
 def required_columns(specs: Sequence[TensorSpec], columns: Mapping[str, Sequence[str]], schema: pa.Schema) -> list[str]:
-    """Return the columns that every file must have: those of required inputs, without partitions."""
+    """Return the columns that every file must have: the columns of required inputs, without partitions."""
     needed = dict.fromkeys(name for spec in specs if not spec.optional for name in columns.get(spec.name, ()))
     return [name for name in needed if not is_partition(schema.field(name))]
 
@@ -141,7 +141,7 @@ def check_extra(policy: ExtraColumns, schema: pa.Schema, read: Iterable[str]) ->
     Args:
         policy: of the model; `Auto` ignores extra columns.
         schema: of the input's rows; partitions are not columns of a file.
-        read: columns of the model's inputs, and those that the user names.
+        read: columns of the model's inputs, and columns that the user names.
 
     Raises:
         WrongSettings: there is an extra column.

@@ -1,6 +1,6 @@
-"""Text that spells numbers or booleans: cells of CSV files and of paths. Pure.
+"""Text that represents numbers or booleans: cells of CSV files and of paths. Pure.
 
-Numbers are exact: an integer is never rounded, whatever stands in other rows.
+Numbers are exact: an integer is never rounded, independent of other rows.
 """
 
 import math
@@ -50,7 +50,7 @@ def exact_number(cell: str) -> Number | None:
 
 
 def exact_numbers(texts: Any) -> list[Number | None]:
-    """Return the numbers that trimmed text spells, None where it spells none."""
+    """Return trimmed text as numbers; None for text that is not a number."""
     return [None if cell is None else exact_number(cell) for cell in texts.to_pylist()]
 
 
@@ -83,7 +83,7 @@ def fractions(texts: Any) -> tuple[Any, dict[int, str]]:
     for row in np.flatnonzero(np.abs(values) >= FIRST_ROUNDED).tolist():
         exact = exact_number(texts[row].as_py())
         if isinstance(exact, int) and exact != float(values[row]):
-            bad[row] = "is not a number that float64 holds exactly"
+            bad[row] = "is not a number that float64 can represent exactly"
     if bad:
         mask = np.zeros(len(found), bool)
         mask[list(bad)] = True
@@ -92,7 +92,7 @@ def fractions(texts: Any) -> tuple[Any, dict[int, str]]:
 
 
 def wholes(texts: Any, kind: pa.DataType) -> tuple[Any, dict[int, str]]:
-    """Return the integers that trimmed text spells, ``1.0`` included, and errors by row.
+    """Return trimmed text as integers (``1.0`` is accepted), and errors by row.
 
     Args:
         texts: as `trimmed` returns them.

@@ -1,4 +1,4 @@
-"""Hive partitions: columns whose values stand in file paths, ``day=2024-01-01/rows.parquet``. Pure."""
+"""Hive partitions: columns with values in file paths, ``day=2024-01-01/rows.parquet``. Pure."""
 
 import re
 from collections.abc import Iterable, Mapping

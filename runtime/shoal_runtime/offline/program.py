@@ -32,11 +32,11 @@ class _Stopped(BaseException):
 def run_job(environ: Mapping[str, str], command: str = "") -> int:
     """Run the job; return the exit status.
 
-    It is 0 when all is done, 1 when not, 2 when it cannot be done, 130 after a signal.
+    It is 0 if the job is complete, 1 if it failed, 2 for invalid settings, 130 after a signal.
 
     Args:
         environ: settings.
-        command: that a user typed: errors are written as its messages, not as log lines.
+        command: the command that a user typed; its errors are messages instead of log lines.
     """
     try:
         settings = from_env(environ)

@@ -86,6 +86,6 @@ class Quotes:
 
 
 def first_line(text: bytes) -> bytes | None:
-    """Return the first line, whose cells may have newlines, or None if it has no end."""
+    """Return the first line, with cells that may contain newlines; None if it has no end."""
     found = _FIRST.match(text)
     return found[1] if found else None

@@ -52,7 +52,7 @@ class JobPlan:
     keep: Sequence[str]
     """Columns beside the results."""
     errors: str
-    """Where failed rows are written."""
+    """Location of failed rows."""
     output_format: str
     """Format of the results."""
     shard_bytes: int

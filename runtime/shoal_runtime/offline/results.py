@@ -38,7 +38,7 @@ def kept_columns(
 
     Args:
         schema: of the input.
-        keep: ``NAME`` or ``NEW=NAME`` each; None keeps all columns but the bytes that the model reads.
+        keep: ``NAME`` or ``NEW=NAME`` each; None keeps all columns except bytes that the model reads.
         read: columns of each of the model's inputs.
         specs: the model's outputs.
 
@@ -93,7 +93,7 @@ def result_type(spec: TensorSpec) -> pa.DataType:
 
 
 def is_text(spec: TensorSpec) -> bool:
-    """Return whether an output of `BYTES` holds text; without a content type it does."""
+    """Return whether an output of `BYTES` holds text. True without a content type."""
     return all(each.startswith(_TEXTS) for each in spec.media_types)
 
 
@@ -150,8 +150,7 @@ class WindowResults:
             outputs: of the rows that succeeded, in order.
             errors: of the rows that failed, by position in the batch.
 
-        Returns:
-            Errors of the batch's rows, with those of outputs that are not text.
+        Returns: Errors of the batch's rows, including outputs that are not valid text.
         """
         self._left -= len(chosen)
         for place, message in errors.items():

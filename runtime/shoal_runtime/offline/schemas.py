@@ -66,7 +66,7 @@ def with_partitions(found: InputSchema, paths: Sequence[str], prefix: str) -> In
     Args:
         found: columns of the files.
         paths: of the files, below the input's directory.
-        prefix: partitions of that directory itself; a column of the same name in the files is not one of them.
+        prefix: partitions of that directory itself; a column of the same name in the files is not a partition.
     """
     below = partition_types(paths)
     above = {name: kind for name, kind in partition_types([f"{prefix}/"]).items() if name not in found.schema.names}
@@ -79,7 +79,7 @@ def with_partitions(found: InputSchema, paths: Sequence[str], prefix: str) -> In
 
 
 def kinds_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Counter[pa.DataType]]:
-    """Return how many values of each type each key of JSON objects has."""
+    """Return the number of values of each type, by key of JSON objects."""
     counted = {}
     for name in dict.fromkeys(name for row in rows for name in row):
         cells = [row[name] for row in rows if row.get(name) is not None]

@@ -31,7 +31,7 @@ from shoal_runtime.offline.writing import OutputWriter
 from shoal_schema.wire.engine_messages import BatchDone, BatchFailed, EngineBatch, EngineReady
 
 FEW_ERRORS: Final = 10
-"""Rows that may fail whatever the share, unless all fail."""
+"""Number of rows that may always fail, unless all rows fail."""
 EARLY_ROWS: Final = 10_000
 """The share of failed rows is taken of at least so many rows before the end."""
 QUEUED_TABLES: Final = 4
@@ -59,7 +59,7 @@ class _FromEngine:
 
 @dataclass(frozen=True, slots=True)
 class _EngineEnded:
-    """An engine ended, with how; or it cannot be started, with ``error``."""
+    """An engine ended (``how``), or cannot be started (``error``)."""
 
     engine: int
     how: str
@@ -335,6 +335,6 @@ def check_errors(tally: JobTally, share: float, *, ended: bool = False) -> None:
     reasons = "; ".join(most_frequent(tally.errors))
     more = "" if ended else " so far"
     raise TooManyErrors(
-        f"{failed:,} of {rows:,} rows failed{more}, more than --max-error-share {share:g} allows. Their errors:"
+        f"{failed:,} of {rows:,} rows failed{more}, more than --max-error-share {share:g} allows. Errors:"
         f" {reasons}. Correct the rows, or raise --max-error-share"
     )

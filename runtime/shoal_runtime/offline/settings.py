@@ -13,7 +13,7 @@ from shoal_schema.resource.offline import ERRORS_IN_COLUMN, BatchInput, BatchLim
 
 
 class JobSettings(Struct, frozen=True):
-    """All settings of a job. Of the model it has what rows need; the engine reads the rest."""
+    """All settings of a job. It has only the model's settings that affect rows; the engine reads the rest."""
 
     job: BatchLimits
     input: BatchInput

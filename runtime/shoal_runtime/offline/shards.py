@@ -1,8 +1,8 @@
 """Shards, the unit of work: a range of bytes of one file, or a run of small files. Pure.
 
 Shards follow from the files' names and sizes alone, so every worker computes the same ones without communication. A
-shard's name has its file's number and its own within the file. A line belongs to the shard in which it begins, a row
-group to the shard in which its middle lies.
+shard's name has its file's number and its own within the file. A line belongs to the shard with its first byte, a row
+group to the shard with its middle.
 """
 
 import hashlib
@@ -103,9 +103,9 @@ def readable(path: str) -> str:
 
 
 def is_hidden(path: str) -> bool:
-    """Return whether other programs wrote a file beside the rows: ``.name``, ``_name``, or below such a directory.
+    """Return whether a file is metadata of another program: ``.name``, ``_name``, or below such a directory.
 
-    The directory of a Hive partition is not hidden, whatever its column's name.
+    The directory of a Hive partition is not hidden, regardless of its column's name.
     """
     *folders, name = path.split("/")
     return name.startswith((".", "_")) or any(

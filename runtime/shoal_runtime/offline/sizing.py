@@ -15,7 +15,7 @@ _WORSE: Final = 0.85
 
 
 def next_trial(seconds: Mapping[int, float | None], most: int) -> int | None:
-    """Return the number of rows to try next; None: the trials are over.
+    """Return the number of rows to try next; None if no further trial is needed.
 
     Args:
         seconds: of each number of rows; None if it failed.

@@ -111,7 +111,7 @@ class TableSource:
         """Return the names of a file's columns.
 
         Raises:
-            ShardError: two have one name, or one that the model reads is missing.
+            ShardError: two columns have the same name, or a column that the model reads is missing.
         """
         check_names(names, readable(file.path))
         if missing := sorted(self._required.difference(names)):
@@ -237,8 +237,7 @@ def from_lines(lines: Sequence[bytes], schema: pa.Schema, path: str = "") -> Win
 def filtered(window: Window, where: RowFilter) -> Window:
     """Return the rows that a filter selects.
 
-    A row that cannot be read, or whose text is compared with a number and spells none, stays with its error if the
-    filter depends on it.
+    If the filter depends on an unreadable cell, or on text that is not a number, the row is kept with its error.
     """
     found, unread = where.select(window.table)
     mask = pc.fill_null(found, fill_value=False).to_numpy(zero_copy_only=False).copy()

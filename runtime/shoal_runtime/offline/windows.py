@@ -54,7 +54,7 @@ def is_file(kind: pa.DataType) -> bool:
 
 
 def holds_bytes(kind: pa.DataType) -> bool:
-    """Return whether cells are bytes, alone or beside a path."""
+    """Return whether cells are bytes, with or without a path."""
     return is_bytes(kind) or is_file(kind)
 
 

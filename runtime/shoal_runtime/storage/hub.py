@@ -128,7 +128,7 @@ def _mapped(what: str) -> Iterator[None]:
     except HfHubHTTPError as error:
         raise _refused(what, error.response.status_code) from None
     except (KeyError, TypeError, ValueError, AttributeError):  # the library does not check responses
-        raise LoadError(f"{what}: the server's response is not one of the hub. Correct HF_ENDPOINT") from None
+        raise LoadError(f"{what}: the response does not come from a Hugging Face hub. Correct HF_ENDPOINT") from None
     except (httpx2.HTTPError, OfflineModeIsEnabled) as error:
         raise StoreUnavailable(why_unreachable(_address(), error)) from None
 

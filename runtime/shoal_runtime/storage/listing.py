@@ -23,7 +23,7 @@ class ListedFile:
     """Below the model's directory."""
     size_bytes: int
     validator: str
-    """Changes when the content does: an entity tag or a commit; empty if the store has none."""
+    """Version of the content: an entity tag or a commit; empty if the store has none."""
     key: str
     """Key in the store."""
 

@@ -1,7 +1,7 @@
 """Models and runs of an MLflow server, over its REST API: `models:/NAME/3`, `models:/NAME@ALIAS`, `runs:/RUN/PATH`.
 
-A few requests (`shoal_schema.resource.locations`) find the files: in the server's own artifact store, which is read
-here, or in a bucket, which another store reads.
+A few requests (`shoal_schema.resource.locations`) find the files: in the server's own artifact store, which this module
+reads, or in a bucket, which another store reads.
 """
 
 import os
@@ -101,7 +101,7 @@ class MlflowServer:
         try:
             return msgspec.json.decode(body, type=kind, strict=False)
         except msgspec.DecodeError:
-            raise LoadError(f"the response of {self.base} is not one of MLflow. Correct MLFLOW_TRACKING_URI") from None
+            raise LoadError(f"{self.base} does not respond as an MLflow server. Correct MLFLOW_TRACKING_URI") from None
 
     @contextmanager
     def opened(self, url: str, what: str) -> Iterator[httpx.Response]:
@@ -180,7 +180,7 @@ class RegisteredFiles:
                 yield uri
                 return
             uri = following
-        raise LoadError(f"{self.shown} leads from one model to the next in a cycle")
+        raise LoadError(f"{self.shown} refers to other models in a cycle")
 
     def _next(self, uri: str) -> tuple[str, bytes]:
         """Return the URI that a URI refers to, and the response; of an address of files itself, and nothing."""
@@ -198,7 +198,7 @@ class RegisteredFiles:
     def _store_at(self, place: str) -> Store:
         parts = urlsplit(place)
         if ".." in parts.path.split("/"):
-            raise LoadError(f"the MLflow server's response is a path outside of its own store: {shown(place)}")
+            raise LoadError(f"the MLflow server returned a path outside its own store: {shown(place)}")
         own = f"{self._server.base}{ARTIFACTS}/"
         if place.startswith(own):
             return ArtifactFiles(self._server, place.removeprefix(own).strip("/"), self.shown)
@@ -209,8 +209,8 @@ class RegisteredFiles:
         if scheme_of(place) in OBJECTS:
             return open_other(place)
         raise LoadError(
-            f"the MLflow server keeps {self.shown} at {shown(place)}, which cannot be read from here. Start the"
-            " server with --serve-artifacts, or let it keep artifacts in a bucket"
+            f"the MLflow server keeps {self.shown} at {shown(place)}, which the runtime cannot read. Start the "
+            "server with --serve-artifacts, or let it keep artifacts in a bucket"
         )
 
 

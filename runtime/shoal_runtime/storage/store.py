@@ -33,7 +33,7 @@ class Store(Protocol):
 
 
 GIVEN_IN: Final = "in the environment, or in the Secret of model.secretName"
-"""Where credentials are given, for messages."""
+"""Location of credentials, for messages."""
 STORES: Final[Mapping[str, tuple[str, str]]] = {
     "s3": ("shoal_runtime.storage.objects", "s3"),
     "gs": ("shoal_runtime.storage.objects", "gs"),
@@ -63,7 +63,7 @@ def open_store(uri: str) -> Store:
 
 
 def check_environment(scheme: str) -> None:
-    """Check variables before a library reads them, whose errors would contain their values.
+    """Check variables before a library reads them, because the library's errors would contain their values.
 
     Raises:
         LoadError: a variable is invalid.

@@ -99,7 +99,7 @@ def tls_context_for(url: str) -> ssl.SSLContext:
 
 
 def why_unreachable(url: str, error: Exception) -> str:
-    """Return why a server is unreachable."""
+    """Return the reason that a server is unreachable."""
     text = str(error)
     request = getattr(error, "_request", None)  # after a redirect, of the other server
     host = (request.url.host if request is not None else urlsplit(url).hostname) or ""

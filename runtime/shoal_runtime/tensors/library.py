@@ -14,7 +14,7 @@ class Library(Protocol):
     """A library of tensors. `Tensor` is the library's type, `Array` is numpy's."""
 
     holds_text: bool
-    """Whether a tensor may hold `BYTES`; otherwise those are lists with one value per row."""
+    """Whether a tensor may hold `BYTES`; otherwise `BYTES` are lists with one value per row."""
 
     def is_tensor(self, value: object) -> bool:
         """Return whether a value is a tensor of the library."""
@@ -30,7 +30,7 @@ class Library(Protocol):
         """Convert a numeric wire array to a tensor, without a copy where possible."""
 
     def dtype(self, datatype: str) -> Any:
-        """Return the library's type for a numeric datatype, or None without one of the same bits."""
+        """Return the library's type for a numeric datatype, or None without a type of the same bits."""
 
     def filled(self, shape: Sequence[int], datatype: str, value: float) -> Tensor:
         """Return a tensor filled with one number."""

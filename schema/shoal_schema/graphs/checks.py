@@ -1,4 +1,4 @@
-"""Checks of a graph's document that need neither the order of its steps nor its models."""
+"""Checks of a graph's document that do not depend on the order of its steps or on its models."""
 
 import keyword
 from collections.abc import Iterable, Mapping
@@ -27,7 +27,7 @@ def step_paths(spec: GraphSpec) -> dict[str, str]:
         if step.name == REQUEST:
             raise GraphError(f"{path}.name", "request addresses the client's request: give the step another name")
         if step.name in paths:
-            raise GraphError(f"{path}.name", f"{paths[step.name]} has the name {step.name} too")
+            raise GraphError(f"{path}.name", f"{paths[step.name]} has the same name ({step.name}). Rename one")
         paths[step.name] = path
     return paths
 
@@ -87,7 +87,7 @@ def _check_composer(spec: GraphSpec, paths: Mapping[str, str]) -> None:
     declared += [f"{paths[each.name]}.onError" for each in spec.steps if each.on_error is not OnError.FAIL]
     declared += [name for name in ("outputs", "combine") if getattr(spec, name)]
     if declared:
-        raise GraphError(declared[0], "the composer's code declares this. Remove it")
+        raise GraphError(declared[0], "the composer's code declares it already. Remove it")
 
 
 def _check_names(names: Iterable[str], path: str) -> None:

@@ -1,8 +1,8 @@
 """The execution plan of a graph: the order of its steps, and their rows.
 
-Rows are the unit. The request's rows are the first *space*; ``each: detect.crops`` opens another, with a row per item,
-whose parent is the row that the item came from. Steps with the same ``each`` share its rows. A value used in another
-space is repeated for each item on the way down, and becomes a list of items on the way up.
+Rows are the unit. The request's rows are the first *space*; ``each: detect.crops`` opens another space with a row per
+item; the parent of a row is the row that contains the item. Steps with the same ``each`` share its rows. A value used
+in another space is repeated for each item on the way down, and becomes a list of items on the way up.
 """
 
 from collections.abc import Iterator, Mapping
@@ -51,7 +51,7 @@ class GraphStep:
     after: frozenset[str]
     """The steps whose outputs it reads."""
     absent: bool
-    """Whether a row may be without its outputs."""
+    """Whether a row may not have its outputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ def _draft(spec: StepSpec, path: str, steps: Mapping[str, str]) -> GraphStep:
         raise GraphError(f"{path}.each", "tensors side by side must be of one step")
     count = _checked(spec.count, f"{path}.count", steps) if spec.count else None
     if count and not each:
-        raise GraphError(f"{path}.count", "count needs each, whose items it counts")
+        raise GraphError(f"{path}.count", "count requires each: it is the number of items of each")
     when: Expression | None = None
     conditions: tuple[TensorRef, ...] = ()
     if spec.when is not None:

@@ -60,7 +60,7 @@ class Signature:
     outputs: Mapping[str, Tensor]
     optional: frozenset[str]
     calls: frozenset[str]
-    """Of a graph: the graphs that it calls, directly or indirectly."""
+    """For a graph: the graphs that it calls, directly or indirectly."""
 
 
 def read_signature(metadata: Mapping[str, Any]) -> Signature:

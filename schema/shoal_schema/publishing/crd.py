@@ -107,7 +107,7 @@ class Definition:
 
 
 def custom_resource_definition(definition: Definition | None = None) -> Json:
-    """Return a CRD as JSON; by default that of ``InferenceService``."""
+    """Return a CRD as JSON; by default the CRD of ``InferenceService``."""
     definition = definition or services()
     # The hash covers everything below `spec`.
     spec = {

@@ -19,7 +19,7 @@ class NoVersionError(Exception):
 
 
 def versioned(path: str, text: str) -> str:
-    """Return the text of a file with Shoal's version in every place.
+    """Return the text of a file, with Shoal's version at every place of a version.
 
     Raises:
         NoVersionError: the file has no such place.

@@ -54,8 +54,10 @@ class GatewayHeaderSpec(SettingsSection, frozen=True):
         Meta(
             max_length=16,
             extra_json_schema=SET,
-            description="Names of the gateways' API keys. The header is required from them, and ignored from all other"
-            " clients.",
+            description=(
+                "Names of API keys that belong to gateways. Requests with these keys must have the header; it is "
+                "ignored in all other requests."
+            ),
         ),
         Env("SHOAL_ACCESS_HEADER_KEYS", PROXY, unset=(), allowed="comma-separated names of keys"),
     ]
@@ -81,7 +83,7 @@ class JwtSpec(SettingsSection, frozen=True):
             pattern=JWKS_URL,
             max_length=2048,
             description="URL of the issuer's key set: `jwks_uri` of its discovery document, `https`, or `http` inside"
-            " the cluster. It is fetched every five minutes, and when a token names an unknown key.",
+            " the cluster. The key set is fetched every five minutes, and when a token names an unknown key.",
         ),
         Env("SHOAL_ACCESS_JWT_JWKS_URL", PROXY, unset="", allowed="an https URL"),
     ]
@@ -119,8 +121,10 @@ class LimitsSpec(SettingsSection, frozen=True):
         Annotated[
             RowCounts,
             Meta(
-                description="Rows queued and running at a time. A larger request is admitted when the client has"
-                " no other."
+                description=(
+                    "Rows queued and running at a time. A larger request is admitted if the client has no other "
+                    "rows in flight."
+                )
             ),
             Env("SHOAL_ACCESS_ROWS_IN_FLIGHT", PROXY, allowed='a JSON object of rows, {"team-a": 64, "*": 8}'),
         ]

@@ -1,4 +1,4 @@
-"""Checks of the environment variables of model stores, whose libraries would print a bad value. Pure."""
+"""Checks of the environment variables of model stores. The stores' libraries would print an invalid value. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ ADDRESS: Final = re.compile("(ENDPOINT|ENDPOINT_URL(_S3|_STS)?|BASE_URL|FULL_URI
 _PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 _KEY_FILE: Final = re.compile("GOOGLE_(APPLICATION_CREDENTIALS|SERVICE_ACCOUNT(_PATH)?)")
 _ANY_TEXT: Final = re.compile("(PROFILE|PAGER|USERNAME|PASSWORD|TRACKING_URI)$")
-"""Names whose values may hold any text, as they are never sent verbatim."""
+"""Variables that may hold any text, because they are never sent verbatim."""
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -62,7 +62,7 @@ def _text_fault(name: str, value: str, *, is_url: bool) -> str:
 
 
 def _url_fault(value: str, *, proxy: bool) -> str:
-    """Return the fault of a server's URL; that of a proxy may have no scheme."""
+    """Return the fault of a server's URL; the URL of a proxy may have no scheme."""
     value = f"http://{value}" if proxy and "://" not in value else value
     scheme, _, rest = value.partition("://")
     host = rest.partition("/")[0]

@@ -30,7 +30,7 @@ Reference = Annotated[str, Meta(pattern=REFERENCE, max_length=320)]
 
 
 class OnError(StrEnum):
-    """What happens to a row for which a step failed."""
+    """Handling of a row for which a step failed."""
 
     FAIL = "Fail"
     OMIT = "Omit"
@@ -118,8 +118,10 @@ class StepSpec(SettingsSection, frozen=True):
             Meta(
                 pattern=REFERENCE,
                 max_length=320,
-                description="Tensor with the number of items of `each` in a row; further items are padding."
-                " Default: all items; of `BYTES`, without the empty ones at the end.",
+                description=(
+                    "Tensor with the number of items of `each` in a row; further items are padding. Default: all "
+                    "items, but without empty `BYTES` at the end."
+                ),
             ),
         ]
         | None
@@ -156,8 +158,10 @@ class ComposerSpec(SettingsSection, frozen=True):
             Meta(
                 pattern=IMPORT_PATH,
                 max_length=512,
-                description="`MODULE:CLASS` of such a class in `proxy.image`, an image of your own based on the"
-                " proxy's. With `shoal serve` the module lies beside the graph's file.",
+                description=(
+                    "`MODULE:CLASS` of a composer in `proxy.image`, which must be your own image based on the "
+                    "proxy's. With `shoal serve`, put the module beside the graph's file."
+                ),
             ),
         ]
         | None
@@ -183,16 +187,20 @@ class GraphSpec(SettingsSection, frozen=True, kw_only=True):
     outputs: Annotated[
         Outputs,
         Meta(
-            description="Output of the graph -> the tensors it is taken from. Of several, a row gets the first"
-            " available one, unless `combine` has an entry."
+            description=(
+                "Output of the graph -> its source tensors. With several tensors, a row gets the first available "
+                "one, unless `combine` has an entry."
+            )
         ),
     ] = {}  # noqa: RUF012 (msgspec copies it)
     combine: Annotated[
         dict[str, CombineRule],
         Meta(
             max_length=64,
-            description="Output -> how several tensors become one: `First` (the default), `Mean`, `Max`, `Vote` (the"
-            " most frequent value, the first of equals), `Concat` (joined lists) or `Stack` (a new dimension).",
+            description=(
+                "Output -> rule that combines several tensors: `First` (the default), `Mean`, `Max`, `Vote` (the "
+                "most frequent value, the first of equals), `Concat` (joined lists) or `Stack` (a new dimension)."
+            ),
         ),
     ] = {}  # noqa: RUF012 (msgspec copies it)
     composer: ComposerSpec | None = None
@@ -202,7 +210,7 @@ class GraphSpec(SettingsSection, frozen=True, kw_only=True):
             Meta(
                 gt=0,
                 le=3_600_000,
-                description="Upper bound of a request's deadline; steps get what is left of it. Default: the client's"
+                description="Maximum time of a request; each step gets the remaining time. Default: the client's"
                 " timeout, else `queue.timeoutMilliseconds`.",
             ),
         ]

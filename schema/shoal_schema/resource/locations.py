@@ -1,4 +1,6 @@
-"""URIs of models, and the GETs that resolve a moving name to a version. Pure: no request is made here.
+"""URIs of models, and the GETs that resolve a moving name (branch, tag, alias) to a version.
+
+Pure: no request is made here.
 
     hf://OWNER/NAME[@REVISION][/PATH]         moves, unless REVISION is a commit
     models:/NAME/VERSION, models:/ID          fixed
@@ -71,8 +73,10 @@ class Location:
     path: str
     """Without a leading slash; verbatim for `file`, `http` and `https`."""
     revision: str = ""
-    """Branch, tag or commit of the hub; `VERSION`, `latest` or `@ALIAS` of a registered model; `:TAG` or `@DIGEST` of
-    an image; empty without one."""
+    """Branch, tag or commit of the hub.
+
+    `VERSION`, `latest` or `@ALIAS` of a registered model; `:TAG` or `@DIGEST` of an image; empty without one.
+    """
 
     @property
     def name(self) -> str:

@@ -24,7 +24,7 @@ TYPE = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*\Z"
 
 
 class ModelFormat(StrEnum):
-    """How a model is stored."""
+    """Format of a model."""
 
     AUTO = "Auto"
     TORCH_EXPORT = "TorchExport"
@@ -43,14 +43,14 @@ class ModelFormat(StrEnum):
 
 
 class Follow(StrEnum):
-    """What happens to pods when the model's name resolves to another version."""
+    """Handling of a new version of the model's name."""
 
     NEVER = "Never"
     ROLLOUT = "Rollout"
 
 
 class ExtraColumns(StrEnum):
-    """What happens to columns of a table that the model does not have."""
+    """Handling of columns that the model does not have."""
 
     AUTO = "Auto"
     IGNORE = "Ignore"
@@ -123,7 +123,12 @@ class CaBundle(SettingsSection, frozen=True):
         | None
     ) = None
     key: Annotated[
-        str, Meta(pattern=r"^[-._a-zA-Z0-9]+\Z", max_length=253, description="Key of the entry with the authorities.")
+        str,
+        Meta(
+            pattern=r"^[-._a-zA-Z0-9]+\Z",
+            max_length=253,
+            description="Key of the ConfigMap or Secret whose value holds the authorities.",
+        ),
     ] = "ca.crt"
 
 
@@ -301,7 +306,7 @@ class ModelSpec(SettingsSection, frozen=True):
     follow: Annotated[
         Follow,
         Meta(
-            description="What happens when a moving name (branch, tag, alias) gets a new version: `Never` keeps the"
+            description="Response to a new version of a moving name (branch, tag, alias): `Never` keeps the"
             " version in `status.model.resolved` until `uri` changes. `Rollout` checks every few minutes and"
             " rolls out new versions."
         ),

@@ -29,9 +29,12 @@ class TlsSpec(SettingsSection, frozen=True):
             Meta(
                 pattern=SECRET_NAME,
                 max_length=253,
-                description="A Secret of the namespace with `ca.crt`: clients need a certificate of one of its"
-                " authorities (mutual TLS). Replicas forward requests to peers only if the certificate of"
-                " `secretName` is one of these too, valid for clients and servers.",
+                description=(
+                    "A Secret of the namespace with `ca.crt`: clients need a certificate issued by one of these "
+                    "authorities (mutual TLS). Replicas forward requests to peers only if one of these "
+                    "authorities also issued the certificate of `secretName`, for both client and server "
+                    "authentication."
+                ),
             ),
         ]
         | None
@@ -65,7 +68,7 @@ class Peer(PassedThrough, frozen=True):
     ip_block: (
         Annotated[
             OpenObject,
-            Meta(description="Range of addresses that may connect (`cidr`), without those in `except`."),
+            Meta(description="Addresses that may connect: the range `cidr` except those in `except`."),
         ]
         | None
     ) = None

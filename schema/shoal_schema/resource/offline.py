@@ -22,7 +22,7 @@ ERRORS_IN_COLUMN = "Column"
 
 
 class RowFormat(StrEnum):
-    """How rows are stored."""
+    """Format of the input."""
 
     AUTO = "Auto"
     PARQUET = "Parquet"
@@ -39,7 +39,7 @@ class ResultFormat(StrEnum):
 
 
 class Engine(StrEnum):
-    """What runs the pods."""
+    """Controller that runs the pods."""
 
     JOB = "Job"
     RAY = "Ray"
@@ -71,7 +71,7 @@ class BatchInput(SettingsSection, frozen=True):
         Meta(
             max_length=64,
             description="Input of the model -> its column, or several numeric columns separated by commas that form one"
-            " row. Default: the column with the input's name, or the only column for an only input.",
+            " row. Default: the column with the input's name; or the only column, if the model has one input.",
         ),
         Env("SHOAL_BATCH_COLUMNS", BATCH, allowed="a JSON object of texts"),
     ] = {}  # noqa: RUF012 (msgspec copies it)
@@ -121,8 +121,10 @@ class BatchOutput(SettingsSection, frozen=True):
         str,
         Meta(
             max_length=2048,
-            description="`Column` writes the error of a failed row into the column `shoal_error` of the results."
-            " The URI of a directory writes failed rows there instead.",
+            description=(
+                "`Column` writes the error of a failed row into the column `shoal_error` of the results. With the "
+                "URI of a directory, failed rows are written there instead."
+            ),
         ),
         Env("SHOAL_BATCH_ERRORS", BATCH, allowed=f"Column, a path, or one of {IN_WORDS}"),
     ] = ERRORS_IN_COLUMN
@@ -159,7 +161,9 @@ class BatchLimits(SettingsSection, frozen=True):
         Meta(
             ge=KIB,
             le=64 * GIB,
-            description="Approximate bytes of input per shard: the unit of work of a pod, repeated after a crash.",
+            description=(
+                "Approximate bytes of input per shard. A shard is a pod's unit of work and is repeated after a crash."
+            ),
         ),
         Env("SHOAL_BATCH_SHARD_BYTES", BATCH),
     ] = 64 * 2**20
@@ -245,9 +249,9 @@ class BatchInferenceSpec(BatchLimits, frozen=True, kw_only=True):
     parallelism: Annotated[
         int, Meta(ge=1, le=1000, description="Number of pods, each with its own copy of the model.")
     ] = 1
-    suspend: Annotated[bool, Meta(description="Stop all pods; finished shards stay finished.")] = False
+    suspend: Annotated[bool, Meta(description="Stop all pods. Finished shards are kept.")] = False
     backoff_limit: Annotated[
-        int, Meta(ge=0, le=100, description="How many times each pod may fail and be replaced.")
+        int, Meta(ge=0, le=100, description="Maximum number of replacements of each failed pod.")
     ] = 3
     active_deadline_seconds: (
         Annotated[int, Meta(ge=1, le=2**31 - 1, description="Time limit of the job, after which it fails.")] | None

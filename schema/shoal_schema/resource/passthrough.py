@@ -100,7 +100,10 @@ class EnvironmentVariable(PassedThrough, frozen=True):
 
     name: Annotated[Text, Meta(description="Name of the variable.")]
     value: (
-        Annotated[Value, Meta(description="Value of the variable; `$(NAME)` is replaced by another variable.")] | None
+        Annotated[
+            Value, Meta(description="Value of the variable; `$(NAME)` is replaced by the value of that variable.")
+        ]
+        | None
     ) = None
     value_from: (
         Annotated[

@@ -94,8 +94,10 @@ class PodSpec(SettingsSection, frozen=True):
     volumes: Annotated[
         Volumes,
         Meta(
-            description="Additional volumes, as in a pod, for `volumeMounts` of the containers. The install"
-            " decides which kinds are allowed (docs/how-to/policy.md)."
+            description=(
+                "Additional volumes, as in a pod, for `volumeMounts` of the containers. The operator's policy "
+                "limits their types (docs/how-to/policy.md)."
+            )
         ),
     ] = ()
     containers: Annotated[
@@ -109,8 +111,10 @@ class PodSpec(SettingsSection, frozen=True):
     init_containers: Annotated[
         Containers,
         Meta(
-            description="Additional init containers, as in a pod, before the one that fetches the model. With"
-            " `restartPolicy: Always` one runs as a sidecar."
+            description=(
+                "Additional init containers, as in a pod. They run before the init container that downloads the "
+                "model. With `restartPolicy: Always`, a container runs as a sidecar."
+            )
         ),
     ] = ()
 

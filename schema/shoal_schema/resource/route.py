@@ -118,8 +118,10 @@ class HttpRouteSpec(SettingsSection, frozen=True):
         Annotated[
             Scheme,
             Meta(
-                description="Scheme of `status.url`. Default: HTTPS if a parent has port 443 or a `sectionName` of"
-                " `https`, else HTTP."
+                description=(
+                    "Scheme of `status.url`. Default: HTTPS if a parent has port 443 or the `sectionName` "
+                    "`https`, otherwise HTTP."
+                )
             ),
         ]
         | None

@@ -161,8 +161,10 @@ class RuntimeSpec(SettingsSection, frozen=True):
     volume_mounts: Annotated[
         VolumeMounts,
         Meta(
-            description="Additional mounts of the runtime container and of the init container `model`, of volumes"
-            " in `pod.volumes`."
+            description=(
+                "Additional volume mounts of the runtime container and the init container `model`. The volumes "
+                "are in `pod.volumes`."
+            )
         ),
     ] = ()
     shared_memory: (
@@ -193,7 +195,7 @@ class RuntimeSpec(SettingsSection, frozen=True):
                 ge=1024,
                 le=65_535,
                 description="Port of a foreign server of the Open Inference Protocol (V2 over HTTP), which"
-                " replaces Shoal's runtime in the pod. Any but the proxy's 8080 and 9090.",
+                " replaces Shoal's runtime in the pod. Must not be 8080 or 9090, the proxy's ports.",
             ),
         ]
         | None
@@ -283,9 +285,11 @@ class ProxySpec(SettingsSection, frozen=True):
             Meta(
                 ge=256,
                 le=1 << 30,
-                description="Minimum size of responses to compress in gzip or deflate, for clients that send"
-                " `Accept-Encoding`. Default: no compression, which inside a cluster costs more time than it"
-                " saves.",
+                description=(
+                    "Minimum size of responses to compress in gzip or deflate, for clients that send "
+                    "`Accept-Encoding`. Default: no compression; inside a cluster, compression costs more time "
+                    "than it saves."
+                ),
             ),
             Env("SHOAL_PROXY_COMPRESSION_MIN_BYTES", PROXY),
         ]
@@ -308,7 +312,7 @@ class ProxySpec(SettingsSection, frozen=True):
                 ge=1024,
                 le=65_535,
                 description="Port of the Open Inference Protocol over gRPC, on the pods and on the Service"
-                " (`grpc`). Any but 8080 and 9090. Default: none.",
+                " (`grpc`). Must not be 8080 or 9090. Default: none.",
             ),
             Env("SHOAL_PROXY_GRPC_PORT", PROXY, reads=GrpcPort),
         ]
@@ -344,7 +348,9 @@ class ProxySpec(SettingsSection, frozen=True):
     volume_mounts: Annotated[
         VolumeMounts,
         Meta(
-            description="Additional mounts of the proxy container, of volumes in `pod.volumes`. One can hold a"
-            " file of authorities for `SSL_CERT_FILE` in `env`."
+            description=(
+                "Additional volume mounts of the proxy container, for example for the file that `SSL_CERT_FILE` "
+                "in `env` names. The volumes are in `pod.volumes`."
+            )
         ),
     ] = ()

@@ -39,8 +39,11 @@ class ScaledObjectSpec(SettingsSection, frozen=True):
             Meta(
                 min_length=1,
                 max_length=4096,
-                description=f"Query of the metric. Default: the sum of `{DEMAND.name}` over the service's pods, by"
-                " the labels `namespace` and `pod`.",
+                description=(
+                    f"Prometheus query of the metric. Default: the sum of `{DEMAND.name}` over the service's pods, "
+                    "by"
+                    " the labels `namespace` and `pod`."
+                ),
             ),
         ]
         | None

@@ -131,7 +131,7 @@ class InferenceServiceSpec(SettingsSection, frozen=True):
             le=10_000,
             description="Number of pods, as set by `kubectl scale` or an HPA. With `scaling` the operator sets it:"
             " it holds a manual change for five minutes unless the load needs more, within"
-            " `minReplicas` and `maxReplicas`. 0 parks a service without `scaling`.",
+            " `minReplicas` and `maxReplicas`. 0 stops all pods of a service without `scaling`.",
         ),
     ] = 1
     scaling: ScalingSpec | None = None

@@ -14,7 +14,7 @@ from shoal_schema.stay import MAX_S as MAX_STAY_S
 
 
 class BatchingPolicy(StrEnum):
-    """How batches are formed."""
+    """Rule that forms batches."""
 
     ADAPTIVE = "Adaptive"
     FIXED = "Fixed"
@@ -71,9 +71,11 @@ class BatchingSpec(SettingsSection, frozen=True):
             Meta(
                 gt=0,
                 le=3_600_000,
-                description="Time within which requests should be answered; a shorter timeout of the client takes"
-                " precedence. Batches are sized to meet it, and requests that would miss it are"
-                " rejected at once, with 503 and `Retry-After`. Default: none.",
+                description=(
+                    "Target response time; a shorter timeout of the client takes precedence. Batches are sized to "
+                    "meet it, and requests that would miss it are rejected at once, with 503 and `Retry-After`. "
+                    "Default: none."
+                ),
             ),
             Env("SHOAL_BATCHING_LATENCY_OBJECTIVE_MS", PROXY),
         ]
@@ -186,7 +188,7 @@ class QueueSpec(SettingsSection, frozen=True):
     ] = 256 * MIB
     timeout_milliseconds: Annotated[
         float,
-        Meta(ge=1, le=3_600_000, description="Timeout of requests without one of their own."),
+        Meta(ge=1, le=3_600_000, description="Timeout of requests that do not set one."),
         Env("SHOAL_QUEUE_TIMEOUT_MS", PROXY),
     ] = 60_000.0
     max_body_bytes: Annotated[
@@ -200,8 +202,10 @@ class QueueSpec(SettingsSection, frozen=True):
         Meta(
             ge=0,
             le=3_600_000,
-            description="Delay per priority level: a request with `x-shoal-priority: N` (0 to 9) is queued as if"
-            " it had arrived N times this much later.",
+            description=(
+                "Delay per priority level: a request with `x-shoal-priority: N` (0 to 9) is queued as if it had "
+                "arrived N times this delay later."
+            ),
         ),
         Env("SHOAL_QUEUE_PRIORITY_AGEING_MS", PROXY),
     ] = 1000.0
@@ -211,8 +215,10 @@ class QueueSpec(SettingsSection, frozen=True):
             Meta(
                 pattern=HEADER_NAME,
                 max_length=128,
-                description="Request header that identifies a client for fair sharing: its values share the"
-                " runtime by weight, however many requests each sends.",
+                description=(
+                    "Request header that identifies a client for fair sharing. Clients share the runtime by "
+                    "weight, regardless of how many requests each sends."
+                ),
             ),
             Env("SHOAL_QUEUE_FAIR_SHARE_HEADER", PROXY, allowed="a header name"),
         ]
@@ -253,9 +259,11 @@ class ScalingSpec(SettingsSection, frozen=True, kw_only=True):
     mode: Annotated[
         ScalingMode,
         Meta(
-            description="Writer of `replicas`: `Internal` is the operator, by the load that pods report."
-            " `External` is an HPA, KEDA or another client of `/scale`; the operator then neither changes nor"
-            " bounds it."
+            description=(
+                "Component that sets `replicas`. `Internal`: the operator, according to the load that pods "
+                "report. `External`: an HPA, KEDA or another client of `/scale`; the operator then neither "
+                "changes nor limits `replicas`."
+            )
         ),
     ] = ScalingMode.INTERNAL
     external: (
@@ -299,8 +307,10 @@ class ScalingSpec(SettingsSection, frozen=True, kw_only=True):
             Meta(
                 ge=1,
                 le=1_000_000,
-                description="Target number of queued and running rows per pod. Default: with a latency objective,"
-                " derived from measured batch times; otherwise two full batches.",
+                description=(
+                    "Target number of queued and running rows per pod. Default with a latency objective: derived "
+                    "from measured batch times; otherwise two full batches."
+                ),
             ),
         ]
         | None
@@ -329,8 +339,10 @@ class RolloutSpec(SettingsSection, frozen=True):
         Meta(
             ge=0,
             le=1000,
-            description="Additional pods during a rollout. 1 needs a spare GPU; 0 with `maxUnavailable` 1 stops a"
-            " pod before its successor starts.",
+            description=(
+                "Additional pods during a rollout. 1 requires a spare GPU; 0 with `maxUnavailable` 1 stops a pod "
+                "before its replacement starts."
+            ),
         ),
     ] = 1
     max_unavailable: Annotated[
@@ -350,8 +362,10 @@ class RolloutSpec(SettingsSection, frozen=True):
         Meta(
             ge=0,
             le=3600,
-            description="Time that a new pod must be ready before it counts as available and the next pod is"
-            " replaced. It serves requests meanwhile.",
+            description=(
+                "Time that a new pod must be ready, and serving requests, before it counts as available and the "
+                "next pod is replaced."
+            ),
         ),
     ] = 0
     # How a pod stops.
@@ -360,7 +374,7 @@ class RolloutSpec(SettingsSection, frozen=True):
         Meta(
             ge=0,
             le=600,
-            description="Time that a stopping pod still accepts requests, until every load balancer has removed it.",
+            description="Time that a stopping pod keeps accepting requests, until every load balancer has removed it.",
         ),
         Env("SHOAL_PROXY_DRAIN_DELAY_S", PROXY, unset=0.0),
     ] = 5.0
@@ -376,7 +390,7 @@ class RolloutSpec(SettingsSection, frozen=True):
                 ge=0,
                 le=MAX_STAY_S,
                 description="Time that a stopping pod keeps serving while no other pod is ready and a replacement"
-                " is starting, so that draining a node rejects no request. It is part of the grace period."
+                " is starting, so that no request is rejected when a node is drained. It is part of the grace period."
                 " Default: 120, or 0 with containers that stop at once (`runtime.port`, `pod.containers`).",
             ),
         ]

@@ -31,7 +31,7 @@ BAD_AUTHORITY = "must have a host after https:// (IPv6 in brackets), and a port 
 
 
 def has_good_authority(uri: str) -> bool:
-    """Return whether host and port of a URL are valid; paths and other schemes always are."""
+    """Return whether host and port of a URL are valid; paths and URLs of other schemes are always valid."""
     scheme, separator, rest = uri.partition("://")
     judged = separator and scheme.lower() in ("file", "http", "https")
     return not judged or re.match(AUTHORITY, f"{scheme.lower()}://{rest}") is not None

@@ -1,7 +1,7 @@
 """Buffers for large bodies, which are read from the socket directly into place.
 
-A parser copies a body several times: the event loop's chunk, the parser's slice of it, the joined whole. With a known
-length the rest of a body is a number of bytes that needs no parser.
+A parser copies a body several times: the event loop's chunk, the parser's slice of it, the joined whole. If the length
+is known, the rest of the body needs no parser.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""Framing rules of HTTP/1.1 that proxy and runtime enforce alike.
+"""Framing rules of HTTP/1.1 for the proxy and the runtime.
 
 The parser (llhttp) rejects most malformed requests. It accepts more than a server behind other servers may: a body
 whose end is ambiguous (request smuggling, RFC 9112, section 11.2), upgrades, unbounded headers and chunk extensions.
@@ -15,7 +15,7 @@ _FRAMING: Final = 16
 
 
 class FramingError(Exception):
-    """A request cannot be processed further; ``status`` is that of the response."""
+    """A request cannot be processed further; ``status`` is the status of the response."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -58,7 +58,7 @@ class HeadMeter:
             raise self._too_large()
         # In the body they are framing of chunks.
         if in_body and self._unreported_bytes > self._max_head_bytes + _FRAMING * self.body_bytes:
-            raise FramingError(400, "the body's chunks have too much framing")
+            raise FramingError(400, "the body's chunk headers and extensions are too large")
 
     def _count_head(self, size_bytes: int) -> None:
         self._head_bytes += size_bytes

@@ -83,7 +83,7 @@ def test_a_server_that_is_late_while_idle_is_not_bent_by_the_rate() -> None:
 def test_full_batches_need_larger_ones_or_replicas() -> None:
     text = advised(step(100), bent(200, batch_rows=31.0, parts={"queue": 300.0}))
 
-    assert "The model is the bound" in text
+    assert "The model is the bottleneck" in text
     assert "31 of 32 rows" in text
     assert "batching.maxBatchSize" in text
     assert "scaling.maxReplicas" in text
@@ -91,14 +91,14 @@ def test_full_batches_need_larger_ones_or_replicas() -> None:
 
 
 def test_a_model_that_is_slow_with_half_a_batch_is_the_bound() -> None:
-    assert "The model is the bound" in advised(step(100), bent(200, parts={"queue": 300.0}))
+    assert "The model is the bottleneck" in advised(step(100), bent(200, parts={"queue": 300.0}))
 
 
 def test_a_host_without_cpu_time_is_not_attributed_to_the_model() -> None:
     for parts in ({"rest": 400.0}, {"batch": 40.0}):
         text = advised(step(100), bent(200, parts=parts), bound=Bound.UNKNOWN)
         assert "CPU" in text
-        assert "model is the bound" not in text
+        assert "model is the bottleneck" not in text
         assert ADVICE[Bound.UNKNOWN].cause not in text, "outside the runtime nothing else is concluded"
 
 
@@ -124,7 +124,7 @@ def test_the_servers_own_bound_excludes_any_other() -> None:
 def test_without_the_servers_conclusion_the_bound_is_the_runtime() -> None:
     text = advised(step(100), bent(200, batch_rows=31.0, parts={"queue": 300.0}), bound=None)
 
-    assert "The runtime is the bound" in text
+    assert "The runtime is the bottleneck" in text
     assert "--admin URL" in text
     assert "--admin" not in advised(step(100), bent(200))
 
@@ -138,7 +138,7 @@ def test_a_knee_that_is_not_found_still_names_the_bound() -> None:
 def test_a_load_generator_that_was_the_bound_is_reported_first() -> None:
     text = advised(step(100), bent(200, busy=0.97))
 
-    assert text.startswith("The load generator was the bound from 200 requests/s on (97%")
+    assert text.startswith("The load generator was the bottleneck from 200 requests/s on (97%")
     assert "maxReplicas" not in text.partition("\n")[0]
 
 
@@ -165,7 +165,7 @@ def test_rejections_and_failures_are_counted() -> None:
     text = advised(step(10, refused=3, late=2, failed=1))
 
     assert "3 requests were rejected" in text
-    assert "2 requests were not answered in time" in text
+    assert "2 requests were abandoned" in text
     assert "1 requests failed" in text
 
 

@@ -195,7 +195,7 @@ def test_rows_told_in_another_way_leave_the_servers_sentence(rows: object) -> No
     [
         pytest.param(b'{"code": 500, "type": "X", "message": "boom"}', "boom", id="TorchServe"),
         pytest.param(b"Bad Gateway\nmore", "^Bad Gateway$", id="text"),
-        pytest.param(b"", "the server answered 500", id="nothing"),
+        pytest.param(b"", "the server returned 500", id="nothing"),
         pytest.param(b"[1]", r"\[1\]", id="JSON of no known shape"),
         pytest.param(b"\xff\xfe", "\ufffd", id="no text"),
     ],

@@ -198,7 +198,7 @@ def test_explanation_states_how_long_replicas_set_by_a_user_are_held() -> None:
         scale.replicas, said[now_s] = decision.replicas, decision.sentence
 
     held = (
-        "3 replicas: 5 rows in flight, 10 per replica, stable window; set from outside, and held for 300 s"
+        "3 replicas: 5 rows in flight, 10 per replica, stable window; set by another writer, and held for 300 s"
         " unless the load requires more"
     )
     assert (said[2], said[301]) == (held, held)

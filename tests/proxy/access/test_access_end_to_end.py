@@ -240,7 +240,7 @@ def test_rows_of_a_disconnected_client_are_released_when_nothing_runs_them(
     running.release()
     running.until(lambda: account.rows == 0)
 
-    assert (refused.status_code, "1 of this client's rows" in refused.json()["error"]) == (429, True)
+    assert (refused.status_code, "has 1 rows queued" in refused.json()["error"]) == (429, True)
     assert client.post(V2_PATH, json=v2_body([row(1)] * 2), headers=shown(BOB)).status_code == 200
 
 

@@ -74,10 +74,10 @@ def test_several_keys_of_one_name_are_all_valid() -> None:
         ("alice", "schl\u00fcssel-0123456789".encode(), "not ASCII"),
         ("alice", b"sha256:abc", "64 hexadecimal digits"),
         ("alice", b" \n", "alice is empty"),
-        ("a b", KEY, "'a b' is not a valid name"),
-        ("*", KEY, "'*' is not a valid name"),
-        ("", KEY, "'' is not a valid name"),
-        ("zoe", b"0123456789-other", "a key of zoe is also one of bob"),
+        ("a b", KEY, "'a b' is not a valid key name"),
+        ("*", KEY, "'*' is not a valid key name"),
+        ("", KEY, "'' is not a valid key name"),
+        ("zoe", b"0123456789-other", "a key of zoe is also a key of bob"),
     ],
 )
 def test_an_invalid_key_is_skipped_and_not_repeated(name: str, text: bytes, words: str) -> None:
@@ -110,7 +110,7 @@ def test_a_file_of_lines_is_read_as_kubectl_reads_it() -> None:
         (b"SWAPPEDsecretkey0123456789=bob", "the key in line 2 has 3 characters"),
         (
             b"ab/c+SECRETwithslash0123456789=",
-            "line 2 has no valid name of a key",
+            "line 2 has no valid key name",
         ),
     ],
 )

@@ -291,7 +291,7 @@ def test_a_client_that_disconnects_repeatedly_has_no_more_running_than_is_allowe
     scheduler.cancel(pending)
     leave(pending)
 
-    with pytest.raises(LimitReached, match="4 of this client's rows"):
+    with pytest.raises(LimitReached, match="has 4 rows queued"):
         charged(row(1))
     answer(scheduler, running)
     charged(last := row(1))

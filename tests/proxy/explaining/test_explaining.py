@@ -43,7 +43,7 @@ def test_before_the_first_batch_the_speed_is_unknown() -> None:
     ("objective_s", "words"),
     [
         pytest.param(0.003, "3 ms cannot be met", id="impossible"),
-        pytest.param(0.0401, "bounds batches to 16 rows", id="tight"),
+        pytest.param(0.0401, "limits batches to 16 rows", id="tight"),
         pytest.param(1.0, "leaves room for full batches of 32 rows", id="loose"),
     ],
 )
@@ -185,8 +185,8 @@ def test_of_several_shapes_the_one_used_last_is_reported() -> None:
 
     text = explained(measured)
 
-    assert text.startswith("Model cat. Batches of 2 shapes of input")
-    assert "used last, x [5]" in text
+    assert text.startswith("Model cat. Inputs of 2 shapes")
+    assert "most recent shape, x [5]" in text
     assert "more than 1 row of this shape" in text
 
 
@@ -214,7 +214,7 @@ def test_an_objective_makes_no_statement_about_unmeasured_batches() -> None:
     text = explained(seen(1, objective_s=1.0))
 
     assert "no batch of more than 1 row has been measured" in text
-    assert "does not bound throughput" not in text
+    assert "does not limit throughput" not in text
 
 
 def test_before_the_first_request_the_hosts_work_is_not_included() -> None:

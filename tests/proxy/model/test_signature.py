@@ -82,7 +82,7 @@ IDS = {"pad_axis": 1, "pad_mask": "mask"}
     ("tensors", "message"),
     [
         pytest.param([tensor("x", "FP31", [-1])], "unknown datatype 'FP31'", id="an unknown datatype"),
-        pytest.param([tensor("x", "FP32", [-2])], "sizes are -1", id="a size of -2"),
+        pytest.param([tensor("x", "FP32", [-2])], "size must be -1", id="a size of -2"),
         pytest.param([tensor("x", "FP32", [-1])] * 2, "not unique", id="a name twice"),
         pytest.param([{**tensor("x", "FP32", [-1]), "name": 5}], "5 is not text", id="a name that is a number"),
         pytest.param([{"name": "x"}], "KeyError", id="a name alone"),

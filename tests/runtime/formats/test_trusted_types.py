@@ -193,7 +193,7 @@ BOOSTING = GradientBoostingRegressor(n_estimators=5, random_state=0)
 HISTOGRAM = HistGradientBoostingClassifier(max_iter=2, categorical_features=[3], min_samples_leaf=2, random_state=0)
 LINKS = "child of an earlier node"
 FEATURE = "a feature that does not exist"
-FEWER = "rows or categories are fewer than a tree's"
+FEWER = "more rows or categories than there are"
 CRAFTED: Mapping[str, tuple[Any, Change, str]] = {
     "child-out-of-range": (FOREST, nodes(left_child=10**9, right_child=10**9), LINKS),
     "child-below-none": (FOREST, nodes(left_child=-(10**9), right_child=-(10**9)), LINKS),
@@ -201,12 +201,12 @@ CRAFTED: Mapping[str, tuple[Any, Change, str]] = {
     "one-child": (TREE, nodes(right_child=-(10**9)), LINKS),
     "feature-out-of-range": (FOREST, nodes(feature=10**9), FEATURE),
     "feature-below-none": (FOREST, nodes(feature=-(10**9)), FEATURE),
-    "narrow-rows": (RandomForestClassifier(3, random_state=0), narrow_rows, "rows are narrower than a tree's"),
+    "narrow-rows": (RandomForestClassifier(3, random_state=0), narrow_rows, "more features than the rows have"),
     "features-of-another": (TREE, attributes(n_features_in_=2), "features of a tree"),
     "no-nodes": (TREE, without_state, "no nodes or values"),
     "fewer-than-none": (TREE, state_of_trees(node_count=-3), "no nodes or values"),
-    "elsewhere": (TREE, elsewhere, "a tree belongs to no estimator"),
-    "wide-stages": (BOOSTING, wide_stages, "rows or first guesses are fewer than the trees'"),
+    "elsewhere": (TREE, elsewhere, "does not belong to an estimator"),
+    "wide-stages": (BOOSTING, wide_stages, "fewer rows or initial values"),
     "histogram-child": (HISTOGRAM, nodes(left=2**31, right=2**31), LINKS),
     "histogram-cycle": (HISTOGRAM, nodes(left=0, right=0), LINKS),
     "histogram-feature": (HISTOGRAM, nodes(feature_idx=10**9), FEWER),

@@ -102,11 +102,11 @@ def test_a_version_of_the_same_sizes_is_not_mistaken_for_the_last_one(registry: 
         ({"artifact_uri": "ftp://me:s3cret@host/x?s3cret"}, "keeps models:/iris/1 at ftp://host/x,"),
         ({"artifact_uri": "hf://stranger/model"}, "keeps models:/iris/1 at hf://stranger/model,"),
         *(
-            ({"artifact_uri": place}, "outside of its own store")
+            ({"artifact_uri": place}, "outside its own store")
             for place in ("mlflow-artifacts:/../../x", "mlflow-artifacts:/0/../../x/..", "mlflow-artifacts://HOST/..")
         ),
         ({"artifact_uri": "models:/.."}, "models:/.. does not name a model"),
-        ({"artifact_uri": "models:/iris/1"}, "models:/iris/1 leads from one model to the next in a cycle"),
+        ({"artifact_uri": "models:/iris/1"}, "models:/iris/1 refers to other models in a cycle"),
         ({}, "has no artifact_uri"),
         ([], "MLFLOW_TRACKING_URI"),
     ],

@@ -23,7 +23,7 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """A verb on a resource, or on a path that is no resource (``path``)."""
+    """A verb on a resource, or on a non-resource path (``path``)."""
 
     verb: str
     group: str = ""

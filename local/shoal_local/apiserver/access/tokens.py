@@ -51,7 +51,7 @@ def read_token(token: str, key: bytes, now_s: int) -> Account:
     signed, _, signature = token.rpartition(".")
     # In constant time, and before the claims are parsed.
     if not hmac.compare_digest(signature.encode(), _signature(signed, key).encode()):
-        raise BadTokenError("the signature is not ours")
+        raise BadTokenError("the signature is not from this server")
     # Base64 without padding; superfluous padding is ignored.
     claims: dict[str, Any] = orjson.loads(base64.urlsafe_b64decode(signed.partition(".")[2] + "=="))
     if now_s >= claims["exp"]:

@@ -46,7 +46,7 @@ def name_causes(resource: Resource, name: str) -> list[Cause]:
 
 
 def for_create(obj: Object, resource: Resource, *, uid: str, now: str) -> Object:
-    """Return the metadata of a new object, with a name made from ``generateName`` if it has none.
+    """Return the metadata of a new object, with a name from ``generateName`` if it has no name.
 
     Raises ApiError: 422, the name is missing or invalid.
     """

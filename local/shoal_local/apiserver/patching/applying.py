@@ -100,7 +100,10 @@ def _merged_items(live: list[Any], config: list[Any], node: Node | None) -> Iter
 
 
 def without(value: Any, paths: FieldSet, node: Node | None) -> Any:
-    """Return the value without the given paths and without what becomes empty. The argument stays unchanged."""
+    """Return the value without the given paths and without containers that become empty.
+
+    The argument stays unchanged.
+    """
     # Containers first: an element without its key could not be found any more.
     for path in sorted(paths, key=len):
         value = _removed(value, path, node)

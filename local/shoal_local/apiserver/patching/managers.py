@@ -74,7 +74,7 @@ def managed_fields_of(managers: Managers) -> list[Object]:
 
 
 def owned_part(fields: FieldSet) -> FieldSet:
-    """Return the fields that managers can own: not those that the server writes."""
+    """Return the fields that managers can own: all except the server's own fields."""
     return frozenset(path for path in fields if path not in _UNOWNED and path[:2] not in _UNOWNED)
 
 
@@ -97,7 +97,7 @@ def after_update(
 
 
 def _without(fields: FieldSet, removed: FieldSet) -> FieldSet:
-    """Return the fields that are neither removed nor below a removed one."""
+    """Return the fields that are not removed and not below a removed field."""
     if not removed:
         return fields
     return frozenset(p for p in fields if not any(p[:length] in removed for length in range(1, len(p) + 1)))

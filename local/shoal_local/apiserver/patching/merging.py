@@ -1,7 +1,7 @@
 """Merge patches: plain (RFC 7386), and strategic, which treats lists as sets or keyed lists.
 
 Directives: ``$patch: replace|delete|merge``, ``$deleteFromPrimitiveList/<field>``, ``$setElementOrder/<field>``,
-``$retainKeys``. Keys and strategies are those of the OpenAPI definitions.
+    ``$retainKeys``. Keys and strategies come from the OpenAPI definitions.
 """
 
 from typing import Any

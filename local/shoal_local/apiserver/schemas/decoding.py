@@ -30,7 +30,7 @@ def decoded(value: Any, node: Node | None, kind: str = "", path: str = "") -> An
     ``path``: dotted fields from the root.
 
     Raises:
-        ApiError: 400, a value has the wrong type or is no quantity.
+        ApiError: 400, a value has the wrong type or is not a quantity.
     """
     if node is None:
         return value

@@ -10,7 +10,7 @@ _SIZES = _DECIMAL | _BINARY
 
 
 def parse_quantity(text: str) -> Decimal:
-    """Return the number of a quantity. Raises ValueError: the text is no quantity."""
+    """Return the number of a quantity. Raises ValueError: the text is not a quantity."""
     found = _FORM.fullmatch(text)
     if not found:
         raise ValueError("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")
@@ -21,7 +21,7 @@ def parse_quantity(text: str) -> Decimal:
 def canonical_quantity(value: str | int | float) -> str:
     """Return the canonical form of a quantity: a whole number with the largest suffix of its family.
 
-    Raises ValueError: the value is no quantity.
+    Raises ValueError: the value is not a quantity.
     """
     text = str(value)
     number = parse_quantity(text)

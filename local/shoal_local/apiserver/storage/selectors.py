@@ -16,7 +16,7 @@ _EXISTS = re.compile(r"^(?P<absent>!?)\s*(?P<key>[^\s!=,()]+)$")
 
 
 def label_selector(text: str) -> LabelTest:
-    """Parse ``app=cat,tier in (a,b),!old`` into a test of labels. Raises ApiError: 400, the text is no selector."""
+    """Parse ``app=cat,tier in (a,b),!old`` into a test of labels. Raises ApiError: 400, the selector is invalid."""
     tests = [_label_test(part) for part in _split(text)]
     return lambda labels: all(test(labels) for test in tests)
 
@@ -45,7 +45,7 @@ def _label_test(part: str) -> LabelTest:
 def field_selector(text: str, allowed: tuple[str, ...]) -> Predicate:
     """Parse ``metadata.name=a,status.phase!=Running`` into a test of objects.
 
-    Raises ApiError: 400, the text is no selector, or the kind does not support a field in it.
+    Raises ApiError: 400, the selector is invalid, or the kind does not support a field in it.
     """
     tests = [_field_test(part, allowed) for part in _split(text)]
     return lambda obj: all(test(obj) for test in tests)

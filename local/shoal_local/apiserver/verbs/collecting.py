@@ -46,7 +46,10 @@ class Fate(StrEnum):
 
 
 def fate_of(owners: Sequence[OwnerState]) -> Fate:
-    """Return the action on an object: a solid owner keeps it; else it is deleted as its last owner was."""
+    """Return the action on an object.
+
+    An existing owner keeps it; otherwise the policy of its last deleted owner applies.
+    """
     if OwnerState.SOLID in owners or not owners:
         return Fate.STAY if set(owners) <= {OwnerState.SOLID} else Fate.DISOWN
     return Fate.DELETE_FOREGROUND if OwnerState.WAITING in owners else Fate.DELETE

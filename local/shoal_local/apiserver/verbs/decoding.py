@@ -17,7 +17,7 @@ READABLE = ("application/json", "application/yaml")
 
 
 def decode(call: Call) -> Any:
-    """Parse a JSON or YAML body. Raises ApiError: 400 or 415, the body is neither."""
+    """Parse a JSON or YAML body. Raises ApiError: 400 or 415, the body is not JSON or YAML."""
     kind = call.content_type.split(";")[0].strip()
     try:
         if kind.endswith("json") or not kind:

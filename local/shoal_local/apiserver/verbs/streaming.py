@@ -1,4 +1,4 @@
-"""Streaming subresources of pods: logs, port-forward, and those that are not served."""
+"""Streaming subresources of pods: logs, port-forward, and unsupported ones."""
 
 from urllib.parse import urlencode
 
@@ -60,7 +60,7 @@ def log_url(state: ClusterState, call: Call) -> str:
 def check_streaming(target: Target) -> None:
     """Reject subresources that need a streaming connection, and name the alternative.
 
-    Raises ApiError: 501 for those that are not served, 400 for port-forward without WebSocket.
+    Raises ApiError: 501 for unsupported subresources, 400 for port-forward without WebSocket.
     """
     if target.plural == "pods" and target.subresource in _INSTEAD:
         raise not_implemented(f"shoal local does not serve {target.subresource}. {_INSTEAD[target.subresource]}")
@@ -71,7 +71,7 @@ def check_streaming(target: Target) -> None:
 def forward_address(state: ClusterState, user: User, target: Target) -> str:
     """Return the address of the pod of a port-forward.
 
-    Raises ApiError: 403, the user must not; 400, the pod has no address; 404 or 501, the path is no port-forward.
+    Raises ApiError: 403, the user must not; 400, the pod has no address; 404 or 501, the path is not a port-forward.
     """
     if target.subresource != "portforward":
         check_streaming(target)
