@@ -50,7 +50,7 @@ test-interop: $(VENV)/.installed ## Test with clients, registries and servers of
 
 # Of the runtime, only the tests of compiled modules.
 COMPILED_TESTS := $(addprefix tests/,proxy contract runtime/batches runtime/codecs runtime/handlers runtime/tensors \
-  $(addprefix runtime/test_,body.py executor.py faults.py guarding.py infer_cycle.py item_log.py listening.py main.py pipeline.py \
+  $(addprefix runtime/test_,body.py executor.py faults.py connection_limits.py infer_cycle.py item_log.py listening.py main.py pipeline.py \
   server.py warmup.py watchdog.py))
 
 test-compiled: $(COMPILED)/.built ## Test proxy and runtime on their C extensions

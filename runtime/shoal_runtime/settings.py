@@ -13,7 +13,7 @@ from msgspec import Struct, field
 
 from shoal_schema import environment
 from shoal_schema.declaring import RUNTIME
-from shoal_schema.environment import SettingsError, variables
+from shoal_schema.environment import variables
 from shoal_schema.processes import LogSettings, Metadata, RuntimeProcess
 from shoal_schema.resource.model import ModelSpec
 from shoal_schema.resource.runtime import RuntimeSpec
@@ -62,15 +62,7 @@ class Settings(Struct, frozen=True):
         """
         required = f"SHOAL_MODEL_URI is required: {variables()['SHOAL_MODEL_URI'].allowed}"
         faults = [] if environ.get("SHOAL_MODEL_URI") else [required]
-        settings = environment.read(cls, environ, RUNTIME, faults=faults, show_values=show_values)
-        sizes, limit = settings.batch_sizes, settings.batching.max_batch_size
-        # Otherwise the largest batches would have no allowed size.
-        if sizes and sizes[-1] != limit:
-            raise SettingsError(
-                f"the largest of SHOAL_BATCHING_ALLOWED_BATCH_SIZES must be SHOAL_BATCHING_MAX_BATCH_SIZE, {limit},"
-                f" not {sizes[-1]}"
-            )
-        return settings
+        return environment.read(cls, environ, RUNTIME, faults=faults, show_values=show_values)
 
 
 def help_text() -> str:

@@ -64,7 +64,7 @@ def test_what_is_no_file_with_a_graph_has_none(tmp_path: Path) -> None:
         ([graph("one", STEP), service()], "one: spec.steps[0].service: "),
         ([graph(), service(), service("chain")], "both named chain"),
         ([graph(spec=None)], "spec.steps is required"),
-        ([graph("chain", {**STEP, "inputs": {"x": "other.y"}}), service()], "chain: spec.steps[0].inputs.x: 'other.y'"),
+        ([graph("chain", {**STEP, "inputs": {"x": "other.y"}}), service()], "chain: spec.steps: inputs must name"),
         ([graph("chain", {"name": "a", "graph": "b", "inputs": {"x": "request.x"}})], "graph b, which is not in"),
         (
             [

@@ -89,7 +89,7 @@ def test_service_that_requires_keys_is_not_served_without_them(
     assert "nowhere: it must have one NAME=KEY per line" in capsys.readouterr().err
     for more in (["two=" + str(ADDER)], ["--management"]):
         assert main(["serve", f"one={manifest}", *more, "--api-key-file", str(keys)]) == 2
-        assert "protects one model" in capsys.readouterr().err
+        assert "supports a single model" in capsys.readouterr().err
 
 
 def test_a_command_says_which_file_holds_no_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

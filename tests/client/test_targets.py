@@ -135,7 +135,7 @@ def test_a_url_that_cannot_be_served_says_why(url: str, message: str) -> None:
         pytest.param(
             {"a.yaml": MANIFEST.replace('{uri: "URI"}', "{}")},
             ".",
-            "model.uri is missing",
+            "model.uri is required",
             id="no uri",
         ),
         pytest.param(

@@ -95,7 +95,7 @@ def test_the_port_tells_who_is_there(served: Served) -> None:
         assert client.get("/v2/models/plus/docs").status_code == 200
         nameless = client.post("/invocations", content="{}")
         assert nameless.status_code == 404
-        assert "on a port of its own" in nameless.json()["error"]
+        assert "on its own port" in nameless.json()["error"]
 
 
 def test_each_model_has_metrics_of_its_own_and_keeps_to_deadlines(served: Served) -> None:

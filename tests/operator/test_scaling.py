@@ -366,7 +366,7 @@ def test_a_new_bound_is_reported_at_once() -> None:
         assert "1 would suffice" in world.said().sentence
         set_by(world, 2, spec=with_fields(SPEC, scaling__minReplicas=2))
         await pass_s(world, 2, 0)
-        assert world.said().sentence.endswith("scaling.minReplicas is the minimum")
+        assert world.said().sentence.endswith("scaling.minReplicas allows no fewer")
 
     run(main())
 

@@ -34,7 +34,7 @@ def test_a_commit_is_held_to_what_make_check_judges() -> None:
 
 
 def test_continuous_integration_asks_for_targets_that_there_are() -> None:
-    asked = re.findall(r"^make ([\w-]+)$", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
+    asked = re.findall(r"^make ([\w-]+)", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
     assert {"test", "test-compiled", "e2e"} <= set(asked)
     for target in asked:
         subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, check=True)

@@ -210,7 +210,7 @@ def test_good_specs_break_no_rule(spec: Json) -> None:
         ),
         (
             with_fields(MINIMAL, model={"uri": "oci://r/cat", "volume": {"persistentVolumeClaim": {"claimName": "c"}}}),
-            "downloaded or mounted",
+            "model that is downloaded",
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

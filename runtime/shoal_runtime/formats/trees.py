@@ -23,7 +23,7 @@ class BoundedTree(Tree):  # type: ignore[misc]  # it has no types
 
     def apply(self, rows: Any) -> Array:
         """Return each row's leaf."""
-        require_attributes(rows.shape[1] >= self.n_features, "rows are narrower than a tree's features")
+        require_attributes(rows.shape[1] >= self.n_features, "a tree has more features than the rows have")
         leaves: Array = super().apply(rows)
         return leaves
 
@@ -35,7 +35,7 @@ class BoundedPredictor(TreePredictor):  # type: ignore[misc]  # it has no types
         """Return each row's value."""
         categories = f_idx_map[self.categorical_features] < len(known_cat_bitsets)
         fits = rows.shape[1] >= self.n_features and known_cat_bitsets.shape[1] == 8 and categories.all()
-        require_attributes(fits, "rows or categories are fewer than a tree's")
+        require_attributes(fits, "a tree has more rows or categories than there are")
         values: Array = super().predict(rows, known_cat_bitsets, f_idx_map, n_threads)
         return values
 
@@ -53,7 +53,7 @@ def bind_trees(root: Any) -> None:
             continue
         seen[id(each)] = each  # kept alive, so that its id is not reused
         own = getattr(each, "__dict__", {})
-        require_attributes(type(each) is not Tree, "a tree belongs to no estimator")
+        require_attributes(type(each) is not Tree, "a tree does not belong to an estimator")
         if type(own.get("tree_")) is Tree:
             own["tree_"] = _checked(own["tree_"], own.get("n_features_in_"))
         elif type(each) is TreePredictor:
@@ -116,5 +116,5 @@ def _first_guess(original: Callable[[Any], Array], features: int, columns: int, 
     """Return the value to which boosting adds its trees in native code, after checking its shape."""
     guess = original(rows)
     fits = guess.shape == (rows.shape[0], columns) and rows.shape[1] >= features
-    require_attributes(fits, "rows or first guesses are fewer than the trees'")
+    require_attributes(fits, "fewer rows or initial values than the trees have")
     return guess

@@ -181,7 +181,7 @@ def test_each_portion_has_its_own_time_and_the_call_may_have_one_too() -> None:
     plan.ended(portion, answer(portion), 50.0)
 
     assert plan.take(50.0) is None
-    with pytest.raises(errors.DeadlineExceeded, match="12 of 100 rows answered"):
+    with pytest.raises(errors.DeadlineExceeded, match="12 of 100 rows"):
         plan.result()
 
 

@@ -55,7 +55,7 @@ def files_in(directory: Path) -> dict[str, str]:
 def test_a_mark_that_leads_up_is_refused_and_takes_nothing_away(tmp_path: Path, name: str) -> None:
     (tmp_path / "neighbour").write_text("kept")
 
-    with pytest.raises(OSError, match="no OCI layout"):
+    with pytest.raises(OSError, match="not a valid OCI layout"):
         unpack(layout(tmp_path / "layout", layer(**{name: ""})), tmp_path / "made")
 
     assert (tmp_path / "neighbour").read_text() == "kept"
@@ -65,7 +65,7 @@ def test_a_mark_that_leads_up_is_refused_and_takes_nothing_away(tmp_path: Path, 
 def test_an_index_that_is_none_is_refused(tmp_path: Path, index: str) -> None:
     (layout(tmp_path / "layout", layer(a="1")) / "index.json").write_text(index)
 
-    with pytest.raises(OSError, match="is no OCI layout"):
+    with pytest.raises(OSError, match="is not a valid OCI layout"):
         unpack(tmp_path / "layout", tmp_path / "made")
 
 
@@ -95,7 +95,7 @@ def test_a_layer_that_leads_out_of_the_image_or_is_none_is_refused_and_nothing_i
     tmp_path: Path, bad: bytes
 ) -> None:
     (tmp_path / "kept").write_text("kept")
-    with pytest.raises(OSError, match="no OCI layout"):
+    with pytest.raises(OSError, match="not a valid OCI layout"):
         unpack(layout(tmp_path / "layout", bad), tmp_path / "made")
 
     assert not (tmp_path / "made").exists()
@@ -108,7 +108,7 @@ def test_a_blob_that_differs_from_its_digest_is_rejected(tmp_path: Path) -> None
     for path in (made / "blobs" / "sha256").iterdir():
         path.write_bytes(path.read_bytes() + b" ")
 
-    with pytest.raises(OSError, match=r"no OCI layout.*sha256"):
+    with pytest.raises(OSError, match=r"not a valid OCI layout.*sha256"):
         unpack(made, tmp_path / "made")
 
 

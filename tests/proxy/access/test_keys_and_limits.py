@@ -110,7 +110,7 @@ def test_a_file_of_lines_is_read_as_kubectl_reads_it() -> None:
         (b"SWAPPEDsecretkey0123456789=bob", "the key in line 2 has 3 characters"),
         (
             b"ab/c+SECRETwithslash0123456789=",
-            "line 2 has no valid key name",
+            "line 2 has no valid name",
         ),
     ],
 )

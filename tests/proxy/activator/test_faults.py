@@ -170,7 +170,7 @@ def test_a_request_that_all_pods_rejected_gets_that_as_the_cause(activator: Runn
     status, headers, body = sent(activator, b"x-request-timeout-ms: 400")
 
     assert (status, headers["x-shoal-executed"], headers["retry-after"]) == (503, "no", "1")
-    assert b"refused" in body
+    assert b"rejected" in body
     assert b"zero replicas" not in body
 
 

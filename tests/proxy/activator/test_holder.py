@@ -125,7 +125,7 @@ def test_the_error_past_the_deadline_states_the_cause() -> None:
     assert [error.retry_after_s for error in (asleep, busy, refused)] == [8, 1, 1]
     assert "starting" in asleep.message
     assert "busy" in busy.message
-    assert "refused 3 times" in refused.message
+    assert "rejected 3 times" in refused.message
 
 
 def test_requests_over_a_limit_are_rejected_and_the_others_stay() -> None:

@@ -201,7 +201,7 @@ def test_of_rows_that_fail_at_a_step_none_is_accepted_for_a_row_of_the_client() 
     with running_graph(models, composed('return await steps.first(x=inputs["x"][1:])')) as running:
         answer = send(running, [1, 2])
         assert (answer.status_code, "errors" in answer.json()) == (422, False)
-        assert answer.json()["error"] == "step first: of the rows of its call, row 0: four is odd"
+        assert answer.json()["error"] == "step first: among the rows of its call, row 0: four is odd"
 
 
 def test_numbers_of_bf16_are_numbers_to_its_code() -> None:

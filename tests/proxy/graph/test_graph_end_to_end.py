@@ -301,7 +301,7 @@ def test_a_graph_is_explained_as_one() -> None:
         explained = plain.get(f"{running.admin_url}/v1/explain").text
         assert "A request of 1 row takes" in explained
         assert "batching." not in explained
-        assert "the proxy of each step" in explained
+        assert "each step forms batches" in explained
 
 
 def test_a_request_that_has_been_here_is_rejected() -> None:

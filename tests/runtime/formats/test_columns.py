@@ -426,7 +426,7 @@ def test_a_file_without_its_categories_is_rejected(tmp_path: Path, load: Load) -
     )
     xgboost.train({"tree_method": "hist"}, data, 3).save_model(tmp_path / "model.ubj")
 
-    with pytest.raises(LoadError, match=r"city.*does not hold"):
+    with pytest.raises(LoadError, match=r"city.*missing in the file"):
         load(tmp_path)
 
 

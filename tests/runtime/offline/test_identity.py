@@ -162,7 +162,10 @@ def test_numbers_of_parquet_files_of_several_types(
     flat = [{**row, **{name: row[name] and row[name][0] for name in ("x", "y")}} for row in rows] if lists else rows
     assert all(row["x"] is None or alike(row["x"], cell) for row, cell in zip(flat, cells, strict=True))
     assert all(row["shoal_error"] or row["x"] is not None for row in rows)
-    check_numbers(flat, cells, datatype, exact_errors=not lists)
+    # Beside a file of floats the results have a column of doubles, which cannot hold every integer.
+    kinds = {kind for kind, _ in files}
+    doubles = any(map(pa.types.is_floating, kinds)) and any(map(pa.types.is_integer, kinds))
+    check_numbers(flat, cells, datatype, exact_errors=not lists and not doubles)
 
 
 @FEW

@@ -45,7 +45,7 @@ def test_a_model_column_at_the_place_of_another_is_rejected(asked: str) -> None:
 
 def test_unnamed_columns_must_be_listed() -> None:
     assert mapped_columns([UNNAMED], {"input-0": "c,b,a"}, schema_of("a", "b", "c")) == {"input-0": ["c", "b", "a"]}
-    with pytest.raises(InvalidSettings, match="does not know its columns' names"):
+    with pytest.raises(InvalidSettings, match="the model has no column names"):
         mapped_columns([UNNAMED], {}, schema_of("a", "b", "c"))
 
 

@@ -67,7 +67,7 @@ def test_a_row_may_be_without_omitted_outputs_and_those_derived_from_them(more: 
 @pytest.mark.parametrize(
     ("spec", "path", "fragment", "fault"),
     [
-        (graph(step("a"), step("a")), "steps[1].name", "steps[0] has the name a", GraphFault.INVALID),
+        (graph(step("a"), step("a")), "steps[1].name", "steps[0] has the same name", GraphFault.INVALID),
         (graph(step("a"), step("class")), "steps[1].name", "'class' is a keyword", GraphFault.INVALID),
         (graph(step("request")), "steps[0].name", "give the step another name", GraphFault.INVALID),
         (
@@ -90,7 +90,7 @@ def test_a_row_may_be_without_omitted_outputs_and_those_derived_from_them(more: 
         (graph(step("a", when="b.y > 0")), "steps[0].when", "'b.y' names an unknown step", GraphFault.INVALID),
         (graph(step("a", each="b.y")), "steps[0].each", "'b.y' names an unknown step", GraphFault.INVALID),
         (graph(step("a"), step("b", each="a.y, request.z")), "steps[1].each", "of one step", GraphFault.INVALID),
-        (graph(step("a", count="request.n")), "steps[0].count", "count needs each", GraphFault.INVALID),
+        (graph(step("a", count="request.n")), "steps[0].count", "requires each", GraphFault.INVALID),
         (
             graph(step("a"), step("b", each="a.y", count="a.n"), step("c", each="a.y")),
             "steps[2].count",
