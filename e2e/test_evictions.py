@@ -5,8 +5,6 @@ import time
 from functools import partial
 from typing import Any
 
-import pytest
-
 from e2e.clients import EXPECTED, background_clients, predict
 from e2e.clusters.cluster import OPERATOR, Cluster
 from e2e.waiting import eventually
@@ -21,8 +19,6 @@ def pods(cluster: Cluster) -> dict[str, dict[str, object]]:
 
 def evict(cluster: Cluster, name: str) -> str:
     """Evict a pod as a drain does; return what the API server said where it refused."""
-    if cluster.parts.embedded:  # it has no eviction: deletion is what a pod sees of one
-        return cluster.kubectl("delete", "pod", name, "--wait=false").stderr
     body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": cluster.namespace}}
     path = f"/api/v1/namespaces/{cluster.namespace}/pods/{name}/eviction"
     return cluster.kubectl("create", "--raw", path, "--filename", "-", text=json.dumps(body), check=False).stderr
@@ -110,8 +106,6 @@ def test_a_service_that_is_to_have_no_pods_keeps_none(namespace: Cluster) -> Non
 
 
 def test_a_pod_that_no_node_can_replace_yet_keeps_serving_when_it_is_evicted(namespace: Cluster) -> None:
-    if namespace.parts.embedded:
-        pytest.skip("only on a real control plane: the embedded one has no eviction")
     namespace.apply(**SPEC)
     namespace.until_ready()
     (old,) = pods(namespace)

@@ -144,6 +144,11 @@ def untyped(resource: str, field: str) -> ApiError:
     return ApiError(500, "", message)
 
 
+def too_many_requests(message: str, causes: Iterable[Cause]) -> ApiError:
+    """Return a 429: a PodDisruptionBudget refuses an eviction."""
+    return ApiError(429, "TooManyRequests", message, {"causes": [cause.as_json() for cause in causes]})
+
+
 def not_implemented(message: str) -> ApiError:
     """Return a 501: a Kubernetes feature that is missing here."""
     return ApiError(501, "NotImplemented", message)

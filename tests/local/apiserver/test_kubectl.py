@@ -324,3 +324,21 @@ def test_a_list_is_applied_item_by_item_and_checked_by_the_server(kubectl: Kubec
     items = [{**config, "data": {"x": "2"}}, widget(nope=1)]
     complaint = kubectl.refused("apply", "-f", "-", stdin=text({"apiVersion": "v1", "kind": "List", "items": items}))
     assert 'unknown field "spec.nope"' in complaint
+
+
+def test_a_drain_honors_disruption_budgets(kubectl: Kubectl, pod: Object) -> None:
+    node = kubectl.namespace
+    kubectl("apply", "-f", "-", stdin=text({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}}))
+    kubectl("create", "pdb", "web", "--selector=app=web", "--min-available=1")
+    pod["spec"]["nodeName"] = node
+    kubectl("apply", "-f", "-", stdin=text(pod))
+    status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    kubectl("patch", "pod", "one", "--subresource=status", "-p", json.dumps({"status": status}))
+
+    drain = ("drain", node, "--force", "--delete-emptydir-data")
+    assert "violate the pod's disruption budget" in kubectl.refused(*drain, "--timeout=1s")
+    kubectl("delete", "pdb", "web")
+    kubectl(*drain, "--dry-run=server")
+    assert not kubectl("get", "pod", "one", "-o", "jsonpath={.metadata.deletionTimestamp}")
+    assert kubectl.ask(*drain, "--timeout=1s", "--grace-period=1").code
+    assert kubectl("get", "pod", "one", "-o", "jsonpath={.metadata.deletionGracePeriodSeconds}") == "1"

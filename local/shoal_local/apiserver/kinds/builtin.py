@@ -36,7 +36,7 @@ BUILTIN: tuple[Resource, ...] = (
     _core("Namespace", "namespaces", "ns", "status", selectable=("status.phase",), **_CLUSTER),
     _core("Node", "nodes", "no", "status", selectable=("spec.unschedulable",), **_CLUSTER),
     _core("PersistentVolumeClaim", "persistentvolumeclaims", "pvc", "status"),
-    _core("Pod", "pods", "po", "binding log portforward status", selectable=_POD_FIELDS, **_ALL, **_COUNTED),
+    _core("Pod", "pods", "po", "binding eviction log portforward status", selectable=_POD_FIELDS, **_ALL, **_COUNTED),
     _core("Secret", "secrets", selectable=("type",)),
     _core("Service", "services", "svc", "status", selectable=("spec.clusterIP", "spec.type"), **_ALL),
     _core("ServiceAccount", "serviceaccounts", "sa", "token"),

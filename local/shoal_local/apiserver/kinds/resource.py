@@ -11,11 +11,13 @@ SUBRESOURCE_VERBS: Mapping[str, tuple[str, ...]] = {
     "log": ("get",),
     "portforward": ("create", "get"),
     "binding": ("create",),
+    "eviction": ("create",),
     "token": ("create",),
 }
 SUBRESOURCE_KINDS: Mapping[str, tuple[str, str, str]] = {
     "scale": ("autoscaling", "v1", "Scale"),
     "binding": ("", "v1", "Binding"),
+    "eviction": ("policy", "v1", "Eviction"),
     "portforward": ("", "v1", "PodPortForwardOptions"),
     "token": ("authentication.k8s.io", "v1", "TokenRequest"),
 }

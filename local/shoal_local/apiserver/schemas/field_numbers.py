@@ -93,6 +93,7 @@ networking.v1.IngressSpec: defaultBackend tls rules ingressClassName
 networking.v1.IngressStatus: loadBalancer
 networking.v1.IngressTLS: hosts secretName
 networking.v1.ServiceBackendPort: name number?
+policy.v1.Eviction: metadata deleteOptions
 policy.v1.PodDisruptionBudget: metadata spec status
 policy.v1.PodDisruptionBudgetSpec: minAvailable selector maxUnavailable unhealthyPodEvictionPolicy
 policy.v1.PodDisruptionBudgetStatus: observedGeneration? disruptedPods disruptionsAllowed currentHealthy

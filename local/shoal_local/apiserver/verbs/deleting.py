@@ -1,5 +1,6 @@
 """delete: at once, after a grace period, or when the finalizers are removed."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -30,6 +31,15 @@ def delete(state: ClusterState, call: Call) -> ApiResponse:
         options.setdefault("propagationPolicy", policy)
     if (grace_s := call.number("gracePeriodSeconds")) is not None:
         options.setdefault("gracePeriodSeconds", int(grace_s))
+    call = checked_call(call, resource, live, options)
+    return ApiResponse(presented(resource, delete_object(state, call, resource, live, options)))
+
+
+def checked_call(call: Call, resource: Resource, live: Object, options: dict[str, Any]) -> Call:
+    """Check the options of a deletion; return the call, as a dry run if the options request one.
+
+    Raises ApiError: 400, the propagation policy is unknown; 409, a precondition failed.
+    """
     if options.get("propagationPolicy", "Background") not in _POLICIES:
         raise bad_request(f"invalid propagationPolicy {options['propagationPolicy']!r}, must be one of {_POLICIES}")
     wanted, meta = options.get("preconditions") or {}, live["metadata"]
@@ -40,7 +50,7 @@ def delete(state: ClusterState, call: Call) -> ApiResponse:
                 f"({meta[field]}). The object might have been deleted and then recreated"
             )
             raise conflict(resource.kind, resource.group, meta["name"], why)
-    return ApiResponse(presented(resource, delete_object(state, call, resource, live, options)))
+    return replace(call, query={**call.query, "dryRun": "All"}) if options.get("dryRun") else call
 
 
 def delete_object(state: ClusterState, call: Call, resource: Resource, live: Object, options: dict[str, Any]) -> Object:

@@ -11,6 +11,7 @@ from shoal_local.apiserver.schemas.protobuf import MEDIA_TYPE, read_protobuf
 from shoal_local.apiserver.verbs import access, subresources
 from shoal_local.apiserver.verbs.call import ApiResponse, Call
 from shoal_local.apiserver.verbs.deleting import delete
+from shoal_local.apiserver.verbs.evicting import evict
 from shoal_local.apiserver.verbs.patching import is_apply, patch
 from shoal_local.apiserver.verbs.reading import get, list_objects
 from shoal_local.apiserver.verbs.state import ClusterState
@@ -34,6 +35,7 @@ SUBRESOURCES: Mapping[tuple[str, str], Handler] = {
     ("status", "update"): update,
     ("status", "patch"): patch,
     ("binding", "create"): subresources.bind,
+    ("eviction", "create"): evict,
     ("token", "create"): subresources.issue_token,
 }
 REVIEW = "selfsubjectaccessreviews"
