@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 from collections.abc import Container, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -181,8 +181,10 @@ def serve(options: argparse.Namespace) -> int:
         raise FieldError(
             "TLS requires a port with a single model. Omit --tls-certificate, or serve the models separately"
         )
-    # Of several `shoal serve`, the first one gets the default admin port.
-    with ports.claimed(ADMIN_PORT) as ours:
+    # The model's own port may be 9090.
+    default = options.admin_port is None and options.port != ADMIN_PORT
+    # Of several `shoal serve` on one address, the first one gets the default admin port.
+    with ports.claimed(options.host, ADMIN_PORT) if default else nullcontext() as ours:
         port = ports.find_port(options.host, options.port, option="--port")
         output, log = outlets(json=options.json)
         reporter = Reporter(output, log, quiet=options.quiet, json=options.json)
@@ -220,7 +222,7 @@ class _Launcher:
         reporter: prints events.
         port: of the models.
         shared: several models share the port.
-        usual: index of the launch that gets the admin port 9090; None if another `shoal serve` has it.
+        usual: index of the launch that gets the admin port 9090; None if it is not available.
         main: the default graph; may be empty.
     """
 
@@ -262,7 +264,8 @@ class _Launcher:
         self._report_ignored(launch, plan.ignored)
         if not self._shared and options.admin_port is None and launch.admin_port != ADMIN_PORT:
             launch.report(
-                f"port {ADMIN_PORT} is in use, so metrics are on {launch.admin_url}/metrics", admin_url=launch.admin_url
+                f"port {ADMIN_PORT} of {options.host} is in use, so metrics are on {launch.admin_url}/metrics",
+                admin_url=launch.admin_url,
             )
         return launch
 
@@ -327,13 +330,12 @@ class _Launcher:
         return self.launch(plan)
 
     def _admin_port(self, index: int) -> int:
-        """Return an admin port: the given one and those after it, otherwise 9090 if free, otherwise any free port."""
+        """Return an admin port: the given one and those after it, otherwise the claimed 9090, otherwise a free one."""
         options = self._options
         if options.admin_port is not None:
             return ports.find_port(options.host, _following(options.admin_port, index), option="--admin-port")
-        # The model's own port may be 9090.
-        usual = index == self._usual and options.port != ADMIN_PORT
-        if usual and ports.is_free(options.host, ADMIN_PORT):
+        # Models registered later find whether it is still free.
+        if index == self._usual and ports.is_free(options.host, ADMIN_PORT):
             return ADMIN_PORT
         return ports.find_port(options.host, 0, option="--admin-port")
 

@@ -22,17 +22,20 @@ def is_free(host: str, port: int) -> bool:
 
 
 @contextmanager
-def claimed(port: int) -> Iterator[bool]:
-    """Claim ``port`` during the block; yield whether no other ``shoal serve`` has claimed it.
+def claimed(host: str, port: int) -> Iterator[bool]:
+    """Claim ``port`` of ``host`` during the block; yield whether it is free and no other ``shoal serve`` claims it.
 
     A port stays free until the proxy listens, seconds later, so two servers started together would choose the same
     one. An abstract socket (Linux) has the same network namespace as the port, and vanishes with its owner.
     """
+    if not is_free(host, port):
+        yield False
+        return
     with socket.socket(socket.AF_UNIX) as claim:
         try:
             if sys.platform == "linux":
                 # A leading NUL makes the name abstract.
-                claim.bind(f"\0shoal-serve-{port}")
+                claim.bind(f"\0shoal-serve-{host}-{port}")
         except OSError:
             yield False
         else:

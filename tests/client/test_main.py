@@ -169,13 +169,20 @@ def test_of_two_servers_started_together_one_has_the_usual_admin_port() -> None:
     """Neither listens on it yet when the other looks."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    with claimed(port) as first:
-        with claimed(port) as second:
+    with claimed("127.0.0.1", port) as first:
+        with claimed("127.0.0.1", port) as second:
             assert (first, second) == (True, False)
-        with claimed(port + 1) as another:
+        with claimed("127.0.0.2", port) as another:
             assert another
-    with claimed(port) as later:
+    with claimed("127.0.0.1", port) as later:
         assert later
+
+
+def test_a_listener_on_another_address_does_not_occupy_the_usual_admin_port() -> None:
+    with socket.create_server(("127.53.8.2", 0)) as listener:
+        port = listener.getsockname()[1]
+        with claimed("127.53.8.2", port) as occupied, claimed("127.0.0.1", port) as free:
+            assert (occupied, free) == (False, True)
 
 
 def test_a_port_in_use_is_said_before_anything_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

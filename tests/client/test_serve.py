@@ -164,11 +164,11 @@ def test_a_page_that_was_turned_off_is_not_named(start: Start) -> None:
 
 
 def test_it_says_where_metrics_are_when_the_usual_port_is_in_use(start: Start) -> None:
-    with claimed(ADMIN_PORT):
+    with claimed("127.0.0.1", ADMIN_PORT):
         output = start().read_until("Ctrl-C stops")
 
     admin_url = output.partition("metrics on ")[2].splitlines()[0]
-    assert f"{ADMIN_PORT} is in use, so metrics are on {admin_url}\n" in output
+    assert f"port {ADMIN_PORT} of 127.0.0.1 is in use, so metrics are on {admin_url}\n" in output
 
 
 def test_what_a_model_prints_is_seen_at_once(start: Start) -> None:
