@@ -18,6 +18,7 @@ from shoal.serving.fields import (
     FieldError,
     LocalError,
     Values,
+    check_rules,
     merge,
     parse_assignment,
     to_environment,
@@ -82,6 +83,7 @@ def make_plan(name: str | None, target: str, assignments: Sequence[str]) -> Serv
             idle.append(without)
         else:
             fields = merge(fields, parse_assignment(assignment))
+    check_rules(fields, os.environ)
     check_is_here(fields["model.uri"])
     if name is not None:
         fields = {**fields, "metadata.name": name}

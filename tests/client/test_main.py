@@ -185,6 +185,18 @@ def test_a_listener_on_another_address_does_not_occupy_the_usual_admin_port() ->
             assert (occupied, free) == (False, True)
 
 
+def test_a_broken_rule_between_a_file_and_set_is_said_before_anything_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manifest = tmp_path / "service.yaml"
+    manifest.write_text(
+        "apiVersion: serving.shoal.dev/v1alpha1\nkind: InferenceService\nmetadata: {name: a}\n"
+        "spec:\n  model: {uri: /models/a}\n  batching: {policy: Fixed, maxDelayMilliseconds: 5}\n"
+    )
+    assert main(["serve", str(manifest), "--set", "batching.policy=Adaptive"]) == 2
+    assert "maxDelayMilliseconds requires policy Fixed" in capsys.readouterr().err
+
+
 def test_a_port_in_use_is_said_before_anything_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])

@@ -7,12 +7,14 @@ from typing import Any
 
 import orjson
 
-from shoal_schema.declaring import PROXY, FieldFault, Setting, section_of, settings_of
-from shoal_schema.decoding import nearest
+from shoal_schema.declaring import PROXY, FieldFault, Setting, fields_of, section_of, settings_of
+from shoal_schema.decoding import broken_rules, nearest
 from shoal_schema.environment import checked_length, manifest_fields, parse_text, rendered, variables
 from shoal_schema.resource.service import RENAMED, InferenceServiceSpec
 
 PARAMETERS = "model.parameters"
+_RULED = ("model", "runtime", "proxy", "batching", "queue")
+"""Sections whose rules depend on fields of the spec alone, not on options such as ``--api-key-file``."""
 MAX_DEPTH = 100
 """Levels of nested objects and lists."""
 
@@ -104,6 +106,41 @@ def merge(base: Values, over: Values) -> Values:
         both_objects = isinstance(old, Mapping) and isinstance(value, Mapping)
         merged[name] = merge(dict(old or {}), dict(value)) if both_objects else value
     return merged
+
+
+def check_rules(values: Values, environment: Mapping[str, str]) -> None:
+    """Check the rules between fields, which `kubectl apply` checks in a cluster.
+
+    Args:
+        values: the fields of a manifest and of ``--set``.
+        environment: variables of the processes, for fields without a value.
+
+    Raises:
+        FieldError: a rule of these sections, or between them, is broken.
+    """
+    known = dict(values)
+    for name, setting in manifest_fields().items():
+        text = environment.get(setting.env.name, "").strip() if setting.env else ""
+        if text and name not in known:
+            # The process reports an invalid variable.
+            with suppress(ValueError, RecursionError):
+                known[name] = parse_text(setting, text)
+    # A path on this machine is no URI of the schema. The target is checked where it is resolved.
+    known["model.uri"] = "file:///model"
+    try:
+        spec = InferenceServiceSpec(**{name: _section_of(known, name) for name in _RULED})
+    except FieldFault as fault:
+        raise FieldError(str(fault).lstrip(".")) from None
+    if faults := broken_rules(spec, ""):
+        raise FieldError("; ".join(faults))
+
+
+def _section_of(values: Values, name: str) -> Any:
+    """Return a section of the spec with the values of its own fields; the sections in it keep their defaults."""
+    kind = next(section_of(each.kind) for each in fields_of(InferenceServiceSpec) if each.name == name)
+    assert kind is not None
+    given = {each.path[0]: values.get(f"{name}.{each.name}") for each in fields_of(kind)}
+    return kind(**{path: value for path, value in given.items() if value is not None})
 
 
 def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:

@@ -4,6 +4,7 @@ import pytest
 
 from shoal.serving.fields import (
     FieldError,
+    check_rules,
     merge,
     parse_assignment,
     to_environment,
@@ -172,3 +173,36 @@ def test_the_proxy_is_told_neither_where_a_model_is_from_nor_what_opens_it() -> 
     }
 
     assert without_secrets({**kept, **dropped}) == kept
+
+
+DELAY = {"batching.maxDelayMilliseconds": 5.0}
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (DELAY, "batching.maxDelayMilliseconds: maxDelayMilliseconds requires policy Fixed"),
+        ({"batching.allowedBatchSizes": (1, 2)}, "batching.allowedBatchSizes: the largest"),
+        ({"queue.maxRows": 4, "batching.maxBatchSize": 8}, "queue.maxRows: "),
+        ({"queue.fairShareWeights": {"a": 2}}, "queue.fairShareWeights: fairShareWeights requires fairShareHeader"),
+        ({"model.uri": "/models/a b", "model.handler": "a:B", "model.format": "Onnx"}, "model.handler: "),
+    ],
+)
+def test_a_broken_rule_is_reported_as_the_api_server_does(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(FieldError, match=f"^{message}"):
+        check_rules(values, {})
+
+
+@pytest.mark.parametrize(
+    ("values", "environment"),
+    [
+        ({}, {}),
+        ({"batching.policy": "Fixed", **DELAY}, {}),
+        # Fields override the environment, and the process reports an invalid variable.
+        (DELAY, {"SHOAL_BATCHING_POLICY": "fixed"}),
+        ({"model.uri": "relative/dir#1"}, {"SHOAL_BATCHING_MAX_DELAY_MS": "many"}),
+        ({"access.header.name": "x-user"}, {}),
+    ],
+)
+def test_fields_that_keep_the_rules_pass(values: dict[str, Any], environment: dict[str, str]) -> None:
+    check_rules(values, environment)
