@@ -4,11 +4,26 @@ import posixpath
 import re
 from typing import Any
 
+BOOSTS = {
+    "decisions/": 0.1,
+    "explanation/": 0.5,
+    "how-to/": 2.0,
+    "tutorials/": 2.0,
+    "reference/cli.md": 2.0,
+    "reference/settings.md": 2.0,
+}
+"""Weights of pages in the search, by the beginning of the path: records of decisions use the words of every subject."""
+
 _LINK = re.compile(r"(?<!!)\[(?P<text>[^\]]+)\]\((?P<target>[^)\s]+)\)")
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
-    """Replace links to files outside docs/ by their path in the repository: the site has only pages."""
+    """Set the page's weight in the search, and replace links to files outside docs/ by their path.
+
+    The site has only pages.
+    """
+    boost = next((each for start, each in BOOSTS.items() if page.file.src_uri.startswith(start)), 1.0)
+    page.meta.setdefault("search", {})["boost"] = boost
     directory = posixpath.dirname(f"docs/{page.file.src_uri}")
 
     def without_link(link: re.Match[str]) -> str:
