@@ -5,6 +5,7 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -31,6 +32,7 @@ from shoal_runtime.trial_rows import (
     can_be_generated,
     kinds,
 )
+from shoal_runtime.warmup import WarmupBatch
 from shoal_schema.wire.datatypes import Array
 
 TRIAL_S: Final = 3.0
@@ -105,6 +107,21 @@ class RowTrials:
         for doubt in found:
             logger.warning("event=rows_not_apart message=%s", doubt)
 
+    def batches(self) -> list[WarmupBatch]:
+        """Return warm-up batches for a table with text columns, largest first: values of training.
+
+        There are none for other models.
+        """
+        signature, source = self._model.signature, self._source()
+        if getattr(self._model.handler, "trial_values", None) is None or not isinstance(source, GeneratedRows):
+            return []
+
+        def make(rows: int) -> Any:
+            return self._given(source.join(source.draw(self._kinds[0], rows, np.random.default_rng(0))))
+
+        sizes = signature.allowed_batch_sizes or tuple(sorted({1, signature.max_batch_size}))
+        return [WarmupBatch(size, partial(make, size), exact=False) for size in sizes[::-1]]
+
     def _kinds_for(self, source: RowSource) -> Sequence[RowKind]:
         """Return the kinds of rows to try."""
         # The handler's own items have no kinds, and for proven models only unusual numbers can make a difference.
@@ -131,22 +148,22 @@ class RowTrials:
         values = getattr(model.handler, "trial_values", None)
         return GeneratedRows(model.signature, values) if can_be_generated(model.signature) else None
 
-    def _run(self, batch: Batch) -> Mapping[str, Array]:
-        signature, stages, placement = self._model.signature, self._model.stages, self._placement
-        library = placement.library
+    def _given(self, batch: Batch) -> Any:
+        """Return rows in the form that `forward` receives, in host memory."""
+        signature, stages, library = self._model.signature, self._model.stages, self._placement.library
         texts = all(spec.datatype == "BYTES" for spec in signature.inputs) and not library.holds_text
-        given: Any
         if isinstance(batch, dict) and stages.preprocess is None and not texts:
-            given = tensor_batch(batch, signature, library)
-        else:
-            items = batch
-            if isinstance(batch, dict):
-                first = signature.inputs[0]
-                items = [row_item(batch, row, signature) for row in range(batch[first.name].shape[first.batch_dim])]
-            if stages.preprocess is None:
-                given = batch_of_items(items, signature, library)
-            else:
-                given = collate([stages.preprocess(item) for item in items], stages.preprocess_padding, library)
+            return tensor_batch(batch, signature, library)
+        items = batch
+        if isinstance(batch, dict):
+            first = signature.inputs[0]
+            items = [row_item(batch, row, signature) for row in range(batch[first.name].shape[first.batch_dim])]
+        if stages.preprocess is None:
+            return batch_of_items(items, signature, library)
+        return collate([stages.preprocess(item) for item in items], stages.preprocess_padding, library)
+
+    def _run(self, batch: Batch) -> Mapping[str, Array]:
+        placement, given = self._placement, self._given(batch)
         try:
             staged = placement.stage(given)
             with placement.active():

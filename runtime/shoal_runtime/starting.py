@@ -93,10 +93,11 @@ def warm(model: Model, placement: Placement, readiness: Readiness) -> Sequence[t
         model.signature, model.stages.postprocess, placement.fetch, placement.library, strict=True
     )
     trials = RowTrials(model, placement, converter)
+    batches = batches or trials.batches()
     if not batches:
         logger.info(
-            "event=warmup_skipped outputs=unchecked reason=example inputs cannot be generated, and there is no "
-            "warmup_items()"
+            "event=warmup_skipped reason=no batch is generated for a handler of texts, images or documents without"
+            " warmup_items()"
         )
         trials.check_rows(0.0)
         return ()

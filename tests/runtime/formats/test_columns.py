@@ -22,6 +22,10 @@ from sklearn.pipeline import FeatureUnion, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, OrdinalEncoder, StandardScaler, TargetEncoder
 
 from shoal_runtime.errors import LoadError
+from shoal_runtime.handlers.outputs import OutputConverter
+from shoal_runtime.readiness import Readiness
+from shoal_runtime.row_trials import RowTrials
+from shoal_runtime.starting import warm
 from tests.runtime.fakes import Bench, texts
 from tests.runtime.formats.frames import wire_inputs
 
@@ -106,6 +110,26 @@ def test_a_pipeline_of_text_category_and_number_columns_loads_without_a_model_to
     made = answers(model, frame[::-1])
     np.testing.assert_array_equal(made["output-0"], estimator.predict(frame[::-1]))
     np.testing.assert_allclose(made["probabilities"], estimator.predict_proba(frame[::-1]), rtol=1e-9)
+
+
+def test_a_table_with_categories_is_warmed_with_values_of_training(
+    tmp_path: Path, load: Load, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The encoder rejects any other value, so that a batch that ran had those of training."""
+    transformer = make_column_transformer((OneHotEncoder(), ["city", "rooms"]), (StandardScaler(), ["age"]))
+    estimator = make_pipeline(transformer, LogisticRegression()).fit(FRAME, LABELS)
+    model = load(saved(tmp_path, estimator, "skops"), max_batch_size=8)
+    placement = model.machine.place(model.graphs)
+    caplog.set_level("INFO")
+
+    warm(model, placement, Readiness())
+    fetch, library = placement.fetch, placement.library
+    converter = OutputConverter(model.signature, model.stages.postprocess, fetch, library, strict=True)
+    batches = RowTrials(model, placement, converter).batches()
+
+    assert "event=warmup" not in caplog.text
+    assert [batch.rows for batch in batches] == [8, 1]
+    assert {*batches[0].make()["city"]} <= {*CITIES}
 
 
 @pytest.mark.parametrize(
