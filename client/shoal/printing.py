@@ -13,6 +13,8 @@ from shoal_schema.redaction import visible
 MAX_ARRAY_ELEMENTS = 64
 """Longer arrays are summarized."""
 MAX_TABLE_ROWS = 50
+MAX_COLUMNS = 10
+"""Names of columns that are shown of a tensor."""
 BAR_WIDTH = 30
 """Characters of a progress bar."""
 _PERCENTAGE = re.compile(r"(?P<what>\w+) (?P<percent>\d{1,3}) %")
@@ -62,9 +64,17 @@ def signature_text(signature: Signature) -> str:
     for kind, tensors in (("input", signature.inputs), ("output", signature.outputs)):
         for each in tensors:
             lengths = ", ".join("any" if length < 0 else str(length) for length in signature.row_shape(each))
-            notes = ", ".join((*each.content_types, *(("optional",) if each.optional else ())))
+            notes = ", ".join(
+                (*each.content_types, *(("optional",) if each.optional else ()), *_columns_text(each.columns))
+            )
             rows.append((kind, each.name, each.datatype, f"[{lengths}]" if lengths else "scalar", notes))
     return f"{'; '.join(parts)}\n\n{table(rows)}"
+
+
+def _columns_text(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of columns as one text; none without names."""
+    more = f" and {len(names) - MAX_COLUMNS} more" if len(names) > MAX_COLUMNS else ""
+    return (f"columns {', '.join(names[:MAX_COLUMNS])}{more}",) if names else ()
 
 
 def signature_json(signature: Signature) -> str:
@@ -78,6 +88,7 @@ def signature_json(signature: Signature) -> str:
                 "row_shape": signature.row_shape(each),
                 "content_types": each.content_types,
                 "optional": each.optional,
+                "columns": each.columns,
             }
             for each in given
         ]

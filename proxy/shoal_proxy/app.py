@@ -282,6 +282,7 @@ def describe(signature: ModelSignature, settings: Settings) -> dict[str, Any]:
             unpad_axis=None if spec.unpad_axis is None else wire_axis(spec, spec.unpad_axis),
             unpad_input=spec.unpad_input,
             carries=spec.carries,
+            columns=encode_columns(spec.columns) if spec.columns else "",
         )
         outputs.append(_tensor(spec, parameters))
     return {

@@ -70,7 +70,7 @@ def test_a_signature_is_a_table() -> None:
         "cat",
         ("1",),
         (Tensor("image", "BYTES", (-1,), content_types=("image/jpeg",)),),
-        (Tensor("mask", "FP32", (-1, -1, 5), optional=True),),
+        (Tensor("mask", "FP32", (-1, -1, 5), optional=True), Tensor("p", "FP32", (-1, 2), columns=("no", "yes"))),
         max_batch_size=32,
         allowed_batch_sizes=(1, 2),
     )
@@ -80,7 +80,8 @@ def test_a_signature_is_a_table() -> None:
         "\n"
         "        name   type   one row   notes\n"
         "input   image  BYTES  scalar    image/jpeg\n"
-        "output  mask   FP32   [any, 5]  optional"
+        "output  mask   FP32   [any, 5]  optional\n"
+        "output  p      FP32   [2]       columns no, yes"
     )
 
 

@@ -25,7 +25,7 @@ class Tensor:
     example: str = ""
     """An example text; empty if the server declares none."""
     columns: tuple[str, ...] = ()
-    """Column names of an input whose rows are vectors of numbers; may be empty."""
+    """Column names of a tensor whose rows are vectors of numbers, such as a classifier's classes; may be empty."""
     nullable: bool = False
     """Whether the input accepts nulls."""
     logical_type: str = ""

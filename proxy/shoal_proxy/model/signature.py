@@ -62,6 +62,8 @@ class OutputSpec:
     unpad_axis: int | None = None
     unpad_input: str | None = None
     carries: str = ""
+    columns: tuple[str, ...] = ()
+    """Names of columns, such as a classifier's classes; only shown to clients."""
 
 
 @dataclass(frozen=True)
@@ -260,11 +262,6 @@ def _input_spec(tensor: Mapping[str, Any], batches: bool) -> InputSpec:  # noqa:
     buckets = sorted({int(bucket) for bucket in _words(rules.get("pad_buckets"))})
     if buckets and buckets[0] < 1:
         raise ValueError(f"tensor {tensor['name']!r} has pad_buckets {buckets}; lengths must be at least 1")
-    text = rules.get("columns")
-    columns = decode_columns(str(text)) if text is not None else ()
-    # Columns are single numbers of a row, so only a tensor of rows x columns can have them.
-    if columns and (batch_dim or shape[1:] != (len(columns),) or tensor["datatype"] == "BYTES"):
-        raise ValueError(f"tensor {tensor['name']!r} names {len(columns)} columns, but its shape is {tensor['shape']}")
     return InputSpec(
         name=tensor["name"],
         datatype=tensor["datatype"],
@@ -272,7 +269,7 @@ def _input_spec(tensor: Mapping[str, Any], batches: bool) -> InputSpec:  # noqa:
         batch_dim=batch_dim,
         content_types=_words(rules.get("content_type")),
         optional=rules.get("optional") in (True, "true"),
-        columns=columns,
+        columns=_columns(tensor, shape, batch_dim),
         nullable=rules.get("nullable") in (True, "true") and tensor["datatype"] in _NULLABLE,
         logical_type=str(rules.get("logical_type", "")),
         unit=str(rules.get("unit", "")),
@@ -306,4 +303,15 @@ def _output_spec(tensor: Mapping[str, Any], batches: bool, inputs: Mapping[str, 
         unpad_axis=unpad_axis,
         unpad_input=rules.get("unpad_input"),
         carries=str(rules.get("carries", "")),
+        columns=_columns(tensor, shape, batch_dim),
     )
+
+
+def _columns(tensor: Mapping[str, Any], shape: tuple[int, ...], batch_dim: int) -> tuple[str, ...]:
+    """Return the names of a tensor's columns; empty without names."""
+    text = _parameters(tensor).get("columns")
+    columns = decode_columns(str(text)) if text is not None else ()
+    # Columns are single numbers of a row, so only a tensor of rows x columns can have them.
+    if columns and (batch_dim or shape[1:] != (len(columns),) or tensor["datatype"] == "BYTES"):
+        raise ValueError(f"tensor {tensor['name']!r} names {len(columns)} columns, but its shape is {tensor['shape']}")
+    return columns

@@ -58,9 +58,17 @@ def serve(estimator: Any, source: ModelSource, path: Path) -> LoadedModel:
         else:
             source = replace(source, described_outputs=())
     handler = TableHandler(source, inputs, _table(inputs, columns, framed=bool(names)), outputs, columns)
+    handler.outputs = tuple(_with_classes(spec, estimator) for spec in handler.outputs)
     if not columns:
         handler.trial_values = known_words(estimator)
     return handler.loaded("sklearn")
+
+
+def _with_classes(spec: TensorSpec, estimator: Any) -> TensorSpec:
+    """Return the output of the probabilities with a class for each of its columns, in the estimator's order."""
+    names = tuple(str(each) for each in getattr(estimator, "classes_", ()))
+    fits_them = spec.datatype != "BYTES" and tuple(spec.shape) == (ANY, len(names)) and len(set(names)) == len(names)
+    return replace(spec, columns=names) if spec.name == PROBABILITIES and fits_them and not spec.columns else spec
 
 
 def feature_names(estimator: Any) -> list[str]:

@@ -60,7 +60,7 @@ class TensorSpec:
     optional: bool = False
     """Whether clients may omit this input."""
     columns: Sequence[str] = ()
-    """Column names of numbers [rows, n], as in training."""
+    """Column names of numbers [rows, n], as in training; the classes of an output of probabilities."""
     nullable: bool = False
     """Whether an input may hold nulls: NaN in floating-point numbers, `NULL` in texts."""
     logical_type: str | None = None

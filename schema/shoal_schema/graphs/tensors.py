@@ -12,7 +12,7 @@ FLOATS = ("FP16", "FP32", "FP64", "BF16")
 _UNSAID = ("batch_dim", "pad_axis", "pad_value", "pad_buckets", "pad_mask", "unpad_axis", "unpad_input", "optional")
 """Parameters of a model that are not published to a graph's clients."""
 _AGREED = ("columns", "nullable", "logical_type", "unit")
-"""Parameters of a request's tensor that are kept only if all steps that read it agree."""
+"""Parameters that are kept only if all steps agree that read a request's tensor, or whose tensors are combined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,15 +108,18 @@ def fits(given: Tensor, wanted: Tensor) -> bool:
 
 def narrower(a: Tensor, b: Tensor) -> Tensor:
     """Return the narrower of two tensors that fit: all known sizes, and the parameters on which both agree."""
-    apart = {name for name in _AGREED if a.parameters.get(name) != b.parameters.get(name)}
     shape = tuple(max(pair) for pair in zip(a.shape, b.shape, strict=True))
-    return replace(a, shape=shape, parameters=_without(a.parameters, apart))
+    return replace(a, shape=shape, parameters=_agreed(a, b))
 
 
 def wider(a: Tensor, b: Tensor) -> Tensor:
     """Return a tensor that holds either of two that fit: a size unknown in one is unknown."""
-    sizes = zip(a.shape, b.shape, strict=True)
-    return replace(a, shape=tuple(ANY if ANY in pair else max(pair) for pair in sizes))
+    shape = tuple(ANY if ANY in pair else max(pair) for pair in zip(a.shape, b.shape, strict=True))
+    return replace(a, shape=shape, parameters=_agreed(a, b))
+
+
+def _agreed(a: Tensor, b: Tensor) -> Mapping[str, Any]:
+    return _without(a.parameters, {name for name in _AGREED if a.parameters.get(name) != b.parameters.get(name)})
 
 
 def _without(parameters: Mapping[str, Any], names: Collection[str]) -> Mapping[str, Any]:

@@ -185,8 +185,8 @@ def combined_tensor(combine: CombineRule, tensors: list[Tensor], path: str) -> T
         raise GraphError(path, f"Max needs numbers, not {first.datatype}", GraphFault.MISMATCH)
     if joins:
         lengths = [each.shape[0] for each in tensors]
-        return replace(result, shape=(ANY if ANY in lengths else sum(lengths), *result.shape[1:]))
-    return replace(result, shape=(len(tensors), *result.shape)) if combine is CombineRule.STACK else result
+        return replace(result.listed, shape=(ANY if ANY in lengths else sum(lengths), *result.shape[1:]))
+    return replace(result.listed, shape=(len(tensors), *result.shape)) if combine is CombineRule.STACK else result
 
 
 def check_expression(expression: Expression, tensor_of: Callable[[str], Tensor], path: str) -> None:

@@ -11,8 +11,11 @@ INPUTS = [
 ]
 
 
+OUTPUTS = [tensor("probabilities", "FP64", [-1, 2], columns=encode_columns(["no", "yes"]))]
+
+
 def test_clients_are_published_columns_nulls_and_dates() -> None:
-    with running_proxy(lambda: FakeRuntime(inputs=INPUTS)) as running:
+    with running_proxy(lambda: FakeRuntime(inputs=INPUTS, outputs=OUTPUTS)) as running:
         published = plain.get(f"{running.url}/v2/models/double").json()
 
-    assert published["inputs"] == INPUTS
+    assert (published["inputs"], published["outputs"]) == (INPUTS, OUTPUTS)

@@ -66,6 +66,7 @@ def test_a_classifier_returns_labels_and_probabilities(
     outputs = [(spec.name, spec.datatype, spec.shape) for spec in model.signature.outputs]
     count = len(set(labels))
     assert outputs == [("output-0", datatype, (-1,)), ("probabilities", "FP64", (-1, count))]
+    assert model.signature.outputs[1].columns == tuple(str(each) for each in estimator.classes_)
     assert_answers_as(
         model,
         {"input-0": X},

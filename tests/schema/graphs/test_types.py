@@ -1,5 +1,6 @@
 """Type checks of graphs, and the signature of the graph itself."""
 
+import json
 from typing import Any
 
 import msgspec
@@ -7,8 +8,9 @@ import pytest
 
 from shoal_schema.graphs.errors import GraphError, GraphFault
 from shoal_schema.graphs.plan import make_plan
-from shoal_schema.graphs.types import TypedGraph, graph_metadata, type_check
-from shoal_schema.resource.graph import GraphSpec
+from shoal_schema.graphs.tensors import Tensor
+from shoal_schema.graphs.types import TypedGraph, combined_tensor, graph_metadata, type_check
+from shoal_schema.resource.graph import CombineRule, GraphSpec
 
 Model = tuple[dict[str, tuple[str, list[int]]], dict[str, tuple[str, list[int]]]]
 DETECT: Model = (
@@ -94,6 +96,20 @@ def test_combined_tensors(combine: str, of: list[str], given: str) -> None:
     steps = [{"name": name, "model": CLASSIFY, "inputs": {"crop": "request.x"}} for name in ("c", "d")]
     found = graph(steps, {"y": of}, combine={"y": combine})
     assert str(found.outputs["y"]) == given
+
+
+@pytest.mark.parametrize(
+    ("combine", "others", "kept"),
+    [("Mean", ["a", "b"], True), ("Mean", ["b", "a"], False), ("Concat", ["a", "b"], False)],
+)
+def test_combined_probabilities_keep_the_classes_on_which_all_agree(
+    combine: str,
+    others: list[str],
+    kept: bool,
+) -> None:
+    first, other = (Tensor("FP64", (2,), {"columns": json.dumps(names)}) for names in (["a", "b"], others))
+    found = combined_tensor(CombineRule(combine), [first, other], "outputs")
+    assert ("columns" in found.parameters) is kept
 
 
 @pytest.mark.parametrize(
