@@ -73,8 +73,9 @@ def run() -> None:
     started_s = time.monotonic()
     with local_cluster({"cat": EXAMPLE / "model"}) as cluster:
         print(f"A cluster of one machine runs after {time.monotonic() - started_s:.1f} s.", flush=True)
+        started_s = time.monotonic()
         server = deploy(cluster)
-        print(f"Ready after {time.monotonic() - started_s:.1f} s at {server.url}", flush=True)
+        print(f"Ready {time.monotonic() - started_s:.1f} s after kubectl apply at {server.url}", flush=True)
         files = list(picture_files(REQUESTS))
         _check_interrupted()
         started_s = time.monotonic()

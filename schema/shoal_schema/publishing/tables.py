@@ -80,9 +80,9 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "settings of the activator": lambda: _settings_of(ACTIVATOR),
     "settings of the batch program": lambda: _settings_of(BATCH),
     "fields of serve": lambda: _markdown(
-        "| field | takes | meaning |",
+        "| field | takes | default | meaning |",
         (
-            f"| `{name}` | {range_of(each)} | {in_a_table(each.description)} |"
+            f"| `{name}` | {range_of(each)} | {unset_of(each)} | {in_a_table(each.description)} |"
             for name, each in manifest_fields().items()
         ),
     ),
