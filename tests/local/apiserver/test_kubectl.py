@@ -340,5 +340,5 @@ def test_a_drain_honors_disruption_budgets(kubectl: Kubectl, pod: Object) -> Non
     kubectl("delete", "pdb", "web")
     kubectl(*drain, "--dry-run=server")
     assert not kubectl("get", "pod", "one", "-o", "jsonpath={.metadata.deletionTimestamp}")
-    assert kubectl.ask(*drain, "--timeout=1s", "--grace-period=1").code
+    kubectl.refused(*drain, "--timeout=1s", "--grace-period=1")
     assert kubectl("get", "pod", "one", "-o", "jsonpath={.metadata.deletionGracePeriodSeconds}") == "1"

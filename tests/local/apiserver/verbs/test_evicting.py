@@ -74,7 +74,7 @@ def test_a_budget_of_two_pods_gives_up_one(cluster: Cluster, pod: Object, spec: 
 def test_replicas_that_do_not_exist_yet_count(cluster: Cluster, pod: Object, deployment: Object) -> None:
     made = cluster.post(DEPLOYMENTS, deployment)
     template = deployment["spec"]["template"]
-    below = {"metadata": {"name": "web-1", "ownerReferences": owner("Deployment", made)}}
+    below: Object = {"metadata": {"name": "web-1", "ownerReferences": owner("Deployment", made)}}
     below["spec"] = {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "template": template}
     pod["metadata"]["ownerReferences"] = owner("ReplicaSet", cluster.post(SETS, below))
     cluster.post(BUDGETS, budget(maxUnavailable=1))
