@@ -11,7 +11,7 @@ import pytest
 import uvloop
 
 from shoal_proxy.outbox import PIECE_BYTES, Outbox, pinned_bytes
-from shoal_proxy.unread import WINDOW_S, ReadingPace, UnreadResponses
+from shoal_proxy.unread import CHECK_S, WINDOW_S, ReadingPace, UnreadResponses
 
 
 class Wire(asyncio.Transport):
@@ -230,5 +230,37 @@ def test_the_slowest_give_way_until_there_is_room_and_those_with_little_never() 
                 quick.unread_bytes = max(1, quick.unread_bytes - 40)
         assert [each.gone for each in (deaf, slow, quick, little)] == [True, True, False, False]
         assert unsent.size_bytes == 600
+
+    asyncio.run(scenario())
+
+
+def test_at_the_limit_so_much_is_freed_that_the_next_responses_do_not_fill_it_at_once() -> None:
+    async def scenario() -> None:
+        unsent = UnreadResponses(1000, 2.0)
+        deaf = [Client(unsent, 110) for _ in range(10)]
+        async with asyncio.timeout(10):
+            await unsent.wait_for_room()
+        gone = [each.gone for each in deaf]
+        assert gone == [True] * 6 + [False] * 4
+        assert unsent.size_bytes == 440
+
+    asyncio.run(scenario())
+
+
+def test_paces_are_measured_before_the_limit_is_reached() -> None:
+    async def scenario() -> None:
+        unsent = UnreadResponses(1000, 2.0)
+        deaf = Client(unsent, 600)
+        loop = asyncio.get_running_loop()
+        closed = loop.create_future()
+        loop.call_later(WINDOW_S + 4 * CHECK_S, closed.set_result, None)
+        await closed
+        assert not deaf.gone
+        began_s = loop.time()
+        Client(unsent, 600)
+        async with asyncio.timeout(10):
+            await unsent.wait_for_room()
+        assert deaf.gone
+        assert loop.time() - began_s < WINDOW_S
 
     asyncio.run(scenario())
