@@ -9,6 +9,7 @@ import os
 import socket
 import stat
 import struct
+from collections.abc import Collection
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from typing import Final
@@ -20,9 +21,6 @@ _ACKED_AT: Final = 120
 """Offset of ``tcpi_bytes_acked`` in Linux's ``tcp_info``."""
 _RECEIVED_AT: Final = 128
 """Offset of ``tcpi_bytes_received``."""
-_found: dict[tuple[str, int], str] = {}
-"""The file that each connection was found at, checked before it is used; bounded by `_MAX_FOUND`."""
-_MAX_FOUND: Final = 1024
 
 
 class SlowCall:
@@ -60,9 +58,9 @@ def close_connection(peer: str, port: int) -> None:
             connection.shutdown(socket.SHUT_RDWR)
 
 
-def received_bytes(peer: str, port: int) -> int:
-    """Return the bytes received on the connection from ``peer`` to ``port``; 0 if it is closed."""
-    return _counter(peer, port, _RECEIVED_AT)
+def received_on(connection: socket.socket) -> int:
+    """Return the bytes received on a connection; 0 on older kernels."""
+    return _counter_of(connection, _RECEIVED_AT)
 
 
 def _counter(peer: str, port: int, offset: int) -> int:
@@ -70,40 +68,47 @@ def _counter(peer: str, port: int, offset: int) -> int:
     if connection is None:
         return 0
     with connection:
-        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, offset + _COUNTER.size)
+        return _counter_of(connection, offset)
+
+
+def _counter_of(connection: socket.socket, offset: int) -> int:
+    info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, offset + _COUNTER.size)
     # Older kernels return a shorter structure.
     return int(_COUNTER.unpack_from(info, offset)[0]) if len(info) == offset + _COUNTER.size else 0
 
 
+def connections_of(peers: Collection[str], port: int) -> dict[str, socket.socket]:
+    """Return duplicates of the open connections from ``peers`` to ``port``, in one search."""
+    wanted = {(_plain(host), remote_port): peer for peer in peers for host, remote_port in (peer_address(peer),)}
+    found: dict[str, socket.socket] = {}
+    for file in _FILES.iterdir():
+        connection = _duplicate(file)
+        if connection is None:
+            continue
+        end = _client_end(connection, port)
+        if end is not None and (peer := wanted.pop(end, None)) is not None:
+            found[peer] = connection
+        else:
+            connection.close()
+        if not wanted:
+            break
+    return found
+
+
 def connection_of(peer: str, port: int) -> socket.socket | None:
     """Return a duplicate of the connection from ``peer`` (`ipv4:HOST:PORT`) to ``port``; None if it is closed."""
-    host, remote_port = peer_address(peer)
-    last = _found.pop((peer, port), None)
-    if last is not None and (known := _duplicate(_FILES / last, host, remote_port, port)) is not None:
-        _found[peer, port] = last
-        return known
-    for file in _FILES.iterdir():
-        if (found := _duplicate(file, host, remote_port, port)) is not None:
-            if len(_found) >= _MAX_FOUND:
-                del _found[next(iter(_found))]
-            _found[peer, port] = file.name
-            return found
-    return None
+    return connections_of([peer], port).get(peer)
 
 
-def _duplicate(file: Path, host: str, remote_port: str, port: int) -> socket.socket | None:
-    """Return a duplicate of an open file if it is the connection from ``host`` and ``remote_port`` to ``port``."""
+def _duplicate(file: Path) -> socket.socket | None:
+    """Return a duplicate of an open file if it is a socket."""
     try:
         if not stat.S_ISSOCK(file.stat().st_mode):
             return None
         # Duplicated, as closing a Python socket closes its descriptor.
-        found = socket.socket(fileno=os.dup(int(file.name)))
+        return socket.socket(fileno=os.dup(int(file.name)))
     except OSError:  # closed in the meantime
         return None
-    if _is(found, host, remote_port, port):
-        return found
-    found.close()
-    return None
 
 
 def peer_address(peer: str) -> tuple[str, str]:
@@ -112,17 +117,15 @@ def peer_address(peer: str) -> tuple[str, str]:
     return host.strip("[]"), port
 
 
-def _is(found: socket.socket, host: str, remote_port: str, port: int) -> bool:
+def _client_end(found: socket.socket, port: int) -> tuple[str, str] | None:
+    """Return the client's host and port if it is a connection to ``port``."""
     try:
         theirs, ours = found.getpeername(), found.getsockname()
-        return (
-            found.type == socket.SOCK_STREAM
-            and isinstance(theirs, tuple)
-            and (str(theirs[1]), ours[1]) == (remote_port, port)
-            and _plain(theirs[0]) == _plain(host)
-        )
+        if found.type != socket.SOCK_STREAM or not isinstance(theirs, tuple) or ours[1] != port:
+            return None
+        return _plain(theirs[0]), str(theirs[1])
     except (OSError, ValueError):
-        return False
+        return None
 
 
 def _plain(host: str) -> str:
