@@ -8,7 +8,7 @@ import contextlib
 import re
 import socket
 import time
-from collections.abc import Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 from dataclasses import asdict
 from typing import Protocol
 
@@ -48,6 +48,8 @@ POST /drain       finish accepted requests and stop; needs the header x-shoal-ad
 POST /stay        keep serving for ?seconds=N once asked to stop; needs the header x-shoal-admin
 """
 TRACE = "/v1/trace"
+MAX_RECORDINGS = 4
+"""Most recordings at a time: each is copied for every request, and keeps its connection."""
 MAX_READY_WAIT_MS = 60_000
 MAX_READY_WAITING = 16
 """Most readiness requests that wait; others get a response at once, so that liveness finds a free connection."""
@@ -91,6 +93,7 @@ class Admin:
         self._reason = reason
         self._started = started
         self._waiting = 0
+        self._recordings = 0
         self._stopping = stopping
         # Host names are case-insensitive; the machine's own name is always allowed.
         hosts = {*(host.lower() for host in settings.process.admin_hosts), socket.gethostname().lower()}
@@ -197,7 +200,17 @@ class Admin:
             seconds = 0.0
         if not 0 < seconds <= MAX_RECORDING_S:
             return JSONResponse({"error": f"seconds must be above 0 and at most {MAX_RECORDING_S:g}"}, 400)
-        return StreamingResponse(self._dispatcher.recorder.lines(seconds), media_type="text/csv")
+        if self._recordings >= MAX_RECORDINGS:
+            return JSONResponse(
+                {"error": f"{MAX_RECORDINGS} recordings are in progress. Retry when one has ended"},
+                503,
+                headers={"retry-after": "10"},
+            )
+        self._recordings += 1
+        return _Recording(self._dispatcher.recorder.lines(seconds), self._recording_ended)
+
+    def _recording_ended(self) -> None:
+        self._recordings -= 1
 
     async def drain(self, request: Request) -> Response:
         """Drain, and respond when the drain is complete."""
@@ -215,6 +228,20 @@ class Admin:
             return JSONResponse({"error": f"seconds must be 0 to {MAX_STAY_S}"}, 400)
         self._stopping.stay(float(text))
         return JSONResponse({"staying": int(text)})
+
+
+class _Recording(StreamingResponse):
+    """A recording in progress; ``on_end`` is called when it, or its connection, has ended."""
+
+    def __init__(self, lines: AsyncIterator[str], on_end: Callable[[], None]) -> None:
+        super().__init__(lines, media_type="text/csv")
+        self._on_end = on_end
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._on_end()
 
 
 class _OriginCheck:

@@ -56,6 +56,7 @@ class ConnectionLimits:
         max_per_address: int = 0,
         max_age_s: float = 0.0,
         unread: UnreadResponses | None = None,
+        closes_busy: bool = False,
     ) -> None:
         self.timeouts = timeouts
         self.metrics = metrics
@@ -67,6 +68,8 @@ class ConnectionLimits:
         """Age after which a connection is closed with its next response; 0: never."""
         self.unread = unread or UnreadResponses()
         """The parts of responses that clients have not read."""
+        self.closes_busy = closes_busy
+        """Whether a busy connection is closed for a new one at the limit, if none is idle."""
         self.members: set[Any] = set()
         """The admitted open connections."""
         self.rejected_connections = 0
@@ -81,6 +84,9 @@ class ConnectionLimits:
         # At the limit, idle connections are closed for the new one.
         if len(self.members) >= self.max_connections and now_s >= self._no_room_until_s:
             leaving = connections_to_close(self.members, len(self.members))
+            if not leaving and self.closes_busy:
+                # First those that wait for their client, then the oldest request.
+                leaving = [min(self.members, key=lambda each: (not each.awaits_client, each.began_s))]
             for each in leaving:
                 self.members.discard(each)
                 each.leave()

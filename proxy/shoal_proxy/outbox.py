@@ -2,11 +2,16 @@
 
 A transport keeps all data until its last byte is sent, and with TLS it does not count it. Passed in pieces, the memory
 kept for a client is known, and shrinks as the client reads.
+
+A row is a view of its batch's buffer, and a transport that keeps a piece of it keeps the buffer. So a large response is
+sent without the transport while the kernel accepts it, without a copy, and the transport gets copies of the rest.
 """
 
 import asyncio
+import os
 from collections import deque
 from collections.abc import Iterable
+from itertools import islice
 from typing import Any, Final
 
 import numpy as np
@@ -14,6 +19,10 @@ import numpy as np
 PIECE_BYTES: Final = 1 << 18
 _PINNED: Final = 1.25
 """A part that keeps more than this multiple of its size in memory is copied."""
+_DIRECT_BYTES: Final = 65536
+"""Less data is left to the transport, which sends the writes of one turn of the event loop together."""
+_DIRECT_PARTS: Final = 64
+"""Most parts of one system call."""
 
 
 class Outbox(asyncio.Transport):
@@ -32,6 +41,10 @@ class Outbox(asyncio.Transport):
         self._closes = False
         self._ends = False
         self.blocked = False
+        # A TLS transport encrypts at once, and keeps only the result.
+        self._is_plain = transport.get_extra_info("sslcontext") is None
+        sock: Any = transport.get_extra_info("socket") if self._is_plain else None
+        self._descriptor: int = -1 if sock is None else sock.fileno()
 
     @property
     def unread_bytes(self) -> int:
@@ -62,25 +75,66 @@ class Outbox(asyncio.Transport):
             if self._transport.is_closing():
                 self.drop()
                 return
-            piece: list[memoryview] = []
-            room_bytes = PIECE_BYTES
-            while self._parts and room_bytes:
-                part, start = self._parts[0], self._given_bytes
-                taken = part[start : start + room_bytes]
-                piece.append(taken)
-                room_bytes -= len(taken)
-                self._given_bytes += len(taken)
-                if self._given_bytes == len(part):
-                    self._parts.popleft()
-                    self._parts_bytes -= len(part)
-                    self._given_bytes = 0
-            self._transport.writelines(piece)
+            # The transport's own data is sent first.
+            if (
+                self._descriptor >= 0
+                and self.unread_bytes > _DIRECT_BYTES
+                and not self._transport.get_write_buffer_size()
+            ):
+                self._send()
+            if self._parts:
+                self._transport.writelines(self._next_piece())
         if not self._parts:
             if self._ends:
                 self._ends = False
                 self._transport.write_eof()
             if self._closes:
                 self._transport.close()
+
+    def _send(self) -> None:
+        """Send as much as the kernel accepts now."""
+        wanted_bytes = sent_bytes = 0
+        while self._parts and sent_bytes == wanted_bytes:
+            buffers: list[memoryview] = []
+            wanted_bytes, start = 0, self._given_bytes
+            for part in islice(self._parts, _DIRECT_PARTS):
+                buffers.append(part[start : start + PIECE_BYTES - wanted_bytes])
+                wanted_bytes += len(buffers[-1])
+                start = 0
+                if wanted_bytes == PIECE_BYTES:
+                    break
+            try:
+                sent_bytes = os.writev(self._descriptor, buffers)
+            except OSError:  # no room, or an error that the transport will get and report
+                return
+            left_bytes = sent_bytes
+            while left_bytes:
+                part = self._parts[0]
+                taken_bytes = min(left_bytes, len(part) - self._given_bytes)
+                self._advance(part, taken_bytes)
+                left_bytes -= taken_bytes
+
+    def _next_piece(self) -> list[memoryview]:
+        """Remove and return the next piece; it keeps no memory much larger than itself."""
+        piece: list[memoryview] = []
+        room_bytes = PIECE_BYTES
+        while self._parts and room_bytes:
+            part, start = self._parts[0], self._given_bytes
+            taken = part[start : start + room_bytes]
+            self._advance(part, len(taken))
+            room_bytes -= len(taken)
+            if self._is_plain and pinned_bytes(part) > max(PIECE_BYTES, _PINNED * len(taken)):
+                taken = memoryview(bytes(taken))
+            piece.append(taken)
+        return piece
+
+    def _advance(self, part: memoryview, size_bytes: int) -> None:
+        """Note that ``size_bytes`` more of the first part were passed on."""
+        self._given_bytes += size_bytes
+        if self._given_bytes == len(part):
+            self._parts.popleft()
+            self._parts_bytes -= len(part)
+            self._given_bytes = 0
 
     def own(self) -> None:
         """Copy remaining parts that are views of larger memory, so that one row does not keep its whole batch."""

@@ -288,6 +288,8 @@ class LoggedCycle(InferCycle):
     def _write(self, response: HttpResponse) -> None:
         super()._write(response)
         self._log.end(self._entry, response.status, response.size_bytes, self._answered, self.head.client)
+        # The connection keeps its last request, which must not keep its inputs.
+        self._answered = None
 
 
 def _too_large(limit_bytes: int) -> BodyTooLarge:

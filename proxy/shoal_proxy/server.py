@@ -67,6 +67,8 @@ logger = logging.getLogger(__name__)
 
 ADMIN_CONNECTIONS = 64
 """More than the kubelet, Prometheus, the operator and users need; separate from clients' connections."""
+ADMIN_REQUEST_S = 10.0
+"""Longest time for a head, and for a body below the minimum rate, on the admin port."""
 ADMIN_BODY_BYTES = 65536
 
 WATCH_AGAIN_S = 5.0
@@ -197,11 +199,15 @@ def make_connection_limits(
         unread=unread,
     )
     admin = ConnectionLimits(
-        timeouts,
+        timeouts._replace(
+            head_s=min(timeouts.head_s, ADMIN_REQUEST_S),
+            body_s=min(timeouts.body_s, ADMIN_REQUEST_S),
+        ),
         metrics,
         max_head_bytes=settings.process.max_head_bytes,
         max_body_bytes=ADMIN_BODY_BYTES,
         max_connections=ADMIN_CONNECTIONS,
+        closes_busy=True,  # so that probes always find room
     )
     return front, admin
 

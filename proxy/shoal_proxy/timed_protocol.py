@@ -130,9 +130,15 @@ class TimedProtocol(HttpToolsProtocol):
             return None
         return self.idle_since_s
 
+    @property
+    def awaits_client(self) -> bool:
+        """Whether its client has not sent a whole request, or has not read its responses."""
+        return self.incoming in (HEAD, BODY, IGNORED) or self._awaits_reader
+
     def leave(self) -> None:
-        """Close this idle connection for another one."""
-        self.limits.log_rejection("idle_connection_closed", f"for a new one, at {self.limits.max_connections}")
+        """Close this connection for another one."""
+        event = "busy_connection_closed" if self.idle_start_s is None else "idle_connection_closed"
+        self.limits.log_rejection(event, f"for a new one, at {self.limits.max_connections}")
         self.transport.abort()
 
     # The timer.

@@ -2,7 +2,8 @@
 
 Beyond the limit no batch is sent and no result is encoded (`full`), so nothing is added while clients read. A client
 that is too slow to finish in time is then disconnected, the slowest first, after at least one window of measurement:
-otherwise clients that read nothing would block all others until their own timeouts.
+otherwise clients that read nothing would block all others until their own timeouts. So much is freed at a time that the
+next batches do not fill it at once, and paces are measured before the limit is reached.
 """
 
 import asyncio
@@ -12,7 +13,9 @@ from math import inf
 from typing import Final, Protocol
 
 CHECK_S: Final = 0.25
-"""The interval of checks while the limit is exceeded."""
+"""The interval of checks while more than `_LOW_PART` of the limit is in use."""
+_LOW_PART: Final = 0.5
+"""The part of the limit down to which slow readers are disconnected, once it is exceeded."""
 WINDOW_S: Final = 1.0
 """A client's pace is measured over this time or more; before, it does not count as slow."""
 _BATCH_PART: Final = 4
@@ -71,6 +74,7 @@ class UnreadResponses:
 
     def __init__(self, limit_bytes: int = _ENDLESS_BYTES, patience_s: float = inf) -> None:
         self._limit_bytes = limit_bytes
+        self._low_bytes = int(limit_bytes * _LOW_PART)
         self._patience_s = patience_s
         self._readers: dict[SlowReader, ReadingPace] = {}
         self._waiting: list[asyncio.Future[None]] = []
@@ -91,11 +95,12 @@ class UnreadResponses:
         pace.held_bytes = held_bytes
         if not held_bytes:
             del self._readers[reader]
+        if self.size_bytes > self._low_bytes:
+            self._check_later()
         if self.full == (self.size_bytes > self._limit_bytes):
             return
         self.full = not self.full
         if self.full:
-            self._check_later()
             return
         waiting, self._waiting = self._waiting, []
         for each in waiting:
@@ -120,13 +125,16 @@ class UnreadResponses:
             asyncio.get_running_loop().call_later(CHECK_S, self._check)
 
     def _check(self) -> None:
-        """While it is full, disconnect the slowest readers, until it is not."""
+        """Measure all paces; while it is full, disconnect the slowest readers, until it is half empty."""
         self._check_scheduled = False
-        if not self.full:
+        if self.size_bytes <= self._low_bytes:
             return
+        self._check_later()
         now_s = time.monotonic()
         for reader, pace in self._readers.items():
             pace.measure(reader.unread_bytes, now_s)
+        if not self.full:
+            return
         # A client with at most half an equal share is never disconnected, as with request bodies (`Bodies`).
         little_bytes = self._limit_bytes / 2 / len(self._readers)
         slow = [
@@ -134,9 +142,9 @@ class UnreadResponses:
             for number, (reader, pace) in enumerate(self._readers.items())
             if pace.held_bytes > little_bytes and (needs_s := pace.needs_s(reader.unread_bytes)) > self._patience_s
         ]
-        for _, _, reader in sorted(slow, reverse=True):
+        # The slowest first; of those that read nothing, the one that has done so for longest.
+        for _, _, reader in sorted(slow, key=lambda each: (-each[0], each[1])):
+            if self.size_bytes <= self._low_bytes:
+                return
             self.set_held_bytes(reader, 0)
             reader.evict()
-            if not self.full:
-                return
-        self._check_later()

@@ -13,7 +13,9 @@ import numpy as np
 import orjson
 import pytest
 
+from shoal_proxy.admin import MAX_RECORDINGS
 from shoal_proxy.edge.idle_connections import KEPT_DESCRIPTORS
+from shoal_proxy.server import ADMIN_CONNECTIONS, ADMIN_REQUEST_S
 from tests import plain
 from tests.calls import V2_PATH, RawConnection
 from tests.fakes import FakeRuntime, RunningProxy, running_proxy, tensor
@@ -111,6 +113,40 @@ def test_silent_clients_leave_descriptors_for_the_admin_port_and_the_runtime() -
                     assert value_of(client.response()[2]) == 3
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+UNFINISHED = b"POST /drain HTTP/1.1\r\nHost: localhost\r\nContent-Length: 60000\r\n\r\nabc"
+RECORDING = b"GET /v1/trace?seconds=3600 HTTP/1.1\r\nHost: localhost\r\nx-shoal-admin: 1\r\n\r\n"
+WAITING = b"GET /readyz?wait_ms=60000 HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+@pytest.mark.parametrize("sent", [UNFINISHED, RECORDING, WAITING, HALF_A_HEAD])
+def test_clients_that_fill_the_admin_port_leave_room_for_probes(sent: bytes) -> None:
+    with running_proxy() as running, crowd(running, ADMIN_CONNECTIONS + 40, sent, admin=True):
+        for path in ("/healthz", "/readyz", "/metrics"):
+            assert plain.get(running.admin_url + path, timeout=20).status_code == 200
+        assert len(running.proxy.admin_limits.members) <= ADMIN_CONNECTIONS
+
+
+def test_recordings_are_bounded_and_make_room_when_their_clients_leave() -> None:
+    with running_proxy() as running:
+        recorder = running.proxy.dispatcher.recorder
+        with crowd(running, MAX_RECORDINGS, RECORDING, admin=True) as clients:
+            for client in clients:
+                assert client.response()[0] == 200
+            running.until(lambda: recorder.active)
+            with crowd(running, 1, RECORDING, admin=True) as (one_more,):
+                assert one_more.response()[0] == 503
+        running.until(lambda: not recorder.active)
+        with crowd(running, 1, RECORDING, admin=True) as (next_one,):
+            assert next_one.response()[0] == 200
+
+
+def test_an_unfinished_request_of_the_admin_port_ends_soon() -> None:
+    with running_proxy() as running:
+        timeouts = running.proxy.admin_limits.timeouts
+        assert (timeouts.head_s, timeouts.body_s) == (ADMIN_REQUEST_S, ADMIN_REQUEST_S)
+        assert running.proxy.front_limits.timeouts.body_s > ADMIN_REQUEST_S
 
 
 @pytest.mark.parametrize(

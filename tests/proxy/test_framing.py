@@ -331,3 +331,15 @@ def test_a_torchserve_client_is_rejected_in_its_own_format(running: RunningProxy
         client.send(b"GET /predictions/double HTTP/1.1\r\nA: ", b"a" * 40_000, b"\r\n\r\n")
         status, _, body = client.response()
         assert (status, orjson.loads(body)["code"]) == (431, 431)
+
+
+@pytest.mark.parametrize("name", [b"x-request-timeout-ms", b"Inference-Header-Content-Length"])
+@pytest.mark.parametrize("values", [(b"2000", b"3000"), (b"2000", b"2000")])
+def test_two_values_of_a_control_header_are_rejected(
+    running: RunningProxy, name: bytes, values: tuple[bytes, bytes]
+) -> None:
+    fields = b"".join(b"%b: %b\r\n" % (name, value) for value in values)
+    with RawConnection(running.address) as client:
+        client.send(request(1).replace(b"Host: x\r\n", b"Host: x\r\n" + fields))
+        status, _, body = client.response()
+        assert (status == 400 and b"different values" in body) == (values[0] != values[1])

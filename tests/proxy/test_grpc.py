@@ -429,3 +429,10 @@ def test_tools_read_the_services_by_reflection(stub: Stub) -> None:
     assert {SERVICE, health.SERVICE_NAME} <= set(names.get_services())
     service = DescriptorPool(names).FindServiceByName(SERVICE)
     assert "ModelInfer" in service.methods_by_name
+
+
+def test_two_timeouts_in_the_metadata_are_rejected(stub: Stub) -> None:
+    twice = [("x-request-timeout-ms", "2000"), ("x-request-timeout-ms", "3000")]
+    error = failure(lambda: stub.infer(request(row(1)), metadata=twice))
+    assert (error.code(), "different values" in error.details()) == (grpc.StatusCode.INVALID_ARGUMENT, True)
+    assert stub.infer(request(row(1)), metadata=twice[:1] * 2).outputs

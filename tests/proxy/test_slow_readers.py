@@ -150,23 +150,25 @@ def http2_frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
     return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
 
 
-def ask_by_grpc_and_read_nothing(client: socket.socket) -> None:
-    """Send a call in frames by hand: no client of gRPC's own can be kept from reading."""
-    given = messages.ModelInferRequest(model_name="double")
-    given.inputs.add(name="x", datatype="FP32", shape=[1, 4]).contents.fp32_contents.extend([0.0] * 4)
-    message = given.SerializeToString()
+def grpc_start(path: str) -> bytes:
+    """Return the start of a connection, and of its first call."""
     headers = {
-        b":method": b"POST", b":scheme": b"http", b":path": f"/{SERVICE}/ModelInfer".encode(), b":authority": b"x",
+        b":method": b"POST", b":scheme": b"http", b":path": path.encode(), b":authority": b"x",
         b"content-type": b"application/grpc", b"te": b"trailers",
     }  # fmt: skip
     packed = b"".join(
         b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value for name, value in headers.items()
     )
+    return b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + http2_frame(4, 0, 0, b"") + http2_frame(1, 4, 1, packed)
+
+
+def ask_by_grpc_and_read_nothing(client: socket.socket) -> None:
+    """Send a call in frames by hand: no client of gRPC's own can be kept from reading."""
+    given = messages.ModelInferRequest(model_name="double")
+    given.inputs.add(name="x", datatype="FP32", shape=[1, 4]).contents.fp32_contents.extend([0.0] * 4)
+    message = given.SerializeToString()
     client.sendall(
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-        + http2_frame(4, 0, 0, b"")
-        + http2_frame(1, 4, 1, packed)
-        + http2_frame(0, 1, 1, b"\0" + struct.pack(">I", len(message)) + message)
+        grpc_start(f"/{SERVICE}/ModelInfer") + http2_frame(0, 1, 1, b"\0" + struct.pack(">I", len(message)) + message)
     )
 
 
@@ -194,3 +196,88 @@ def test_calls_of_grpc_whose_clients_read_nothing_make_room_too() -> None:
         for _ in range(3):
             assert len(call(given.SerializeToString(), timeout=20).outputs) == 1
         running.until(lambda: 0 < unsent_bytes(running) <= LIMIT_BYTES)
+
+
+class HalfMessage:
+    """A call by hand that sends a part of its message, as the server's windows allow."""
+
+    def __init__(self, port: int, path: str, size_bytes: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=20)
+        self.windows = {0: 65535, 1: 65535}
+        self._initial_bytes = 65535
+        self.socket.sendall(grpc_start(path))
+        data = b"\0" + struct.pack(">I", 2 * size_bytes) + b"x" * size_bytes
+        self.closed = False
+        try:
+            while data:
+                sent_bytes = min(16384, len(data), *self.windows.values())
+                if not sent_bytes:
+                    self._read_frame()
+                    continue
+                self.socket.sendall(http2_frame(0, 0, 1, data[:sent_bytes]))
+                data = data[sent_bytes:]
+                for stream in self.windows:
+                    self.windows[stream] -= sent_bytes
+        except OSError:
+            self.closed = True
+
+    def _exactly(self, count: int) -> bytes:
+        data = b""
+        while len(data) < count:
+            if not (more := self.socket.recv(count - len(data))):
+                raise ConnectionResetError
+            data += more
+        return data
+
+    def _read_frame(self) -> None:
+        head = self._exactly(9)
+        payload = self._exactly(int.from_bytes(head[:3], "big"))
+        kind, flags, stream = head[3], head[4], int.from_bytes(head[5:9], "big")
+        if kind == 8:
+            self.windows[stream] += struct.unpack(">I", payload)[0]
+        elif kind == 4 and not flags & 1:
+            for at in range(0, len(payload), 6):
+                name, value = struct.unpack(">HI", payload[at : at + 6])
+                if name == 4:
+                    self.windows[1] += value - self._initial_bytes
+                    self._initial_bytes = value
+            self.socket.sendall(http2_frame(4, 1, 0, b""))
+        elif kind == 6 and not flags & 1:
+            self.socket.sendall(http2_frame(6, 1, 0, payload))
+
+    def ended(self) -> bool:
+        """Return whether the server has closed the connection."""
+        self.socket.settimeout(0)
+        with suppress(BlockingIOError):
+            try:
+                while self.socket.recv(65536):
+                    pass
+                self.closed = True
+            except ConnectionResetError:
+                self.closed = True
+        return self.closed
+
+
+@pytest.mark.parametrize(
+    "path", [f"/{SERVICE}/ModelInfer", f"/{SERVICE}/ModelStreamInfer", f"/{SERVICE}/ServerLive",
+             "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch",
+             "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"]
+)  # fmt: skip
+def test_unfinished_messages_of_grpc_are_held_to_the_limit_of_bodies(path: str) -> None:
+    with running_proxy(echo, max_bytes=10 * MIB, grpc_port=0) as running, ExitStack() as stack:
+        assert running.proxy.grpc is not None
+        port = running.proxy.grpc.address.port
+        senders = [HalfMessage(port, path, 4 * MIB) for _ in range(5)]
+        for sender in senders:
+            stack.enter_context(sender.socket)
+        running.until(lambda: sum(sender.ended() for sender in senders) == 3)
+        running.until(lambda: running.proxy.inference.reading_bytes >= 2 * 4 * MIB)
+        assert running.proxy.inference.reading_bytes <= 10 * MIB
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            call = channel.unary_unary(
+                f"/{SERVICE}/ServerLive", response_deserializer=messages.ServerLiveResponse.FromString
+            )
+            assert call(b"", timeout=20).live
+        for sender in senders:
+            sender.socket.close()
+        running.until(lambda: running.proxy.inference.reading_bytes == 0)

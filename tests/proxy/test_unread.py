@@ -1,15 +1,17 @@
 """What clients have not read: given a piece at a time, counted, and whose connection ends when it is too much."""
 
 import asyncio
+import socket
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 import pytest
+import uvloop
 
 from shoal_proxy.outbox import PIECE_BYTES, Outbox, pinned_bytes
-from shoal_proxy.unread import WINDOW_S, ReadingPace, UnreadResponses
+from shoal_proxy.unread import CHECK_S, WINDOW_S, ReadingPace, UnreadResponses
 
 
 class Wire(asyncio.Transport):
@@ -96,6 +98,73 @@ def test_a_row_does_not_keep_the_other_rows_of_its_batch() -> None:
     assert wire.read == b"head" + whole
 
 
+class Sender(asyncio.Protocol):
+    """A protocol that feeds its outbox, as a connection does."""
+
+    def connection_made(self, transport: Any) -> None:
+        self.outbox = Outbox(transport)
+        self.lost = asyncio.Event()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost.set()
+
+    def pause_writing(self) -> None:
+        self.outbox.blocked = True
+
+    def resume_writing(self) -> None:
+        self.outbox.blocked = False
+        self.outbox.feed()
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+@pytest.mark.parametrize("parts", [1, 5])
+def test_a_client_that_reads_nothing_keeps_no_batch(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], parts: int
+) -> None:
+    async def scenario() -> None:
+        ours, theirs = socket.socketpair()
+        theirs.setblocking(False)
+        loop = asyncio.get_running_loop()
+        _, sender = await loop.create_unix_connection(Sender, sock=ours)
+        try:
+            buffer = np.random.default_rng(0).integers(0, 256, 16 * PIECE_BYTES, np.uint8)
+            kept, row = weakref.ref(buffer), buffer[8 * PIECE_BYTES :].data
+            whole, step = row.tobytes(), 8 * PIECE_BYTES // parts
+            sender.outbox.writelines([b"head", *(row[at : at + step] for at in range(0, len(row), step))])
+            assert sender.outbox.blocked
+            sender.outbox.own()
+            del buffer, row
+            assert kept() is None
+            assert sender.outbox.held_bytes <= len(whole) + PIECE_BYTES
+            sender.outbox.write(b"tail")
+            sender.outbox.close()
+            read = b""
+            async with asyncio.timeout(20):
+                while more := await loop.sock_recv(theirs, 100_000):
+                    read += more
+            assert read == b"head" + whole + b"tail"
+        finally:
+            theirs.close()
+            if not sender.lost.is_set():  # uvloop's loop does not close with an unfinished write
+                sender.outbox.abort()
+            await sender.lost.wait()
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(scenario())
+
+
+def test_an_error_of_the_kernel_ends_the_connection() -> None:
+    async def scenario() -> None:
+        ours, theirs = socket.socketpair()
+        _, sender = await asyncio.get_running_loop().create_unix_connection(Sender, sock=ours)
+        theirs.close()
+        sender.outbox.writelines([content(3 * PIECE_BYTES)])
+        async with asyncio.timeout(20):
+            await sender.lost.wait()
+
+    asyncio.run(scenario())
+
+
 def test_what_is_no_part_is_not_copied() -> None:
     assert pinned_bytes(memoryview(b"123")[1:2]) == 3
     assert pinned_bytes(np.zeros(3, np.uint8).data) == 3
@@ -161,5 +230,37 @@ def test_the_slowest_give_way_until_there_is_room_and_those_with_little_never() 
                 quick.unread_bytes = max(1, quick.unread_bytes - 40)
         assert [each.gone for each in (deaf, slow, quick, little)] == [True, True, False, False]
         assert unsent.size_bytes == 600
+
+    asyncio.run(scenario())
+
+
+def test_at_the_limit_so_much_is_freed_that_the_next_responses_do_not_fill_it_at_once() -> None:
+    async def scenario() -> None:
+        unsent = UnreadResponses(1000, 2.0)
+        deaf = [Client(unsent, 110) for _ in range(10)]
+        async with asyncio.timeout(10):
+            await unsent.wait_for_room()
+        gone = [each.gone for each in deaf]
+        assert gone == [True] * 6 + [False] * 4
+        assert unsent.size_bytes == 440
+
+    asyncio.run(scenario())
+
+
+def test_paces_are_measured_before_the_limit_is_reached() -> None:
+    async def scenario() -> None:
+        unsent = UnreadResponses(1000, 2.0)
+        deaf = Client(unsent, 600)
+        loop = asyncio.get_running_loop()
+        closed = loop.create_future()
+        loop.call_later(WINDOW_S + 4 * CHECK_S, closed.set_result, None)
+        await closed
+        assert not deaf.gone
+        began_s = loop.time()
+        Client(unsent, 600)
+        async with asyncio.timeout(10):
+            await unsent.wait_for_room()
+        assert deaf.gone
+        assert loop.time() - began_s < WINDOW_S
 
     asyncio.run(scenario())

@@ -55,10 +55,15 @@ def classified(spec: OutputSpec | None, array: Array, count: int, *, batches: bo
         # Values are written as 1 and 0.
         numbers = numbers.astype(np.uint8)
     rows = numbers.reshape((len(numbers), -1) if batches and len(numbers) else (1, -1))
-    # Indices by falling value. Sorting the mirrored rows stably, and mirroring back, keeps equal elements in order.
-    keys = np.where(np.isnan(rows), -np.inf, rows) if rows.dtype.kind == "f" else rows
-    mirrored = np.argsort(keys[:, ::-1], axis=1, kind="stable")[:, ::-1]
-    order: Array = (rows.shape[1] - 1 - mirrored)[:, :count]
+    # Indices by falling value; equal elements keep their order.
+    order: Array
+    if rows.dtype.kind == "f":
+        # NaN is sorted behind every number, also behind infinities.
+        order = np.argsort(-rows, axis=1, kind="stable")[:, :count]
+    else:
+        # Negated integers could overflow. Sorting the mirrored rows stably, and mirroring back, keeps the order.
+        mirrored = np.argsort(rows[:, ::-1], axis=1, kind="stable")[:, ::-1]
+        order = (rows.shape[1] - 1 - mirrored)[:, :count]
     result = np.empty(order.shape, dtype=object)
     for number, indices in enumerate(order.tolist()):
         row = rows[number]

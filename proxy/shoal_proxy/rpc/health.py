@@ -2,10 +2,11 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from typing import Any, Final
 
 import grpc
+from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2 as messages
 from grpc_health.v1.health import SERVICE_NAME
 
@@ -22,23 +23,27 @@ class Health:
     Args:
         reason: returns why the replica is not ready; empty if it is.
         services: the services' names, in addition to the empty name of the server.
+        read: returns the only message of a call, or ends the call.
     """
 
-    def __init__(self, reason: Callable[[], str], services: Collection[str]) -> None:
+    def __init__(
+        self,
+        reason: Callable[[], str],
+        services: Collection[str],
+        read: Callable[[AsyncIterator[bytes], Any], Awaitable[bytes]],
+    ) -> None:
         self._reason = reason
+        self._read = read
         self._services = {"", SERVICE_NAME, *services}
         self._watches = 0
         self._ended = asyncio.Event()
 
     def handler(self) -> Any:
         """Return the generic handler for a gRPC server."""
-        request, answer = messages.HealthCheckRequest.FromString, messages.HealthCheckResponse.SerializeToString
-        check = grpc.unary_unary_rpc_method_handler(
-            self._check, request_deserializer=request, response_serializer=answer
-        )
-        watch = grpc.unary_stream_rpc_method_handler(
-            self._watch, request_deserializer=request, response_serializer=answer
-        )
+        answer = messages.HealthCheckResponse.SerializeToString
+        # Streams, so that the memory of their messages is counted.
+        check = grpc.stream_unary_rpc_method_handler(self._check, response_serializer=answer)
+        watch = grpc.stream_stream_rpc_method_handler(self._watch, response_serializer=answer)
         return grpc.method_handlers_generic_handler(SERVICE_NAME, {"Check": check, "Watch": watch})
 
     def end(self) -> None:
@@ -50,14 +55,23 @@ class Health:
             return Status.SERVICE_UNKNOWN
         return Status.NOT_SERVING if self._reason() else Status.SERVING
 
-    async def _check(self, request: Any, context: Any) -> Any:
+    async def _request(self, requests: AsyncIterator[bytes], context: Any) -> Any:
+        message = await self._read(requests, context)
+        try:
+            return messages.HealthCheckRequest.FromString(message)
+        except DecodeError:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "malformed message")
+
+    async def _check(self, requests: AsyncIterator[bytes], context: Any) -> Any:
+        request = await self._request(requests, context)
         status = self._status(request.service)
         if status == Status.SERVICE_UNKNOWN:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"unknown service {request.service!r}")
         return messages.HealthCheckResponse(status=status)
 
-    async def _watch(self, request: Any, context: Any) -> AsyncIterator[Any]:
+    async def _watch(self, requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[Any]:
         """Yield the status at once, and whenever it changes."""
+        request = await self._request(requests, context)
         if self._watches >= MAX_WATCHES:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"the limit of {MAX_WATCHES} watches is reached")
         self._watches += 1

@@ -1,14 +1,17 @@
 """The gRPC port: calls become requests in the proxy's queue, replies become responses or status codes."""
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 from grpc_health.v1.health import SERVICE_NAME as HEALTH
+from grpc_reflection.v1alpha import reflection
 from grpc_reflection.v1alpha.reflection import SERVICE_NAME as REFLECTION
-from grpc_reflection.v1alpha.reflection import enable_server_reflection
+from grpc_reflection.v1alpha.reflection_pb2_grpc import add_ServerReflectionServicer_to_server
 
 from shoal_proxy.access.control import AccessControl
 from shoal_proxy.access_log import AccessLogEntry
@@ -17,11 +20,12 @@ from shoal_proxy.batching.pending import PendingRequest
 from shoal_proxy.body import LARGE_BYTES
 from shoal_proxy.certificate import Certificate, CertificateFiles
 from shoal_proxy.codecs.base import HttpResponse
-from shoal_proxy.errors import ProxyError, RequestTimeout
+from shoal_proxy.errors import InvalidRequest, ProxyError, RequestTimeout
 from shoal_proxy.header_cache import InferRoute, RequestHead
 from shoal_proxy.inference import Inference
 from shoal_proxy.rpc import inference_pb2 as messages
 from shoal_proxy.rpc.health import Health
+from shoal_proxy.rpc.incoming import IncomingMessages
 from shoal_proxy.rpc.messages import GrpcV2, metadata_message
 from shoal_proxy.rpc.slow_calls import SlowCall, peer_address
 from shoal_proxy.rpc.stream import Streams
@@ -31,6 +35,7 @@ from shoal_proxy.unread import UnreadResponses
 from shoal_schema.addresses import TcpAddress
 from shoal_schema.headers import REQUEST_ID, TIMEOUT_MS, TRACEPARENT
 from shoal_schema.resource.model import ExtraColumns
+from shoal_schema.wire.framing import FramingError, check_repeated
 
 logger = logging.getLogger(__name__)
 
@@ -106,10 +111,11 @@ class GrpcPort:
         batching = settings.batching
         calls = 2 * (settings.queue_rows + (batching.in_flight + 1) * batching.max_batch_size)
         self._server = grpc.aio.server(options=_options(settings), maximum_concurrent_rpcs=calls)
-        self._streams = Streams(self._respond_in_stream, self._count)
-        self._health = Health(pages.reason, (SERVICE, settings.name))
+        self._incoming = IncomingMessages(inference, settings.queue.max_body_bytes)
+        self._streams = Streams(self._respond_in_stream, self._count, self._incoming.read)
+        self._health = Health(pages.reason, (SERVICE, settings.name), self._read_whole)
         self._server.add_generic_rpc_handlers((self._handlers(), self._health.handler()))
-        enable_server_reflection((SERVICE, HEALTH, REFLECTION), self._server)
+        add_ServerReflectionServicer_to_server(_Reflection((SERVICE, HEALTH, REFLECTION), self._incoming), self._server)
         address = settings.grpc_address
         assert address is not None  # the port is created only if it is set
         try:
@@ -120,6 +126,7 @@ class GrpcPort:
         except RuntimeError:
             raise OSError(None, f"cannot listen on {address}: gRPC's port is in use") from None
         self.address = TcpAddress(address.host, number)
+        self._incoming.port = number
 
     async def start(self) -> None:
         """Accept calls."""
@@ -153,9 +160,8 @@ class GrpcPort:
             "RepositoryModelUnload": (self._load_nothing, messages.RepositoryModelUnloadRequest),
         }
         handlers = {
-            name: grpc.unary_unary_rpc_method_handler(
-                _page(answer, None if name in _OPEN else self._inference.access_control),
-                request_deserializer=request.FromString,
+            name: grpc.stream_unary_rpc_method_handler(
+                self._page(answer, request.FromString, None if name in _OPEN else self._inference.access_control),
                 response_serializer=lambda message: message.SerializeToString(),
             )
             for name, (answer, request) in pages.items()
@@ -173,11 +179,10 @@ class GrpcPort:
                 response = self._inference.reject(self._route, rejection)
             else:
                 try:
-                    async with asyncio.timeout(self._settings.process.body_timeout_s):
-                        body = await anext(requests)
-                except (TimeoutError, StopAsyncIteration):
+                    body = await self._read_whole(requests, context)
+                except grpc.aio.AbortError:
                     call.status = RequestTimeout.status
-                    await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the request was not complete in time")
+                    raise
                 response = await self._respond(call, body)
             call.status, call.bytes_out = response.status, response.size_bytes
             # The response's header lines become trailing metadata.
@@ -194,6 +199,35 @@ class GrpcPort:
             return answer
         finally:
             self._log(call)
+
+    async def _read_whole(self, requests: AsyncIterator[bytes], context: Any) -> bytes:
+        """Return the only message of a call; the call ends if it is not complete in time."""
+        message: bytes | None = None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.process.body_timeout_s):
+                message = await self._incoming.read(requests, context)
+        if message is None:
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the request was not complete in time")
+        return message or b""
+
+    def _page(
+        self, answer: Callable[[Any], Any], decode: Callable[[bytes], Any], access_control: AccessControl | None
+    ) -> Callable[[Any, Any], Awaitable[Any]]:
+        async def handle(requests: AsyncIterator[bytes], context: Any) -> Any:
+            try:
+                if access_control is not None:
+                    access_control.reject_repeated_credentials(_metadata(context))
+                    access_control.identify(_headers(context))
+                message = await self._read_whole(requests, context)
+                try:
+                    request = decode(message)
+                except DecodeError:
+                    raise InvalidRequest("malformed message") from None
+                return answer(request)
+            except ProxyError as error:
+                await context.abort(_code(error.status), error.message)
+
+        return handle
 
     def _call(self, context: Any, path: bytes) -> GrpcCall:
         headers, log = _headers(context), self._inference.access_log
@@ -231,11 +265,17 @@ class GrpcPort:
         return lambda: self._unsent.set_held_bytes(slow, 0)
 
     def _refusal(self, head: RequestHead, context: Any) -> ProxyError | None:
-        """Return the error of a call whose client is not authenticated; None if it is, or none needs to be."""
+        """Return the error of a call with ambiguous metadata or without authentication; None for any other."""
+        metadata = _metadata(context)
+        if len(dict(metadata)) < len(metadata):
+            try:
+                check_repeated(metadata)
+            except FramingError as error:
+                return InvalidRequest(error.message)
         if self._inference.access_control is None:
             return None
         try:
-            self._inference.access_control.reject_repeated_credentials(_metadata(context))
+            self._inference.access_control.reject_repeated_credentials(metadata)
         except ProxyError as error:
             return error
         return self._inference.authenticate(head)
@@ -276,6 +316,19 @@ class GrpcPort:
         raise self._pages.loading_error()
 
 
+class _Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]  # grpcio-reflection has no types
+    """gRPC's reflection service."""
+
+    def __init__(self, services: Sequence[str], incoming: IncomingMessages) -> None:
+        super().__init__(services)
+        self._incoming = incoming
+
+    async def ServerReflectionInfo(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:  # noqa: N802
+        """Describe services (gRPC)."""
+        async for response in super().ServerReflectionInfo(self._incoming.messages(requests, context), context):
+            yield response
+
+
 def _credentials(certificate: Certificate) -> grpc.ServerCredentials:
     """Return credentials that use the newest certificate for each handshake (called in gRPC's thread)."""
     used: CertificateFiles | None = None
@@ -305,19 +358,6 @@ def _options(settings: Settings) -> list[tuple[str, int]]:
         # in progress.
         *([("grpc.max_connection_age_ms", age_ms)] if age_ms else []),
     ]
-
-
-def _page(answer: Callable[[Any], Any], access_control: AccessControl | None) -> Callable[[Any, Any], Awaitable[Any]]:
-    async def handle(request: Any, context: Any) -> Any:
-        try:
-            if access_control is not None:
-                access_control.reject_repeated_credentials(_metadata(context))
-                access_control.identify(_headers(context))
-            return answer(request)
-        except ProxyError as error:
-            await context.abort(_code(error.status), error.message)
-
-    return handle
 
 
 def _code(status: int) -> grpc.StatusCode:

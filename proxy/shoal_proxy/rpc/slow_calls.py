@@ -4,19 +4,23 @@ gRPC keeps a response until its last byte is sent, does not report how much is s
 This module uses the connection's socket instead, which it finds in the kernel's list of open files.
 """
 
+import contextlib
 import os
 import socket
 import stat
 import struct
+from collections.abc import Collection
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
 _FILES: Final = Path("/proc/self/fd")
-_ACKED: Final = struct.Struct("@Q")
+_COUNTER: Final = struct.Struct("@Q")
 _ACKED_AT: Final = 120
 """Offset of ``tcpi_bytes_acked`` in Linux's ``tcp_info``."""
+_RECEIVED_AT: Final = 128
+"""Offset of ``tcpi_bytes_received``."""
 
 
 class SlowCall:
@@ -37,39 +41,74 @@ class SlowCall:
     @property
     def unread_bytes(self) -> int:
         """Return the unread bytes: those not acknowledged since this was first read."""
-        acked = 0
-        if (connection := connection_of(self._peer, self._port)) is not None:
-            with connection:
-                info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _ACKED_AT + _ACKED.size)
-            # Older kernels return a shorter structure.
-            if len(info) == _ACKED_AT + _ACKED.size:
-                acked = int(_ACKED.unpack_from(info, _ACKED_AT)[0])
+        acked = _counter(self._peer, self._port, _ACKED_AT)
         if self._acked_before is None:
             self._acked_before = acked
         return max(0, self._size_bytes - (acked - self._acked_before))
 
     def evict(self) -> None:
         """Close the connection, with all its calls."""
-        if (connection := connection_of(self._peer, self._port)) is not None:
-            with connection:
-                connection.shutdown(socket.SHUT_RDWR)
+        close_connection(self._peer, self._port)
+
+
+def close_connection(peer: str, port: int) -> None:
+    """Close the connection from ``peer`` to ``port``, with all its calls."""
+    if (connection := connection_of(peer, port)) is not None:
+        with connection, contextlib.suppress(OSError):  # the client has closed it
+            connection.shutdown(socket.SHUT_RDWR)
+
+
+def received_on(connection: socket.socket) -> int:
+    """Return the bytes received on a connection; 0 on older kernels."""
+    return _counter_of(connection, _RECEIVED_AT)
+
+
+def _counter(peer: str, port: int, offset: int) -> int:
+    connection = connection_of(peer, port)
+    if connection is None:
+        return 0
+    with connection:
+        return _counter_of(connection, offset)
+
+
+def _counter_of(connection: socket.socket, offset: int) -> int:
+    info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, offset + _COUNTER.size)
+    # Older kernels return a shorter structure.
+    return int(_COUNTER.unpack_from(info, offset)[0]) if len(info) == offset + _COUNTER.size else 0
+
+
+def connections_of(peers: Collection[str], port: int) -> dict[str, socket.socket]:
+    """Return duplicates of the open connections from ``peers`` to ``port``, in one search."""
+    wanted = {(_plain(host), remote_port): peer for peer in peers for host, remote_port in (peer_address(peer),)}
+    found: dict[str, socket.socket] = {}
+    for file in _FILES.iterdir():
+        connection = _duplicate(file)
+        if connection is None:
+            continue
+        end = _client_end(connection, port)
+        if end is not None and (peer := wanted.pop(end, None)) is not None:
+            found[peer] = connection
+        else:
+            connection.close()
+        if not wanted:
+            break
+    return found
 
 
 def connection_of(peer: str, port: int) -> socket.socket | None:
     """Return a duplicate of the connection from ``peer`` (`ipv4:HOST:PORT`) to ``port``; None if it is closed."""
-    host, remote_port = peer_address(peer)
-    for file in _FILES.iterdir():
-        try:
-            if not stat.S_ISSOCK(file.stat().st_mode):
-                continue
-            # Duplicated, as closing a Python socket closes its descriptor.
-            found = socket.socket(fileno=os.dup(int(file.name)))
-        except OSError:  # closed in the meantime
-            continue
-        if _is(found, host, remote_port, port):
-            return found
-        found.close()
-    return None
+    return connections_of([peer], port).get(peer)
+
+
+def _duplicate(file: Path) -> socket.socket | None:
+    """Return a duplicate of an open file if it is a socket."""
+    try:
+        if not stat.S_ISSOCK(file.stat().st_mode):
+            return None
+        # Duplicated, as closing a Python socket closes its descriptor.
+        return socket.socket(fileno=os.dup(int(file.name)))
+    except OSError:  # closed in the meantime
+        return None
 
 
 def peer_address(peer: str) -> tuple[str, str]:
@@ -78,17 +117,15 @@ def peer_address(peer: str) -> tuple[str, str]:
     return host.strip("[]"), port
 
 
-def _is(found: socket.socket, host: str, remote_port: str, port: int) -> bool:
+def _client_end(found: socket.socket, port: int) -> tuple[str, str] | None:
+    """Return the client's host and port if it is a connection to ``port``."""
     try:
         theirs, ours = found.getpeername(), found.getsockname()
-        return (
-            found.type == socket.SOCK_STREAM
-            and isinstance(theirs, tuple)
-            and (str(theirs[1]), ours[1]) == (remote_port, port)
-            and _plain(theirs[0]) == _plain(host)
-        )
+        if found.type != socket.SOCK_STREAM or not isinstance(theirs, tuple) or ours[1] != port:
+            return None
+        return _plain(theirs[0]), str(theirs[1])
     except (OSError, ValueError):
-        return False
+        return None
 
 
 def _plain(host: str) -> str:

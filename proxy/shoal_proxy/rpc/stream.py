@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Any, Final
 
 import grpc
@@ -21,6 +22,8 @@ Answerer = Callable[[bytes, Any], Awaitable[HttpResponse]]
 Release = Callable[[], None]
 Counter = Callable[[Any, int], Release]
 """Counts an unread response of a call, until the returned function is called."""
+Reader = Callable[[AsyncIterator[bytes], Any], Awaitable[bytes | None]]
+"""Reads the next message of a call; None at its end."""
 
 
 class Streams:
@@ -29,11 +32,13 @@ class Streams:
     Args:
         answer: executes one request; called with its message and the call's context.
         count: counts an unread response; called with the call's context and the size in bytes.
+        read: reads a request; called with the call's messages and its context.
     """
 
-    def __init__(self, answer: Answerer, count: Counter) -> None:
+    def __init__(self, answer: Answerer, count: Counter, read: Reader) -> None:
         self._answer = answer
         self._count = count
+        self._read = read
         self._streams: set[_Stream] = set()
         self._ended = False
 
@@ -48,7 +53,7 @@ class Streams:
         if len(self._streams) >= MAX_STREAMS:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"the limit of {MAX_STREAMS} streams is reached")
         if not self._ended:
-            stream = _Stream(self._answer, self._count, requests, context)
+            stream = _Stream(self._answer, self._count, partial(self._read, requests, context), context)
             self._streams.add(stream)
             try:
                 await stream.write()
@@ -61,14 +66,16 @@ class Streams:
 class _Stream:
     """One stream: a task reads and starts its requests, `write` writes their responses."""
 
-    def __init__(self, answer: Answerer, count: Counter, requests: AsyncIterator[bytes], context: Any) -> None:
+    def __init__(
+        self, answer: Answerer, count: Counter, read: Callable[[], Awaitable[bytes | None]], context: Any
+    ) -> None:
         self._answer = answer
         self._count = count
         self._context = context
         self._slots = asyncio.Semaphore(MAX_IN_FLIGHT)
         self._responses: asyncio.Queue[asyncio.Task[tuple[bytes, Release]] | None] = asyncio.Queue()
         self._closed = False
-        self._reader = asyncio.create_task(self._read(requests))
+        self._reader = asyncio.create_task(self._read(read))
 
     def close(self) -> None:
         """Start no more requests.
@@ -96,14 +103,14 @@ class _Stream:
             while not self._responses.empty():
                 _forget(self._responses.get_nowait())
 
-    async def _read(self, requests: AsyncIterator[bytes]) -> None:
+    async def _read(self, read: Callable[[], Awaitable[bytes | None]]) -> None:
         """Start each request as it arrives, while the client reads responses."""
         try:
             while True:
                 await self._slots.acquire()
                 if self._closed:
                     return
-                body = await anext(requests, None)
+                body = await read()
                 if body is None or self._closed:
                     return
                 self._responses.put_nowait(asyncio.create_task(self._response(body)))

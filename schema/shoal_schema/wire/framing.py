@@ -8,6 +8,8 @@ Pure: the connections are in each process.
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from shoal_schema.headers import HEADER_LENGTH, PRIORITY, TIMEOUT_MS
+
 FIELD_BYTES: Final = 32
 """Overhead counted per header, as in HTTP/2 (RFC 9113, section 6.5.2): many small ones need memory too."""
 _FRAMING: Final = 16
@@ -93,10 +95,13 @@ def check_head(version: str, headers: Mapping[bytes, bytes]) -> None:
 
 
 _ONCE: Final = {b"host": "Host", b"content-encoding": "Content-Encoding"}
+_ONE_VALUE: Final = {name.encode(): name for name in (HEADER_LENGTH, TIMEOUT_MS, PRIORITY)}
 
 
 def check_repeated(headers: Sequence[tuple[bytes, bytes]]) -> None:
-    """Reject a repeated Host or Content-Encoding, of which servers use the first or the last.
+    """Reject repeated headers of which servers use the first or the last.
+
+    Host and Content-Encoding may occur once; Shoal's own may be repeated with the same value, as some proxies do.
 
     Args:
         headers: names in lower case.
@@ -108,6 +113,9 @@ def check_repeated(headers: Sequence[tuple[bytes, bytes]]) -> None:
     for once, shown in _ONCE.items():
         if names.count(once) > 1:
             raise FramingError(400, f"the request has more than one {shown} header")
+    for name, shown in _ONE_VALUE.items():
+        if names.count(name) > 1 and len({value for each, value in headers if each == name}) > 1:
+            raise FramingError(400, f"the request has several {shown} headers with different values")
 
 
 def check_upgrade(method: bytes) -> None:

@@ -30,6 +30,7 @@ def texts(array: Array, count: int, spec: OutputSpec | None = SPEC, *, batches: 
         ([1, 5], 9, ["5.0:1", "1.0:0"]),
         ([3, 7, 7, 3], 4, ["7.0:1", "7.0:2", "3.0:0", "3.0:3"]),
         ([float("nan"), -1, float("-inf"), float("inf")], 2, ["inf:3", "-1.0:1"]),
+        ([float("nan"), float("-inf"), 1, float("nan")], 4, ["1.0:2", "-inf:1", "nan:0", "nan:3"]),
         ([0.1, 1e-9], 2, ["0.1:0", "1e-09:1"]),
     ],
 )

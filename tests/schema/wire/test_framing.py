@@ -118,3 +118,11 @@ def test_two_hosts_or_codings_are_rejected_and_one_or_none_are_not(name: bytes) 
         with pytest.raises(FramingError) as refused:
             check_repeated([said, other, again])
         assert refused.value.status == 400
+
+
+@pytest.mark.parametrize("name", [b"inference-header-content-length", b"x-request-timeout-ms", b"x-shoal-priority"])
+def test_a_control_header_has_one_value(name: bytes) -> None:
+    check_repeated([(b"host", b"x"), (name, b"5"), (b"a", b"1"), (b"a", b"2"), (name, b"5")])
+    with pytest.raises(FramingError) as refused:
+        check_repeated([(name, b"5"), (b"a", b"1"), (name, b"6")])
+    assert refused.value.status == 400

@@ -1,0 +1,150 @@
+"""The memory of gRPC messages that are being received, counted together with HTTP bodies.
+
+gRPC's core reports a message only when it is complete. So the bytes received on a connection with an incomplete message
+are counted in its place, without those of complete ones. A message that arrives within a check is not counted.
+"""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+from shoal_proxy.edge.body_memory import BodyTransfer
+from shoal_proxy.errors import Overloaded
+from shoal_proxy.inference import Inference
+from shoal_proxy.rpc.slow_calls import connections_of, received_on
+from shoal_schema.memory import return_freed_memory
+
+CHECK_S: Final = 0.25
+_TRIM_BYTES: Final = 64 << 20
+"""After so many bytes were counted and dropped, free memory is returned to the kernel."""
+
+
+class _Sender(BodyTransfer):
+    """A connection with incomplete messages."""
+
+    __slots__ = ("checked", "complete_bytes", "connection", "peer", "reading", "received_bytes")
+
+    def __init__(self, peer: str, expected_bytes: int) -> None:
+        super().__init__()
+        self.peer = peer
+        self.expected_bytes = expected_bytes
+        self.connection: socket.socket | None = None
+        """A duplicate, while messages are incomplete; None before the first check."""
+        self.reading = 0
+        """Messages that are being received."""
+        self.complete_bytes = 0
+        """Bytes of messages that were completed since the last check."""
+        self.received_bytes = 0
+        """All bytes that the connection had received at the last check."""
+        self.checked = False
+
+    def evict(self) -> None:
+        """Close the connection, with all its calls."""
+        if self.connection is not None:
+            # The client may have closed it already.
+            try:
+                self.connection.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                return
+
+    def close(self) -> None:
+        """Drop the duplicate."""
+        if self.connection is not None:
+            self.connection.close()
+            self.connection = None
+
+
+class IncomingMessages:
+    """The incomplete messages of one port.
+
+    Args:
+        inference: counts the bytes.
+        max_message_bytes: the largest message.
+    """
+
+    def __init__(self, inference: Inference, max_message_bytes: int) -> None:
+        self._inference = inference
+        self._max_message_bytes = max_message_bytes
+        self._senders: dict[str, _Sender] = {}
+        self._task: asyncio.Task[None] | None = None
+        self.port = 0
+        self.size_bytes = 0
+        """The counted bytes."""
+        self._peak_bytes = 0
+
+    async def read(self, requests: AsyncIterator[Any], context: Any) -> Any:
+        """Return the call's next message; None at its end."""
+        peer = context.peer()
+        sender = self._senders.get(peer)
+        if sender is None:
+            sender = self._senders[peer] = _Sender(peer, self._max_message_bytes)
+        sender.reading += 1
+        if self._task is None:
+            self._task = asyncio.create_task(self._check())
+        message = None
+        try:
+            message = await anext(requests, None)
+        finally:
+            sender.reading -= 1
+            if message is not None:
+                sender.complete_bytes += len(message) if isinstance(message, bytes) else message.ByteSize()
+            if not sender.reading:
+                self._drop(sender)
+        return message
+
+    async def messages(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
+        """Yield the call's messages."""
+        while (message := await self.read(requests, context)) is not None:
+            yield message
+
+    def _drop(self, sender: _Sender) -> None:
+        del self._senders[sender.peer]
+        self._set_held_bytes(sender, 0)
+        sender.close()
+
+    async def _check(self) -> None:
+        """Count the bytes of incomplete messages, until there are none."""
+        while self._senders or self._peak_bytes > _TRIM_BYTES:
+            await asyncio.sleep(CHECK_S)
+            # Most messages are complete at the next check.
+            senders = [each for each in self._senders.values() if each.checked]
+            for each in self._senders.values():
+                each.checked = True
+            if unknown := {each.peer for each in senders if each.connection is None}:
+                for peer, connection in (await asyncio.to_thread(connections_of, unknown, self.port)).items():
+                    found = self._senders.get(peer)
+                    if found is None or found.connection is not None:
+                        connection.close()
+                    else:
+                        found.connection = connection
+            for each in senders:
+                # It may have been evicted or dropped in the meantime.
+                if each.reading and each.connection is not None:
+                    self._measure(each, received_on(each.connection))
+            self._peak_bytes = max(self._peak_bytes, self.size_bytes)
+            if self._peak_bytes > _TRIM_BYTES and self.size_bytes < self._peak_bytes // 4:
+                self._peak_bytes = self.size_bytes
+                await asyncio.to_thread(return_freed_memory)
+        self._task = None
+
+    def _measure(self, sender: _Sender, received_bytes: int) -> None:
+        more_bytes = received_bytes - sender.received_bytes - sender.complete_bytes
+        sender.received_bytes, sender.complete_bytes = received_bytes, 0
+        most_bytes = sender.reading * self._max_message_bytes
+        self._set_held_bytes(sender, min(most_bytes, max(0, sender.held_bytes + more_bytes)))
+
+    def _set_held_bytes(self, sender: _Sender, held_bytes: int) -> None:
+        before_bytes = sender.held_bytes
+        if held_bytes > before_bytes:
+            sender.expected_bytes = max(1, sender.reading) * self._max_message_bytes
+            try:
+                self._inference.reserve_body(sender, held_bytes - before_bytes)
+            except Overloaded:
+                self._inference.release_body(sender)
+                sender.evict()
+        elif held_bytes:
+            self._inference.shrink_body(sender, before_bytes - held_bytes)
+        elif before_bytes:
+            self._inference.release_body(sender)
+        self.size_bytes = sum(each.held_bytes for each in self._senders.values())
