@@ -364,13 +364,17 @@ class Reconciler:
         """
         children = dict(observation.children)
         failures = []
+        self._replicas.observe_request(key, observation.resource)
         for planned in changes.actions:
             action = self._replicas.adjusted(key, planned, children.get(DEPLOYMENT), self._clock())
             # Replicas are left to another writer, and nothing else changed.
             if action is None:
                 continue
             # Writes that an admission policy or another writer would revert are not repeated.
-            if reverted := self._reverted_at_admission(key, action, children) or self._undone(key, action, children):
+            urgent = _is_urgent(action, observation)
+            if reverted := self._reverted_at_admission(key, action, children) or self._undone(
+                key, action, children, urgent=urgent
+            ):
                 failures.append(reverted)
                 continue
             try:
@@ -416,17 +420,17 @@ class Reconciler:
             return None
         return Failure(action.kind, 200, changed_text(action.body, live), at_admission=True)
 
-    def _undone(self, key: Key, action: Action, children: Mapping[Kind, Json]) -> Failure | None:
+    def _undone(self, key: Key, action: Action, children: Mapping[Kind, Json], *, urgent: bool) -> Failure | None:
         """Return the failure of a write that another writer has repeatedly undone."""
         live = children.get(action.kind)
         if isinstance(action, Delete) or live is None:
             return None
         writer, field = conflicting_writer(action.body, live, FIELD_MANAGER)
         if self._conflicts.may_write(
-            key, action.kind.label, digest(action.body), self._clock(), conflicting=bool(writer)
+            key, action.kind.label, digest(action.body), self._clock(), conflicting=bool(writer), urgent=urgent
         ):
             return None
-        what, pause = (f"field {field}", "hour") if writer else ("fields", "few minutes")
+        what, pause = (f"field {field}" if writer else "fields"), "hour" if writer and not urgent else "few minutes"
         text = (
             f"{writer or last_writer(live, FIELD_MANAGER)!r} changes {what} back after each write, so the operator"
             f" writes only every {pause}. Check whether another install of the operator or a controller owns the object"
@@ -517,6 +521,18 @@ class Reconciler:
         except ApiError as error:
             # The status contains the same, so a lost Event is acceptable.
             logger.warning("event=announcing_failed service=%s reason=%s error=%s", key, event.reason, error)
+
+
+def _is_urgent(action: Action, observation: Observation) -> bool:
+    """Return whether the service serves no request until an object is restored."""
+    live = observation.owned(action.kind)
+    if isinstance(action, Delete) or not live:
+        return False
+    if action.kind == DEPLOYMENT:
+        return dig(live, "spec", "replicas") == 0 and bool(dig(action.body, "spec", "replicas"))
+    # A write of the Service replaces no pod.
+    pods = dig(observation.owned(DEPLOYMENT), "status", "availableReplicas", default=0)
+    return action.kind == SERVICE and bool(pods) and observation.endpoints == 0
 
 
 def _is_of_peers(obstacle: Conflict | Failure) -> bool:

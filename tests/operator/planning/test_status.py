@@ -214,6 +214,18 @@ def test_a_parked_service_says_how_to_start_it() -> None:
     assert "kubectl scale infsvc/cat --namespace default --replicas=1 starts" in ready.message
 
 
+@pytest.mark.parametrize("scaling", [None, {"minReplicas": 0, "maxReplicas": 2}])
+def test_a_deployment_that_another_writer_set_to_zero_names_it(scaling: Json | None) -> None:
+    seen = evidence({**MINIMAL, **({"scaling": scaling} if scaling else {})}, deployment={"replicas": 0})
+    seen.observation.children[DEPLOYMENT]["spec"]["replicas"] = 0
+    entry = {"manager": "kubectl", "subresource": "scale", "fieldsV1": {"f:spec": {"f:replicas": {}}}}
+    seen.observation.children[DEPLOYMENT]["metadata"]["managedFields"] = [entry]
+    available = next(item for item in evaluate_conditions(seen) if item.type is ConditionType.AVAILABLE)
+
+    assert (available.status, available.reason) == (Status.FALSE, Reason.ANOTHER_SCALER)
+    assert "'kubectl'" in available.message
+
+
 def test_a_spec_that_cannot_be_read_leaves_what_runs_as_it_is() -> None:
     resource = service({}) | {"status": {"url": "http://old"}}
     observation = Observation(resource, children(None, **healthy()), (pod(),))
