@@ -205,7 +205,7 @@ class Reconciler:
         if observation is None:
             return Outcome.FAILED
         # Determine which install owns the service, and write or remove a claim where it is time.
-        child = observation.owned(SERVICE)
+        child = observation.owned(SERVICE) or observation.orphaned(SERVICE)
         owner_before = self._ownerships.keeper(key)
         step = self._ownerships.decide(key, child, self._clock())
         if step in (OwnershipStep.REJECT, OwnershipStep.CLAIM):
@@ -352,7 +352,7 @@ class Reconciler:
         try:
             await self._cluster.apply_status(resource, {**stored, "model": resolution.as_status()})
         except ApiError as error:
-            if not (error.forbidden or error.is_invalid_object):
+            if error.is_deletion or not (error.forbidden or error.is_invalid_object):
                 raise
             # A status that cannot be written is reported at the end of the reconciliation; pods serve anyway.
 
@@ -438,11 +438,13 @@ class Reconciler:
         return Failure(action.kind, 409, text, undone=True)
 
     def _check_transient(self, key: Key, error: ApiError) -> None:
-        """Raise an error that a retry may solve, unless enough retries have failed.
+        """Raise an error of a namespace in deletion, or one that a retry may solve until enough retries have failed.
 
         Raises:
             ApiError: the error.
         """
+        if error.is_deletion and error.status == 403:
+            raise error
         if not error.is_transient:
             return
         self._cut_short[key] += 1
@@ -483,7 +485,7 @@ class Reconciler:
         try:
             written = await self._write_status(key, resource, status, now)
         except ApiError as error:
-            if not error.forbidden:
+            if not error.forbidden or error.is_deletion:
                 raise
             if key not in self._unwritable:
                 self._unwritable.add(key)
@@ -520,7 +522,8 @@ class Reconciler:
             await self._cluster.post_event(make_event(resource, event, _seconds(now)))
         except ApiError as error:
             # The status contains the same, so a lost Event is acceptable.
-            logger.warning("event=announcing_failed service=%s reason=%s error=%s", key, event.reason, error)
+            level = logging.INFO if error.is_deletion else logging.WARNING
+            logger.log(level, "event=announcing_failed service=%s reason=%s error=%s", key, event.reason, error)
 
 
 def _is_urgent(action: Action, observation: Observation) -> bool:

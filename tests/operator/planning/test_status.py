@@ -332,7 +332,8 @@ def test_pods_of_a_deployment_that_was_taken_away_are_available_as_long_as_they_
     endpoints = [{"conditions": {"ready": True}}] * open_endpoints
     slices = ({"metadata": {"ownerReferences": [owner]}, "endpoints": endpoints},)
     orphan = dataclasses.replace(whole, observation=dataclasses.replace(whole.observation, slices=slices))
-    del orphan.observation.children[DEPLOYMENT]["metadata"]["ownerReferences"]
+    for field in ("ownerReferences", "labels"):
+        del orphan.observation.children[DEPLOYMENT]["metadata"][field]
     plan = plan_changes(target(), orphan.observation.children)
 
     seen = conditions(dataclasses.replace(orphan, conflicts=plan.conflicts))
@@ -344,6 +345,7 @@ def test_owner_that_is_no_controller_is_reported() -> None:
     seen = evidence(None, pod(), deployment=healthy())
     (reference,) = seen.observation.children[DEPLOYMENT]["metadata"]["ownerReferences"]
     del reference["controller"]
+    del seen.observation.children[DEPLOYMENT]["metadata"]["labels"]
     plan = plan_changes(target(), seen.observation.children)
     reported = evaluate_conditions(dataclasses.replace(seen, conflicts=plan.conflicts))
 
