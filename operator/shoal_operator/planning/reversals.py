@@ -16,7 +16,6 @@ from shoal_operator.planning.observation import Key, dig
 from shoal_schema.declaring import Json
 from shoal_schema.resource.traffic import ScalingMode
 
-
 _REPLICAS = ("f:spec", "f:replicas")
 
 

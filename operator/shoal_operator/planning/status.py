@@ -404,4 +404,3 @@ def _scaling_condition(evidence: Evidence) -> Condition | None:
         text = "0 replicas: no requests, and scaling.minReplicas is 0; the next request starts the first replica"
         return Condition(kind, Status.TRUE, Reason.FOLLOWING_LOAD, text)
     return stored_condition(dig(evidence.observation.resource, "status", "conditions", default=[]), kind)
-

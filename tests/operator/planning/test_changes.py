@@ -19,7 +19,7 @@ from shoal_operator.manifests.desired import (
 from shoal_operator.manifests.labels import MANAGED_BY, MANAGED_BY_LABEL, SERVICE_LABEL
 from shoal_operator.planning.changes import Apply, Conflict, Delete, plan_changes
 from shoal_schema.declaring import Json
-from tests.operator.samples import UID, EVERYTHING, MINIMAL, graph, graph_target, target, with_fields
+from tests.operator.samples import EVERYTHING, MINIMAL, UID, graph, graph_target, target, with_fields
 
 OURS = {MANAGED_BY_LABEL: MANAGED_BY, SERVICE_LABEL: "cat"}
 ROUTED = with_fields(MINIMAL, route={"ingress": {"host": "cat.example.com"}})
