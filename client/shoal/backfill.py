@@ -33,6 +33,7 @@ from shoal.wire.retrying import may_retry
 from shoal.wire.signature import Signature, parse_signature
 from shoal_schema.headers import PRIORITY, TIMEOUT_MS
 from shoal_schema.logs import configure
+from shoal_schema.redaction import redacted_value
 from shoal_schema.wire.datatypes import Array, bfloat16_to_float32, float32_to_bfloat16
 from shoal_schema.wire.engine_messages import (
     OUT_OF_MEMORY,
@@ -195,14 +196,14 @@ def main(arguments: Sequence[str]) -> int:
             name = client.signature().name
         with httpx.Client(base_url=base_url(options.url), headers=shown(key), verify=verify) as http:
             service = Service(http, name, options.api_key_file)
-            # Identifies the model to a resumed job, which must not mix results of two versions.
+            # Identifies the model to a resumed job, which must not mix results of two versions. Without user and
+            # password, as it is written to the output.
+            address = redacted_value(str(base_url(options.url)))
             versions = ",".join(map(str, service.metadata.get("versions") or ()))
-            connection.send(
-                EngineReady(service.metadata, f"{base_url(options.url)} {name} {versions}".strip(), {}, MAX_CONCURRENCY)
-            )
+            connection.send(EngineReady(service.metadata, f"{address} {name} {versions}".strip(), {}, MAX_CONCURRENCY))
             serve(connection, service)
     except ShoalError as error:
-        connection.send(EngineFailed(f"{options.url}: {error}"))
+        connection.send(EngineFailed(f"{redacted_value(options.url)}: {error}"))
         return 3
     return 0
 

@@ -29,6 +29,7 @@ from shoal.wire.items import encode_item, encode_items
 from shoal.wire.messages import infer_request
 from shoal_schema.bounds import Bound
 from shoal_schema.metrics import ROWS
+from shoal_schema.redaction import redacted_value
 
 ADMIN_PORT = 9090
 STEPS = 10
@@ -80,7 +81,7 @@ def bench(options: argparse.Namespace) -> int:
         bound=explained.bound if explained else None,
     )
     if options.plot:
-        _draw(options.plot, measured.steps, marked, f"{signature.name} at {options.url}")
+        _draw(options.plot, measured.steps, marked, f"{signature.name} at {redacted_value(options.url)}")
     if options.json:
         print(_json(measured, knee, sentences, explained))
         return 0

@@ -24,6 +24,7 @@ from mlflow.protos.databricks_pb2 import (
 )
 from mlflow.utils.proto_json_utils import dump_input_data
 
+from shoal_schema.redaction import redacted_value
 from shoal_schema.resource import API_VERSION, GROUP, KIND, PLURAL, VERSION
 
 HELP = """\
@@ -142,7 +143,9 @@ class ShoalDeployments(BaseDeploymentClient):
                 f"From outside the cluster, run kubectl port-forward service/{deployment_name} 8080:80 and use the"
                 " target shoal:/NAMESPACE?url=http://127.0.0.1:8080"
             )
-            raise MlflowException(f"no response from {url}: {error}. {remedy}", TEMPORARILY_UNAVAILABLE) from error
+            raise MlflowException(
+                f"no response from {redacted_value(url)}: {error}. {remedy}", TEMPORARILY_UNAVAILABLE
+            ) from error
         if response.status_code != 200:
             raise MlflowException(response.text, _CODES.get(response.status_code, INTERNAL_ERROR))
         predictions: PredictionsResponse = PredictionsResponse.from_json(response.text)

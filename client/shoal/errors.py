@@ -20,6 +20,7 @@ statuses in ``shoal.wire.responses``.
 
 import typing
 
+from shoal_schema.redaction import redacted
 from shoal_schema.wire.row_errors import RowError
 
 
@@ -43,8 +44,9 @@ class ShoalError(Exception):
         request_id: str | None = None,
         may_have_run: bool = False,
     ) -> None:
-        super().__init__(message)
-        self.message = message
+        # Addresses may contain a user, a password or a token, in messages of libraries and servers too.
+        self.message = redacted(message)
+        super().__init__(self.message)
         self.status = status
         self.errors = errors
         self.request_id = request_id

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import ssl
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,23 +11,35 @@ import httpx
 
 from shoal.errors import ConnectionFailed, DeadlineExceeded, InvalidInput, ServerFailed, WrongAddress
 from shoal.wire.messages import Request, Response
+from shoal_schema.redaction import redacted_value
 
 CONNECT_TIMEOUT_S = 5.0
 MAX_PORT = 65535
+_ONE_SLASH = re.compile("(?i)https?:/(?!/)")
 Verify = bool | str | os.PathLike[str] | ssl.SSLContext
 """Whether to verify a server's certificate, a file of trusted authorities instead of the public ones, or a context."""
 
 
 def base_url(url: str) -> httpx.URL:
-    """Return the base URL; ``127.0.0.1:8080`` means http."""
+    """Return the base URL; ``127.0.0.1:8080`` means http.
+
+    Raises:
+        WrongAddress: the URL is invalid; the message has neither user, password nor query.
+    """
+    address = url if "://" in url else f"http://{url}"
+    wrong = f"{redacted_value(address)} is not the address of a server"
     try:
-        base = httpx.URL(url if "://" in url else f"http://{url}")
+        base = httpx.URL(address)
     except httpx.InvalidURL as error:
-        raise WrongAddress(f"{url} is not the address of a server: {error}") from error
-    if base.scheme not in ("http", "https") or not base.host:
-        raise WrongAddress(f"{url} is not the address of a server: it must be http://HOST:PORT")
+        # The library quotes what it takes for the port or the host, which may be a part of a password.
+        raise WrongAddress(f"{wrong}: {str(error).partition(':')[0]}") from None
+    if base.scheme not in ("http", "https") or not base.host or _ONE_SLASH.match(url):
+        raise WrongAddress(f"{wrong}: it must be http://HOST:PORT")
     if base.port is not None and not 0 < base.port <= MAX_PORT:
-        raise WrongAddress(f"{url} is not the address of a server: the port must be 1 to {MAX_PORT}")
+        raise WrongAddress(f"{wrong}: the port must be 1 to {MAX_PORT}")
+    # Paths are appended to the address.
+    if base.query or base.fragment:
+        raise WrongAddress(f"{wrong}: it must have no query and no fragment")
     return base
 
 

@@ -22,7 +22,7 @@ from shoal.exchange import base_url
 from shoal.serving.fields import LocalError
 from shoal.watching.samples import ServiceSample, cluster_sample
 from shoal_schema import fleet, load
-from shoal_schema.redaction import visible
+from shoal_schema.redaction import redacted_value, visible
 
 TIMEOUT_S: Final = 5.0
 OPERATOR_PORT: Final = 8082
@@ -75,7 +75,11 @@ class ProxySource:
 
     def __init__(self, client: httpx.AsyncClient, urls: Sequence[str]) -> None:
         self._client = client
-        self._urls = [f"{base_url(url)}".rstrip("/") for url in urls]
+        # Each with its text without user and password; a number distinguishes equal ones.
+        self._urls: dict[str, str] = {}
+        for address in (f"{base_url(url)}".rstrip("/") for url in urls):
+            text, number = redacted_value(address), len(self._urls) + 1
+            self._urls.setdefault(address, f"{text} ({number})" if text in self._urls.values() else text)
         self._names: dict[str, str] = {}
 
     async def sample(self) -> dict[str, ServiceSample]:
@@ -83,8 +87,9 @@ class ProxySource:
         seen = await asyncio.gather(*(self._sample(url) for url in self._urls))
         # Without any name, no proxy has ever answered.
         if not self._names:
-            raise ConnectionFailed(f"no proxy responds at {', '.join(self._urls)}. Pass the admin port of shoal serve")
-        return {self._names.get(url, url): each for url, each in zip(self._urls, seen, strict=True)}
+            places = ", ".join(self._urls.values())
+            raise ConnectionFailed(f"no proxy responds at {places}. Pass the admin port of shoal serve")
+        return {self._names.get(url, place): each for (url, place), each in zip(self._urls.items(), seen, strict=True)}
 
     async def _sample(self, url: str) -> ServiceSample:
         try:
@@ -92,18 +97,21 @@ class ProxySource:
                 # Asked once: the model of a proxy does not change.
                 name = visible((await _explained(self._client, url)).report.model)
                 # Two proxies may serve models of one name.
-                self._names[url] = name if name not in self._names.values() else f"{name} {url}"
+                self._names[url] = name if name not in self._names.values() else f"{name} {self._urls[url]}"
             found = await _read(self._client, url + load.PATH, load.Load)
         except (ConnectionFailed, ServerFailed) as error:
-            return ServiceSample({url: None}, state="Unreachable", well=False, says=visible(str(error)))
+            return ServiceSample({self._urls[url]: None}, state="Unreachable", well=False, says=visible(str(error)))
         ready = found.expected_wait_s is not None
         return ServiceSample(
-            {url: found}, state="Ready" if ready else "Draining" if found.draining else "NotReady", well=ready
+            {self._urls[url]: found},
+            state="Ready" if ready else "Draining" if found.draining else "NotReady",
+            well=ready,
         )
 
     async def explain(self, service: str) -> list[str]:
         """Return the sentences of ``/v1/explain``."""
-        url = next((url for url, name in self._names.items() if name == service), service)
+        named = self._urls | self._names
+        url = next((url for url, name in named.items() if name == service), service)
         return await _sentences(self._client, url)
 
 

@@ -7,6 +7,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import aiohttp
 from kubernetes.aio.client import ApiClient
@@ -16,6 +17,7 @@ from kubernetes.aio.utils import Backoff, is_retry_after_response, on_retry_afte
 from shoal_operator.connection import TOKEN
 from shoal_operator.encoding import encoded
 from shoal_operator.errors import ApiError
+from shoal_operator.planning.observation import dig
 from shoal_schema.declaring import Json
 
 JSON = "application/json"
@@ -125,7 +127,7 @@ class ApiServer:
         message = message or response.text[:500] or response.reason or "no message"
         if response.status == 401:
             message += ". New credentials are rejected too. Check whether the token or the certificate has expired"
-        raise ApiError(response.status, message, response.headers)
+        raise ApiError(response.status, message, response.headers, _causes(body))
 
     async def _try(self, client: ApiClient, request: _Request) -> _Response:
         status = 0
@@ -155,6 +157,12 @@ class ApiServer:
             return client
         finally:
             self._opening = None
+
+
+def _causes(body: Any) -> tuple[str, ...]:
+    """Return the reasons of the causes in a ``Status``."""
+    causes: list[Json] = dig(body, "details", "causes", default=[])
+    return tuple(str(each.get("reason", "")) for each in causes)
 
 
 async def _exchange(client: ApiClient, request: _Request) -> _Response:

@@ -10,7 +10,7 @@ from shoal_operator.load.service_cache import Replica
 from shoal_operator.manifests.containers import BATCH
 from shoal_operator.manifests.desired import Kind
 from shoal_operator.manifests.job import JOB, KINDS, QUEUE_LABEL, batch_target, make_job
-from shoal_operator.manifests.labels import digest
+from shoal_operator.manifests.labels import BATCH_LABEL, digest
 from shoal_operator.manifests.target import Target
 from shoal_operator.planning.allowed import not_allowed
 from shoal_operator.planning.batch import (
@@ -27,7 +27,7 @@ from shoal_operator.planning.batch import (
 from shoal_operator.planning.conflicts import Conflicts
 from shoal_operator.planning.events import ServiceEvent, make_event
 from shoal_operator.planning.model_resolution import ModelResolution
-from shoal_operator.planning.observation import Failure, Key, dig, is_owned
+from shoal_operator.planning.observation import Failure, Key, dig, is_orphan, is_owned
 from shoal_operator.planning.pods import Problem, runs
 from shoal_operator.planning.workqueue import Outcome
 from shoal_schema.conditions import FAILURES, Reason
@@ -129,6 +129,7 @@ class BatchReconciler:
         failed = None
         try:
             live, found = await self._cluster.observe_batch(key, kind)
+            live = await self._adopted(kind, live, resource, target) if live and target else live
             if live is not None and not is_owned(live, resource["metadata"]["uid"]):
                 blocked = blocked or name_taken(kind, live, key.name)
             elif live is not None or (target and not blocked and not dig(resource, "status", "jobName")):
@@ -136,7 +137,7 @@ class BatchReconciler:
                 job = await self._write(key, kind, job, resource, target) if target and not blocked else job
             pods = tuple(pod for pod in found if job and is_pods_of(pod, job))
         except ApiError as error:
-            if error.is_transient:
+            if error.is_transient or (error.is_deletion and error.status == 403):
                 raise
             logger.warning("event=write_failed service=%s kind=%s error=%s", key, kind.kind, error)
             failed = write_rejected(Failure(kind, error.code, error.message))
@@ -190,6 +191,18 @@ class BatchReconciler:
             return spec, target, resolution, Problem(reason, text)
         return spec, target, resolution, None
 
+    async def _adopted(self, kind: Kind, live: Json, resource: Json, target: Target) -> Json:
+        """Return the job of this ``BatchInference`` with its lost owner reference written again."""
+        # The job of a deleted BatchInference of this name has another run's results.
+        created = dig(resource, "status", "jobName") == live["metadata"]["name"]
+        if not created or not is_orphan(live, BATCH_LABEL, target.name):
+            return live
+        references = dig(live, "metadata", "ownerReferences", default=[])
+        others = [each for each in references if each.get("uid") != target.uid]
+        return await self._cluster.merge(
+            kind, live, {"metadata": {"ownerReferences": [*others, target.owner_reference]}}
+        )
+
     async def _write(self, key: Key, kind: Kind, job: Json, resource: Json, target: Target) -> Json:
         """Create the job once; later patch only the fields that may change."""
         queue = dig(resource, "metadata", "labels", QUEUE_LABEL, default="")
@@ -226,7 +239,8 @@ class BatchReconciler:
                 await self._cluster.post_event(make_event(resource, news, _written(self._utc_now())))
             except ApiError as error:
                 # The status contains the same, so a lost Event is acceptable.
-                logger.warning("event=announcing_failed service=%s reason=%s error=%s", key, news.reason, error)
+                level = logging.INFO if error.is_deletion else logging.WARNING
+                logger.log(level, "event=announcing_failed service=%s reason=%s error=%s", key, news.reason, error)
         return True
 
 

@@ -9,7 +9,7 @@ An invalid spec is a ``shoal_schema.decoding.SpecError`` and becomes a condition
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
 from shoal_schema.metrics import ReconcileError
@@ -39,15 +39,31 @@ class ApiError(OperatorError):
     Args:
         status: the HTTP status; 0 without a response.
         headers: of the response.
+        causes: reasons of the causes in the API server's ``Status``.
     """
 
-    def __init__(self, status: int, message: str, headers: Mapping[str, str] = MappingProxyType({})) -> None:
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        headers: Mapping[str, str] = MappingProxyType({}),
+        causes: Collection[str] = (),
+    ) -> None:
         # The API server quotes the rejected object, whose model URI may contain credentials.
         message = redacted(message)
         super().__init__(f"{status}: {message}" if status else message)
         self.status = status
         self.message = message
         self.headers = headers
+        self.causes = causes
+
+    @property
+    def is_deletion(self) -> bool:
+        """Whether the object, or its whole namespace, is being deleted or no longer exists."""
+        if self.status == 403:
+            return "NamespaceTerminating" in self.causes
+        # Server-side apply of a deleted object conflicts with the uid in the request.
+        return self.status == 404 or (self.status == 409 and "no existing object was found" in self.message)
 
     @property
     def forbidden(self) -> bool:

@@ -74,10 +74,10 @@ class Metrics:
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         self._scrapes = self._counter(declared.OPERATOR_SCRAPES, ScrapeOutcome)
-        self._reconciles = self._counter(declared.OPERATOR_LOOKS, Outcome)
+        self._reconciles = self._counter(declared.OPERATOR_RECONCILES, Outcome)
         self._reconcile_errors = self._counter(declared.OPERATOR_RECONCILE_ERRORS, ReconcileError)
         self._api_requests = self._counter(declared.OPERATOR_API_REQUESTS)
-        took = declared.OPERATOR_LOOK_SECONDS
+        took = declared.OPERATOR_RECONCILE_SECONDS
         self._reconcile_seconds = Histogram(took.family, took.description, registry=self._registry)
 
     def _counter(self, metric: Metric, values: Iterable[str] = ()) -> Counter:

@@ -205,7 +205,7 @@ class Reconciler:
         if observation is None:
             return Outcome.FAILED
         # Determine which install owns the service, and write or remove a claim where it is time.
-        child = observation.owned(SERVICE)
+        child = observation.owned(SERVICE) or observation.orphaned(SERVICE)
         owner_before = self._ownerships.keeper(key)
         step = self._ownerships.decide(key, child, self._clock())
         if step in (OwnershipStep.REJECT, OwnershipStep.CLAIM):
@@ -352,7 +352,7 @@ class Reconciler:
         try:
             await self._cluster.apply_status(resource, {**stored, "model": resolution.as_status()})
         except ApiError as error:
-            if not (error.forbidden or error.is_invalid_object):
+            if error.is_deletion or not (error.forbidden or error.is_invalid_object):
                 raise
             # A status that cannot be written is reported at the end of the reconciliation; pods serve anyway.
 
@@ -364,13 +364,17 @@ class Reconciler:
         """
         children = dict(observation.children)
         failures = []
+        self._replicas.observe_request(key, observation.resource)
         for planned in changes.actions:
             action = self._replicas.adjusted(key, planned, children.get(DEPLOYMENT), self._clock())
             # Replicas are left to another writer, and nothing else changed.
             if action is None:
                 continue
             # Writes that an admission policy or another writer would revert are not repeated.
-            if reverted := self._reverted_at_admission(key, action, children) or self._undone(key, action, children):
+            urgent = _is_urgent(action, observation)
+            if reverted := self._reverted_at_admission(key, action, children) or self._undone(
+                key, action, children, urgent=urgent
+            ):
                 failures.append(reverted)
                 continue
             try:
@@ -416,17 +420,17 @@ class Reconciler:
             return None
         return Failure(action.kind, 200, changed_text(action.body, live), at_admission=True)
 
-    def _undone(self, key: Key, action: Action, children: Mapping[Kind, Json]) -> Failure | None:
+    def _undone(self, key: Key, action: Action, children: Mapping[Kind, Json], *, urgent: bool) -> Failure | None:
         """Return the failure of a write that another writer has repeatedly undone."""
         live = children.get(action.kind)
         if isinstance(action, Delete) or live is None:
             return None
         writer, field = conflicting_writer(action.body, live, FIELD_MANAGER)
         if self._conflicts.may_write(
-            key, action.kind.label, digest(action.body), self._clock(), conflicting=bool(writer)
+            key, action.kind.label, digest(action.body), self._clock(), conflicting=bool(writer), urgent=urgent
         ):
             return None
-        what, pause = (f"field {field}", "hour") if writer else ("fields", "few minutes")
+        what, pause = (f"field {field}" if writer else "fields"), "hour" if writer and not urgent else "few minutes"
         text = (
             f"{writer or last_writer(live, FIELD_MANAGER)!r} changes {what} back after each write, so the operator"
             f" writes only every {pause}. Check whether another install of the operator or a controller owns the object"
@@ -434,11 +438,13 @@ class Reconciler:
         return Failure(action.kind, 409, text, undone=True)
 
     def _check_transient(self, key: Key, error: ApiError) -> None:
-        """Raise an error that a retry may solve, unless enough retries have failed.
+        """Raise an error of a namespace in deletion, or one that a retry may solve until enough retries have failed.
 
         Raises:
             ApiError: the error.
         """
+        if error.is_deletion and error.status == 403:
+            raise error
         if not error.is_transient:
             return
         self._cut_short[key] += 1
@@ -479,7 +485,7 @@ class Reconciler:
         try:
             written = await self._write_status(key, resource, status, now)
         except ApiError as error:
-            if not error.forbidden:
+            if not error.forbidden or error.is_deletion:
                 raise
             if key not in self._unwritable:
                 self._unwritable.add(key)
@@ -516,7 +522,20 @@ class Reconciler:
             await self._cluster.post_event(make_event(resource, event, _seconds(now)))
         except ApiError as error:
             # The status contains the same, so a lost Event is acceptable.
-            logger.warning("event=announcing_failed service=%s reason=%s error=%s", key, event.reason, error)
+            level = logging.INFO if error.is_deletion else logging.WARNING
+            logger.log(level, "event=announcing_failed service=%s reason=%s error=%s", key, event.reason, error)
+
+
+def _is_urgent(action: Action, observation: Observation) -> bool:
+    """Return whether the service serves no request until an object is restored."""
+    live = observation.owned(action.kind)
+    if isinstance(action, Delete) or not live:
+        return False
+    if action.kind == DEPLOYMENT:
+        return dig(live, "spec", "replicas") == 0 and bool(dig(action.body, "spec", "replicas"))
+    # A write of the Service replaces no pod.
+    pods = dig(observation.owned(DEPLOYMENT), "status", "availableReplicas", default=0)
+    return action.kind == SERVICE and bool(pods) and observation.endpoints == 0
 
 
 def _is_of_peers(obstacle: Conflict | Failure) -> bool:

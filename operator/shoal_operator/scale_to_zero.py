@@ -161,7 +161,8 @@ class ScaleToZero:
         served = bool(observation.endpoints and self._serving_pods(key, hosted))
         waking = hosted.state is not None and hosted.state.is_waking and not served
         activators = [activator for activator in self._activator_pods.known if activator.serves(key)]
-        theirs = ENDPOINT_SLICE in observation.children and not observation.owned(ENDPOINT_SLICE)
+        own_slice = observation.owned(ENDPOINT_SLICE) or observation.orphaned(ENDPOINT_SLICE)
+        theirs = ENDPOINT_SLICE in observation.children and not own_slice
         held = not theirs and not all(activator.silent for activator in activators)
         running = dig(observation.owned(DEPLOYMENT), "spec", "replicas", default=0)
         problem = ""

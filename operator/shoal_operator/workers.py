@@ -83,6 +83,10 @@ class Workers:
         try:
             outcome = await self._reconcile(key)
         except (ApiError, NotLeadingError) as error:
+            # Deleted during the reconciliation: the event of the deletion ends the retries.
+            if isinstance(error, ApiError) and error.is_deletion:
+                logger.info("event=deleted_meanwhile service=%s error=%s", key, error)
+                return
             self._counts.count_reconcile_error(reconcile_error(error))
             logger.warning("event=look_failed service=%s error=%s", key, error)
         except Exception as error:  # an unexpected error of one service must not stop the others

@@ -20,7 +20,7 @@ from shoal_schema.expressions import ExpressionError, parse
 from shoal_schema.graphs.errors import GraphError
 from shoal_schema.graphs.plan import make_plan
 from shoal_schema.quantities import Quantity, read_quantity
-from shoal_schema.redaction import redacted
+from shoal_schema.redaction import redacted_value
 from shoal_schema.resource.graph import InferenceGraphSpec
 from shoal_schema.resource.offline import BATCH_RULES, BatchInferenceSpec
 from shoal_schema.resource.service import RENAMED, InferenceServiceSpec
@@ -214,7 +214,8 @@ def _sentence(text: str, cls: type[Struct], value: Any, path: str) -> str:
     # msgspec quotes a pattern as Python source; show it as in the CRD.
     groups = ((group or "").replace("\\\\", "\\").replace(r"\Z", "$") for group in found.groups())
     actual = _value_at(value, place)
-    shown = "" if actual is None or isinstance(actual, dict | list) else f", not {redacted(repr(actual)):.200}"
+    actual = redacted_value(actual) if isinstance(actual, str) else actual
+    shown = "" if actual is None or isinstance(actual, dict | list) else f", not {actual!r:.200}"
     return words.format(*groups, path=f"{path}{place}", known=known) + shown
 
 

@@ -31,6 +31,7 @@ from shoal_schema.processes import (
     ProxyProcess,
     RuntimeProcess,
 )
+from shoal_schema.redaction import redacted_value
 from shoal_schema.resource.offline import BatchInferenceSpec
 from shoal_schema.resource.service import InferenceServiceSpec
 from shoal_schema.rules import broken
@@ -100,7 +101,7 @@ def _section(
         except SpecError as error:
             faults.append(f"{each.env.name}: {error}")
         except (ValueError, RecursionError):  # RecursionError: deeply nested JSON
-            value = f", not {text!r:.200}" if show_values else ""
+            value = f", not {redacted_value(text)!r:.200}" if show_values else ""
             faults.append(f"{each.env.name} must be {each.allowed}{value}")
             values[each.path[0]] = each.unset
     try:

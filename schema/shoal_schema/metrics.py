@@ -197,13 +197,13 @@ OPERATOR_UPGRADES = _of_operator(
     MetricKind.GAUGE, "upgrades", "Services with pods of another operator version.", state="pending, running, failed"
 )
 # Reconciliation.
-OPERATOR_LOOKS = _of_operator(
+OPERATOR_RECONCILES = _of_operator(
     MetricKind.COUNTER, "looks", "Reconciliations of services, by outcome.", outcome="done, waiting, failed, gone"
 )
 OPERATOR_RECONCILE_ERRORS = _of_operator(
     MetricKind.COUNTER, "look_errors", "Reconciliations that were aborted.", reason=", ".join(ReconcileError)
 )
-OPERATOR_LOOK_SECONDS = _of_operator(MetricKind.HISTOGRAM, "look_seconds", "Duration of a reconciliation.")
+OPERATOR_RECONCILE_SECONDS = _of_operator(MetricKind.HISTOGRAM, "look_seconds", "Duration of a reconciliation.")
 OPERATOR_QUEUE_SERVICES = _of_operator(MetricKind.GAUGE, "queue_services", "Services queued for reconciliation.")
 OPERATOR_QUEUE_AGE_SECONDS = _of_operator(
     MetricKind.GAUGE, "queue_age_seconds", "Time since the oldest of them was queued."

@@ -11,10 +11,28 @@ _URL: Final = re.compile(
     r"([^\s?#\"'<>]*)(?:[?#][^\s\"'<>]*)?"
 )
 
+_USER: Final = re.compile(r"[^\s/]*:(?!/)")
+
 
 def redacted(text: str) -> str:
     """Return a text without the secrets in its URLs; redact before truncating, which would hide a URL."""
     return _URL.sub(r"\1\2\3", text) if ":/" in text else text
+
+
+def redacted_value(text: str) -> str:
+    """Return an address, or the value of a setting, without its secrets, also where it has no scheme."""
+    # A space inside a password would hide its end.
+    text = redacted("".join(text.split()) if "@" in text else text)
+    return ",".join(map(_without_user, text.split(",")))
+
+
+def _without_user(text: str) -> str:
+    """Return ``USER:PASSWORD@HOST?NAME=VALUE`` as ``HOST``; other text unchanged."""
+    before, _, host = text.rpartition("@")
+    if _USER.match(before) and not host.startswith("sha256:"):
+        text = host
+    host, _, parameters = text.partition("?")
+    return host if "=" in parameters else text
 
 
 def visible(text: str) -> str:

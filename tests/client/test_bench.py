@@ -18,7 +18,7 @@ from shoal.__main__ import main
 from tests.client.fake_server import Answer, Call, json_answer, metadata, running, tensor, v2
 
 ROOT = Path(__file__).parents[2]
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 
 
 @contextmanager
@@ -37,7 +37,7 @@ def serving(*settings: str) -> Iterator[tuple[str, str]]:
     ) as process:
         assert process.stdout is not None
         try:
-            output, ends_s = "", time.monotonic() + PATIENCE_S
+            output, ends_s = "", time.monotonic() + TIMEOUT_S
             while not (found := re.search(r"listening on (\S+), metrics on (\S+)/metrics", output)):
                 assert select.select([process.stdout], [], [], ends_s - time.monotonic())[0], output
                 read = os.read(process.stdout.fileno(), 4096)

@@ -11,7 +11,7 @@ import pytest
 
 from shoal.directory import OWNED, own_directory
 
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 OWNER = """
 import signal
 from shoal.directory import own_directory
@@ -39,7 +39,7 @@ def test_the_next_start_removes_the_folder_of_one_that_was_killed(parent: Path) 
         assert left.is_dir()  # its owner lives
 
     owner.send_signal(signal.SIGKILL)
-    owner.wait(PATIENCE_S)
+    owner.wait(TIMEOUT_S)
 
     assert left.is_dir()
     with own_directory() as own:

@@ -16,7 +16,7 @@ from tests.client.fake_server import running, v2
 
 pytestmark = pytest.mark.integration
 SHOAL = [sys.executable, "-m", "shoal"]
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 
 
 @pytest.mark.parametrize("command", [["info"], ["predict", "--data", "1"], ["simulate", "--poisson", "1", "--from"]])
@@ -24,11 +24,11 @@ def test_ctrl_c_while_a_server_is_silent_exits_130_without_a_word(command: list[
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         asking = subprocess.Popen([*SHOAL, *command, url], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        silent.settimeout(PATIENCE_S)
+        silent.settimeout(TIMEOUT_S)
         connection, _ = silent.accept()
 
         asking.send_signal(signal.SIGINT)
-        out, err = asking.communicate(timeout=PATIENCE_S)
+        out, err = asking.communicate(timeout=TIMEOUT_S)
         connection.close()
 
     assert (asking.returncode, out, err) == (130, b"", b"")
@@ -61,7 +61,7 @@ builtins.__import__ = interrupted
 from {program}.__main__ import main
 sys.exit(main({arguments!r}))
 """
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=PATIENCE_S, check=False)
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=TIMEOUT_S, check=False)
 
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, b"", b"")
 
@@ -74,7 +74,7 @@ def test_a_reader_that_leaves_is_no_error(command: str) -> None:
     with running(v2()) as server:
         line = f"{shlex.join(SHOAL)} {command.format(url=server.url)} | true"
         ended = subprocess.run(
-            ["bash", "-c", f"set -o pipefail; {line}"], capture_output=True, timeout=PATIENCE_S, check=False
+            ["bash", "-c", f"set -o pipefail; {line}"], capture_output=True, timeout=TIMEOUT_S, check=False
         )
 
     assert ended.stderr == b""
@@ -91,7 +91,7 @@ def on_a_terminal(command: list[str], **environment: str) -> str:
         stdout=theirs,
         stderr=theirs,
         env={**variables, "TERM": "xterm", **environment},
-        timeout=PATIENCE_S,
+        timeout=TIMEOUT_S,
         check=False,
     )
     os.close(theirs)
@@ -145,7 +145,7 @@ def test_a_full_disk_is_one_line(command: str) -> None:
             stdout=full,
             stderr=subprocess.PIPE,
             env=environment,
-            timeout=PATIENCE_S,
+            timeout=TIMEOUT_S,
             check=False,
         )
 
@@ -163,6 +163,6 @@ def test_a_full_disk_is_one_line(command: str) -> None:
 )
 def test_closed_standard_streams_are_never_written(line: str, status: int) -> None:
     command = f"{shlex.join(SHOAL)} {line}"
-    ended = subprocess.run(["bash", "-c", command], capture_output=True, timeout=PATIENCE_S, check=False)
+    ended = subprocess.run(["bash", "-c", command], capture_output=True, timeout=TIMEOUT_S, check=False)
 
     assert (ended.returncode, ended.stdout, ended.stderr) == (status, b"", b"")

@@ -10,7 +10,7 @@ from shoal.outlet import Outlet
 
 LINE = b"x" * 1023 + b"\n"
 PIPE_LINES = 64  # 64 KiB: what Linux keeps in a pipe
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def pipe() -> Iterator[tuple[int, int]]:
     # A blocked writer ends when the reader's end is closed, which each test does.
     for thread in threading.enumerate():
         if thread.name == f"output {writer}":
-            thread.join(PATIENCE_S)
+            thread.join(TIMEOUT_S)
     os.close(writer)
 
 
@@ -41,7 +41,7 @@ def test_what_is_read_comes_whole_and_in_order(pipe: tuple[int, int]) -> None:
     text = read_all(reader, b"end\n")
 
     os.close(reader)
-    outlet.close(PATIENCE_S)
+    outlet.close(TIMEOUT_S)
     assert text == b"".join(b"%d\n" % number for number in range(1000)) + b"end\n"
 
 
@@ -56,7 +56,7 @@ def test_what_does_not_fit_is_dropped_and_counted_once_there_is_room(pipe: tuple
     text = first + read_all(reader, b"dropped here")
 
     os.close(reader)
-    outlet.close(PATIENCE_S)
+    outlet.close(TIMEOUT_S)
     kept = text.count(LINE)
     assert 8 <= kept <= PIPE_LINES + 8
     assert f"shoal: {PIPE_LINES + 100 - kept} lines of output were dropped here" in text.decode()
@@ -78,7 +78,7 @@ def test_a_reader_that_left_is_no_error(pipe: tuple[int, int]) -> None:
     outlet = Outlet(writer)
 
     outlet.write(LINE)
-    outlet.drain(PATIENCE_S)
+    outlet.drain(TIMEOUT_S)
     outlet.write(LINE)
 
-    outlet.close(PATIENCE_S)
+    outlet.close(TIMEOUT_S)

@@ -19,7 +19,7 @@ from shoal.ports import claimed
 
 ROOT = Path(__file__).parents[2]
 FAKES = ROOT / "tests" / "client" / "fake_processes"
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 
 pytestmark = pytest.mark.integration
 
@@ -60,7 +60,7 @@ class Served:
         raise AssertionError(f"{text!r} never came: {''.join(lines)}")
 
     def rest(self) -> str:
-        output, _ = self.process.communicate(timeout=PATIENCE_S)
+        output, _ = self.process.communicate(timeout=TIMEOUT_S)
         return output
 
     def events(self) -> list[str]:
@@ -68,7 +68,7 @@ class Served:
 
     def wait_for_event(self, event: str) -> None:
         """Poll for an event in the file."""
-        deadline_s = time.monotonic() + PATIENCE_S
+        deadline_s = time.monotonic() + TIMEOUT_S
         while not self.events_file.exists() or event not in self.events():
             assert time.monotonic() < deadline_s, f"{event} never came"
             select.select([], [], [], 0.02)
@@ -110,7 +110,7 @@ def wait_for_end(pids: list[int]) -> None:
         except ProcessLookupError:
             continue
         with os.fdopen(handle):
-            ended, _, _ = select.select([handle], [], [], PATIENCE_S)
+            ended, _, _ = select.select([handle], [], [], TIMEOUT_S)
             assert ended, f"process {pid} lives on"
 
 
@@ -189,7 +189,7 @@ def test_a_signal_stops_the_proxy_and_then_the_runtime(start: Start, number: sig
 
     served.process.send_signal(number)
 
-    assert served.process.wait(PATIENCE_S) == status
+    assert served.process.wait(TIMEOUT_S) == status
     assert served.events()[-2:] == ["proxy stopped", "runtime stopped"]
 
 
@@ -202,7 +202,7 @@ def test_a_reader_of_the_output_that_leaves_stops_nothing(start: Start) -> None:
 
     served.process.send_signal(signal.SIGTERM)
 
-    assert served.process.wait(PATIENCE_S) == 0
+    assert served.process.wait(TIMEOUT_S) == 0
     assert served.events()[-1] == "runtime stopped"
 
 
@@ -214,7 +214,7 @@ def test_a_second_signal_kills(start: Start) -> None:
     served.read_until("stopping")
     served.process.send_signal(signal.SIGINT)
 
-    assert served.process.wait(PATIENCE_S) == 130
+    assert served.process.wait(TIMEOUT_S) == 130
     wait_for_end(served.pids())
 
 
@@ -277,7 +277,7 @@ def test_a_dead_runtimes_children_that_hold_its_output_delay_neither_its_next_st
     served.read_until("ready after")
     served.process.send_signal(signal.SIGINT)
 
-    assert served.process.wait(PATIENCE_S) == 130
+    assert served.process.wait(TIMEOUT_S) == 130
     assert served.events()[-2:] == ["proxy stopped", "runtime stopped"]
 
 
@@ -288,7 +288,7 @@ def test_output_that_nobody_reads_stops_neither_the_processes_nor_the_end(start:
 
     served.process.send_signal(signal.SIGTERM)
 
-    assert served.process.wait(PATIENCE_S) == 0
+    assert served.process.wait(TIMEOUT_S) == 0
     assert served.events()[-1] == "runtime stopped"
 
 
@@ -301,7 +301,7 @@ def test_two_signals_end_it_with_a_process_that_hangs_and_output_that_nobody_rea
     served.wait_for_event("proxy ignored SIGTERM")
     served.process.send_signal(signal.SIGTERM)
 
-    assert served.process.wait(PATIENCE_S) == 130
+    assert served.process.wait(TIMEOUT_S) == 130
 
 
 def test_a_runtime_that_each_of_three_times_a_signal_kills_while_it_loads_ends_the_command(start: Start) -> None:
@@ -338,7 +338,7 @@ def test_ctrl_c_before_it_is_ready_stops_both(start: Start) -> None:
 
     served.process.send_signal(signal.SIGINT)
 
-    assert served.process.wait(PATIENCE_S) == 130
+    assert served.process.wait(TIMEOUT_S) == 130
     wait_for_end(served.pids() if served.events_file.exists() else [])
 
 
@@ -370,7 +370,7 @@ sys.exit(main(["serve", {str(tmp_path)!r}, "--port", "0"]))
     events = tmp_path / "events"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(FAKES), str(ROOT))), "FAKE_EVENTS": str(events)}
     ended = subprocess.run(
-        [sys.executable, "-c", script], env=environment, capture_output=True, timeout=PATIENCE_S, check=False
+        [sys.executable, "-c", script], env=environment, capture_output=True, timeout=TIMEOUT_S, check=False
     )
 
     assert (ended.returncode, ended.stderr) == (130, b"")

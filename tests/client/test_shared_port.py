@@ -12,7 +12,7 @@ from shoal import shared_port as fronting
 from shoal.ports import find_port
 from shoal.shared_port import SharedPort
 
-PATIENCE_S = 20.0
+TIMEOUT_S = 20.0
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
@@ -69,7 +69,7 @@ async def fronted(
         writers.append(writer)
         return reader, writer
 
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         try:
             yield connect
         finally:

@@ -328,6 +328,20 @@ def test_another_ones_job_is_left_alone() -> None:
     assert world.job is theirs
 
 
+@pytest.mark.parametrize("own", [True, False])
+def test_job_without_its_owner_reference_is_adopted_by_the_batch_that_created_it(own: bool) -> None:
+    world = World()
+    world.reconcile()
+    world.job["metadata"] |= {"ownerReferences": [{"uid": "another"}], "resourceVersion": "1"}
+    if not own:
+        del world.status["jobName"]
+    world.reconcile()
+
+    owners = world.job["metadata"]["ownerReferences"]
+    assert [each.get("controller", False) for each in owners] == ([False, True] if own else [False])
+    assert (world.status["reason"] == "NameTaken") is not own
+
+
 def test_pods_with_only_the_label_are_ignored() -> None:
     world = World()
     world.reconcile()

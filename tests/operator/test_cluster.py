@@ -378,3 +378,12 @@ def test_rights_of_an_older_chart_know_no_graphs_and_list_the_services_all_the_s
 
     with pytest.raises(ApiError, match="forbidden"):
         calls(lambda cluster: cluster.list_services(()), lambda _: (403, {"message": "forbidden"}))
+
+
+@pytest.mark.parametrize("cause", ["NamespaceTerminating", "FieldManagerConflict"])
+def test_error_has_the_causes_of_the_status(cause: str) -> None:
+    status = {"message": "forbidden", "details": {"causes": [{"reason": cause, "message": "x", "field": "y"}]}}
+
+    with pytest.raises(ApiError) as caught:
+        calls(lambda cluster: cluster.list_services(()), lambda _: (403, status))
+    assert caught.value.is_deletion is (cause == "NamespaceTerminating")

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE, Kind
+from shoal_operator.manifests.labels import SERVICE_LABEL
 from shoal_operator.planning.observation import Key
 from shoal_operator.reconciler import Reconciler
 from shoal_schema.declaring import Json
@@ -133,9 +134,61 @@ def test_a_service_that_another_writer_keeps_without_pods_is_not_ready() -> None
     ready = world.condition("Ready")
     assert (ready["status"], ready["reason"]) == ("False", "AnotherOperator")
     assert "downscaler" in ready["message"]
+    for kind in ("Available", "ModelLoaded", "ScalingActive"):
+        condition = world.condition(kind)
+        assert (condition["status"], condition["reason"]) == ("False", "AnotherScaler")
+        assert "downscaler" in condition["message"]
     world.value = 1
-    world.run(HOUR_S // 15 + 1)
+    world.run(6)
     assert world.stored == 1
+    assert world.condition("ScalingActive") == {}
+
+
+def test_pods_that_another_writer_removes_are_restored_at_most_every_five_minutes() -> None:
+    world = replicas_set_by("downscaler", 15, value=0)
+    world.run(5)
+    writes = world.writes()
+    world.run(HOUR_S // 15)
+
+    assert HOUR_S // 300 - 2 <= world.writes() - writes <= HOUR_S // 300 + 2
+
+
+def test_pods_removed_during_a_long_pause_are_restored_at_once() -> None:
+    world = World("mesh-controller", DEPLOYMENT, ("spec", "progressDeadlineSeconds"), 7, 15)
+    world.run(5)
+    assert world.condition("Ready")["reason"] == "AnotherOperator"
+    world.holder()["replicas"] = 0
+    world.run(1)
+
+    assert world.holder()["replicas"] == 1
+
+
+def test_a_selector_that_another_writer_changes_is_restored_within_minutes() -> None:
+    world = World("mesh-controller", SERVICE, ("spec", "selector", SERVICE_LABEL), "dog", 15)
+    world.cluster.children[CAT, DEPLOYMENT]["status"] = {"availableReplicas": 1}
+    world.cluster.slices[CAT] = []
+    world.run(5)
+    writes = world.writes()
+    world.run(HOUR_S // 15)
+
+    assert HOUR_S // 300 - 2 <= world.writes() - writes <= HOUR_S // 300 + 2
+
+
+def test_replicas_that_a_user_sets_are_tried_at_once() -> None:
+    world = replicas_set_by("kube-controller-manager", 15)
+    world.run(5)
+    writes = world.writes()
+    resource = world.cluster.services[CAT]
+    for replicas in (2, 3):
+        resource["spec"]["replicas"] = replicas
+        entry = {"manager": "kubectl", "fieldsV1": {"f:spec": {"f:replicas": {}}}, "time": ""}
+        resource["metadata"]["managedFields"] = [entry]
+        world.reconcile()
+        assert world.stored == replicas
+        world.run(5)
+        assert world.stored == 4
+
+    assert world.writes() == writes + 4
 
 
 def test_two_reversals_within_days_are_no_conflict() -> None:

@@ -196,6 +196,20 @@ def test_an_object_that_is_not_ours_is_never_touched() -> None:
     assert ("apply", "Deployment") in cluster.writes
 
 
+def test_service_without_its_owner_reference_is_adopted() -> None:
+    cluster = cluster_with(MINIMAL)
+    reconcile(cluster)
+    del cluster.children[CAT, SERVICE]["metadata"]["ownerReferences"]
+    cluster.writes.clear()
+
+    assert reconcile(cluster) is Outcome.DONE
+    assert ("apply", "Service") in cluster.writes
+    (owner,) = cluster.children[CAT, SERVICE]["metadata"]["ownerReferences"]
+    assert owner["controller"]
+    assert ready(cluster)["reason"] != "NameTaken"
+    assert cluster.services[CAT]["status"]["url"]
+
+
 def serving(cluster: FakeCluster) -> None:
     cluster.children[CAT, DEPLOYMENT]["status"] = {"observedGeneration": 1, **healthy()}
     cluster.pods[CAT] = [pod()]
@@ -573,6 +587,24 @@ def test_a_status_that_may_not_be_written_is_reported_once_and_tried_until_it_ma
     clock = itertools.count(1000.0)
     assert asyncio.run(reconciler.reconcile(CAT)) is Outcome.DONE
     assert ready(cluster)["observedGeneration"] == 1
+
+
+NAMESPACE_ENDS = ApiError(
+    403,
+    'services "cat" is forbidden: unable to create new content in namespace default because it is being terminated',
+    causes=["NamespaceTerminating"],
+)
+
+
+@pytest.mark.parametrize("verb", ["apply", "status"])
+def test_namespace_in_deletion_ends_the_reconciliation_without_a_report(verb: str, caplog: Any) -> None:
+    cluster = cluster_with(MINIMAL, refuse=lambda did, _: NAMESPACE_ENDS if did == verb else None)
+
+    with pytest.raises(ApiError) as caught:
+        reconcile(cluster)
+    assert caught.value.is_deletion
+    assert "status" not in cluster.services[CAT]
+    assert {each.levelname for each in caplog.records} <= {"INFO", "DEBUG"}
 
 
 def test_a_route_that_is_taken_out_of_the_spec_is_deleted() -> None:

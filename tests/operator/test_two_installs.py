@@ -161,6 +161,19 @@ def test_a_service_that_an_older_release_made_is_taken_over_at_once() -> None:
     assert installs.runs() == "two"
 
 
+def test_orphaned_service_is_adopted_by_its_keeper_alone() -> None:
+    installs = both()
+    for kind in (SERVICE, DEPLOYMENT):
+        del installs.cluster.children[CAT, kind]["metadata"]["ownerReferences"]
+    installs.reconcile("two")
+    assert installs.writes("apply") == 0
+    installs.run(600)
+
+    assert installs.runs() == "one"
+    assert installs.writes("apply") == 2
+    assert all(installs.cluster.children[CAT, kind]["metadata"]["ownerReferences"] for kind in (SERVICE, DEPLOYMENT))
+
+
 def test_three_installs_settle_on_one() -> None:
     installs = both()
     installs.start("three")

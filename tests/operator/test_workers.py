@@ -55,6 +55,25 @@ def test_one_services_surprise_does_not_stop_the_others() -> None:
     assert seen == [CAT, DOG]
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        ApiError(403, "the namespace is being terminated", causes=["NamespaceTerminating"]),
+        ApiError(404, 'inferenceservices.serving.shoal.dev "cat" not found'),
+        ApiError(409, "uid mismatch: the object specified uid a, and no existing object was found"),
+    ],
+    ids=lambda error: str(error.status),
+)
+def test_deletion_during_a_reconciliation_is_no_error(error: ApiError, caplog: pytest.LogCaptureFixture) -> None:
+    async def reconcile(key: Key) -> Outcome:
+        raise error
+
+    caplog.set_level("INFO", "shoal_operator.workers")
+    run(working(reconcile, 0.5, CAT))
+
+    assert {each.levelname for each in caplog.records} == {"INFO"}
+
+
 def test_all_known_keys_can_be_made_due_at_once() -> None:
     seen: list[Key] = []
 

@@ -25,6 +25,34 @@ def test_a_value_that_nests_without_end_is_one_short_sentence() -> None:
     assert len(str(caught.value)) < 300
 
 
+HOSTILE = [
+    "https://u:s3cret@host/path?x=s3cret",
+    "http://u:s3cret@host:1",
+    "u:s3cret@host:1",
+    "u:a/s3cret@host:1",
+    "https://u:a s3cret@host",
+    "host:1?token=s3cret",
+    "http://ok:1,http://u:s3cret@host:x",
+    '{"url": "https://u:s3cret@host?token=s3cret"',
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_no_error_of_a_setting_contains_a_secret_of_a_url(text: str) -> None:
+    from shoal_proxy.settings import Settings as ProxySettings
+    from shoal_runtime.settings import Settings as RuntimeSettings
+
+    errors = []
+    for name in variables():
+        for cls, process in ((ProxySettings, PROXY), (RuntimeSettings, RUNTIME)):
+            try:
+                read(cls, {name: text}, process)
+            except SettingsError as error:
+                errors.append(str(error))
+    assert len(errors) > 50
+    assert [each for each in errors if "s3cret" in each] == []
+
+
 @pytest.mark.parametrize("text", ["nan", "inf", "-inf", "1e400", "", "0x10", "1_0"])
 def test_a_number_is_a_number(text: str) -> None:
     with pytest.raises(ValueError, match=r"Expected|range"):

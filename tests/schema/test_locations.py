@@ -2,13 +2,14 @@
 
 import base64
 import re
+import time
 from collections.abc import Mapping
 
 import pytest
 
 from shoal_schema.declaring import Json
 from shoal_schema.decoding import SpecError, parse_batch_spec
-from shoal_schema.redaction import redacted
+from shoal_schema.redaction import redacted, redacted_value
 from shoal_schema.resource.locations import (
     FIXED,
     Location,
@@ -330,3 +331,19 @@ def test_a_model_without_a_version_is_an_error(answer: object) -> None:
 )
 def test_the_error_of_a_failed_request_names_the_remedy(uri: str, status: int, fragment: str) -> None:
     assert fragment in rejection_reason(uri, status)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [*(uri for uri in HARMLESS if "box@" not in uri), "repo/image:1@sha256:" + "0" * 64, "a@b", "Recreate?", "12:30"],
+)
+def test_values_without_a_secret_are_shown_whole(text: str) -> None:
+    assert redacted_value(text) == text
+
+
+@pytest.mark.parametrize("text", ['{"a":', "a:@", "a:@,", "?a=", "a://", "@:/"])
+def test_redaction_takes_linear_time(text: str) -> None:
+    began_s = time.process_time()
+    redacted_value(text * 200_000)
+
+    assert time.process_time() - began_s < 5

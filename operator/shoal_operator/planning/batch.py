@@ -59,7 +59,9 @@ def name_taken(kind: Kind, live: Json, name: str) -> Problem:
     if (owner.get("kind"), owner.get("name")) == ("BatchInference", name):
         text = f"waiting for the deletion of the {kind.kind} of a deleted BatchInference of this name"
         return Problem(Reason.WAITING_FOR_CLEANUP, text)
-    text = f"{kind.kind} {name} exists and has another owner. Delete it, or rename the BatchInference"
+    text = (
+        f"{kind.kind} {name} exists, and this BatchInference does not own it. Delete it, or rename the BatchInference"
+    )
     return Problem(Reason.NAME_TAKEN, text)
 
 

@@ -51,7 +51,11 @@ def _taken(conflict: Conflict, own: str) -> Verdict:
             " the object. Set it, or delete the object"
         )
         return Status.FALSE, Reason.NAME_TAKEN, text
-    return Status.FALSE, Reason.NAME_TAKEN, f"{what} exists and has another owner. Delete it, or rename the {own}"
+    return (
+        Status.FALSE,
+        Reason.NAME_TAKEN,
+        f"{what} exists, and this {own} does not own it. Delete it, or rename the {own}",
+    )
 
 
 def _failed(failure: Failure) -> Verdict:

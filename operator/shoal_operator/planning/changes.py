@@ -13,10 +13,11 @@ from shoal_operator.manifests.desired import (
     Kind,
     desired_objects,
 )
+from shoal_operator.manifests.labels import SERVICE_LABEL
 from shoal_operator.manifests.target import Target
 from shoal_operator.planning.drift import holds
 from shoal_operator.planning.exact import removal
-from shoal_operator.planning.observation import controller_of, dig, is_owned
+from shoal_operator.planning.observation import controller_of, dig, is_orphan, is_owned
 from shoal_schema.declaring import Json
 from shoal_schema.resource import KIND
 
@@ -103,7 +104,7 @@ def plan_changes(target: Target, children: Mapping[Kind, Json]) -> Changes:
     # Without the name of the headless Service, the pods must not be configured to use it.
     taken: list[Conflict] = []
     headless = children.get(PEERS)
-    if headless is not None and target.finds_peers and not is_owned(headless, target.uid):
+    if headless is not None and target.finds_peers and not _is_own(headless, target):
         conflict = _conflict(PEERS, headless, target)
         taken = [] if conflict.stale else [conflict]
     desired = desired_objects(replace(target, peers_name_taken=bool(taken)))
@@ -116,7 +117,10 @@ def plan_changes(target: Target, children: Mapping[Kind, Json]) -> Changes:
         if kind == SERVICE and live is not None and (owner.get("kind"), peers_of) == (KIND, name):
             # The headless Service of "cat" is called as the service "cat-peers": the latter has precedence.
             actions += [Delete(kind, name, live["metadata"]["uid"]), Apply(kind, desired[kind], None)]
-        elif live is not None and not is_owned(live, target.uid):
+        # An orphan is adopted by the write of its owner reference; only the activator's endpoints are ever deleted.
+        elif live is not None and not (
+            _is_own(live, target) if kind in desired or kind == ENDPOINT_SLICE else is_owned(live, target.uid)
+        ):
             # Report a taken EndpointSlice before the service needs it to scale to zero.
             needed = kind in desired or (kind == ENDPOINT_SLICE and target.hosting is not None)
             conflicts += [_conflict(kind, live, target)] if needed else []
@@ -133,6 +137,11 @@ def release_slice(ours: Json) -> Changes:
     """
     leaving = _action(ENDPOINT_SLICE, None, ours or None)
     return Changes((leaving,) if leaving else (), ())
+
+
+def _is_own(live: Json, target: Target) -> bool:
+    """Return whether the service owns an object, or may adopt it."""
+    return is_owned(live, target.uid) or is_orphan(live, SERVICE_LABEL, target.name)
 
 
 def _action(kind: Kind, desired: Json | None, live: Json | None) -> Apply | Delete | None:

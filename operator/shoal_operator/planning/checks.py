@@ -2,12 +2,14 @@
 
 import re
 
+from shoal_operator.autoscaler.conflicts import HPA as HPA_MANAGER
 from shoal_operator.manifests.containers import MODEL
 from shoal_operator.manifests.desired import HPA, HTTP_ROUTE, INGRESS, SCALED_OBJECT, SERVICE
-from shoal_operator.manifests.labels import SERVICE_NAME_LABEL, selector_text
+from shoal_operator.manifests.labels import FIELD_MANAGER, SERVICE_NAME_LABEL, selector_text
 from shoal_operator.planning.admission_advice import pod_advice
 from shoal_operator.planning.blocked import Check, Verdict, failure_text
 from shoal_operator.planning.conditions import find, stored_condition
+from shoal_operator.planning.conflicts import writer_of
 from shoal_operator.planning.evidence import Evidence
 from shoal_operator.planning.observation import dig
 from shoal_operator.planning.pods import is_ready, runs, unready_containers
@@ -129,12 +131,32 @@ def scaling_from_zero(evidence: Evidence) -> Verdict | None:
 
 
 def without_replicas(evidence: Evidence) -> Verdict | None:
-    """Replicas are set to 0, and no activator holds requests."""
-    if evidence.target is not None and evidence.deployment and evidence.wanted == 0:
+    """``spec.replicas`` is 0, and no activator holds requests."""
+    if evidence.target is not None and evidence.deployment and evidence.wanted == evidence.target.replicas == 0:
         short = "infgraph" if evidence.kind == GRAPH_KIND else "infsvc"
         start = f"kubectl scale {short}/{evidence.name} --namespace {evidence.namespace} --replicas=1"
         return Status.FALSE, Reason.PARKED, f"spec.replicas is 0, so requests are rejected. {start} starts the service"
     return None
+
+
+def scaled_to_zero_by_another(evidence: Evidence) -> Verdict | None:
+    """Another writer keeps the Deployment at 0 replicas, although ``spec.replicas`` is not 0."""
+    if evidence.target is None or not evidence.deployment or evidence.wanted or not evidence.target.replicas:
+        return None
+    writer = writer_of(evidence.deployment, FIELD_MANAGER, "f:spec", "f:replicas")
+    if not writer:
+        return None
+    text = (
+        f"{writer_text(writer)} set spec.replicas of the Deployment to 0, so no pod runs. The operator restores"
+        f" {evidence.target.replicas} within a few minutes. Remove that writer, or set replicas: 0 of the"
+        f" {evidence.kind} {evidence.name} if no pod should run"
+    )
+    return Status.FALSE, Reason.ANOTHER_SCALER, text
+
+
+def writer_text(manager: str) -> str:
+    """Return the name of a field manager, for a message."""
+    return f"{manager!r} (an HPA)" if manager == HPA_MANAGER else repr(manager) if manager else "another writer"
 
 
 def none_started(evidence: Evidence) -> Verdict | None:

@@ -3,7 +3,8 @@
 Writing the same content again and again means that another writer undoes it (an operator of an older release, a
 controller, a webhook), and each round may replace every pod. If ``managedFields`` shows that another manager has
 written the fields since, the content is written twice in `CONFLICT_WINDOW_S`, then once an hour. Other content is
-written a few times a minute, then once per pause.
+written a few times a minute, then once per pause. Content without which the service serves no request is written once
+per pause in both cases.
 """
 
 import re
@@ -40,7 +41,9 @@ class WriteHistory:
     """Times of writes to fields that another manager had changed."""
 
 
-def try_write(last: WriteHistory, text: str, now_s: float, *, conflicting: bool = False) -> tuple[bool, WriteHistory]:
+def try_write(
+    last: WriteHistory, text: str, now_s: float, *, conflicting: bool = False, urgent: bool = False
+) -> tuple[bool, WriteHistory]:
     """Return whether content may be written now, and the next state.
 
     Args:
@@ -48,6 +51,7 @@ def try_write(last: WriteHistory, text: str, now_s: float, *, conflicting: bool 
         text: digest of the content.
         now_s: monotonic time (s).
         conflicting: another manager has written one of its fields since.
+        urgent: without the write the service serves no request, so no pause exceeds `MAX_PAUSE_S`.
     """
     # New content starts afresh, and so does the same content after a long time without writes.
     settled_s = max(last.until_s, *last.writes_s, float("-inf")) + 2 * MAX_PAUSE_S
@@ -55,21 +59,23 @@ def try_write(last: WriteHistory, text: str, now_s: float, *, conflicting: bool 
         last = WriteHistory(text)
     elif now_s >= settled_s:
         last = WriteHistory(text, conflicts_s=last.conflicts_s)
-    if now_s < last.until_s:
+    if now_s < last.until_s and not (urgent and last.until_s - now_s > MAX_PAUSE_S):
         return False, last
     recent = tuple(each for each in last.writes_s if now_s - each < WINDOW_S)
     against_s = tuple(each for each in last.conflicts_s if now_s - each < CONFLICT_WINDOW_S)
     # Against another manager: two writes, then one per hour.
     if conflicting and len(against_s) < CONFLICT_WRITES:
         return True, WriteHistory(text, recent, last.pauses, last.until_s, (*against_s, now_s))
+    pause_s = min(MIN_PAUSE_S * 2.0**last.pauses, MAX_PAUSE_S)
+    pauses = min(last.pauses + 1, 10)
     if conflicting:
         # The last write stays counted, so that only one write follows the pause.
-        return False, WriteHistory(text, recent, last.pauses, now_s + CONFLICT_PAUSE_S, against_s[-1:])
+        pause_s, pauses = (pause_s, pauses) if urgent else (CONFLICT_PAUSE_S, last.pauses)
+        return False, WriteHistory(text, recent, pauses, now_s + pause_s, against_s[-1:])
     # Without a known writer: a few writes per window, then one per pause.
     if len(recent) < (1 if last.pauses else WRITES):
         return True, WriteHistory(text, (*recent, now_s), last.pauses, last.until_s, against_s)
-    pause_s = min(MIN_PAUSE_S * 2.0**last.pauses, MAX_PAUSE_S)
-    return False, WriteHistory(text, recent, min(last.pauses + 1, 10), now_s + pause_s, against_s)
+    return False, WriteHistory(text, recent, pauses, now_s + pause_s, against_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +94,13 @@ class Conflicts:
     _known: dict[Key, dict[str, WriteHistory]] = field(default_factory=dict)
     _admitted: dict[Key, dict[str, _Admitted]] = field(default_factory=dict)
 
-    def may_write(self, key: Key, what: str, text: str, now_s: float, *, conflicting: bool = False) -> bool:
+    def may_write(
+        self, key: Key, what: str, text: str, now_s: float, *, conflicting: bool = False, urgent: bool = False
+    ) -> bool:
         """Return whether content may be written now; see `try_write`."""
         known = self._known.setdefault(key, {})
-        may, history = try_write(known.get(what, WriteHistory()), text, now_s, conflicting=conflicting)
+        last = known.get(what, WriteHistory())
+        may, history = try_write(last, text, now_s, conflicting=conflicting, urgent=urgent)
         if conflicting or not may:
             known[what] = history
         return may

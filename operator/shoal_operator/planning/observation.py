@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal_operator.manifests.desired import SERVICE, Kind
+from shoal_operator.manifests.labels import HASH_ANNOTATION, MANAGED_BY, MANAGED_BY_LABEL, SERVICE_LABEL
 from shoal_schema.declaring import Json
 from shoal_schema.resource import BATCH_PLURAL, GRAPH_KIND, GRAPH_PLURAL, PLURAL
 
@@ -70,6 +71,12 @@ class Observation:
         live = self.children.get(kind)
         return live if live is not None and is_owned(live, self.resource["metadata"]["uid"]) else {}
 
+    def orphaned(self, kind: Kind) -> Json:
+        """Return the service's child of a kind that lost its owner reference, or an empty object."""
+        live = self.children.get(kind)
+        name = self.resource["metadata"]["name"]
+        return live if live is not None and is_orphan(live, SERVICE_LABEL, name) else {}
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -99,6 +106,25 @@ def is_owned(child: Json, uid: str) -> bool:
     """Return whether the resource with this uid is the object's controller."""
     owner = controller_of(child)
     return owner is not None and owner.get("uid") == uid
+
+
+def is_orphan(child: Json, label: str, name: str) -> bool:
+    """Return whether the operator wrote an object for this name, and no controller owns it.
+
+    Kubernetes' controllers adopt such objects: of a removed owner reference, ``kubectl delete --cascade=orphan``, or a
+    restored backup.
+
+    Args:
+        child: the object.
+        label: the label that has the name: of services or of jobs.
+        name: of the service or the job.
+    """
+    metadata = child["metadata"]
+    if controller_of(child) is not None or metadata.get("deletionTimestamp"):
+        return False
+    labels = {MANAGED_BY_LABEL: MANAGED_BY, label: name}
+    written = HASH_ANNOTATION in dig(metadata, "annotations", default={})
+    return written and labels.items() <= dig(metadata, "labels", default={}).items()
 
 
 def replica_set_owner(pod: Json) -> str | None:

@@ -5,6 +5,7 @@ Each reset creates and kills pods, without end if the operator continued. `confl
 
 from dataclasses import dataclass, field, replace
 
+from shoal_operator.autoscaler.conflicts import HPA
 from shoal_operator.manifests.desired import DEPLOYMENT
 from shoal_operator.manifests.labels import FIELD_MANAGER
 from shoal_operator.planning.changes import Action, Delete, Merge
@@ -13,6 +14,9 @@ from shoal_operator.planning.drift import holds
 from shoal_operator.planning.exact import removal
 from shoal_operator.planning.observation import Key, dig
 from shoal_schema.declaring import Json
+from shoal_schema.resource.traffic import ScalingMode
+
+_REPLICAS = ("f:spec", "f:replicas")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,8 @@ class Reversals:
     """Field manager of the last reset."""
     times_s: tuple[float, ...] = ()
     """Times of recent resets."""
+    requested: int | None = None
+    """``spec.replicas`` of the resource."""
 
     def record_write(self, replicas: int) -> "Reversals":
         """Return the state after a write of the operator."""
@@ -32,11 +38,18 @@ class Reversals:
 
     def observe(self, replicas: int, writer: str, now_s: float) -> "Reversals":
         """Return the state after observing the stored replicas and their other writer."""
-        if self.last_write in (None, replicas) or not writer:
+        # 0 replicas are never left to another writer, as no request would be served: `conflicts` handles them.
+        if self.last_write in (None, replicas) or not writer or not replicas:
             return self
         # The stored count differs from the operator's, and another manager owns it: a reset.
         known = [each for each in self.times_s if now_s - each < CONFLICT_WINDOW_S]
-        return Reversals(None, writer, (*known, now_s)[-CONFLICT_WRITES:])
+        return replace(self, last_write=None, writer=writer, times_s=(*known, now_s)[-CONFLICT_WRITES:])
+
+    def observe_request(self, replicas: int | None, writer: str) -> "Reversals":
+        """Return the state after observing ``spec.replicas`` and its other writer; a user's number is tried at once."""
+        if self.requested in (None, replicas) or writer in ("", HPA):
+            return replace(self, requested=replicas)
+        return Reversals(requested=replicas)
 
     def left_to(self, now_s: float) -> str:
         """Return the field manager that replicas are left to; empty if there is none."""
@@ -49,6 +62,13 @@ class ConflictingReplicas:
     """Resets of all Deployments' replicas."""
 
     _known: dict[Key, Reversals] = field(default_factory=dict)
+
+    def observe_request(self, key: Key, resource: Json) -> None:
+        """Observe ``spec.replicas``, which a user, the autoscaler or an HPA sets."""
+        replicas, writer = dig(resource, "spec", "replicas", default=1), writer_of(resource, FIELD_MANAGER, *_REPLICAS)
+        if dig(resource, "spec", "scaling", "mode") == ScalingMode.EXTERNAL:
+            writer = ""
+        self._known[key] = self._known.get(key, Reversals()).observe_request(replicas, writer)
 
     def adjusted(self, key: Key, action: Action, live: Json | None, now_s: float) -> Action | None:
         """Return the action with the stored replicas, if they are left to another writer.
@@ -64,9 +84,8 @@ class ConflictingReplicas:
         if action.kind != DEPLOYMENT or isinstance(action, Delete) or live is None:
             return action
         stored = dig(live, "spec", "replicas")
-        writer = writer_of(live, FIELD_MANAGER, "f:spec", "f:replicas")
+        writer = writer_of(live, FIELD_MANAGER, *_REPLICAS)
         known = self._known[key] = self._known.get(key, Reversals()).observe(stored, writer, now_s)
-        # 0 replicas are never left to another writer, as no request would be served.
         if dig(action.body, "spec", "replicas") in (None, stored) or not stored or not known.left_to(now_s):
             return action
         body = {**action.body, "spec": {**action.body["spec"], "replicas": stored}}

@@ -5,7 +5,6 @@ Each condition is a list of checks in order of precedence: the first verdict win
 
 from collections.abc import Mapping, Sequence
 
-from shoal_operator.autoscaler.conflicts import HPA
 from shoal_operator.autoscaler.decision import ScalingLimit
 from shoal_operator.errors import ApiError
 from shoal_operator.manifests.desired import DEPLOYMENT, HTTP_ROUTE, INGRESS, SERVICE
@@ -39,6 +38,7 @@ POLICIES: dict[ConditionType, tuple[Check, ...]] = {
     ConditionType.READY: (
         *_BLOCKED,
         blocked.changed_at_admission,
+        checks.scaled_to_zero_by_another,
         checks.scaled_to_zero,
         checks.without_replicas,
         checks.unless_served(graphs.step_blocks),
@@ -62,6 +62,7 @@ POLICIES: dict[ConditionType, tuple[Check, ...]] = {
         blocked.model_unresolved,
         blocked.missing(DEPLOYMENT),
         checks.none_started,
+        checks.scaled_to_zero_by_another,
         checks.scaled_to_zero,
         checks.without_replicas,
         checks.pods_rejected,
@@ -84,6 +85,7 @@ POLICIES: dict[ConditionType, tuple[Check, ...]] = {
         checks.model_loaded,
         blocked.missing(DEPLOYMENT),
         checks.none_started,
+        checks.scaled_to_zero_by_another,
         checks.model_at_zero,
         checks.without_replicas,
         checks.pods_rejected,
@@ -99,6 +101,7 @@ POLICIES: dict[ConditionType, tuple[Check, ...]] = {
         graphs.step_invalid,
         graphs.step_not_ready,
         blocked.missing(DEPLOYMENT),
+        checks.scaled_to_zero_by_another,
         checks.without_replicas,
         checks.pods_rejected,
         checks.pods_failing,
@@ -370,11 +373,13 @@ def _activator_ready(evidence: Evidence) -> Verdict | None:
 
 
 def _scaling_condition(evidence: Evidence) -> Condition | None:
+    if verdict := checks.scaled_to_zero_by_another(evidence):
+        return Condition(ConditionType.SCALING_ACTIVE, *verdict)
     if evidence.scaler:
         text = (
-            f"{_writer(evidence.scaler)} resets spec.replicas of the Deployment after each write. The operator keeps"
-            f" {evidence.wanted} and retries every hour. Remove that writer, or set scaling.mode: External and let it"
-            f" scale the {evidence.kind} {evidence.name}"
+            f"{checks.writer_text(evidence.scaler)} resets spec.replicas of the Deployment after each write. The"
+            f" operator keeps {evidence.wanted} and retries every hour. Remove that writer, or set scaling.mode:"
+            f" External and let it scale the {evidence.kind} {evidence.name}"
         )
         return Condition(ConditionType.SCALING_ACTIVE, Status.FALSE, Reason.ANOTHER_SCALER, text)
     kind = ConditionType.SCALING_ACTIVE
@@ -389,8 +394,8 @@ def _scaling_condition(evidence: Evidence) -> Condition | None:
             text = UNREAD[scaling.no_load]
         if scaling.conflicting_writer is not None:
             text = (
-                f"{_writer(scaling.conflicting_writer)} also sets spec.replicas and overrides the autoscaler, so "
-                "replicas follow neither. Set scaling.mode: External, or remove the other writer"
+                f"{checks.writer_text(scaling.conflicting_writer)} also sets spec.replicas and overrides the"
+                " autoscaler, so replicas follow neither. Set scaling.mode: External, or remove the other writer"
             )
             text = f"{text}. {scaling.sentence}" if scaling.sentence else text
             return Condition(kind, Status.FALSE, Reason.ANOTHER_SCALER, text)
@@ -399,7 +404,3 @@ def _scaling_condition(evidence: Evidence) -> Condition | None:
         text = "0 replicas: no requests, and scaling.minReplicas is 0; the next request starts the first replica"
         return Condition(kind, Status.TRUE, Reason.FOLLOWING_LOAD, text)
     return stored_condition(dig(evidence.observation.resource, "status", "conditions", default=[]), kind)
-
-
-def _writer(manager: str) -> str:
-    return f"{manager!r} (an HPA)" if manager == HPA else repr(manager) if manager else "another writer"

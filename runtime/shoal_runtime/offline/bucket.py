@@ -9,11 +9,11 @@ from typing import Any, BinaryIO, Final, cast
 import obstore
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.offline.errors import DirectoryUnavailable, JobError, unwritten
+from shoal_runtime.offline.errors import DirectoryUnavailable, InvalidSettings, JobError, unwritten
 from shoal_runtime.offline.shards import InputFile, matching
 from shoal_runtime.storage.objects import AccessDenied, error_of, open_bucket_of, translated_errors
 from shoal_runtime.storage.store import StoreUnavailable, check_environment
-from shoal_schema.resource.locations import parse, scheme_of
+from shoal_schema.resource.locations import LocationError, parse, scheme_of
 
 READ_BYTES: Final = 8 * 2**20
 _AGAIN: Final = "Run the job again: it resumes where it stopped"
@@ -177,6 +177,8 @@ def _job_errors(what: str) -> Iterator[None]:
         yield
     except AccessDenied as error:
         raise DirectoryUnavailable(f"{error}. {_AGAIN}") from None
+    except LocationError as error:
+        raise InvalidSettings(str(error)) from None
     except LoadError as error:
         raise JobError(str(error)) from None
     except StoreUnavailable as error:

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, Protocol
 from shoal_runtime.offline.directory import LocalDirectory
 from shoal_runtime.offline.errors import InvalidSettings
 from shoal_runtime.offline.shards import InputFile, split_pattern
+from shoal_schema.redaction import redacted_value
 from shoal_schema.resource.locations import LocationError, local_path, scheme_of, shown
 from shoal_schema.resource.offline import IN_WORDS, STORES
 
@@ -86,7 +87,7 @@ def open_input(uri: str, written: Sequence[Directory]) -> tuple[Directory, list[
     own = tuple(f"{each.shown.rstrip('/').removeprefix(outer)}/" for each in written if each.shown.startswith(outer))
     found = [each for each in place.files(pattern) if not each.path.startswith(own)]
     if not found:
-        raise InvalidSettings(f"there are no files at {uri}. Correct the input")
+        raise InvalidSettings(f"there are no files at {redacted_value(uri)}. Correct the input")
     return place, found
 
 

@@ -15,6 +15,7 @@ from typing import Final
 
 from shoal_runtime.errors import EXIT_DEVICE_LOST
 from shoal_runtime.offline.errors import JobError
+from shoal_schema.redaction import redacted
 from shoal_schema.wire.engine_messages import EngineBatch, EngineFailed, EngineReady, Message
 
 ENDED_AT_ONCE: Final = 3
@@ -74,7 +75,7 @@ class EngineProcess:
             return self.start()
         if isinstance(first, EngineFailed):
             self.stop()
-            raise JobError(f"the model is unavailable: {first.why}")
+            raise JobError(f"the model is unavailable: {redacted(first.why)}")
         assert isinstance(first, EngineReady)
         return first
 

@@ -16,10 +16,12 @@ from shoal_operator.manifests.desired import (
     Kind,
     desired_objects,
 )
+from shoal_operator.manifests.labels import MANAGED_BY, MANAGED_BY_LABEL, SERVICE_LABEL
 from shoal_operator.planning.changes import Apply, Conflict, Delete, plan_changes
 from shoal_schema.declaring import Json
-from tests.operator.samples import EVERYTHING, MINIMAL, graph, graph_target, target, with_fields
+from tests.operator.samples import EVERYTHING, MINIMAL, UID, graph, graph_target, target, with_fields
 
+OURS = {MANAGED_BY_LABEL: MANAGED_BY, SERVICE_LABEL: "cat"}
 ROUTED = with_fields(MINIMAL, route={"ingress": {"host": "cat.example.com"}})
 
 
@@ -82,21 +84,56 @@ def test_our_account_goes_when_a_user_names_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("owners", "stale"),
+    ("owners", "labels", "stale"),
     [
-        ([], False),
-        ([{"kind": "Deployment", "name": "cat", "uid": "x", "controller": True}], False),
-        ([{"kind": "InferenceService", "name": "cat", "uid": "old", "controller": True}], True),
+        ([], {}, False),
+        ([], {**OURS, SERVICE_LABEL: "dog"}, False),
+        ([], {**OURS, MANAGED_BY_LABEL: "Helm"}, False),
+        ([{"kind": "Deployment", "name": "cat", "uid": "x", "controller": True}], OURS, False),
+        ([{"kind": "InferenceService", "name": "cat", "uid": "old", "controller": True}], OURS, True),
     ],
 )
-def test_an_object_that_is_not_ours_is_reported_and_never_touched(owners: list[Json], stale: bool) -> None:
+def test_an_object_that_is_not_ours_is_reported_and_never_touched(
+    owners: list[Json], labels: Json, stale: bool
+) -> None:
     children = stored(MINIMAL)
-    children[SERVICE]["metadata"]["ownerReferences"] = owners
+    children[SERVICE]["metadata"] |= {"ownerReferences": owners, "labels": labels}
     children[SERVICE]["spec"] = {}
     plan = plan_changes(target(MINIMAL), children)
 
     assert plan.actions == ()
     assert plan.conflicts == (Conflict(SERVICE, "cat", stale=stale),)
+
+
+@pytest.mark.parametrize("kind", list(desired_objects(target(EVERYTHING))), ids=str)
+@pytest.mark.parametrize("references", [[], [{"uid": "another"}], [{"uid": UID}]], ids=["none", "another", "own"])
+def test_own_object_without_a_controller_is_adopted(kind: Kind, references: list[Json]) -> None:
+    children = stored(EVERYTHING)
+    children[kind]["metadata"]["ownerReferences"] = references
+    plan = plan_changes(target(EVERYTHING), children)
+
+    (action,) = plan.actions
+    assert isinstance(action, Apply)
+    assert (action.kind, action.uid) == (kind, children[kind]["metadata"]["uid"])
+    assert action.body["metadata"]["ownerReferences"] == [target(EVERYTHING).owner_reference]
+    assert plan.conflicts == ()
+
+
+def test_orphan_that_is_being_deleted_is_not_adopted() -> None:
+    children = stored(MINIMAL)
+    del children[SERVICE]["metadata"]["ownerReferences"]
+    children[SERVICE]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    plan = plan_changes(target(MINIMAL), children)
+
+    assert (plan.actions, plan.conflicts) == ((), (Conflict(SERVICE, "cat", stale=False),))
+
+
+def test_orphaned_route_that_the_spec_does_not_declare_is_kept() -> None:
+    children = stored(ROUTED)
+    del children[INGRESS]["metadata"]["ownerReferences"]
+    plan = plan_changes(target(MINIMAL), children)
+
+    assert (plan.actions, plan.conflicts) == ((), ())
 
 
 @pytest.mark.parametrize(("kind", "stale"), [("InferenceService", False), ("InferenceGraph", True)])

@@ -214,6 +214,18 @@ def test_a_parked_service_says_how_to_start_it() -> None:
     assert "kubectl scale infsvc/cat --namespace default --replicas=1 starts" in ready.message
 
 
+@pytest.mark.parametrize("scaling", [None, {"minReplicas": 0, "maxReplicas": 2}])
+def test_a_deployment_that_another_writer_set_to_zero_names_it(scaling: Json | None) -> None:
+    seen = evidence({**MINIMAL, **({"scaling": scaling} if scaling else {})}, deployment={"replicas": 0})
+    seen.observation.children[DEPLOYMENT]["spec"]["replicas"] = 0
+    entry = {"manager": "kubectl", "subresource": "scale", "fieldsV1": {"f:spec": {"f:replicas": {}}}}
+    seen.observation.children[DEPLOYMENT]["metadata"]["managedFields"] = [entry]
+    available = next(item for item in evaluate_conditions(seen) if item.type is ConditionType.AVAILABLE)
+
+    assert (available.status, available.reason) == (Status.FALSE, Reason.ANOTHER_SCALER)
+    assert "'kubectl'" in available.message
+
+
 def test_a_spec_that_cannot_be_read_leaves_what_runs_as_it_is() -> None:
     resource = service({}) | {"status": {"url": "http://old"}}
     observation = Observation(resource, children(None, **healthy()), (pod(),))
@@ -320,7 +332,8 @@ def test_pods_of_a_deployment_that_was_taken_away_are_available_as_long_as_they_
     endpoints = [{"conditions": {"ready": True}}] * open_endpoints
     slices = ({"metadata": {"ownerReferences": [owner]}, "endpoints": endpoints},)
     orphan = dataclasses.replace(whole, observation=dataclasses.replace(whole.observation, slices=slices))
-    del orphan.observation.children[DEPLOYMENT]["metadata"]["ownerReferences"]
+    for field in ("ownerReferences", "labels"):
+        del orphan.observation.children[DEPLOYMENT]["metadata"][field]
     plan = plan_changes(target(), orphan.observation.children)
 
     seen = conditions(dataclasses.replace(orphan, conflicts=plan.conflicts))
@@ -332,6 +345,7 @@ def test_owner_that_is_no_controller_is_reported() -> None:
     seen = evidence(None, pod(), deployment=healthy())
     (reference,) = seen.observation.children[DEPLOYMENT]["metadata"]["ownerReferences"]
     del reference["controller"]
+    del seen.observation.children[DEPLOYMENT]["metadata"]["labels"]
     plan = plan_changes(target(), seen.observation.children)
     reported = evaluate_conditions(dataclasses.replace(seen, conflicts=plan.conflicts))
 
