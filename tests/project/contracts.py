@@ -21,7 +21,7 @@ IO = [
 ]  # fmt: skip
 
 
-class PackagesField(fields.Field):
+class PackagesField(fields.Field[dict[str, list[list[str]]]]):
     """The layers of each package: ``{package: [shells, cores]}``."""
 
     def parse(self, raw_data: Any) -> dict[str, list[list[str]]]:
