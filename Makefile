@@ -22,7 +22,7 @@ TEXTS := $(SOURCES) .ci .pre-commit-config.yaml charts crds docs CHANGELOG.md CO
 PHRASES := $(shell sed -n 's/->.*//; / /p' glossary.txt | paste -sd '|')
 PLAIN := README.md CONTRIBUTING.md CHANGELOG.md RELEASING.md docs benchmarks client e2e examples local monitoring operator proxy runtime schema
 
-.PHONY: demo test test-all test-uncovered test-compiled test-interop test-images e2e check format lint types contracts guard site generated messages pictures bench-batch bench-coldstart bench-graphs bench-operator bench-policy bench-scaling bench-serve bench-peers bench-models soak coverage mutants dist images pins clean
+.PHONY: demo test test-all test-uncovered test-compiled test-interop test-images e2e check format lint types contracts guard site generated messages pictures uplot bench-batch bench-coldstart bench-graphs bench-operator bench-policy bench-scaling bench-serve bench-peers bench-models soak coverage mutants dist images pins clean
 
 demo: $(VENV)/.demo ## Deploy a real image classifier, send it 200 pictures, print the figures
 	$(BIN)/python -m examples.demo
@@ -103,6 +103,13 @@ generated: $(VENV)/.installed ## Regenerate files from schema/ (CRDs, reference,
 
 pictures: $(VENV)/.installed ## Draw the dashboards of docs/how-to/monitoring.md from a real Prometheus, with services under load
 	SHOAL_PICTURES=$(CURDIR)/docs/img $(BIN)/python -m pytest e2e/test_monitoring.py --timeout=400
+
+# The charts of `shoal dashboard`. A test compares the files' hashes.
+UPLOT := 1.6.32
+uplot: ## Fetch uPlot from the npm registry
+	mkdir -p .venvs/uplot
+	cd .venvs/uplot && tar xzf "$$(npm pack --silent uplot@$(UPLOT))"
+	cp $(addprefix .venvs/uplot/package/,LICENSE dist/uPlot.iife.min.js dist/uPlot.min.css) client/shoal/uplot/
 
 # Generated with the major version of protobuf in constraints.txt: files of another version cause warnings.
 messages: ## Regenerate the gRPC messages from their .proto

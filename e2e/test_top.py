@@ -66,7 +66,7 @@ def test_the_page_shows_the_cluster_and_explains_a_pod(namespace: Cluster) -> No
         url = process.stdout.readline().split()[0]
         name = f"{namespace.namespace}/adder"
         eventually(
-            lambda: any(each["name"] == name and each["looks"][-1]["pods"] for each in document(url)["services"]),
+            lambda: any(each["name"] == name and each["cells"][1] == "1" for each in document(url)["services"]),
             lambda: str(document(url)),
         )
 

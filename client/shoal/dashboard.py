@@ -5,12 +5,15 @@ The page requests data from its own server only, which listens on the loopback.
 
 import argparse
 import asyncio
+import re
 import socket
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
 import msgspec
+import orjson
 import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -24,12 +27,18 @@ from shoal.errors import ShoalError
 from shoal.sampling import Sample, Source, samples
 from shoal.serving.fields import LocalError
 from shoal.top import select_source
-from shoal.watching.cells import document
-from shoal.watching.samples import KEPT, Histories
+from shoal.watching.cells import COLUMNS, cells
+from shoal.watching.samples import Histories
 from shoal_schema.pages import page_headers
 
 LOOPBACK: Final = "127.0.0.1"
-PAGE: Final = Path(__file__).with_name("dashboard.html").read_text(encoding="utf-8")
+_HERE: Final = Path(__file__).parent
+# The page includes the charts' library: its content security policy permits no other file.
+PAGE: Final = re.sub(
+    r"/\* (uplot/\S+) \*/",
+    lambda found: (_HERE / found[1]).read_text(encoding="utf-8"),
+    (_HERE / "dashboard.html").read_text(encoding="utf-8"),
+)
 HEADERS: Final = page_headers(PAGE)
 
 
@@ -49,9 +58,8 @@ class Dashboard:
     def take(self, sample: Sample) -> None:
         """Record one sample; after a failure, keep the last samples and the cause."""
         self._source, self._trouble = sample.source, sample.error
-        # After a failure the last samples stay, with the cause beside them.
         if not sample.error:
-            self.watched.add(sample.seen)
+            self.watched.add(sample.seen, sample.time_s)
 
     def app(self) -> Starlette:
         """Return the ASGI application."""
@@ -64,10 +72,23 @@ class Dashboard:
         """Return the page."""
         return Response(PAGE, headers=HEADERS, media_type="text/html")
 
-    async def data(self, _: Request) -> Response:
-        """Return the samples of all services."""
-        services = document(self.watched, samples=KEPT)
-        return JSONResponse({**services, "trouble": self._trouble}, headers={"cache-control": "no-store"})
+    async def data(self, request: Request) -> Response:
+        """Return the table of all services, and the intervals of the picked or first one."""
+        histories, service = self.watched.services, request.query_params.get("service", "")
+        picked = service if service in histories else min(histories, default="")
+        found = {
+            # The last column is a sparkline, which the charts replace.
+            "columns": COLUMNS[:-1],
+            "services": [
+                {"name": name, "cells": cells(name, each)[:-1], "well": each.last.well, "says": each.last.says}
+                for name, each in self.watched.sorted
+            ],
+            "picked": picked,
+            "intervals": list(histories[picked].intervals) if picked else [],
+            "time_s": time.monotonic(),
+            "trouble": self._trouble,
+        }
+        return Response(orjson.dumps(found), headers={"cache-control": "no-store"}, media_type="application/json")
 
     async def explain(self, request: Request) -> Response:
         """Return sentences about a service's bottleneck."""
@@ -88,25 +109,18 @@ def dashboard(options: argparse.Namespace) -> int:
     return 0
 
 
-class _Server(uvicorn.Server):
-    """A server that prints the page's URL once it listens."""
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen (uvicorn)."""
-        await super().startup(sockets)
-        print(f"http://{LOOPBACK}:{self.config.port}  (Ctrl-C ends)", flush=True)
-
-
 async def _serve(port: int, options: argparse.Namespace) -> None:
     board, seen = Dashboard(), samples(select_source(options), options.interval)
     # The first sample before the server starts: a source that never works is an error of the command.
     board.take(await anext(seen))
-    server = _Server(uvicorn.Config(board.app(), host=LOOPBACK, port=port, log_level="error", lifespan="off"))
+    server = uvicorn.Server(uvicorn.Config(board.app(), log_level="error", lifespan="off"))
     following = asyncio.create_task(board.follow(seen))
     # A source that fails for good ends the command.
     following.add_done_callback(lambda _: setattr(server, "should_exit", True))
+    listener = socket.create_server((LOOPBACK, port))
+    print(f"http://{LOOPBACK}:{port}  (Ctrl-C ends)", flush=True)
     try:
-        await server.serve()
+        await server.serve(sockets=[listener])
     finally:
         if not following.cancel():
             following.result()

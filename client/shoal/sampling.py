@@ -9,9 +9,10 @@ import contextlib
 import json
 import re
 import shutil
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
 import httpx
@@ -57,6 +58,7 @@ class Sample:
     seen: Mapping[str, ServiceSample]
     error: str = ""
     """Why there is no sample; empty otherwise."""
+    time_s: float = field(default_factory=time.monotonic)
 
 
 class _Report(msgspec.Struct, frozen=True):

@@ -43,7 +43,7 @@ async def _print(seen: AsyncIterator[Sample], options: argparse.Namespace) -> No
     watched, count = Histories(), 0
     async with aclosing(seen):  # type: ignore[type-var]
         async for sample in seen:
-            watched.add(sample.seen)
+            watched.add(sample.seen, sample.time_s)
             count += 1
             if count == 1:  # rates need two samples
                 continue
@@ -62,7 +62,7 @@ async def _follow(seen: AsyncIterator[Sample]) -> None:
         async with aclosing(seen):  # type: ignore[type-var]
             async for sample in seen:
                 if not sample.error:
-                    watched.add(sample.seen)
+                    watched.add(sample.seen, sample.time_s)
                 # Explanations only if the table leaves space for them.
                 room = console.height > 6 + 2 * len(watched.services)
                 last = Text("Ctrl-C ends", style="dim")

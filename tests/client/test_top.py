@@ -1,10 +1,14 @@
 """``shoal top`` and ``shoal dashboard`` beside a real proxy."""
 
+import hashlib
 import json
+import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,14 +18,29 @@ import httpx
 import numpy as np
 import pytest
 import uvicorn
+from msgspec.structs import replace
 
-from shoal.dashboard import Dashboard
+import shoal.dashboard
+from shoal.dashboard import PAGE, Dashboard
 from shoal.watching.samples import ServiceSample, cluster_sample
 from tests.browser import CHROMIUM, browsing
 from tests.fakes import RunningProxy, running_proxy
+from tests.operator.loads import NOTHING
 
+ROOT = Path(__file__).parents[2]
 SHOAL = (sys.executable, "-m", "shoal")
 HOSTILE = "<img src=x onerror=alert(1)>"
+PODS = ["double-a", "double-b"]
+LEGENDS = (
+    "[...document.querySelectorAll('figure')].map((each) => "
+    "[...each.querySelectorAll('.u-label')].map((label) => label.textContent))"
+)
+UPLOT = {
+    "uPlot.iife.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
+    "uPlot.min.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
+    "LICENSE": "8f989229699b4fe2f1a0432d0e9edc338a8a911e250e2d1b01ecd770a5f5b1bd",
+}
+"""SHA-256 of the library's files, as in its package. `make uplot` refreshes them."""
 
 
 def top(*words: str) -> subprocess.CompletedProcess[str]:
@@ -150,6 +169,20 @@ def test_without_kubectl_a_cluster_is_not_seen(monkeypatch: pytest.MonkeyPatch, 
     assert "kubectl, which is not installed" in ended.stderr
 
 
+@contextmanager
+def serving(board: Dashboard) -> Iterator[str]:
+    """Serve the page of prepared samples; yields its URL."""
+    server = uvicorn.Server(uvicorn.Config(board.app(), log_level="error", lifespan="off"))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine: apt-get install chromium")
 def test_a_browser_shows_figures_curves_and_words(tmp_path: Path) -> None:
     own = ("--interval", "0.2")
@@ -157,8 +190,8 @@ def test_a_browser_shows_figures_curves_and_words(tmp_path: Path) -> None:
         browser.open(url)
         browser.until("document.querySelector('#services td button').textContent === 'double'")
         ask(running, 5)
-        browser.until("data.services[0].looks.some((each) => each.answered_per_s > 0)")
-        browser.until("document.querySelectorAll('#charts path').length >= 10")
+        browser.until("data.intervals.some((each) => each.service.answered_per_s > 0)")
+        browser.until("document.querySelectorAll('#charts canvas').length === 9")
         browser.until("document.getElementById('words').textContent.startsWith('Model double.')")
 
         assert browser.complaints() == []
@@ -185,19 +218,51 @@ def test_other_names_than_this_machines_are_refused() -> None:
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine: apt-get install chromium")
 def test_what_a_service_is_called_and_says_stays_text(tmp_path: Path) -> None:
     board = Dashboard()
-    board.watched.add({HOSTILE: ServiceSample({}, state=HOSTILE, says=HOSTILE)})
-    server = uvicorn.Server(uvicorn.Config(board.app(), port=0, log_level="error", lifespan="off"))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        with browsing(tmp_path) as browser:
-            while not server.started:
-                thread.join(0.01)
-            port = server.servers[0].sockets[0].getsockname()[1]
-            browser.open(f"http://127.0.0.1:{port}")
-            browser.until(f"document.querySelector('#services td button').textContent === {json.dumps(HOSTILE)}")
-            assert browser.evaluate("document.images.length") == 0
-            assert browser.complaints() == []
-    finally:
-        server.should_exit = True
-        thread.join()
+    board.watched.add({HOSTILE: ServiceSample({HOSTILE: None}, state=HOSTILE, says=HOSTILE)}, time_s=0.0)
+    with serving(board) as url, browsing(tmp_path) as browser:
+        browser.open(url)
+        browser.until(f"document.querySelector('#services td button').textContent === {json.dumps(HOSTILE)}")
+        browser.until(f"({LEGENDS})[3][1] === {json.dumps(HOSTILE)}")
+        assert browser.evaluate("document.images.length") == 0
+        assert browser.complaints() == []
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine: apt-get install chromium")
+def test_charts_have_time_units_a_legend_entry_for_each_pod_and_values_at_the_cursor(tmp_path: Path) -> None:
+    board = Dashboard()
+    for step in range(3):
+        loads = {pod: replace(NOTHING, time_s=NOTHING.time_s + step, answered_rows=10 * step * step) for pod in PODS}
+        board.watched.add({"double": ServiceSample(loads)}, time_s=time.monotonic() - 100 + 30 * step)
+    with serving(board) as url, browsing(tmp_path) as browser:
+        browser.open(url)
+        browser.until("plots.length === 9")
+
+        assert browser.evaluate("plots.map((each) => each.axes[1].label)") == [
+            "rows/s", "ms", "pods", "rows/s", "ms", "%", "rows", "rows", "rows",
+        ]  # fmt: skip
+        [ticks] = browser.evaluate("plots.slice(0, 1).map((each) => each.axes[0].values(each, [each.data[0][0]]))")
+        assert re.fullmatch(r"\d\d:\d\d:\d\d", ticks[0])
+        assert browser.evaluate("Math.abs(Date.now() / 1000 - plots[0].data[0].at(-1) - 40) < 20")
+        labels = browser.evaluate(LEGENDS)
+        assert labels[0] == ["time", "requested", "answered", "rejected"]
+        assert labels[3:] == [["time", *PODS]] * 6
+        last = "[...plots[3].root.querySelectorAll('.u-value')].slice(1).map((each) => each.textContent)"
+        assert browser.evaluate(last) == ["30 rows/s"] * 2
+        browser.evaluate("plots[3].setCursor({left: plots[3].valToPos(plots[3].data[0][1], 'x'), top: 10})")
+        browser.until(f"{last}.every((each) => each === '10 rows/s')")
+
+        # A phone: nothing but the table is wider than the page.
+        browser.call("Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=2, mobile=True)
+        browser.until("plots[0].width < 370")
+        assert browser.evaluate("document.documentElement.scrollWidth") == 390
+        assert browser.complaints() == []
+
+
+def test_the_page_includes_the_charts_library_unchanged() -> None:
+    vendored = Path(shoal.dashboard.__file__).parent / "uplot"
+
+    assert {each.name: hashlib.sha256(each.read_bytes()).hexdigest() for each in vendored.iterdir()} == UPLOT
+    version = re.search(r"^UPLOT := (\S+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert version is not None
+    assert f"(v{version[1]})" in (vendored / "uPlot.iife.min.js").read_text()
+    assert all((vendored / name).read_text() in PAGE for name in UPLOT if name != "LICENSE")

@@ -22,7 +22,7 @@ _NOTHING = "-"
 def cells(name: str, history: History) -> tuple[str, ...]:
     """Return the cells of one service, in the order of `COLUMNS`."""
     now, seen = history.now, history.last
-    held = [each.queued_rows + each.running_rows for each in history.figures][-CURVE:]
+    held = [each.service.queued_rows + each.service.running_rows for each in history.intervals][-CURVE:]
     return (
         name,
         str(now.pods) if seen.wanted in (None, now.pods) else f"{now.pods}/{seen.wanted}",
@@ -62,8 +62,8 @@ def curve(values: Sequence[float]) -> str:
     return "".join(_BLOCKS[max(1, math.ceil(top * value / most)) if value else 0] for value in values)
 
 
-def document(watched: Histories, *, samples: int = 1) -> dict[str, Any]:
-    """Return the services as JSON values, each with its last ``samples`` samples, oldest first."""
+def document(watched: Histories) -> dict[str, Any]:
+    """Return the services as JSON values, each with the figures of its last interval."""
     return {
         "services": [
             {
@@ -72,7 +72,7 @@ def document(watched: Histories, *, samples: int = 1) -> dict[str, Any]:
                 "state": history.last.state,
                 "well": history.last.well,
                 "says": history.last.says,
-                "looks": [asdict(figures) for figures in list(history.figures)[-samples:]],
+                "looks": [asdict(history.now)],
             }
             for name, history in watched.sorted
         ]

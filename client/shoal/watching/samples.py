@@ -9,7 +9,9 @@ from shoal.watching.figures import Figures, Loads, between
 from shoal_schema.redaction import visible
 
 KEPT = 300
-"""Samples that are kept of a service."""
+"""Intervals that are kept of a service."""
+MAX_PODS = 12
+"""Pods of a service with figures of their own: the first ones by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +30,28 @@ class ServiceSample:
     """The operator's explanation of the number of replicas."""
 
 
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """The time between two samples of one service."""
+
+    time_s: float
+    """Monotonic time of its end."""
+    service: Figures
+    pods: Mapping[str, Figures]
+    """Figures by pod."""
+
+
 @dataclass(slots=True)
 class History:
-    """The recent samples of one service, oldest first."""
+    """The recent intervals of one service, oldest first."""
 
     last: ServiceSample
-    figures: deque[Figures] = field(default_factory=lambda: deque(maxlen=KEPT))
+    intervals: deque[Interval] = field(default_factory=lambda: deque(maxlen=KEPT))
 
     @property
     def now(self) -> Figures:
         """The figures of the last interval."""
-        return self.figures[-1]
+        return self.intervals[-1].service
 
 
 @dataclass(slots=True)
@@ -47,14 +60,16 @@ class Histories:
 
     services: dict[str, History] = field(default_factory=dict)
 
-    def add(self, seen: Mapping[str, ServiceSample]) -> None:
-        """Add a sample; services that are not in it are removed."""
+    def add(self, seen: Mapping[str, ServiceSample], time_s: float) -> None:
+        """Add the samples of one time; services that are not among them are removed."""
         for name in self.services.keys() - seen.keys():
             del self.services[name]
         for name, service in seen.items():
             # The first sample of a service has no figures of an interval.
             history = self.services.setdefault(name, History(service))
-            history.figures.append(between(history.last.loads, service.loads))
+            before, now = history.last.loads, service.loads
+            pods = {pod: between(before, {pod: now[pod]}) for pod in sorted(now)[:MAX_PODS]}
+            history.intervals.append(Interval(time_s, between(before, now), pods))
             history.last = service
 
     @property

@@ -1,5 +1,7 @@
 """What happened between two looks at a service's pods."""
 
+from dataclasses import asdict
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +9,7 @@ from msgspec.structs import replace
 
 from shoal.watching.cells import COLUMNS, cells, curve, document, duration, rate
 from shoal.watching.figures import between
-from shoal.watching.samples import Histories, ServiceSample, cluster_sample
+from shoal.watching.samples import MAX_PODS, Histories, ServiceSample, cluster_sample
 from shoal_schema.load import Capacity, RejectedRows
 from tests.operator.loads import NOTHING
 
@@ -67,14 +69,28 @@ def test_what_pods_can_serve_is_told_where_all_know() -> None:
 
 def test_services_that_are_gone_are_forgotten() -> None:
     watched = Histories()
-    watched.add({"a": ServiceSample({"p": NEW}), "b": ServiceSample({"p": NEW})})
-    watched.add({"b": ServiceSample({"p": LATER}, wanted=2)})
+    watched.add({"a": ServiceSample({"p": NEW}), "b": ServiceSample({"p": NEW})}, time_s=1.0)
+    watched.add({"b": ServiceSample({"p": LATER}, wanted=2)}, time_s=3.0)
 
     [(name, history)] = watched.sorted
     assert name == "b"
     assert history.now.asked_per_s == 110
     assert dict(zip(COLUMNS, cells(name, history), strict=True))["replicas"] == "1/2"
-    assert [len(each["looks"]) for each in document(watched, samples=10)["services"]] == [2]
+    assert [each.time_s for each in history.intervals] == [1.0, 3.0]
+    assert [each["looks"] for each in document(watched)["services"]] == [[asdict(history.now)]]
+
+
+def test_each_pod_has_figures_up_to_a_limit() -> None:
+    watched = Histories()
+    watched.add({"a": ServiceSample({"p": NEW, "q": NEW})}, time_s=1.0)
+    watched.add({"a": ServiceSample({"p": LATER, "q": None, "r": LATER})}, time_s=3.0)
+    watched.add({"a": ServiceSample({f"p{number:02}": NEW for number in range(MAX_PODS + 1)})}, time_s=5.0)
+
+    first, second, third = (each.pods for each in watched.services["a"].intervals)
+    assert list(first) == ["p", "q"]
+    assert second["p"] == between({"p": NEW}, {"p": LATER})
+    assert (second["q"].silent, second["q"].asked_per_s, second["r"].asked_per_s) == (1, None, None)
+    assert (len(third), max(third)) == (MAX_PODS, f"p{MAX_PODS - 1:02}")
 
 
 @pytest.mark.parametrize(
