@@ -22,7 +22,8 @@ TEXTS := $(SOURCES) .ci .pre-commit-config.yaml charts crds docs CHANGELOG.md CO
 PHRASES := $(shell sed -n 's/->.*//; / /p' glossary.txt | paste -sd '|')
 PLAIN := README.md CONTRIBUTING.md CHANGELOG.md RELEASING.md docs benchmarks client e2e examples local monitoring operator proxy runtime schema
 
-.PHONY: demo test test-all test-uncovered test-compiled test-interop test-images e2e check format lint types contracts guard site generated messages pictures uplot bench-batch bench-coldstart bench-graphs bench-operator bench-policy bench-scaling bench-serve bench-peers bench-models soak coverage mutants dist images pins clean
+PARTS := client local operator proxy runtime schema
+.PHONY: demo test $(addprefix test-,$(PARTS)) test-all test-uncovered test-compiled test-interop test-images e2e check format lint types contracts guard site generated messages pictures uplot bench-batch bench-coldstart bench-graphs bench-operator bench-policy bench-scaling bench-serve bench-peers bench-models soak coverage mutants dist images pins clean
 
 demo: $(VENV)/.demo ## Deploy a real image classifier, send it 200 pictures, print the figures
 	$(BIN)/python -m examples.demo
@@ -40,6 +41,9 @@ test: check $(if $(COVERAGE),coverage test-uncovered,test-all) ## Run all checks
 
 test-all: $(VENV)/.installed
 	$(PYTEST) --ignore=tests/interop
+
+$(addprefix test-,$(PARTS)): test-%: $(VENV)/.installed ## (test-client, test-local, ...) Run the tests of one component
+	$(PYTEST) tests/$*
 
 test-uncovered: $(VENV)/.installed
 	$(PYTEST) -m integration $(CORE_TESTS)

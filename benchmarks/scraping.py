@@ -25,7 +25,7 @@ from shoal_operator.scaling import Autoscaler
 from shoal_operator.scraper import Scraper, allow_connections
 from shoal_schema.declaring import Json
 from shoal_schema.load import Capacity, Load, RejectedRows
-from shoal_schema.processes import OperatorProcess
+from shoal_schema.processes.operator import OperatorProcess
 
 INTERVAL_S = 2.0
 SETTLE_S = 6.0

@@ -97,7 +97,7 @@ def test_a_secret_without_a_key_is_named_in_the_status(namespace: Cluster) -> No
 
 def test_contradictory_access_settings_are_rejected(namespace: Cluster) -> None:
     for access, words in (
-        ({}, "apiKeys, jwt or both"),
+        ({}, "apiKeys or jwt"),
         (
             {
                 "jwt": {"issuer": "https://a", "audience": "b", "jwksUrl": "https://a/keys"},

@@ -15,7 +15,7 @@ from shoal_operator.planning.pods import is_leaving, is_ready
 from shoal_schema.activator import MAX_POLL_S, MAX_REPORT_BYTES, REPORT_PATH, SEEN, ActivatorReport, decode_report
 from shoal_schema.addresses import TcpAddress
 from shoal_schema.declaring import Json
-from shoal_schema.processes import OperatorProcess
+from shoal_schema.processes.operator import OperatorProcess
 
 logger = logging.getLogger(__name__)
 

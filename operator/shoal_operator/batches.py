@@ -33,7 +33,7 @@ from shoal_operator.planning.workqueue import Outcome
 from shoal_schema.conditions import FAILURES, Reason
 from shoal_schema.declaring import Json
 from shoal_schema.decoding import SpecError, parse_batch_spec
-from shoal_schema.processes import OperatorProcess
+from shoal_schema.processes.operator import OperatorProcess
 from shoal_schema.progress import JobProgress
 from shoal_schema.resource.locations import LocationError
 from shoal_schema.resource.offline import BatchInferenceSpec

@@ -48,7 +48,7 @@ from shoal_schema.conditions import Reason
 from shoal_schema.declaring import Json
 from shoal_schema.decoding import GraphSpecError, SpecError
 from shoal_schema.load import GraphState
-from shoal_schema.processes import OperatorProcess
+from shoal_schema.processes.operator import OperatorProcess
 from shoal_schema.resource.locations import LocationError
 from shoal_schema.resource.model import Follow
 from shoal_schema.resource.service import InferenceServiceSpec

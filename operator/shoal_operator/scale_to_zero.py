@@ -42,7 +42,7 @@ from shoal_schema.activator import (
 from shoal_schema.addresses import TcpAddress
 from shoal_schema.declaring import Json
 from shoal_schema.decoding import SpecError
-from shoal_schema.processes import OperatorProcess
+from shoal_schema.processes.operator import OperatorProcess
 from shoal_schema.resource.service import InferenceServiceSpec
 
 logger = logging.getLogger(__name__)

@@ -9,11 +9,12 @@ from shoal_operator.planning.lease import LEASE_NAME
 from shoal_operator.planning.observation import Key
 from shoal_schema import environment
 from shoal_schema.declaring import OPERATOR
-from shoal_schema.processes import LogSettings, OperatorProcess
+from shoal_schema.processes.log import LogSettings
+from shoal_schema.processes.operator import OperatorProcess
 
 
 class Settings(Struct, frozen=True):
-    """The operator's settings; `shoal_schema.processes` describes each."""
+    """The operator's settings; `shoal_schema.processes.operator` describes each."""
 
     process: OperatorProcess
     logging: LogSettings

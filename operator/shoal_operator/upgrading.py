@@ -15,7 +15,7 @@ from shoal_operator.planning.observation import Key, Observation, dig, key_of
 from shoal_operator.planning.upgrade import Upgrade, Upgrades, Window, images_of, is_pending, keep_pods, with_images
 from shoal_schema.conditions import Status
 from shoal_schema.declaring import Json
-from shoal_schema.processes import OperatorProcess
+from shoal_schema.processes.operator import OperatorProcess
 
 logger = logging.getLogger(__name__)
 

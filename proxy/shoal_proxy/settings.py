@@ -11,7 +11,9 @@ from shoal_schema.addresses import TcpAddress
 from shoal_schema.declaring import PROXY
 from shoal_schema.environment import SettingsError
 from shoal_schema.headers import GRAPHS
-from shoal_schema.processes import LogSettings, Metadata, ProxyProcess
+from shoal_schema.processes.log import LogSettings
+from shoal_schema.processes.model import Metadata
+from shoal_schema.processes.proxy import ProxyProcess
 from shoal_schema.resource.access import GatewayHeaderSpec, JwtSpec, LimitsSpec
 from shoal_schema.resource.model import ModelSpec
 from shoal_schema.resource.runtime import CorsSpec, ProxySpec

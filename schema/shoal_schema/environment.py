@@ -22,15 +22,13 @@ from shoal_schema.declaring import (
     without_annotations,
 )
 from shoal_schema.decoding import SpecError, decode, decode_text
-from shoal_schema.processes import (
-    ActivatorProcess,
-    BatchProcess,
-    LogSettings,
-    Metadata,
-    OperatorProcess,
-    ProxyProcess,
-    RuntimeProcess,
-)
+from shoal_schema.processes.activator import ActivatorProcess
+from shoal_schema.processes.batch import BatchProcess
+from shoal_schema.processes.log import LogSettings
+from shoal_schema.processes.model import Metadata
+from shoal_schema.processes.operator import OperatorProcess
+from shoal_schema.processes.proxy import ProxyProcess
+from shoal_schema.processes.runtime import RuntimeProcess
 from shoal_schema.redaction import redacted_value
 from shoal_schema.resource.offline import BatchInferenceSpec
 from shoal_schema.resource.service import InferenceServiceSpec

@@ -21,7 +21,7 @@ from shoal_operator.reconciler import Reconciler
 from shoal_operator.upgrading import Upgrading
 from shoal_schema.declaring import Json
 from shoal_schema.load import GraphState
-from shoal_schema.processes import OperatorProcess
+from shoal_schema.processes.operator import OperatorProcess
 from shoal_schema.resource.locations import moves
 from shoal_schema.resource.service import InferenceServiceSpec
 from tests.operator.samples import DEFAULTS

@@ -8,7 +8,7 @@ from shoal_operator.manifests.target import Target
 from shoal_schema.declaring import Json
 from shoal_schema.decoding import parse_spec
 from shoal_schema.policy import Policy
-from shoal_schema.processes import OperatorProcess
+from shoal_schema.processes.operator import OperatorProcess
 from shoal_schema.resource import API_VERSION, GRAPH_KIND, KIND
 
 UID = "11111111-2222-3333-4444-555555555555"

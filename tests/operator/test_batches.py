@@ -20,7 +20,7 @@ from shoal_operator.planning.observation import Key
 from shoal_operator.planning.workqueue import Outcome
 from shoal_schema.declaring import Json
 from shoal_schema.policy import Policy
-from shoal_schema.processes import OperatorProcess
+from shoal_schema.processes.operator import OperatorProcess
 from shoal_schema.progress import JobProgress, WorkDone
 from shoal_schema.resource import BATCH_PLURAL
 from tests.operator.fakes import FakeCluster, NoNames

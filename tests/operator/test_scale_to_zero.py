@@ -18,7 +18,7 @@ from shoal_operator.planning.ports import REST_S
 from shoal_operator.scale_to_zero import ScaleToZero
 from shoal_schema.activator import ActivatorReport, ActivatorTable, decode_table, encode
 from shoal_schema.declaring import Json
-from shoal_schema.processes import OperatorProcess
+from shoal_schema.processes.operator import OperatorProcess
 from tests.operator.fakes import FakeCluster, reconciler_of
 from tests.operator.loads import holding
 from tests.operator.samples import MINIMAL, service, with_fields

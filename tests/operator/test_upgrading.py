@@ -20,7 +20,7 @@ from shoal_operator.planning.workqueue import Outcome
 from shoal_operator.upgrading import Upgrading
 from shoal_schema.conditions import ConditionType
 from shoal_schema.declaring import Json
-from shoal_schema.processes import OperatorProcess
+from shoal_schema.processes.operator import OperatorProcess
 from tests.operator.fakes import FakeCluster, reconciler_of
 from tests.operator.samples import DEFAULTS, MINIMAL, service, with_fields
 from tests.operator.worlds import healthy

@@ -14,7 +14,7 @@ from shoal.serving.fields import FieldError, Values
 from shoal_schema.declaring import settings_of
 from shoal_schema.decoding import SpecError, decode
 from shoal_schema.environment import manifest_fields
-from shoal_schema.processes import Metadata
+from shoal_schema.processes.model import Metadata
 from shoal_schema.resource import API_VERSION, GRAPH_KIND, KIND
 from shoal_schema.resource.locations import scheme_of
 from shoal_schema.resource.service import InferenceServiceSpec

@@ -27,7 +27,7 @@ from shoal_operator.manifests.environment import (
 )
 from shoal_operator.manifests.target import Target
 from shoal_schema.declaring import Json, Process, as_json
-from shoal_schema.processes import LOG_FORMAT, LogForm
+from shoal_schema.processes.log import LOG_FORMAT, LogForm
 from shoal_schema.resource.offline import BatchInferenceSpec
 from shoal_schema.resource.passthrough import ImagePullPolicy
 from shoal_schema.resource.service import InferenceServiceSpec

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from shoal_schema.declaring import Json
-from shoal_schema.processes import OperatorProcess
+from shoal_schema.processes.operator import OperatorProcess
 from shoal_schema.resource import API_VERSION, BATCH_KIND, GRAPH_KIND, KIND
 from shoal_schema.resource.graph import GraphSpec
 from shoal_schema.resource.network import NetworkPolicyMode

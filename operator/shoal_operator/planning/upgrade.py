@@ -40,7 +40,7 @@ class Window:
 
     @classmethod
     def parse(cls, text: str) -> "Window":
-        """Parse ``Sat,Sun 02:00-05:00 UTC`` (`shoal_schema.processes.UPGRADE_WINDOW`); empty is always."""
+        """Parse ``Sat,Sun 02:00-05:00 UTC`` (`shoal_schema.processes.operator.UPGRADE_WINDOW`); empty is always."""
         if not text:
             return cls()
         *days, hours = text.removesuffix(" UTC").split(" ")

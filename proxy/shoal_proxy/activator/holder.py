@@ -6,7 +6,7 @@ from shoal_proxy.activator.queue import HeldRequest, ServiceQueue
 from shoal_proxy.errors import BodyTooLarge, Overloaded, ProxyError
 from shoal_schema.activator import ActivatorService
 from shoal_schema.metrics import RejectionReason
-from shoal_schema.processes import ActivatorProcess
+from shoal_schema.processes.activator import ActivatorProcess
 
 
 class RequestHolder:

@@ -33,7 +33,9 @@ from shoal_schema.declaring import ACTIVATOR
 from shoal_schema.environment import SettingsError
 from shoal_schema.logs import configure, log_exit_reason, requested_format
 from shoal_schema.open_files import open_files
-from shoal_schema.processes import ActivatorProcess, LogSettings, ProxyProcess
+from shoal_schema.processes.activator import ActivatorProcess
+from shoal_schema.processes.log import LogSettings
+from shoal_schema.processes.proxy import ProxyProcess
 from shoal_schema.wire.timeouts import TransferTimeouts
 
 logger = logging.getLogger(__name__)

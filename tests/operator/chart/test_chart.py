@@ -16,7 +16,7 @@ from shoal_schema.declaring import ACTIVATOR, Json
 from shoal_schema.decoding import parse_spec
 from shoal_schema.environment import read, variables
 from shoal_schema.policy import Policy
-from shoal_schema.processes import ActivatorProcess
+from shoal_schema.processes.activator import ActivatorProcess
 from shoal_schema.publishing.batch import batches
 from shoal_schema.publishing.crd import custom_resource_definition, services
 from shoal_schema.publishing.graph import graphs

@@ -13,7 +13,7 @@ from shoal_operator.planning.allowed import not_allowed
 from shoal_schema.declaring import Json
 from shoal_schema.decoding import parse_batch_spec
 from shoal_schema.policy import Policy
-from shoal_schema.processes import OperatorProcess
+from shoal_schema.processes.operator import OperatorProcess
 from tests.operator.samples import DEFAULTS, UID
 
 GOLDEN = Path(__file__).parents[1] / "golden"
