@@ -25,7 +25,7 @@ class GraphStates:
 
     Args:
         scraper: reads the pods.
-        mark: makes a graph due after a delay (s), once its state changed.
+        mark: schedules a graph's reconciliation after a delay (s), called when its state changes.
     """
 
     def __init__(self, scraper: Scraper, mark: Callable[[Key, float], object]) -> None:

@@ -182,7 +182,7 @@ class Autoscaler:
         Args:
             cluster: for writes.
             tasks: runs the readings.
-            part: index of the tenth of the services to read; None for all.
+            part: which tenth of the services to read, from 0; None for all services.
         """
         # Decide once per interval whether services without scaling or objective are included.
         if not part:

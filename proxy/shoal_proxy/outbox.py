@@ -1,7 +1,7 @@
 """The unread part of a large response, passed to the transport a piece at a time.
 
-A transport keeps all data until its last byte is sent, and with TLS it does not count it. Passed in pieces, the memory
-kept for a client is known, and shrinks as the client reads.
+A transport keeps a whole buffer until its last byte is sent, and a TLS transport does not count the buffered bytes.
+Passed in pieces, the memory held for a client is known, and shrinks as the client reads.
 """
 
 import asyncio

@@ -164,7 +164,7 @@ def _add_service(made: CommandParser) -> None:
     )
     made.add_argument("--objective-ms", type=positive(), help="default: the running proxy's, otherwise none")
     made.add_argument("--max-batch-size", type=integer(1), help="default: the running proxy's, otherwise 32")
-    made.add_argument("--max-queue-rows", type=integer(1), help="default: 1024, or four batches")
+    made.add_argument("--max-queue-rows", type=integer(1), help="default: 1024, or four full batches if that is more")
     made.add_argument(
         "--policy",
         type=choice(BatchingPolicy),

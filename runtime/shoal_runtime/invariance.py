@@ -63,7 +63,7 @@ def dependence_warnings(
     in_place: bool = False,
     is_over: Callable[[], bool] = lambda: False,
 ) -> Iterator[str]:
-    """Yield warnings about the results of a row among others.
+    """Yield warnings about rows whose results depend on the other rows of the batch.
 
     Args:
         run: computes a batch of the source.
@@ -209,10 +209,12 @@ class _TrialRunner:
                 raise RowDependence(f"{self.differ(first.pairs_alone)} alone and among other rows")
 
     def check_labels(self, is_over: Callable[[], bool]) -> None:
-        """Try the labels and counts of rows of several seeds, while there is time; a tie changes few of them.
+        """Compare the labels and counts of generated rows, one seed at a time, while there is time.
+
+        A tie between labels changes only a few rows, so it is not reported.
 
         Raises:
-            Leak: those of half of the rows depend on other rows.
+            Leak: the labels or counts of half of the rows depend on other rows.
         """
         seeds = itertools.takewhile(lambda _: not is_over(), range(RARE))
         changed: list[Pairs] = []

@@ -29,7 +29,7 @@ class Service:
     """Fields of the spec with an effect in a cluster only."""
 
     def without_effect(self, assigned: Iterable[str]) -> list[str]:
-        """Return the ignored fields of the manifest and of the ``assigned`` ones, without duplicates and children."""
+        """Return the manifest's ignored fields and ``assigned``, without duplicates and children of listed fields."""
         names: list[str] = []
         for name in (*self.ignored, *assigned):
             if not any(name == each or name.startswith(f"{each}.") for each in names):

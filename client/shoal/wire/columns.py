@@ -71,7 +71,7 @@ def only_input(signature: Signature) -> Tensor | None:
 
 
 def matched_spelling(names: Sequence[Any], signature: Signature) -> list[Any]:
-    """Return column names, with numbers as text where the model has such a name."""
+    """Return column names; an integer becomes text if that text is a column name of the model."""
     own = own_names(signature)
     return [str(name) if is_number(name) and str(name) in own else name for name in names]
 

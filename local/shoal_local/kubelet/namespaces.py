@@ -57,7 +57,7 @@ def isolate() -> None:
 
 
 class View:
-    """Builds the view, mount by mount; call ``isolate`` first."""
+    """Builds a container's view of the file system, mount by mount; call ``isolate`` first."""
 
     def __init__(self, staging: str) -> None:
         self._staging = staging

@@ -22,7 +22,7 @@ NO_ACTIVATOR = (
 
 
 def is_externally_scaled(spec: InferenceServiceSpec) -> bool:
-    """Return whether others than the operator set a service's replicas, down to 0."""
+    """Return whether an HPA, KEDA or a user sets a service's replicas instead of the operator."""
     return spec.scaling is None or spec.scaling.mode is not ScalingMode.INTERNAL
 
 

@@ -39,7 +39,7 @@ class Reversals:
         return Reversals(None, writer, (*known, now_s)[-CONFLICT_WRITES:])
 
     def left_to(self, now_s: float) -> str:
-        """Return the field manager that replicas are left to; empty if there is none."""
+        """Return the conflicting writer whose replicas the operator keeps for now; empty if there is none."""
         left = len(self.times_s) == CONFLICT_WRITES and now_s - self.times_s[-1] < CONFLICT_PAUSE_S
         return self.writer if left else ""
 

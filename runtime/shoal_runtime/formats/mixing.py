@@ -226,7 +226,7 @@ def _product(dims: Dims) -> Any:
 
 
 def joined(operands: Sequence[Operand], axis: int, by: str, rank: int) -> Value:
-    """Return the result of concatenating tensors; unknown along the batch axis."""
+    """Return the layout of concatenated tensors; None (unknown) if ``axis`` is the batch axis."""
     value = combined(operands, by, rank)
     at = axis % rank
     if isinstance(value, MixedRows) and not any(isinstance(operand.value, MixedRows) for operand in operands):
@@ -235,7 +235,7 @@ def joined(operands: Sequence[Operand], axis: int, by: str, rank: int) -> Value:
 
 
 def multiplied(left: Operand, right: Operand, by: str) -> Value:
-    """Return the result of a matrix product, as numpy.matmul with two or more dimensions."""
+    """Return the layout of a matrix product: numpy.matmul of operands with two or more dimensions."""
     a, b = left.value, right.value
     if left.rank < 2 or right.rank < 2 or a is None or b is None:
         return None
@@ -253,7 +253,7 @@ def multiplied(left: Operand, right: Operand, by: str) -> Value:
 
 
 def _product_of_rows(left: SeparateRows, right: SeparateRows, left_at: int, right_at: int, by: str, rank: int) -> Value:
-    """Return the product of two tensors with these batch axes, counted from the end."""
+    """Return the layout of a product of two tensors; the batch axes count from the end (negative)."""
     plain, alike = left.plain and right.plain, left.merged == right.merged
     if left_at == right_at and left_at < -2 and alike:
         return SeparateRows(rank + left_at, plain, left.merged)
@@ -265,7 +265,7 @@ def _product_of_rows(left: SeparateRows, right: SeparateRows, left_at: int, righ
 
 
 def _with_weights(value: SeparateRows, operand: Operand, weights: Operand, rank: int, *, contracted: int) -> Value:
-    """Return the product of a tensor with a shared one."""
+    """Return the layout of the product of a batched tensor and a tensor shared by all rows."""
     axis = value.axis - operand.rank
     if axis == contracted:
         return None

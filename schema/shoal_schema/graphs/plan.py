@@ -213,7 +213,7 @@ def _placed(draft: GraphStep, placed: Mapping[str, GraphStep]) -> GraphStep:
         space = (*_space(first, placed), str(first))
     step = replace(draft, space=space)
     if draft.count and _space(draft.count, placed) != space[:-1]:
-        raise GraphError(f"{draft.path}.count", f"{draft.count} is not of the rows of {draft.each[0]}")
+        raise GraphError(f"{draft.path}.count", f"{draft.count} must have one value for each row that {draft.each[0]} belongs to")
     if draft.count and draft.count.step != draft.each[0].step and _row_may_be_absent(draft.count, space, placed):
         what = f"a row may be without {draft.count}: name a tensor that every row with {draft.each[0]} has"
         raise GraphError(f"{draft.path}.count", what)
