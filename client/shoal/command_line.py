@@ -172,7 +172,7 @@ def _missing(command: str) -> str | None:
 
 
 def _exec(command: str, arguments: Sequence[str]) -> None:
-    """Replace this process by the program of a command, so that it receives Ctrl-C itself."""
+    """Replace this process with a command's program (exec), so that the program receives Ctrl-C directly."""
     os.execv(sys.executable, [sys.executable, "-m", *OTHER_PROGRAMS[command], *arguments])
 
 

@@ -1,4 +1,4 @@
-"""Validity of graphs, read from their pods in the background until all of them are valid."""
+"""Validity of graphs, read from their pods in the background until every pod reports a valid graph."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence

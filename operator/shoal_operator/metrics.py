@@ -153,7 +153,7 @@ async def serving(
         metrics: of ``/metrics``.
         listen: address; None serves nothing.
         routing_table: returns the routing table once it differs from a mark; None where this operator does not lead.
-        loads: returns the pods' last load; likewise.
+        loads: returns the pods' last load; None where this operator does not lead.
         unready: returns why the operator is not ready, or None.
 
     Raises:

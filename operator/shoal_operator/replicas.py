@@ -33,7 +33,7 @@ class ReplicaWriter:
 
     Args:
         cache: records the written count.
-        changed: makes a service due whose replicas another writer has changed since the decision.
+        changed: schedules a reconciliation of a service whose replicas another writer has changed since the decision.
         utc_now: wall clock, for Events.
     """
 

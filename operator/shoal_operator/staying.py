@@ -42,7 +42,7 @@ class StaySender:
     _tasks: "set[asyncio.Task[None]]" = field(default_factory=set)
 
     def send(self, key: Key, stays: Iterable[StayRequest]) -> None:
-        """Send each stopping pod of a service its stay, where it is new or longer."""
+        """Send each stopping pod of a service its stay, unless the pod already has one that is as long."""
         before = self._sent.pop(key, {})
         now: dict[str, _Sent] = {}
         for stay in stays:

@@ -55,7 +55,7 @@ class Upgrading:
 
     Args:
         settings: concurrency and window of upgrades.
-        mark: makes a service due after a delay (s).
+        mark: schedules a service's reconciliation after a delay (s).
         utc_now: wall clock, for windows and for start times that survive a restart.
     """
 

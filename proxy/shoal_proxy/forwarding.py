@@ -356,6 +356,6 @@ def _decoded(response: RuntimeResponse, pending: PendingRequest, mark: bytes, si
 
 
 def _broken(executed: bytes | None, pending: PendingRequest) -> Given:
-    """Return the outcome of an invalid response: the one that the request would have had here."""
+    """Return the outcome for an invalid response: the request gets the error that it would have got on this replica."""
     pending.may_have_run = executed != b"no"
     return ForwardingOutcome.BROKEN, None

@@ -151,7 +151,7 @@ class Inference:
     def start(
         self, head: RequestHead, body: bytes | memoryview, respond: Callable[[HttpResponse], None]
     ) -> PendingRequest | None:
-        """Queue a request; ``respond`` is called once: if the request is rejected, at once, and None is returned."""
+        """Queue a request; ``respond`` is called once. If the request is rejected, that is before this returns None."""
         if self.tracer is not None:
             span = self.tracer.begin(head.headers, head.route.codec.name, time.monotonic())
             if span is not None:

@@ -70,7 +70,7 @@ def dependence_warnings(
         source: of the rows.
         signature: of the model.
         kinds: of rows. Only the first that the model accepts gives warnings; the others can only reject the model.
-        in_place: whether a result may depend on the place in the batch, as where noise is drawn by place.
+        in_place: whether a result may depend on the position in the batch, for example through noise.
         is_over: whether there is no time for another trial.
 
     Raises:
@@ -162,7 +162,7 @@ class _Trial:
 
 
 class _TrialRunner:
-    """Computes rows of one kind among others."""
+    """Computes generated rows of one kind in batches with other rows."""
 
     def __init__(self, run: Run, source: RowSource, signature: Signature, kind: RowKind, *, in_place: bool) -> None:
         self._run, self._source, self._kind, self._in_place = run, source, kind, in_place
@@ -201,7 +201,7 @@ class _TrialRunner:
         """Try another row alone, if the first one's numbers depend on the size of the batch.
 
         Raises:
-            Leak: the numbers of both do.
+            Leak: the numbers of both rows depend on the size of the batch.
         """
         if self.leaks(first.pairs_alone):
             second = self.trial(1)

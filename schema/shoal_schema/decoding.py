@@ -219,7 +219,7 @@ def _sentence(text: str, cls: type[Struct], value: Any, path: str) -> str:
 
 
 def nearest(name: str, known: Collection[str]) -> str:
-    """Return a hint with the closest known name, or all of them."""
+    """Return a hint with the closest known name, or with all known names."""
     lowered = {each.lower(): each for each in known}
     near = get_close_matches(name.lower(), lowered, n=1)
     return f"did you mean {lowered[near[0]]}?" if near else f"known are {', '.join(sorted(known))}"

@@ -54,7 +54,7 @@ class ActivatorPod:
     """It has not responded for long."""
 
     def serves(self, key: Key) -> bool:
-        """Return whether it can receive requests of a service."""
+        """Return whether an activator can receive requests of a service."""
         return self.ready and str(key) not in self.refused
 
 

@@ -1,4 +1,4 @@
-"""Replicas of a Deployment that another writer, such as an HPA, resets: after the second time they are left to it.
+"""Replicas that a conflicting writer, such as an HPA, resets: after the second reset the operator accepts its count.
 
 Each reset creates and kills pods, without end if the operator continued. `conflicts` handles other fields.
 """
@@ -39,7 +39,7 @@ class Reversals:
         return Reversals(None, writer, (*known, now_s)[-CONFLICT_WRITES:])
 
     def left_to(self, now_s: float) -> str:
-        """Return the conflicting writer whose replicas the operator keeps for now; empty if there is none."""
+        """Return the conflicting writer that sets the replicas for now; empty if there is none."""
         left = len(self.times_s) == CONFLICT_WRITES and now_s - self.times_s[-1] < CONFLICT_PAUSE_S
         return self.writer if left else ""
 
@@ -51,7 +51,7 @@ class ConflictingReplicas:
     _known: dict[Key, Reversals] = field(default_factory=dict)
 
     def adjusted(self, key: Key, action: Action, live: Json | None, now_s: float) -> Action | None:
-        """Return the action with the stored replicas, if they are left to another writer.
+        """Return the action with the stored replicas, if a conflicting writer sets them.
 
         Args:
             key: of the service.
@@ -82,7 +82,7 @@ class ConflictingReplicas:
             self._known[key] = self._known.get(key, Reversals()).record_write(replicas)
 
     def left_to(self, key: Key, now_s: float) -> str:
-        """Return the field manager that a service's replicas are left to; empty if there is none."""
+        """Return the conflicting writer that sets a service's replicas for now; empty if there is none."""
         return self._known.get(key, Reversals()).left_to(now_s)
 
     def forget(self, key: Key) -> None:

@@ -1,8 +1,8 @@
 """Order of upgrades to this operator's images and pod template.
 
 A service whose spec changes is upgraded with that change. The others keep their pods and are upgraded oldest first,
-with limited concurrency, within a weekly window, and not while a service that was ready before its upgrade is not ready
-after it.
+with limited concurrency, within a weekly window. They pause while a service that was ready before its upgrade is not
+ready after it.
 """
 
 from collections.abc import Mapping
@@ -144,7 +144,7 @@ class Upgrades:
 
     Args:
         most: maximum of concurrent upgrades; 0: none starts without a change of the spec.
-        window: in which upgrades may start.
+        window: the weekly window in which upgrades may start.
     """
 
     most: int

@@ -21,7 +21,7 @@ CheckToken = Callable[[bytes], str]
 
 
 class AuthenticatedClient:
-    """A client, and the rows that it holds of its limits."""
+    """A client, and the rows that are charged to its limits now."""
 
     __slots__ = ("credentials", "label", "name", "quota", "rows")
 

@@ -3,9 +3,9 @@
 A replica reports the expected wait of a request that arrives now. The report is old when it is read, several replicas
 may act on it at once, and it may be wrong. So it counts for a short time only, and rows forwarded since are added to
 it. The rows forwarded at once are bounded. A peer that exceeds its expected wait is skipped for a while, each time
-twice as long. A failing peer is fast, and reports short waits: errors count too, unless requests fail here alike, and
-a peer that failed gets one request at a time until one succeeds. Where all replicas are full all expected waits are
-too long, and no request is forwarded.
+twice as long. A failing peer responds fast and reports short waits, so errors count too, unless requests also fail on
+this replica. A peer that failed gets one request at a time until one succeeds. If all replicas are full, all expected
+waits are too long, and no request is forwarded.
 """
 
 from collections.abc import Sequence
@@ -95,7 +95,7 @@ class Peer:
             self.travel_s += weight * (travel_s - self.travel_s)
 
     def record_no_report(self, now_s: float) -> None:
-        """Record that it did not report its load."""
+        """Record that the peer did not report its load."""
         self.wait_s = NEVER_S
         self.polled_s = now_s
         self._skip(FIRST_FAILED_PAUSE_S, MAX_FAILED_PAUSE_S, now_s)
@@ -151,7 +151,7 @@ def choose_peer(
         soft_deadline_s: when its response is wanted here.
         now_s: monotonic time (s).
         row_s: time that each row forwarded since a report adds to the wait.
-        most_rows: most rows that one peer may hold of this replica, unless one request alone is larger. A peer that
+        most_rows: maximum of unfinished rows forwarded to one peer, unless one request alone is larger. A peer that
             failed gets one request at a time.
     """
     best: Peer | None = None

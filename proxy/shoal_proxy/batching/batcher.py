@@ -1,4 +1,4 @@
-"""Admission, the time at which a batch closes and its contents, by the runtime's measured speed.
+"""Admission and batch formation (when a batch closes, and its contents), from the runtime's measured speed.
 
 The part of the `scheduler` that serves successful requests. The scheduler handles failed and cancelled ones.
 """
@@ -102,7 +102,7 @@ class Batcher:
         allowed_sizes: tuple[int, ...] = (),
         measured: tuple[tuple[int, float], ...] = (),
     ) -> None:
-        """Start with a model: its own limit of rows, the sizes it pads to, and warm-up measurements."""
+        """Start with a model: set its row limit, its padded sizes, and its warm-up measurements."""
         rows = self.configured_rows if max_rows is None else min(self.configured_rows, max_rows)
         self.limits = replace(self.limits, max_rows=rows)
         self.tables = LatencyTables(rows, allowed_sizes)
@@ -324,7 +324,7 @@ class Batcher:
         return BatchCosts(self.tables[key], self.pace.overhead_s + self.slack.value, self.tables.max_rows(key))
 
     def _hold_s(self, group: Group, costs: BatchCosts, device: DeviceState) -> float:
-        """Return how long (s) to hold a batch for requests about to come; never so long that it would be late."""
+        """Return how long (s) to hold a batch for requests expected soon, without making the batch late."""
         # A hold would delay other keys, and a request that runs alone gains nothing by it.
         if len(self.queue.groups) > 1 or group.key.solo or self.limits.in_flight > 1:
             return 0.0

@@ -157,7 +157,7 @@ class PendingRequest:
         return self.rows - self.dequeued_rows
 
     def resolve(self, outcome: Outcome) -> Delivery:
-        """Drop everything but the client's callback, which is to get ``outcome``; at most once."""
+        """Resolve the request, at most once: keep only the client's callback, which receives ``outcome``."""
         self._drop_data()
         return self, outcome
 

@@ -145,7 +145,7 @@ class RowChecks:
         self._next_s = now_s
 
     def next_check_s(self) -> float:
-        """Return when `next` may have a check if nothing happens until then; `NEVER_S` for never."""
+        """Return the time (s) at which to call `next` again if no event occurs before; `NEVER_S` for none."""
         if not self.wants_rows or self._under_way or not (self._samples.batches or self._suspicions):
             return NEVER_S
         return max(self._paused_until_s, self._next_s)

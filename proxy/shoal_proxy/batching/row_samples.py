@@ -156,7 +156,7 @@ class SampleStore:
         return taken
 
     def companions(self, sample: SampledRow, rows: int, turn: int) -> list[SampledRow]:
-        """Return ``rows`` other kept rows that may share a batch with ``sample``; others at each ``turn``.
+        """Return ``rows`` other kept rows that may share a batch with ``sample``; each ``turn`` selects different rows.
 
         If too few rows are kept, they are repeated, because the size of the batch matters. Empty if no row is kept.
         """

@@ -186,9 +186,9 @@ class Suspicion:
         return len(_distinct(every, ruler, GROSS)) >= _RESULTS
 
     def is_exchanged(self, ruler: ResultDistance, others: list[Row]) -> bool:
-        """Return whether one run gave the row another row's result, or that row this one's.
+        """Return whether a run exchanged the results of this row and another row, in either direction.
 
-        It ignores the conclusion from further runs: a model that often mixes rows mixes them in some of these.
+        Further runs do not change the answer: a model that often mixes rows mixes them in some of those runs too.
 
         Args:
             ruler: measures distances.
@@ -217,7 +217,7 @@ class Suspicion:
         return False
 
     def _is_stale(self, ruler: ResultDistance, others: list[Row]) -> bool:
-        """Return whether the row alone once had a result of the run before, and otherwise its own."""
+        """Return whether the row, run alone, once had a result of the previous run, and its own result otherwise."""
         alone = self.results[RerunKind.ALONE]
         own = max(alone, key=lambda row: sum([ruler.units(row, each) <= self.near for each in alone]))
         if 2 * sum([ruler.units(own, each) <= self.near for each in alone]) <= len(alone):

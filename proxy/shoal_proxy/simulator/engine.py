@@ -99,7 +99,7 @@ class EventQueue:
         heapq.heappush(self._events, (time_s, self._serial, happen, what))
 
     def schedule_decision(self, engine: "Engine") -> None:
-        """Let ``engine`` ask its discipline after all events of this moment."""
+        """Schedule a decision of ``engine``'s discipline after all events of this moment."""
         self._touched[engine] = None
 
     def run(self, until_s: float = NEVER_S) -> None:

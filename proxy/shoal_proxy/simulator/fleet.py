@@ -113,7 +113,7 @@ class Fleet:
         return replica
 
     def drain(self, replica: Replica) -> None:
-        """Send it no new requests; it ends when all that it has are answered."""
+        """Send the replica no new requests; it stops when all of its requests have a response."""
         replica.leaving = True
         # It may not have become ready.
         if replica in self.serving:
@@ -121,7 +121,7 @@ class Fleet:
         self._end_when_settled(replica)
 
     def kill(self, replica: Replica) -> None:
-        """Let it die: all of its requests fail."""
+        """Stop the replica abruptly: all of its requests fail."""
         self.drain(replica)
         replica.ended_s = self.agenda.now_s
         replica.engine.lose(replica.shoal.lose(self.agenda.now_s))

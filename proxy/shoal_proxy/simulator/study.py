@@ -63,7 +63,7 @@ class SimulatedService:
         return self.balance is Balance.RANDOM and self.slow == 1.0 and self.death_s == NEVER_S
 
     def served_per_s(self, entries: Sequence[TraceEntry]) -> float | None:
-        """Return the most requests like these that were served per second by the replicas; None if unknown."""
+        """Return the highest rate (per second) at which the replicas served such requests; None if unknown."""
         rows_per_s = self.latencies.served_rows_per_s
         return rows_per_s and self.replicas * rows_per_s * len(entries) / sum([entry.rows for entry in entries])
 

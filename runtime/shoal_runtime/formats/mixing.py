@@ -133,7 +133,7 @@ def reduced(operand: Operand, axes: Sequence[int] | None, by: str, *, keep: bool
         axes: to reduce; None for all.
         by: the node.
         keep: whether reduced axes stay, with size 1.
-        largest: whether it is a maximum or the like, because over a whole tensor it may be a length or scale.
+        largest: whether it is a maximum or similar; over a whole tensor, its result may be a length or a scale.
     """
     value = operand.value
     every = tuple(range(operand.rank)) if axes is None else tuple(axis % max(operand.rank, 1) for axis in axes)

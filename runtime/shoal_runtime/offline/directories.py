@@ -42,7 +42,7 @@ class Directory(Protocol):
         """Write a small file."""
 
     def put_new(self, name: str, content: bytes) -> bool:
-        """Write a small file unless it exists; return whether this call did. One of several at once does."""
+        """Write a small file unless it exists; return whether this call did. Of concurrent calls, exactly one does."""
 
     def writing(self, name: str) -> Any:
         """Return a context that yields a temporary path; at its end the file is renamed to its final name."""

@@ -61,7 +61,7 @@ class Shard:
 
     @property
     def whole(self) -> bool:
-        """Return whether it covers all of its file."""
+        """Return whether the shard covers its whole file."""
         return self.start == 0 and self.stop >= self.files[0].size_bytes
 
     @property

@@ -4,8 +4,8 @@
                         /files/       these files
     CACHE/TREE/                       all files
 
-A process that downloads holds a lock on the first directory. Another process on the same volume waits, and then finds
-the last one.
+A process that downloads holds a lock on the first directory. Another process on the same volume waits, and then uses
+``CACHE/TREE/``.
 """
 
 import fcntl

@@ -205,7 +205,7 @@ def _ordered(drafts: Mapping[str, GraphStep]) -> Iterator[GraphStep]:
 
 
 def _placed(draft: GraphStep, placed: Mapping[str, GraphStep]) -> GraphStep:
-    """Return a step with its space, and whether a row may be without it."""
+    """Return a step with its space, and whether its outputs may be absent from a row."""
     space = ROOT
     if draft.each:
         # Items open a space below that of the tensor they come from.
@@ -213,7 +213,7 @@ def _placed(draft: GraphStep, placed: Mapping[str, GraphStep]) -> GraphStep:
         space = (*_space(first, placed), str(first))
     step = replace(draft, space=space)
     if draft.count and _space(draft.count, placed) != space[:-1]:
-        raise GraphError(f"{draft.path}.count", f"{draft.count} must have one value for each row that {draft.each[0]} belongs to")
+        raise GraphError(f"{draft.path}.count", f"{draft.count} must have one value for each list of {draft.each[0]}")
     if draft.count and draft.count.step != draft.each[0].step and _row_may_be_absent(draft.count, space, placed):
         what = f"a row may be without {draft.count}: name a tensor that every row with {draft.each[0]} has"
         raise GraphError(f"{draft.path}.count", what)

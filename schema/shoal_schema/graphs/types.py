@@ -163,7 +163,7 @@ class TypedGraph:
 
 
 def combined_tensor(combine: CombineRule, tensors: list[Tensor], path: str) -> Tensor:
-    """Return the tensor of several combined ones.
+    """Return the datatype and shape of several combined tensors.
 
     Raises:
         GraphError: they cannot be combined.
@@ -262,7 +262,7 @@ def type_check(
 
 
 def graph_metadata(graph: TypedGraph, name: str, calls: frozenset[str]) -> Json:
-    """Return the graph's own V2 metadata; ``calls`` are it and the graphs among its steps."""
+    """Return the graph's own V2 metadata; ``calls`` names this graph and the graphs among its steps."""
     # A graph above this one detects cycles by this list.
     inner = frozenset().union(*(signature.calls for signature in graph.signatures.values()), calls)
     parameters = {"graphs": ",".join(sorted(inner))}

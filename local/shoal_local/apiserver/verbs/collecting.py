@@ -46,9 +46,9 @@ class Fate(StrEnum):
 
 
 def fate_of(owners: Sequence[OwnerState]) -> Fate:
-    """Return the action on an object.
+    """Return the garbage collector's action on an object.
 
-    An existing owner keeps it; otherwise the policy of its last deleted owner applies.
+    An object with an existing owner stays; otherwise the deletion policy of its last deleted owner applies.
     """
     if OwnerState.SOLID in owners or not owners:
         return Fate.STAY if set(owners) <= {OwnerState.SOLID} else Fate.DISOWN
