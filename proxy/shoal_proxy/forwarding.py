@@ -347,7 +347,7 @@ def _decoded(response: RuntimeResponse, pending: PendingRequest, mark: bytes, si
     try:
         length = response.headers.get(_HEADER_LENGTH)
         if mark not in bytes(response.body[: len(response.body) if length is None else int(length)]):
-            raise ModelFailed("the response is that of another request")
+            raise ModelFailed("the response belongs to another request")
         result = decode_result(response.body, length, signature)
         check_rows(make_batch([RequestSlice(pending, 0, pending.rows, {})]), result, signature)
     except (ProxyError, ValueError):

@@ -295,7 +295,11 @@ class Inference:
         if not self._bodies.reserve(body, size_bytes, waiting_bytes, time.monotonic()):
             held = self.reading_bytes + waiting_bytes
             self._dispatcher.scheduler.traffic.count_unread_rejection(RejectionReason.QUEUE_BYTES)
-            raise Overloaded(f"too many bytes are held ({held})", reason=RejectionReason.QUEUE_BYTES, retry_after_s=1)
+            raise Overloaded(
+                f"the limit of queued and incoming bytes is reached ({held})",
+                reason=RejectionReason.QUEUE_BYTES,
+                retry_after_s=1,
+            )
 
     def shrink_body(self, body: BodyTransfer, size_bytes: int) -> None:
         """Release a part of the bytes counted by `reserve_body`."""

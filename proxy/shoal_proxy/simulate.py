@@ -141,7 +141,7 @@ def parser() -> argparse.ArgumentParser:
         help="requests of a random trace (%(default)s); fewer are quicker",
     )
     made.add_argument("--seed", type=integer(), default=1, help="seed of all random numbers (%(default)s)")
-    made.add_argument("--speed", type=positive(), default=1.0, help="replay this many times as fast (%(default)g)")
+    made.add_argument("--speed", type=positive(), default=1.0, help="factor on the speed of the replay (%(default)g)")
     ignore = made.add_argument(
         "--ignore-deadlines",
         action="store_true",

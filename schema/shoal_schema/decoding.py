@@ -160,7 +160,7 @@ def convert(cls: type[T], value: Any, path: str) -> T:
         raise SpecError(_sentence(str(error), cls, value, path)) from None
     except UnicodeEncodeError as error:
         raise SpecError(
-            f"{path} must be text throughout, not {error.object[error.start : error.start + 100]!r}"
+            f"{path} must contain only valid Unicode text, not {error.object[error.start : error.start + 100]!r}"
         ) from None
 
 

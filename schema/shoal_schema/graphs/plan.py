@@ -153,7 +153,7 @@ def _draft(spec: StepSpec, path: str, steps: Mapping[str, str]) -> GraphStep:
     inputs = {name: _checked(text, f"{path}.inputs.{name}", steps) for name, text in spec.inputs.items()}
     each = tuple(_checked(text, f"{path}.each", steps) for text in (spec.each or "").split(",") if text.strip())
     if len({ref.step for ref in each}) > 1:
-        raise GraphError(f"{path}.each", "tensors side by side must be of one step")
+        raise GraphError(f"{path}.each", "all tensors of one `each` must be outputs of the same step")
     count = _checked(spec.count, f"{path}.count", steps) if spec.count else None
     if count and not each:
         raise GraphError(f"{path}.count", "count requires each: it is the number of items of each")
@@ -244,6 +244,6 @@ def _output(spec: GraphSpec, name: str, placed: Mapping[str, GraphStep]) -> Grap
     space = max((_space(ref, placed) for ref in refs), key=len)
     for ref in refs:
         if innermost_common(_space(ref, placed), space) != _space(ref, placed):
-            raise GraphError(path, f"{', '.join(map(str, refs))} are of unrelated rows")
+            raise GraphError(path, f"{', '.join(map(str, refs))} cannot be combined: their rows are unrelated")
     absent = [_row_may_be_absent(ref, space, placed) for ref in refs]
     return GraphOutput(name, path, refs, combine, space, any(absent) if combine in _BY_LIST else all(absent))

@@ -20,7 +20,7 @@ from shoal_schema.graphs.tensors import ANY, FLOATS, Signature, Tensor, fits, na
 from shoal_schema.resource.graph import REQUEST, CombineRule
 
 _INTEGERS = ("INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64")
-_NO_ITEMS = "only a shape of [items, ...] has items"
+_NO_ITEMS = "`each` requires a list of items, shape [items, ...]"
 
 
 class TypedGraph:
