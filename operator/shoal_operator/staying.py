@@ -63,7 +63,7 @@ class StaySender:
             self._sent[key] = now
 
     def forget(self, key: Key) -> None:
-        """Let the pods of a deleted service stop."""
+        """Cancel the stays of a deleted service, so that its pods stop."""
         # Nothing will replace them.
         staying = [each.stay.replica for each in self._sent.get(key, {}).values() if each.stay.seconds]
         self.send(key, [StayRequest(replica, 0) for replica in staying])

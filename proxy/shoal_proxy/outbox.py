@@ -158,7 +158,7 @@ class Outbox(asyncio.Transport):
 
 
 def pinned_bytes(view: memoryview) -> int:
-    """Return the size of the memory that ``view`` is a part of, and keeps from being freed."""
+    """Return the size of the memory block that ``view`` keeps alive."""
     owner: Any = view
     while True:
         if isinstance(owner, memoryview):

@@ -131,7 +131,7 @@ class TimedProtocol(HttpToolsProtocol):
         return self.idle_since_s
 
     def leave(self) -> None:
-        """Close this idle connection for another one."""
+        """Close this idle connection to make room for a new one."""
         self.limits.log_rejection("idle_connection_closed", f"for a new one, at {self.limits.max_connections}")
         self.transport.abort()
 

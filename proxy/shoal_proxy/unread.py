@@ -55,7 +55,7 @@ class ReadingPace:
             self.mark_bytes, self.mark_s = left_bytes, now_s
 
     def needs_s(self, left_bytes: int) -> float:
-        """Return how long the rest takes at this pace (s)."""
+        """Return the time (s) to send the rest of the response at its current rate."""
         if self.bytes_per_s == inf:
             return 0.0
         return left_bytes / self.bytes_per_s if self.bytes_per_s else inf

@@ -52,7 +52,7 @@ class StagingPool:
         self._lock = threading.Lock()
 
     def acquire(self, like: Tensor) -> tuple[Tensor, _Buffer]:
-        """Return host memory of the tensor's shape and type, and the buffer to give back."""
+        """Return host memory of the tensor's shape and type, and the buffer to release after use."""
         needed = max(1, like.numel() * like.element_size())
         # Rounded up to a power of two.
         size = 1 << (needed - 1).bit_length()

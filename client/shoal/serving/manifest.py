@@ -91,7 +91,7 @@ def _service(document: Mapping[str, Any]) -> Service:
 
 
 def fields_alike(spec: Any, document: Mapping[str, Any], own: Collection[str]) -> Service:
-    """Return the fields that another resource shares with services, its proxy's and queue's, without its ``own``."""
+    """Return the proxy and queue fields that another resource shares with services, without its ``own`` fields."""
     given = [each for each in _leaves(document, prefix="") if each.partition(".")[0] not in own]
     read = [each for each in given if each.startswith(("proxy.", "queue.")) and each in manifest_fields()]
     return Service(_values(spec, read), tuple(each for each in given if each not in read))

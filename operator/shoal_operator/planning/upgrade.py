@@ -155,7 +155,7 @@ class Upgrades:
     _due: frozenset[Key] = frozenset()
 
     def start(self, services: Mapping[Key, Json]) -> None:
-        """Replace all state, as another operator may have led since."""
+        """Replace all state, because another operator may have been the leader in the meantime."""
         self.states = {key: UpgradeState.of(resource) for key, resource in services.items()}
         self._unreconciled = set(services)
 

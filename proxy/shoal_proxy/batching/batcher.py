@@ -109,7 +109,7 @@ class Batcher:
         self.tables.preset(measured)
 
     def isolate_requests(self, *, alone: bool) -> None:
-        """Form batches of one request each (``alone``), or of several again."""
+        """Form batches of one request each (``alone``), or of several requests."""
         self.limits = replace(self.limits, alone=alone)
 
     def costs(self, group: Group) -> BatchCosts:

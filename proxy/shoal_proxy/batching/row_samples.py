@@ -198,7 +198,7 @@ class SamplingRules:
 
 
 def _sampled(batch: Batch, result: BatchResult, rules: SamplingRules, now_s: float, pick: Pick) -> SampledBatch | None:
-    """Return the rows to keep of a batch; None where they are too large, or none is as long as the batch."""
+    """Return the rows of a batch to keep; None if they are too large, or if no row has the batch's padded length."""
     kept: SampledBatch | None = None
     # What each padded input is padded to.
     sizes: dict[str, int] = {}

@@ -127,7 +127,7 @@ class Fleet:
         replica.engine.lose(replica.shoal.lose(self.agenda.now_s))
 
     def run(self, requests: Sequence[SimulatedRequest], until_s: float = NEVER_S) -> None:
-        """Let every request arrive, and process events until none is left."""
+        """Schedule the arrival of every request, and process events until none is left."""
         for request in requests:
             self.agenda.at(request.arrived_s, self.arrive, request)
         self.agenda.run(until_s)

@@ -204,7 +204,7 @@ def simulate(requests: Sequence[SimulatedRequest], service: SimulatedService) ->
 
 
 def _replace(service: SimulatedService, fleet: Fleet) -> None:
-    """Let the first replica die, and start its successor."""
+    """Kill the first replica, and start its replacement."""
     fleet.kill(fleet.replicas[0])
     fleet.add(service.start_s)
 

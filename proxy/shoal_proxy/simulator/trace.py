@@ -36,7 +36,7 @@ class TraceEntry:
     deadline_ms: float | None = None
 
     def line(self) -> str:
-        """Return it as a line of CSV, without the end of line; times to a microsecond."""
+        """Return the arrival as a line of CSV without line end; times have microsecond resolution."""
         deadline = "" if self.deadline_ms is None else f"{self.deadline_ms:g}"
         shape = self.shape
         if set(shape) & set(',"\r\n'):

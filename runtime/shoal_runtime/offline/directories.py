@@ -55,7 +55,7 @@ class Directory(Protocol):
 
 
 def open_outputs(uri: str, errors_uri: str | None) -> tuple[Directory, Directory | None]:
-    """Return the directories of results and of failed rows, if they have one of their own.
+    """Return the directory of results, and that of failed rows if it is a separate one.
 
     Raises:
         WrongSettings: one is a file or not an address, or both are the same.

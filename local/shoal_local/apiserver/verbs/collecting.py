@@ -184,7 +184,7 @@ class GarbageCollection:
             self._write_metadata(item, live, {"ownerReferences": references})
 
     def _write_metadata(self, item: Item, live: Object, part: Object) -> None:
-        """Replace a part of the metadata; an empty value is removed. A deleted object may be free to go now."""
+        """Replace a part of the metadata; an empty value is removed. Delete the object if nothing holds it."""
         meta = {key: value for key, value in {**live["metadata"], **part}.items() if value or key not in part}
         new = {**live, "metadata": meta}
         if may_be_removed(new):
