@@ -25,7 +25,7 @@ class SlowReader(Protocol):
 
     @property
     def unread_bytes(self) -> int:
-        """Return the bytes that it has not read."""
+        """Return the bytes of the response that the client has not read."""
 
     def evict(self) -> None:
         """Close the connection, and free its memory."""
@@ -78,7 +78,7 @@ class UnreadResponses:
         self.size_bytes = 0
         self.full = False
         self.on_room: Callable[[], None] = lambda: None
-        """Called when it is no longer full."""
+        """Called when the unread responses are no longer full."""
 
     def set_held_bytes(self, reader: SlowReader, held_bytes: int) -> None:
         """Set the memory kept for a client, in bytes; 0 when it has read everything, or has disconnected."""

@@ -74,7 +74,7 @@ class ConflictingReplicas:
         return None if exact and holds(body, live) else replace(action, body=body)
 
     def record_write(self, key: Key, action: Action, planned: Action) -> None:
-        """Record a write of planned replicas; adjusted ones are another writer's."""
+        """Record a write of replicas, unless `adjusted` replaced the planned number."""
         if action.kind != DEPLOYMENT or isinstance(action, Delete) or isinstance(planned, Delete):
             return
         replicas = dig(action.body, "spec", "replicas")

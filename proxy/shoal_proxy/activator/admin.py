@@ -40,7 +40,7 @@ class Admin:
         """By service, the reason that its port is not open."""
 
     def news(self) -> None:
-        """Answer the waiting requests for news, if there are any news."""
+        """Respond to the waiting long polls, if the report has changed."""
         news = ActivatorReport("", self.version, dict(self._waiting()), dict(self.refused))
         if news != self._sent:
             self._sent = news

@@ -63,14 +63,14 @@ class Peer:
 
     def __init__(self) -> None:
         self.wait_s = NEVER_S
-        """What a request of one row would take if it arrived there now."""
+        """Time that a request of one row would take at the peer if it arrived now."""
         self.reported_s = -NEVER_S
         self.polled_s = -NEVER_S
-        """When its load was last requested or received."""
+        """Time at which the peer's load was last requested or received."""
         self.travel_s = 0.0
         """Mean round trip."""
         self.forwarded_rows = 0
-        """Rows that are there now."""
+        """Forwarded rows that are at the peer now."""
         self.rows_since_report = 0
         """Rows forwarded since the last report."""
         self.failures = 0
@@ -101,12 +101,12 @@ class Peer:
         self._skip(FIRST_FAILED_PAUSE_S, MAX_FAILED_PAUSE_S, now_s)
 
     def record_forwarded(self, rows: int) -> None:
-        """Record rows that were forwarded to it."""
+        """Record rows that were forwarded to the peer."""
         self.forwarded_rows += rows
         self.rows_since_report += rows
 
     def record_outcome(self, rows: int, end: ForwardingOutcome, now_s: float, own_failures: float = 0.0) -> None:
-        """Record their outcome; ``own_failures`` is the share of requests that fail at this replica, 0 to 1."""
+        """Record the outcome of forwarded rows; ``own_failures`` is the share of requests that fail here, 0 to 1."""
         self.forwarded_rows -= rows
         if end is ForwardingOutcome.REFUSED:
             self._skip(FIRST_PAUSE_S, MAX_PAUSE_S, now_s)

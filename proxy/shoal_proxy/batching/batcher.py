@@ -40,7 +40,7 @@ class RunningBatch:
         self.rows = batch.rows
         self.sent_s = sent_s
         self.finish_s = finish_s
-        """Expected time at which its responses have left."""
+        """Expected time at which the batch's responses have been sent."""
         self.guessed = guessed
         """Whether ``finish_s`` is a guess, because no batch of its shape was measured."""
         self.alone = alone
@@ -48,7 +48,7 @@ class RunningBatch:
         self.check = check
         """The row check that it runs (`row_checks`); None for a batch of clients' requests."""
         self.started_s = NEVER_S
-        """When the runtime could start it, computed when it was released."""
+        """Time at which the runtime could start the batch, computed when the batch was released."""
         self.completed_s = NEVER_S
         self.forward_s: float | None = None
         """Duration of its forward pass; None where the runtime does not report it."""

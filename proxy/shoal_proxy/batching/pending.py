@@ -125,7 +125,7 @@ class PendingRequest:
         self.burst: Burst | None = None
         """The requests answered with it; its connection reports there when its next request arrives."""
         self.span: Span | None = None
-        """Its span; None: it is not traced."""
+        """The request's span; None if it is not traced."""
         self.parts: list[tuple[int, Mapping[str, Array]]] = []
         self.errors: list[RowError] = []
         """Errors of single rows."""

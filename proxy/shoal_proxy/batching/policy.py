@@ -47,10 +47,10 @@ class DeviceState:
 
     def __init__(self, in_flight: int, now_s: float, free_s: float, ahead_s: float = NEVER_S) -> None:
         self.in_flight = in_flight
-        """Batches that it holds."""
+        """Batches that the runtime holds."""
         self.now_s = now_s
         self.free_s = free_s
-        """When it could start the next one, not before now."""
+        """Earliest time at which the runtime could start the next batch; at least now."""
         self.ahead_s = ahead_s
         """When a partial batch may be sent to it although it is busy; `NEVER_S` for not before it is free."""
 

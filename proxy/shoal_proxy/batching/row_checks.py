@@ -62,7 +62,7 @@ class RowViolation(NamedTuple):
 
     finding: RowFinding
     rows: int
-    """Rows of the batch that it was found in."""
+    """Rows of the batch in which the violation was found."""
     checked_rows: int
 
 

@@ -91,7 +91,7 @@ class SampleStore:
     def wants(self) -> bool:
         """Return whether to keep the next batch: all while there is room, then fewer and fewer.
 
-        So kept rows are not all of one moment, and few are copied in vain.
+        So the kept rows come from different times, and few rows are copied without being kept.
         """
         if self.batches < MAX_BATCHES and self.size_bytes < MAX_BYTES:
             return True

@@ -34,10 +34,10 @@ class ReplicaLoad(Protocol):
 
     @property
     def rows(self) -> int:
-        """Return the rows that wait and run there."""
+        """Return the number of waiting and running rows of the replica."""
 
     def expected_finish_s(self, request: SimulatedRequest, now_s: float) -> float:
-        """Return when it would answer ``request``."""
+        """Return the time at which the replica would complete ``request``."""
 
 
 R = TypeVar("R", bound=ReplicaLoad)

@@ -53,7 +53,7 @@ class SimulatedService:
     death_s: float = NEVER_S
     """When the first replica dies, after the first arrival."""
     start_s: float = 30.0
-    """Time until its successor has started."""
+    """Time until the replacement replica has started."""
     stale_s: float = 0.0
     """Maximum age of the queue times that replicas have of one another."""
 
@@ -89,7 +89,7 @@ class TraceOutcome:
     late: int
     refused: int
     failed: int
-    """Requests that got an error: their own, or of their deadline."""
+    """Requests that got an error: the batch failed, or the deadline passed."""
     p50_s: float | None
     p95_s: float | None
     p99_s: float | None

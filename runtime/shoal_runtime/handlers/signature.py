@@ -16,7 +16,7 @@ class Signature:
     inputs: tuple[TensorSpec, ...]
     """In the order of the model."""
     outputs: tuple[TensorSpec, ...]
-    """In the order of the model, as clients see them."""
+    """In the model's order, as clients see them."""
     max_batch_size: int
     """Maximum rows per call."""
     allowed_batch_sizes: tuple[int, ...] = ()
