@@ -180,7 +180,7 @@ class Autoscaler:
         """Start a reading of each watched service, unless its last one is still in progress.
 
         Args:
-            cluster: for writes.
+            cluster: receives the writes.
             tasks: runs the readings.
             part: which tenth of the services to read, from 0; None for all services.
         """

@@ -222,7 +222,7 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Custom:
-    """A condition that the others cannot express."""
+    """A condition that no other predicate can express."""
 
     expression: str
     """CEL over ``self``."""

@@ -98,7 +98,7 @@ class UpgradeState:
     pending: bool = False
     """Its pods have other images or another template."""
     running: bool = False
-    """Its upgrade has started, and it is not ready since."""
+    """The upgrade of the service has started, and it has not been ready since."""
     failed: bool = False
     """Its upgrade has failed."""
 

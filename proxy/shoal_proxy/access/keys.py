@@ -22,7 +22,7 @@ class ApiKeys:
     compared hash, so the duration of a look-up reveals nothing about any key.
 
     Args:
-        entries: by name, a key in each line; ``sha256:`` and 64 hexadecimal digits denote a key with that hash.
+        entries: by client name, one key per line; ``sha256:`` and 64 hexadecimal digits denote a key with that hash.
         salt: random bytes, 16 to 64.
     """
 

@@ -57,7 +57,7 @@ class ClientLimits:
     """Accounts by client.
 
     Args:
-        rows_per_second: by client's name, or ``*`` for all others; clients without an entry have no limit.
+        rows_per_second: limit by client name, or ``*`` for all others; clients without an entry have no limit.
         rows_in_flight: as ``rows_per_second``.
     """
 

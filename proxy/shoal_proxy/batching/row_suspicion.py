@@ -1,17 +1,17 @@
-"""Decide whether a result that differs in a second run belonged to the row.
+"""Decide whether a result that differs in a second run was the row's own.
 
 The row is run again: alone, among the neighbours of the check that differed, in the client's batch as it was, and in
-batches of that size among others. The conclusions:
+batches of that size among other rows. The conclusions:
 
-    all agree but the client's, or the check's          that one was not the row's own
-    alone always the same, among others several others  the row depends on its neighbours
-    alone the same, a batch repeats another             it follows the batch: a tie, a scale of quantization
-    a batch of its copies, run twice, differs           the model is random: no conclusion is possible
-    alone it differs, copies in one batch do not        the model changes from run to run
-    anything else                                       noise
+    all runs agree, except with the client's result or the check's  that result was not the row's own
+    alone always one result, among other rows several others        the row depends on its neighbours
+    alone always one result, each batch repeats another one         the result follows the batch: a tie, quantization
+    copies of the row in one batch, run twice, differ               the model is random: no conclusion is possible
+    results alone differ, copies in one batch do not                the model changes from run to run
+    anything else                                                   noise
 
-Random means: the same batch, run twice in the same order, differs, and all its rows are copies. Exchanged rows change
-nothing there, and state kept between runs changes all of its rows.
+To detect a random model, a batch of copies of the row is run twice in the same order. An exchange of rows does not
+change its results, and state kept between runs changes all of its rows alike.
 """
 
 from collections.abc import Sequence

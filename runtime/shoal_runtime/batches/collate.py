@@ -23,7 +23,7 @@ def collate(rows: Sequence[Any], rules: Sequence[Rule], library: Library) -> Any
     Args:
         rows: at least one, all of one form (`misfits`).
         rules: padding, by tensor name for dicts; otherwise only the first rule applies.
-        library: that made the tensors.
+        library: tensor library of the rows.
 
     Raises:
         ValueError: keys of dicts differ, or shapes of tensors differ and no rule pads them.

@@ -129,8 +129,8 @@ def reduced(operand: Operand, axes: Sequence[int] | None, by: str, *, keep: bool
     """Return the result of a reduction.
 
     Args:
-        operand: to reduce.
-        axes: to reduce; None for all.
+        operand: the tensor to reduce.
+        axes: axes to reduce; None for all.
         by: the node.
         keep: whether reduced axes stay, with size 1.
         largest: whether it is a maximum or similar; over a whole tensor, its result may be a length or a scale.

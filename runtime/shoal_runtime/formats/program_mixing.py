@@ -84,7 +84,7 @@ def find_mixing(program: torch.export.ExportedProgram, batch_dims: Mapping[str, 
     """Return the nodes whose rows are proven to depend on other rows, with the call that mixes them.
 
     Args:
-        program: to check.
+        program: the program to check.
         batch_dims: batch dimension by node name of the inputs.
     """
     nodes = list(program.graph.nodes)

@@ -48,7 +48,7 @@ class Shard:
     name: str
     """Name of its results, without a suffix."""
     files: tuple[InputFile, ...]
-    """One file, or several small ones that are one row each."""
+    """One file, or several small files that are one row each."""
     start: int
     """First byte of the one file."""
     stop: int
