@@ -244,7 +244,7 @@ class Inference:
     def _reporting_load(
         self, respond: Callable[[HttpResponse], None], parameters: QueueParameters
     ) -> Callable[[HttpResponse], None]:
-        """Return ``respond``, which also adds the load to the response, and for a peer this replica's instance name."""
+        """Wrap ``respond`` to add the load to the response; a peer also gets this replica's instance name."""
 
         def report(response: HttpResponse) -> None:
             load = self._dispatcher.load(time.monotonic(), peer=parameters.forwarded)

@@ -27,10 +27,10 @@ logger = logging.getLogger(__name__)
 
 
 class StreamEvent(Protocol):
-    """A point in a stream."""
+    """An event in a stream: it marks the end of the work queued so far."""
 
     def synchronize(self) -> None:
-        """Wait until the device has reached the point."""
+        """Wait until the device has executed all work that was queued before this event."""
 
 
 @dataclass(slots=True, eq=False)

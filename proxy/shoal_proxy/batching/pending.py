@@ -148,7 +148,7 @@ class PendingRequest:
 
     @property
     def must_not_forward(self) -> bool:
-        """Return whether it must not be forwarded: it has begun, or was forwarded before."""
+        """Return whether the request must not be forwarded: it has begun, or was forwarded before."""
         return self.dequeued_rows > 0 or self.forwarded or self.returned_by_peer
 
     @property

@@ -229,7 +229,7 @@ class Suspicion:
 
 
 def _is_one_of(wanted: Row, rows: list[Row], others: list[Row], ruler: ResultDistance, near: float) -> bool:
-    """Return whether a result is that of one of ``rows``, and of none of the ``others``."""
+    """Return whether a result equals that of one of ``rows``, and differs from all ``others``."""
     if all(ruler.units(wanted, row) > near for row in rows):
         return False
     return all(ruler.units(wanted, other) > near for other in others)

@@ -357,7 +357,7 @@ def scattered_deep(data: Operand, index: Operand, updates: Operand, depth: int, 
 
 
 def _is_list(index: Operand) -> bool:
-    """Return whether the batch axis is the one of the index tuples."""
+    """Return whether the batch axis is the last axis, which holds the index tuples."""
     return isinstance(index.value, SeparateRows) and index.value.axis == index.rank - 1
 
 

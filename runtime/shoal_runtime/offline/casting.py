@@ -109,7 +109,7 @@ def constant(value: Any, rows: int, kind: pa.DataType) -> Any:
 
 
 def _partition(own: Any, wanted: pa.Field, path: str, rows: int, faults: dict[int, str]) -> Any:
-    """Return the path's value in all rows; a cell of the file that differs is an error of its row."""
+    """Return the partition value of the path for all rows; a row whose cell in the file differs gets an error."""
     # The path wins over a column of the same name in the file.
     value = partition_cell(path, wanted)
     if own is not None and own.null_count < rows:

@@ -162,5 +162,5 @@ def _credentials(uri: str) -> str:
 
 
 def _last(text: str) -> str:
-    """Return the innermost cause in an error's first line."""
+    """Return the last cause named in the first line of an error message."""
     return text.strip().partition("\n")[0].rpartition(" - ")[2]
