@@ -43,7 +43,7 @@ _PICTURES = (".svg", ".png")
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """The measurements of a whole bench."""
+    """All measurements of one ``shoal bench`` run."""
 
     alone_ms: float
     """Median latency of a request on an idle server."""

@@ -172,7 +172,7 @@ def _missing(command: str) -> str | None:
 
 
 def _exec(command: str, arguments: Sequence[str]) -> None:
-    """Replace this process by the program of a command, so that it receives Ctrl-C itself."""
+    """Replace this process with a command's program (exec), so that the program receives Ctrl-C directly."""
     os.execv(sys.executable, [sys.executable, "-m", *OTHER_PROGRAMS[command], *arguments])
 
 
@@ -339,7 +339,9 @@ def _fill_batch(parser: CommandParser) -> None:
     )
     parser.add_argument("--max-error-share", metavar="SHARE", help="stop if more than this share of rows fails (0.01)")
     parser.add_argument("--output-format", choices=("parquet", "jsonlines"), help="format of the results (parquet)")
-    parser.add_argument("--batch-size", type=integer(1, 65_536), help="rows per batch (the fastest size is searched)")
+    parser.add_argument(
+        "--batch-size", type=integer(1, 65_536), help="rows per batch (by default, the fastest size is measured)"
+    )
     parser.add_argument(
         "--shard-bytes", type=integer(1024, 2**36), help="input bytes per shard, the unit of resumption (64 MiB)"
     )

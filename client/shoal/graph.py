@@ -184,7 +184,7 @@ class Graph:
         return Step(name)
 
     def output(self, combine: How | None = None, **outputs: Tensor | Sequence[Tensor]) -> None:
-        """Add outputs: a tensor, or several tensors of which each row gets the first, or their combination."""
+        """Add outputs: one tensor, or several; a row gets the first that it has, or a combination of them."""
         if combine is not None and not isinstance(combine, str):
             raise TypeError(f"combine must be one word for all outputs of this call, such as 'Vote', not {combine!r}")
         for name, given in outputs.items():

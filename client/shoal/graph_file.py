@@ -23,7 +23,7 @@ WRITE_IT = "Add its InferenceService to the file, after a line ---"
 
 @dataclass(frozen=True, slots=True)
 class ServedGraph:
-    """A graph of a file."""
+    """A graph read from a YAML file."""
 
     name: str
     spec: InferenceGraphSpec

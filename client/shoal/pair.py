@@ -210,7 +210,7 @@ class Pair:
             await each.stop()
 
     def kill(self) -> None:
-        """Kill both."""
+        """Kill both processes."""
         for each in reversed(self._processes):
             each.kill()
 

@@ -45,7 +45,7 @@ def json_text(value: Any) -> str:
             return value.decode(errors="replace")
         if isinstance(value, np.ndarray | np.generic):
             return value.tolist()
-        raise TypeError(f"{type(value).__name__} has no JSON form")
+        raise TypeError(f"{type(value).__name__} cannot be written as JSON")
 
     options = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY
     return orjson.dumps(value, default=plain, option=options).decode()

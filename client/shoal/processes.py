@@ -126,7 +126,7 @@ class Output(asyncio.SubprocessProtocol):
             self._log.write(text)
 
     def _keeps(self, line: bytes) -> bool:
-        """Hold back the line that announces the exit: the exit message repeats it, once and last."""
+        """Store an exit line and return True; the exit message repeats it, so it is not logged."""
         if is_exit_line(line):
             self._exit_line = line
             return True

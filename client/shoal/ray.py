@@ -181,7 +181,8 @@ class _BatchSender:
     def _send_alone(self, lost: Sequence[tuple[Part, ShoalError]]) -> None:
         """Restart the runtime, and send the rows of the ``lost`` parts one by one.
 
-        Not by halves: a start takes far longer than these rows, and this way there is one start for each fatal row.
+        Halving the parts would restart the runtime more often: one by one, only a row that ends the runtime costs a
+        restart.
         """
         rows = [row for part, _ in lost for row in part.cut(1, self._signature)]
         error: ShoalError | None = lost[0][1]

@@ -1,7 +1,7 @@
 """Routes of a shared port that belong to no single model: health, and the list of models.
 
-And TorchServe's management API on a port of its own. It starts programs on this machine, so it listens on the loopback
-only and rejects requests of web pages.
+Also serves TorchServe's management API on its own port. That API starts programs on this machine, so it listens on the
+loopback only and rejects requests from web pages.
 """
 
 import asyncio

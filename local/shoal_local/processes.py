@@ -35,7 +35,7 @@ class Process:
         return int(known["pid"]) if is_alive(known) else None
 
     def start(self, argv: list[str]) -> None:
-        """Start it in a session of its own, so that it outlives the process that started it."""
+        """Start the process in its own session, so that it outlives its parent."""
         for path in (self.log, self._file):
             path.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log, _uninterrupted():

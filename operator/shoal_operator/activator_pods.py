@@ -43,7 +43,7 @@ class ActivatorPods:
         settings: namespace and selector of the pods.
         changed: called when the set of ready activators or their state changes.
         received: called with each update of an activator, and the task group for follow-up work.
-        version_of: returns the version of the routing table that a mark stands for.
+        version_of: returns the version of the routing table for the mark that an activator reports.
         clock: monotonic seconds.
     """
 

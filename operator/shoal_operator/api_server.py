@@ -54,7 +54,7 @@ class ApiServer:
 
     Args:
         connect: returns a client with address and credentials; called again when they expire.
-        sleep: for the time in Retry-After.
+        sleep: waits for the time in Retry-After.
         count: called with each request's method and status; 0 without a response.
     """
 
@@ -91,7 +91,7 @@ class ApiServer:
         """Send one request and return the response's JSON; retry as Retry-After demands.
 
         Args:
-            method: of HTTP.
+            method: the HTTP method.
             path: as `shoal_operator.cluster.object_path` returns it.
             body: JSON.
             query: parameters, not yet quoted.

@@ -1,4 +1,4 @@
-"""Validity of graphs, read from their pods in the background until all of them are valid."""
+"""Validity of graphs, read from their pods in the background until every pod reports a valid graph."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ class GraphStates:
 
     Args:
         scraper: reads the pods.
-        mark: makes a graph due after a delay (s), once its state changed.
+        mark: schedules a graph's reconciliation after a delay (s), called when its state changes.
     """
 
     def __init__(self, scraper: Scraper, mark: Callable[[Key, float], object]) -> None:

@@ -39,7 +39,7 @@ class EventHandlers:
     """Map events to keys of the work queue.
 
     Args:
-        mark: makes a key due after a delay (s), with a priority.
+        mark: schedules a key's reconciliation after a delay (s), with a priority.
         echoes: recognizes events of the operator's own writes.
         on_heartbeat: called at each event of the heartbeat Lease.
     """

@@ -137,7 +137,7 @@ class Leadership:
         self._contact_s = self._clock()
 
     async def _release(self, cluster: _Cluster) -> bool:
-        """Clear the Lease's holder; return False to retry, after a late renewal of this operator."""
+        """Clear the Lease's holder; return False if the write conflicts with a late renewal and must be retried."""
         stored, self._stored = self._stored or await cluster.read_lease(self._key), None
         # Another operator holds it already.
         record = _record(stored)

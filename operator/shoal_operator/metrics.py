@@ -150,10 +150,10 @@ async def serving(
     """Serve ``/metrics``, ``/readyz``, the activators' routing table and the pods' last load, while the block runs.
 
     Args:
-        metrics: of ``/metrics``.
+        metrics: the metrics that ``/metrics`` returns.
         listen: address; None serves nothing.
         routing_table: returns the routing table once it differs from a mark; None where this operator does not lead.
-        loads: returns the pods' last load; likewise.
+        loads: returns the pods' last load; None where this operator does not lead.
         unready: returns why the operator is not ready, or None.
 
     Raises:

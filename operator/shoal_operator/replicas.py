@@ -22,7 +22,7 @@ class ScaleCluster(Protocol):
     """The part of `shoal_operator.cluster.Cluster` that scales."""
 
     async def scale(self, key: Key, replicas: int, *, was: int) -> Json | None:
-        """Write the replicas if they still are ``was``; return the service as read, else None."""
+        """Write ``replicas`` if the stored number is still ``was``; return the service as read, otherwise None."""
 
     async def post_event(self, event: Json) -> None:
         """Post an Event."""
@@ -33,7 +33,7 @@ class ReplicaWriter:
 
     Args:
         cache: records the written count.
-        changed: makes a service due whose replicas another writer has changed since the decision.
+        changed: schedules a reconciliation of a service whose replicas another writer has changed since the decision.
         utc_now: wall clock, for Events.
     """
 

@@ -81,7 +81,7 @@ class Resolver:
 
     Args:
         resolve: returns the version of a name; raises LocationError with the reason.
-        mark: makes a service due after a delay (s).
+        mark: schedules a service's reconciliation after a delay (s).
         clock: monotonic seconds.
         interval_s: between two requests for a followed name.
         environment: addresses and credentials of registries.

@@ -96,7 +96,7 @@ class ScaleToZero:
     Args:
         cache: scaling and ready pods of services.
         settings: selector and ports of the activator.
-        changed: makes a service due after a delay (s).
+        changed: schedules a service's reconciliation after a delay (s).
         clock: monotonic seconds.
     """
 

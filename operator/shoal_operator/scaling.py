@@ -98,7 +98,7 @@ class Autoscaler:
     """Read every watched service periodically, and set the replicas of those that scale.
 
     Args:
-        changed: makes a service due, when its status must change or its cached pods may be outdated.
+        changed: schedules a service's reconciliation, if its status must change or its cached pods may be outdated.
         clock: monotonic seconds.
         window_s: how long a recommendation prevents fewer replicas (s).
         scale_to_zero: decides first about services that scale to zero.
@@ -180,9 +180,9 @@ class Autoscaler:
         """Start a reading of each watched service, unless its last one is still in progress.
 
         Args:
-            cluster: for writes.
+            cluster: receives the writes.
             tasks: runs the readings.
-            part: index of the tenth of the services to read; None for all.
+            part: which tenth of the services to read, from 0; None for all services.
         """
         # Decide once per interval whether services without scaling or objective are included.
         if not part:
@@ -315,7 +315,7 @@ class Autoscaler:
         readings: Sequence[Reading],
         now_s: float,
     ) -> None:
-        """Report a new count or limit at once, and a new load from time to time, as it always changes."""
+        """Report a new count or limit immediately, and the load at intervals, since it always changes."""
         before, limit = service_state.reported, service_state.limited[0] if service_state.limited else None
         if decision.reason is None:
             return

@@ -60,7 +60,7 @@ class Scraper:
     Args:
         port: admin port of the pods.
         count: called with the outcome of each request.
-        timeout_s: for all requests of one call together (s).
+        timeout_s: time limit (s) for all requests of one call together.
         path: of the document.
         decode: decodes a response's body; raises on an invalid one.
     """

@@ -42,7 +42,7 @@ class StaySender:
     _tasks: "set[asyncio.Task[None]]" = field(default_factory=set)
 
     def send(self, key: Key, stays: Iterable[StayRequest]) -> None:
-        """Send each stopping pod of a service its stay, where it is new or longer."""
+        """Send each stopping pod of a service its stay, unless the pod already has one that is as long."""
         before = self._sent.pop(key, {})
         now: dict[str, _Sent] = {}
         for stay in stays:
@@ -63,7 +63,7 @@ class StaySender:
             self._sent[key] = now
 
     def forget(self, key: Key) -> None:
-        """Let the pods of a deleted service stop."""
+        """Cancel the stays of a deleted service, so that its pods stop."""
         # Nothing will replace them.
         staying = [each.stay.replica for each in self._sent.get(key, {}).values() if each.stay.seconds]
         self.send(key, [StayRequest(replica, 0) for replica in staying])

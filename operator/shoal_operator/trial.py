@@ -45,7 +45,7 @@ _REQUEST, _EXPECTED = {"instances": [[1.0, 2.0]]}, {"predictions": [[2.0, 4.0]]}
 
 
 class TrialError(OperatorError):
-    """The service sends no response in time, or a wrong one."""
+    """The service sends no response in time, or a wrong response."""
 
 
 def archive() -> bytes:

@@ -55,7 +55,7 @@ class Upgrading:
 
     Args:
         settings: concurrency and window of upgrades.
-        mark: makes a service due after a delay (s).
+        mark: schedules a service's reconciliation after a delay (s).
         utc_now: wall clock, for windows and for start times that survive a restart.
     """
 
@@ -151,7 +151,10 @@ class Upgrading:
             return None
         if Upgrade.stored(stored) is None:
             # The API server dropped the field, as the installed CustomResourceDefinition does not have it.
-            logger.error("event=upgrade_unwritten service=%s definition=old: install that of this release", key)
+            logger.error(
+                "event=upgrade_unwritten service=%s definition=old: install the CRD of this release",
+                key,
+            )
             self.upgrades.observe(key, resource)
             return None
         logger.info("event=upgrade service=%s ready=%s", key, upgrade.was_ready)

@@ -44,16 +44,16 @@ class Workers:
         self._wake = asyncio.Event()
 
     def mark(self, key: Key, delay_s: float = 0.0, priority: Priority = Priority.REST) -> None:
-        """Make a key due."""
+        """Schedule a key's reconciliation."""
         self._queue.mark(key, self._clock() + delay_s, priority)
         self._wake.set()
 
     def mark_scaled(self, key: Key, delay_s: float = 0.0) -> None:
-        """Make a key due because its replicas or its state in the activator changed."""
+        """Schedule a key's reconciliation because its replicas or its state in the activator changed."""
         self.mark(key, delay_s, Priority.SCALING)
 
     def mark_all(self) -> None:
-        """Make every queued key due."""
+        """Schedule the reconciliation of every queued key."""
         for key in self._queue.waiting():
             self.mark(key)
 

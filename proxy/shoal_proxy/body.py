@@ -49,17 +49,17 @@ class BodyReader(asyncio.BufferedProtocol):
             self._on_complete()
 
     def eof_received(self) -> bool | None:
-        """Pass to the owner (asyncio)."""
+        """Forward the event to the owner (asyncio)."""
         return self._owner.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Pass to the owner (asyncio)."""
+        """Forward the event to the owner (asyncio)."""
         self._owner.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Pass to the owner (asyncio)."""
+        """Forward the event to the owner (asyncio)."""
         self._owner.pause_writing()
 
     def resume_writing(self) -> None:
-        """Pass to the owner (asyncio)."""
+        """Forward the event to the owner (asyncio)."""
         self._owner.resume_writing()

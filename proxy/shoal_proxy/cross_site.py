@@ -6,7 +6,7 @@ address. Three things are checked:
     Host                       an address, or a name that cannot be registered publicly (DNS rebinding)
     Sec-Fetch-Site, Origin     sent by browsers only; they describe the page
     x-shoal-admin              required to change state or read data of single requests: a header that a page may send
-                               only with leave, which is asked for with OPTIONS and never given
+                               only after a CORS preflight, which is always rejected
 
 Pure.
 """

@@ -191,7 +191,7 @@ class Dispatcher:
         return OrcaReport(expected_wait_s(scheduler, now_s), utilization(scheduler, now_s), rows_per_s)
 
     def close(self) -> None:
-        """Cancel checks, and release the alarm."""
+        """Cancel row checks, and close the send timer."""
         for task in self._checks:
             task.cancel()
         self._alarm.close()

@@ -139,7 +139,7 @@ class RuntimeLink:
         return None
 
     async def exchange(self, batch: Batch, signature: ModelSignature, metrics: Metrics) -> SentBatch:
-        """Send a batch and return its response, as `exchange` does."""
+        """Send a batch to the runtime, and return its response."""
         return await exchange(batch, signature, self.upstream, metrics, binary=self.binary)
 
     def abandoned(self, pending: PendingRequest) -> None:

@@ -347,7 +347,7 @@ def _decoded(response: RuntimeResponse, pending: PendingRequest, mark: bytes, si
     try:
         length = response.headers.get(_HEADER_LENGTH)
         if mark not in bytes(response.body[: len(response.body) if length is None else int(length)]):
-            raise ModelFailed("the response is that of another request")
+            raise ModelFailed("the response belongs to another request")
         result = decode_result(response.body, length, signature)
         check_rows(make_batch([RequestSlice(pending, 0, pending.rows, {})]), result, signature)
     except (ProxyError, ValueError):
@@ -356,6 +356,6 @@ def _decoded(response: RuntimeResponse, pending: PendingRequest, mark: bytes, si
 
 
 def _broken(executed: bytes | None, pending: PendingRequest) -> Given:
-    """Return the outcome of an invalid response: the one that the request would have had here."""
+    """Return the outcome for an invalid response: the request gets the error that it would have got on this replica."""
     pending.may_have_run = executed != b"no"
     return ForwardingOutcome.BROKEN, None

@@ -239,7 +239,7 @@ class FramedProtocol(TimedProtocol):
         """Note the response to a refused request."""
 
     def response_head(self, response: HttpResponse, lines: bytes) -> bytes:
-        """Return the status line and headers of ``response``, with ``lines`` in place of its own."""
+        """Return the head of ``response``, with ``lines`` instead of its own header lines."""
         known, default_lines = self._keep_alive_lines
         if known is not self.server_state.default_headers:  # uvicorn renews them each second
             known = self.server_state.default_headers

@@ -156,7 +156,7 @@ class HeaderCache:
         self._parameter_headers = term_names
 
     def find(self, data: bytes) -> tuple[RequestHead, int] | None:
-        """Return the head of ``data`` and where its body starts, if ``data`` is one complete request of a template."""
+        """Return the head and the offset of the body, if ``data`` is one complete request with a cached head."""
         for template in self._templates:
             if not data.startswith(template.start):
                 continue

@@ -151,7 +151,7 @@ class Inference:
     def start(
         self, head: RequestHead, body: bytes | memoryview, respond: Callable[[HttpResponse], None]
     ) -> PendingRequest | None:
-        """Queue a request; ``respond`` is called once: if the request is rejected, at once, and None is returned."""
+        """Queue a request; ``respond`` is called once. If the request is rejected, that is before this returns None."""
         if self.tracer is not None:
             span = self.tracer.begin(head.headers, head.route.codec.name, time.monotonic())
             if span is not None:
@@ -244,7 +244,7 @@ class Inference:
     def _reporting_load(
         self, respond: Callable[[HttpResponse], None], parameters: QueueParameters
     ) -> Callable[[HttpResponse], None]:
-        """Return ``respond``, which also adds the load to the response, and for a peer this replica's instance name."""
+        """Wrap ``respond`` to add the load to the response; a peer also gets this replica's instance name."""
 
         def report(response: HttpResponse) -> None:
             load = self._dispatcher.load(time.monotonic(), peer=parameters.forwarded)
@@ -295,7 +295,11 @@ class Inference:
         if not self._bodies.reserve(body, size_bytes, waiting_bytes, time.monotonic()):
             held = self.reading_bytes + waiting_bytes
             self._dispatcher.scheduler.traffic.count_unread_rejection(RejectionReason.QUEUE_BYTES)
-            raise Overloaded(f"too many bytes are held ({held})", reason=RejectionReason.QUEUE_BYTES, retry_after_s=1)
+            raise Overloaded(
+                f"the limit of queued and incoming bytes is reached ({held})",
+                reason=RejectionReason.QUEUE_BYTES,
+                retry_after_s=1,
+            )
 
     def shrink_body(self, body: BodyTransfer, size_bytes: int) -> None:
         """Release a part of the bytes counted by `reserve_body`."""

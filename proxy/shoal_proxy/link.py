@@ -34,9 +34,9 @@ class ModelLink(Protocol):
     """The reason that no batch can be sent; empty if batches can be sent."""
     on_change: Callable[[], None]
     losses: int
-    """Number of times that it became unready after it was ready."""
+    """Number of times that the link became unready after it was ready."""
     started: asyncio.Event
-    """Set when it is ready for the first time."""
+    """Set when the link is ready for the first time."""
 
     @property
     def ready(self) -> bool:

@@ -317,14 +317,14 @@ class Proxy:
                     group.create_task(keep_watching(each))
 
     def stop(self) -> None:
-        """Start the drain; a second call ends the stay and the delay before it."""
+        """Start the drain; a second call skips the wait for another replica and the drain delay."""
         if self._leave.is_set():
             self._hurry.set()
             self._stay_changed.set()
         self._leave.set()
 
     async def drain(self) -> None:
-        """Start the drain without a stay, unless it has started, and wait until it is complete."""
+        """Drain without waiting for another replica to be ready; return when the drain is complete."""
         self.stay(0.0)
         self._leave.set()
         await self._drained.wait()

@@ -141,7 +141,7 @@ def parser() -> argparse.ArgumentParser:
         help="requests of a random trace (%(default)s); fewer are quicker",
     )
     made.add_argument("--seed", type=integer(), default=1, help="seed of all random numbers (%(default)s)")
-    made.add_argument("--speed", type=positive(), default=1.0, help="replay this many times as fast (%(default)g)")
+    made.add_argument("--speed", type=positive(), default=1.0, help="factor on the speed of the replay (%(default)g)")
     ignore = made.add_argument(
         "--ignore-deadlines",
         action="store_true",
@@ -164,7 +164,7 @@ def _add_service(made: CommandParser) -> None:
     )
     made.add_argument("--objective-ms", type=positive(), help="default: the running proxy's, otherwise none")
     made.add_argument("--max-batch-size", type=integer(1), help="default: the running proxy's, otherwise 32")
-    made.add_argument("--max-queue-rows", type=integer(1), help="default: 1024, or four batches")
+    made.add_argument("--max-queue-rows", type=integer(1), help="default: 1024, or four full batches if that is more")
     made.add_argument(
         "--policy",
         type=choice(BatchingPolicy),

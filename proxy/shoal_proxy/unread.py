@@ -28,7 +28,7 @@ class SlowReader(Protocol):
 
     @property
     def unread_bytes(self) -> int:
-        """Return the bytes that it has not read."""
+        """Return the bytes of the response that the client has not read."""
 
     def evict(self) -> None:
         """Close the connection, and free its memory."""
@@ -58,7 +58,7 @@ class ReadingPace:
             self.mark_bytes, self.mark_s = left_bytes, now_s
 
     def needs_s(self, left_bytes: int) -> float:
-        """Return how long the rest takes at this pace (s)."""
+        """Return the time (s) to send the rest of the response at its current rate."""
         if self.bytes_per_s == inf:
             return 0.0
         return left_bytes / self.bytes_per_s if self.bytes_per_s else inf
@@ -82,7 +82,7 @@ class UnreadResponses:
         self.size_bytes = 0
         self.full = False
         self.on_room: Callable[[], None] = lambda: None
-        """Called when it is no longer full."""
+        """Called when the unread responses are no longer full."""
 
     def set_held_bytes(self, reader: SlowReader, held_bytes: int) -> None:
         """Set the memory kept for a client, in bytes; 0 when it has read everything, or has disconnected."""

@@ -38,8 +38,8 @@ class Upstream:
         address: of the server.
         model_name: the model's name in its paths.
         on_lost: called when the last connection is lost without an announcement.
-        certificate: for a peer, which must show the same certificate.
-        tls: for an HTTPS server.
+        certificate: certificate that a peer must show; it is this replica's own.
+        tls: TLS context for an HTTPS server.
         room: limits the size of responses; None trusts the server.
     """
 

@@ -28,7 +28,7 @@ _HEAD: Final = memoryview(bytearray(LARGE_BYTES))
 
 
 class BodyReader(asyncio.BufferedProtocol):
-    """Pass everything from a socket to its HTTP protocol, but the rest of a large body.
+    """Forwards everything from a socket to its HTTP protocol, except the rest of a large body.
 
     Args:
         owner: the HTTP protocol.

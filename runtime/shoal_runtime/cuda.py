@@ -27,10 +27,10 @@ logger = logging.getLogger(__name__)
 
 
 class StreamEvent(Protocol):
-    """A point in a stream."""
+    """An event in a stream: it marks the end of the work queued so far."""
 
     def synchronize(self) -> None:
-        """Wait until the device has reached the point."""
+        """Wait until the device has executed all work that was queued before this event."""
 
 
 @dataclass(slots=True, eq=False)
@@ -52,7 +52,7 @@ class StagingPool:
         self._lock = threading.Lock()
 
     def acquire(self, like: Tensor) -> tuple[Tensor, _Buffer]:
-        """Return host memory of the tensor's shape and type, and the buffer to give back."""
+        """Return host memory of the tensor's shape and type, and the buffer to release after use."""
         needed = max(1, like.numel() * like.element_size())
         # Rounded up to a power of two.
         size = 1 << (needed - 1).bit_length()

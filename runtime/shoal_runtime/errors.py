@@ -39,7 +39,7 @@ class BatchError(RuntimeFault):
     """A batch fails as a whole; `status` and `code` are listed in docs/reference/wire-protocol.md.
 
     Args:
-        message: for the clients.
+        message: text that clients receive.
         executed: whether forward may have begun with the batch's rows; None: the default of the class.
     """
 

@@ -32,7 +32,7 @@ def share_exchanged(compute: Compute, rows: Sequence[Row], size: int, rng: "np.r
         compute: runs the model.
         rows: distinct rows.
         size: of the batch.
-        rng: for the order of the copies.
+        rng: draws the order of the copies.
     """
     # Each row about equally often, in random order.
     order = rng.permutation(np.arange(size) % len(rows))

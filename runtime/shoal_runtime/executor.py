@@ -66,7 +66,7 @@ class Executor:
         """Run `function` on the device's thread after all earlier calls; return its result.
 
         Args:
-            function: to run.
+            function: the function to run.
             watched: whether the watchdog's limit applies.
 
         Raises:

@@ -63,14 +63,14 @@ def dependence_warnings(
     in_place: bool = False,
     is_over: Callable[[], bool] = lambda: False,
 ) -> Iterator[str]:
-    """Yield warnings about the results of a row among others.
+    """Yield warnings about rows whose results depend on the other rows of the batch.
 
     Args:
         run: computes a batch of the source.
         source: of the rows.
         signature: of the model.
         kinds: of rows. Only the first that the model accepts gives warnings; the others can only reject the model.
-        in_place: whether a result may depend on the place in the batch, as where noise is drawn by place.
+        in_place: whether a result may depend on the position in the batch, for example through noise.
         is_over: whether there is no time for another trial.
 
     Raises:
@@ -162,7 +162,7 @@ class _Trial:
 
 
 class _TrialRunner:
-    """Computes rows of one kind among others."""
+    """Computes generated rows of one kind in batches with other rows."""
 
     def __init__(self, run: Run, source: RowSource, signature: Signature, kind: RowKind, *, in_place: bool) -> None:
         self._run, self._source, self._kind, self._in_place = run, source, kind, in_place
@@ -201,7 +201,7 @@ class _TrialRunner:
         """Try another row alone, if the first one's numbers depend on the size of the batch.
 
         Raises:
-            Leak: the numbers of both do.
+            Leak: the numbers of both rows depend on the size of the batch.
         """
         if self.leaks(first.pairs_alone):
             second = self.trial(1)
@@ -209,10 +209,12 @@ class _TrialRunner:
                 raise RowDependence(f"{self.differ(first.pairs_alone)} alone and among other rows")
 
     def check_labels(self, is_over: Callable[[], bool]) -> None:
-        """Try the labels and counts of rows of several seeds, while there is time; a tie changes few of them.
+        """Compare the labels and counts of generated rows, one seed at a time, while there is time.
+
+        A tie between labels changes only a few rows, so it is not reported.
 
         Raises:
-            Leak: those of half of the rows depend on other rows.
+            Leak: the labels or counts of half of the rows depend on other rows.
         """
         seeds = itertools.takewhile(lambda _: not is_over(), range(RARE))
         changed: list[Pairs] = []

@@ -33,7 +33,7 @@ def load_time_limit(
 
     Args:
         limit_s: seconds.
-        setting: that sets the limit, for the message.
+        setting: name of the setting of the limit, for the message.
         readiness: names the current step.
         grace_s: additional seconds, for a block that checks the limit itself and cleans up.
         end: ends the process.

@@ -67,7 +67,7 @@ def load_model(files: ModelFiles, settings: Settings) -> Model:
         # A broken link is the cause of most other errors: no model, or no weights.
         if (link := broken_link(files.directory)) is None:
             raise
-        raise LoadError(f"{link}; without that file: {error}") from error.__cause__
+        raise LoadError(f"{link}. The missing file probably caused this error: {error}") from error.__cause__
 
 
 def _load_model(files: ModelFiles, settings: Settings) -> Model:

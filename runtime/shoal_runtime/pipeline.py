@@ -66,7 +66,7 @@ class StageThreads:
 
 
 class _Prepared:
-    """A staged batch: ``given`` rows with padding, of which ``rows`` are real, by their numbers in the batch."""
+    """A staged batch of ``given`` rows with padding; ``rows`` are the indices of the real rows."""
 
     __slots__ = ("batch", "errors", "given", "rows")
 

@@ -23,7 +23,7 @@ class StepProgress:
         verb: the step.
         total: amount of the step, if known.
         unit: "B" for bytes, shown as a percentage; other units are counted.
-        stream: for a bar, if it is a terminal; by default stderr.
+        stream: shows a progress bar if it is a terminal; by default stderr.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Trial with made-up rows that each row of a batch has its own result, before the model is ready."""
+"""Check with generated rows, before the model is ready, that each row of a batch gets its own result."""
 
 import logging
 import time

@@ -301,6 +301,6 @@ def _untar(path: Path, target: Path, meter: ArchiveMeter) -> None:
             end = links.get(end, end)
         if end in links:
             raise LoadError(
-                f"the archive's {str(name)!r} is a link to itself, or over more than {MAX_LINKS_IN_A_ROW} links"
+                f"the archive's {str(name)!r} is a link to itself, or a chain of more than {MAX_LINKS_IN_A_ROW} links"
             )
         directory.repeat(str(name), end)

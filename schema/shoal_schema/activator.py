@@ -1,7 +1,7 @@
 """The protocol between operator and activator, which poll each other over HTTP; both responses are JSON.
 
     GET OPERATOR/v1/rooms?seen=VERSION       -> ActivatorTable: services at zero replicas, their ports and ready pods
-    GET ACTIVATOR/v1/waiting?seen=NEWS       -> ActivatorNews: services with held requests, and the activator's table
+    GET ACTIVATOR/v1/waiting?seen=REPORT     -> ActivatorReport: services with held requests, and the activator's table
 
 These are long polls: a request that names the last response waits until there is a newer one, at most
 ``MAX_POLL_S``. Marks are opaque: compare them and send them back.

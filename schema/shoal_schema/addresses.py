@@ -35,7 +35,7 @@ class Address:
 
 
 class TcpAddress(Address):
-    """An address that is not a Unix socket's."""
+    """A host and port."""
 
     __slots__ = ()
 

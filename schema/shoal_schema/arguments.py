@@ -42,7 +42,7 @@ class CommandParser(ArgumentParser):
         self._uses: list[_Use] = []
 
     def only(self, option: Action, where: Callable[[Namespace], bool], needs: str) -> None:
-        """Reject ``option`` where ``where`` is false, unless it has its default; ``needs`` is the error's remedy."""
+        """Reject ``option`` if ``where`` is false and it is not at its default; ``needs`` is the error's remedy."""
         self._uses.append(_Use(option, where, needs))
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:

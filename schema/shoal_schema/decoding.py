@@ -160,7 +160,7 @@ def convert(cls: type[T], value: Any, path: str) -> T:
         raise SpecError(_sentence(str(error), cls, value, path)) from None
     except UnicodeEncodeError as error:
         raise SpecError(
-            f"{path} must be text throughout, not {error.object[error.start : error.start + 100]!r}"
+            f"{path} must contain only valid Unicode text, not {error.object[error.start : error.start + 100]!r}"
         ) from None
 
 
@@ -220,7 +220,7 @@ def _sentence(text: str, cls: type[Struct], value: Any, path: str) -> str:
 
 
 def nearest(name: str, known: Collection[str]) -> str:
-    """Return a hint with the closest known name, or all of them."""
+    """Return a hint with the closest known name, or with all known names."""
     lowered = {each.lower(): each for each in known}
     near = get_close_matches(name.lower(), lowered, n=1)
     return f"did you mean {lowered[near[0]]}?" if near else f"known are {', '.join(sorted(known))}"

@@ -115,7 +115,7 @@ def _section(
 
 
 def _variable(cls: type[Struct], name: str) -> str:
-    """Return the variable of a field, or its name without one."""
+    """Return the variable of a field; the field's name if it has no variable."""
     found = next(each for each in fields_of(cls) if each.name == name)
     return found.env.name if found.env else name
 

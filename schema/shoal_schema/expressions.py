@@ -51,7 +51,7 @@ class Membership:
 
 @dataclass(frozen=True, slots=True)
 class IsNull:
-    """A column's value is unknown; the result never is."""
+    """Tests whether a column's value is unknown; the result is always true or false."""
 
     column: Column
 

@@ -107,7 +107,7 @@ class In:
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """A text matches a regular expression, which RE2 and Python read alike but for ``$``."""
+    """A text matches a regular expression; RE2 and Python interpret it identically, except for ``$``."""
 
     path: str
     pattern: str
@@ -222,7 +222,7 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Custom:
-    """A condition that the others cannot express."""
+    """A condition that no other predicate can express."""
 
     expression: str
     """CEL over ``self``."""
@@ -266,7 +266,7 @@ def all_of(*parts: Predicate) -> Predicate:
 
 # The shapes of most rules.
 def requires(name: str, other: str, why: str = "") -> Rule:
-    """Return the rule that a field is set only beside another."""
+    """Return the rule that a field requires another to be set."""
     return Rule(any_of(Not(Given(name)), Given(other)), f"{name} requires {other}{why and f': {why}'}", name)
 
 
@@ -279,7 +279,7 @@ def requires_value(name: str, other: str, *values: str | int, why: str = "") -> 
 
 
 def excludes(name: str, other: str, message: str) -> Rule:
-    """Return the rule that a field is not set beside another."""
+    """Return the rule that a field and another are not both set."""
     return Rule(any_of(Not(Given(name)), Not(Given(other))), message, name)
 
 

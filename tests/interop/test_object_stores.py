@@ -145,11 +145,11 @@ WRONG: Mapping[str, Sequence[tuple[Mapping[str, str], str]]] = {
     "az": [
         (
             {"AZURE_STORAGE_ACCOUNT_KEY": "c2VjcmV0LW9mLXJlYWRlcg=="},
-            "the credentials do not allow to read {uri}. Check AZURE_STORAGE_ACCOUNT_NAME",
+            "the credentials do not allow reading {uri}. Check AZURE_STORAGE_ACCOUNT_NAME",
         ),
         (
             {"AZURE_STORAGE_ACCOUNT_KEY": "", "AZURE_STORAGE_SAS_TOKEN": "sv=2020-01-01&sig=secret-of-reader&sr=c"},
-            "the credentials do not allow to read {uri}. Check AZURE_STORAGE_ACCOUNT_NAME",
+            "the credentials do not allow reading {uri}. Check AZURE_STORAGE_ACCOUNT_NAME",
         ),
         (
             {"AZURE_STORAGE_ACCOUNT_KEY": "!secret-of-reader"},

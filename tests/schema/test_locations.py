@@ -297,7 +297,7 @@ def test_credentials_travel_in_a_header_that_is_not_printed(
 
 @pytest.mark.parametrize("given", ["", "sqlite:///mlflow.db", "databricks"])
 def test_an_mlflow_server_is_required(given: str) -> None:
-    with pytest.raises(LocationError, match="need MLFLOW_TRACKING_URI"):
+    with pytest.raises(LocationError, match="require MLFLOW_TRACKING_URI"):
         version_request("models:/iris/3", {"MLFLOW_TRACKING_URI": given})
 
 

@@ -121,7 +121,7 @@ def run_s(rate_per_s: float, *, step_s: float, whole_s: float) -> float:
 
 
 def _again(step: LoadStep) -> bool:
-    """Return whether another run may be conclusive; not if the load generator is exhausted."""
+    """Return whether another run may be conclusive; False if the load generator is the bottleneck."""
     return step.runs < MAX_RUNS and step.busy <= BUSY
 
 

@@ -20,7 +20,7 @@ def with_requests(report: Mapping[str, Any], files: Collection[str]) -> dict[str
     """Return a report with field names in its messages, and with sample requests.
 
     Args:
-        report: of ``python -m shoal_runtime inspect``.
+        report: output of ``python -m shoal_runtime inspect``.
         files: existing paths, one of which may be a sample item.
     """
     named = {**report, "warnings": [with_field_names(each) for each in report["warnings"]]}

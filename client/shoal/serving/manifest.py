@@ -29,7 +29,7 @@ class Service:
     """Fields of the spec with an effect in a cluster only."""
 
     def without_effect(self, assigned: Iterable[str]) -> list[str]:
-        """Return the ignored fields of the manifest and of the ``assigned`` ones, without duplicates and children."""
+        """Return the manifest's ignored fields and ``assigned``, without duplicates and children of listed fields."""
         names: list[str] = []
         for name in (*self.ignored, *assigned):
             if not any(name == each or name.startswith(f"{each}.") for each in names):
@@ -91,7 +91,7 @@ def _service(document: Mapping[str, Any]) -> Service:
 
 
 def fields_alike(spec: Any, document: Mapping[str, Any], own: Collection[str]) -> Service:
-    """Return the fields that another resource shares with services, its proxy's and queue's, without its ``own``."""
+    """Return the proxy and queue fields that another resource shares with services, without its ``own`` fields."""
     given = [each for each in _leaves(document, prefix="") if each.partition(".")[0] not in own]
     read = [each for each in given if each.startswith(("proxy.", "queue.")) and each in manifest_fields()]
     return Service(_values(spec, read), tuple(each for each in given if each not in read))

@@ -71,7 +71,7 @@ def only_input(signature: Signature) -> Tensor | None:
 
 
 def matched_spelling(names: Sequence[Any], signature: Signature) -> list[Any]:
-    """Return column names, with numbers as text where the model has such a name."""
+    """Return column names; an integer becomes text if that text is a column name of the model."""
     own = own_names(signature)
     return [str(name) if is_number(name) and str(name) in own else name for name in names]
 
@@ -90,7 +90,7 @@ def check_order(names: Sequence[Any], signature: Signature) -> None:
     """Raise InvalidInput if columns are named 0 to n - 1 in another order, which is ambiguous."""
     if not default_names(names) and set(_as_texts(names)) == {str(number) for number in range(len(names))}:
         raise InvalidInput(
-            f"the columns are named {listed(names)}: numbers out of order, which are not column names of model "
+            f"the columns are named {listed(names)}: these numbers are out of order, and are not column names of model "
             f"{signature.name}. Pass the values without names (`frame.to_numpy()`), in the order of the columns "
             "that the model was"
             " trained with"

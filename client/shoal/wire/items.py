@@ -112,7 +112,7 @@ def _by_name(item: Any, signature: Signature) -> Mapping[str, Any]:
 
 
 def _nested(value: Any, tensor: Tensor, signature: Signature) -> Any:
-    """Return the value of an input: by its own column names, or as a row of one where the input takes such rows."""
+    """Return the value of an input: a dict is read by column name, a scalar becomes a row if a row is one number."""
     value = value if tensor.is_json else by_name(value, signature, tensor)
     if tensor.columns and isinstance(value, Mapping):
         return _by_name(value, replace(signature, inputs=(tensor,)))[tensor.name]

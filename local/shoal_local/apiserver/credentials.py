@@ -22,7 +22,7 @@ class Certificates:
 
 
 def make_certificates(addresses: tuple[str, ...]) -> Certificates:
-    """Make an authority, sign one certificate for the addresses with it, and discard its key."""
+    """Return a certificate for the addresses, signed by a new authority whose key is discarded."""
     authority = trustme.CA(organization_name="shoal-local")
     made = authority.issue_cert(*_DNS_NAMES, *addresses, common_name="shoal-local")
     pems = authority.cert_pem, made.cert_chain_pems[0], made.private_key_pem

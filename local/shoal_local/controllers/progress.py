@@ -93,7 +93,7 @@ def deadline_in_s(deployment: Object, now: datetime) -> float | None:
 
 
 def _dated(known: Object | None, kind: str, parts: ConditionParts, now: datetime, *, moved: bool) -> Object:
-    """Return the condition with its times. Unchanged ones keep theirs; progress restarts the deadline."""
+    """Return the condition with timestamps. An unchanged condition keeps them; progress restarts the deadline."""
     status, reason, message = parts
     restarted = moved and reason == "ReplicaSetUpdated"
     if known and not restarted and (known["status"], known["reason"], known["message"]) == parts:

@@ -84,7 +84,7 @@ def next_sizes(bounds: Bounds, new: ReplicaSetCounts, old: Sequence[ReplicaSetCo
 
 
 def _cut(shares: Sequence[tuple[ReplicaSetCounts, int]], budget: int) -> list[ReplicaSetCounts]:
-    """Reduce each by at most the number beside it, and all together by at most the budget."""
+    """Reduce each ReplicaSet by at most its paired limit, and all together by at most ``budget``."""
     left = []
     for share, limit in shares:
         taken = max(0, min(budget, limit))

@@ -2,8 +2,8 @@
 
 All containers share the machine's files; each gets its volumes at their mount paths in a mount namespace. For root this
 suffices; another user also gets a user namespace. If a mount path does not exist, the deepest existing directory above
-it is replaced, in this view only, by an empty one with the same entries and the new one. Nothing is ever created on the
-machine itself.
+it is replaced, in this view only, by a new directory with the same entries and the mount path. Nothing is ever created
+on the machine itself.
 
 Standard library only: this runs in the small process that starts a container.
 """
@@ -57,7 +57,7 @@ def isolate() -> None:
 
 
 class View:
-    """Builds the view, mount by mount; call ``isolate`` first."""
+    """Builds a container's view of the file system, mount by mount; call ``isolate`` first."""
 
     def __init__(self, staging: str) -> None:
         self._staging = staging

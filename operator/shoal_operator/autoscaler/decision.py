@@ -1,6 +1,6 @@
 """The decision on a service's replicas, from its pods' loads and earlier decisions.
 
-    recommendation   that of the long window, or that of the short window where it is much larger (`recommend`)
+    recommendation   of the long window, or of the short window if that is much larger (`recommend`)
     up               at once, to the recommendation, within a rate limit (`limits.increase_limit`)
     down             to the highest recommendation of the last minutes (`limits.record_recommendation`), by half per
                      minute at most; never in panic, during a rollout, or while a pod cannot be read
@@ -8,8 +8,8 @@
 Without data the count is held. A held count also counts as a recommendation, so that replicas do not drop after a gap.
 The first state is panic, so that a restarted operator keeps the existing count until it has data.
 
-The count is stored in ``spec.replicas`` alone, which users may set too (``kubectl scale``). A foreign count replaces
-the state: it is accepted and held for the window, unless the load requires more.
+The count is stored in ``spec.replicas`` alone, which users may set too (``kubectl scale``). A count written by a user
+replaces the state: it is accepted and held for the window, unless the load requires more.
 """
 
 import math

@@ -29,7 +29,7 @@ def rounded_up(replicas: float) -> int:
 def record_recommendation(
     recommendations: ReplicaHistory, replicas: float, now_s: float, window_s: float
 ) -> ReplicaHistory:
-    """Return the recommendations of the window with a new one: decreasing, so the first is the highest."""
+    """Add a recommendation to those of the window. The result is decreasing: its first entry is the highest."""
     count = rounded_up(replicas)
     return (*(each for each in recommendations if each[0] > now_s - window_s and each[1] > count), (now_s, count))
 

@@ -1,8 +1,8 @@
 """Panic, in which replicas do not fall, and strain, which adds a replica.
 
-Panic (as in Knative's autoscaler): the short window recommends twice the ready replicas. It ends after a minute without
-that; until then no replica is removed. Strain: rows are rejected, or wait longer than the objective, in three ticks in
-a row; then one replica more than are ready is recommended.
+Panic (as in Knative's autoscaler): the short window recommends twice the ready replicas. It ends a minute after the
+last such recommendation; until then no replica is removed. Strain: rows are rejected, or wait longer than the
+objective, in three ticks in a row; then one more replica than the ready ones is recommended.
 """
 
 from shoal_operator.autoscaler.signals import Signals

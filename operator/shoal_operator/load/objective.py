@@ -1,7 +1,7 @@
 """The pods' reports about their latency objective, smoothed over time.
 
-A negative report counts at once, and for a while after the last one, as reports of a pod at the limit alternate. A pod
-that cannot be read keeps its last report until it is stale.
+A negative report counts immediately, and stays in effect for some time, because the reports of a pod at its limit
+alternate. A pod that cannot be read keeps its last report until it is stale.
 """
 
 from collections.abc import Mapping

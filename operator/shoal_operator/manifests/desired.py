@@ -80,7 +80,7 @@ WRITTEN_KINDS = (
 
 
 def desired_objects(target: Target) -> dict[Kind, Json]:
-    """Return the objects that should exist; other kinds should not."""
+    """Return the objects that should exist; children of other kinds are deleted."""
     objects = {
         **({NETWORK_POLICY: make_network_policy(target)} if target.restricted else {}),
         SERVICE: make_service(target),

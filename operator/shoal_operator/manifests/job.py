@@ -67,7 +67,7 @@ def batch_target(
 def make_job(target: Target, batch: BatchInferenceSpec, queue: str = "") -> Json:
     """Return the Job or RayJob, as it is created.
 
-    Its time to live is set later, as its end must be in the status before it may be deleted.
+    Its time to live is set later: Kubernetes must not delete the Job before its outcome is in the status.
 
     Args:
         target: of the job.

@@ -63,7 +63,7 @@ class Target:
 
     @property
     def finds_peers(self) -> bool:
-        """Whether proxies discover their peers: not with too long a name, or one with another owner."""
+        """Whether proxies discover their peers: False if the name is too long, or taken by another owner."""
         fits = len(self.peers_name) <= _NAME_MAX_LENGTH and not self.peers_name_taken
         return self.defaults.peers and fits and self.graph is None
 

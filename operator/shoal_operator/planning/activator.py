@@ -22,7 +22,7 @@ NO_ACTIVATOR = (
 
 
 def is_externally_scaled(spec: InferenceServiceSpec) -> bool:
-    """Return whether others than the operator set a service's replicas, down to 0."""
+    """Return whether an HPA, KEDA or a user sets a service's replicas instead of the operator."""
     return spec.scaling is None or spec.scaling.mode is not ScalingMode.INTERNAL
 
 
@@ -54,7 +54,7 @@ class ActivatorPod:
     """It has not responded for long."""
 
     def serves(self, key: Key) -> bool:
-        """Return whether it can receive requests of a service."""
+        """Return whether an activator can receive requests of a service."""
         return self.ready and str(key) not in self.refused
 
 

@@ -1,4 +1,4 @@
-"""Checks of which conditions consist: each returns a verdict, or None for the next check to decide."""
+"""The checks behind status conditions: each returns a verdict, or None to defer to the next check."""
 
 import re
 

@@ -24,7 +24,7 @@ def stamped(condition: Condition, previous: list[Json], generation: int, now: st
     """Return the condition as JSON; its transition time changes only with its status.
 
     Args:
-        condition: to write.
+        condition: the condition to write.
         previous: the stored conditions.
         generation: of the spec that the condition is about.
         now: RFC 3339 time in UTC.

@@ -126,7 +126,7 @@ class Conflicts:
 
 
 def last_writer(live: Json, ours: str) -> str:
-    """Return the last other field manager of an object; the operator's where there is none.
+    """Return the last field manager of an object other than the operator; the operator's if there is none.
 
     Writers of the status do not count, as Kubernetes' own controllers write it.
     """

@@ -125,7 +125,7 @@ class Evidence:
 
     @property
     def has_independent_rows(self) -> list[bool]:
-        """Results of row checks by those of the newest pods that have one."""
+        """Results of row checks, from the newest pods that have a result."""
         return self._of_new_pods(self.independent)
 
     def _of_new_pods(self, known: Mapping[str, bool] | None) -> list[bool]:

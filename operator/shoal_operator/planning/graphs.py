@@ -11,7 +11,7 @@ _FAULTS = frozenset(Reason(fault) for fault in GraphFault)
 
 
 def invalid(evidence: Evidence) -> Verdict | None:
-    """The spec of the graph is invalid, or is not followed for another reason."""
+    """The spec of the graph is invalid, or is not applied for another reason."""
     if evidence.followed:
         return None
     status = Status.FALSE if evidence.spec_reason in _FAULTS else Status.UNKNOWN
@@ -41,7 +41,7 @@ def step_blocks(evidence: Evidence) -> Verdict | None:
 
 
 def valid(evidence: Evidence) -> Verdict | None:
-    """A pod is ready, which requires that all steps fit one another; older reports do not matter."""
+    """A pod is ready, so the models of all steps are compatible; older reports are ignored."""
     if any(is_ready(pod) for pod in evidence.new_pods):
         return Status.TRUE, Reason.GRAPH_VALID, "every step's model accepts its inputs"
     return None

@@ -96,6 +96,6 @@ class Ports:
         return dict.fromkeys(self._refused, min(ends_s)) if ends_s else {}
 
     def forget(self) -> None:
-        """Forget all state, as another operator has led since."""
+        """Forget all state, because another operator was the leader in the meantime."""
         for known in (self._assigned, self._reserved, self._resting, self._refused):
             known.clear()

@@ -1,4 +1,4 @@
-"""Replicas of a Deployment that another writer, such as an HPA, resets: after the second time they are left to it.
+"""Replicas that a conflicting writer, such as an HPA, resets: after the second reset the operator accepts its count.
 
 Each reset creates and kills pods, without end if the operator continued. `conflicts` handles other fields.
 """
@@ -52,7 +52,7 @@ class Reversals:
         return Reversals(requested=replicas)
 
     def left_to(self, now_s: float) -> str:
-        """Return the field manager that replicas are left to; empty if there is none."""
+        """Return the conflicting writer that sets the replicas for now; empty if there is none."""
         left = len(self.times_s) == CONFLICT_WRITES and now_s - self.times_s[-1] < CONFLICT_PAUSE_S
         return self.writer if left else ""
 
@@ -71,7 +71,7 @@ class ConflictingReplicas:
         self._known[key] = self._known.get(key, Reversals()).observe_request(replicas, writer)
 
     def adjusted(self, key: Key, action: Action, live: Json | None, now_s: float) -> Action | None:
-        """Return the action with the stored replicas, if they are left to another writer.
+        """Return the action with the stored replicas, if a conflicting writer sets them.
 
         Args:
             key: of the service.
@@ -93,7 +93,7 @@ class ConflictingReplicas:
         return None if exact and holds(body, live) else replace(action, body=body)
 
     def record_write(self, key: Key, action: Action, planned: Action) -> None:
-        """Record a write of planned replicas; adjusted ones are another writer's."""
+        """Record a write of replicas, unless `adjusted` replaced the planned number."""
         if action.kind != DEPLOYMENT or isinstance(action, Delete) or isinstance(planned, Delete):
             return
         replicas = dig(action.body, "spec", "replicas")
@@ -101,7 +101,7 @@ class ConflictingReplicas:
             self._known[key] = self._known.get(key, Reversals()).record_write(replicas)
 
     def left_to(self, key: Key, now_s: float) -> str:
-        """Return the field manager that a service's replicas are left to; empty if there is none."""
+        """Return the conflicting writer that sets a service's replicas for now; empty if there is none."""
         return self._known.get(key, Reversals()).left_to(now_s)
 
     def forget(self, key: Key) -> None:

@@ -167,7 +167,7 @@ def evaluate_conditions(evidence: Evidence) -> list[Condition]:
 
 
 def _spec_read(evidence: Evidence) -> Verdict | None:
-    """Return what the operator does not read as it was written, or that a rule is broken."""
+    """Return the verdict on fields that the API server dropped, or on broken rules."""
     if dropped := dropped_fields(evidence.observation.resource):
         return Status.FALSE, Reason.FIELD_RENAMED, dropped_text(dropped)
     if evidence.target is not None and (faults := broken_rules(evidence.target.spec, "spec")):

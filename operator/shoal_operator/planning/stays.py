@@ -40,8 +40,8 @@ def plan_stays(
     Args:
         target: the service.
         pods: all pods of its Deployment.
-        deployment: that creates replacements.
-        until_s: returns the time until a time of the API server (s).
+        deployment: the Deployment, which creates replacements.
+        until_s: returns the seconds until a timestamp of the API server.
     """
     if not replacement_time_s(target):
         return ()

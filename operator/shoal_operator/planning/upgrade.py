@@ -1,8 +1,8 @@
 """Order of upgrades to this operator's images and pod template.
 
 A service whose spec changes is upgraded with that change. The others keep their pods and are upgraded oldest first,
-with limited concurrency, within a weekly window, and not while a service that was ready before its upgrade is not ready
-after it.
+with limited concurrency, within a weekly window. They pause while a service that was ready before its upgrade is not
+ready after it.
 """
 
 from collections.abc import Mapping
@@ -98,7 +98,7 @@ class UpgradeState:
     pending: bool = False
     """Its pods have other images or another template."""
     running: bool = False
-    """Its upgrade has started, and it is not ready since."""
+    """The upgrade of the service has started, and it has not been ready since."""
     failed: bool = False
     """Its upgrade has failed."""
 
@@ -144,7 +144,7 @@ class Upgrades:
 
     Args:
         most: maximum of concurrent upgrades; 0: none starts without a change of the spec.
-        window: in which upgrades may start.
+        window: the weekly window in which upgrades may start.
     """
 
     most: int
@@ -155,7 +155,7 @@ class Upgrades:
     _due: frozenset[Key] = frozenset()
 
     def start(self, services: Mapping[Key, Json]) -> None:
-        """Replace all state, as another operator may have led since."""
+        """Replace all state, because another operator may have been the leader in the meantime."""
         self.states = {key: UpgradeState.of(resource) for key, resource in services.items()}
         self._unreconciled = set(services)
 

@@ -51,9 +51,9 @@ def upgraded(evidence: Evidence, *, ready: bool) -> Verdict | None:
 
 
 def _under_way(evidence: Evidence, *, ready: bool) -> Upgrade | None:
-    """Return the upgrade that blocks others.
+    """Return the upgrade in progress, which blocks others.
 
-    Upgrades that are finished, have no pods, or were not ready before do not.
+    An upgrade does not block others if it is finished, or if its service has no pods or was not ready before.
     """
     upgrade = evidence.upgrade
     if upgrade is None or ready or not evidence.wanted or (_is_failed(evidence) and not upgrade.was_ready):

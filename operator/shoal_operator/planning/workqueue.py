@@ -65,7 +65,7 @@ class WorkQueue:
     _finished_s: dict[Key, float] = field(default_factory=dict)
 
     def mark(self, key: Key, due_s: float, priority: Priority = Priority.REST) -> None:
-        """Make a key due at this time; an earlier time or a higher priority stays."""
+        """Schedule a key for this time; an earlier time or a higher priority stays."""
         if priority is Priority.REST and key in self._finished_s:
             due_s = max(due_s, self._finished_s[key] + SPACING_S)
         known = self._due.get(key)

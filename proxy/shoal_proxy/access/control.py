@@ -21,7 +21,7 @@ CheckToken = Callable[[bytes], str]
 
 
 class AuthenticatedClient:
-    """A client, and the rows that it holds of its limits."""
+    """A client, and the rows that are charged to its limits now."""
 
     __slots__ = ("credentials", "label", "name", "quota", "rows")
 
@@ -55,7 +55,7 @@ class AccessControl:
         check_token: CheckToken | None = None,
     ) -> None:
         self.keys: ApiKeys | None = None
-        """Replaced when they change; None where there are none."""
+        """The API keys, replaced when they change; None if no keys are configured."""
         self.reasons: dict[str, str] = {}
         """By source of credentials, the reason that clients cannot be authenticated now."""
         self._limits = limits

@@ -16,13 +16,13 @@ _HASHED: Final = re.compile(rb"sha256:[0-9a-fA-F]{64}")
 
 
 class ApiKeys:
-    """Keys that were read once; a rotation makes another object.
+    """An immutable set of keys; a rotation creates a new object.
 
     A key is stored as a hash of its hash, under a ``salt`` that only this process has. A client cannot predict the
     compared hash, so the duration of a look-up reveals nothing about any key.
 
     Args:
-        entries: by name, a key in each line; ``sha256:`` and 64 hexadecimal digits denote a key with that hash.
+        entries: by client name, one key per line; ``sha256:`` and 64 hexadecimal digits denote a key with that hash.
         salt: random bytes, 16 to 64.
     """
 
@@ -76,7 +76,7 @@ class ApiKeys:
 
 
 def parse_key_file(text: bytes) -> tuple[dict[str, bytes], Sequence[str]]:
-    """Return the keys of a file of ``NAME=KEY`` lines, several of one name joined, and the faults of other lines.
+    """Return keys by name from ``NAME=KEY`` lines, and the faults of invalid lines; a name may have several keys.
 
     The form is that of ``kubectl create secret generic --from-env-file``; empty lines and lines with ``#`` are skipped.
     A fault contains only the line number, because a misplaced key could appear as a name.

@@ -13,7 +13,7 @@ MAX_QUOTAS: Final = 10_000
 
 
 class ClientQuota:
-    """What a client has left; a ``rate_s`` or ``most_rows`` of 0 means no limit."""
+    """Remaining quota of one client; a ``rate_s`` or ``most_rows`` of 0 means no limit."""
 
     __slots__ = ("_at_s", "_burst", "_most_rows", "_rate_s", "_tokens", "rows")
 
@@ -57,7 +57,7 @@ class ClientLimits:
     """Accounts by client.
 
     Args:
-        rows_per_second: by client's name, or ``*`` for all others; clients without an entry have no limit.
+        rows_per_second: limit by client name, or ``*`` for all others; clients without an entry have no limit.
         rows_in_flight: as ``rows_per_second``.
     """
 

@@ -129,5 +129,5 @@ class TokenVerifier:
                 raise IssuerUnavailable("the issuer's keys are being fetched. Try again.")
             raise Unauthenticated("the token is signed with a key that the issuer does not publish")
         if algorithm != key.algorithm_name:
-            raise Unauthenticated("the token's signature algorithm is not that of its key")
+            raise Unauthenticated("the token's signature algorithm does not match its key")
         return key

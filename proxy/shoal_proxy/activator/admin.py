@@ -40,7 +40,7 @@ class Admin:
         """By service, the reason that its port is not open."""
 
     def news(self) -> None:
-        """Answer the waiting requests for news, if there are any news."""
+        """Respond to the waiting long polls, if the report has changed."""
         news = ActivatorReport("", self.version, dict(self._waiting()), dict(self.refused))
         if news != self._sent:
             self._sent = news
@@ -73,7 +73,7 @@ class Admin:
         return Response(self._metrics.text(), headers={"content-type": CONTENT_TYPE_LATEST})
 
     async def waiting(self, request: Request) -> Response:
-        """Respond with `ActivatorReport`, once they differ from those that the request has seen."""
+        """Respond with `ActivatorReport`, once it differs from the report that the request names."""
         # A long poll: the response waits for the next change.
         if request.query_params.get(SEEN) == self._mark:
             with contextlib.suppress(TimeoutError):

@@ -200,7 +200,7 @@ async def _while_connected(receive: Receive) -> Any:
     """Cancel the block when the client closes the connection.
 
     Raises:
-        ClientGone: it did.
+        ClientGone: the client closed the connection.
     """
     task, gone = asyncio.current_task(), False
     assert task is not None

@@ -27,7 +27,7 @@ def is_liveness(path: str) -> bool:
 
 
 def liveness_response(path: str) -> bytes:
-    """Return the response to such a path, the same as a ready proxy's."""
+    """Return the response to a liveness path, identical to that of a ready proxy."""
     return {
         "/": b'{"status":"alive"}',
         "/ping": b'{"status":"Healthy"}',

@@ -12,7 +12,7 @@ from shoal_schema.addresses import parse_tcp_address
 
 
 class ValidatedServices(NamedTuple):
-    """The accepted services of a table, with their valid addresses; and the reason for each other one, by name."""
+    """The accepted services of a table, with their valid addresses; and the reason for each rejected one, by name."""
 
     services: tuple[ActivatorService, ...]
     refused: Mapping[str, str]

@@ -3,9 +3,9 @@
 A replica reports the expected wait of a request that arrives now. The report is old when it is read, several replicas
 may act on it at once, and it may be wrong. So it counts for a short time only, and rows forwarded since are added to
 it. The rows forwarded at once are bounded. A peer that exceeds its expected wait is skipped for a while, each time
-twice as long. A failing peer is fast, and reports short waits: errors count too, unless requests fail here alike, and
-a peer that failed gets one request at a time until one succeeds. Where all replicas are full all expected waits are
-too long, and no request is forwarded.
+twice as long. A failing peer responds fast and reports short waits, so errors count too, unless requests also fail on
+this replica. A peer that failed gets one request at a time until one succeeds. If all replicas are full, all expected
+waits are too long, and no request is forwarded.
 """
 
 from collections.abc import Sequence
@@ -63,14 +63,14 @@ class Peer:
 
     def __init__(self) -> None:
         self.wait_s = NEVER_S
-        """What a request of one row would take if it arrived there now."""
+        """Time that a request of one row would take at the peer if it arrived now."""
         self.reported_s = -NEVER_S
         self.polled_s = -NEVER_S
-        """When its load was last requested or received."""
+        """Time at which the peer's load was last requested or received."""
         self.travel_s = 0.0
         """Mean round trip."""
         self.forwarded_rows = 0
-        """Rows that are there now."""
+        """Forwarded rows that are at the peer now."""
         self.rows_since_report = 0
         """Rows forwarded since the last report."""
         self.failures = 0
@@ -95,18 +95,18 @@ class Peer:
             self.travel_s += weight * (travel_s - self.travel_s)
 
     def record_no_report(self, now_s: float) -> None:
-        """Record that it did not report its load."""
+        """Record that the peer did not report its load."""
         self.wait_s = NEVER_S
         self.polled_s = now_s
         self._skip(FIRST_FAILED_PAUSE_S, MAX_FAILED_PAUSE_S, now_s)
 
     def record_forwarded(self, rows: int) -> None:
-        """Record rows that were forwarded to it."""
+        """Record rows that were forwarded to the peer."""
         self.forwarded_rows += rows
         self.rows_since_report += rows
 
     def record_outcome(self, rows: int, end: ForwardingOutcome, now_s: float, own_failures: float = 0.0) -> None:
-        """Record their outcome; ``own_failures`` is the share of requests that fail at this replica, 0 to 1."""
+        """Record the outcome of forwarded rows; ``own_failures`` is the share of requests that fail here, 0 to 1."""
         self.forwarded_rows -= rows
         if end is ForwardingOutcome.REFUSED:
             self._skip(FIRST_PAUSE_S, MAX_PAUSE_S, now_s)
@@ -151,7 +151,7 @@ def choose_peer(
         soft_deadline_s: when its response is wanted here.
         now_s: monotonic time (s).
         row_s: time that each row forwarded since a report adds to the wait.
-        most_rows: most rows that one peer may hold of this replica, unless one request alone is larger. A peer that
+        most_rows: maximum of unfinished rows forwarded to one peer, unless one request alone is larger. A peer that
             failed gets one request at a time.
     """
     best: Peer | None = None

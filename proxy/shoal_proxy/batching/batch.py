@@ -27,7 +27,7 @@ class Batch:
         self.slices = slices
         self.rows = rows
         self.attempts = tries
-        """How often its rows have been sent before."""
+        """Number of times that the batch's rows have been sent before."""
         self.fitting_rows = fitting_rows
         """Rows that a batch could hold when the first try of these rows ran out of memory."""
 

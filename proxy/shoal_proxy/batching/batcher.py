@@ -1,4 +1,4 @@
-"""Admission, the time at which a batch closes and its contents, by the runtime's measured speed.
+"""Admission and batch formation (when a batch closes, and its contents), from the runtime's measured speed.
 
 The part of the `scheduler` that serves successful requests. The scheduler handles failed and cancelled ones.
 """
@@ -40,7 +40,7 @@ class RunningBatch:
         self.rows = batch.rows
         self.sent_s = sent_s
         self.finish_s = finish_s
-        """Expected time at which its responses have left."""
+        """Expected time at which the batch's responses have been sent."""
         self.guessed = guessed
         """Whether ``finish_s`` is a guess, because no batch of its shape was measured."""
         self.alone = alone
@@ -48,7 +48,7 @@ class RunningBatch:
         self.check = check
         """The row check that it runs (`row_checks`); None for a batch of clients' requests."""
         self.started_s = NEVER_S
-        """When the runtime could start it, computed when it was released."""
+        """Time at which the runtime could start the batch, computed when the batch was released."""
         self.completed_s = NEVER_S
         self.forward_s: float | None = None
         """Duration of its forward pass; None where the runtime does not report it."""
@@ -102,14 +102,14 @@ class Batcher:
         allowed_sizes: tuple[int, ...] = (),
         measured: tuple[tuple[int, float], ...] = (),
     ) -> None:
-        """Start with a model: its own limit of rows, the sizes it pads to, and warm-up measurements."""
+        """Start with a model: set its row limit, its padded sizes, and its warm-up measurements."""
         rows = self.configured_rows if max_rows is None else min(self.configured_rows, max_rows)
         self.limits = replace(self.limits, max_rows=rows)
         self.tables = LatencyTables(rows, allowed_sizes)
         self.tables.preset(measured)
 
     def isolate_requests(self, *, alone: bool) -> None:
-        """Form batches of one request each (``alone``), or of several again."""
+        """Form batches of one request each (``alone``), or of several requests."""
         self.limits = replace(self.limits, alone=alone)
 
     def costs(self, group: Group) -> BatchCosts:
@@ -324,7 +324,7 @@ class Batcher:
         return BatchCosts(self.tables[key], self.pace.overhead_s + self.slack.value, self.tables.max_rows(key))
 
     def _hold_s(self, group: Group, costs: BatchCosts, device: DeviceState) -> float:
-        """Return how long (s) to hold a batch for requests about to come; never so long that it would be late."""
+        """Return how long (s) to hold a batch for requests expected soon, without making the batch late."""
         # A hold would delay other keys, and a request that runs alone gains nothing by it.
         if len(self.queue.groups) > 1 or group.key.solo or self.limits.in_flight > 1:
             return 0.0

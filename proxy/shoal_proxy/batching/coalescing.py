@@ -65,7 +65,7 @@ class Coalescing:
         return shared
 
     def executed_for(self, request: PendingRequest) -> PendingRequest:
-        """Return the request executed for ``request``: itself, where it is not coalesced."""
+        """Return the request that is executed for ``request``; ``request`` if it is not coalesced."""
         return self._executed.get(request, request)
 
     def requests_sharing(self, shared: PendingRequest) -> Sequence[PendingRequest]:

@@ -44,7 +44,7 @@ class Executions:
             input_s: time from its formation until it was sent.
             infer_s: time at the runtime.
             output_s: time from its return until its results were split.
-            now_s: monotonic time at which they were.
+            now_s: monotonic time at which its results were split.
         """
         self.rows += rows
         self.batches += 1

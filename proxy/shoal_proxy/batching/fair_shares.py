@@ -1,11 +1,11 @@
-"""Serving order within a group: first come first served within a lane, and which lane's head is next.
+"""Serving order within a group: first come first served within a lane, and selection of the next lane.
 
 A lane is one priority level of one client class. Level n is served as if it had arrived n ageing times later, so a low
 level waits longer but not forever. Classes (such as API keys) share the runtime by weight: the waiting class with the
-fewest rows per weight is next. A class that was away resumes at the level of the others; it cannot save up.
-This is start-time fair queueing (Goyal, Vin, Cheng 1996), counted in rows.
+fewest rows per weight is next. A class that was idle resumes at the level of the others: it cannot accumulate unused
+shares. This is start-time fair queueing (Goyal, Vin, Cheng 1996), counted in rows.
 
-Without priorities and classes there is one lane, and none of this costs anything.
+Without priorities and classes there is one lane, and the order costs nothing.
 """
 
 import heapq

@@ -70,7 +70,7 @@ class Group:
         return made
 
     def remove(self, pending: PendingRequest, rows: int) -> None:
-        """Take ``pending`` out, of which ``rows`` still waited."""
+        """Remove ``pending``, which has ``rows`` rows still waiting."""
         lane = self.lanes[pending.lane]
         del lane[pending]
         if not lane:

@@ -2,9 +2,9 @@
 
     overhead  = round trip - forward     the host's work around an unqueued batch: encode, wire, preprocess, split
 
-A batch sent ``overhead / 2`` before the running one's forward ends arrives just as the device falls free. Sent earlier,
-it would miss rows still to come; sent later, the device would wait. A foreign runtime does not report its forward time.
-Then its round trip counts as such, and only full batches are sent ahead.
+A batch sent ``overhead / 2`` before the running one's forward ends arrives just as the device becomes free. Sent
+earlier, it would miss rows still to come; sent later, the device would wait. A foreign runtime does not report its
+forward time. Then the round trip counts as the forward time, and only full batches are sent ahead.
 """
 
 from shoal_proxy.batching.pending import NEVER_S

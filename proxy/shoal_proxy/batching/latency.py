@@ -131,8 +131,8 @@ class LatencyTable:
     def bounds(self, rows: int) -> tuple[float, float]:
         """Return bounds of the mean time of ``rows`` by measured sizes; both are equal for a measured size.
 
-        More rows never take less, so the nearest measured sizes bound it: 0 where none is smaller, infinity where none
-        is larger.
+        More rows never take less time, so the nearest measured sizes bound it: 0 where none is smaller, infinity where
+        none is larger.
         """
         rows = self._padded(rows)
         below = [mean for size, mean, _, seen in self.measurements() if seen and size <= rows]

@@ -125,7 +125,7 @@ class PendingRequest:
         self.burst: Burst | None = None
         """The requests answered with it; its connection reports there when its next request arrives."""
         self.span: Span | None = None
-        """Its span; None: it is not traced."""
+        """The request's span; None if it is not traced."""
         self.parts: list[tuple[int, Mapping[str, Array]]] = []
         self.errors: list[RowError] = []
         """Errors of single rows."""
@@ -148,7 +148,7 @@ class PendingRequest:
 
     @property
     def must_not_forward(self) -> bool:
-        """Return whether it must not be forwarded: it has begun, or was forwarded before."""
+        """Return whether the request must not be forwarded: it has begun, or was forwarded before."""
         return self.dequeued_rows > 0 or self.forwarded or self.returned_by_peer
 
     @property
@@ -157,7 +157,7 @@ class PendingRequest:
         return self.rows - self.dequeued_rows
 
     def resolve(self, outcome: Outcome) -> Delivery:
-        """Drop everything but the client's callback, which is to get ``outcome``; at most once."""
+        """Resolve the request, at most once: keep only the client's callback, which receives ``outcome``."""
         self._drop_data()
         return self, outcome
 

@@ -3,10 +3,9 @@
 `Adaptive`: work-conserving. While the runtime has a free slot, waiting rows are sent at once; the one exception is a
 burst of requests about to come (`returns`, `clumps`). One more batch may be sent ahead to a busy runtime, so that it
 never waits for the host. A full batch is sent ahead at once, since waiting could not improve it. A partial one is sent
-just in time (`host_timing`), since it may still grow while the runtime is busy. So is a full batch of a lower priority,
-in which a request of a higher one may still find a place: it delays such requests by one batch at most, the running
-one.
-`selection` decides the contents and which requests are rejected.
+just in time (`host_timing`), since it may still grow while the runtime is busy. A full batch of a lower priority is
+also sent just in time: until then, a request of a higher priority may still join it, and such a request waits for at
+most one batch, the running one. `selection` decides the contents and which requests are rejected.
 
 The order of groups (`serving_order`) comes first: a full batch of one key is not sent ahead of an older partial one of
 another, or a key that is always full would starve all others.
@@ -48,10 +47,10 @@ class DeviceState:
 
     def __init__(self, in_flight: int, now_s: float, free_s: float, ahead_s: float = NEVER_S) -> None:
         self.in_flight = in_flight
-        """Batches that it holds."""
+        """Batches that the runtime holds."""
         self.now_s = now_s
         self.free_s = free_s
-        """When it could start the next one, not before now."""
+        """Earliest time at which the runtime could start the next batch; at least now."""
         self.ahead_s = ahead_s
         """When a partial batch may be sent to it although it is busy; `NEVER_S` for not before it is free."""
 

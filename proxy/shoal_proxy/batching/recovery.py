@@ -6,10 +6,10 @@
                                    without cancelled requests, since one of them may be the faulty one
     the runtime never ran it       the same batch, once
     the runtime died meanwhile     the same batch, once, but only if the model is idempotent: it may have run
-    anything else                  nothing; and nothing twice for a request that is alone
+    anything else                  nothing; a request that is alone in its batch is retried at most once
 
-Retries cost device time, and a model that fails every batch must not cost twice its load. So retries have a budget, to
-which each successful request adds. A faulty request costs its batch several tries, and the search continues as long as
+Retries cost device time, and a model that fails every batch must not double the load of its device. So retries have a
+budget, to which each successful request adds. Isolating a faulty request takes several tries, and continues as long as
 other requests succeed.
 
 A rejected batch (`InvalidRequest`) costs no device time and states that one request is wrong. The search then ignores

@@ -39,7 +39,7 @@ class RowCheckBudget:
         self.spent_s += seconds
 
     def wait_s(self, load: float) -> float:
-        """Return the time (s) until there is a budget again; 0 where there is one."""
+        """Return the time (s) until budget is available; 0 if it is available now."""
         if self.left_s > 0:
             return 0.0
         return max(_MIN_WAIT_S, -self.left_s / max(_rate(load), _MIN_RATE))

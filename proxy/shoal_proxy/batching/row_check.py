@@ -7,7 +7,7 @@ from shoal_proxy.batching.row_suspicion import RerunKind, Suspicion
 
 
 class RowCheck:
-    """Rows to run again, and the suspicion that they are to decide."""
+    """Rows to run again, and the suspicion that their results decide."""
 
     __slots__ = ("model", "place", "samples", "sent_s", "suspicion", "trial")
 

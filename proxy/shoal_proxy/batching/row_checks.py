@@ -62,7 +62,7 @@ class RowViolation(NamedTuple):
 
     finding: RowFinding
     rows: int
-    """Rows of the batch that it was found in."""
+    """Rows of the batch in which the violation was found."""
     checked_rows: int
 
 
@@ -145,7 +145,7 @@ class RowChecks:
         self._next_s = now_s
 
     def next_check_s(self) -> float:
-        """Return when `next` may have a check if nothing happens until then; `NEVER_S` for never."""
+        """Return the time (s) at which to call `next` again if no event occurs before; `NEVER_S` for none."""
         if not self.wants_rows or self._under_way or not (self._samples.batches or self._suspicions):
             return NEVER_S
         return max(self._paused_until_s, self._next_s)

@@ -149,7 +149,7 @@ def _is_of_scores(scale: Scale) -> bool:
 
 
 def _numbers(left: Array, right: Array, datatype: str) -> tuple[Array, Array]:
-    """Return the same elements of both, from the region that both have, as FP64."""
+    """Return a sample of corresponding elements of two arrays, from their common region, as FP64."""
     if left.ndim != right.ndim:
         return np.zeros(1), np.ones(1)
     if left.shape != right.shape:

@@ -91,7 +91,7 @@ class SampleStore:
     def wants(self) -> bool:
         """Return whether to keep the next batch: all while there is room, then fewer and fewer.
 
-        So kept rows are not all of one moment, and few are copied in vain.
+        So the kept rows come from different times, and few rows are copied without being kept.
         """
         if self.batches < MAX_BATCHES and self.size_bytes < MAX_BYTES:
             return True
@@ -156,7 +156,7 @@ class SampleStore:
         return taken
 
     def companions(self, sample: SampledRow, rows: int, turn: int) -> list[SampledRow]:
-        """Return ``rows`` other kept rows that may share a batch with ``sample``; others at each ``turn``.
+        """Return ``rows`` other kept rows that may share a batch with ``sample``; each ``turn`` selects different rows.
 
         If too few rows are kept, they are repeated, because the size of the batch matters. Empty if no row is kept.
         """
@@ -198,7 +198,7 @@ class SamplingRules:
 
 
 def _sampled(batch: Batch, result: BatchResult, rules: SamplingRules, now_s: float, pick: Pick) -> SampledBatch | None:
-    """Return the rows to keep of a batch; None where they are too large, or none is as long as the batch."""
+    """Return the rows of a batch to keep; None if they are too large, or if no row has the batch's padded length."""
     kept: SampledBatch | None = None
     # What each padded input is padded to.
     sizes: dict[str, int] = {}

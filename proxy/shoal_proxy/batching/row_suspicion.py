@@ -1,17 +1,17 @@
-"""Decide whether a result that differs in a second run belonged to the row.
+"""Decide whether a result that differs in a second run was the row's own.
 
 The row is run again: alone, among the neighbours of the check that differed, in the client's batch as it was, and in
-batches of that size among others. The conclusions:
+batches of that size among other rows. The conclusions:
 
-    all agree but the client's, or the check's          that one was not the row's own
-    alone always the same, among others several others  the row depends on its neighbours
-    alone the same, a batch repeats another             it follows the batch: a tie, a scale of quantization
-    a batch of its copies, run twice, differs           the model is random: no conclusion is possible
-    alone it differs, copies in one batch do not        the model changes from run to run
-    anything else                                       noise
+    all runs agree, except with the client's result or the check's  that result was not the row's own
+    alone always one result, among other rows several others        the row depends on its neighbours
+    alone always one result, each batch repeats another one         the result follows the batch: a tie, quantization
+    copies of the row in one batch, run twice, differ               the model is random: no conclusion is possible
+    results alone differ, copies in one batch do not                the model changes from run to run
+    anything else                                                   noise
 
-Random means: the same batch, run twice in the same order, differs, and all its rows are copies. Exchanged rows change
-nothing there, and state kept between runs changes all of its rows.
+To detect a random model, a batch of copies of the row is run twice in the same order. An exchange of rows does not
+change its results, and state kept between runs changes all of its rows alike.
 """
 
 from collections.abc import Sequence
@@ -186,9 +186,9 @@ class Suspicion:
         return len(_distinct(every, ruler, GROSS)) >= _RESULTS
 
     def is_exchanged(self, ruler: ResultDistance, others: list[Row]) -> bool:
-        """Return whether one run gave the row another row's result, or that row this one's.
+        """Return whether a run exchanged the results of this row and another row, in either direction.
 
-        It ignores the conclusion from further runs: a model that often mixes rows mixes them in some of these.
+        Further runs do not change the answer: a model that often mixes rows mixes them in some of those runs too.
 
         Args:
             ruler: measures distances.
@@ -217,7 +217,7 @@ class Suspicion:
         return False
 
     def _is_stale(self, ruler: ResultDistance, others: list[Row]) -> bool:
-        """Return whether the row alone once had a result of the run before, and otherwise its own."""
+        """Return whether the row, run alone, once had a result of the previous run, and its own result otherwise."""
         alone = self.results[RerunKind.ALONE]
         own = max(alone, key=lambda row: sum([ruler.units(row, each) <= self.near for each in alone]))
         if 2 * sum([ruler.units(own, each) <= self.near for each in alone]) <= len(alone):
@@ -229,7 +229,7 @@ class Suspicion:
 
 
 def _is_one_of(wanted: Row, rows: list[Row], others: list[Row], ruler: ResultDistance, near: float) -> bool:
-    """Return whether a result is that of one of ``rows``, and of none of the ``others``."""
+    """Return whether a result equals that of one of ``rows``, and differs from all ``others``."""
     if all(ruler.units(wanted, row) > near for row in rows):
         return False
     return all(ruler.units(wanted, other) > near for other in others)

@@ -123,7 +123,7 @@ class Scheduler:
         allowed_sizes: tuple[int, ...] = (),
         measured: tuple[tuple[int, float], ...] = (),
     ) -> None:
-        """Start with a model: its own limit of rows, the sizes it pads to, and warm-up measurements."""
+        """Start with a model: set its row limit, its padded sizes, and its warm-up measurements."""
         self.throughput = Throughput()
         self.batcher.set_model(max_rows, allowed_sizes, measured)
 
@@ -318,7 +318,7 @@ class Scheduler:
 
     @property
     def check_s(self) -> float:
-        """Return when there may be a check if nothing happens until then; `NEVER_S` for never."""
+        """Return the time (s) at which to try the next check if no event occurs before; `NEVER_S` for none."""
         if self.checks is None or self.queue.requests or self.batcher.running:
             return NEVER_S
         return self.checks.next_check_s()

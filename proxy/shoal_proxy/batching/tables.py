@@ -30,7 +30,7 @@ class RowLimit:
         self.probed = False
         """Whether it was raised since the last failure."""
         self.record_fit = 0
-        """Full batches since it changed."""
+        """Full batches since the limit changed."""
 
     def lower(self, rows: int) -> None:
         """Lower the limit to ``rows``; raise it more slowly if it was raised too early."""

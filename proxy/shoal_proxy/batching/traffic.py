@@ -15,7 +15,7 @@ _KEPT_SPAN_S: Final = 5.0
 
 
 class Traffic:
-    """Counts rows, and the seconds that rows spent here."""
+    """Counts rows, and the seconds that rows spent in the proxy."""
 
     def __init__(self) -> None:
         self.arrived_rows = 0

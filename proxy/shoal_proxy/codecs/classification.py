@@ -41,7 +41,7 @@ def classified(spec: OutputSpec | None, array: Array, count: int, *, batches: bo
     Args:
         spec: the output's declaration.
         array: the output, rows first.
-        count: of elements; all if there are fewer. Equal elements keep their order, NaN comes last.
+        count: number of elements; all if there are fewer. Equal elements keep their order, NaN comes last.
         batches: whether the model has rows; otherwise the whole output counts as one row, and the result has no batch
             dimension.
 

@@ -133,7 +133,7 @@ def decode_matches(
     body: bytes | memoryview,
     max_padding_bytes: int,
 ) -> DecodedRequest:
-    """Return ``rows`` as a request, with each input at its match's place; without a key, the row is the value.
+    """Return ``rows`` as a request, each input read at the place of its match; without a key, the row is the value.
 
     Raises:
         InvalidRequest: they do not match the signature.

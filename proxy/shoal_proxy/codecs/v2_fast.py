@@ -62,7 +62,7 @@ class V2Fast:
         self._answers: dict[tuple[Any, ...], tuple[bytes, bytes]] = {}
 
     def row(self, document: Any) -> DecodedRequest | None:
-        """Return a JSON request of just one row of numbers; None if ``document`` is another."""
+        """Return a JSON request of just one row of numbers; None if ``document`` has another form."""
         spec = self._row
         if spec is None or type(document) is not dict or len(document) != 1:
             return None

@@ -92,7 +92,7 @@ class BodyMemory:
         self.size_bytes -= size_bytes
 
     def _body_to_reject(self, newest: BodyTransfer, size_bytes: int, waiting_bytes: int, now_s: float) -> BodyTransfer:
-        """Return the body to reject; ``newest``, which needs ``size_bytes`` more, where no other makes enough room."""
+        """Return the body to reject so that ``newest`` gets ``size_bytes`` more; it may be ``newest`` itself."""
         room_bytes = self._limit_bytes - waiting_bytes
         if size_bytes > room_bytes:
             return newest

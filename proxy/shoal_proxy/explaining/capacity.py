@@ -1,7 +1,7 @@
 """Capacity of a replica within its objective, estimated from completed batches.
 
 A request that just misses a batch waits for it and runs in the next. So the capacity is the throughput of the largest
-batch size of which two successive batches end within the objective. Without an objective, or if even a single request
+batch size at which two successive batches end within the objective. Without an objective, or if even a single request
 misses it, it is the throughput of the batch size with the most rows per second.
 """
 
@@ -22,7 +22,7 @@ _MOST = 1e9
 
 
 def room_rows(batcher: Batcher, key: BatchKey, table: LatencyTable) -> int:
-    """Return the most rows of a batch with which a request that just missed one meets the objective."""
+    """Return the largest batch size at which a request that just missed a batch still meets the objective."""
     most = 1 if batcher.limits.policy is BatchingPolicy.NONE else batcher.tables.max_rows(key)
     if batcher.objective_s == NEVER_S:
         return most

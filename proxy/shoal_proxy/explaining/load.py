@@ -66,7 +66,7 @@ def utilization(scheduler: Scheduler, now_s: float) -> float:
 
 
 def demand(scheduler: Scheduler, now_s: float) -> float:
-    """Return the number of such replicas that the recent requests require, without forwarded ones.
+    """Return the number of replicas like this one that the recent requests require; forwarded requests do not count.
 
     While the capacity is unknown, return the busy share of the last second.
     """

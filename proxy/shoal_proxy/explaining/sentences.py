@@ -187,7 +187,7 @@ def _latency(report: LatencyReport, alone_ms: FigureBounds, full_ms: FigureBound
 
 
 def _sure(report: LatencyReport) -> str:
-    """Return what a time covers, or how few batches it is based on."""
+    """Describe the work that a time covers, or the small number of batches it is based on."""
     if report.batches < ENOUGH_BATCHES:
         source = "warm-up" if not report.batches else "1 batch" if report.batches == 1 else f"{report.batches} batches"
         return f" (by {source}: too few samples for a percentile)"
@@ -195,7 +195,7 @@ def _sure(report: LatencyReport) -> str:
 
 
 def _throughput(report: LatencyReport) -> Iterator[str]:
-    """State the capacity, and what bounds it."""
+    """State the capacity and its bottleneck."""
     yield _served(report)
     if report.policy is BatchingPolicy.NONE:
         yield "Requests are not batched. Set batching.policy to Adaptive to serve several requests per batch."

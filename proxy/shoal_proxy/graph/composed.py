@@ -133,7 +133,7 @@ def client_error(error: BaseException, rows: int) -> ProxyError | None:
 
 
 def exception_text(error: BaseException) -> str:
-    """Return the text of an exception of the code, valid and of bounded length."""
+    """Return the text of an exception of the composer's code, as valid Unicode of bounded length."""
     try:  # the user's class may raise anything in `__str__`
         text = str(error)
     except BaseException as odd:

@@ -30,9 +30,9 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _LOADS_S: Final = 60.0
-"""Longest time to load its code: its imports may be large."""
+"""Longest time to load a composer's code: its imports may be large."""
 _ANSWERS_S: Final = 5.0
-"""Delay of its loop from which it counts as blocked."""
+"""Delay of the composer's event loop from which it counts as blocked."""
 _LOG_S: Final = 1.0
 """Least time between two logged tracebacks."""
 _UNBLOCK: Final = "Await I/O, and run computations in asyncio.to_thread."

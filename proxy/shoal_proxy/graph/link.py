@@ -50,7 +50,7 @@ _DOUBT_S: Final = 5.0
 
 
 class GraphResponse:
-    """A request that has passed a graph, the time of each step, and the number of rows that each omitted."""
+    """A request that has passed a graph, and for each step its time and the number of omitted rows."""
 
     def __init__(
         self, outputs: Mapping[str, Array], steps_s: Mapping[str, float], omitted: Mapping[str, int], sent_s: float

@@ -96,11 +96,11 @@ class SpaceRows:
 
 
 def open_rows(source: SpaceValues, counts: Array | None) -> tuple[SpaceRows, Array | None]:
-    """Return the rows of the items of lists, and which of the source's items they are (None: all).
+    """Return one row for each list item, and the indices of these items in the source (None: all).
 
     Args:
         source: rows of items, the items in the second dimension.
-        counts: number of items by row; None: all, but of texts without the empty ones at the end.
+        counts: number of items by row; None: all items, except empty texts at the end of a row.
     """
     array = source.array
     rows, width = array.shape[:2]

@@ -80,7 +80,8 @@ class _Stream:
     def close(self) -> None:
         """Start no more requests.
 
-        The reader is not cancelled, because gRPC's core may be writing its message. It ends with the call.
+        The reader task is not cancelled, because gRPC's core may be writing into its message. The task ends with the
+        call.
         """
         if not self._closed:
             self._closed = True

@@ -34,10 +34,10 @@ class ReplicaLoad(Protocol):
 
     @property
     def rows(self) -> int:
-        """Return the rows that wait and run there."""
+        """Return the number of waiting and running rows of the replica."""
 
     def expected_finish_s(self, request: SimulatedRequest, now_s: float) -> float:
-        """Return when it would answer ``request``."""
+        """Return the time at which the replica would complete ``request``."""
 
 
 R = TypeVar("R", bound=ReplicaLoad)
@@ -89,7 +89,7 @@ class Connections(Generic[Lead]):
         self._max_age_s = max_age_s
 
     def next(self, serving: Sequence[Lead], now_s: float) -> Lead:
-        """Return the replica of the next request, which may use any of the connections."""
+        """Return the replica that serves the next request, over a connection chosen at random."""
         number = self._pick(len(self._leads))
         lead = self._leads[number]
         old = self._until_s is not None and now_s >= self._until_s[number]

@@ -32,7 +32,7 @@ def largest(is_met: Callable[[float], bool], most: float = math.inf) -> float:
 
 
 def enough_requests(requests: Sequence[SimulatedRequest], rate_per_s: float) -> int | None:
-    """Return how many requests would last long enough to prove a rate; None if these do."""
+    """Return how many requests a trace needs to prove a rate; None if this trace has enough."""
     longest_s = max([each.soft_deadline_s - each.arrived_s for each in requests if each.soft_deadline_s < NEVER_S])
     enough = math.ceil(_LASTS * longest_s * rate_per_s)
     return enough if len(requests) < enough else None

@@ -23,17 +23,17 @@ class SimulatedRequest:
     previous: "SimulatedRequest | None" = None
     """The request of the same client whose response this one follows."""
     payload: int = 0
-    """Contents of its rows; requests with equal ones are identical."""
+    """Identifies the contents of the request's rows; requests with equal contents are identical."""
     deadline_s: float = NEVER_S
-    """When it gets an error instead."""
+    """Time at which the request gets an error instead of a result."""
     leaves_s: float = NEVER_S
-    """When its client disconnects."""
+    """Time at which the request's client disconnects."""
     forwarded: bool = False
     """Whether a replica forwarded it; it is not forwarded again."""
     completed_s: float | None = None
     refused_s: float | None = None
     failed_s: float | None = None
-    """When it got an error: its own, or of its deadline."""
+    """Time at which the request got an error: the batch failed, or the deadline passed."""
     left_s: float | None = None
 
     @property
@@ -99,7 +99,7 @@ class EventQueue:
         heapq.heappush(self._events, (time_s, self._serial, happen, what))
 
     def schedule_decision(self, engine: "Engine") -> None:
-        """Let ``engine`` ask its discipline after all events of this moment."""
+        """Schedule a decision of ``engine``'s discipline after all events of this moment."""
         self._touched[engine] = None
 
     def run(self, until_s: float = NEVER_S) -> None:
@@ -136,7 +136,7 @@ class Engine:
     agenda: EventQueue = field(default_factory=EventQueue)
     busy_s: float = 0.0
     free_s: float = 0.0
-    """When the device has run all batches that it was sent."""
+    """Time at which the device has run all batches that were sent to it."""
     batches: list[int] = field(default_factory=list)
     """Rows of each batch, in order."""
     lost: bool = False
@@ -151,7 +151,7 @@ class Engine:
         return self.agenda.now_s
 
     def run(self, requests: Sequence[SimulatedRequest], until_s: float = NEVER_S) -> None:
-        """Let every request arrive, and process events until none is left."""
+        """Schedule the arrival of every request, and process events until none is left."""
         for request in requests:
             self.agenda.at(request.arrived_s, self.arrive, request)
         self.agenda.run(until_s)
@@ -212,7 +212,7 @@ class Engine:
                 self.agenda.at(following.arrived_s, self.arrive, following)
 
     def run_discipline(self) -> None:
-        """Do what the discipline decides, until it sleeps."""
+        """Execute the discipline's decisions until it sleeps."""
         while isinstance(action := self.discipline.decide(self.now_s), SendBatch):
             self._refuse(action.rejected)
             self._fail(action.failed)

@@ -19,7 +19,7 @@ class Replica:
         self.leaving = False
         self.ended_s: float | None = None
         self.knows: dict[Replica, PeerEstimate] = {}
-        """Its estimates of its peers' waits."""
+        """This replica's estimates of its peers' waits."""
 
     @property
     def rows(self) -> int:
@@ -27,7 +27,7 @@ class Replica:
         return self.shoal.rows
 
     def expected_finish_s(self, request: SimulatedRequest, now_s: float) -> float:
-        """Return when it would answer ``request`` (`Choosable`)."""
+        """Return the time at which the replica would complete ``request`` (`Choosable`)."""
         return self.shoal.expected_finish_s(request, now_s)
 
 
@@ -43,11 +43,11 @@ class PeerEstimate:
 
     @property
     def rows(self) -> int:
-        """Return the rows that wait and run there (`Choosable`)."""
+        """Return the number of waiting and running rows (`Choosable`)."""
         return self.peer.rows
 
     def expected_finish_s(self, request: SimulatedRequest, now_s: float) -> float:
-        """Return when it should answer ``request`` (`Choosable`)."""
+        """Return the estimated time at which the peer completes ``request`` (`Choosable`)."""
         # The peer's report is too old: read it again.
         if now_s - self._told_s >= self._stale_s:
             self._told_s, self._given_rows = now_s, 0
@@ -55,7 +55,7 @@ class PeerEstimate:
         return now_s + self._wait_s + self._given_rows * self.peer.shoal.row_s
 
     def add_forwarded(self, request: SimulatedRequest) -> None:
-        """Count ``request``, which is forwarded to it."""
+        """Count ``request``, which is forwarded to the peer."""
         self._given_rows += request.rows
 
 
@@ -113,7 +113,7 @@ class Fleet:
         return replica
 
     def drain(self, replica: Replica) -> None:
-        """Send it no new requests; it ends when all that it has are answered."""
+        """Send the replica no new requests; it stops when all of its requests have a response."""
         replica.leaving = True
         # It may not have become ready.
         if replica in self.serving:
@@ -121,13 +121,13 @@ class Fleet:
         self._end_when_settled(replica)
 
     def kill(self, replica: Replica) -> None:
-        """Let it die: all of its requests fail."""
+        """Stop the replica abruptly: all of its requests fail."""
         self.drain(replica)
         replica.ended_s = self.agenda.now_s
         replica.engine.lose(replica.shoal.lose(self.agenda.now_s))
 
     def run(self, requests: Sequence[SimulatedRequest], until_s: float = NEVER_S) -> None:
-        """Let every request arrive, and process events until none is left."""
+        """Schedule the arrival of every request, and process events until none is left."""
         for request in requests:
             self.agenda.at(request.arrived_s, self.arrive, request)
         self.agenda.run(until_s)

@@ -107,7 +107,7 @@ def parse_terms(text: str) -> Latencies:
     """
     terms = [_TERM.fullmatch(term.strip()) for term in text.split("+")]
     if len(terms) != 2 or None in terms:
-        raise LatencyError(f"{text!r} is not a latency: give 4ms+0.15ms, for a batch and for each row, or a JSON file")
+        raise LatencyError(f"{text!r} is not a latency: expected 4ms+0.15ms (per batch and per row), or a JSON file")
     base_s, row_s = [float(term[1]) * _UNITS_S[term[2]] for term in terms if term is not None]
     if base_s + row_s <= 0:
         raise LatencyError(f"{text!r}: a batch that takes no time cannot be simulated")

@@ -53,7 +53,7 @@ class SimulatedService:
     death_s: float = NEVER_S
     """When the first replica dies, after the first arrival."""
     start_s: float = 30.0
-    """Time until its successor has started."""
+    """Time until the replacement replica has started."""
     stale_s: float = 0.0
     """Maximum age of the queue times that replicas have of one another."""
 
@@ -63,7 +63,7 @@ class SimulatedService:
         return self.balance is Balance.RANDOM and self.slow == 1.0 and self.death_s == NEVER_S
 
     def served_per_s(self, entries: Sequence[TraceEntry]) -> float | None:
-        """Return the most requests like these that were served per second by the replicas; None if unknown."""
+        """Return the highest rate (per second) at which the replicas served such requests; None if unknown."""
         rows_per_s = self.latencies.served_rows_per_s
         return rows_per_s and self.replicas * rows_per_s * len(entries) / sum([entry.rows for entry in entries])
 
@@ -89,7 +89,7 @@ class TraceOutcome:
     late: int
     refused: int
     failed: int
-    """Requests that got an error: their own, or of their deadline."""
+    """Requests that got an error: the batch failed, or the deadline passed."""
     p50_s: float | None
     p95_s: float | None
     p99_s: float | None
@@ -204,7 +204,7 @@ def simulate(requests: Sequence[SimulatedRequest], service: SimulatedService) ->
 
 
 def _replace(service: SimulatedService, fleet: Fleet) -> None:
-    """Let the first replica die, and start its successor."""
+    """Kill the first replica, and start its replacement."""
     fleet.kill(fleet.replicas[0])
     fleet.add(service.start_s)
 

@@ -36,7 +36,7 @@ class TraceEntry:
     deadline_ms: float | None = None
 
     def line(self) -> str:
-        """Return it as a line of CSV, without the end of line; times to a microsecond."""
+        """Return the arrival as a line of CSV without line end; times have microsecond resolution."""
         deadline = "" if self.deadline_ms is None else f"{self.deadline_ms:g}"
         shape = self.shape
         if set(shape) & set(',"\r\n'):
@@ -44,7 +44,7 @@ class TraceEntry:
         return f"{self.arrived_s:.6f},{self.rows},{shape},{deadline}"
 
     def request(self, objective_s: float) -> SimulatedRequest:
-        """Return it as a request that is due after ``objective_s``, or at its own deadline if that is earlier."""
+        """Return the arrival as a request; its deadline is ``objective_s`` later, or its own if that is earlier."""
         own = self.deadline_ms is not None
         # A client gets an error at its own deadline. The objective is the service's and causes no error.
         deadline_s = self.arrived_s + self.deadline_ms / 1000 if self.deadline_ms is not None else NEVER_S

@@ -7,7 +7,7 @@ class Span:
     """One span. Times are monotonic (s).
 
     Args:
-        name: of few fixed ones, without text from clients.
+        name: one of a few fixed names, without text from clients.
         parent: the client's span.
     """
 

@@ -23,7 +23,7 @@ def collate(rows: Sequence[Any], rules: Sequence[Rule], library: Library) -> Any
     Args:
         rows: at least one, all of one form (`misfits`).
         rules: padding, by tensor name for dicts; otherwise only the first rule applies.
-        library: that made the tensors.
+        library: tensor library of the rows.
 
     Raises:
         ValueError: keys of dicts differ, or shapes of tensors differ and no rule pads them.
@@ -48,7 +48,7 @@ def collate(rows: Sequence[Any], rules: Sequence[Rule], library: Library) -> Any
             kinds = sorted({str(tensor.dtype).removeprefix("torch.") for tensor in tensors})
             if len(kinds) > 1:
                 kind = " in one row and ".join(kinds)
-                raise ValueError(f"{name} is {kind} in another. Return one type for it from preprocess")
+                raise ValueError(f"preprocess returned {name} as {kind} in another. Return one type for all rows")
         rule = by_name.get(name)
         batch[name], mask = _stack(name, tensors, rule, library)
         if rule is not None and rule.pad_mask is not None and mask is not None:

@@ -47,7 +47,7 @@ def pad_and_stack(rows: Sequence[Tensor], rule: Rule, library: Library) -> tuple
     Args:
         rows: without the batch dimension.
         rule: its `pad_axis` counts the batch dimension.
-        library: that made the rows.
+        library: tensor library of the rows.
 
     Returns:
         The batch [n, ...], and its int64 mask [n, length].
@@ -82,7 +82,7 @@ def pad_rows(batch: Any, size: int, batch_dims: Mapping[str, int], library: Libr
         batch: the argument of `forward`.
         size: at least the rows of the batch.
         batch_dims: batch dimension by tensor name, where it is not 0.
-        library: that made the tensors.
+        library: tensor library of the tensors.
     """
 
     def pad(tensor: Tensor, dim: int) -> Tensor:

@@ -12,7 +12,7 @@ def check_links(nodes: Array, parents: Array, children: Array) -> None:
 
     Args:
         nodes: indices of all nodes, in order.
-        parents: of `children`, one each.
+        parents: the parent of each of `children`.
         children: of all inner nodes.
 
     Raises:

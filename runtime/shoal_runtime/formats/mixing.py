@@ -129,11 +129,11 @@ def reduced(operand: Operand, axes: Sequence[int] | None, by: str, *, keep: bool
     """Return the result of a reduction.
 
     Args:
-        operand: to reduce.
-        axes: to reduce; None for all.
+        operand: the tensor to reduce.
+        axes: axes to reduce; None for all.
         by: the node.
         keep: whether reduced axes stay, with size 1.
-        largest: whether it is a maximum or the like, because over a whole tensor it may be a length or scale.
+        largest: whether it is a maximum or similar; over a whole tensor, its result may be a length or a scale.
     """
     value = operand.value
     every = tuple(range(operand.rank)) if axes is None else tuple(axis % max(operand.rank, 1) for axis in axes)
@@ -226,7 +226,7 @@ def _product(dims: Dims) -> Any:
 
 
 def joined(operands: Sequence[Operand], axis: int, by: str, rank: int) -> Value:
-    """Return the result of concatenating tensors; unknown along the batch axis."""
+    """Return the layout of concatenated tensors; None (unknown) if ``axis`` is the batch axis."""
     value = combined(operands, by, rank)
     at = axis % rank
     if isinstance(value, MixedRows) and not any(isinstance(operand.value, MixedRows) for operand in operands):
@@ -235,7 +235,7 @@ def joined(operands: Sequence[Operand], axis: int, by: str, rank: int) -> Value:
 
 
 def multiplied(left: Operand, right: Operand, by: str) -> Value:
-    """Return the result of a matrix product, as numpy.matmul with two or more dimensions."""
+    """Return the layout of a matrix product: numpy.matmul of operands with two or more dimensions."""
     a, b = left.value, right.value
     if left.rank < 2 or right.rank < 2 or a is None or b is None:
         return None
@@ -253,7 +253,7 @@ def multiplied(left: Operand, right: Operand, by: str) -> Value:
 
 
 def _product_of_rows(left: SeparateRows, right: SeparateRows, left_at: int, right_at: int, by: str, rank: int) -> Value:
-    """Return the product of two tensors with these batch axes, counted from the end."""
+    """Return the layout of a product of two tensors; the batch axes count from the end (negative)."""
     plain, alike = left.plain and right.plain, left.merged == right.merged
     if left_at == right_at and left_at < -2 and alike:
         return SeparateRows(rank + left_at, plain, left.merged)
@@ -265,7 +265,7 @@ def _product_of_rows(left: SeparateRows, right: SeparateRows, left_at: int, righ
 
 
 def _with_weights(value: SeparateRows, operand: Operand, weights: Operand, rank: int, *, contracted: int) -> Value:
-    """Return the product of a tensor with a shared one."""
+    """Return the layout of the product of a batched tensor and a tensor shared by all rows."""
     axis = value.axis - operand.rank
     if axis == contracted:
         return None
@@ -357,7 +357,7 @@ def scattered_deep(data: Operand, index: Operand, updates: Operand, depth: int, 
 
 
 def _is_list(index: Operand) -> bool:
-    """Return whether the batch axis is the one of the index tuples."""
+    """Return whether the batch axis is the last axis, which holds the index tuples."""
     return isinstance(index.value, SeparateRows) and index.value.axis == index.rank - 1
 
 

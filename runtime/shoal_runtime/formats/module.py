@@ -19,7 +19,7 @@ class ModuleHandler:
         module: returns a tensor, a tuple or list of them, or a dict.
         inputs: of the signature.
         outputs: of the signature.
-        dtype: to which floating-point inputs are cast, if given.
+        dtype: type that floating-point inputs are cast to, if given.
     """
 
     def __init__(

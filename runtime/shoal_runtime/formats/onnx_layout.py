@@ -1,4 +1,4 @@
-"""ONNX operators that move, join, look up and multiply: the batch axis of their results."""
+"""Batch axis of the results of ONNX operators that reshape, concatenate, index and multiply."""
 
 from collections.abc import Callable
 from typing import Final

@@ -84,7 +84,7 @@ def find_mixing(program: torch.export.ExportedProgram, batch_dims: Mapping[str, 
     """Return the nodes whose rows are proven to depend on other rows, with the call that mixes them.
 
     Args:
-        program: to check.
+        program: the program to check.
         batch_dims: batch dimension by node name of the inputs.
     """
     nodes = list(program.graph.nodes)
@@ -246,7 +246,7 @@ def _picked(call: ProgramCall) -> Value:
 
 @_rule("slice narrow chunk split split_with_sizes")
 def _part(call: ProgramCall) -> Value:
-    """Return a part along an axis; along the batch axis it must be all of it."""
+    """Return the layout of a slice along an axis; along the batch axis, the slice must be the whole axis."""
     operand, value = call.operand("self"), call.operand("self").value
     if not isinstance(value, SeparateRows) or call.number("dim", 0) % operand.rank != value.axis:
         return value

@@ -45,7 +45,7 @@ class TableHandler:
     Args:
         source: of the model.
         inputs: of the model.
-        table: from a batch to the model's table.
+        table: converts a batch to the model's table.
         outputs: functions of the table by name; an output with another name is the prediction, `output-0`.
         columns: in the model's order, if known.
     """
@@ -221,7 +221,7 @@ def imported(module: str, extra: str | None) -> Any:
     """Import a library that only one format requires.
 
     Args:
-        module: to import.
+        module: name of the module to import.
         extra: the extra of this package that installs it, or None for a library of the user.
 
     Raises:

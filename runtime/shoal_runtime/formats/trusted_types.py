@@ -1,7 +1,7 @@
 """Types in scikit-learn's ordinary estimators that skops does not trust and Shoal does.
 
 Each type is trusted only with the loader that skops saves it with: under another loader it would be called with
-arguments from the file, or get a state that is not its own.
+arguments from the file, or get the state of another type.
 """
 
 import json

@@ -27,7 +27,7 @@ def decode(data: bytes) -> Any:
 
 
 class _Reader:
-    """A cursor; `value` reads one value from it."""
+    """A cursor over the bytes of a file; `value` reads the next value."""
 
     def __init__(self, data: bytes) -> None:
         self.at = 0

@@ -100,7 +100,7 @@ def check_result_rows(result: Any, given: int, signature: Signature) -> None:
 
 
 def split_rows(result: Any, rows: int, signature: Signature) -> list[Any]:
-    """Return the first rows of a result, each as an element, or as a dict if the result is one."""
+    """Return the first ``rows`` rows of a result: elements of an array, or dicts of elements for a dict."""
     if not isinstance(result, dict):
         return [result[row] for row in range(rows)]
     dims = {spec.name: spec.batch_dim for spec in signature.outputs if spec.batch_dim}

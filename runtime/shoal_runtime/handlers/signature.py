@@ -16,7 +16,7 @@ class Signature:
     inputs: tuple[TensorSpec, ...]
     """In the order of the model."""
     outputs: tuple[TensorSpec, ...]
-    """In the order of the model, as clients see them."""
+    """In the model's order, as clients see them."""
     max_batch_size: int
     """Maximum rows per call."""
     allowed_batch_sizes: tuple[int, ...] = ()
@@ -75,8 +75,8 @@ def make_signature(
 def _rows(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> int:
     """Return the fixed number of rows of all tensors, or ANY.
 
-    An input of another size has something else than rows in this dimension, so that rows of one client would apply
-    to others. Outputs may leave their size undeclared.
+    If an input has another size, its dimension does not count rows, and values from one client would apply to rows of
+    others. Outputs may leave their size undeclared.
     """
     rows = inputs[0].shape[inputs[0].batch_dim]
     odd = [spec for spec in inputs if spec.shape[spec.batch_dim] != rows]

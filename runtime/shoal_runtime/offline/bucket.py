@@ -96,10 +96,10 @@ class BucketDirectory:
             raise unwritten(error.filename or f"{tempfile.gettempdir()} (TMPDIR)", error) from error
 
     def leave(self) -> None:
-        """Do nothing: an object that was not put whole does not exist."""
+        """Do nothing: an object that was not written completely does not exist."""
 
     def sweep(self) -> None:
-        """Do nothing: an object that was not put whole does not exist."""
+        """Do nothing: an object that was not written completely does not exist."""
 
     def _key(self, name: str) -> str:
         return f"{self._prefix}/{name}" if self._prefix else name

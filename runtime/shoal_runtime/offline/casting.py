@@ -59,7 +59,7 @@ def _cast(column: Any, kind: pa.DataType) -> Any:
         given, wanted = given.value_type, wanted.value_type
     rounded = pa.types.is_floating(given) and pa.types.is_floating(wanted)
     if not checked and not rounded and cast.cast(column.type) != column:
-        raise pa.ArrowInvalid("a cell would change its value")
+        raise pa.ArrowInvalid("the cast would change the value of a cell")
     return cast
 
 
@@ -78,7 +78,7 @@ def _float64(column: Any) -> Any:
     found = [None if cell is None else float(cell) for cell in cells]
     for cell, near in zip(cells, found, strict=True):
         if cell is not None and cell != (near if whole else Decimal(repr(near))):
-            raise pa.ArrowInvalid("a cell would change its value")
+            raise pa.ArrowInvalid("the cast would change the value of a cell")
     return pa.array(found, pa.float64())
 
 
@@ -109,7 +109,7 @@ def constant(value: Any, rows: int, kind: pa.DataType) -> Any:
 
 
 def _partition(own: Any, wanted: pa.Field, path: str, rows: int, faults: dict[int, str]) -> Any:
-    """Return the path's value in all rows; a cell of the file that differs is an error of its row."""
+    """Return the partition value of the path for all rows; a row whose cell in the file differs gets an error."""
     # The path wins over a column of the same name in the file.
     value = partition_cell(path, wanted)
     if own is not None and own.null_count < rows:

@@ -43,7 +43,7 @@ class Directory(Protocol):
         """Write a small file."""
 
     def put_new(self, name: str, content: bytes) -> bool:
-        """Write a small file unless it exists; return whether this call did. One of several at once does."""
+        """Write a small file unless it exists; return whether this call did. Of concurrent calls, exactly one does."""
 
     def writing(self, name: str) -> Any:
         """Return a context that yields a temporary path; at its end the file is renamed to its final name."""
@@ -56,7 +56,7 @@ class Directory(Protocol):
 
 
 def open_outputs(uri: str, errors_uri: str | None) -> tuple[Directory, Directory | None]:
-    """Return the directories of results and of failed rows, if they have one of their own.
+    """Return the directory of results, and that of failed rows if it is a separate one.
 
     Raises:
         WrongSettings: one is a file or not an address, or both are the same.

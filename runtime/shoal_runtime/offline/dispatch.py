@@ -1,9 +1,9 @@
 """The order in which rows are computed, and the retries of failed batches. Pure.
 
 A batch that fails is halved until the failing row is alone. When an engine's process ends, each row that it held is
-tried alone and its result discarded: the next end then has one row to blame, the model is loaded once for each such
-row, and the other rows are computed in the batches in which they would have been, to the same bits. A batch that ends
-the process, although none of its rows does alone, is halved: memory is too small for it.
+tried alone and its result discarded: if the process ends again, exactly one row is the cause. The model is loaded once
+for each such row, and the other rows are computed in their original batches, with bit-identical results. A batch that
+ends the process, although none of its rows does alone, is halved: memory is too small for it.
 """
 
 from collections import deque

@@ -238,7 +238,7 @@ def _with_nan(found: Array, nulls: Array) -> Array:
 
 
 def _fit_rank(array: Array, spec: TensorSpec, errors: dict[int, str]) -> Array:
-    """Return rows in the rank of the model's; a number becomes a row of one where the model takes those."""
+    """Return rows with the rank of the model's input; a number becomes a row if a row is one number."""
     # A column of numbers for a model with rows of one number.
     if array.ndim == 1 and len(spec.row_shape) == 1:
         array = array[:, None]

@@ -319,7 +319,7 @@ def agree_on_plan(output: Directory, begun: bytes | None, planned: JobPlan, best
     Args:
         output: place of the plan.
         begun: the recorded plan, as it was read before.
-        planned: of this worker; its batch size is 0 unless the user gave one.
+        planned: plan of this worker; its batch size is 0 unless the user gave one.
         best_size: finds the batch size.
 
     Raises:

@@ -13,7 +13,7 @@ _APART: Final = re.compile(rb'"\s+:')
 
 
 class _DuplicateKey(ValueError):
-    """An object has one key twice."""
+    """A JSON object contains a key twice."""
 
 
 def parsed_line(line: bytes) -> dict[str, Any] | str:

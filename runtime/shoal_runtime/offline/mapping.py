@@ -91,8 +91,8 @@ def _listed(spec: TensorSpec, text: str, names: Set[str]) -> list[str]:
     for place, (given, own) in enumerate(zip(listed, spec.columns, strict=True)):
         if given != own and given in spec.columns:
             raise InvalidSettings(
-                f"--columns {spec.name}: {given} stands at place {place + 1}, where the model has {own}, although it"
-                f" has a column {given}. List the columns in the model's order: {few(spec.columns)}"
+                f"--columns {spec.name}: {given} is at position {place + 1}, where the model expects {own}, and {given}"
+                f" is another of its columns. List the columns in the model's order: {few(spec.columns)}"
             )
     return listed
 
@@ -175,7 +175,7 @@ def _check_kind(spec: TensorSpec, column: pa.Field, *, several: bool) -> None:
     # Arrow stores such tensors in another order than their shape says.
     if permuted(column.type):
         raise InvalidSettings(
-            f"the column {column.name} has the type {column.type}. Store its dimensions in their own order"
+            f"the column {column.name} has the type {column.type}. Store it without a permutation of dimensions"
         )
     kind = plain_type(column.type)
     if spec.datatype == "BYTES":

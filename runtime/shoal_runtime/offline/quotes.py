@@ -77,7 +77,7 @@ class Quotes:
         """Check that no quoted cell continues beyond the limit.
 
         Raises:
-            QuoteError: one does.
+            QuoteError: a quoted cell continues beyond the limit.
         """
         if self._held.startswith(b'"'):
             raise QuoteError(

@@ -63,7 +63,7 @@ class ByteBudget:
         self._changed = threading.Condition()
 
     def acquire(self, size_bytes: int) -> None:
-        """Wait until more bytes may be held, and take them."""
+        """Wait until the budget allows more bytes, and reserve them."""
         with self._changed:
             # A window larger than the whole budget must be read too.
             self._changed.wait_for(lambda: self._left >= size_bytes or self._left == self.whole_bytes)

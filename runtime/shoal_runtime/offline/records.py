@@ -37,7 +37,7 @@ _NAMES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class JobPlan:
-    """What a job computes."""
+    """The settings that determine a job's results."""
 
     input: str
     """Address of the input."""

@@ -1,7 +1,7 @@
 """The filter of rows: an expression over columns, evaluated on Arrow's arrays. Pure.
 
-Text of CSV files and of paths is compared with a number as the number that it spells, with a boolean as that word, with
-text as text. Two such columns are compared as numbers where both cells spell one, else as text.
+Text of CSV files and of paths is parsed for a comparison with a number or a boolean, and compared with text as text.
+Two such columns are compared as numbers where both cells are numbers, otherwise as text.
 """
 
 from collections.abc import Sequence

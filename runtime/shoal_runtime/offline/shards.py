@@ -48,7 +48,7 @@ class Shard:
     name: str
     """Name of its results, without a suffix."""
     files: tuple[InputFile, ...]
-    """One file, or several small ones that are one row each."""
+    """One file, or several small files that are one row each."""
     start: int
     """First byte of the one file."""
     stop: int
@@ -61,7 +61,7 @@ class Shard:
 
     @property
     def whole(self) -> bool:
-        """Return whether it covers all of its file."""
+        """Return whether the shard covers its whole file."""
         return self.start == 0 and self.stop >= self.files[0].size_bytes
 
     @property

@@ -1,4 +1,4 @@
-"""The fastest number of rows of a forward, found by doubling it. Pure."""
+"""Find the batch size with the highest throughput by doubling it. Pure."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -188,7 +188,7 @@ class TableSource:
 
 
 def regrouped(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
-    """Yield the same rows in tables of the given number; fewer where they are large, and in the last."""
+    """Regroup tables into tables of ``rows`` rows; large tables and the last one have fewer."""
     held: list[pa.Table] = []
     count = 0
     for table in tables:
@@ -226,7 +226,7 @@ def lines_of(opened: BinaryIO, shard: Shard) -> Iterator[bytes]:
 
 
 def from_lines(lines: Sequence[bytes], schema: pa.Schema, path: str = "") -> Window:
-    """Return lines of JSON as a window in the schema."""
+    """Parse lines of JSON to a table of the schema, with the errors of invalid rows."""
     rows = [parsed_line(line) for line in lines]
     faults = {row: error for row, error in enumerate(rows) if isinstance(error, str)}
     good = [{} if isinstance(row, str) else row for row in rows]

@@ -61,7 +61,7 @@ class OutputWriter:
 
     Args:
         place: of the results.
-        failures: of failed rows; None: among the results.
+        failures: place of failed rows; None: they are written among the results.
         form: format of the files.
         schema: of the results, with the column of errors.
     """

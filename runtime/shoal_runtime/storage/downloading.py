@@ -4,8 +4,8 @@
                         /files/       these files
     CACHE/TREE/                       all files
 
-A process that downloads holds a lock on the first directory. Another process on the same volume waits, and then finds
-the last one.
+A process that downloads holds a lock on the first directory. Another process on the same volume waits, and then uses
+``CACHE/TREE/``.
 """
 
 import fcntl
@@ -163,7 +163,7 @@ class Download:
 
     @contextmanager
     def _locked(self, parts: Path) -> Iterator[bool]:
-        """Yield whether this process has the directory; if not, another has just finished with it."""
+        """Yield whether this process holds the directory's lock; if not, another process has just finished with it."""
         try:
             self._cache_dir.mkdir(parents=True, exist_ok=True)
             remove_stale(self._cache_dir)

@@ -87,7 +87,7 @@ def checked(listing: Listing, limits: ArchiveLimits, what: str) -> Listing:
     known = set(places)
     # Different keys may have one path, such as a and ./a.
     if len(known) < len(places):
-        raise LoadError(f"{what} has two files of one name")
+        raise LoadError(f"{what} has two files with the same path")
     for place in places:
         parts = place.split("/")
         file = next((name for n in range(1, len(parts)) if (name := "/".join(parts[:n])) in known), None)

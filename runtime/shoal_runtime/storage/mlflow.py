@@ -183,7 +183,7 @@ class RegisteredFiles:
         raise LoadError(f"{self.shown} refers to other models in a cycle")
 
     def _next(self, uri: str) -> tuple[str, bytes]:
-        """Return the URI that a URI refers to, and the response; of an address of files itself, and nothing."""
+        """Return the URI that a URI refers to, and the response; ``uri`` itself and b"" if it locates files."""
         try:
             # The server is only asked about its own schemes: its credentials are sent to no other address.
             asked = version_request(uri, self._environment) if scheme_of(uri) in MLFLOW else None

@@ -102,7 +102,7 @@ def _entry(meta: Any) -> ListedFile:
 
 
 class AccessDenied(LoadError):
-    """The store does not recognize the credentials, or they do not allow to read this."""
+    """The store does not recognize the credentials, or they do not allow reading this."""
 
 
 @contextmanager
@@ -137,8 +137,8 @@ def error_of(what: str, text: str) -> Exception:
     for sign, message in (
         ("invalid path", f"{what} has a key outside of its directory. Remove it, or name another directory"),
         ("redirect without LOCATION", f"{what} is in another region. Set AWS_REGION to that of the bucket"),
-        ("status code: 401", f"the credentials do not allow to read {what}. Check {credentials}"),
-        ("status code: 403", f"the credentials do not allow to read {what}. Check {credentials}"),
+        ("status code: 401", f"the credentials do not allow reading {what}. Check {credentials}"),
+        ("status code: 403", f"the credentials do not allow reading {what}. Check {credentials}"),
     ):
         if sign in text:
             return AccessDenied(message) if "status code" in sign else LoadError(message)
@@ -162,5 +162,5 @@ def _credentials(uri: str) -> str:
 
 
 def _last(text: str) -> str:
-    """Return the innermost cause in an error's first line."""
+    """Return the last cause named in the first line of an error message."""
     return text.strip().partition("\n")[0].rpartition(" - ")[2]

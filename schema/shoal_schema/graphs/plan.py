@@ -153,7 +153,7 @@ def _draft(spec: StepSpec, path: str, steps: Mapping[str, str]) -> GraphStep:
     inputs = {name: _checked(text, f"{path}.inputs.{name}", steps) for name, text in spec.inputs.items()}
     each = tuple(_checked(text, f"{path}.each", steps) for text in (spec.each or "").split(",") if text.strip())
     if len({ref.step for ref in each}) > 1:
-        raise GraphError(f"{path}.each", "tensors side by side must be of one step")
+        raise GraphError(f"{path}.each", "all tensors of one `each` must be outputs of the same step")
     count = _checked(spec.count, f"{path}.count", steps) if spec.count else None
     if count and not each:
         raise GraphError(f"{path}.count", "count requires each: it is the number of items of each")
@@ -205,7 +205,7 @@ def _ordered(drafts: Mapping[str, GraphStep]) -> Iterator[GraphStep]:
 
 
 def _placed(draft: GraphStep, placed: Mapping[str, GraphStep]) -> GraphStep:
-    """Return a step with its space, and whether a row may be without it."""
+    """Return a step with its space, and whether its outputs may be absent from a row."""
     space = ROOT
     if draft.each:
         # Items open a space below that of the tensor they come from.
@@ -213,7 +213,7 @@ def _placed(draft: GraphStep, placed: Mapping[str, GraphStep]) -> GraphStep:
         space = (*_space(first, placed), str(first))
     step = replace(draft, space=space)
     if draft.count and _space(draft.count, placed) != space[:-1]:
-        raise GraphError(f"{draft.path}.count", f"{draft.count} is not of the rows of {draft.each[0]}")
+        raise GraphError(f"{draft.path}.count", f"{draft.count} must have one value for each list of {draft.each[0]}")
     if draft.count and draft.count.step != draft.each[0].step and _row_may_be_absent(draft.count, space, placed):
         what = f"a row may be without {draft.count}: name a tensor that every row with {draft.each[0]} has"
         raise GraphError(f"{draft.path}.count", what)
@@ -244,6 +244,6 @@ def _output(spec: GraphSpec, name: str, placed: Mapping[str, GraphStep]) -> Grap
     space = max((_space(ref, placed) for ref in refs), key=len)
     for ref in refs:
         if innermost_common(_space(ref, placed), space) != _space(ref, placed):
-            raise GraphError(path, f"{', '.join(map(str, refs))} are of unrelated rows")
+            raise GraphError(path, f"{', '.join(map(str, refs))} cannot be combined: their rows are unrelated")
     absent = [_row_may_be_absent(ref, space, placed) for ref in refs]
     return GraphOutput(name, path, refs, combine, space, any(absent) if combine in _BY_LIST else all(absent))

@@ -35,7 +35,7 @@ class Tensor:
 
     @property
     def listed(self) -> "Tensor":
-        """The tensor of a list of these in a row."""
+        """The tensor that holds a list of such values in each row."""
         return replace(self, shape=(ANY, *self.shape), parameters=_without(self.parameters, {"columns"}))
 
     @property

@@ -20,7 +20,7 @@ from shoal_schema.graphs.tensors import ANY, FLOATS, Signature, Tensor, fits, na
 from shoal_schema.resource.graph import REQUEST, CombineRule
 
 _INTEGERS = ("INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64")
-_NO_ITEMS = "only a shape of [items, ...] has items"
+_NO_ITEMS = "`each` requires a list of items, shape [items, ...]"
 
 
 class TypedGraph:
@@ -163,7 +163,7 @@ class TypedGraph:
 
 
 def combined_tensor(combine: CombineRule, tensors: list[Tensor], path: str) -> Tensor:
-    """Return the tensor of several combined ones.
+    """Return the datatype and shape of several combined tensors.
 
     Raises:
         GraphError: they cannot be combined.
@@ -262,7 +262,7 @@ def type_check(
 
 
 def graph_metadata(graph: TypedGraph, name: str, calls: frozenset[str]) -> Json:
-    """Return the graph's own V2 metadata; ``calls`` are it and the graphs among its steps."""
+    """Return the graph's own V2 metadata; ``calls`` names this graph and the graphs among its steps."""
     # A graph above this one detects cycles by this list.
     inner = frozenset().union(*(signature.calls for signature in graph.signatures.values()), calls)
     parameters = {"graphs": ",".join(sorted(inner))}

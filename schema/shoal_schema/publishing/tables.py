@@ -17,14 +17,14 @@ _MARK = re.compile(r"(?<=<!-- generated: )(?P<name>[\w ]+) -->\n.*?(?=<!-- end -
 
 
 class UnknownTableError(ValueError):
-    """A page has a mark of an unknown table."""
+    """A page has a marker for an unknown table."""
 
 
 def filled(page: str) -> str:
     """Return a page with its tables generated again.
 
     Raises:
-        UnknownTableError: a mark names an unknown table.
+        UnknownTableError: a marker names an unknown table.
     """
 
     def table(mark: re.Match[str]) -> str:

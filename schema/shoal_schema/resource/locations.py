@@ -206,7 +206,9 @@ def tracking_server(environment: Mapping[str, str]) -> tuple[str, dict[str, str]
     """
     given = environment.get("MLFLOW_TRACKING_URI", "")
     if not given.startswith(("http://", "https://")):
-        raise LocationError("models:/ and runs:/ need MLFLOW_TRACKING_URI, the http:// or https:// of an MLflow server")
+        raise LocationError(
+            "models:/ and runs:/ require MLFLOW_TRACKING_URI, the HTTP or HTTPS URL of an MLflow server"
+        )
     # Credentials of the URL move to a header, so that logs of URLs do not have them.
     parts = urlsplit(given)
     user, host = parts.netloc.rpartition("@")[::2]

@@ -27,7 +27,7 @@ def decode_base64(text: str) -> bytes:
 
 
 def _decode_other(text: str) -> bytes:
-    """Decode any other than the standard form, which copies the text several times."""
+    """Decode the less common forms, at the cost of several copies of the text."""
     if text[:5].lower() == "data:":
         head, comma, text = text.partition(",")
         if not comma or not head.lower().endswith(";base64"):

@@ -18,7 +18,7 @@ DATATYPES: Final = {dtype: name for name, dtype in DTYPES.items() if name != "BF
 
 
 def first_rounded(dtype: np.dtype[Any]) -> float:
-    """Return the least integer of a floating-point dtype to which another integer is rounded."""
+    """Return the smallest integer to which a floating-point dtype rounds another integer."""
     return float(2.0 ** (np.finfo(dtype).nmant + 1))
 
 

@@ -75,7 +75,7 @@ def check_head(version: str, headers: Mapping[bytes, bytes]) -> None:
     """Reject a head with an ambiguous or unsupported body.
 
     Args:
-        version: of HTTP, as in "1.1".
+        version: HTTP version, such as "1.1".
         headers: names in lower case. The parser has rejected several lengths, and a length beside a coding.
 
     Raises:

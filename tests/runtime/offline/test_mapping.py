@@ -39,7 +39,7 @@ def test_listed_columns_are_matched_by_name_or_else_by_position(asked: str, foun
 
 @pytest.mark.parametrize("asked", ["b,a,z", "c,y,z", "x,y,a"])
 def test_a_model_column_at_the_place_of_another_is_rejected(asked: str) -> None:
-    with pytest.raises(InvalidSettings, match="stands at place"):
+    with pytest.raises(InvalidSettings, match="is at position"):
         mapped_columns([NAMED], {"input-0": asked}, schema_of(*"abcxyz"))
 
 

@@ -50,8 +50,8 @@ def test_a_file_that_would_land_elsewhere_is_rejected(path: str) -> None:
     ("paths", "expected"),
     [
         ([], "there are no files at s3://b/m"),
-        (["a", "a"], "two files of one name"),
-        (["a", "./a"], "two files of one name"),
+        (["a", "a"], "two files with the same path"),
+        (["a", "./a"], "two files with the same path"),
         (["a", "a/b"], "'a' both as a file and as a directory"),
         (["a-b", "a", "a/b/c"], "'a' both as a file and as a directory"),
     ],

@@ -170,7 +170,7 @@ def test_a_redirect_is_followed_on_the_same_server_alone(registry: Registry, tmp
 def test_without_a_server_a_model_of_mlflow_states_what_to_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
 
-    with pytest.raises(LoadError, match="need MLFLOW_TRACKING_URI, the http:// or https:// of an MLflow server"):
+    with pytest.raises(LoadError, match="require MLFLOW_TRACKING_URI"):
         fetch(tmp_path, "runs:/12/model")
 
 

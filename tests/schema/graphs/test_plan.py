@@ -89,7 +89,7 @@ def test_a_row_may_be_without_omitted_outputs_and_those_derived_from_them(more: 
         (graph(step("a", when="not " * 60 + "request.x")), "steps[0].when", "deeper than 50", GraphFault.INVALID),
         (graph(step("a", when="b.y > 0")), "steps[0].when", "'b.y' names an unknown step", GraphFault.INVALID),
         (graph(step("a", each="b.y")), "steps[0].each", "'b.y' names an unknown step", GraphFault.INVALID),
-        (graph(step("a"), step("b", each="a.y, request.z")), "steps[1].each", "of one step", GraphFault.INVALID),
+        (graph(step("a"), step("b", each="a.y, request.z")), "steps[1].each", "of the same step", GraphFault.INVALID),
         (graph(step("a", count="request.n")), "steps[0].count", "requires each", GraphFault.INVALID),
         (
             graph(step("a"), step("b", each="a.y", count="a.n"), step("c", each="a.y")),
@@ -100,14 +100,14 @@ def test_a_row_may_be_without_omitted_outputs_and_those_derived_from_them(more: 
         (
             graph(step("a"), step("b", each="a.y"), step("c", each="a.y", count="b.n")),
             "steps[2].count",
-            "not of the rows of a.y",
+            "one value for each list of a.y",
             GraphFault.INVALID,
         ),
         (graph(step("a"), outputs={"y": ["b.y"]}), "outputs.y", "'b.y' names an unknown step", GraphFault.INVALID),
         (
             graph(step("a"), step("b", each="a.p"), step("c", each="a.q"), outputs={"y": ["b.y", "c.y"]}),
             "outputs.y",
-            "unrelated rows",
+            "rows are unrelated",
             GraphFault.INVALID,
         ),
         (graph(step("a"), outputs={"true": ["a.y"]}), "outputs.true", "quote the name", GraphFault.INVALID),

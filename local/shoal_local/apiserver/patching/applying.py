@@ -30,7 +30,7 @@ from shoal_local.objects import Object
 
 @dataclass(frozen=True, slots=True)
 class Applier:
-    """The manager that applies, the time, and whether the apply is forced."""
+    """The field manager of an apply, its time, and whether it is forced."""
 
     manager: Manager
     now: str

@@ -86,7 +86,7 @@ def child_node(node: Node | None, step: str) -> Node | None:
 
 
 def to_fields_v1(paths: Iterable[Path]) -> dict[str, Any]:
-    """Return the nested form; ``.`` marks a path that is in the set itself, beside paths below it."""
+    """Return the nested form; ``.`` marks a path that is itself in the set, in addition to paths below it."""
     tree: dict[str, Any] = {}
     for path in sorted(paths):
         at = tree

@@ -81,7 +81,7 @@ def owned_part(fields: FieldSet) -> FieldSet:
 def after_update(
     managers: Managers, difference: Difference, writer: Manager, *, api_version: str, now: str
 ) -> dict[Manager, Owned]:
-    """Return the managers after a plain write, which takes the fields that it changed from all others."""
+    """Return the managers after a plain write: its manager becomes the only owner of the changed fields."""
     changed, removed = owned_part(difference.changed), owned_part(difference.removed)
     if not changed and not removed:
         return dict(managers)

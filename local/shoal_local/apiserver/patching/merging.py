@@ -88,10 +88,10 @@ def _merge_list(target: list[Any], patch: list[Any], node: Node) -> list[Any]:
 
 
 def _ordered(items: list[Any], order: list[Any], before: list[Any], merge_key: str) -> list[Any]:
-    """Return the patch's elements in its order, between the other elements in theirs.
+    """Merge two orders: elements of the patch in the patch's order, all others in their previous order.
 
-    The others precede an element only if they did before, so new elements stand in front of those that the patch does
-    not list.
+    Another element precedes a patched one only if it did before, so new elements precede those that are not in the
+    patch.
     """
 
     def places(listed: list[Any]) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """Field numbers of the messages that Go clients write in protobuf.
 
-They are those of `kubectl create KIND NAME`, of reviews and tokens, and of what controllers write for themselves:
-Leases, Events, the status of an Ingress.
+Listed are the messages of `kubectl create KIND NAME`, reviews and tokens, and objects that controllers write: Leases,
+Events, the status of an Ingress.
 
 One message per line, wrapped: its name, then its fields in the order of their numbers from 1, as in the
 ``generated.proto`` files of k8s.io/api and k8s.io/apimachinery, in the spelling of JSON. ``-`` is a number without a

@@ -30,7 +30,7 @@ class Node:
         self._item: Node | None = None
 
     def tag(self, name: str) -> Any:
-        """Return ``x-kubernetes-<name>`` of this place. A tag beside a reference overrides one behind it."""
+        """Return ``x-kubernetes-<name>`` of this place. A tag next to a ``$ref`` overrides the one in its target."""
         key = f"x-kubernetes-{name}"
         return self.schema.get(key, self.resolved.get(key))
 

@@ -31,8 +31,9 @@ def admit(
 ) -> Object:
     """Return the object as it may be stored.
 
-    ``live`` is the stored version, or None for a new object. ``managers`` are the owners of fields after an apply; else
-    the sender owns what it changes. Raises ApiError: 400 or 422, the object violates its schema or a rule of its kind.
+    ``live`` is the stored version, or None for a new object. ``managers`` are the owners of fields after an apply;
+    otherwise the sender owns the fields that it changes. Raises ApiError: 400 or 422, the object violates its schema or
+    a rule of its kind.
     """
     obj, causes = _by_schema(state, resource, obj, live)
     if causes:

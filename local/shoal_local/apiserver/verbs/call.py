@@ -44,7 +44,7 @@ class Call:
         return self.query.get(name, "") in _TRUE
 
     def number(self, name: str) -> float | None:
-        """Return a number of the query, or None without one. Raises ApiError: 400, it is not a number of at least 0."""
+        """Return a query parameter as a number; None if it is absent. Raises ApiError: 400, it is not a number >= 0."""
         text = self.query.get(name)
         if not text:
             return None

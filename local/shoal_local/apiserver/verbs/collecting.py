@@ -46,9 +46,9 @@ class Fate(StrEnum):
 
 
 def fate_of(owners: Sequence[OwnerState]) -> Fate:
-    """Return the action on an object.
+    """Return the garbage collector's action on an object.
 
-    An existing owner keeps it; otherwise the policy of its last deleted owner applies.
+    An object with an existing owner stays; otherwise the deletion policy of its last deleted owner applies.
     """
     if OwnerState.SOLID in owners or not owners:
         return Fate.STAY if set(owners) <= {OwnerState.SOLID} else Fate.DISOWN
@@ -184,7 +184,7 @@ class GarbageCollection:
             self._write_metadata(item, live, {"ownerReferences": references})
 
     def _write_metadata(self, item: Item, live: Object, part: Object) -> None:
-        """Replace a part of the metadata; an empty value is removed. A deleted object may be free to go now."""
+        """Replace a part of the metadata; an empty value is removed. Delete the object if nothing holds it."""
         meta = {key: value for key, value in {**live["metadata"], **part}.items() if value or key not in part}
         new = {**live, "metadata": meta}
         if may_be_removed(new):
