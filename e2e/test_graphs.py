@@ -171,7 +171,7 @@ def test_a_composer_takes_rows_its_own_way_and_one_that_cannot_be_is_refused(nam
     assert ask(namespace).json()["outputs"][0]["data"] == TWICE
 
     both = apply(namespace, check=False, **spec, outputs={"sum": ["first.y"]})
-    assert "a composer calls the steps" in both.stderr
+    assert "a composer makes the outputs" in both.stderr
     neither = apply(namespace, check=False, steps=spec["steps"])
     assert "unless a composer calls the steps" in neither.stderr
     apply(namespace, **{**spec, "composer": {"source": COMPOSER.replace("await", "wait for")}})

@@ -127,7 +127,7 @@ def test_what_contradicts_tls_is_refused(namespace: Cluster) -> None:
     done = namespace.apply(tls={"secretName": "a"}, scaling=scaling, check=False)
     assert "minReplicas must be at least 1 with tls" in done.stderr
     done = namespace.apply(networkPolicy={"mode": "None", "from": [{"podSelector": {}}]}, check=False)
-    assert "networkPolicy.from has no effect with mode None" in done.stderr
+    assert "from requires mode Restricted" in done.stderr
 
 
 def policy_of(cluster: Cluster) -> Any:

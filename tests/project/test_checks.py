@@ -4,6 +4,7 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
 import yaml
 
 from tests.project.built import make
@@ -45,3 +46,16 @@ def test_every_target_of_make_is_one_that_no_file_can_stand_for() -> None:
     phony = set(re.findall(r"^\.PHONY: (.*)$", text, re.MULTILINE)[0].split())
     documented = set(re.findall(r"^([a-z0-9-]+):[^=\n]*##", text, re.MULTILINE))
     assert documented <= phony
+
+
+@pytest.mark.parametrize("name", ["CORE_TESTS", "COMPILED_TESTS"])
+def test_every_listed_test_exists(name: str) -> None:
+    printed = subprocess.run(
+        ["make", "--no-print-directory", "--eval", f"listed: ; @echo $({name})", "listed"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    assert len(printed) > 10
+    assert [path for path in printed if not (ROOT / path).exists()] == []
