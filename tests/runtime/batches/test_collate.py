@@ -86,7 +86,7 @@ def test_rows_that_a_rule_pads_are_no_misfits() -> None:
 
 @pytest.mark.parametrize("values", [(2**24 + 1, 0.5), (True, 5), (np.int8(1), 1), (torch.tensor(1), 0.5)])
 def test_numbers_of_different_types_are_rejected(values: tuple[Any, Any]) -> None:
-    with pytest.raises(ValueError, match=r"v is \w+ in one row"):
+    with pytest.raises(ValueError, match=r"v as \w+ in one row"):
         collate([{"v": value} for value in values])
 
 
