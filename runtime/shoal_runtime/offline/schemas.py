@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -92,10 +93,11 @@ def kinds_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Counter[pa.DataType
 
 
 def _inferred(cells: Sequence[Any]) -> pa.DataType | None:
-    try:
-        return pa.array(cells).type
-    except (pa.ArrowException, OverflowError):
-        return None
+    # Arrow infers int64 for integers, and fails for one beyond it.
+    for kind in (None, pa.uint64()):
+        with suppress(pa.ArrowException, OverflowError):
+            return pa.array(cells, kind).type
+    return None
 
 
 def chosen(counted: Mapping[str, Counter[pa.DataType]]) -> InputSchema:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
@@ -114,6 +114,9 @@ def test_numbers_of_csv(files: list[list[float]], datatype: str) -> None:
     ),
     DATATYPES,
 )
+@example([[2**63]], "INT64")
+@example([[2**63, 1, -1]], "UINT64")
+@example([[2**63], [1.5]], "FP64")
 def test_numbers_of_json(files: list[list[Any]], datatype: str) -> None:
     cells = [cell for each in files for cell in each]
     lines = ["".join(json.dumps({"x": cell}) + "\n" for cell in each).encode() for each in files]
