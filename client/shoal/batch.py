@@ -12,7 +12,7 @@ from shoal_schema.resource.offline import ERRORS_IN_COLUMN
 
 
 def batch_environment(options: argparse.Namespace) -> dict[str, str]:
-    """Return the settings of a job, without those that have no option.
+    """Return a job's settings as environment variables, without options that are not given.
 
     Raises:
         FieldError: an assignment of --columns is not INPUT=COLUMN.

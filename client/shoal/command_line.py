@@ -276,7 +276,7 @@ def _fill_serve(parser: CommandParser) -> None:
     # TorchServe's management API.
     parser.add_argument("--management", action="store_true", help="serve TorchServe's management API to this machine")
     management_port = parser.add_argument(
-        "--management-port", type=integer(0, 65535), default=8081, help="its port on 127.0.0.1 (%(default)s)"
+        "--management-port", type=integer(0, 65535), default=8081, help="port of that API on 127.0.0.1 (%(default)s)"
     )
     parser.only(management_port, lambda given: given.management, "it needs --management")
     parser.add_argument(

@@ -71,7 +71,7 @@ def _report(role: str, command: str, environment: Mapping[str, str]) -> bytes:
 
 
 def inspect_graph(graph: ServedGraph, known: dict[str, Any]) -> dict[str, Any]:
-    """Return the description of a graph, with the mismatch of its models in ``refused``, or None.
+    """Return the description of a graph; ``refused`` is the mismatch of its models, or None if they fit.
 
     Args:
         graph: the graph.

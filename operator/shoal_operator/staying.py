@@ -83,7 +83,7 @@ class StaySender:
         logger.warning("event=stay_not_sent pod=%s seconds=%d", stay.replica.name, stay.seconds)
 
     async def _post(self, stay: StayRequest) -> bool:
-        """Return whether the pod accepted the stay."""
+        """Send a request to keep serving or to stop; return whether the pod accepted it."""
         url = f"http://{TcpAddress(stay.replica.address, self.port)}{PATH}"
         headers = {"x-shoal-admin": "1", INSTANCE: stay.replica.uid}
         try:

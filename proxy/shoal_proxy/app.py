@@ -60,7 +60,7 @@ class PublicRoutes:
         """Authenticates all requests but health checks; None: all clients are allowed."""
 
     def routes(self) -> Sequence[Route]:
-        """Return all routes of the port but infer."""
+        """Return all routes of the port, except those for inference."""
         model, version = "/v2/models/{model}", "/v2/models/{model}/versions/{version}"
         v1_model, v1_version = "/v1/models/{model}", "/v1/models/{model}/versions/{version}"
         return [

@@ -74,7 +74,7 @@ def dependence_warnings(
         is_over: whether there is no time for another trial.
 
     Raises:
-        Leak: a row's result depends on other rows, beyond doubt.
+        RowDependence: a row's result depends on other rows, beyond doubt.
         Uneven: the model does not return a row for each row.
         Exception: the model failed on all kinds; its exception for the first.
     """
@@ -122,7 +122,7 @@ def accepts_single_row(run: Run, source: RowSource, kinds: Sequence[RowKind]) ->
 
 
 def _dependence(trier: "_TrialRunner", is_over: Callable[[], bool]) -> Iterator[str]:
-    """Yield warnings; raise Leak if two trials show that a row depends on others."""
+    """Yield warnings; raise RowDependence if two trials show that a row depends on others."""
     first = trier.trial(0)
     if first is None:
         return
@@ -189,7 +189,7 @@ class _TrialRunner:
         """Try rows of several seeds, while there is time.
 
         Raises:
-            Leak: two of them depend on other rows.
+            RowDependence: two of them depend on other rows.
         """
         seeds = itertools.takewhile(lambda _: not is_over(), range(RARE))
         compared = map(self._compared, seeds)
@@ -201,7 +201,7 @@ class _TrialRunner:
         """Try another row alone, if the first one's numbers depend on the size of the batch.
 
         Raises:
-            Leak: the numbers of both rows depend on the size of the batch.
+            RowDependence: the numbers of both rows depend on the size of the batch.
         """
         if self.leaks(first.pairs_alone):
             second = self.trial(1)
@@ -214,7 +214,7 @@ class _TrialRunner:
         A tie between labels changes only a few rows, so it is not reported.
 
         Raises:
-            Leak: the labels or counts of half of the rows depend on other rows.
+            RowDependence: the labels or counts of half of the rows depend on other rows.
         """
         seeds = itertools.takewhile(lambda _: not is_over(), range(RARE))
         changed: list[Pairs] = []
@@ -236,10 +236,10 @@ class _TrialRunner:
             raise RowDependence(f"{self.differ(changed[0])} among other rows")
 
     def check_exchanges(self, is_over: Callable[[], bool]) -> None:
-        """Try a small and the largest batch for results of other rows.
+        """Run a small batch and the largest, and check whether rows get the results of other rows.
 
         Raises:
-            Leak: many rows have the result of another, twice.
+            RowDependence: with each seed, many rows of a batch have the result of another row.
         """
         if self._rows < 2:
             return

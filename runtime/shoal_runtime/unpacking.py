@@ -266,7 +266,7 @@ class _Member(tarfile.TarInfo):
 
     def _proc_member(self, archive: tarfile.TarFile) -> Any:
         if self.size < 0 or (self.type in _HEADERS and self.size > MAX_HEADER_BYTES):
-            raise tarfile.ReadError(f"a header of {self.size} bytes")
+            raise tarfile.ReadError(f"a header has {self.size} bytes; the limit is {MAX_HEADER_BYTES}")
         return super()._proc_member(archive)  # type: ignore[misc]  # tarfile's own hook for subclasses
 
 

@@ -29,7 +29,7 @@ class RejectedRows(Struct, frozen=True):
 
     @property
     def rows(self) -> int:
-        """All of them."""
+        """Sum over all reasons."""
         return self.queue_rows + self.queue_bytes + self.late + self.runtime_away
 
 

@@ -37,7 +37,7 @@ class Scope:
         return " && ".join(parts)
 
     def at(self, path: str) -> str:
-        """Return the path from the scope's variable."""
+        """Return CEL for a path within the scope: ``self.PATH``, or the variable itself if the path is empty."""
         return f"{self.name}.{path}" if path else self.name
 
     def setting(self, path: str) -> Setting | None:

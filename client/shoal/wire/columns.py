@@ -102,7 +102,7 @@ def _as_texts(names: Sequence[Any]) -> list[Any]:
 
 
 def are_places(labels: Sequence[Any]) -> bool:
-    """Return whether labels are positions rather than column names: not text and not several levels."""
+    """Return whether labels are positions, such as 0, 1, 2: neither text nor the tuples of a pandas MultiIndex."""
     return not any(isinstance(label, str | bytes | tuple) for label in labels)
 
 

@@ -74,7 +74,7 @@ def names_of(frame: Any) -> list[Any]:
 
 
 def rows_of_frame(items: Any, signature: Signature) -> Any:
-    """Return frames, a dict of columns or a column as items; any other value unchanged.
+    """Convert a frame, a list of frames, a dict of columns or a column to items; return other values unchanged.
 
     Columns are matched by name, in any order. Columns named 0 to n - 1 count as unnamed: together they are the rows of
     the model's only input.

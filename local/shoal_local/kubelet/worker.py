@@ -65,7 +65,7 @@ class PodWorker:
         self._changed.set()
 
     def adopt(self) -> None:
-        """Continue with the runs of an earlier kubelet and the last results of their probes."""
+        """Continue to manage the container processes of an earlier kubelet, with their last probe results."""
         for name, container in self._containers.items():
             container.adopt()
             run = container.run

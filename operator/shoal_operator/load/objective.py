@@ -34,11 +34,11 @@ class ObjectiveReports:
 
 
 def record_reports(reports: ObjectiveReports, attains: Mapping[str, bool | None], now_s: float) -> ObjectiveReports:
-    """Return the reports after a reading.
+    """Return the reports, updated with those that the pods have just sent.
 
     Args:
-        reports: before it.
-        attains: by uid, whether each ready pod can meet its objective; None without a report.
+        reports: the earlier reports.
+        attains: by uid, whether each ready pod can meet its objective; None if the pod sent no report.
         now_s: monotonic time (s).
     """
     by_uid: dict[str, ObjectiveReport] = {}

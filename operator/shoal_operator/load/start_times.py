@@ -1,7 +1,7 @@
 """Start times of a service's pods, from the first observation to readiness, on one monotonic clock.
 
-Waiting for a node or an image counts, as a replica is useless before. Pods that existed at the first observation of the
-service do not count, as their age is unknown.
+Waiting for a node or an image counts, because a replica serves nothing before it is ready. Pods that existed at the
+first observation of the service do not count, because their age is unknown.
 """
 
 from collections import deque

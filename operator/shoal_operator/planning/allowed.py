@@ -139,12 +139,12 @@ def runtime_classes(target: Target) -> Requested:
 
 
 def pod_labels(target: Target) -> Requested:
-    """Yield labels, by which other owners' Services and policies select pods."""
+    """Yield the names of the pods' labels; Services and policies of other owners may select pods by them."""
     yield from (("spec.pod.labels", name) for name in target.spec.pod.labels or ())
 
 
 def pod_annotations(target: Target) -> Requested:
-    """Yield annotations, on which webhooks and nodes act."""
+    """Yield the names of the pods' annotations; webhooks and nodes act on some of them."""
     yield from (("spec.pod.annotations", name) for name in target.spec.pod.annotations or ())
 
 

@@ -88,7 +88,7 @@ def removal(kind: Kind, desired: Json, live: Json) -> Json:
 
 
 def foreign_settings(desired: Json, live: Json) -> Mapping[str, tuple[str, ...]]:
-    """Return by container Shoal's settings that others added to a Deployment's pods."""
+    """Return, by container, the Shoal settings that other writers added to a Deployment's pods."""
     ours = {each["name"]: _variables(each) for each in _containers(desired)}
     found = ((each["name"], _variables(each)) for each in _containers(live) if each.get("name") in ours)
     added = {
@@ -99,7 +99,7 @@ def foreign_settings(desired: Json, live: Json) -> Mapping[str, tuple[str, ...]]
 
 
 def removed_settings(desired: Json, live: Json, stored: Json) -> Mapping[str, tuple[str, ...]]:
-    """Return by container the foreign settings that a write removed."""
+    """Return, by container, the settings of other writers that the operator's write removed."""
     kept = foreign_settings(desired, stored)
     found = {
         name: tuple(v for v in variables if v not in kept.get(name, ()))

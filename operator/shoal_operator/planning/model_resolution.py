@@ -1,4 +1,4 @@
-"""Resolution of a model's mutable name to a version: state, and delays of requests."""
+"""Resolution of a model's mutable name to a version: its state, and the delays between requests to the registry."""
 
 from dataclasses import dataclass
 

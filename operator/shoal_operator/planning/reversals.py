@@ -1,6 +1,7 @@
-"""Replicas that a conflicting writer, such as an HPA, resets: after the second reset the operator accepts its count.
+"""Resets of the operator's replica count by a conflicting writer, such as an HPA.
 
-Each reset creates and kills pods, without end if the operator continued. `conflicts` handles other fields.
+After the second reset the operator accepts the writer's count. Otherwise the two would create and delete pods forever.
+`conflicts` handles other fields.
 """
 
 from dataclasses import dataclass, field, replace

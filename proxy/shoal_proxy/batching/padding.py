@@ -2,10 +2,10 @@
 
 Inputs that name the same mask form one pad group and share their lengths; an input without a mask is its own group.
 
-A model without buckets pads a batch to its longest row. Rows therefore share a batch only with rows of their size
-class: up to 128 elements, and from there on up to `FACTOR` times as large each. No row is padded to more than that many
-times its own size, or 128 elements. Each class has a key of its own, so the time and memory of long rows are learned
-apart from the others'.
+A model without buckets pads a batch to its longest row. So rows share a batch only with rows of the same size class.
+The first class holds rows of up to 128 elements; the limit of each further class is `FACTOR` times the previous one. No
+row is padded to more than 128 elements or `FACTOR` times its own size, whichever is larger. Each class has its own
+batch key, so the time and memory of long rows are learned separately.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

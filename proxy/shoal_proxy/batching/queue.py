@@ -31,8 +31,8 @@ class QueueLimits:
 class Queue:
     """The waiting requests, and their rows and bytes. Not thread-safe: one event loop owns it.
 
-    ``full_rows``, rows of a full batch by key, is given for batches that close by size and age. The queue then tracks
-    the groups that could fill a batch, and orders groups by age alone.
+    ``full_rows`` returns the rows of a full batch for a batch key. It is given only if batches close by size and age.
+    The queue then tracks the groups that could fill a batch, and orders groups by age alone.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Queue:
         return True
 
     def dequeue(self, group: Group, max_rows: int, now_s: float = 0.0, row_cost: float = 1.0) -> list[RequestSlice]:
-        """Take up to ``max_rows`` rows from the head of ``group``; each counts as ``row_cost`` for its class."""
+        """Take up to ``max_rows`` rows from the head of ``group``; each costs its fair-share class ``row_cost``."""
         # The requests with the first rows. The iterator is read once, since ordering many lanes is slow.
         requests, rows = group.requests(), max_rows
         first: list[PendingRequest] = []

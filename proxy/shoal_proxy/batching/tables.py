@@ -33,7 +33,7 @@ class RowLimit:
         """Full batches since the limit changed."""
 
     def lower(self, rows: int) -> None:
-        """Lower the limit to ``rows``; raise it more slowly if it was raised too early."""
+        """Lower the limit to ``rows``; after a failed raise, the next one needs twice as many full batches."""
         self.rows = rows
         self.record_fit = 0
         if self.probed:

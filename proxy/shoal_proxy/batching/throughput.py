@@ -26,7 +26,7 @@ class BusiestSecond:
 
 
 class Throughput:
-    """Counts rows by the second, batch by batch, when their responses have left."""
+    """Counts rows per second; a batch counts when all its responses are sent."""
 
     def __init__(self) -> None:
         self._best: BusiestSecond | None = None

@@ -135,10 +135,10 @@ def check_twice(names: Sequence[str]) -> None:
 
 
 def have_default_names(names: Mapping[str, Any], signature: ModelSignature) -> bool:
-    """Return whether the columns have pandas' default names, 0 to n - 1, and no name of the model's.
+    """Return whether the columns have pandas' default names, 0 to n - 1, and none is a name of the model.
 
     Raises:
-        InvalidRequest: they have, but not in ascending order, which is ambiguous.
+        InvalidRequest: the names are 0 to n - 1, but not in ascending order, which is ambiguous.
     """
     if not are_default_names(list(names)):
         return False

@@ -51,7 +51,7 @@ class GraphRequest:
         graph: the graph, and the types of its tensors.
         inputs: the client's inputs.
         count: number of rows.
-        most_bytes: most bytes of lists of items.
+        most_bytes: maximum size of an array that the graph creates by repeating, listing or combining rows.
     """
 
     def __init__(self, graph: TypedGraph, inputs: Mapping[str, Array], count: int, most_bytes: int) -> None:

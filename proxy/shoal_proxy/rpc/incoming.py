@@ -1,7 +1,8 @@
 """The memory of gRPC messages that are being received, counted together with HTTP bodies.
 
-gRPC's core reports a message only when it is complete. So the bytes received on a connection with an incomplete message
-are counted in its place, without those of complete ones. A message that arrives within a check is not counted.
+gRPC's core reports a message only when it is complete. So the size of incomplete messages is estimated: the bytes that
+their connection has received, less the bytes of complete messages. A message that arrives between two checks is not
+counted.
 """
 
 import asyncio

@@ -29,7 +29,7 @@ class BoundedTree(Tree):  # type: ignore[misc]  # it has no types
 
 
 class BoundedPredictor(TreePredictor):  # type: ignore[misc]  # it has no types
-    """A bounded predictor of histogram gradient boosting, which also looks up categories in its arguments."""
+    """A predictor of histogram gradient boosting that checks the width of rows and the tables of categories."""
 
     def predict(self, rows: Array, known_cat_bitsets: Array, f_idx_map: Array, n_threads: int) -> Array:
         """Return each row's value."""

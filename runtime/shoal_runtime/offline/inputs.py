@@ -238,7 +238,7 @@ def _with_nan(found: Array, nulls: Array) -> Array:
 
 
 def _fit_rank(array: Array, spec: TensorSpec, errors: dict[int, str]) -> Array:
-    """Return rows with the rank of the model's input; a number becomes a row if a row is one number."""
+    """Return rows with the rank of the model's input: a number becomes a list of one, or the reverse."""
     # A column of numbers for a model with rows of one number.
     if array.ndim == 1 and len(spec.row_shape) == 1:
         array = array[:, None]

@@ -153,5 +153,5 @@ def record_name(shard: str) -> str:
 
 
 def lease_name(shard: str, run: str) -> str:
-    """Return the name of the file that names the worker of a run that claimed a shard."""
+    """Return the name of a shard's lease file, which records the worker of ``run`` that claimed the shard."""
     return f"{DIRECTORY}/leases/{run or 'run'}/{shard}"

@@ -99,9 +99,10 @@ _ONE_VALUE: Final = {name.encode(): name for name in (HEADER_LENGTH, TIMEOUT_MS,
 
 
 def check_repeated(headers: Sequence[tuple[bytes, bytes]]) -> None:
-    """Reject repeated headers of which servers use the first or the last.
+    """Reject repeated headers, which are ambiguous: some servers use the first one, others the last.
 
-    Host and Content-Encoding may occur once; Shoal's own may be repeated with the same value, as some proxies do.
+    Host and Content-Encoding may occur once. Shoal's own headers may be repeated with the same value, as some proxies
+    repeat them.
 
     Args:
         headers: names in lower case.
