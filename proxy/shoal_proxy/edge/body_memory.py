@@ -7,6 +7,7 @@ another. (With a whole share as the threshold, often only the oldest body would 
 bodies none would complete.)
 """
 
+from collections.abc import Callable
 from math import inf
 
 _WINDOW_S = 1.0
@@ -52,6 +53,20 @@ class BodyTransfer:
         recent = (self.held_bytes - self.mark_bytes) / elapsed_s
         pace = recent if elapsed_s >= _WINDOW_S else max(self.pace, recent)
         return rest_bytes / pace if pace > 0 else inf
+
+
+class DelegatedTransfer(BodyTransfer):
+    """A transfer that a function evicts, for owners outside of the compiled modules: these cannot subclass."""
+
+    __slots__ = ("_evict",)
+
+    def __init__(self, evict: Callable[[], None]) -> None:
+        super().__init__()
+        self._evict = evict
+
+    def evict(self) -> None:
+        """Drop the body and reject its request."""
+        self._evict()
 
 
 class BodyMemory:

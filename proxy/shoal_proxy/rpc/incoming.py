@@ -10,7 +10,7 @@ import socket
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
-from shoal_proxy.edge.body_memory import BodyTransfer
+from shoal_proxy.edge.body_memory import DelegatedTransfer
 from shoal_proxy.errors import Overloaded
 from shoal_proxy.inference import Inference
 from shoal_proxy.rpc.slow_calls import connections_of, received_on
@@ -21,15 +21,15 @@ _TRIM_BYTES: Final = 64 << 20
 """After so many bytes were counted and dropped, free memory is returned to the kernel."""
 
 
-class _Sender(BodyTransfer):
+class _Sender:
     """A connection with incomplete messages."""
 
-    __slots__ = ("checked", "complete_bytes", "connection", "peer", "reading", "received_bytes")
+    __slots__ = ("body", "checked", "complete_bytes", "connection", "peer", "reading", "received_bytes")
 
     def __init__(self, peer: str, expected_bytes: int) -> None:
-        super().__init__()
         self.peer = peer
-        self.expected_bytes = expected_bytes
+        self.body = DelegatedTransfer(self.evict)
+        self.body.expected_bytes = expected_bytes
         self.connection: socket.socket | None = None
         """A duplicate, while messages are incomplete; None before the first check."""
         self.reading = 0
@@ -133,19 +133,19 @@ class IncomingMessages:
         more_bytes = received_bytes - sender.received_bytes - sender.complete_bytes
         sender.received_bytes, sender.complete_bytes = received_bytes, 0
         most_bytes = sender.reading * self._max_message_bytes
-        self._set_held_bytes(sender, min(most_bytes, max(0, sender.held_bytes + more_bytes)))
+        self._set_held_bytes(sender, min(most_bytes, max(0, sender.body.held_bytes + more_bytes)))
 
     def _set_held_bytes(self, sender: _Sender, held_bytes: int) -> None:
-        before_bytes = sender.held_bytes
+        before_bytes = sender.body.held_bytes
         if held_bytes > before_bytes:
-            sender.expected_bytes = max(1, sender.reading) * self._max_message_bytes
+            sender.body.expected_bytes = max(1, sender.reading) * self._max_message_bytes
             try:
-                self._inference.reserve_body(sender, held_bytes - before_bytes)
+                self._inference.reserve_body(sender.body, held_bytes - before_bytes)
             except Overloaded:
-                self._inference.release_body(sender)
+                self._inference.release_body(sender.body)
                 sender.evict()
         elif held_bytes:
-            self._inference.shrink_body(sender, before_bytes - held_bytes)
+            self._inference.shrink_body(sender.body, before_bytes - held_bytes)
         elif before_bytes:
-            self._inference.release_body(sender)
+            self._inference.release_body(sender.body)
         self.size_bytes = sum(each.held_bytes for each in self._senders.values())
