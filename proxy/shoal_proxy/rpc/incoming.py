@@ -148,4 +148,4 @@ class IncomingMessages:
             self._inference.shrink_body(sender.body, before_bytes - held_bytes)
         elif before_bytes:
             self._inference.release_body(sender.body)
-        self.size_bytes = sum(each.held_bytes for each in self._senders.values())
+        self.size_bytes = sum(each.body.held_bytes for each in self._senders.values())
