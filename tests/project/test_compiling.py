@@ -80,3 +80,31 @@ def test_no_freed_frame_is_handed_out_before_it_is_empty(compiling: ModuleType, 
     assert "if (0) {\n    run_env_free_instance" in (tmp_path / "made.c").read_text()
     with pytest.raises(ValueError, match="another way"):
         compiling.keep_nothing_freed(tmp_path)
+
+
+def test_no_interpreted_class_inherits_from_a_compiled_one(compiling: ModuleType) -> None:
+    """Mypyc rejects such a class when it is used, in compiled installs only."""
+    compiled = {path for paths in sources(compiling).values() for path in paths}
+    modules = {".".join(path.relative_to(ROOT).with_suffix("").parts[1:]): path for path in compiled}
+    plain = [path for part in ("proxy", "runtime", "schema") for path in (ROOT / part).rglob("*.py")]
+    for path in set(plain) - compiled:
+        tree = ast.parse(path.read_text())
+        native = {
+            alias.asname or alias.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom) and node.module in modules
+            for alias in node.names
+            if _is_native_class(modules[node.module], alias.name)
+        }
+        classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+        broken = [
+            each.name for each in classes for base in each.bases if isinstance(base, ast.Name) and base.id in native
+        ]
+        assert not broken, path
+
+
+def _is_native_class(path: Path, name: str) -> bool:
+    """Return whether a module has a class of this name that mypyc makes native: not of a metaclass."""
+    found = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.ClassDef) and node.name == name]
+    foreign = {"Protocol", "Struct", "NamedTuple", "StrEnum", "IntEnum", "Enum", "TypedDict"}
+    return any(not {base.id for base in each.bases if isinstance(base, ast.Name)} & foreign for each in found)
