@@ -74,7 +74,7 @@ class Given:
         if default is not None:
             test = at if default is False else f"{at} != {_literal(default)}"
         else:
-            test = f"{at}.size() > 0" if setting and _is_collection(setting.kind) else ""
+            test = f"{at}.size() > 0" if setting and _is_sized(setting.kind) else ""
         return " && ".join(part for part in (scope.has(self.path), test) if part)
 
     def holds(self, value: Any) -> bool:
@@ -83,6 +83,8 @@ class Given:
         parent = value_at(value, ".".join(parents))
         found = value_at(parent, last)
         setting = _setting(type(parent), last)
+        if found == {} and setting is not None and not _is_sized(setting.kind):
+            return True
         return found not in (None, (), {}) and (setting is None or setting.required or found != setting.default)
 
 
@@ -352,8 +354,9 @@ def _default(setting: Setting) -> Any:
     return None if setting.default in (None, (), {}) else setting.default
 
 
-def _is_collection(kind: Any) -> bool:
-    return element_of(kind) is not None or typing.get_origin(kind) is dict
+def _is_sized(kind: Any) -> bool:
+    """Return whether CEL has a size for a type: it has none for an object of any fields."""
+    return element_of(kind) is not None or (typing.get_origin(kind) is dict and typing.get_args(kind)[1] is not Any)
 
 
 def _literal(value: Any) -> str:

@@ -33,7 +33,7 @@ VALUES: Mapping[str, tuple[Any, ...]] = {
     "errors": ("s3://KEY:SECRET@bucket/a", "s3://bucket/errors"),
     "service": ("classify",),
     "fairShareWeights": ({"gold": 2},),
-    "parameters": ({"labels": "cat"},),
+    "parameters": ({"labels": "cat"}, {}),
     "graph": ("other",),
     "mountPath": ("/models", "/run/shoal/x", "/data/../run", "/etc"),
     "grpcPort": (8080, 9000),
