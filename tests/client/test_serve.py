@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import orjson
@@ -163,11 +163,16 @@ def test_a_page_that_was_turned_off_is_not_named(start: Start) -> None:
     assert "/docs" not in start("--set", "proxy.docs=false").read_until("Ctrl-C stops")
 
 
-def test_it_says_where_metrics_are_when_the_usual_port_is_in_use(start: Start) -> None:
-    with ExitStack() as stack:
-        # If it fails, another test's server has the port.
+def listener_on(port: int) -> socket.socket:
+    """Listen on a port as soon as the servers of other tests leave it."""
+    while True:
         with suppress(OSError):
-            stack.enter_context(socket.create_server(("127.0.0.1", ADMIN_PORT)))
+            return socket.create_server(("127.0.0.1", port))
+        time.sleep(0.05)
+
+
+def test_it_says_where_metrics_are_when_the_usual_port_is_in_use(start: Start) -> None:
+    with listener_on(ADMIN_PORT):
         output = start().read_until("Ctrl-C stops")
 
     admin_url = output.partition("metrics on ")[2].splitlines()[0]
