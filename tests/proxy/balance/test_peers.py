@@ -189,10 +189,10 @@ def test_those_that_have_been_silent_longest_are_requested_first() -> None:
     st.floats(0, 10),
 )
 def test_the_chosen_peer_is_expected_in_time_and_no_peer_earlier(
-    told: list[tuple[float, int, bool, float]], rows: int, soft_deadline_s: float
+    reports: list[tuple[float, int, bool, float]], rows: int, soft_deadline_s: float
 ) -> None:
     now_s, peers = 5.0, []
-    for wait_s, has, is_self, reported_s in told:
+    for wait_s, has, is_self, reported_s in reports:
         peer = promising(wait_s, reported_s)
         peer.record_forwarded(has)
         peer.is_self = is_self
