@@ -13,7 +13,7 @@ from typing import Any, Final
 from shoal_proxy.edge.body_memory import DelegatedTransfer
 from shoal_proxy.errors import Overloaded
 from shoal_proxy.inference import Inference
-from shoal_proxy.rpc.slow_calls import connections_of, received_on
+from shoal_proxy.rpc.slow_calls import connections_of, received_on, shut_down
 from shoal_schema.memory import return_freed_memory
 
 CHECK_S: Final = 0.25
@@ -43,11 +43,7 @@ class _Sender:
     def evict(self) -> None:
         """Close the connection, with all its calls."""
         if self.connection is not None:
-            # The client may have closed it already.
-            try:
-                self.connection.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                return
+            shut_down(self.connection)
 
     def close(self) -> None:
         """Drop the duplicate."""
@@ -70,9 +66,12 @@ class IncomingMessages:
         self._senders: dict[str, _Sender] = {}
         self._task: asyncio.Task[None] | None = None
         self.port = 0
-        self.size_bytes = 0
-        """The counted bytes."""
         self._peak_bytes = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the counted bytes."""
+        return sum(each.body.held_bytes for each in self._senders.values())
 
     async def read(self, requests: AsyncIterator[Any], context: Any) -> Any:
         """Return the call's next message; None at its end."""
@@ -123,9 +122,10 @@ class IncomingMessages:
                 # It may have been evicted or dropped in the meantime.
                 if each.reading and each.connection is not None:
                     self._measure(each, received_on(each.connection))
-            self._peak_bytes = max(self._peak_bytes, self.size_bytes)
-            if self._peak_bytes > _TRIM_BYTES and self.size_bytes < self._peak_bytes // 4:
-                self._peak_bytes = self.size_bytes
+            size_bytes = self.size_bytes
+            self._peak_bytes = max(self._peak_bytes, size_bytes)
+            if self._peak_bytes > _TRIM_BYTES and size_bytes < self._peak_bytes // 4:
+                self._peak_bytes = size_bytes
                 await asyncio.to_thread(return_freed_memory)
         self._task = None
 
@@ -148,4 +148,3 @@ class IncomingMessages:
             self._inference.shrink_body(sender.body, before_bytes - held_bytes)
         elif before_bytes:
             self._inference.release_body(sender.body)
-        self.size_bytes = sum(each.body.held_bytes for each in self._senders.values())

@@ -48,14 +48,15 @@ class SlowCall:
 
     def evict(self) -> None:
         """Close the connection, with all its calls."""
-        close_connection(self._peer, self._port)
+        if (connection := connection_of(self._peer, self._port)) is not None:
+            with connection:
+                shut_down(connection)
 
 
-def close_connection(peer: str, port: int) -> None:
-    """Close the connection from ``peer`` to ``port``, with all its calls."""
-    if (connection := connection_of(peer, port)) is not None:
-        with connection, contextlib.suppress(OSError):  # the client has closed it
-            connection.shutdown(socket.SHUT_RDWR)
+def shut_down(connection: socket.socket) -> None:
+    """Close a connection of which this is a duplicate, with all its calls."""
+    with contextlib.suppress(OSError):  # the client has closed it
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def received_on(connection: socket.socket) -> int:
