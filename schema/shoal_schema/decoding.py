@@ -24,7 +24,7 @@ from shoal_schema.redaction import redacted_value
 from shoal_schema.resource.graph import InferenceGraphSpec
 from shoal_schema.resource.offline import BATCH_RULES, BatchInferenceSpec
 from shoal_schema.resource.service import RENAMED, InferenceServiceSpec
-from shoal_schema.rules import broken
+from shoal_schema.rules import broken, broken_among
 
 T = TypeVar("T", bound=Struct)
 MAX_GRAPH_BYTES = 100_000
@@ -85,9 +85,8 @@ def parse_batch_spec(resource: Json) -> BatchInferenceSpec:
         SpecError: a field is missing, of the wrong type, or out of range.
     """
     spec = decode(BatchInferenceSpec, resource.get("spec", {}), "spec")
-    for rule in BATCH_RULES:
-        if not rule.predicate.holds(resource):
-            raise SpecError(f"metadata.name: {rule.message}")
+    for rule in broken_among(BATCH_RULES, resource):
+        raise SpecError(f"metadata.name: {rule.message}")
     if spec.input.where is not None:
         try:
             parse(spec.input.where)

@@ -32,7 +32,7 @@ from shoal_schema.processes.runtime import RuntimeProcess
 from shoal_schema.redaction import redacted_value
 from shoal_schema.resource.offline import BatchInferenceSpec
 from shoal_schema.resource.service import InferenceServiceSpec
-from shoal_schema.rules import broken
+from shoal_schema.rules import broken_among
 from shoal_schema.unknown_variables import unknown_variable_errors
 
 T = TypeVar("T", bound=Struct)
@@ -106,11 +106,12 @@ def _section(
         section = cls(**values)
     except FieldFault as fault:
         # A fault of several fields names one of them.
-        named = next(each for each in fields_of(cls) if each.name == fault.name)
-        faults.append(f"{named.env.name if named.env else named.name} {fault.what}")
+        faults.append(f"{_variable(cls, fault.name)} {fault.what}")
         return None
     if any(values.get(each.path[0]) not in (None, each.unset) for each in fields_of(cls)):
-        faults += [f"{_variable(cls, rule.path)}: {rule.message}" for _, rule in broken(section)]
+        # `parse_text` has checked the sections inside it.
+        own = broken_among(getattr(cls, "RULES", ()), section)
+        faults += [f"{_variable(cls, rule.path)}: {rule.message}" for rule in own]
     return section
 
 

@@ -5,11 +5,12 @@ others combine predicates, or are a `Custom` pair of CEL and Python. ``tests/sch
 """
 
 import json
+import operator
 import re
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
@@ -35,6 +36,10 @@ class Scope:
                 parts.append(f"has({walked})")
             kind = setting and setting.kind
         return " && ".join(parts)
+
+    def guarded(self, test: str, *paths: str) -> str:
+        """Return CEL that holds if the paths are present and a test of them holds; the test may be empty."""
+        return " && ".join(part for part in (*map(self.has, paths), test) if part)
 
     def at(self, path: str) -> str:
         """Return CEL for a path within the scope: ``self.PATH``, or the variable itself if the path is empty."""
@@ -75,7 +80,7 @@ class Given:
             test = at if default is False else f"{at} != {_literal(default)}"
         else:
             test = f"{at}.size() > 0" if setting and _is_sized(setting.kind) else ""
-        return " && ".join(part for part in (scope.has(self.path), test) if part)
+        return scope.guarded(test, self.path)
 
     def holds(self, value: Any) -> bool:
         """Return whether a value meets the condition."""
@@ -83,9 +88,9 @@ class Given:
         parent = value_at(value, ".".join(parents))
         found = value_at(parent, last)
         setting = _setting(type(parent), last)
-        if found == {} and setting is not None and not _is_sized(setting.kind):
-            return True
-        return found not in (None, (), {}) and (setting is None or setting.required or found != setting.default)
+        if found is None or (found in ((), {}) and (setting is None or _is_sized(setting.kind))):
+            return False
+        return setting is None or setting.required or found != setting.default
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +105,7 @@ class In:
         at = scope.at(self.path)
         one = f"{at} == {_literal(self.values[0])}"
         test = one if len(self.values) == 1 else f"{at} in [{', '.join(map(_literal, self.values))}]"
-        return " && ".join(part for part in (scope.has(self.path), test) if part)
+        return scope.guarded(test, self.path)
 
     def holds(self, value: Any) -> bool:
         """Return whether a value meets the condition."""
@@ -117,7 +122,7 @@ class Matches:
     def cel(self, scope: Scope) -> str:
         """Return the condition in CEL."""
         test = f"{scope.at(self.path)}.matches(r'{self.pattern}')"
-        return " && ".join(part for part in (scope.has(self.path), test) if part)
+        return scope.guarded(test, self.path)
 
     def holds(self, value: Any) -> bool:
         """Return whether a value meets the condition."""
@@ -127,39 +132,23 @@ class Matches:
 
 
 @dataclass(frozen=True, slots=True)
-class Less:
-    """A number is less than another; both are present."""
+class Compared:
+    """Two fields are present, and compare as the sign states."""
 
     path: str
+    sign: Literal["<", "=="]
     other: str
 
     def cel(self, scope: Scope) -> str:
         """Return the condition in CEL."""
-        test = f"{scope.at(self.path)} < {scope.at(self.other)}"
-        return " && ".join(part for part in (scope.has(self.path), scope.has(self.other), test) if part)
+        test = f"{scope.at(self.path)} {self.sign} {scope.at(self.other)}"
+        return scope.guarded(test, self.path, self.other)
 
     def holds(self, value: Any) -> bool:
         """Return whether a value meets the condition."""
-        number, other = value_at(value, self.path), value_at(value, self.other)
-        return number is not None and other is not None and bool(number < other)
-
-
-@dataclass(frozen=True, slots=True)
-class Same:
-    """Two fields are present and equal."""
-
-    path: str
-    other: str
-
-    def cel(self, scope: Scope) -> str:
-        """Return the condition in CEL."""
-        test = f"{scope.at(self.path)} == {scope.at(self.other)}"
-        return " && ".join(part for part in (scope.has(self.path), scope.has(self.other), test) if part)
-
-    def holds(self, value: Any) -> bool:
-        """Return whether a value meets the condition."""
-        found = value_at(value, self.path)
-        return found is not None and bool(found == value_at(value, self.other))
+        found, other = value_at(value, self.path), value_at(value, self.other)
+        compare = {"<": operator.lt, "==": operator.eq}[self.sign]
+        return found is not None and other is not None and bool(compare(found, other))
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +250,11 @@ def any_of(*parts: Predicate) -> Predicate:
     return Count(parts, 1, len(parts))
 
 
+def checked_by_api_server(expression: str) -> Predicate:
+    """Return a condition that always holds in Python: it needs a former object, or another module checks it there."""
+    return Custom(expression, lambda _: True)
+
+
 def all_of(*parts: Predicate) -> Predicate:
     """Return the condition that all of several hold."""
     return Count(parts, len(parts), len(parts))
@@ -269,15 +263,13 @@ def all_of(*parts: Predicate) -> Predicate:
 # The shapes of most rules.
 def requires(name: str, other: str, why: str = "") -> Rule:
     """Return the rule that a field requires another to be set."""
-    return Rule(any_of(Not(Given(name)), Given(other)), f"{name} requires {other}{why and f': {why}'}", name)
+    return Rule(any_of(Not(Given(name)), Given(other)), f"{name} requires {other}{_because(why)}", name)
 
 
 def requires_value(name: str, other: str, *values: str | int, why: str = "") -> Rule:
     """Return the rule that a field is set only while another has one of several values."""
-    allowed = " or ".join(map(str, values))
-    return Rule(
-        any_of(Not(Given(name)), In(other, values)), f"{name} requires {other} {allowed}{why and f': {why}'}", name
-    )
+    message = f"{name} requires {other} {' or '.join(map(str, values))}{_because(why)}"
+    return Rule(any_of(Not(Given(name)), In(other, values)), message, name)
 
 
 def excludes(name: str, other: str, message: str) -> Rule:
@@ -285,14 +277,14 @@ def excludes(name: str, other: str, message: str) -> Rule:
     return Rule(any_of(Not(Given(name)), Not(Given(other))), message, name)
 
 
-def at_most(name: str, limit: str, message: str = "") -> Rule:
+def at_most(name: str, limit: str) -> Rule:
     """Return the rule that a number does not exceed another."""
-    return Rule(Not(Less(limit, name)), message or f"{name} must not exceed {limit}", name)
+    return Rule(Not(Compared(limit, "<", name)), f"{name} must not exceed {limit}", name)
 
 
 def different(name: str, other: str, message: str) -> Rule:
     """Return the rule that two fields do not have the same value."""
-    return Rule(Not(Same(name, other)), message, name)
+    return Rule(Not(Compared(name, "==", other)), message, name)
 
 
 def not_in(name: str, values: tuple[str | int, ...], message: str) -> Rule:
@@ -302,14 +294,14 @@ def not_in(name: str, values: tuple[str | int, ...], message: str) -> Rule:
 
 def one_of(names: tuple[str, ...], subject: str, why: str = "") -> Rule:
     """Return the rule that exactly one of several fields is set."""
-    message = f"{subject} requires exactly one of {', '.join(names[:-1])} and {names[-1]}{why and f': {why}'}"
+    message = f"{subject} requires exactly one of {', '.join(names[:-1])} and {names[-1]}{_because(why)}"
     return Rule(Count(tuple(map(Given, names)), 1, 1), message, names[0])
 
 
 def some_of(names: tuple[str, ...], subject: str, why: str) -> Rule:
     """Return the rule that at least one of several fields is set."""
-    words = f"{', '.join(names[:-1])} or {names[-1]}"
-    return Rule(any_of(*map(Given, names)), f"{subject} requires {words}: {why}", names[0])
+    message = f"{subject} requires {', '.join(names[:-1])} or {names[-1]}{_because(why)}"
+    return Rule(any_of(*map(Given, names)), message, names[0])
 
 
 def broken(section: Struct) -> Iterator[tuple[str, Rule]]:
@@ -317,9 +309,7 @@ def broken(section: Struct) -> Iterator[tuple[str, Rule]]:
 
     Paths are relative (``scaling``, ``steps[1]``), empty for the section itself.
     """
-    for rule in getattr(type(section), "RULES", ()):
-        if not rule.predicate.holds(section):
-            yield "", rule
+    yield from (("", rule) for rule in broken_among(getattr(type(section), "RULES", ()), section))
     for each in fields_of(type(section)):
         value = getattr(section, each.path[0])
         if isinstance(value, SettingsSection):
@@ -329,6 +319,11 @@ def broken(section: Struct) -> Iterator[tuple[str, Rule]]:
                 if isinstance(element, SettingsSection):
                     where = f"{each.name}[{index}]"
                     yield from ((f"{where}.{path}".rstrip("."), rule) for path, rule in broken(element))
+
+
+def broken_among(rules: Iterable[Rule], value: Any) -> Iterator[Rule]:
+    """Yield the rules that a section, or a whole object, breaks."""
+    return (rule for rule in rules if not rule.predicate.holds(value))
 
 
 def value_at(value: Any, path: str) -> Any:
@@ -341,6 +336,10 @@ def value_at(value: Any, path: str) -> Any:
         else:
             return None
     return value
+
+
+def _because(why: str) -> str:
+    return why and f": {why}"
 
 
 def _setting(kind: Any, name: str) -> Setting | None:

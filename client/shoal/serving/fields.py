@@ -128,19 +128,18 @@ def check_rules(values: Values, environment: Mapping[str, str]) -> None:
     # A path on this machine is no URI of the schema. The target is checked where it is resolved.
     known["model.uri"] = "file:///model"
     try:
-        spec = InferenceServiceSpec(**{name: _section_of(known, name) for name in _RULED})
+        ruled = (each for each in fields_of(InferenceServiceSpec) if each.name in _RULED)
+        spec = InferenceServiceSpec(**{each.name: _section_of(known, each) for each in ruled})
     except FieldFault as fault:
         raise FieldError(str(fault).lstrip(".")) from None
     if faults := broken_rules(spec, ""):
         raise FieldError("; ".join(faults))
 
 
-def _section_of(values: Values, name: str) -> Any:
+def _section_of(values: Values, setting: Setting) -> Any:
     """Return a section of the spec with the values of its own fields; the sections in it keep their defaults."""
-    kind = next(section_of(each.kind) for each in fields_of(InferenceServiceSpec) if each.name == name)
-    assert kind is not None
-    given = {each.path[0]: values.get(f"{name}.{each.name}") for each in fields_of(kind)}
-    return kind(**{path: value for path, value in given.items() if value is not None})
+    given = {each.path[0]: values.get(f"{setting.name}.{each.name}") for each in fields_of(setting.kind)}
+    return setting.kind(**{path: value for path, value in given.items() if value is not None})
 
 
 def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
@@ -160,7 +159,7 @@ def to_environment(values: Values) -> dict[str, str]:
     """Return the environment variables of ``values``.
 
     Raises:
-        FieldError: a value that cannot be an environment variable, or a header that belongs to the connection.
+        FieldError: a value that cannot be an environment variable.
     """
     environment = {}
     for name, value in values.items():

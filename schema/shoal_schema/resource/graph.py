@@ -13,7 +13,19 @@ from shoal_schema.resource.pod import PodSpec
 from shoal_schema.resource.route import RouteSpec, ServiceSpec
 from shoal_schema.resource.runtime import ProxySpec
 from shoal_schema.resource.traffic import QueueSpec, RolloutSpec, ScalingSpec
-from shoal_schema.rules import Custom, Every, Given, In, Not, Rule, any_of, excludes, not_in, one_of, requires
+from shoal_schema.rules import (
+    Custom,
+    Every,
+    Given,
+    Not,
+    Rule,
+    any_of,
+    checked_by_api_server,
+    excludes,
+    not_in,
+    one_of,
+    requires,
+)
 
 REQUEST = "request"
 """The step name by which references address the tensors of the request."""
@@ -287,10 +299,10 @@ class InferenceGraphSpec(GraphSpec, frozen=True, kw_only=True):
             "combine must name outputs of the graph",
             "combine",
         ),
-        Rule(
-            Not(In("scaling.minReplicas", (0,))),
-            "scaling.minReplicas must be at least 1: a graph has no model whose memory scaling to zero would free",
+        not_in(
             "scaling.minReplicas",
+            (0,),
+            "scaling.minReplicas must be at least 1: a graph has no model whose memory scaling to zero would free",
         ),
     )
 
@@ -314,10 +326,8 @@ class InferenceGraphSpec(GraphSpec, frozen=True, kw_only=True):
 
 GRAPH_RULES = (
     Rule(
-        Custom(
-            "self.spec.steps.all(s, !has(s.graph) || s.graph != self.metadata.name)",
-            lambda graph: all(step.get("graph") != graph["metadata"]["name"] for step in graph["spec"]["steps"]),
-        ),
+        # In Python, `make_plan` finds every cycle.
+        checked_by_api_server("self.spec.steps.all(s, !has(s.graph) || s.graph != self.metadata.name)"),
         "a graph cannot be a step of itself",
         "spec.steps",
     ),

@@ -17,7 +17,7 @@ from shoal_schema.resource.uris import (
     URI,
     WITH_HOST,
 )
-from shoal_schema.rules import Given, In, Matches, Not, Rule, all_of, any_of, one_of
+from shoal_schema.rules import Given, In, Matches, Not, Rule, all_of, any_of, broken_among, one_of
 
 PATH = rf"^/{PRINTABLE}*\Z"
 TYPE = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*\Z"
@@ -314,7 +314,7 @@ class ModelSpec(SettingsSection, frozen=True):
 
     def __post_init__(self) -> None:
         """Check the parts of the URI that no rule can."""
-        if self.uri is None or not all(rule.predicate.holds(self) for rule in self.RULES):
+        if self.uri is None or any(broken_among(self.RULES, self)):
             return  # a broken rule is the clearer error
         try:
             if scheme_of(self.uri):

@@ -11,7 +11,7 @@ from shoal_schema.resource.model import ModelSpec
 from shoal_schema.resource.passthrough import SECRET_NAME, StringMap, Text
 from shoal_schema.resource.pod import PodSpec
 from shoal_schema.resource.runtime import RuntimeSpec
-from shoal_schema.rules import Custom, Given, In, Matches, Not, Rule, any_of
+from shoal_schema.rules import Custom, Given, In, Matches, Not, Rule, any_of, checked_by_api_server
 
 STORES = ("file", "s3", "gs", "az", "abfss")
 STORED = rf"^({'|'.join(STORES)})://[^\x00-\x20?#]+\Z"
@@ -181,8 +181,7 @@ _ANEW = "cannot be changed while pods use it: delete the BatchInference and crea
 
 
 def _unchanged(name: str, same: str) -> Rule:
-    # Only the API server has the former spec.
-    return Rule(Custom(same, lambda _: True), f"{name} {_ANEW}", name)
+    return Rule(checked_by_api_server(same), f"{name} {_ANEW}", name)
 
 
 class BatchInferenceSpec(BatchLimits, frozen=True, kw_only=True):

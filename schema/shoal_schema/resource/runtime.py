@@ -24,7 +24,7 @@ from shoal_schema.resource.passthrough import (
     Resources,
     VolumeMounts,
 )
-from shoal_schema.rules import Every, Given, In, Matches, Not, Rule, all_of, any_of, excludes, requires
+from shoal_schema.rules import Every, Given, In, Matches, Not, Rule, all_of, any_of, excludes, not_in, requires
 
 SECURITY_CONTEXT = Meta(
     description="Security context of the container; its fields replace those of the restricted default."
@@ -71,11 +71,11 @@ class RuntimeSpec(SettingsSection, frozen=True):
         ),
         requires("command", "port", "the command of a foreign runtime"),
         requires("args", "port", "the arguments of a foreign runtime"),
-        Rule(
-            Not(In("port", PROXY_PORTS)),
+        not_in(
+            "port",
+            PROXY_PORTS,
             "runtime.port cannot be 8080 or 9090, which are the proxy's in the same pod: let the runtime listen on"
             " another port",
-            "port",
         ),
         Rule(Every("volumeMounts", Not(Matches("mountPath", OWN_PATHS))), f"mountPath {HIDES_OURS}", "volumeMounts"),
         *(
@@ -247,11 +247,7 @@ class ProxySpec(SettingsSection, frozen=True):
             f"forwardHeaders must not name a header that the connection sets: {', '.join(sorted(OWN_HEADERS))}",
             "forwardHeaders",
         ),
-        Rule(
-            Not(In("grpcPort", PROXY_PORTS)),
-            "grpcPort cannot be 8080 or 9090: the proxy serves HTTP on these",
-            "grpcPort",
-        ),
+        not_in("grpcPort", PROXY_PORTS, "grpcPort cannot be 8080 or 9090: the proxy serves HTTP on these"),
         Rule(
             Every("volumeMounts", Not(Matches("mountPath", PROXY_PATHS))),
             f"mountPath {HIDES_OURS_IN_PROXY}",

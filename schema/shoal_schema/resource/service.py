@@ -14,7 +14,7 @@ from shoal_schema.resource.pod import PodSpec
 from shoal_schema.resource.route import RouteSpec, ServiceSpec
 from shoal_schema.resource.runtime import OWN_RUNTIME_ONLY, ProxySpec, RuntimeSpec
 from shoal_schema.resource.traffic import BatchingSpec, QueueSpec, RolloutSpec, ScalingSpec, queue_rows
-from shoal_schema.rules import Custom, Every, Given, In, Less, Not, Rule, any_of, different, excludes, value_at
+from shoal_schema.rules import Compared, Custom, Every, Given, In, Not, Rule, any_of, different, excludes, value_at
 
 RENAMED: Mapping[str, str] = {
     "queue.maxItems": "queue.maxRows",
@@ -45,7 +45,7 @@ class InferenceServiceSpec(SettingsSection, frozen=True):
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            Not(Less("queue.maxRows", "batching.maxBatchSize")),
+            Not(Compared("queue.maxRows", "<", "batching.maxBatchSize")),
             "queue.maxRows must hold at least one batch of batching.maxBatchSize rows",
             "queue.maxRows",
         ),

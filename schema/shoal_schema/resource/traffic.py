@@ -9,7 +9,7 @@ from shoal_schema.declaring import KIB, MIB, PROXY, RUNTIME, TIB, Env, SettingsS
 from shoal_schema.headers import OWN_HEADERS, OWN_HEADERS_PATTERN
 from shoal_schema.resource.passthrough import HEADER_NAME, SET
 from shoal_schema.resource.scalers import ScalersSpec
-from shoal_schema.rules import Custom, In, Less, Matches, Not, Rule, any_of, at_most, requires, requires_value
+from shoal_schema.rules import Compared, Custom, In, Matches, Not, Rule, any_of, at_most, requires, requires_value
 from shoal_schema.stay import MAX_S as MAX_STAY_S
 
 
@@ -327,7 +327,7 @@ class RolloutSpec(SettingsSection, frozen=True):
             "maxSurge",
         ),
         Rule(
-            Less("minReadySeconds", "progressDeadlineSeconds"),
+            Compared("minReadySeconds", "<", "progressDeadlineSeconds"),
             "minReadySeconds must be less than progressDeadlineSeconds",
             "minReadySeconds",
         ),
