@@ -31,9 +31,9 @@ from typing import Any
 
 import aiohttp
 
-from shoal_operator.api_server import MERGE, ApiServer
-from shoal_operator.cluster import object_path
-from shoal_operator.connection import connect, log_in
+from shoal_operator.cluster.api_server import MERGE, ApiServer
+from shoal_operator.cluster.connection import connect, log_in
+from shoal_operator.cluster.objects import object_path
 from shoal_operator.errors import ApiError
 from shoal_operator.manifests.labels import selector_labels
 from shoal_schema.environment import SettingsError

@@ -16,13 +16,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from shoal_operator.autoscaler.targets import ScalingTargets
-from shoal_operator.load.reading import Reading
-from shoal_operator.load.service_cache import Replica, ScaledService, ServiceCache
-from shoal_operator.planning.observation import Key
-from shoal_operator.scale_to_zero import ScaleToZero
-from shoal_operator.scaling import Autoscaler
-from shoal_operator.scraper import Scraper, allow_connections
+from shoal_operator.children.observation import Key
+from shoal_operator.scaling.autoscaler import Autoscaler
+from shoal_operator.scaling.reading import Reading
+from shoal_operator.scaling.scraper import Scraper, allow_connections
+from shoal_operator.scaling.service_cache import Replica, ScaledService, ServiceCache
+from shoal_operator.scaling.targets import ScalingTargets
+from shoal_operator.zero.scale_to_zero import ScaleToZero
 from shoal_schema.declaring import Json
 from shoal_schema.load import Capacity, Load, RejectedRows
 from shoal_schema.processes.operator import OperatorProcess

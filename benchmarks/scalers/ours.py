@@ -3,9 +3,9 @@
 from msgspec.structs import replace
 
 from benchmarks.scalers.readings import Reading, Service
-from shoal_operator.autoscaler.decision import AutoscalerState, ScalingContext, decide
-from shoal_operator.autoscaler.signals import LoadHistory
-from shoal_operator.autoscaler.targets import HEADROOM, ScalingTargets
+from shoal_operator.scaling.decision import AutoscalerState, ScalingContext, decide
+from shoal_operator.scaling.signals import LoadHistory
+from shoal_operator.scaling.targets import HEADROOM, ScalingTargets
 from shoal_schema.load import Capacity, Load, RejectedRows
 
 

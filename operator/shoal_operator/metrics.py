@@ -17,10 +17,10 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
-from shoal_operator.planning.observation import Key
-from shoal_operator.planning.workqueue import Outcome
-from shoal_operator.scaling import LastDecision
-from shoal_operator.scraper import ScrapeOutcome
+from shoal_operator.children.observation import Key
+from shoal_operator.loop.workqueue import Outcome
+from shoal_operator.scaling.autoscaler import LastDecision
+from shoal_operator.scaling.scraper import ScrapeOutcome
 from shoal_schema import metrics as declared
 from shoal_schema.activator import SEEN, TABLE_PATH
 from shoal_schema.addresses import Address

@@ -12,31 +12,31 @@ from collections.abc import Callable
 
 import kopf
 
-from shoal_operator.api_server import ApiServer
-from shoal_operator.batches import BatchReconciler
-from shoal_operator.cluster import Cluster
-from shoal_operator.connection import connect, log_in
-from shoal_operator.discovery import Discovery
-from shoal_operator.graph_states import GraphStates
-from shoal_operator.handlers import EventHandlers, make_registry, make_settings
-from shoal_operator.leadership import Leadership, renew_heartbeat
-from shoal_operator.load.service_cache import ServiceCache
+from shoal_operator.batch.progress import make_progress_reader
+from shoal_operator.batch.reconciler import BatchReconciler
+from shoal_operator.children.observation import Key
+from shoal_operator.cluster.api_server import ApiServer
+from shoal_operator.cluster.connection import connect, log_in
+from shoal_operator.cluster.objects import Cluster
+from shoal_operator.loop.discovery import Discovery
+from shoal_operator.loop.echoes import Echoes
+from shoal_operator.loop.health import diagnose, unready
+from shoal_operator.loop.leadership import Leadership, renew_heartbeat
+from shoal_operator.loop.lease import Election
+from shoal_operator.loop.watches import EventHandlers, make_registry, make_settings
+from shoal_operator.loop.workers import Workers
+from shoal_operator.loop.workqueue import Outcome, WorkQueue
 from shoal_operator.metrics import Metrics, Read, serving
-from shoal_operator.planning.echo import Echoes
-from shoal_operator.planning.health import diagnose, unready
-from shoal_operator.planning.lease import Election
-from shoal_operator.planning.observation import Key
-from shoal_operator.planning.workqueue import Outcome, WorkQueue
-from shoal_operator.progress import make_progress_reader
-from shoal_operator.reconciler import Reconciler
-from shoal_operator.resolving import Registries, Resolver
-from shoal_operator.scale_to_zero import ScaleToZero
-from shoal_operator.scaling import Autoscaler
-from shoal_operator.scraper import Scraper, allow_connections
+from shoal_operator.models.resolving import Registries, Resolver
+from shoal_operator.reconciliation.graph_states import GraphStates
+from shoal_operator.reconciliation.reconciler import Reconciler
+from shoal_operator.rollout.staying import StaySender
+from shoal_operator.rollout.upgrading import Upgrading
+from shoal_operator.scaling.autoscaler import Autoscaler
+from shoal_operator.scaling.scraper import Scraper, allow_connections
+from shoal_operator.scaling.service_cache import ServiceCache
 from shoal_operator.settings import Settings
-from shoal_operator.staying import StaySender
-from shoal_operator.upgrading import Upgrading
-from shoal_operator.workers import Workers
+from shoal_operator.zero.scale_to_zero import ScaleToZero
 from shoal_schema import metrics as declared
 from shoal_schema.metrics import Metric
 from shoal_schema.resource import BATCH_PLURAL

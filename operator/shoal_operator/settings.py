@@ -5,8 +5,8 @@ from typing import Self
 
 from msgspec import Struct
 
-from shoal_operator.planning.lease import LEASE_NAME
-from shoal_operator.planning.observation import Key
+from shoal_operator.children.observation import Key
+from shoal_operator.loop.lease import LEASE_NAME
 from shoal_schema import environment
 from shoal_schema.declaring import OPERATOR
 from shoal_schema.processes.log import LogSettings

@@ -18,9 +18,9 @@ from http import HTTPStatus
 import aiohttp
 from aiohttp import web
 
-from shoal_operator.api_server import ApiServer
-from shoal_operator.cluster import object_path
-from shoal_operator.connection import connect
+from shoal_operator.cluster.api_server import ApiServer
+from shoal_operator.cluster.connection import connect
+from shoal_operator.cluster.objects import object_path
 from shoal_operator.errors import ApiError, OperatorError
 from shoal_schema.declaring import Json
 from shoal_schema.environment import SettingsError

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from shoal_operator.load.reading import Reading
-from shoal_operator.load.service_cache import Replica
 from shoal_operator.manifests.containers import make_proxy
 from shoal_operator.manifests.environment import ADMIN_PORT, HTTP_PORT
-from shoal_operator.scraper import Scraper
+from shoal_operator.scaling.reading import Reading
+from shoal_operator.scaling.scraper import Scraper
+from shoal_operator.scaling.service_cache import Replica
 from shoal_proxy.server import bind
 from shoal_schema.addresses import Address
 from tests.networks import own_network

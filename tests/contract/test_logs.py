@@ -20,7 +20,7 @@ import shoal_proxy.settings
 import shoal_runtime.settings
 import shoal_schema.logs
 from shoal.serving.supervision import CANNOT_LOAD, Exit, cause, exit_message, is_exit_line
-from shoal_operator.planning.pods import find_problem
+from shoal_operator.children.pods import find_problem
 from shoal_schema.environment import SettingsError
 from shoal_schema.log_lines import Line, as_json, fields_of, read
 

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from shoal_operator.load.reading import Reading
-from shoal_operator.load.service_cache import Replica
 from shoal_operator.manifests.containers import make_model, make_proxy, make_runtime
-from shoal_operator.scraper import Scraper
+from shoal_operator.scaling.reading import Reading
+from shoal_operator.scaling.scraper import Scraper
+from shoal_operator.scaling.service_cache import Replica
 from shoal_proxy.server import Proxy
 from shoal_proxy.settings import Settings as ProxySettings
 from shoal_runtime.settings import Settings as RuntimeSettings

@@ -1,6 +1,6 @@
 """The operator parses the batch process's progress."""
 
-from shoal_operator.progress import read_progress
+from shoal_operator.batch.progress import read_progress
 from shoal_runtime.offline.progress import JobTally
 from shoal_schema.progress import MAX_BYTES, JobProgress, WorkDone, combined_work, share
 

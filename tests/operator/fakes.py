@@ -9,16 +9,16 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from shoal_operator.children.observation import Key, Observation, key_of
 from shoal_operator.errors import ApiError
-from shoal_operator.load.reading import Reading
-from shoal_operator.load.service_cache import Replica, ServiceCache
 from shoal_operator.manifests.desired import WRITTEN_KINDS, Kind
-from shoal_operator.planning.evidence import Scaling
-from shoal_operator.planning.model_resolution import ModelResolution
-from shoal_operator.planning.observation import Key, Observation, key_of
-from shoal_operator.planning.stays import StayRequest
-from shoal_operator.reconciler import Reconciler
-from shoal_operator.upgrading import Upgrading
+from shoal_operator.models.resolution import ModelResolution
+from shoal_operator.reconciliation.reconciler import Reconciler
+from shoal_operator.rollout.stays import StayRequest
+from shoal_operator.rollout.upgrading import Upgrading
+from shoal_operator.scaling.reading import Reading
+from shoal_operator.scaling.report import ScalingReport
+from shoal_operator.scaling.service_cache import Replica, ServiceCache
 from shoal_schema.declaring import Json
 from shoal_schema.load import GraphState
 from shoal_schema.processes.operator import OperatorProcess
@@ -176,7 +176,7 @@ class Observed:
     objective: Mapping[str, bool] | None = None
     rows: Mapping[str, bool] | None = None
 
-    def scaling(self, key: Key) -> Scaling | None:
+    def scaling(self, key: Key) -> ScalingReport | None:
         return None
 
     def attainable(self, key: Key) -> Mapping[str, bool] | None:

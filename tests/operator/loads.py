@@ -4,9 +4,9 @@ import math
 
 from msgspec.structs import replace
 
-from shoal_operator.autoscaler.decision import AutoscalerState, ScalingContext, ScalingDecision, decide
-from shoal_operator.autoscaler.signals import LoadHistory
-from shoal_operator.autoscaler.targets import ScalingTargets
+from shoal_operator.scaling.decision import AutoscalerState, ScalingContext, ScalingDecision, decide
+from shoal_operator.scaling.signals import LoadHistory
+from shoal_operator.scaling.targets import ScalingTargets
 from shoal_schema.load import Capacity, Load, RejectedRows
 
 NOTHING = Load(

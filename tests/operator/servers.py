@@ -11,8 +11,8 @@ from typing import Any
 from aiohttp import web
 from kubernetes.aio.client import ApiClient, Configuration
 
-from shoal_operator.api_server import ApiServer, Sleep
-from shoal_operator.connection import TOKEN
+from shoal_operator.cluster.api_server import ApiServer, Sleep
+from shoal_operator.cluster.connection import TOKEN
 
 
 @dataclass(frozen=True)

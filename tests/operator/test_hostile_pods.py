@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal_operator.load.reading import LoadError, Reading, read_load
-from shoal_operator.load.service_cache import Replica, ServiceCache
+from shoal_operator.children.observation import Key
 from shoal_operator.metrics import Metrics, serving
-from shoal_operator.planning.observation import Key
-from shoal_operator.scaling import Autoscaler
-from shoal_operator.scraper import MAX_BODY_BYTES, Scraper
+from shoal_operator.scaling.autoscaler import Autoscaler
+from shoal_operator.scaling.reading import LoadError, Reading, read_load
+from shoal_operator.scaling.scraper import MAX_BODY_BYTES, Scraper
+from shoal_operator.scaling.service_cache import Replica, ServiceCache
 from shoal_schema.addresses import Address
 from shoal_schema.environment import SettingsError
 from tests.operator.fakes import FakeCluster, NoActivators, clock, run

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from shoal_operator.encoding import encoded
+from shoal_operator.children.conditions import MAX_MESSAGE_LENGTH
+from shoal_operator.children.observation import Key
+from shoal_operator.cluster.encoding import encoded
 from shoal_operator.errors import ApiError
+from shoal_operator.loop.workqueue import Outcome
 from shoal_operator.manifests.desired import DEPLOYMENT
-from shoal_operator.planning.conditions import MAX_MESSAGE_LENGTH
-from shoal_operator.planning.observation import Key
-from shoal_operator.planning.workqueue import Outcome
-from shoal_operator.reconciler import Reconciler
+from shoal_operator.reconciliation.reconciler import Reconciler
 from shoal_schema.declaring import Json
 from tests.operator.fakes import FakeCluster, reconciler_of
 from tests.operator.samples import DOWNLOADED, EVERYTHING, FOREIGN, MINIMAL, service, with_fields

@@ -5,14 +5,14 @@ import asyncio
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from shoal_operator.children.observation import Key
 from shoal_operator.errors import ApiError, NotLeadingError, reconcile_error
+from shoal_operator.loop.workers import Workers
+from shoal_operator.loop.workqueue import Outcome, WorkQueue
 from shoal_operator.metrics import Metrics
 from shoal_operator.operation import Operation
-from shoal_operator.planning.observation import Key
-from shoal_operator.planning.upgrade import Upgrades, Window
-from shoal_operator.planning.workqueue import Outcome, WorkQueue
+from shoal_operator.rollout.upgrade import Upgrades, Window
 from shoal_operator.settings import Settings
-from shoal_operator.workers import Workers
 from shoal_schema.metrics import ALL_OF_OPERATOR, ReconcileError
 from tests.operator.samples import service
 

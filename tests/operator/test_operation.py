@@ -20,9 +20,9 @@ import pytest
 import yaml
 from helm_python import Chart
 
-from shoal_operator.api_server import ApiServer
-from shoal_operator.cluster import object_path
-from shoal_operator.connection import connect
+from shoal_operator.cluster.api_server import ApiServer
+from shoal_operator.cluster.connection import connect
+from shoal_operator.cluster.objects import object_path
 from shoal_operator.errors import ApiError
 from shoal_schema.declaring import Json
 from shoal_schema.environment import SettingsError

@@ -3,9 +3,9 @@
 import copy
 from typing import Any
 
+from shoal_operator.children.observation import Observation
 from shoal_operator.manifests.desired import DEPLOYMENT, Kind, desired_objects
-from shoal_operator.planning.evidence import Evidence
-from shoal_operator.planning.observation import Observation
+from shoal_operator.status.evidence import Evidence
 from shoal_schema.declaring import Json
 from tests.operator.samples import UID, service, target
 

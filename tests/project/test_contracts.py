@@ -10,8 +10,8 @@ ROOT = Path(__file__).parents[2]
 COMPONENTS = ("client", "local", "operator", "proxy", "runtime", "schema")
 FORBIDDEN = {
     "client/shoal/errors.py": "shoal_operator.errors",
-    "operator/shoal_operator/errors.py": "shoal_operator.scraper",
-    "operator/shoal_operator/scaling.py": "numpy",
+    "operator/shoal_operator/errors.py": "shoal_operator.scaling.scraper",
+    "operator/shoal_operator/scaling/autoscaler.py": "numpy",
     "proxy/shoal_proxy/batching/queue.py": "time",
     "proxy/shoal_proxy/graph/values.py": "shoal_proxy.graph.walk",
     "proxy/shoal_proxy/server.py": "torch",

@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from shoal_local.apiserver import errors
-from shoal_operator.batches import BatchReconciler
+from shoal_operator.batch.reconciler import BatchReconciler
+from shoal_operator.children.observation import Key
 from shoal_operator.errors import ApiError
+from shoal_operator.loop.workqueue import Outcome
 from shoal_operator.manifests.desired import Kind
-from shoal_operator.planning.observation import Key
-from shoal_operator.planning.workqueue import Outcome
 from shoal_schema.declaring import Json
 from shoal_schema.resource import API_VERSION, BATCH_PLURAL
 from tests.local.apiserver.cluster import CRDS, Cluster, new_cluster
+from tests.operator.batch.test_batches import Pods
 from tests.operator.fakes import FakeCluster, NoNames, new_year, reconciler_of
 from tests.operator.samples import DEFAULTS
-from tests.operator.test_batches import Pods
 from tests.upgrades.recorded import Recorded, Written
 
 APPLIED = "kubectl.kubernetes.io/last-applied-configuration"

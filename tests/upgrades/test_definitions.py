@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from shoal_operator.planning.workqueue import Outcome
+from shoal_operator.loop.workqueue import Outcome
 from shoal_schema.conditions import ConditionType, Reason
 from shoal_schema.declaring import Json
 from shoal_schema.resource.service import ONCE_DEFAULTED, RENAMED

@@ -10,8 +10,9 @@ import pytest
 from helm_python import Chart
 
 from shoal_operator import trial
-from shoal_operator.cluster import Cluster
-from shoal_operator.handlers import EventHandlers, make_registry, make_settings
+from shoal_operator.children.observation import Key, Observation
+from shoal_operator.cluster.objects import Cluster
+from shoal_operator.loop.watches import EventHandlers, make_registry, make_settings
 from shoal_operator.manifests.desired import (
     DEPLOYMENT,
     ENDPOINT_SLICE,
@@ -23,7 +24,6 @@ from shoal_operator.manifests.desired import (
 )
 from shoal_operator.manifests.job import KINDS
 from shoal_operator.manifests.target import Hosting
-from shoal_operator.planning.observation import Key, Observation
 from shoal_operator.settings import Settings
 from shoal_schema.declaring import Json
 from shoal_schema.resource import BATCH_KIND, BATCH_PLURAL, GRAPH_KIND, GRAPH_PLURAL, KIND

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from shoal_operator.manifests.job import QUEUE_LABEL, batch_target, make_job
-from shoal_operator.planning.allowed import not_allowed
+from shoal_operator.policy.allowed import not_allowed
 from shoal_schema.declaring import Json
 from shoal_schema.decoding import parse_batch_spec
 from shoal_schema.policy import Policy

@@ -1,6 +1,0 @@
-"""The number of replicas that a service needs: pure functions of its pods' loads and of time.
-
-`signals` computes rates from loads, `recommendation` replicas from rates; `panic` and `limits` limit changes;
-`decision` combines them; `explanation` describes the result; `conflicts` detects other writers of replicas. Nothing
-here reads metrics or writes a scale.
-"""

@@ -1,0 +1,92 @@
+"""JobProgress of jobs, read from their pods in the background: pods that hang delay no reconciliation."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from shoal_operator.children.observation import Key
+from shoal_operator.scaling.scraper import Scraper
+from shoal_operator.scaling.service_cache import Replica
+from shoal_schema.progress import MAX_BYTES, PATH, JobProgress, share
+
+_DECODER = msgspec.json.Decoder(JobProgress)
+_MAX_REMAINING_S = 366 * 86400.0
+
+
+@dataclass(slots=True)
+class _Job:
+    reported: dict[str, JobProgress] = field(default_factory=dict)
+    began: tuple[float, float] | None = None
+    """The first share done that was read, and when (s)."""
+    task: asyncio.Task[None] | None = None
+
+
+class ProgressReader:
+    """The last progress that running pods reported.
+
+    Args:
+        scraper: reads the pods.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, scraper: Scraper, clock: Callable[[], float]) -> None:
+        self._scraper = scraper
+        self._clock = clock
+        self._jobs: dict[Key, _Job] = {}
+
+    def latest(self, key: Key, replicas: Sequence[Replica]) -> dict[str, JobProgress]:
+        """Return the last progress of these pods by uid, and start the next read."""
+        job = self._jobs.setdefault(key, _Job())
+        if replicas and (job.task is None or job.task.done()):
+            job.task = asyncio.create_task(self._read(job, replicas))
+        uids = {replica.uid for replica in replicas}
+        return {uid: progress for uid, progress in job.reported.items() if uid in uids}
+
+    def remaining_s(self, key: Key) -> float | None:
+        """Return the time left (s) at the pace since the first read; None before any progress."""
+        job = self._jobs.get(key)
+        if job is None or job.began is None or not job.reported:
+            return None
+        first_share, began_s = job.began
+        last_share = share(list(job.reported.values()))
+        if last_share <= first_share:
+            return None
+        elapsed_s = self._clock() - began_s
+        return min(_MAX_REMAINING_S, (1 - last_share) * elapsed_s / (last_share - first_share))
+
+    def forget(self, key: Key) -> None:
+        """Stop reading the pods of a job."""
+        job = self._jobs.pop(key, None)
+        if job is not None and job.task is not None:
+            job.task.cancel()
+
+    async def close(self) -> None:
+        """Stop reading and close the connections."""
+        for key in list(self._jobs):
+            self.forget(key)
+        await self._scraper.close()
+
+    async def _read(self, job: _Job, replicas: Sequence[Replica]) -> None:
+        found = await self._scraper.documents(replicas)
+        job.reported = {each.uid: read for each, (_, read) in zip(replicas, found, strict=True) if read is not None}
+        if job.reported and job.began is None:
+            job.began = (share(list(job.reported.values())), self._clock())
+
+
+def make_progress_reader(clock: Callable[[], float]) -> ProgressReader:
+    """Return a reader of the pods' progress endpoint."""
+    return ProgressReader(Scraper(path=PATH, decode=read_progress), clock)
+
+
+def read_progress(body: bytes) -> JobProgress:
+    """Decode a response of the progress endpoint.
+
+    Raises:
+        ValueError: the body is no valid progress.
+    """
+    # Pods are untrusted.
+    if len(body) > MAX_BYTES:
+        raise ValueError(f"more than {MAX_BYTES} bytes")
+    return _DECODER.decode(body)

@@ -1,0 +1,252 @@
+"""Reconciliation of one ``BatchInference``: create its job once, update what may change, keep its final status."""
+
+import datetime
+import logging
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from shoal_operator.batch.status import (
+    BatchEvidence,
+    has_ended,
+    is_only_progress,
+    is_pods_of,
+    job_patch,
+    make_batch_status,
+    name_taken,
+    ttl_patch,
+    write_rejected,
+)
+from shoal_operator.children.events import ServiceEvent, make_event
+from shoal_operator.children.observation import Failure, Key, dig, is_orphan, is_owned
+from shoal_operator.children.pods import Problem, runs
+from shoal_operator.errors import ApiError
+from shoal_operator.loop.workqueue import Outcome
+from shoal_operator.manifests.containers import BATCH
+from shoal_operator.manifests.desired import Kind
+from shoal_operator.manifests.job import JOB, KINDS, QUEUE_LABEL, batch_target, make_job
+from shoal_operator.manifests.labels import BATCH_LABEL, digest
+from shoal_operator.manifests.target import Target
+from shoal_operator.models.resolution import ModelResolution
+from shoal_operator.ownership.conflicts import Conflicts
+from shoal_operator.policy.allowed import not_allowed
+from shoal_operator.scaling.service_cache import Replica
+from shoal_schema.conditions import FAILURES, Reason
+from shoal_schema.declaring import Json
+from shoal_schema.decoding import SpecError, parse_batch_spec
+from shoal_schema.processes.operator import OperatorProcess
+from shoal_schema.progress import JobProgress
+from shoal_schema.resource.locations import LocationError
+from shoal_schema.resource.offline import BatchInferenceSpec
+
+logger = logging.getLogger(__name__)
+
+_WRITE_EVERY_S = 10.0
+"""Minimum interval between statuses that differ in progress alone."""
+
+
+class _Cluster(Protocol):
+    async def read_service(self, key: Key) -> Json | None: ...
+    async def observe_batch(self, key: Key, kind: Kind) -> tuple[Json | None, tuple[Json, ...]]: ...
+    async def apply(self, kind: Kind, body: Json, uid: str | None) -> Json: ...
+    async def merge(self, kind: Kind, stored: Json, patch: Json) -> Json: ...
+    async def apply_status(self, resource: Json, status: Json) -> Json: ...
+    async def post_event(self, event: Json) -> None: ...
+
+
+class _ModelResolver(Protocol):
+    def resolution(self, key: Key, resource: Json, uri: str | None, *, follows: bool) -> ModelResolution | None: ...
+    def registry(self, uri: str) -> Mapping[str, str]: ...
+    def forget(self, key: Key) -> None: ...
+
+
+class _ProgressReader(Protocol):
+    def latest(self, key: Key, replicas: list[Replica]) -> dict[str, JobProgress]: ...
+    def remaining_s(self, key: Key) -> float | None: ...
+    def forget(self, key: Key) -> None: ...
+
+
+class BatchReconciler:
+    """Reconcile jobs.
+
+    Args:
+        names: resolves model names, and returns addresses of registries.
+        job_progress: returns the progress of running pods.
+        utc_now: wall clock, for times in a status.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        cluster: _Cluster,
+        defaults: OperatorProcess,
+        names: _ModelResolver,
+        job_progress: _ProgressReader,
+        utc_now: Callable[[], datetime.datetime],
+        clock: Callable[[], float],
+    ) -> None:
+        self._cluster = cluster
+        self._defaults = defaults
+        self._names = names
+        self._progresses = job_progress
+        self._utc_now = utc_now
+        self._clock = clock
+        self._conflicts = Conflicts()
+        self._written_s: dict[Key, float] = {}
+
+    async def reconcile(self, key: Key) -> Outcome:
+        """Reconcile a job once, and write its status if it changed.
+
+        Raises:
+            ApiError: the cluster could not be read or written.
+        """
+        resource = await self._cluster.read_service(key)
+        if resource is None or dig(resource, "metadata", "deletionTimestamp"):
+            for each in (self._names, self._progresses, self._conflicts):
+                each.forget(key)
+            self._written_s.pop(key, None)
+            return Outcome.GONE
+        kind = RAY_OR_JOB.get(str(dig(resource, "spec", "engine")), JOB)
+        evidence, spec = await self._apply(key, kind, resource)
+        status = make_batch_status(evidence, _written(self._utc_now()))
+        changed = await self._report(key, resource, status)
+        # The end is stored: set the time to live.
+        if has_ended(status):
+            self._progresses.forget(key)
+            if spec and evidence.job and (patch := ttl_patch(kind, spec, evidence.job)):
+                await self._cluster.merge(kind, evidence.job, patch)
+            return Outcome.DONE
+        if evidence.job and not dig(evidence.job, "spec", "suspend"):
+            # A pod that waits for a node or an image may wait long; an event of the Job ends that, so back off.
+            moves = changed or any(runs(pod, BATCH) for pod in evidence.pods)
+            return Outcome.WAITING if moves else Outcome.FAILED
+        waits = status["reason"] == Reason.MODEL_RESOLVING or not evidence.blocked
+        return Outcome.DONE if waits else Outcome.FAILED
+
+    async def _apply(self, key: Key, kind: Kind, resource: Json) -> tuple[BatchEvidence, BatchInferenceSpec | None]:
+        spec, target, resolution, blocked = self._plan(key, resource)
+        job: Json = {}
+        pods: tuple[Json, ...] = ()
+        failed = None
+        try:
+            live, found = await self._cluster.observe_batch(key, kind)
+            live = await self._adopted(kind, live, resource, target) if live and target else live
+            if live is not None and not is_owned(live, resource["metadata"]["uid"]):
+                blocked = blocked or name_taken(kind, live, key.name)
+            elif live is not None or (target and not blocked and not dig(resource, "status", "jobName")):
+                job = live or {}
+                job = await self._write(key, kind, job, resource, target) if target and not blocked else job
+            pods = tuple(pod for pod in found if job and is_pods_of(pod, job))
+        except ApiError as error:
+            if error.is_transient or (error.is_deletion and error.status == 403):
+                raise
+            logger.warning("event=write_failed service=%s kind=%s error=%s", key, kind.kind, error)
+            failed = write_rejected(Failure(kind, error.code, error.message))
+        replicas = [
+            Replica(pod["metadata"]["uid"], pod["status"]["podIP"], pod["metadata"]["name"])
+            for pod in pods
+            if runs(pod, BATCH) and dig(pod, "status", "podIP")
+        ]
+        # Pods of a RayJob serve no progress.
+        read = replicas if kind == JOB else []
+        left_s = self._progresses.remaining_s(key)
+        estimated_end = ""
+        if left_s is not None:
+            # Rounded up to a whole minute, so that the status does not change each second.
+            end = self._utc_now() + datetime.timedelta(seconds=left_s, minutes=1)
+            estimated_end = _written(end.replace(second=0))
+        evidence = BatchEvidence(
+            resource=resource,
+            kind=kind,
+            job=job,
+            pods=pods,
+            progress=self._progresses.latest(key, read),
+            blocked=blocked or failed,
+            resolution=resolution,
+            estimated_end=estimated_end,
+        )
+        return evidence, spec
+
+    def _plan(
+        self, key: Key, resource: Json
+    ) -> tuple[BatchInferenceSpec | None, Target | None, ModelResolution | None, Problem | None]:
+        """Return spec, target and resolved name, and the problem that prevents the job."""
+        resolution = None
+        try:
+            spec = parse_batch_spec(resource)
+            resolution = self._names.resolution(key, resource, spec.model.uri, follows=False)
+            resolved = resolution.resolved if resolution else ""
+            registry = dict(self._names.registry(spec.model.uri or ""))
+            target = batch_target(resource, spec, self._defaults, resolved, registry)
+            if words := not_allowed(target):
+                return spec, None, resolution, Problem(Reason.NOT_ALLOWED, words)
+        except (SpecError, LocationError) as error:
+            return None, None, resolution, Problem(Reason.INVALID_SPEC, str(error))
+        except Exception as error:  # a bug: the author of the spec must see it too, not the log alone
+            logger.exception("event=planning_failed service=%s", key)
+            text = f"the operator failed on this spec: {error!r}. Please report this bug"
+            return None, None, resolution, Problem(Reason.INVALID_SPEC, text)
+        if resolution and not resolution.resolved:
+            text = resolution.problem or f"waiting for the registry's response to {resolution.uri}"
+            reason = Reason.MODEL_UNRESOLVED if resolution.problem else Reason.MODEL_RESOLVING
+            return spec, target, resolution, Problem(reason, text)
+        return spec, target, resolution, None
+
+    async def _adopted(self, kind: Kind, live: Json, resource: Json, target: Target) -> Json:
+        """Return the job of this ``BatchInference`` with its lost owner reference written again."""
+        # The job of a deleted BatchInference of this name has another run's results.
+        created = dig(resource, "status", "jobName") == live["metadata"]["name"]
+        if not created or not is_orphan(live, BATCH_LABEL, target.name):
+            return live
+        references = dig(live, "metadata", "ownerReferences", default=[])
+        others = [each for each in references if each.get("uid") != target.uid]
+        return await self._cluster.merge(
+            kind, live, {"metadata": {"ownerReferences": [*others, target.owner_reference]}}
+        )
+
+    async def _write(self, key: Key, kind: Kind, job: Json, resource: Json, target: Target) -> Json:
+        """Create the job once; later patch only the fields that may change."""
+        queue = dig(resource, "metadata", "labels", QUEUE_LABEL, default="")
+        assert target.batch is not None
+        # Created once, and never again after its deletion.
+        if not job:
+            logger.info("event=wrote service=%s action=apply kind=%s", key, kind.kind)
+            return await self._cluster.apply(kind, make_job(target, target.batch, queue), None)
+        ended = has_ended(dig(resource, "status", default={}))
+        patch = {} if ended else job_patch(kind, target.batch, job, queue)
+        text = digest(patch)
+        if not patch or not self._conflicts.may_write(key, kind.label, text, self._clock()):
+            return job
+        self._conflicts.record_write(key, kind.label, text, self._clock())
+        logger.info("event=wrote service=%s action=merge kind=%s", key, kind.kind)
+        return await self._cluster.merge(kind, job, patch)
+
+    async def _report(self, key: Key, resource: Json, status: Json) -> bool:
+        """Write the status if it changed, progress alone at most every 10 s; return whether it changed."""
+        stored = dig(resource, "status", default={})
+        if status == stored:
+            return False
+        # Limit the rate of writes that only update progress.
+        now_s = self._clock()
+        if is_only_progress(stored, status) and now_s - self._written_s.get(key, -_WRITE_EVERY_S) < _WRITE_EVERY_S:
+            return True
+        self._written_s[key] = now_s
+        await self._cluster.apply_status(resource, status)
+        if stored.get("reason") != status["reason"]:
+            warning = status["reason"] in FAILURES
+            news = ServiceEvent(warning, Reason(status["reason"]), status["message"])
+            logger.info("event=announced service=%s reason=%s message=%s", key, news.reason, news.message)
+            try:
+                await self._cluster.post_event(make_event(resource, news, _written(self._utc_now())))
+            except ApiError as error:
+                # The status contains the same, so a lost Event is acceptable.
+                level = logging.INFO if error.is_deletion else logging.WARNING
+                logger.log(level, "event=announcing_failed service=%s reason=%s error=%s", key, news.reason, error)
+        return True
+
+
+RAY_OR_JOB = {str(engine): kind for engine, kind in KINDS.items()}
+
+
+def _written(moment: datetime.datetime) -> str:
+    """Return a time in the API's format."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,166 @@
+"""Writes that turn the observed objects into the desired ones."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from shoal_operator.children.drift import holds
+from shoal_operator.children.exact import removal
+from shoal_operator.children.observation import controller_of, dig, is_orphan, is_owned
+from shoal_operator.manifests.desired import (
+    DEPLOYMENT,
+    ENDPOINT_SLICE,
+    PEERS,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    WRITTEN_KINDS,
+    Kind,
+    desired_objects,
+)
+from shoal_operator.manifests.labels import SERVICE_LABEL
+from shoal_operator.manifests.target import Target
+from shoal_schema.declaring import Json
+from shoal_schema.resource import KIND
+
+_NOTHING: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """Write an object by server-side apply."""
+
+    kind: Kind
+    body: Json
+    uid: str | None
+    """The existing object's uid; None if it must not exist."""
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Write some fields of a child by a merge patch."""
+
+    kind: Kind
+    body: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete the child with this uid."""
+
+    kind: Kind
+    name: str
+    uid: str
+
+
+Action = Apply | Merge | Delete
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """An object with a child's name and another owner; it is never written."""
+
+    kind: Kind
+    name: str
+    stale: bool
+    """A deleted service of the same name owned it, so Kubernetes will delete it."""
+    uncontrolled: bool = False
+    """The service is an owner of the object, but not its controller."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """The writes that bring the cluster to the desired state, and the obstacles."""
+
+    actions: tuple[Action, ...]
+    conflicts: tuple[Conflict, ...]
+
+    @property
+    def deployment(self) -> Json | None:
+        """The Deployment to write, if any."""
+        return next((each.body for each in self.actions if isinstance(each, Apply) and each.kind == DEPLOYMENT), None)
+
+    def keeping_pods(self, deployment: Json, replicas: int, annotations: Mapping[str, str] = _NOTHING) -> "Changes":
+        """Return the changes with only replicas and annotations of an existing Deployment written."""
+        others = tuple(action for action in self.actions if action.kind != DEPLOYMENT)
+        patch: Json = {}
+        if dig(deployment, "spec", "replicas") != replicas:
+            patch["spec"] = {"replicas": replicas}
+        if not annotations.items() <= dig(deployment, "metadata", "annotations", default={}).items():
+            patch["metadata"] = {"annotations": dict(annotations)}
+        return replace(self, actions=(*others, Merge(DEPLOYMENT, patch)) if deployment and patch else others)
+
+    def scaling_alone(self, deployment: Json, replicas: int) -> "Changes":
+        """Return the changes of replicas and of the activator's EndpointSlice alone."""
+        slices = tuple(action for action in self.actions if action.kind == ENDPOINT_SLICE and deployment)
+        return replace(self, actions=slices).keeping_pods(deployment, replicas)
+
+    @property
+    def account_taken(self) -> bool:
+        """Whether the pods' ServiceAccount has another owner: pods would gain its permissions."""
+        return any(conflict.kind == SERVICE_ACCOUNT for conflict in self.conflicts)
+
+
+def plan_changes(target: Target, children: Mapping[Kind, Json]) -> Changes:
+    """Return the writes for a service; none for a cluster in the desired state."""
+    # Without the name of the headless Service, the pods must not be configured to use it.
+    taken: list[Conflict] = []
+    headless = children.get(PEERS)
+    if headless is not None and target.finds_peers and not _is_own(headless, target):
+        conflict = _conflict(PEERS, headless, target)
+        taken = [] if conflict.stale else [conflict]
+    desired = desired_objects(replace(target, peers_name_taken=bool(taken)))
+    actions: list[Action] = []
+    conflicts = [*taken]
+    for kind in WRITTEN_KINDS:
+        live = children.get(kind)
+        owner, name = controller_of(live or {}) or {}, dig(live, "metadata", "name")
+        peers_of = f"{owner.get('name')}{PEERS.suffix}"
+        if kind == SERVICE and live is not None and (owner.get("kind"), peers_of) == (KIND, name):
+            # The headless Service of "cat" is called as the service "cat-peers": the latter has precedence.
+            actions += [Delete(kind, name, live["metadata"]["uid"]), Apply(kind, desired[kind], None)]
+        # An orphan is adopted by the write of its owner reference; only the activator's endpoints are ever deleted.
+        elif live is not None and not (
+            _is_own(live, target) if kind in desired or kind == ENDPOINT_SLICE else is_owned(live, target.uid)
+        ):
+            # Report a taken EndpointSlice before the service needs it to scale to zero.
+            needed = kind in desired or (kind == ENDPOINT_SLICE and target.hosting is not None)
+            conflicts += [_conflict(kind, live, target)] if needed else []
+        elif action := _action(kind, desired.get(kind), live):
+            actions.append(action)
+    return Changes(tuple(actions), tuple(conflicts))
+
+
+def release_slice(ours: Json) -> Changes:
+    """Return the deletion of the activator's endpoints of a service without a place in the activator.
+
+    Args:
+        ours: the service's own EndpointSlice; empty where there is none.
+    """
+    leaving = _action(ENDPOINT_SLICE, None, ours or None)
+    return Changes((leaving,) if leaving else (), ())
+
+
+def _is_own(live: Json, target: Target) -> bool:
+    """Return whether the service owns an object, or may adopt it."""
+    return is_owned(live, target.uid) or is_orphan(live, SERVICE_LABEL, target.name)
+
+
+def _action(kind: Kind, desired: Json | None, live: Json | None) -> Apply | Delete | None:
+    uid = dig(live, "metadata", "uid")
+    # An object that is already being deleted needs no second request.
+    if desired is None:
+        deleting = dig(live, "metadata", "deletionTimestamp")
+        return Delete(kind, live["metadata"]["name"], uid) if live and not deleting else None
+    if live is not None and holds(desired, live) and not removal(kind, desired, live):
+        return None
+    return Apply(kind, desired, uid)
+
+
+def _conflict(kind: Kind, live: Json, target: Target) -> Conflict:
+    owner = controller_of(live)
+    name = live["metadata"]["name"]
+    # A controller with the service's kind and name but another uid is a deleted predecessor.
+    before = target.kind, name.removesuffix(kind.suffix)
+    stale = owner is not None and (owner.get("kind"), owner.get("name")) == before
+    references = dig(live, "metadata", "ownerReferences", default=[])
+    uncontrolled = owner is None and any(reference.get("uid") == target.uid for reference in references)
+    return Conflict(kind, name, stale, uncontrolled)

@@ -1,0 +1,44 @@
+"""Kubernetes Events about services."""
+
+from dataclasses import dataclass
+
+from shoal_schema.conditions import Reason
+from shoal_schema.declaring import Json
+from shoal_schema.redaction import visible
+from shoal_schema.resource import API_VERSION, KIND
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceEvent:
+    """The content of an Event."""
+
+    warning: bool
+    reason: Reason
+    message: str
+
+
+def make_event(resource: Json, event: ServiceEvent, at: str) -> Json:
+    """Return the Event object; ``at`` is a time in the API's format."""
+    metadata = resource["metadata"]
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"generateName": f"{metadata['name']}.", "namespace": metadata["namespace"]},
+        "involvedObject": {
+            "apiVersion": API_VERSION,
+            # Items of a list have no kind.
+            "kind": resource.get("kind", KIND),
+            "name": metadata["name"],
+            "namespace": metadata["namespace"],
+            "uid": metadata["uid"],
+            "resourceVersion": metadata.get("resourceVersion", ""),
+        },
+        "type": "Warning" if event.warning else "Normal",
+        "reason": str(event.reason),
+        # The API server rejects longer messages.
+        "message": visible(event.message)[:1024],
+        "source": {"component": "shoal-operator"},
+        "firstTimestamp": at,
+        "lastTimestamp": at,
+        "count": 1,
+    }

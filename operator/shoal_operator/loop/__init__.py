@@ -1,0 +1,1 @@
+"""From events to reconciliations: watches, the work queue, workers, and leader election."""

@@ -1,0 +1,1 @@
+"""Resolution of model names to versions."""

@@ -1,0 +1,1 @@
+"""Owners of services among installs, and other writers of the operator's fields."""

@@ -1,0 +1,162 @@
+"""Detection of conflicting writers, and limits on repeated writes.
+
+Writing the same content again and again means that another writer undoes it (an operator of an older release, a
+controller, a webhook), and each round may replace every pod. If ``managedFields`` shows that another manager has
+written the fields since, the content is written twice in `CONFLICT_WINDOW_S`, then once an hour. Other content is
+written a few times a minute, then once per pause. Content without which the service serves no request is written once
+per pause in both cases.
+"""
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from shoal_operator.children.drift import differences
+from shoal_operator.children.observation import Key, dig
+from shoal_schema.declaring import Json
+
+WRITES = 5
+WINDOW_S = 60.0
+MIN_PAUSE_S = 60.0
+MAX_PAUSE_S = 300.0
+CONFLICT_WRITES = 2
+CONFLICT_WINDOW_S = 7200.0
+"""Longer than the pause, so that a retry that is undone counts as the second write at once."""
+CONFLICT_PAUSE_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class WriteHistory:
+    """Recent writes of one object; times in monotonic seconds."""
+
+    text: str = ""
+    """Digest of the content."""
+    writes_s: tuple[float, ...] = ()
+    """Times of writes within the window."""
+    pauses: int = 0
+    """Number of times that writes were paused."""
+    until_s: float = float("-inf")
+    """End of the pause."""
+    conflicts_s: tuple[float, ...] = ()
+    """Times of writes to fields that another manager had changed."""
+
+
+def try_write(
+    last: WriteHistory, text: str, now_s: float, *, conflicting: bool = False, urgent: bool = False
+) -> tuple[bool, WriteHistory]:
+    """Return whether content may be written now, and the next state.
+
+    Args:
+        last: the state.
+        text: digest of the content.
+        now_s: monotonic time (s).
+        conflicting: another manager has written one of its fields since.
+        urgent: without the write the service serves no request, so no pause exceeds `MAX_PAUSE_S`.
+    """
+    # New content starts afresh, and so does the same content after a long time without writes.
+    settled_s = max(last.until_s, *last.writes_s, float("-inf")) + 2 * MAX_PAUSE_S
+    if text != last.text:
+        last = WriteHistory(text)
+    elif now_s >= settled_s:
+        last = WriteHistory(text, conflicts_s=last.conflicts_s)
+    if now_s < last.until_s and not (urgent and last.until_s - now_s > MAX_PAUSE_S):
+        return False, last
+    recent = tuple(each for each in last.writes_s if now_s - each < WINDOW_S)
+    against_s = tuple(each for each in last.conflicts_s if now_s - each < CONFLICT_WINDOW_S)
+    # Against another manager: two writes, then one per hour.
+    if conflicting and len(against_s) < CONFLICT_WRITES:
+        return True, WriteHistory(text, recent, last.pauses, last.until_s, (*against_s, now_s))
+    pause_s = min(MIN_PAUSE_S * 2.0**last.pauses, MAX_PAUSE_S)
+    pauses = min(last.pauses + 1, 10)
+    if conflicting:
+        # The last write stays counted, so that only one write follows the pause.
+        pause_s, pauses = (pause_s, pauses) if urgent else (CONFLICT_PAUSE_S, last.pauses)
+        return False, WriteHistory(text, recent, pauses, now_s + pause_s, against_s[-1:])
+    # Without a known writer: a few writes per window, then one per pause.
+    if len(recent) < (1 if last.pauses else WRITES):
+        return True, WriteHistory(text, (*recent, now_s), last.pauses, last.until_s, against_s)
+    return False, WriteHistory(text, recent, pauses, now_s + pause_s, against_s)
+
+
+@dataclass(frozen=True, slots=True)
+class _Admitted:
+    """A write that admission changed, and that is not repeated until a time in monotonic seconds."""
+
+    text: str
+    stored: str
+    until_s: float
+
+
+@dataclass(slots=True)
+class Conflicts:
+    """Recent writes of all services, by object."""
+
+    _known: dict[Key, dict[str, WriteHistory]] = field(default_factory=dict)
+    _admitted: dict[Key, dict[str, _Admitted]] = field(default_factory=dict)
+
+    def may_write(
+        self, key: Key, what: str, text: str, now_s: float, *, conflicting: bool = False, urgent: bool = False
+    ) -> bool:
+        """Return whether content may be written now; see `try_write`."""
+        known = self._known.setdefault(key, {})
+        last = known.get(what, WriteHistory())
+        may, history = try_write(last, text, now_s, conflicting=conflicting, urgent=urgent)
+        if conflicting or not may:
+            known[what] = history
+        return may
+
+    def record_write(self, key: Key, what: str, text: str, now_s: float) -> None:
+        """Record a write."""
+        known = self._known.setdefault(key, {})
+        _, known[what] = try_write(known.get(what, WriteHistory()), text, now_s)
+
+    def admit(self, key: Key, what: str, text: str, stored: str, now_s: float) -> None:
+        """Record that admission stored other content than was written."""
+        self._admitted.setdefault(key, {})[what] = _Admitted(text, stored, now_s + MAX_PAUSE_S)
+
+    def is_admitted(self, key: Key, what: str, text: str, live: str, now_s: float) -> bool:
+        """Return whether a write of this content recently resulted in the live object, so that a repeat is useless."""
+        last = self._admitted.get(key, {}).get(what)
+        return last is not None and (last.text, last.stored) == (text, live) and now_s < last.until_s
+
+    def forget(self, key: Key) -> None:
+        """Forget a deleted service."""
+        self._known.pop(key, None)
+        self._admitted.pop(key, None)
+
+
+def last_writer(live: Json, ours: str) -> str:
+    """Return the last field manager of an object other than the operator; the operator's if there is none.
+
+    Writers of the status do not count, as Kubernetes' own controllers write it.
+    """
+    entries: list[Any] = dig(live, "metadata", "managedFields", default=[])
+    return (
+        _latest([entry for entry in entries if entry.get("manager") != ours and not entry.get("subresource")]) or ours
+    )
+
+
+def conflicting_writer(desired: Json, live: Json, ours: str) -> tuple[str, str]:
+    """Return the manager that changed one of the operator's fields, and the field's path; empty if there is none."""
+    for path in differences(desired, live):
+        if writer := writer_of(live, ours, *path):
+            return writer, ".".join(re.sub('^f:|^k:{"name":|}$', "", step) for step in path)
+    return "", ""
+
+
+def writer_of(live: Json, ours: str, *path: str) -> str:
+    """Return the last other field manager of a field, also through a subresource; empty if there is none.
+
+    Args:
+        live: the object.
+        ours: the operator's field manager.
+        path: of the field, in the form of ``managedFields``.
+    """
+    entries: list[Any] = dig(live, "metadata", "managedFields", default=[])
+    owners = [entry for entry in entries if dig(entry, "fieldsV1", *path) is not None]
+    return _latest([entry for entry in owners if entry.get("manager") != ours])
+
+
+def _latest(entries: list[Any]) -> str:
+    latest: Json = max(entries, key=lambda entry: str(entry.get("time", "")), default={})
+    return str(latest.get("manager", ""))

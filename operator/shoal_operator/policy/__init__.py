@@ -1,0 +1,1 @@
+"""The install's policy and the restricted Pod Security level."""

@@ -1,0 +1,1 @@
+"""One reconciliation: observe, plan, write, report."""

@@ -1,0 +1,1 @@
+"""Replacement of pods: upgrades to a new release, and stopping pods that keep serving."""

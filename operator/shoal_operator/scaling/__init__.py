@@ -1,0 +1,1 @@
+"""Replicas by load: readings of the pods, decisions, and writes."""

@@ -1,0 +1,1 @@
+"""Conditions, Events and advice of a service's status."""

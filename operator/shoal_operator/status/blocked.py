@@ -1,0 +1,158 @@
+"""Checks of obstacles apart from pods: the spec, other owners' objects, the API server."""
+
+import re
+from collections.abc import Callable
+
+from shoal_operator.children.changes import Conflict
+from shoal_operator.children.observation import Failure
+from shoal_operator.manifests.desired import HPA, HTTP_ROUTE, INGRESS, SCALED_OBJECT, Kind
+from shoal_operator.models.resolution import stored_resolution
+from shoal_operator.ownership.admission import NO_IMAGE_VOLUMES
+from shoal_operator.status.evidence import Evidence
+from shoal_schema.conditions import Reason, Status
+
+Verdict = tuple[Status, Reason, str]
+Check = Callable[[Evidence], Verdict | None]
+
+
+def spec_invalid(evidence: Evidence) -> Verdict | None:
+    """The spec is invalid or not allowed; existing objects stay unchanged."""
+    if not evidence.followed:
+        return Status.FALSE, evidence.spec_reason, evidence.spec_error
+    refused = [f for f in evidence.failures if f.code in (400, 422)]
+    return _failed(refused[0]) if refused else None
+
+
+def model_unresolved(evidence: Evidence) -> Verdict | None:
+    """The model's mutable name is not resolved; existing pods keep their version."""
+    resolution = evidence.resolution
+    if resolution is None or resolution.resolved:
+        return None
+    known = stored_resolution(evidence.observation.resource).resolved
+    kept = f" (pods keep {known or 'their model'})" if evidence.deployment else ""
+    if resolution.problem:
+        return Status.FALSE, Reason.MODEL_UNRESOLVED, f"{resolution.problem}{kept}"
+    return Status.FALSE, Reason.MODEL_RESOLVING, f"waiting for the registry's response to {resolution.uri}{kept}"
+
+
+def name_taken(evidence: Evidence) -> Verdict | None:
+    """An object with a required name has another owner."""
+    return _taken(evidence.conflicts[0], evidence.kind) if evidence.conflicts else None
+
+
+def _taken(conflict: Conflict, own: str) -> Verdict:
+    what = f"{conflict.kind.kind} {conflict.name}"
+    if conflict.stale:
+        text = f"waiting for the deletion of the {what} of a deleted {own} of this name"
+        return Status.FALSE, Reason.WAITING_FOR_CLEANUP, text
+    if conflict.uncontrolled:
+        text = (
+            f"the ownerReference of {what} to this {own} is missing controller: true, so the operator does not write"
+            " the object. Set it, or delete the object"
+        )
+        return Status.FALSE, Reason.NAME_TAKEN, text
+    return (
+        Status.FALSE,
+        Reason.NAME_TAKEN,
+        f"{what} exists, and this {own} does not own it. Delete it, or rename the {own}",
+    )
+
+
+def _failed(failure: Failure) -> Verdict:
+    if failure.undone:
+        reason = Reason.ANOTHER_OPERATOR
+    elif failure.at_admission:
+        reason = Reason.CHANGED_AT_ADMISSION
+    else:
+        reason = Reason.INVALID_SPEC if failure.code in (400, 422) else Reason.APPLY_FAILED
+    return Status.FALSE, reason, failure_text(failure)
+
+
+def peers_service_taken(evidence: Evidence) -> Verdict | None:
+    """Replicas cannot discover their peers, so none forwards late requests."""
+    if isinstance(evidence.peers_obstacle, Failure):
+        return _failed(evidence.peers_obstacle)
+    if evidence.peers_obstacle is None:
+        return None
+    text = (
+        f"Service {evidence.peers_obstacle.name} exists and has another owner, so replicas do not forward late requests"
+        " to one another. Requests are served. Delete that Service to enable request forwarding"
+    )
+    return Status.FALSE, Reason.NAME_TAKEN, text
+
+
+def taken(*kinds: Kind) -> Check:
+    """Return a check for objects of these kinds with another owner."""
+
+    def check(evidence: Evidence) -> Verdict | None:
+        return next((_taken(each, evidence.kind) for each in evidence.conflicts if each.kind in kinds), None)
+
+    return check
+
+
+def missing(kind: Kind) -> Check:
+    """Return a check that reports the reason of a missing child."""
+
+    def check(evidence: Evidence) -> Verdict | None:
+        if evidence.observation.owned(kind):
+            return None
+        failed = (_failed(failure) for failure in evidence.failures if failure.kind == kind)
+        held = taken(kind)(evidence) or next(failed, None)
+        return held or (None if evidence.followed else spec_invalid(evidence))
+
+    return check
+
+
+def undone_write(evidence: Evidence) -> Verdict | None:
+    """Another writer undoes the operator's writes, so they are paused."""
+    return next((_failed(failure) for failure in evidence.failures if failure.undone), None)
+
+
+def apply_failed(evidence: Evidence) -> Verdict | None:
+    """The API server rejected a write for a reason other than the spec."""
+    # Failures of these kinds have conditions of their own.
+    reported = (HTTP_ROUTE, INGRESS, HPA, SCALED_OBJECT)
+    others = [f for f in evidence.failures if f.kind not in reported and not f.at_admission]
+    return _failed(others[0]) if others else None
+
+
+def changed_at_admission(evidence: Evidence) -> Verdict | None:
+    """An admission policy changes the operator's writes; pods may serve nevertheless."""
+    return next((_failed(failure) for failure in evidence.failures if failure.at_admission), None)
+
+
+def failure_text(failure: Failure) -> str:
+    """Return the API server's message about a rejected write, and the remedy where it is known."""
+    return f"{failure.kind.kind}: {failure.message}{advice(failure.code, failure.message)}"
+
+
+def advice(code: int, message: str) -> str:
+    """Return the remedy for an error of the API server, to append to its message; empty where none is known.
+
+    The authorizer, quotas and admission policies all count as 403 (`ApiError.code`), and differ in their messages.
+    """
+    if code in (400, 422) and _UNKNOWN_VOLUME.search(message):
+        return f". {NO_IMAGE_VOLUMES[:1].upper()}{NO_IMAGE_VOLUMES[1:]}"
+    if code != 403:
+        return ""
+    return next((text for words, text in _FORBIDDEN if all(word in message for word in words)), "")
+
+
+_UNKNOWN_VOLUME = re.compile(r'unknown field "[^"]*volumes\[\d+\]\.image"')
+_FORBIDDEN = (
+    (
+        (" cannot ", "resource "),
+        ". The operator's ServiceAccount does not have this permission. Install the chart's role again (helm upgrade of"
+        " charts/shoal), or bind an equal role",
+    ),
+    (
+        ("exceeded quota",),
+        ". A ResourceQuota of the namespace is exhausted. Raise it, or delete objects that count against it; the"
+        " operator retries",
+    ),
+    (
+        ("denied",),
+        ". An admission policy or webhook of this cluster denies the object. Exempt it there, or change the spec",
+    ),
+)
+"""Fragments of a message, with the remedy; the first match wins."""

@@ -1,0 +1,1 @@
+"""Scale to zero and back, with the activator."""

@@ -1,0 +1,126 @@
+"""The activator's routing table and state, and the conditions for scaling to zero."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from shoal_operator.children.observation import Key
+from shoal_operator.manifests.environment import ADMIN_PORT
+from shoal_schema.activator import ActivatorService, ActivatorTable
+from shoal_schema.decoding import SpecError
+from shoal_schema.resource.service import InferenceServiceSpec
+from shoal_schema.resource.traffic import ScalingMode
+
+
+class NoActivatorError(SpecError):
+    """A service scales to zero, but has no place in the activator."""
+
+
+NO_ACTIVATOR = (
+    "spec.scaling.minReplicas is 0, but no activator is installed to hold requests while no pod runs. Set"
+    " activator.enabled in the operator's chart, or set minReplicas to at least 1"
+)
+
+
+def is_externally_scaled(spec: InferenceServiceSpec) -> bool:
+    """Return whether an HPA, KEDA or a user sets a service's replicas instead of the operator."""
+    return spec.scaling is None or spec.scaling.mode is not ScalingMode.INTERNAL
+
+
+def scales_to_zero(spec: InferenceServiceSpec) -> bool:
+    """Return whether a service scales to zero."""
+    return spec.scaling is not None and not is_externally_scaled(spec) and spec.scaling.min_replicas == 0
+
+
+def max_forwards(spec: InferenceServiceSpec) -> int:
+    """Return how many requests are forwarded to a pod at a time: two full batches keep it busy without queueing."""
+    return 2 * spec.batching.max_batch_size * spec.batching.in_flight
+
+
+@dataclass(slots=True)
+class ActivatorPod:
+    """One pod of the activator."""
+
+    address: str
+    ready: bool
+    last_response_s: float
+    """When it was found or responded last, in monotonic seconds."""
+    version: int = -1
+    """Version of the routing table that it uses; -1: none of this operator's."""
+    waiting: Mapping[str, int] = field(default_factory=dict)
+    """Held requests by service."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """By service, the reason that it could not open the port."""
+    silent: bool = False
+    """It has not responded for long."""
+
+    def serves(self, key: Key) -> bool:
+        """Return whether an activator can receive requests of a service."""
+        return self.ready and str(key) not in self.refused
+
+
+def activator_problem(key: Key, port: int, activators: Iterable[ActivatorPod], *, listing: str) -> str:
+    """Return the problem that prevents requests of a service from being held, with the remedy; empty without any.
+
+    Args:
+        key: of the service.
+        port: of the service.
+        activators: all activator pods.
+        listing: a command that lists them.
+    """
+    ready = [activator for activator in activators if activator.ready]
+    if not ready:
+        return f"no pod of the activator is ready. {listing} shows why"
+    for activator in ready:
+        if why := activator.refused.get(str(key)):
+            return (
+                f"the activator at {activator.address} cannot open this service's port {port} ({why}). Free the port,"
+                " or set other ports in the chart (activator.ports)"
+            )
+        if activator.silent:
+            return (
+                f"the activator at {activator.address} does not respond to the operator on port {ADMIN_PORT}. Check"
+                f" whether a NetworkPolicy or a service mesh blocks it, and {listing}"
+            )
+    return ""
+
+
+@dataclass(slots=True)
+class RoutingTable:
+    """The activator's routing table, with a version.
+
+    Args:
+        epoch: distinguishes the tables of different operator processes and leaderships.
+    """
+
+    epoch: str
+    version: int = 0
+    _services: dict[Key, ActivatorService] = field(default_factory=dict)
+
+    def put(self, key: Key, service: ActivatorService) -> bool:
+        """Set a service's entry; return whether it changed."""
+        # An unchanged entry must not wake up the long polls.
+        if self._services.get(key) == service:
+            return False
+        self._services[key] = service
+        self.version += 1
+        return True
+
+    def drop(self, key: Key) -> bool:
+        """Remove a service's entry; return whether it existed."""
+        known = self._services.pop(key, None) is not None
+        self.version += known
+        return known
+
+    @property
+    def mark(self) -> str:
+        """Epoch and version, which the activator repeats."""
+        return f"{self.epoch}:{self.version}"
+
+    def table(self) -> ActivatorTable:
+        """Return the routing table."""
+        return ActivatorTable(self.mark, tuple(self._services[key] for key in sorted(self._services)))
+
+    def read_version(self, mark: str) -> int:
+        """Return the version in a mark; -1 for another epoch."""
+        epoch, _, version = mark.partition(":")
+        return int(version) if epoch == self.epoch and version.isdigit() else -1

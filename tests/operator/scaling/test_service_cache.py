@@ -1,0 +1,179 @@
+"""The service cache: services to read, their ready pods, and reads older than the operator's own write."""
+
+from typing import Any
+
+from shoal_operator.children.observation import Key
+from shoal_operator.manifests.labels import TEMPLATE_HASH_ANNOTATION
+from shoal_operator.scaling.decision import ScalingContext
+from shoal_operator.scaling.service_cache import Replica, ScaledService, ServiceCache, WatchedService, scaled_service
+from shoal_operator.scaling.targets import ScalingTargets
+from shoal_schema.declaring import Json
+from shoal_schema.decoding import parse_spec
+from tests.operator.samples import EVERYTHING, MINIMAL, service, with_fields
+from tests.operator.worlds import unschedulable
+
+CAT = Key("default", "cat")
+
+
+def pod(name: str, ip: str | None = "10.0.0.1", *, ready: bool = True, **metadata: str) -> Json:
+    conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
+    return {
+        "metadata": {"name": name, "uid": f"uid-{name}", **metadata},
+        "status": {"podIP": ip, "conditions": conditions},
+    }
+
+
+def scaling(cache: ServiceCache) -> ScaledService:
+    scaled = next(cache.watched()).scaled
+    assert scaled is not None
+    return scaled
+
+
+HELD = 64 + 3 * 16
+"""Rows that a pod of `EVERYTHING` can hold: its queue, two batches at the runtime, one ahead."""
+
+
+def replicas(cache: ServiceCache) -> list[int]:
+    return [service.scaled.replicas for service in cache.watched() if service.scaled]
+
+
+def scaled(spec: Json) -> ScaledService | None:
+    return scaled_service(parse_spec(service(spec)), service(spec)["metadata"])
+
+
+def test_scaling_comes_from_the_spec() -> None:
+    found = scaled(EVERYTHING)
+
+    assert found is not None
+    assert found.targets == ScalingTargets(2, 8, 24, full_batch_rows=16, most_rows=HELD)
+    assert found.replicas == 3
+
+
+def test_batch_size_and_objective_come_from_the_spec() -> None:
+    batching = {"maxBatchSize": 8, "latencyObjectiveMilliseconds": 50}
+    found = scaled(with_fields(MINIMAL, scaling={"maxReplicas": 2}, batching=batching))
+
+    assert found is not None
+    assert found.targets == ScalingTargets(1, 2, None, full_batch_rows=8, objective_s=0.05, most_rows=1024 + 2 * 8)
+
+
+def test_a_service_without_scaling_or_with_anothers_or_with_bounds_that_contradict_does_not_scale() -> None:
+    assert scaled(MINIMAL) is None
+    assert scaled(with_fields(MINIMAL, scaling={"mode": "External", "maxReplicas": 4})) is None
+    assert scaled(with_fields(MINIMAL, scaling={"minReplicas": 3, "maxReplicas": 2})) is None
+
+
+def test_invalid_spec_keeps_the_previous_scaling() -> None:
+    broken: list[Any] = [{}, {"maxReplicas": "8"}, []]
+    cache = ServiceCache()
+    cache.observe(CAT, service(EVERYTHING, generation=4), [])
+    for spec in (with_fields(MINIMAL, scaling=each) for each in broken):
+        cache.observe(CAT, service(spec, generation=5), [pod("a")])
+
+        assert scaling(cache).targets == ScalingTargets(2, 8, 24, full_batch_rows=16, most_rows=HELD)
+        assert [len(each.replicas) for each in cache.watched()] == [1]
+
+
+def test_read_older_than_the_operators_write_is_ignored() -> None:
+    cache = ServiceCache()
+    cache.observe(CAT, service(EVERYTHING, generation=4), [])
+    cache.record_write(CAT, scaling(cache), 7)
+
+    cache.observe(CAT, service(EVERYTHING, generation=4), [])
+    assert replicas(cache) == [7]
+    cache.observe(CAT, service(with_fields(EVERYTHING, replicas=5), generation=5), [])
+    assert replicas(cache) == [5]
+
+
+def test_a_new_service_of_the_same_name_starts_anew() -> None:
+    cache = ServiceCache()
+    cache.observe(CAT, service(EVERYTHING, generation=9), [])
+    cache.observe(CAT, service(with_fields(EVERYTHING, replicas=2), generation=1, uid="other"), [])
+
+    assert replicas(cache) == [2]
+
+
+def test_only_ready_pods_that_are_not_stopping_are_read() -> None:
+    cache = ServiceCache()
+    pods = [
+        pod("a"),
+        pod("b", "10.0.0.2", ready=False),
+        pod("c", "10.0.0.3", deletionTimestamp="2026-01-01T00:00:00Z"),
+        pod("d", None),
+    ]
+    cache.observe(CAT, service(EVERYTHING), pods)
+
+    assert [service.replicas for service in cache.watched()] == [(Replica("uid-a", "10.0.0.1", "a"),)]
+    cache.observe(CAT, service(EVERYTHING), [pod("a", ready=False)])
+    assert [service.replicas for service in cache.watched()] == [()]
+
+
+def context(cache: ServiceCache) -> ScalingContext:
+    return next(cache.watched()).context
+
+
+def test_start_time_is_measured_from_first_observation_to_readiness() -> None:
+    cache = ServiceCache()
+    cache.observe(CAT, service(EVERYTHING), [pod("old", ready=False)], 100.0)
+    cache.observe(CAT, service(EVERYTHING), [pod("old"), pod("a", ready=False)], 110.0)
+    assert context(cache).start_s is None  # the old pod's start is unknown
+    cache.observe(CAT, service(EVERYTHING), [pod("old"), pod("a", ready=False), pod("b", ready=False)], 120.0)
+    cache.observe(CAT, service(EVERYTHING), [pod("old"), pod("a"), pod("b", ready=False)], 130.0)
+    assert context(cache).start_s == 20.0
+    cache.observe(CAT, service(EVERYTHING), [pod("old"), pod("a", ready=False), pod("b")], 160.0)
+    assert context(cache).start_s == 30.0
+    cache.observe(CAT, service(EVERYTHING), [pod("old"), pod("a"), pod("b")], 900.0)
+    assert context(cache).start_s == 30.0  # one that was unready for a while did not start again
+
+
+def test_a_rollout_and_pods_without_a_node_are_noted() -> None:
+    def templated(name: str, text: str) -> Json:
+        return pod(name, annotations={TEMPLATE_HASH_ANNOTATION: text})  # type: ignore[arg-type]
+
+    cache = ServiceCache()
+    cache.observe(CAT, service(EVERYTHING), [templated("a", "1"), templated("b", "1")])
+    assert not context(cache).rolling
+    cache.observe(CAT, service(EVERYTHING), [templated("a", "1"), templated("b", "2")])
+    assert context(cache).rolling
+
+    waits = pod("c", None, ready=False)
+    waits["status"]["conditions"] += unschedulable("0/1 nodes are available: 1 Insufficient nvidia.com/gpu.")
+    cache.observe(CAT, service(EVERYTHING), [pod("a"), waits])
+    assert context(cache).unschedulable == 1
+
+
+def test_pod_missing_from_a_read_is_removed_without_an_event() -> None:
+    cache = ServiceCache()
+    cache.observe(CAT, service(EVERYTHING), [pod("a"), pod("b", "10.0.0.2"), pod("c", "10.0.0.3")])
+    cache.observe(CAT, service(EVERYTHING), [pod("b", "10.0.0.2")])
+
+    assert [service.replicas for service in cache.watched()] == [(Replica("uid-b", "10.0.0.2", "b"),)]
+
+
+def test_a_service_that_stops_scaling_or_is_deleted_is_forgotten() -> None:
+    cache = ServiceCache()
+    cache.observe(CAT, service(EVERYTHING), [])
+    cache.observe(CAT, service(MINIMAL, generation=2), [])
+    assert replicas(cache) == []
+    cache.observe(CAT, service(EVERYTHING, generation=3), [])
+    cache.drop(CAT)
+    assert replicas(cache) == []
+
+
+def test_a_service_with_an_objective_is_watched_though_it_does_not_scale() -> None:
+    cache = ServiceCache()
+    cache.observe(CAT, service(with_fields(MINIMAL, batching__latencyObjectiveMilliseconds=50)), [pod("a")])
+    replicas = (Replica("uid-a", "10.0.0.1", "a"),)
+    assert list(cache.watched()) == [WatchedService(CAT, None, has_objective=True, replicas=replicas)]
+
+    cache.observe(CAT, service(MINIMAL, generation=2), [])
+    assert list(cache.watched()) == []
+
+
+def test_a_deleted_service_with_an_objective_is_forgotten() -> None:
+    cache = ServiceCache()
+    cache.observe(CAT, service(with_fields(EVERYTHING, batching__latencyObjectiveMilliseconds=50)), [])
+    assert [watched.has_objective for watched in cache.watched()] == [True]
+
+    cache.drop(CAT)
+    assert list(cache.watched()) == []

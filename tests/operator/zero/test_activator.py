@@ -1,0 +1,60 @@
+"""The activator's routing table with its versions, and problems of activators."""
+
+import pytest
+
+from shoal_operator.children.observation import Key
+from shoal_operator.zero.activator import ActivatorPod, RoutingTable, activator_problem
+from shoal_schema.activator import ActivatorService, decode_table, encode
+
+CAT, DOG = (Key("default", name) for name in ("cat", "dog"))
+LISTING = "kubectl get pods"
+
+
+def test_each_change_is_a_new_version_and_no_change_is_none() -> None:
+    table = RoutingTable("e")
+    one = ActivatorService("default/cat", 20000)
+
+    assert table.put(CAT, one)
+    assert not table.put(CAT, ActivatorService("default/cat", 20000))
+    assert table.put(CAT, ActivatorService("default/cat", 20000, addresses=("10.0.0.1:8080",)))
+    assert table.drop(CAT)
+    assert not table.drop(CAT)
+    assert table.mark == "e:3"
+
+
+def test_activators_decode_the_table_and_a_version_of_another_table_is_invalid() -> None:
+    table = RoutingTable("e")
+    table.put(DOG, ActivatorService("default/dog", 20001, start_s=9.5))
+    table.put(CAT, ActivatorService("default/cat", 20000, addresses=("[fd00::1]:8080",)))
+
+    assert decode_table(encode(table.table())) == table.table()
+    assert [each.name for each in table.table().services] == ["default/cat", "default/dog"]
+    assert [table.read_version(mark) for mark in ("e:2", "f:2", "", "e:", "e:x", "e:-1")] == [2, -1, -1, -1, -1, -1]
+
+
+def reported(*pods: ActivatorPod) -> str:
+    return activator_problem(CAT, 20000, pods, listing=LISTING)
+
+
+def test_ready_activators_have_no_problem() -> None:
+    assert reported(ActivatorPod("10.0.0.1", True, 0.0), ActivatorPod("10.0.0.2", False, 0.0)) == ""
+    assert reported(ActivatorPod("10.0.0.1", True, 0.0, refused={str(DOG): "Address already in use"})) == ""
+
+
+@pytest.mark.parametrize(
+    ("pods", "words"),
+    [
+        ([], LISTING),
+        ([ActivatorPod("10.0.0.1", False, 0.0)], "no pod of the activator is ready"),
+        (
+            [ActivatorPod("10.0.0.1", True, 0.0, refused={str(CAT): "in use"})],
+            "10.0.0.1 cannot open this service's port 20000",
+        ),
+        (
+            [ActivatorPod("10.0.0.1", True, 0.0), ActivatorPod("10.0.0.2", True, 0.0, silent=True)],
+            "10.0.0.2 does not respond",
+        ),
+    ],
+)
+def test_problem_of_an_activator_is_reported(pods: list[ActivatorPod], words: str) -> None:
+    assert words in reported(*pods)
