@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 
 from shoal_operator.children.observation import Key
 from shoal_operator.loop.workqueue import Outcome
-from shoal_operator.scaling.autoscaler import LastDecision
+from shoal_operator.scaling.load_state import LastDecision
 from shoal_operator.scaling.scraper import ScrapeOutcome
 from shoal_schema import metrics as declared
 from shoal_schema.activator import SEEN, TABLE_PATH
@@ -108,7 +108,7 @@ class Metrics:
         """Register a gauge whose values ``read`` returns at each scrape."""
         self._registry.register(_Gauge(metric, read))
 
-    def show_scaling(self, last_decisions: Callable[[], Iterable[LastDecision]]) -> None:
+    def show_scaling(self, last_decisions: Callable[[], Iterable[tuple[Key, LastDecision]]]) -> None:
         """Register the gauges of the autoscaler's last decision for each service."""
         for metric, value in _SCALING.items():
             self.show(metric, partial(_by_service, last_decisions, value))
@@ -134,9 +134,9 @@ class Metrics:
 
 
 def _by_service(
-    last_decisions: Callable[[], Iterable[LastDecision]], value: Callable[[LastDecision], float]
+    last_decisions: Callable[[], Iterable[tuple[Key, LastDecision]]], value: Callable[[LastDecision], float]
 ) -> dict[tuple[str, ...], float]:
-    return {(each.key.namespace, each.key.name): value(each) for each in last_decisions()}
+    return {(key.namespace, key.name): value(each) for key, each in last_decisions()}
 
 
 @asynccontextmanager

@@ -17,7 +17,7 @@ from shoal_operator.batch.reconciler import BatchReconciler
 from shoal_operator.children.observation import Key
 from shoal_operator.cluster.api_server import ApiServer
 from shoal_operator.cluster.connection import connect, log_in
-from shoal_operator.cluster.objects import Cluster
+from shoal_operator.cluster.objects import KubernetesCluster
 from shoal_operator.loop.discovery import Discovery
 from shoal_operator.loop.echoes import Echoes
 from shoal_operator.loop.health import diagnose, unready
@@ -30,14 +30,15 @@ from shoal_operator.metrics import Metrics, Read, serving
 from shoal_operator.models.resolving import Registries, Resolver
 from shoal_operator.reconciliation.graph_states import GraphStates
 from shoal_operator.reconciliation.reconciler import Reconciler
+from shoal_operator.reconciliation.reporting import ReportedStatus
 from shoal_operator.rollout.staying import StaySender
 from shoal_operator.rollout.upgrading import Upgrading
 from shoal_operator.scaling.autoscaler import Autoscaler
 from shoal_operator.scaling.scraper import Scraper, allow_connections
-from shoal_operator.scaling.service_cache import ServiceCache
 from shoal_operator.settings import Settings
 from shoal_operator.zero.scale_to_zero import ScaleToZero
 from shoal_schema import metrics as declared
+from shoal_schema.declaring import Json
 from shoal_schema.metrics import Metric
 from shoal_schema.resource import BATCH_PLURAL
 
@@ -49,20 +50,20 @@ class Operation:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._cache = ServiceCache()
         self._queue = WorkQueue(settings.process.resync_s)
+        self._records = self._queue.records
         election = Election(settings.process.identity)
         self._leadership = Leadership(election, settings.process.namespace, time.monotonic, _utc_now)
         self._echoes = Echoes()
         self._metrics = Metrics()
         self._server = ApiServer(connect, count=self._metrics.count_api_request)
-        self._cluster = Cluster(self._server, self._leadership.may_write, self._echoes.expect)
+        self._cluster = KubernetesCluster(self._server, self._leadership.may_write, self._echoes.expect)
         self._scraper = Scraper(count=self._metrics.count_scrape)
         self._workers = Workers(self._queue, self._reconcile, time.monotonic, self._metrics)
         window_s = settings.process.scale_down_window_s
-        self._scale_to_zero = ScaleToZero(self._cache, settings.process, self._workers.mark_scaled, time.monotonic)
+        self._scale_to_zero = ScaleToZero(self._records, settings.process, self._workers.mark_scaled, time.monotonic)
         self._autoscaler = Autoscaler(
-            self._cache,
+            self._records,
             self._scraper,
             self._workers.mark_scaled,
             time.monotonic,
@@ -73,29 +74,35 @@ class Operation:
         self._resolver = Resolver(
             self._registries.resolve,
             self._workers.mark,
+            self._records,
             time.monotonic,
             interval_s=settings.process.follow_interval_s,
             environment=os.environ,
         )
-        self._upgrading = Upgrading(self._cluster, settings.process, self._workers.mark, _utc_now)
-        self._graphs = GraphStates(Scraper(), self._workers.mark)
-        self._stays = StaySender()
+        self._upgrading = Upgrading(self._cluster, self._records, settings.process, self._workers.mark, _utc_now)
+        self._graphs = GraphStates(Scraper(), self._records, self._workers.mark)
+        self._stays = StaySender(self._records)
         self._reconciler = Reconciler(
             self._cluster,
             settings.process,
-            self._autoscaler,
             _utc_now,
-            cache=self._cache,
             clock=time.monotonic,
+            records=self._records,
             names=self._resolver,
             scale_to_zero=self._scale_to_zero,
             upgrading=self._upgrading,
             graphs=self._graphs,
             stays=self._stays,
         )
-        self._progresses = make_progress_reader(time.monotonic)
+        self._progresses = make_progress_reader(self._records, time.monotonic)
         self._batches = BatchReconciler(
-            self._cluster, settings.process, self._resolver, self._progresses, _utc_now, time.monotonic
+            self._cluster,
+            self._records,
+            settings.process,
+            self._resolver,
+            self._progresses,
+            _utc_now,
+            time.monotonic,
         )
         self._discovery = Discovery(self._workers.mark_all)
         self._watching = asyncio.Event()
@@ -205,7 +212,11 @@ class Operation:
         show(declared.OPERATOR_QUEUE_AGE_SECONDS, self._queue_age_s)
         show(declared.OPERATOR_SCRAPE_AGE_SECONDS, lambda: {(): self._autoscaler.oldest_reading_s()})
         self._metrics.show_scaling(lambda: self._autoscaler.last_decisions() if self._leadership.may_write() else ())
-        self._metrics.show_services(lambda: self._reconciler.statuses if self._leadership.may_write() else {})
+        self._metrics.show_services(lambda: self._statuses() if self._leadership.may_write() else {})
+
+    def _statuses(self) -> dict[Key, Json]:
+        """Return the desired status of each service, by its last reconciliation."""
+        return {key: each.status for key, each in self._records.of(ReportedStatus) if each.status is not None}
 
     def _queue_age_s(self) -> dict[tuple[str, ...], float]:
         now_s = time.monotonic()

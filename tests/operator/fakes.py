@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from shoal_operator.children.observation import Key, Observation, key_of
 from shoal_operator.errors import ApiError
-from shoal_operator.manifests.desired import WRITTEN_KINDS, Kind
+from shoal_operator.manifests.desired import WRITTEN_CHILDREN, Child
 from shoal_operator.models.resolution import ModelResolution
 from shoal_operator.reconciliation.reconciler import Reconciler
 from shoal_operator.rollout.stays import StayRequest
@@ -40,10 +40,10 @@ class FakeCluster:
     def __init__(
         self,
         refuse: Callable[[str, str], Exception | None] | None = None,
-        mutate: Callable[[Kind, Json], None] | None = None,
+        mutate: Callable[[Child, Json], None] | None = None,
     ) -> None:
         self.services: dict[Key, Json] = {}
-        self.children: dict[tuple[Key, Kind], Json] = {}
+        self.children: dict[tuple[Key, Child], Json] = {}
         self.pods: dict[Key, list[Json]] = {}
         self.slices: dict[Key, list[Json]] = {}
         self.events: list[Json] = []
@@ -62,11 +62,11 @@ class FakeCluster:
 
     async def observe(self, key: Key, resource: Json) -> Observation:
         own = Key(key.namespace, key.name)  # services and graphs share the names of children
-        found = {kind: self.children[own, kind] for kind in WRITTEN_KINDS if (own, kind) in self.children}
+        found = {kind: self.children[own, kind] for kind in WRITTEN_CHILDREN if (own, kind) in self.children}
         slices = tuple(self.slices[key]) if key in self.slices else None
         return Observation(resource, copy.deepcopy(found), tuple(copy.deepcopy(self.pods.get(key, []))), slices)
 
-    async def apply(self, kind: Kind, body: Json, uid: str | None) -> Json:
+    async def apply(self, kind: Child, body: Json, uid: str | None) -> Json:
         key = Key(body["metadata"]["namespace"], body["metadata"]["name"].removesuffix(kind.suffix))
         self._write("apply", kind.kind)
         live = self.children.get((key, kind))
@@ -78,14 +78,14 @@ class FakeCluster:
         self.children[key, kind] = stored
         return copy.deepcopy(stored)
 
-    async def merge(self, kind: Kind, stored: Json, patch: Json) -> Json:
+    async def merge(self, kind: Child, stored: Json, patch: Json) -> Json:
         key = Key(stored["metadata"]["namespace"], stored["metadata"]["name"].removesuffix(kind.suffix))
         self._write("merge", kind.kind)
         self.children[key, kind] = without_nulls(merged(self.children[key, kind], patch))
         self._mutate(kind, self.children[key, kind])
         return copy.deepcopy(self.children[key, kind])
 
-    async def annotate(self, kind: Kind, key: Key, uid: str, annotations: Mapping[str, str | None]) -> None:
+    async def annotate(self, kind: Child, key: Key, uid: str, annotations: Mapping[str, str | None]) -> None:
         self._write("annotate", kind.kind)
         metadata = self.children[key, kind]["metadata"]
         if metadata["uid"] != uid:
@@ -97,7 +97,7 @@ class FakeCluster:
         self._write("annotate", "Pod")
         self.costs[uid] = cost
 
-    async def delete(self, kind: Kind, key: Key, uid: str) -> None:
+    async def delete(self, kind: Child, key: Key, uid: str) -> None:
         self._write("delete", kind.kind)
         own = Key(key.namespace, key.name)
         if self.children[own, kind]["metadata"]["uid"] == uid:

@@ -51,7 +51,7 @@ HOSTILE: list[Any] = [
     {"\U0001f680" * 400: "x"},
 ]
 FAILED_TO_CONVERT = (
-    "failed to convert new object (default/cat; apps/v1, Kind=Deployment) to proper version:"
+    "failed to convert new object (default/cat; apps/v1, Child=Deployment) to proper version:"
     " cannot convert float64 to int64"
 )
 
@@ -144,7 +144,7 @@ def test_a_field_that_cannot_be_passed_on_is_named(spec: Json, said: str) -> Non
     ("status", "message"),
     [
         (500, FAILED_TO_CONVERT),
-        (500, "failed to create typed patch object (default/cat; apps/v1, Kind=Deployment): .spec.nope"),
+        (500, "failed to create typed patch object (default/cat; apps/v1, Child=Deployment): .spec.nope"),
         (500, "Internal error occurred: etcdserver: request is too large"),
         (400, "error decoding YAML: yaml: found invalid Unicode character escape code"),
         (413, "Request entity too large: limit is 3145728"),

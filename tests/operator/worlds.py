@@ -4,7 +4,7 @@ import copy
 from typing import Any
 
 from shoal_operator.children.observation import Observation
-from shoal_operator.manifests.desired import DEPLOYMENT, Kind, desired_objects
+from shoal_operator.manifests.desired import DEPLOYMENT, Child, desired_objects
 from shoal_operator.status.evidence import Evidence
 from shoal_schema.declaring import Json
 from tests.operator.samples import UID, service, target
@@ -12,7 +12,7 @@ from tests.operator.samples import UID, service, target
 POD_UID = "pod-1"
 
 
-def children(spec: Json | None = None, **deployment_status: Any) -> dict[Kind, Json]:
+def children(spec: Json | None = None, **deployment_status: Any) -> dict[Child, Json]:
     """Return the children as the server stores them, with a Deployment's status."""
     stored = copy.deepcopy(desired_objects(target(spec)))
     for index, body in enumerate(stored.values()):

@@ -11,7 +11,7 @@ from shoal_operator.batch.reconciler import BatchReconciler
 from shoal_operator.children.observation import Key
 from shoal_operator.errors import ApiError
 from shoal_operator.loop.workqueue import Outcome
-from shoal_operator.manifests.desired import Kind
+from shoal_operator.manifests.desired import Child
 from shoal_schema.declaring import Json
 from shoal_schema.resource import API_VERSION, BATCH_PLURAL
 from tests.local.apiserver.cluster import CRDS, Cluster, new_cluster
@@ -80,7 +80,7 @@ class Operated(FakeCluster):
     async def read_service(self, key: Key) -> Json | None:
         return self._installed.read(key.name)
 
-    async def observe_batch(self, key: Key, kind: Kind) -> tuple[Json | None, tuple[Json, ...]]:
+    async def observe_batch(self, key: Key, kind: Child) -> tuple[Json | None, tuple[Json, ...]]:
         return copy.deepcopy(self.children.get((Key(key.namespace, key.name), kind))), ()
 
     async def apply_status(self, resource: Json, status: Json) -> Json:

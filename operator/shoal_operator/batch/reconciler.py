@@ -2,9 +2,12 @@
 
 import datetime
 import logging
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
+from shoal_operator.batch.progress import ReportedJob
 from shoal_operator.batch.status import (
     BatchEvidence,
     has_ended,
@@ -19,16 +22,19 @@ from shoal_operator.batch.status import (
 from shoal_operator.children.events import ServiceEvent, make_event
 from shoal_operator.children.observation import Failure, Key, dig, is_orphan, is_owned
 from shoal_operator.children.pods import Problem, runs
+from shoal_operator.cluster.interface import Cluster
 from shoal_operator.errors import ApiError
-from shoal_operator.loop.workqueue import Outcome
+from shoal_operator.loop.records import Records
+from shoal_operator.loop.workqueue import Outcome, Schedule
 from shoal_operator.manifests.containers import BATCH
-from shoal_operator.manifests.desired import Kind
+from shoal_operator.manifests.desired import Child
 from shoal_operator.manifests.job import JOB, KINDS, QUEUE_LABEL, batch_target, make_job
 from shoal_operator.manifests.labels import BATCH_LABEL, digest
 from shoal_operator.manifests.target import Target
 from shoal_operator.models.resolution import ModelResolution
-from shoal_operator.ownership.conflicts import Conflicts
+from shoal_operator.ownership.conflicts import WriteLimits
 from shoal_operator.policy.allowed import not_allowed
+from shoal_operator.reconciliation.planning import ModelResolver
 from shoal_operator.scaling.service_cache import Replica
 from shoal_schema.conditions import FAILURES, Reason
 from shoal_schema.declaring import Json
@@ -44,31 +50,23 @@ _WRITE_EVERY_S = 10.0
 """Minimum interval between statuses that differ in progress alone."""
 
 
-class _Cluster(Protocol):
-    async def read_service(self, key: Key) -> Json | None: ...
-    async def observe_batch(self, key: Key, kind: Kind) -> tuple[Json | None, tuple[Json, ...]]: ...
-    async def apply(self, kind: Kind, body: Json, uid: str | None) -> Json: ...
-    async def merge(self, kind: Kind, stored: Json, patch: Json) -> Json: ...
-    async def apply_status(self, resource: Json, status: Json) -> Json: ...
-    async def post_event(self, event: Json) -> None: ...
-
-
-class _ModelResolver(Protocol):
-    def resolution(self, key: Key, resource: Json, uri: str | None, *, follows: bool) -> ModelResolution | None: ...
-    def registry(self, uri: str) -> Mapping[str, str]: ...
-    def forget(self, key: Key) -> None: ...
-
-
 class _ProgressReader(Protocol):
     def latest(self, key: Key, replicas: list[Replica]) -> dict[str, JobProgress]: ...
     def remaining_s(self, key: Key) -> float | None: ...
-    def forget(self, key: Key) -> None: ...
+
+
+@dataclass(slots=True)
+class WrittenStatus:
+    """When the status of one job was last written."""
+
+    at_s: float = -math.inf
 
 
 class BatchReconciler:
     """Reconcile jobs.
 
     Args:
+        records: states of all jobs.
         names: resolves model names, and returns addresses of registries.
         job_progress: returns the progress of running pods.
         utc_now: wall clock, for times in a status.
@@ -77,21 +75,21 @@ class BatchReconciler:
 
     def __init__(
         self,
-        cluster: _Cluster,
+        cluster: Cluster,
+        records: Records,
         defaults: OperatorProcess,
-        names: _ModelResolver,
+        names: ModelResolver,
         job_progress: _ProgressReader,
         utc_now: Callable[[], datetime.datetime],
         clock: Callable[[], float],
     ) -> None:
         self._cluster = cluster
+        self._records = records
         self._defaults = defaults
         self._names = names
         self._progresses = job_progress
         self._utc_now = utc_now
         self._clock = clock
-        self._conflicts = Conflicts()
-        self._written_s: dict[Key, float] = {}
 
     async def reconcile(self, key: Key) -> Outcome:
         """Reconcile a job once, and write its status if it changed.
@@ -101,9 +99,7 @@ class BatchReconciler:
         """
         resource = await self._cluster.read_service(key)
         if resource is None or dig(resource, "metadata", "deletionTimestamp"):
-            for each in (self._names, self._progresses, self._conflicts):
-                each.forget(key)
-            self._written_s.pop(key, None)
+            self._records.drop(key, keep=(Schedule,))
             return Outcome.GONE
         kind = RAY_OR_JOB.get(str(dig(resource, "spec", "engine")), JOB)
         evidence, spec = await self._apply(key, kind, resource)
@@ -111,7 +107,7 @@ class BatchReconciler:
         changed = await self._report(key, resource, status)
         # The end is stored: set the time to live.
         if has_ended(status):
-            self._progresses.forget(key)
+            self._records.remove(key, ReportedJob)
             if spec and evidence.job and (patch := ttl_patch(kind, spec, evidence.job)):
                 await self._cluster.merge(kind, evidence.job, patch)
             return Outcome.DONE
@@ -122,7 +118,7 @@ class BatchReconciler:
         waits = status["reason"] == Reason.MODEL_RESOLVING or not evidence.blocked
         return Outcome.DONE if waits else Outcome.FAILED
 
-    async def _apply(self, key: Key, kind: Kind, resource: Json) -> tuple[BatchEvidence, BatchInferenceSpec | None]:
+    async def _apply(self, key: Key, kind: Child, resource: Json) -> tuple[BatchEvidence, BatchInferenceSpec | None]:
         spec, target, resolution, blocked = self._plan(key, resource)
         job: Json = {}
         pods: tuple[Json, ...] = ()
@@ -191,7 +187,7 @@ class BatchReconciler:
             return spec, target, resolution, Problem(reason, text)
         return spec, target, resolution, None
 
-    async def _adopted(self, kind: Kind, live: Json, resource: Json, target: Target) -> Json:
+    async def _adopted(self, kind: Child, live: Json, resource: Json, target: Target) -> Json:
         """Return the job of this ``BatchInference`` with its lost owner reference written again."""
         # The job of a deleted BatchInference of this name has another run's results.
         created = dig(resource, "status", "jobName") == live["metadata"]["name"]
@@ -203,7 +199,7 @@ class BatchReconciler:
             kind, live, {"metadata": {"ownerReferences": [*others, target.owner_reference]}}
         )
 
-    async def _write(self, key: Key, kind: Kind, job: Json, resource: Json, target: Target) -> Json:
+    async def _write(self, key: Key, kind: Child, job: Json, resource: Json, target: Target) -> Json:
         """Create the job once; later patch only the fields that may change."""
         queue = dig(resource, "metadata", "labels", QUEUE_LABEL, default="")
         assert target.batch is not None
@@ -213,10 +209,10 @@ class BatchReconciler:
             return await self._cluster.apply(kind, make_job(target, target.batch, queue), None)
         ended = has_ended(dig(resource, "status", default={}))
         patch = {} if ended else job_patch(kind, target.batch, job, queue)
-        text = digest(patch)
-        if not patch or not self._conflicts.may_write(key, kind.label, text, self._clock()):
+        text, limits = digest(patch), self._records.get(key, WriteLimits)
+        if not patch or not limits.may_write(kind.label, text, self._clock()):
             return job
-        self._conflicts.record_write(key, kind.label, text, self._clock())
+        limits.record_write(kind.label, text, self._clock())
         logger.info("event=wrote service=%s action=merge kind=%s", key, kind.kind)
         return await self._cluster.merge(kind, job, patch)
 
@@ -226,10 +222,10 @@ class BatchReconciler:
         if status == stored:
             return False
         # Limit the rate of writes that only update progress.
-        now_s = self._clock()
-        if is_only_progress(stored, status) and now_s - self._written_s.get(key, -_WRITE_EVERY_S) < _WRITE_EVERY_S:
+        now_s, last = self._clock(), self._records.get(key, WrittenStatus)
+        if is_only_progress(stored, status) and now_s - last.at_s < _WRITE_EVERY_S:
             return True
-        self._written_s[key] = now_s
+        last.at_s = now_s
         await self._cluster.apply_status(resource, status)
         if stored.get("reason") != status["reason"]:
             warning = status["reason"] in FAILURES

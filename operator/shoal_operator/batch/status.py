@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from shoal_operator.children.conditions import Condition, shortened, stamped
 from shoal_operator.children.observation import Failure, controller_of, dig
 from shoal_operator.children.pods import Problem, batch_problem, download_problem, find_problem, last_progress
-from shoal_operator.manifests.desired import Kind
+from shoal_operator.manifests.desired import Child
 from shoal_operator.manifests.job import JOB, QUEUE_LABEL, RAY_JOB
 from shoal_operator.models.resolution import ModelResolution
 from shoal_operator.status.blocked import failure_text
@@ -30,7 +30,7 @@ class BatchEvidence:
 
     resource: Json
     """The ``BatchInference``."""
-    kind: Kind = JOB
+    kind: Child = JOB
     job: Json
     """Its Job or RayJob; empty where it owns none."""
     pods: tuple[Json, ...] = ()
@@ -53,7 +53,7 @@ def write_rejected(failure: Failure) -> Problem:
     return Problem(reason, failure_text(failure))
 
 
-def name_taken(kind: Kind, live: Json, name: str) -> Problem:
+def name_taken(kind: Child, live: Json, name: str) -> Problem:
     """Return the problem of an existing object that this ``BatchInference`` does not own."""
     owner = controller_of(live) or {}
     if (owner.get("kind"), owner.get("name")) == ("BatchInference", name):
@@ -76,7 +76,7 @@ def has_ended(status: Json) -> bool:
     return status.get("reason") in _ENDED
 
 
-def job_patch(kind: Kind, spec: BatchInferenceSpec, job: Json, queue: str) -> Json:
+def job_patch(kind: Child, spec: BatchInferenceSpec, job: Json, queue: str) -> Json:
     """Return the merge patch of a running job; empty where it matches the spec.
 
     Kueue writes ``suspend`` of jobs in its queues, so the operator only ever sets it to true there.
@@ -99,7 +99,7 @@ def job_patch(kind: Kind, spec: BatchInferenceSpec, job: Json, queue: str) -> Js
 _UNSET = {"suspend": False}
 
 
-def ttl_patch(kind: Kind, spec: BatchInferenceSpec, job: Json) -> Json:
+def ttl_patch(kind: Child, spec: BatchInferenceSpec, job: Json) -> Json:
     """Return the patch with the job's time to live, which is set once its end is in the status."""
     ttl = spec.ttl_seconds_after_finished
     if kind != JOB or dig(job, "spec", "ttlSecondsAfterFinished") == ttl:
@@ -209,7 +209,7 @@ def _unfinished(evidence: BatchEvidence) -> tuple[Reason, str]:
     return Reason.STARTING, "pods start or download the model"
 
 
-def _end_of(kind: Kind, job: Json) -> tuple[Status | None, str]:
+def _end_of(kind: Child, job: Json) -> tuple[Status | None, str]:
     """Return whether a job is complete (True), has failed (False) or runs (None), and its message."""
     status = job.get("status", {})
     if kind == RAY_JOB:

@@ -12,8 +12,8 @@ from shoal_operator.manifests.desired import (
     PEERS,
     SERVICE,
     SERVICE_ACCOUNT,
-    WRITTEN_KINDS,
-    Kind,
+    WRITTEN_CHILDREN,
+    Child,
     desired_objects,
 )
 from shoal_operator.manifests.labels import SERVICE_LABEL
@@ -28,7 +28,7 @@ _NOTHING: Mapping[str, str] = {}
 class Apply:
     """Write an object by server-side apply."""
 
-    kind: Kind
+    kind: Child
     body: Json
     uid: str | None
     """The existing object's uid; None if it must not exist."""
@@ -38,7 +38,7 @@ class Apply:
 class Merge:
     """Write some fields of a child by a merge patch."""
 
-    kind: Kind
+    kind: Child
     body: Json
 
 
@@ -46,7 +46,7 @@ class Merge:
 class Delete:
     """Delete the child with this uid."""
 
-    kind: Kind
+    kind: Child
     name: str
     uid: str
 
@@ -58,7 +58,7 @@ Action = Apply | Merge | Delete
 class Conflict:
     """An object with a child's name and another owner; it is never written."""
 
-    kind: Kind
+    kind: Child
     name: str
     stale: bool
     """A deleted service of the same name owned it, so Kubernetes will delete it."""
@@ -99,7 +99,7 @@ class Changes:
         return any(conflict.kind == SERVICE_ACCOUNT for conflict in self.conflicts)
 
 
-def plan_changes(target: Target, children: Mapping[Kind, Json]) -> Changes:
+def plan_changes(target: Target, children: Mapping[Child, Json]) -> Changes:
     """Return the writes for a service; none for a cluster in the desired state."""
     # Without the name of the headless Service, the pods must not be configured to use it.
     taken: list[Conflict] = []
@@ -110,10 +110,10 @@ def plan_changes(target: Target, children: Mapping[Kind, Json]) -> Changes:
     desired = desired_objects(replace(target, peers_name_taken=bool(taken)))
     actions: list[Action] = []
     conflicts = [*taken]
-    for kind in WRITTEN_KINDS:
+    for kind in WRITTEN_CHILDREN:
         live = children.get(kind)
         owner, name = controller_of(live or {}) or {}, dig(live, "metadata", "name")
-        peers_of = f"{owner.get('name')}{PEERS.suffix}"
+        peers_of = PEERS.named(str(owner.get("name")))
         if kind == SERVICE and live is not None and (owner.get("kind"), peers_of) == (KIND, name):
             # The headless Service of "cat" is called as the service "cat-peers": the latter has precedence.
             actions += [Delete(kind, name, live["metadata"]["uid"]), Apply(kind, desired[kind], None)]
@@ -144,7 +144,7 @@ def _is_own(live: Json, target: Target) -> bool:
     return is_owned(live, target.uid) or is_orphan(live, SERVICE_LABEL, target.name)
 
 
-def _action(kind: Kind, desired: Json | None, live: Json | None) -> Apply | Delete | None:
+def _action(kind: Child, desired: Json | None, live: Json | None) -> Apply | Delete | None:
     uid = dig(live, "metadata", "uid")
     # An object that is already being deleted needs no second request.
     if desired is None:
@@ -155,11 +155,11 @@ def _action(kind: Kind, desired: Json | None, live: Json | None) -> Apply | Dele
     return Apply(kind, desired, uid)
 
 
-def _conflict(kind: Kind, live: Json, target: Target) -> Conflict:
+def _conflict(kind: Child, live: Json, target: Target) -> Conflict:
     owner = controller_of(live)
     name = live["metadata"]["name"]
     # A controller with the service's kind and name but another uid is a deleted predecessor.
-    before = target.kind, name.removesuffix(kind.suffix)
+    before = target.kind, kind.resource_name(name)
     stale = owner is not None and (owner.get("kind"), owner.get("name")) == before
     references = dig(live, "metadata", "ownerReferences", default=[])
     uncontrolled = owner is None and any(reference.get("uid") == target.uid for reference in references)

@@ -19,7 +19,7 @@ from shoal_operator.manifests.desired import (
     PEERS,
     SCALED_OBJECT,
     SERVICE,
-    Kind,
+    Child,
 )
 from shoal_schema.declaring import Json
 from shoal_schema.unknown_variables import PREFIX as SETTINGS_PREFIX
@@ -37,7 +37,7 @@ _OF_A_SERVICE = (
 )
 _CONTAINER_LISTS = ("initContainers", "containers")
 
-EXACT: Mapping[Kind, tuple[str, ...]] = {
+EXACT: Mapping[Child, tuple[str, ...]] = {
     SERVICE: _OF_A_SERVICE,
     PEERS: _OF_A_SERVICE,
     DISRUPTION_BUDGET: ("selector", "minAvailable", "maxUnavailable"),
@@ -49,7 +49,7 @@ EXACT: Mapping[Kind, tuple[str, ...]] = {
     SCALED_OBJECT: ("scaleTargetRef", "triggers"),
 }
 """Fields of ``spec``, by kind."""
-_FILLED_IN: Mapping[Kind, frozenset[str]] = {
+_FILLED_IN: Mapping[Child, frozenset[str]] = {
     SERVICE: frozenset({"nodePort"}),
     PEERS: frozenset({"nodePort"}),
     HTTP_ROUTE: frozenset({"group", "kind", "weight"}),
@@ -63,7 +63,7 @@ _DEFAULTS: Mapping[str, str] = {
 """Values that API servers set for undeclared fields."""
 
 
-def removal(kind: Kind, desired: Json, live: Json) -> Json:
+def removal(kind: Child, desired: Json, live: Json) -> Json:
     """Return the JSON merge patch that removes additions of other writers; empty if there are none."""
     if kind == DEPLOYMENT:
         # Rewrite the containers' lists without the foreign settings, and nothing else of them.

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shoal_operator.manifests.desired import SERVICE, Kind
+from shoal_operator.manifests.desired import SERVICE, Child
 from shoal_operator.manifests.labels import HASH_ANNOTATION, MANAGED_BY, MANAGED_BY_LABEL, SERVICE_LABEL
 from shoal_schema.declaring import Json
 from shoal_schema.resource import BATCH_PLURAL, GRAPH_KIND, GRAPH_PLURAL, PLURAL
@@ -47,10 +47,10 @@ class Observation:
 
     resource: Json
     """The ``InferenceService``."""
-    children: Mapping[Kind, Json]
-    """By kind, the object with the service's name, of any owner."""
+    children: Mapping[Child, Json]
+    """The objects with the names of the service's children, of any owner."""
     pods: tuple[Json, ...]
-    """Pods of the Deployment."""
+    """Pods of the Deployments."""
     slices: tuple[Json, ...] | None = None
     """EndpointSlices of the Service; None where they were not read."""
 
@@ -66,12 +66,12 @@ class Observation:
         # Unknown readiness counts as ready, as in kube-proxy.
         return sum(dig(endpoint, "conditions", "ready") is not False for endpoint in endpoints)
 
-    def owned(self, kind: Kind) -> Json:
+    def owned(self, kind: Child) -> Json:
         """Return the service's own child of a kind, or an empty object."""
         live = self.children.get(kind)
         return live if live is not None and is_owned(live, self.resource["metadata"]["uid"]) else {}
 
-    def orphaned(self, kind: Kind) -> Json:
+    def orphaned(self, kind: Child) -> Json:
         """Return the service's child of a kind that lost its owner reference, or an empty object."""
         live = self.children.get(kind)
         name = self.resource["metadata"]["name"]
@@ -82,7 +82,7 @@ class Observation:
 class Failure:
     """A write that failed, was changed at admission, or was not attempted."""
 
-    kind: Kind
+    kind: Child
     code: int
     """HTTP status by class, as `ApiError.code`; 0 without a response."""
     message: str

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from shoal_operator.children.observation import Key, Observation, dig, replica_set_owner
 from shoal_operator.cluster.api_server import APPLY, JSON, MERGE, ApiServer
 from shoal_operator.errors import ApiError, NotLeadingError
-from shoal_operator.manifests.desired import CHILD_KINDS, ENDPOINT_SLICE, Kind
+from shoal_operator.manifests.desired import DEPLOYMENT, ENDPOINT_SLICE, READ_CHILDREN, Child
 from shoal_operator.manifests.labels import (
     FIELD_MANAGER,
     MANAGED_BY,
@@ -27,8 +27,8 @@ _PLURALS = {**SERVED, BATCH_KIND: BATCH_PLURAL}
 _DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 
 
-class Cluster:
-    """Read and write the objects of services and jobs.
+class KubernetesCluster:
+    """The cluster of an API server; `shoal_operator.cluster.interface` describes the methods.
 
     Args:
         server: the API server.
@@ -44,20 +44,18 @@ class Cluster:
         self._on_write = on_write
 
     async def read_service(self, key: Key) -> Json | None:
-        """Return the ``InferenceService``, graph or job of a key; None where it does not exist."""
         return await self._get(object_path(API_VERSION, key.plural, key.namespace, key.name))
 
     async def observe(self, key: Key, resource: Json) -> Observation:
-        """Read a service's children, their pods and endpoints."""
         # Pods and slices by label, children by name, all concurrently.
         pods_path = object_path("v1", "pods", key.namespace)
         slices_path = object_path(ENDPOINT_SLICE.api_version, ENDPOINT_SLICE.plural, key.namespace)
         pods, slices, children = await asyncio.gather(
             self._list(pods_path, labelSelector=selector_text(key.name)),
             self._list(slices_path, labelSelector=f"{SERVICE_NAME_LABEL}={key.name}"),
-            asyncio.gather(*(self._get(child_path(kind, key)) for kind in CHILD_KINDS)),
+            asyncio.gather(*(self._get(child_path(kind, key)) for kind in READ_CHILDREN)),
         )
-        found = zip(CHILD_KINDS, children, strict=True)
+        found = zip(READ_CHILDREN, children, strict=True)
         present = {kind: child for kind, child in found if child is not None}
         own = next((each for each in slices if each["metadata"]["name"] == key.name), None)
         if own is None and dig(resource, "spec", "scaling", "minReplicas") == 0:
@@ -66,36 +64,27 @@ class Cluster:
         if own is not None:
             present[ENDPOINT_SLICE] = own
         # Labels can be set by any client; the owner reference cannot.
-        ours = tuple(pod for pod in pods if replica_set_owner(pod) == key.name)
+        deployments = {child.named(key.name) for child in READ_CHILDREN if child.kind == DEPLOYMENT.kind}
+        ours = tuple(pod for pod in pods if replica_set_owner(pod) in deployments)
         return Observation(resource, present, ours, slices)
 
-    async def observe_batch(self, key: Key, kind: Kind) -> tuple[Json | None, tuple[Json, ...]]:
-        """Read the job of a ``BatchInference``, and the pods with its label."""
+    async def observe_batch(self, key: Key, kind: Child) -> tuple[Json | None, tuple[Json, ...]]:
         pods = self._list(object_path("v1", "pods", key.namespace), labelSelector=batch_selector_text(key.name))
         return await asyncio.gather(self._get(child_path(kind, key)), pods)
 
-    async def apply(self, kind: Kind, body: Json, uid: str | None) -> Json:
-        """Write an object by server-side apply and return it as stored.
-
-        Args:
-            kind: of the object.
-            body: every field that the operator declares, and no other.
-            uid: the object must have this uid. None: it must not exist; an existing object whose fields have
-                another owner causes a conflict.
-        """
+    async def apply(self, kind: Child, body: Json, uid: str | None) -> Json:
         # The uid is a precondition: the API server rejects the write for another object of this name.
         metadata = {**body["metadata"], **({"uid": uid} if uid else {})}
-        key = Key(metadata["namespace"], metadata["name"].removesuffix(kind.suffix))
+        key = Key(metadata["namespace"], kind.resource_name(metadata["name"]))
         query = {"force": "true" if uid else "false", "fieldValidation": "Strict"}
         body = {**body, "metadata": metadata}
         stored = await self._write("PATCH", child_path(kind, key), body, query=query, kind=APPLY)
         self._on_write(stored)
         return stored
 
-    async def merge(self, kind: Kind, stored: Json, patch: Json) -> Json:
-        """Write a JSON merge patch to the version of an object that was read; return it as stored."""
+    async def merge(self, kind: Child, stored: Json, patch: Json) -> Json:
         metadata = stored["metadata"]
-        key = Key(metadata["namespace"], metadata["name"].removesuffix(kind.suffix))
+        key = Key(metadata["namespace"], kind.resource_name(metadata["name"]))
         # The version is a precondition, as lists in the patch replace whole lists.
         version = {"resourceVersion": metadata["resourceVersion"]}
         body = {**patch, "metadata": {**patch.get("metadata", {}), **version}}
@@ -105,13 +94,11 @@ class Cluster:
         self._on_write(stored)
         return stored
 
-    async def annotate(self, kind: Kind, key: Key, uid: str, annotations: Mapping[str, str | None]) -> None:
-        """Set or remove (None) annotations of the object with this uid."""
+    async def annotate(self, kind: Child, key: Key, uid: str, annotations: Mapping[str, str | None]) -> None:
         body: Json = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
         self._on_write(await self._write("PATCH", child_path(kind, key), body, kind=MERGE))
 
-    async def delete(self, kind: Kind, key: Key, uid: str) -> None:
-        """Delete the object with this uid; a missing or different object is not an error."""
+    async def delete(self, kind: Child, key: Key, uid: str) -> None:
         body = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -125,7 +112,6 @@ class Cluster:
                 raise
 
     async def apply_status(self, resource: Json, status: Json) -> Json:
-        """Write a service's status; return the service as stored."""
         metadata = resource["metadata"]
         body = {
             "apiVersion": API_VERSION,
@@ -142,10 +128,6 @@ class Cluster:
         return stored
 
     async def scale(self, key: Key, replicas: int, *, was: int) -> Json | None:
-        """Write a service's ``spec.replicas`` through its scale subresource, if the count is still ``was``.
-
-        Returns: The service as read; None, without a write, if another writer has changed the count.
-        """
         path = object_path(API_VERSION, key.plural, key.namespace, key.name, "scale")
         for tries_left in reversed(range(_SCALE_TRIES)):
             resource = await self.read_service(key)
@@ -162,17 +144,14 @@ class Cluster:
         return None
 
     async def set_deletion_cost(self, key: Key, uid: str, cost: int) -> None:
-        """Set a pod's deletion cost: a Deployment removes ready pods with the lowest cost first."""
         body: Json = {"metadata": {"uid": uid, "annotations": {_DELETION_COST: str(cost)}}}
         await self._write("PATCH", object_path("v1", "pods", key.namespace, key.name), body, kind=MERGE)
 
     async def post_event(self, event: Json) -> None:
-        """Post an Event."""
         path = object_path("v1", "events", event["metadata"]["namespace"])
         await self._write("POST", path, event)
 
     async def list_services(self, namespaces: Sequence[str]) -> list[Json]:
-        """Return all services and graphs of the namespaces; with an empty list, of the cluster."""
         found = await asyncio.gather(*(self._list_of(plural, namespaces) for plural in SERVED.values()))
         return [item for each in found for item in each]
 
@@ -187,27 +166,22 @@ class Cluster:
             raise
 
     async def list_pods(self, namespace: str, selector: str) -> tuple[Json, ...]:
-        """Return the pods of a namespace that match a label selector."""
         return await self._list(object_path("v1", "pods", namespace), labelSelector=selector)
 
     async def read_kinds(self, api_version: str) -> list[Json]:
-        """Return the resources of an API version; empty if it is not served."""
         found = await self._get(f"/apis/{api_version}")
         return list((found or {}).get("resources", []))
 
     async def read_lease(self, key: Key) -> Json | None:
-        """Return the Lease; None where it does not exist."""
         return await self._get(_lease_path(key))
 
     async def write_lease(self, key: Key, body: Json) -> Json:
-        """Create the Lease, or replace the version in ``body``."""
         # A conflict shows that another operator was faster.
         if "resourceVersion" in body["metadata"]:
             return await self._server.request("PUT", _lease_path(key), body)
         return await self._server.request("POST", _lease_path(Key(key.namespace, "")), body)
 
     async def write_heartbeat(self, key: Key, wall_time: str) -> None:
-        """Renew the heartbeat Lease, which has no holder."""
         metadata = {"name": key.name, "namespace": key.namespace, "labels": {MANAGED_BY_LABEL: MANAGED_BY}}
         body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}
         body["spec"] = {"renewTime": wall_time}
@@ -250,9 +224,9 @@ def object_path(api_version: str, plural: str, namespace: str, *rest: str) -> st
     return "/".join(part for part in parts if part)
 
 
-def child_path(kind: Kind, key: Key) -> str:
+def child_path(kind: Child, key: Key) -> str:
     """Return the path of a service's child."""
-    return object_path(kind.api_version, kind.plural, key.namespace, key.name + kind.suffix)
+    return object_path(kind.api_version, kind.plural, key.namespace, kind.named(key.name))
 
 
 def _lease_path(key: Key) -> str:

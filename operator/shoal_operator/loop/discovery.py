@@ -6,17 +6,16 @@ The operator polls, because it may have no permission to watch CustomResourceDef
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Protocol
 
 from kopf import Resource
 
 # kopf accepts it as an argument but does not export it; kopf is pinned to its minor version.
 from kopf._cogs.structs.references import Insights
 
+from shoal_operator.cluster.interface import Cluster
 from shoal_operator.errors import ApiError
 from shoal_operator.manifests.desired import HPA, HTTP_ROUTE, SCALED_OBJECT, Kind
 from shoal_operator.manifests.job import RAY_JOB
-from shoal_schema.declaring import Json
 from shoal_schema.resource import API_VERSION, BATCH_KIND, BATCH_PLURAL, GRAPH_KIND, GRAPH_PLURAL
 
 logger = logging.getLogger(__name__)
@@ -26,10 +25,6 @@ BATCHES = Kind(BATCH_KIND, API_VERSION, BATCH_PLURAL)
 GRAPHS = Kind(GRAPH_KIND, API_VERSION, GRAPH_PLURAL)
 OPTIONAL_KINDS = (HTTP_ROUTE, HPA, SCALED_OBJECT, GRAPHS, BATCHES, RAY_JOB)
 """Kinds that may not be installed in the cluster."""
-
-
-class _Cluster(Protocol):
-    async def read_kinds(self, api_version: str) -> list[Json]: ...
 
 
 class Discovery:
@@ -44,7 +39,7 @@ class Discovery:
         """The kinds that kopf watches."""
         self._found = found
 
-    async def run(self, cluster: _Cluster) -> None:
+    async def run(self, cluster: Cluster) -> None:
         """Poll until cancelled."""
         # kopf's own scan comes first.
         await self.insights.ready_resources.wait()
@@ -56,7 +51,7 @@ class Discovery:
                     await self._discover(cluster, kind)
             await asyncio.sleep(INTERVAL_S)
 
-    async def _discover(self, cluster: _Cluster, kind: Kind) -> None:
+    async def _discover(self, cluster: Cluster, kind: Kind) -> None:
         try:
             served = await cluster.read_kinds(kind.api_version)
         except ApiError as error:

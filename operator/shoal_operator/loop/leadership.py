@@ -5,9 +5,9 @@ import contextlib
 import datetime
 import logging
 from collections.abc import Callable
-from typing import Protocol
 
 from shoal_operator.children.observation import Key, dig
+from shoal_operator.cluster.interface import Cluster
 from shoal_operator.errors import ApiError, NotLeadingError
 from shoal_operator.loop.health import HEARTBEAT_S
 from shoal_operator.loop.lease import (
@@ -24,18 +24,7 @@ from shoal_schema.declaring import Json
 logger = logging.getLogger(__name__)
 
 
-class _Cluster(Protocol):
-    """The part of `shoal_operator.cluster.objects.Cluster` that reads and writes the Lease."""
-
-    async def read_lease(self, key: Key) -> Json | None: ...
-    async def write_lease(self, key: Key, body: Json) -> Json: ...
-
-
-class _HeartbeatCluster(Protocol):
-    async def write_heartbeat(self, key: Key, wall_time: str) -> None: ...
-
-
-async def renew_heartbeat(cluster: _HeartbeatCluster, key: Key, utc_now: Callable[[], datetime.datetime]) -> None:
+async def renew_heartbeat(cluster: Cluster, key: Key, utc_now: Callable[[], datetime.datetime]) -> None:
     """Renew the heartbeat Lease until cancelled, so that the watches receive events."""
     while True:
         try:
@@ -72,7 +61,7 @@ class Leadership:
         """Return whether this operator certainly holds the Lease."""
         return self._election.may_write(self._clock())
 
-    async def lead(self, cluster: _Cluster, work: Callable[[], asyncio.Task[None]]) -> None:
+    async def lead(self, cluster: Cluster, work: Callable[[], asyncio.Task[None]]) -> None:
         """Renew the Lease until cancelled, and run ``work`` while it is held.
 
         On cancellation the work stops first. Then the Lease is released, so that a standby takes over at once.
@@ -106,7 +95,7 @@ class Leadership:
                         while not await self._release(cluster):
                             pass
 
-    async def _renew(self, cluster: _Cluster) -> None:
+    async def _renew(self, cluster: Cluster) -> None:
         """Try once to acquire or renew the Lease.
 
         The leader overwrites its last written version without a read, which leaves time for a second attempt on a slow
@@ -136,7 +125,7 @@ class Leadership:
     def _record_contact(self) -> None:
         self._contact_s = self._clock()
 
-    async def _release(self, cluster: _Cluster) -> bool:
+    async def _release(self, cluster: Cluster) -> bool:
         """Clear the Lease's holder; return False if the write conflicts with a late renewal and must be retried."""
         stored, self._stored = self._stored or await cluster.read_lease(self._key), None
         # Another operator holds it already.

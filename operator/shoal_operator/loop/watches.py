@@ -14,7 +14,7 @@ import kopf
 from shoal_operator.children.observation import Key, controller_of, replica_set_owner
 from shoal_operator.loop.echoes import Echoes
 from shoal_operator.loop.workqueue import Priority
-from shoal_operator.manifests.desired import CHILD_KINDS, ENDPOINT_SLICE, PEERS, Kind
+from shoal_operator.manifests.desired import DEPLOYMENT, ENDPOINT_SLICE, PEERS, READ_CHILDREN, Kind, resource_names
 from shoal_operator.manifests.job import KINDS
 from shoal_operator.manifests.labels import BATCH_LABEL, GRAPH_LABEL, SERVICE_LABEL, WATCH_SELECTOR
 from shoal_schema.resource import BATCH_PLURAL, GRAPH_KIND, GRAPH_PLURAL, GROUP, PLURAL, VERSION
@@ -67,10 +67,8 @@ class EventHandlers:
         """
         body = event["object"]
         metadata = body["metadata"]
-        names = [metadata["name"]]
         # The headless Service, or another service whose name collides with it. Items of a list have no kind.
-        if body.get("kind", PEERS.kind) == PEERS.kind and metadata["name"].endswith(PEERS.suffix):
-            names.append(metadata["name"].removesuffix(PEERS.suffix))
+        names = resource_names(body.get("kind", PEERS.kind), metadata["name"]) or [metadata["name"]]
         # Services and graphs share the names of children: one may wait for a name that the other releases.
         plurals = (PLURAL, GRAPH_PLURAL) if event["type"] == "DELETED" else (_plural(body),)
         self._mark([Key(metadata["namespace"], name, each) for each in plurals for name in names], event, _SETTLE_S)
@@ -79,7 +77,7 @@ class EventHandlers:
         """Handle an event of an EndpointSlice of a service's Service."""
         body = event["object"]
         # The headless Service has the same endpoints: one of the two is enough.
-        headless = body["metadata"].get("labels", {}).get(SERVICE_LABEL, "") + PEERS.suffix
+        headless = PEERS.named(body["metadata"].get("labels", {}).get(SERVICE_LABEL, ""))
         if (owner := controller_of(body)) and owner["name"] != headless:
             self._mark([Key(body["metadata"]["namespace"], owner["name"], _plural(body))], event, _SETTLE_S)
 
@@ -92,7 +90,8 @@ class EventHandlers:
             self._mark([Key(metadata["namespace"], batch, BATCH_PLURAL)], event, _SETTLE_S)
         # A pod that its ReplicaSet released, since its labels changed, keeps the service's name in a label.
         elif name := replica_set_owner(pod) or labels.get(SERVICE_LABEL):
-            self._mark([Key(metadata["namespace"], name, _plural(pod))], event, _SETTLE_S)
+            names = resource_names(DEPLOYMENT.kind, name)
+            self._mark([Key(metadata["namespace"], each, _plural(pod)) for each in names], event, _SETTLE_S)
 
     async def on_lease(self, **_: Any) -> None:
         """Handle an event of the heartbeat Lease, which shows that watches work."""
@@ -139,7 +138,7 @@ def make_registry(
     kopf.on.event("v1", "pods", registry=registry)(event_handlers.on_pod)
     kopf.on.event("coordination.k8s.io", "v1", "leases", registry=registry)(event_handlers.on_lease)
     kopf.on.event(*_names(ENDPOINT_SLICE), registry=registry)(event_handlers.on_endpoints)
-    for names in dict.fromkeys(map(_names, CHILD_KINDS)):
+    for names in dict.fromkeys(map(_names, READ_CHILDREN)):
         kopf.on.event(*names, registry=registry)(event_handlers.on_child)
     return registry
 
@@ -165,7 +164,7 @@ def make_settings(heartbeat: str, *, namespaced: bool) -> kopf.OperatorSettings:
     settings.queueing.idle_timeout = 0.5
     for group, plural in (
         ("", "pods"),
-        *(_names(kind)[::2] for kind in (ENDPOINT_SLICE, *KINDS.values(), *CHILD_KINDS)),
+        *(_names(kind)[::2] for kind in (ENDPOINT_SLICE, *KINDS.values(), *READ_CHILDREN)),
     ):
         settings.watching.label_selectors[group, plural] = WATCH_SELECTOR
     settings.watching.field_selectors["coordination.k8s.io", "leases"] = f"metadata.name={heartbeat}"

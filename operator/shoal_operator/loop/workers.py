@@ -88,10 +88,10 @@ class Workers:
                 logger.info("event=deleted_meanwhile service=%s error=%s", key, error)
                 return
             self._counts.count_reconcile_error(reconcile_error(error))
-            logger.warning("event=look_failed service=%s error=%s", key, error)
+            logger.warning("event=reconciliation_failed service=%s error=%s", key, error)
         except Exception as error:  # an unexpected error of one service must not stop the others
             self._counts.count_reconcile_error(reconcile_error(error))
-            logger.exception("event=look_failed service=%s", key)
+            logger.exception("event=reconciliation_failed service=%s", key)
         finally:
             self._counts.count_reconcile(outcome, self._clock() - began_s)
             # Other keys of this name may be due now.

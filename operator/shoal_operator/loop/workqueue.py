@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
 from shoal_operator.children.observation import Key
+from shoal_operator.loop.records import Records
 
 MIN_RETRY_S = 1.0
 MAX_RETRY_S = 60.0
@@ -46,33 +47,44 @@ class Outcome(StrEnum):
 
 
 @dataclass(slots=True)
+class Schedule:
+    """The queue's state of one key."""
+
+    due: tuple[float, Priority] | None = None
+    """When it is due, and why; None in a reconciliation, unless it was marked meanwhile."""
+    failures: int = 0
+    """Failed reconciliations in a row."""
+    finished_s: float | None = None
+    """When its last reconciliation ended."""
+
+
+@dataclass(slots=True)
 class WorkQueue:
-    """Keys and the times at which they are due.
+    """Keys and the times at which they are due; it owns the records of all objects.
 
     Args:
         resync_s: period of reconciliations without any event (s).
+        records: of all objects.
     """
 
     resync_s: float
-    _due: dict[Key, tuple[float, Priority]] = field(default_factory=dict)
+    records: Records = field(default_factory=Records)
     _later: list[tuple[float, Priority, Key]] = field(default_factory=list)
-    """A heap by time; entries that `_due` does not hold are stale."""
+    """A heap by time; entries that no `Schedule` holds are stale."""
     _ready: list[tuple[float, float, Priority, Key]] = field(default_factory=list)
     """A heap of due keys, by time and priority."""
     _running: dict[tuple[str, str], float] = field(default_factory=dict)
     """By namespace and name, the start time."""
-    _failures: dict[Key, int] = field(default_factory=dict)
-    _finished_s: dict[Key, float] = field(default_factory=dict)
 
     def mark(self, key: Key, due_s: float, priority: Priority = Priority.REST) -> None:
         """Schedule a key for this time; an earlier time or a higher priority stays."""
-        if priority is Priority.REST and key in self._finished_s:
-            due_s = max(due_s, self._finished_s[key] + SPACING_S)
-        known = self._due.get(key)
-        if known is not None:
-            due_s, priority = min(due_s, known[0]), min(priority, known[1])
-        if (due_s, priority) != known:
-            self._due[key] = due_s, priority
+        schedule = self.records.get(key, Schedule)
+        if priority is Priority.REST and schedule.finished_s is not None:
+            due_s = max(due_s, schedule.finished_s + SPACING_S)
+        if schedule.due is not None:
+            due_s, priority = min(due_s, schedule.due[0]), min(priority, schedule.due[1])
+        if (due_s, priority) != schedule.due:
+            schedule.due = due_s, priority
             heapq.heappush(self._later, (due_s, priority, key))
 
     def take(self, now_s: float) -> Key | None:
@@ -86,16 +98,17 @@ class WorkQueue:
             _, due_s, priority, key = heapq.heappop(self._ready)
             if not self._is_free(key, due_s, priority):
                 continue  # stale: marked or taken since, or finish() will push it again
-            del self._due[key]
+            self.records.get(key, Schedule).due = None
             self._running[key.place] = now_s
             return key
         return None
 
     def _is_free(self, key: Key, due_s: float, priority: Priority) -> bool:
-        return self._due.get(key) == (due_s, priority) and key.place not in self._running
+        schedule = self.records.find(key, Schedule)
+        return schedule is not None and schedule.due == (due_s, priority) and key.place not in self._running
 
     def finish(self, key: Key, outcome: Outcome, now_s: float, *, jitter: float) -> None:
-        """Record the end of a reconciliation.
+        """Record the end of a reconciliation; drop the record of an object that is gone.
 
         Args:
             key: the key that ``take`` returned.
@@ -104,29 +117,32 @@ class WorkQueue:
             jitter: a random number in [0, 1) that spreads retries and resyncs.
         """
         del self._running[key.place]
-        if outcome is Outcome.GONE:
-            self._finished_s.pop(key, None)
-        else:
-            self._finished_s[key] = now_s
-        # Back off exponentially after failures; otherwise reconcile again after the resync period.
+        schedule = self.records.get(key, Schedule)
+        marked, schedule.due = schedule.due, None
         delay_s: float | None = None
-        failures = self._failures.pop(key, 0)
-        if outcome is Outcome.FAILED:
-            self._failures[key] = failures + 1
-            backoff_s = min(MIN_RETRY_S * 2.0**failures, MAX_RETRY_S)
-            delay_s = max(MIN_RETRY_S, backoff_s * (1 - _JITTER * jitter))
-        elif outcome is Outcome.WAITING:
-            delay_s = WAIT_S
-        elif outcome is Outcome.DONE:
-            delay_s = self.resync_s * (1 - _JITTER * jitter)
-        if (waiting := self._due.pop(key, None)) is not None:
-            self.mark(key, *waiting)
+        if outcome is Outcome.GONE:
+            self.records.drop(key)
+        else:
+            schedule.finished_s = now_s
+            # Back off exponentially after failures; otherwise reconcile again after the resync period.
+            failures, schedule.failures = schedule.failures, 0
+            if outcome is Outcome.FAILED:
+                schedule.failures = failures + 1
+                backoff_s = min(MIN_RETRY_S * 2.0**failures, MAX_RETRY_S)
+                delay_s = max(MIN_RETRY_S, backoff_s * (1 - _JITTER * jitter))
+            elif outcome is Outcome.WAITING:
+                delay_s = WAIT_S
+            else:
+                delay_s = self.resync_s * (1 - _JITTER * jitter)
+        # A mark during the reconciliation counts, also that of an object created again.
+        if marked is not None:
+            self.mark(key, *marked)
         if delay_s is not None:
             self.mark(key, now_s + delay_s, Priority.FAILING if outcome is Outcome.FAILED else Priority.REST)
         # Keys of other kinds with this name could not be taken meanwhile.
         for other in key.namesakes:
-            if other in self._due:
-                heapq.heappush(self._later, (*self._due[other], other))
+            if (schedule_of_other := self.records.find(other, Schedule)) and schedule_of_other.due:
+                heapq.heappush(self._later, (*schedule_of_other.due, other))
 
     def next_due_s(self) -> float | None:
         """Return the time at which the next key is due; None if the queue is empty."""
@@ -138,7 +154,8 @@ class WorkQueue:
 
     def due_since_s(self, now_s: float) -> list[float]:
         """Return the due times of keys that no worker holds."""
-        return [due_s for key, (due_s, _) in self._due.items() if due_s <= now_s and key.place not in self._running]
+        waiting = ((key, each.due[0]) for key, each in self.records.of(Schedule) if each.due is not None)
+        return [due_s for key, due_s in waiting if due_s <= now_s and key.place not in self._running]
 
     def oldest_running_s(self) -> float | None:
         """Return when the longest running reconciliation began; None without any."""
@@ -146,7 +163,7 @@ class WorkQueue:
 
     def waiting(self) -> tuple[Key, ...]:
         """Return all keys except keys in reconciliation."""
-        return tuple(self._due)
+        return tuple(key for key, schedule in self.records.of(Schedule) if schedule.due is not None)
 
     def __len__(self) -> int:
-        return len(self._due)
+        return len(self.waiting())

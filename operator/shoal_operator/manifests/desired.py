@@ -1,6 +1,7 @@
 """The desired objects of a service, in the order of writes."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from shoal_operator.manifests.activator import make_activator_slice
 from shoal_operator.manifests.deployment import make_deployment
@@ -19,39 +20,71 @@ from shoal_schema.declaring import Json
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of child."""
+    """A kind of Kubernetes objects."""
 
     kind: str
     api_version: str
     plural: str
-    suffix: str = ""
-    """Appended to the service's name."""
+
+
+class Role(StrEnum):
+    """The purpose of a child among the children of its kind."""
+
+    STABLE = "stable"
+    """The child that has the resource's name."""
+    PEERS = "peers"
+    """The headless Service through which replicas discover each other."""
+    ACTIVATOR = "activator"
+    """Endpoints of the activator, with the resource's name."""
+
+
+_SUFFIXES = {Role.STABLE: "", Role.PEERS: PEERS_SUFFIX, Role.ACTIVATOR: ""}
+
+
+@dataclass(frozen=True, slots=True)
+class Child(Kind):
+    """A child of a resource, addressed by kind and role. Its name is the resource's with the suffix of the role."""
+
+    role: Role = Role.STABLE
+
+    @property
+    def suffix(self) -> str:
+        """Appended to the resource's name."""
+        return _SUFFIXES[self.role]
 
     @property
     def label(self) -> str:
-        """Kind and suffix, unique among the children."""
+        """Kind and suffix, unique among the children of one resource."""
         return self.kind + self.suffix
 
+    def named(self, resource: str) -> str:
+        """Return the child's name."""
+        return resource + self.suffix
 
-SERVICE_ACCOUNT = Kind("ServiceAccount", "v1", "serviceaccounts")
-NETWORK_POLICY = Kind("NetworkPolicy", "networking.k8s.io/v1", "networkpolicies")
-SERVICE = Kind("Service", "v1", "services")
-PEERS = Kind("Service", "v1", "services", PEERS_SUFFIX)
-DISRUPTION_BUDGET = Kind("PodDisruptionBudget", "policy/v1", "poddisruptionbudgets")
-DEPLOYMENT = Kind("Deployment", "apps/v1", "deployments")
-INGRESS = Kind("Ingress", "networking.k8s.io/v1", "ingresses")
-HTTP_ROUTE = Kind("HTTPRoute", "gateway.networking.k8s.io/v1", "httproutes")
-HPA = Kind("HorizontalPodAutoscaler", HPA_API_VERSION, "horizontalpodautoscalers")
-SCALED_OBJECT = Kind("ScaledObject", SCALED_OBJECT_API_VERSION, "scaledobjects")
+    def resource_name(self, name: str) -> str:
+        """Return the name of the resource whose child has this name."""
+        return name.removesuffix(self.suffix)
 
-ENDPOINT_SLICE = Kind("EndpointSlice", "discovery.k8s.io/v1", "endpointslices")
+
+SERVICE_ACCOUNT = Child("ServiceAccount", "v1", "serviceaccounts")
+NETWORK_POLICY = Child("NetworkPolicy", "networking.k8s.io/v1", "networkpolicies")
+SERVICE = Child("Service", "v1", "services")
+PEERS = Child("Service", "v1", "services", Role.PEERS)
+DISRUPTION_BUDGET = Child("PodDisruptionBudget", "policy/v1", "poddisruptionbudgets")
+DEPLOYMENT = Child("Deployment", "apps/v1", "deployments")
+INGRESS = Child("Ingress", "networking.k8s.io/v1", "ingresses")
+HTTP_ROUTE = Child("HTTPRoute", "gateway.networking.k8s.io/v1", "httproutes")
+HPA = Child("HorizontalPodAutoscaler", HPA_API_VERSION, "horizontalpodautoscalers")
+SCALED_OBJECT = Child("ScaledObject", SCALED_OBJECT_API_VERSION, "scaledobjects")
+
+ENDPOINT_SLICE = Child("EndpointSlice", "discovery.k8s.io/v1", "endpointslices", Role.ACTIVATOR)
 """Kubernetes creates the Service's EndpointSlices.
 
 The operator creates one with the Service's name, for the activator.
 """
 
 _SCALERS = (HPA, SCALED_OBJECT)
-CHILD_KINDS = (
+READ_CHILDREN = (
     SERVICE_ACCOUNT,
     NETWORK_POLICY,
     SERVICE,
@@ -62,9 +95,9 @@ CHILD_KINDS = (
     HTTP_ROUTE,
     *_SCALERS,
 )
-"""Kinds that are read by name."""
+"""Children that are read by name."""
 # The EndpointSlice before the Deployment: the activator must be an endpoint before the last pod stops.
-WRITTEN_KINDS = (
+WRITTEN_CHILDREN = (
     SERVICE_ACCOUNT,
     NETWORK_POLICY,
     SERVICE,
@@ -76,10 +109,16 @@ WRITTEN_KINDS = (
     HTTP_ROUTE,
     *_SCALERS,
 )
-"""Kinds that are written, in this order."""
+"""Children that are written, in this order."""
 
 
-def desired_objects(target: Target) -> dict[Kind, Json]:
+def resource_names(kind: str, name: str) -> list[str]:
+    """Return the names of the resources that may have a child of this kind and name."""
+    children = [child for child in READ_CHILDREN if child.kind == kind and name.endswith(child.suffix)]
+    return list(dict.fromkeys(child.resource_name(name) for child in children))
+
+
+def desired_objects(target: Target) -> dict[Child, Json]:
     """Return the objects that should exist; children of other kinds are deleted."""
     objects = {
         **({NETWORK_POLICY: make_network_policy(target)} if target.restricted else {}),

@@ -4,7 +4,7 @@ from msgspec import structs
 
 from shoal_operator.manifests.containers import BATCH, address_of_pod, field_of, make_batch, make_user_containers
 from shoal_operator.manifests.deployment import make_init, make_shared_pod_settings, make_volumes
-from shoal_operator.manifests.desired import Kind
+from shoal_operator.manifests.desired import Child
 from shoal_operator.manifests.environment import ADMIN_PORT, variable
 from shoal_operator.manifests.labels import make_object, object_labels
 from shoal_operator.manifests.origin import with_source
@@ -15,8 +15,8 @@ from shoal_schema.resource import GROUP
 from shoal_schema.resource.offline import BatchInferenceSpec, Engine
 from shoal_schema.resource.service import InferenceServiceSpec
 
-JOB = Kind("Job", "batch/v1", "jobs")
-RAY_JOB = Kind("RayJob", "ray.io/v1", "rayjobs")
+JOB = Child("Job", "batch/v1", "jobs")
+RAY_JOB = Child("RayJob", "ray.io/v1", "rayjobs")
 KINDS = {Engine.JOB: JOB, Engine.RAY: RAY_JOB}
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 """The label of jobs in Kueue's queues; Kueue writes their ``suspend``."""

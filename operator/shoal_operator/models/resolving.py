@@ -6,11 +6,13 @@ import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from urllib.parse import urlsplit
 
 import aiohttp
 
 from shoal_operator.children.observation import Key
+from shoal_operator.loop.records import Records
 from shoal_operator.manifests.origin import registry
 from shoal_operator.models.resolution import (
     ModelResolution,
@@ -56,12 +58,18 @@ ResolveName = Callable[[str], Awaitable[str]]
 
 
 @dataclass(slots=True)
-class _Service:
+class ServiceModel:
     """The resolution of one service's name."""
 
     resolution: ModelResolution
+    leave: Callable[["ServiceModel"], object]
+    """Stops the requests that only this service needs."""
     since_s: float | None = None
     """Since when the service waits: a response to an earlier request belongs to another spec."""
+
+    def close(self) -> None:
+        """Stop resolving for the service."""
+        self.leave(self)
 
 
 @dataclass(slots=True)
@@ -82,6 +90,7 @@ class Resolver:
     Args:
         resolve: returns the version of a name; raises LocationError with the reason.
         mark: schedules a service's reconciliation after a delay (s).
+        records: names of all services.
         clock: monotonic seconds.
         interval_s: between two requests for a followed name.
         environment: addresses and credentials of registries.
@@ -91,6 +100,7 @@ class Resolver:
         self,
         resolve: ResolveName,
         mark: Callable[[Key, float], None],
+        records: Records,
         clock: Callable[[], float],
         *,
         interval_s: float,
@@ -98,10 +108,10 @@ class Resolver:
     ) -> None:
         self._resolve_name = resolve
         self._mark = mark
+        self._records = records
         self._clock = clock
         self._interval_s = interval_s
         self._environment = environment
-        self._services: dict[Key, _Service] = {}
         self._names: dict[str, _NameState] = {}
         self._slots: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(_AT_A_TIME))
 
@@ -112,12 +122,13 @@ class Resolver:
             LocationError: the URI is invalid.
         """
         if uri is None or not moves(uri):
-            self.forget(key)
+            self._records.remove(key, ServiceModel)
             return None
-        known = self._services.get(key)
+        known = self._records.find(key, ServiceModel)
         if known is None or known.resolution.uri != uri:
-            self.forget(key)
-            known = self._services[key] = _Service(ModelResolution(uri, stored_version(resource, uri)))
+            self._records.remove(key, ServiceModel)
+            known = ServiceModel(ModelResolution(uri, stored_version(resource, uri)), partial(self._leave, key))
+            self._records.put(key, known)
         # Use the last result, unless it is older than the service's spec.
         if follows or not known.resolution.resolved:
             if known.since_s is None:
@@ -143,19 +154,13 @@ class Resolver:
         """Return the environment variables with the address of the registry of ``uri``."""
         return registry(uri, self._environment)
 
-    def forget(self, key: Key) -> None:
-        """Stop resolving for a service."""
-        if known := self._services.pop(key, None):
-            self._leave(key, known)
-
     async def close(self) -> None:
         """Cancel all requests."""
         tasks = [name.task for name in self._names.values() if name.task]
-        for key in list(self._services):
-            self.forget(key)
+        self._records.remove_all(ServiceModel)
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _leave(self, key: Key, known: _Service) -> None:
+    def _leave(self, key: Key, known: ServiceModel) -> None:
         known.since_s = None
         name = self._names.get(known.resolution.uri)
         if name is None or key not in name.services:

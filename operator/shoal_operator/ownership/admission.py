@@ -3,7 +3,7 @@
 from shoal_operator.children.drift import holds
 from shoal_operator.children.exact import foreign_settings, removal, settings_text
 from shoal_operator.children.observation import dig
-from shoal_operator.manifests.desired import Kind
+from shoal_operator.manifests.desired import Child
 from shoal_schema.declaring import Json
 
 NO_IMAGE_VOLUMES = (
@@ -13,7 +13,7 @@ NO_IMAGE_VOLUMES = (
 )
 
 
-def is_changed(kind: Kind, desired: Json, stored: Json) -> bool:
+def is_changed(kind: Child, desired: Json, stored: Json) -> bool:
     """Return whether the response to a write differs from the written object."""
     return not holds(desired, stored) or bool(removal(kind, desired, stored))
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shoal_operator.children.drift import differences
-from shoal_operator.children.observation import Key, dig
+from shoal_operator.children.observation import dig
 from shoal_schema.declaring import Json
 
 WRITES = 5
@@ -88,41 +88,32 @@ class _Admitted:
 
 
 @dataclass(slots=True)
-class Conflicts:
-    """Recent writes of all services, by object."""
+class WriteLimits:
+    """Recent writes for one service: of its children and its status, by what was written."""
 
-    _known: dict[Key, dict[str, WriteHistory]] = field(default_factory=dict)
-    _admitted: dict[Key, dict[str, _Admitted]] = field(default_factory=dict)
+    _known: dict[str, WriteHistory] = field(default_factory=dict)
+    _admitted: dict[str, _Admitted] = field(default_factory=dict)
 
-    def may_write(
-        self, key: Key, what: str, text: str, now_s: float, *, conflicting: bool = False, urgent: bool = False
-    ) -> bool:
+    def may_write(self, what: str, text: str, now_s: float, *, conflicting: bool = False, urgent: bool = False) -> bool:
         """Return whether content may be written now; see `try_write`."""
-        known = self._known.setdefault(key, {})
-        last = known.get(what, WriteHistory())
+        last = self._known.get(what, WriteHistory())
         may, history = try_write(last, text, now_s, conflicting=conflicting, urgent=urgent)
         if conflicting or not may:
-            known[what] = history
+            self._known[what] = history
         return may
 
-    def record_write(self, key: Key, what: str, text: str, now_s: float) -> None:
+    def record_write(self, what: str, text: str, now_s: float) -> None:
         """Record a write."""
-        known = self._known.setdefault(key, {})
-        _, known[what] = try_write(known.get(what, WriteHistory()), text, now_s)
+        _, self._known[what] = try_write(self._known.get(what, WriteHistory()), text, now_s)
 
-    def admit(self, key: Key, what: str, text: str, stored: str, now_s: float) -> None:
+    def admit(self, what: str, text: str, stored: str, now_s: float) -> None:
         """Record that admission stored other content than was written."""
-        self._admitted.setdefault(key, {})[what] = _Admitted(text, stored, now_s + MAX_PAUSE_S)
+        self._admitted[what] = _Admitted(text, stored, now_s + MAX_PAUSE_S)
 
-    def is_admitted(self, key: Key, what: str, text: str, live: str, now_s: float) -> bool:
+    def is_admitted(self, what: str, text: str, live: str, now_s: float) -> bool:
         """Return whether a write of this content recently resulted in the live object, so that a repeat is useless."""
-        last = self._admitted.get(key, {}).get(what)
+        last = self._admitted.get(what)
         return last is not None and (last.text, last.stored) == (text, live) and now_s < last.until_s
-
-    def forget(self, key: Key) -> None:
-        """Forget a deleted service."""
-        self._known.pop(key, None)
-        self._admitted.pop(key, None)
 
 
 def last_writer(live: Json, ours: str) -> str:

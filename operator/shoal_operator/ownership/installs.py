@@ -7,10 +7,10 @@ running owner removes the claim; a claim that stays for a minute shows that the 
 over.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from shoal_operator.children.observation import Key, dig
+from shoal_operator.children.observation import dig
 from shoal_operator.manifests.labels import OPERATOR_ANNOTATION
 from shoal_schema.declaring import Json
 from shoal_schema.resource import GROUP
@@ -59,43 +59,23 @@ class Ownership:
     """When a claim on an own service was last removed."""
 
 
-@dataclass(slots=True)
-class Ownerships:
-    """State of all services.
+def claimant(state: Ownership, now_s: float) -> str:
+    """Return the other install that recently claimed a service of this install; empty if there is none."""
+    known = state.claimant
+    return known[0] if known and now_s - known[1] < CLAIM_MEMORY_S else ""
+
+
+def ownership_of(me: str, named: Json, known: Ownership, now_s: float) -> tuple[OwnershipStep, Ownership]:
+    """Return the action for a service, and the next state.
 
     Args:
         me: unique name of this install in the cluster.
+        named: the child with the annotations; empty where it does not exist.
+        known: the state.
+        now_s: monotonic time (s).
     """
-
-    me: str
-    _known: dict[Key, Ownership] = field(default_factory=dict)
-
-    def decide(self, key: Key, named: Json, now_s: float) -> OwnershipStep:
-        """Return the action for a service.
-
-        Args:
-            key: of the service.
-            named: the child with the annotations; empty where it does not exist.
-            now_s: monotonic time (s).
-        """
-        annotations: Json = dig(named, "metadata", "annotations", default={})
-        keeper, claim = annotations.get(OPERATOR_ANNOTATION, ""), annotations.get(CLAIM_ANNOTATION, "")
-        known = self._known.get(key, Ownership())
-        step, self._known[key] = decide(self.me, keeper, claim, known, now_s)
-        return step
-
-    def keeper(self, key: Key) -> str:
-        """Return the other install that owns a service; empty if there is none."""
-        return self._known.get(key, Ownership()).keeper
-
-    def claimant(self, key: Key, now_s: float) -> str:
-        """Return the other install that recently claimed a service of this install; empty if there is none."""
-        claimant = self._known.get(key, Ownership()).claimant
-        return claimant[0] if claimant and now_s - claimant[1] < CLAIM_MEMORY_S else ""
-
-    def forget(self, key: Key) -> None:
-        """Forget a deleted service."""
-        self._known.pop(key, None)
+    annotations: Json = dig(named, "metadata", "annotations", default={})
+    return decide(me, annotations.get(OPERATOR_ANNOTATION, ""), annotations.get(CLAIM_ANNOTATION, ""), known, now_s)
 
 
 def decide(me: str, keeper: str, claim: str, known: Ownership, now_s: float) -> tuple[OwnershipStep, Ownership]:

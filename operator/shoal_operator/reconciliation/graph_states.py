@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shoal_operator.children.observation import Key
+from shoal_operator.loop.records import Records
 from shoal_operator.scaling.scraper import Scraper
 from shoal_operator.scaling.service_cache import Replica
 from shoal_schema.load import GRAPH_VALID, GraphState
@@ -13,11 +14,18 @@ _INTERVAL_S = 2.0
 
 
 @dataclass(slots=True)
-class _Graph:
+class ReportedGraph:
+    """The reports of one graph's pods."""
+
     states: Mapping[str, GraphState] = field(default_factory=dict)
     uids: frozenset[str] = frozenset()
     """Pods that the task reads."""
     task: asyncio.Task[None] | None = None
+
+    def close(self) -> None:
+        """Stop reading the pods."""
+        if self.task is not None:
+            self.task.cancel()
 
 
 class GraphStates:
@@ -25,40 +33,31 @@ class GraphStates:
 
     Args:
         scraper: reads the pods.
+        records: states of all graphs.
         mark: schedules a graph's reconciliation after a delay (s), called when its state changes.
     """
 
-    def __init__(self, scraper: Scraper, mark: Callable[[Key, float], object]) -> None:
+    def __init__(self, scraper: Scraper, records: Records, mark: Callable[[Key, float], object]) -> None:
         self._scraper = scraper
+        self._records = records
         self._mark = mark
-        self._graphs: dict[Key, _Graph] = {}
 
     def latest(self, key: Key, replicas: Sequence[Replica]) -> Mapping[str, GraphState]:
         """Return the last state of these pods by uid, and read on until all are valid."""
-        graph = self._graphs.setdefault(key, _Graph())
+        graph = self._records.get(key, ReportedGraph)
         uids = frozenset(replica.uid for replica in replicas)
         if graph.task is None or graph.task.done() or graph.uids != uids:
-            self._stop(graph)
+            graph.close()
             graph.uids = uids
             graph.task = asyncio.create_task(self._follow(key, graph, replicas)) if replicas else None
         return {uid: state for uid, state in graph.states.items() if uid in uids}
 
-    def forget(self, key: Key) -> None:
-        """Stop reading the pods of a graph."""
-        if (graph := self._graphs.pop(key, None)) is not None:
-            self._stop(graph)
-
     async def close(self) -> None:
         """Stop reading and close the connections."""
-        for key in list(self._graphs):
-            self.forget(key)
+        self._records.remove_all(ReportedGraph)
         await self._scraper.close()
 
-    def _stop(self, graph: _Graph) -> None:
-        if graph.task is not None:
-            graph.task.cancel()
-
-    async def _follow(self, key: Key, graph: _Graph, replicas: Sequence[Replica]) -> None:
+    async def _follow(self, key: Key, graph: ReportedGraph, replicas: Sequence[Replica]) -> None:
         while True:
             readings = await self._scraper.read(replicas)
             pairs = zip(replicas, readings, strict=True)

@@ -2,12 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import aiohttp
 
 from shoal_operator.children.observation import Key
+from shoal_operator.loop.records import Records
 from shoal_operator.manifests.environment import ADMIN_PORT
 from shoal_operator.rollout.stays import StayRequest
 from shoal_schema.addresses import TcpAddress
@@ -30,44 +32,60 @@ class _Sent:
 
 
 @dataclass(slots=True)
+class ServiceStays:
+    """The stays of one service's pods, by uid."""
+
+    sent: dict[str, _Sent]
+    end: Callable[[], object]
+    """Ends the stays: nothing will replace the pods of a deleted service."""
+
+    def close(self) -> None:
+        """End the stays, so that the pods stop."""
+        self.end()
+
+
+@dataclass(slots=True)
 class StaySender:
     """Send stays to stopping pods.
 
     Args:
+        records: stays of all services.
         port: admin port of the pods.
     """
 
+    records: Records
     port: int = ADMIN_PORT
-    _sent: dict[Key, dict[str, _Sent]] = field(default_factory=dict)
     _tasks: "set[asyncio.Task[None]]" = field(default_factory=set)
 
     def send(self, key: Key, stays: Iterable[StayRequest]) -> None:
         """Send each stopping pod of a service its stay, unless the pod already has one that is as long."""
-        before = self._sent.pop(key, {})
+        known = self.records.find(key, ServiceStays)
+        before = known.sent if known else {}
         now: dict[str, _Sent] = {}
         for stay in stays:
             uid = stay.replica.uid
-            known = before.get(uid)
+            last = before.get(uid)
             # Send a stay that is longer than the last one, and each change to or from 0. The remaining time shrinks
             # by itself.
-            if known is None or stay.seconds > known.stay.seconds or (stay.seconds == 0) != (known.stay.seconds == 0):
-                logger.info("event=stay service=%s pod=%s seconds=%d", key, stay.replica.name, stay.seconds)
-                if known is not None:
-                    known.task.cancel()
-                task = asyncio.create_task(self._send(stay))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
-                known = _Sent(stay, task)
-            now[uid] = known
-        if now:
-            self._sent[key] = now
+            if last is None or stay.seconds > last.stay.seconds or (stay.seconds == 0) != (last.stay.seconds == 0):
+                last = self._begin(key, stay, last)
+            now[uid] = last
+        self.records.put(key, ServiceStays(now, partial(self._end, key, now)))
 
-    def forget(self, key: Key) -> None:
-        """Cancel the stays of a deleted service, so that its pods stop."""
-        # Nothing will replace them.
-        staying = [each.stay.replica for each in self._sent.get(key, {}).values() if each.stay.seconds]
-        self.send(key, [StayRequest(replica, 0) for replica in staying])
-        self._sent.pop(key, None)
+    def _begin(self, key: Key, stay: StayRequest, last: _Sent | None) -> _Sent:
+        logger.info("event=stay service=%s pod=%s seconds=%d", key, stay.replica.name, stay.seconds)
+        if last is not None:
+            last.task.cancel()
+        task = asyncio.create_task(self._send(stay))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return _Sent(stay, task)
+
+    def _end(self, key: Key, sent: Mapping[str, _Sent]) -> None:
+        """Cancel the stays of a deleted service."""
+        for last in sent.values():
+            if last.stay.seconds:
+                self._begin(key, StayRequest(last.stay.replica, 0), last)
 
     async def close(self) -> None:
         """Cancel pending requests: pods stop when their last stay ends."""

@@ -14,8 +14,9 @@ from shoal_operator.children.changes import Changes, plan_changes
 from shoal_operator.children.conditions import find
 from shoal_operator.children.observation import Key, dig
 from shoal_operator.children.pods import template_hash
+from shoal_operator.loop.records import Records
 from shoal_operator.manifests.containers import PROXY, RUNTIME
-from shoal_operator.manifests.desired import Kind
+from shoal_operator.manifests.desired import Child
 from shoal_operator.manifests.labels import SPEC_HASH_ANNOTATION
 from shoal_operator.manifests.target import Target
 from shoal_schema.conditions import ConditionType, Reason, Status
@@ -138,6 +139,11 @@ def next_services(states: Mapping[Key, UpgradeState], most: int) -> list[Key]:
     return [key for *_, key in waiting[: max(0, room)]]
 
 
+@dataclass(frozen=True, slots=True)
+class Unreconciled:
+    """A service not reconciled since this operator leads; it may have an earlier turn."""
+
+
 @dataclass(slots=True)
 class Upgrades:
     """Upgrades of all services. All state is in the statuses, so it survives restarts.
@@ -145,45 +151,50 @@ class Upgrades:
     Args:
         most: maximum of concurrent upgrades; 0: none starts without a change of the spec.
         window: the weekly window in which upgrades may start.
+        records: states of all services.
     """
 
     most: int
     window: Window
-    states: dict[Key, UpgradeState] = field(default_factory=dict)
-    _unreconciled: set[Key] | None = None
-    """Services not reconciled since this operator leads; each may have an earlier turn."""
+    records: Records = field(default_factory=Records)
+    _started: bool = False
     _due: frozenset[Key] = frozenset()
 
     def start(self, services: Mapping[Key, Json]) -> None:
         """Replace all state, because another operator may have been the leader in the meantime."""
-        self.states = {key: UpgradeState.of(resource) for key, resource in services.items()}
-        self._unreconciled = set(services)
+        for kind in (UpgradeState, Unreconciled):
+            self.records.remove_all(kind)
+        for key, resource in services.items():
+            self.observe(key, resource)
+            self.records.put(key, Unreconciled())
+        self._started = True
 
     def observe(self, key: Key, resource: Json) -> None:
         """Record a service as read, or with the status that was written."""
-        self.states[key] = UpgradeState.of(resource)
+        self.records.put(key, UpgradeState.of(resource))
+
+    @property
+    def states(self) -> dict[Key, UpgradeState]:
+        """The states of all services."""
+        return dict(self.records.of(UpgradeState))
 
     @property
     def settled(self) -> bool:
         """Whether every service has been reconciled since this operator leads."""
-        return self._unreconciled is not None and not self._unreconciled
+        return self._started and next(self.records.of(Unreconciled), None) is None
 
     def reconciled(self, key: Key) -> None:
         """Record the end of a reconciliation."""
-        if self._unreconciled:
-            self._unreconciled.discard(key)
-
-    def forget(self, key: Key) -> None:
-        """Forget a service that was deleted, or that another install owns."""
-        self.states.pop(key, None)
+        self.records.remove(key, Unreconciled)
 
     def try_start(self, key: Key, epoch_s: float) -> bool:
         """Return whether a pending service's upgrade starts now, and record the start."""
-        self.states[key] = state = replace(self.states[key], pending=True)
+        state = replace(self.states[key], pending=True)
+        self.records.put(key, state)
         if key not in self.due(epoch_s):
             return False
         # Occupies a slot at once, before the status is written.
-        self.states[key] = replace(state, running=True)
+        self.records.put(key, replace(state, running=True))
         return True
 
     def newly_due(self, epoch_s: float) -> list[Key]:
@@ -246,7 +257,7 @@ def images_of(target: Target, deployment: Json) -> dict[str, str]:
     return {name: found[name] for name, image in named.items() if not image and name in found}
 
 
-def keep_pods(target: Target, children: Mapping[Kind, Json], deployment: Json, kept: Mapping[str, str]) -> Changes:
+def keep_pods(target: Target, children: Mapping[Child, Json], deployment: Json, kept: Mapping[str, str]) -> Changes:
     """Return the writes for a service whose pods stay unchanged.
 
     If only the images differ, changes of the Deployment by other writers are corrected. The template of another release

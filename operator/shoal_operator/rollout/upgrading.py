@@ -3,13 +3,14 @@
 import asyncio
 import datetime
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from shoal_operator.children.changes import Changes, plan_changes
 from shoal_operator.children.observation import Key, Observation, dig, key_of
+from shoal_operator.cluster.interface import Cluster
 from shoal_operator.errors import ApiError
+from shoal_operator.loop.records import Records
 from shoal_operator.manifests.desired import DEPLOYMENT
 from shoal_operator.manifests.target import Target
 from shoal_operator.rollout.upgrade import Upgrade, Upgrades, Window, images_of, is_pending, keep_pods, with_images
@@ -20,11 +21,6 @@ from shoal_schema.processes.operator import OperatorProcess
 logger = logging.getLogger(__name__)
 
 _RETRY_S = 0.5
-
-
-class _Cluster(Protocol):
-    async def list_services(self, namespaces: Sequence[str]) -> list[Json]: ...
-    async def apply_status(self, resource: Json, status: Json) -> Json: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +50,7 @@ class Upgrading:
     """Decide when a service's pods may be replaced because of a new operator release.
 
     Args:
+        records: states of all services.
         settings: concurrency and window of upgrades.
         mark: schedules a service's reconciliation after a delay (s).
         utc_now: wall clock, for windows and for start times that survive a restart.
@@ -61,7 +58,8 @@ class Upgrading:
 
     def __init__(
         self,
-        cluster: _Cluster,
+        cluster: Cluster,
+        records: Records,
         settings: OperatorProcess,
         mark: Callable[[Key, float], object],
         utc_now: Callable[[], datetime.datetime],
@@ -70,7 +68,7 @@ class Upgrading:
         self._namespaces = settings.watch_namespaces
         self._mark = mark
         self._utc_now = utc_now
-        self.upgrades = Upgrades(settings.upgrade_unavailable_services, Window.parse(settings.upgrade_window))
+        self.upgrades = Upgrades(settings.upgrade_unavailable_services, Window.parse(settings.upgrade_window), records)
 
     async def start(self) -> None:
         """Read the upgrades in progress from all statuses, before the first reconciliation."""
@@ -117,12 +115,9 @@ class Upgrading:
         upgrade = await self._begun(key, resource)
         return replace(plan, upgrade=upgrade) if upgrade else replace(plan, changes=plan.kept, pending=True)
 
-    def observe(self, key: Key, resource: Json | None) -> None:
-        """Record a service's state after a reconciliation; None for a deleted or another install's service."""
-        if resource is None:
-            self.upgrades.forget(key)
-        else:
-            self.upgrades.observe(key, resource)
+    def observe(self, key: Key, resource: Json) -> None:
+        """Record a service's state after a reconciliation."""
+        self.upgrades.observe(key, resource)
 
     def reconciled(self, key: Key) -> None:
         """Record the end of a reconciliation, and reconcile the services whose upgrade may start now."""

@@ -4,25 +4,25 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Protocol
 from zlib import crc32
 
 import msgspec
 
 from shoal_operator.children.observation import Key
+from shoal_operator.cluster.interface import Cluster
 from shoal_operator.errors import ApiError, NotLeadingError
-from shoal_operator.scaling.decision import AutoscalerState, ScalingDecision, ScalingLimit, decide
-from shoal_operator.scaling.explanation import Explanation, differs, is_stale
+from shoal_operator.loop.records import Records
+from shoal_operator.scaling.decision import ScalingDecision, decide
 from shoal_operator.scaling.independence import record_row_checks
 from shoal_operator.scaling.limits import pods_to_remove
+from shoal_operator.scaling.load_state import LastDecision, LoadState, ScalingState
 from shoal_operator.scaling.objective import ObjectiveReports, attainable, record_reports
 from shoal_operator.scaling.reading import Reading, no_load_reason
-from shoal_operator.scaling.replica_conflicts import ReplicaConflicts
-from shoal_operator.scaling.replicas import ReplicaWriter, ScaleCluster
+from shoal_operator.scaling.replicas import ReplicaWriter
 from shoal_operator.scaling.report import ScalingReport
-from shoal_operator.scaling.service_cache import Replica, ScaledService, ServiceCache, WatchedService
-from shoal_operator.scaling.signals import LoadHistory
+from shoal_operator.scaling.service_cache import CachedService, Replica, ScaledService
 from shoal_schema.fleet import Fleet as FleetReport
 from shoal_schema.fleet import FleetPod, FleetService
 
@@ -31,8 +31,6 @@ logger = logging.getLogger(__name__)
 _DOUBT_S = 30.0
 _LIMITED_S = 60.0
 """A limit is reported until it has not applied for this long, as the load varies around it."""
-_RENEWED_S = 60.0
-"""Minimum age of a reported load before it is replaced: each report costs a reconciliation and a status write."""
 _REMOVAL_COST = -1
 """Deletion cost of pods to remove; less than the default of 0."""
 _SHOWN_S = 30.0
@@ -45,49 +43,6 @@ _PARTS = 10
 
 class _Source(Protocol):
     async def read(self, replicas: Sequence[Replica]) -> Sequence[Reading]: ...
-
-
-class _Cluster(ScaleCluster, Protocol):
-    async def set_deletion_cost(self, key: Key, uid: str, cost: int) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class LastDecision:
-    """One service's last decision, for metrics."""
-
-    key: Key
-    desired: int
-    ready: int
-    rows: float
-    offered_rows_per_s: float
-    each: float
-    """Target of one replica, in rows or rows per second: see `Recommendation` of the autoscaler."""
-    panicking: bool
-
-
-@dataclass(slots=True)
-class _ServiceState:
-    """State of a service that scales."""
-
-    history: LoadHistory = field(default_factory=LoadHistory)
-    state: AutoscalerState = field(default_factory=AutoscalerState)
-    reported: ScalingReport | None = None
-    explanation: Explanation | None = None
-    """The reported explanation of the count."""
-    reported_s: float = -math.inf
-    conflicts: ReplicaConflicts = field(default_factory=ReplicaConflicts)
-    to_remove: frozenset[str] = frozenset()
-    """Pods, by uid, that were chosen for removal at the last decrease; they may still exist."""
-    limited: tuple[ScalingLimit, float] | None = None
-    """The last limit of the count, and when it last applied."""
-    last_decision: LastDecision | None = None
-
-    def is_due(self, decision: ScalingDecision, now_s: float) -> bool:
-        """Return whether the reported explanation must be replaced."""
-        before, now = self.explanation, decision.explanation
-        if before is None or now is None:
-            return before is not now
-        return differs(before, now) or (now_s - self.reported_s >= _RENEWED_S and is_stale(before, now))
 
 
 class _ScaleToZero(Protocol):
@@ -106,7 +61,7 @@ class Autoscaler:
 
     def __init__(
         self,
-        cache: ServiceCache,
+        records: Records,
         source: _Source,
         changed: Callable[[Key], None],
         clock: Callable[[], float],
@@ -114,57 +69,38 @@ class Autoscaler:
         window_s: float,
         scale_to_zero: _ScaleToZero,
     ) -> None:
-        self._cache = cache
-        self._replica_writer = ReplicaWriter(cache, changed)
+        self._records = records
+        self._replica_writer = ReplicaWriter(records, changed)
         self._source = source
         self._changed = changed
         self._clock = clock
         self._window_s = window_s
         self._scale_to_zero = scale_to_zero
-        self._reading: set[Key] = set()
-        self._read_s: dict[Key, float] = {}
-        self._doubted_s: dict[Key, float] = {}
-        self._service_states: dict[Key, _ServiceState] = {}
-        self._reports: dict[Key, ObjectiveReports] = {}
-        self._attainable: dict[Key, Mapping[str, bool]] = {}
-        self._independent: dict[Key, dict[str, bool]] = {}
         self._shown_s = self._all_s = -math.inf
         self._reads_all = False
-        self._pods: dict[Key, tuple[FleetPod, ...]] = {}
         self._runs = False
 
     def fleet_report(self) -> bytes | None:
         """Return the last load of all services' pods, as `shoal_schema.fleet`; None while this operator reads none."""
         self._shown_s = self._clock()
-        services = (FleetService(key.namespace, key.name, pods) for key, pods in self._pods.items())
-        return msgspec.json.encode(FleetReport(tuple(services))) if self._runs else None
+        if not self._runs:
+            return None
+        states = self._records.of(LoadState)
+        services = (FleetService(key.namespace, key.name, each.pods) for key, each in states if each.pods is not None)
+        return msgspec.json.encode(FleetReport(tuple(services)))
 
-    def scaling(self, key: Key) -> ScalingReport | None:
-        """Return the last reported decision for a service; None before the first tick."""
-        service_state = self._service_states.get(key)
-        return None if service_state is None else service_state.reported
-
-    def attainable(self, key: Key) -> Mapping[str, bool] | None:
-        """Return by uid whether pods can meet their objective; None before the first reading."""
-        return self._attainable.get(key)
-
-    def independent(self, key: Key) -> Mapping[str, bool] | None:
-        """Return by uid the results of the pods' row checks; None before the first reading."""
-        return self._independent.get(key)
-
-    def last_decisions(self) -> Iterator[LastDecision]:
+    def last_decisions(self) -> Iterator[tuple[Key, LastDecision]]:
         """Yield the last decision for each service that scales and could be read."""
-        return (
-            service_state.last_decision
-            for service_state in self._service_states.values()
-            if service_state.last_decision
-        )
+        for key, state in self._records.of(LoadState):
+            if state.scaling and state.scaling.last_decision:
+                yield key, state.scaling.last_decision
 
     def oldest_reading_s(self) -> float:
         """Return the age of the oldest reading among all services (s)."""
-        return self._clock() - min(self._read_s.values(), default=self._clock())
+        times_s = (state.read_s for _, state in self._records.of(LoadState) if state.read_s is not None)
+        return self._clock() - min(times_s, default=self._clock())
 
-    async def run(self, cluster: _Cluster, interval_s: float) -> None:
+    async def run(self, cluster: Cluster, interval_s: float) -> None:
         """Tick until cancelled."""
         self._runs = True
         try:
@@ -176,7 +112,7 @@ class Autoscaler:
         finally:
             self._runs = False
 
-    def tick(self, cluster: _Cluster, tasks: asyncio.TaskGroup, part: int | None = None) -> None:
+    def tick(self, cluster: Cluster, tasks: asyncio.TaskGroup, part: int | None = None) -> None:
         """Start a reading of each watched service, unless its last one is still in progress.
 
         Args:
@@ -189,177 +125,166 @@ class Autoscaler:
             self._reads_all = self._clock() - self._shown_s < _SHOWN_S or self._clock() - self._all_s >= _ALL_S
             if self._reads_all:
                 self._all_s = self._clock()
-        services = list(self._cache.watched(all_services=self._reads_all))
+        watched = {
+            key: service for key, service in self._records.of(CachedService) if service.follows_load or self._reads_all
+        }
         if not part:
-            self._forget(services)
-        for service in services:
-            self._read_s.setdefault(service.key, self._clock())
-            if service.key not in self._reading and part in (None, crc32(str(service.key).encode()) % _PARTS):
-                self._reading.add(service.key)
-                tasks.create_task(self._read(cluster, service))
+            self._drop_outdated(watched)
+        for key, service in watched.items():
+            state = self._records.get(key, LoadState)
+            state.read_s = self._clock() if state.read_s is None else state.read_s
+            if not state.reading and part in (None, crc32(str(key).encode()) % _PARTS):
+                state.reading = True
+                # A copy: the pods that are read stay the same.
+                tasks.create_task(self._read(cluster, key, replace(service), state))
 
-    async def _read(self, cluster: _Cluster, service: WatchedService) -> None:
+    async def _read(self, cluster: Cluster, key: Key, service: CachedService, state: LoadState) -> None:
         try:
-            await self._process(cluster, service)
+            await self._process(cluster, key, service, state)
         except Exception:  # an unexpected error of one service must not stop the others
-            logger.exception("event=scaling_failed service=%s", service.key)
+            logger.exception("event=scaling_failed service=%s", key)
         finally:
-            self._reading.discard(service.key)
+            state.reading = False
 
-    async def _process(self, cluster: _Cluster, service: WatchedService) -> None:
+    async def _process(self, cluster: Cluster, key: Key, service: CachedService, state: LoadState) -> None:
         readings = await self._source.read(service.replicas)
-        self._read_s[service.key] = self._clock()
-        pairs = zip(service.replicas, readings, strict=True)
-        self._pods[service.key] = tuple(FleetPod(replica.name, reading.load) for replica, reading in pairs)
+        state.read_s = now_s = self._clock()
+        pairs = list(zip(service.replicas, readings, strict=True))
+        state.pods = tuple(FleetPod(replica.name, reading.load) for replica, reading in pairs)
         # Results of the row checks.
-        by_uid = dict(zip([each.uid for each in service.replicas], readings, strict=True))
-        rows_before = self._independent.get(service.key)
-        if rows_before is not None or any(reading.load is not None for reading in readings):
-            self._independent[service.key] = rows = record_row_checks(rows_before, by_uid)
-            if rows != (rows_before or {}):
-                self._changed(service.key)
-        if any(reading.load is None for reading in readings):
-            # Reconcile from time to time: a pod that cannot be read may no longer exist.
-            now_s = self._clock()
-            if now_s - self._doubted_s.get(service.key, -math.inf) >= _DOUBT_S:
-                self._doubted_s[service.key] = now_s
-                self._changed(service.key)
+        before = state.independent
+        if before is not None or any(reading.load is not None for reading in readings):
+            state.independent = record_row_checks(before, {replica.uid: reading for replica, reading in pairs})
+            if state.independent != (before or {}):
+                self._changed(key)
+        # Reconcile from time to time: a pod that cannot be read may no longer exist.
+        if any(reading.load is None for reading in readings) and now_s - state.doubted_s >= _DOUBT_S:
+            state.doubted_s = now_s
+            self._changed(key)
         if service.has_objective:
-            pairs = zip(service.replicas, readings, strict=True)
-            now_s = self._clock()
             attains = {replica.uid: reading.attainable for replica, reading in pairs}
-            before = self._reports.get(service.key, ObjectiveReports(now_s))
-            self._reports[service.key] = reports = record_reports(before, attains, now_s)
-            known = attainable(reports, now_s)
-            if known is not None and known != self._attainable.get(service.key):
-                self._attainable[service.key] = known
-                self._changed(service.key)
+            state.objective = record_reports(state.objective or ObjectiveReports(now_s), attains, now_s)
+            known = attainable(state.objective, now_s)
+            if known is not None and known != state.attainable:
+                state.attainable = known
+                self._changed(key)
         if service.scaled is None:
             return
         # At zero and on the way from zero, the activator decides.
-        if await self._scale_to_zero.process_readings(service.key, service.replicas, readings):
-            self._suspend(service.key)
+        if await self._scale_to_zero.process_readings(key, service.replicas, readings):
+            self._suspend(key, state)
         else:
-            await self._follow(cluster, service, service.scaled, readings)
+            await self._follow(cluster, key, service, service.scaled, state, readings)
 
-    def _suspend(self, key: Key) -> None:
+    def _suspend(self, key: Key, state: LoadState) -> None:
         """Drop the report of a service at zero or starting from zero; the activator decides its count."""
-        service_state = self._service_states.get(key)
-        if service_state is None:
+        if state.scaling is None:
             return
-        was_reported = service_state.reported is not None
-        service_state.reported = service_state.explanation = service_state.limited = service_state.last_decision = None
-        service_state.state = replace(service_state.state, decided=None)
+        was_reported, state.reported = state.reported is not None, None
+        scaling = state.scaling
+        scaling.explanation = scaling.limited = scaling.last_decision = None
+        scaling.state = replace(scaling.state, decided=None)
         if was_reported:
             self._changed(key)
 
     async def _follow(
-        self, cluster: _Cluster, service: WatchedService, scaled: ScaledService, readings: Sequence[Reading]
+        self,
+        cluster: Cluster,
+        key: Key,
+        service: CachedService,
+        scaled: ScaledService,
+        load: LoadState,
+        readings: Sequence[Reading],
     ) -> None:
-        now_s, key = self._clock(), service.key
-        service_state = self._service_states.setdefault(key, _ServiceState())
+        now_s = self._clock()
+        scaling = load.scaling = load.scaling or ScalingState()
         pairs = zip(service.replicas, readings, strict=True)
-        signals = service_state.history.record(
+        signals = scaling.history.record(
             {replica.uid: reading.load for replica, reading in pairs}, now_s, scaled.targets
         )
         # A count that this operator did not set: remember who set it.
-        if (decided := service_state.state.decided) not in (None, scaled.replicas):
-            service_state.conflicts = service_state.conflicts.observe(
+        if (decided := scaling.state.decided) not in (None, scaled.replicas):
+            scaling.conflicts = scaling.conflicts.observe(
                 scaled.writer, scaled.replicas - decided, now_s, self._window_s
             )
-        decision, service_state.state = decide(
+        decision, scaling.state = decide(
             scaled.targets,
             signals,
             scaled.replicas,
-            service_state.state,
+            scaling.state,
             now_s,
             service.context,
             window_s=self._window_s,
         )
-        service_state.last_decision = None
+        scaling.last_decision = None
         if signals is not None and decision.recommendation is not None:
-            service_state.last_decision = LastDecision(
-                key,
+            scaling.last_decision = LastDecision(
                 desired=decision.replicas,
                 ready=signals.ready,
                 rows=signals.last.rows,
                 offered_rows_per_s=signals.last.offered_rows_per_s,
                 each=decision.recommendation.each,
-                panicking=now_s < service_state.state.panic_s,
+                panicking=now_s < scaling.state.panic_s,
             )
         # Keep reporting a limit for a while, as the load varies around it.
         if decision.limit is not None:
-            service_state.limited = (decision.limit, now_s)
-        elif service_state.limited is not None and now_s - service_state.limited[1] >= _LIMITED_S:
-            service_state.limited = None
+            scaling.limited = (decision.limit, now_s)
+        elif scaling.limited is not None and now_s - scaling.limited[1] >= _LIMITED_S:
+            scaling.limited = None
         # Before the write, so that the Deployment removes the right pods.
         if decision.replicas < scaled.replicas:
-            await self._mark_pods_to_remove(cluster, service, service_state, decision.replicas)
+            await self._mark_pods_to_remove(cluster, key, service, scaling, decision.replicas)
         if decision.replicas != scaled.replicas:
             why = decision.sentence.partition(": ")[2]
             if await self._replica_writer.write(cluster, key, scaled, decision.replicas, why):
-                service_state.conflicts = service_state.conflicts.record_write(
-                    decision.replicas - scaled.replicas, self._clock()
-                )
+                scaling.conflicts = scaling.conflicts.record_write(decision.replicas - scaled.replicas, self._clock())
             else:
                 # Otherwise the stored count would look like one that was set by hand.
-                service_state.state = replace(service_state.state, decided=scaled.replicas)
+                scaling.state = replace(scaling.state, decided=scaled.replicas)
         # After the write, so that the reconciliation that follows reads the new count.
-        self._report(key, service_state, decision, readings, now_s)
+        self._report(key, load, decision, readings, now_s)
 
     def _report(
-        self,
-        key: Key,
-        service_state: _ServiceState,
-        decision: ScalingDecision,
-        readings: Sequence[Reading],
-        now_s: float,
+        self, key: Key, load: LoadState, decision: ScalingDecision, readings: Sequence[Reading], now_s: float
     ) -> None:
         """Report a new count or limit immediately, and the load at intervals, since it always changes."""
-        before, limit = service_state.reported, service_state.limited[0] if service_state.limited else None
-        if decision.reason is None:
+        scaling = load.scaling
+        if decision.reason is None or scaling is None:
             return
-        writer = service_state.conflicts.conflicting_writer(now_s, self._window_s)
+        before, limit = load.reported, scaling.limited[0] if scaling.limited else None
+        writer = scaling.conflicts.conflicting_writer(now_s, self._window_s)
         report = ScalingReport(decision.reason, no_load_reason(readings), decision.sentence, limit, writer)
         same = before is not None and replace(report, sentence=before.sentence) == before
-        if same and not service_state.is_due(decision, now_s):
+        if same and not scaling.is_due(decision, now_s):
             return
-        service_state.reported, service_state.explanation, service_state.reported_s = (
-            report,
-            decision.explanation,
-            now_s,
-        )
+        load.reported, scaling.explanation, scaling.reported_s = report, decision.explanation, now_s
         self._changed(key)
 
     async def _mark_pods_to_remove(
-        self, cluster: _Cluster, service: WatchedService, service_state: _ServiceState, replicas: int
+        self, cluster: Cluster, key: Key, service: CachedService, scaling: ScalingState, replicas: int
     ) -> None:
         """Lower the deletion cost of the pods to remove. Kubernetes removes pods that are not ready before them."""
-        chosen = pods_to_remove(service_state.history.rows(), len(service.replicas) - replicas)
+        chosen = pods_to_remove(scaling.history.rows(), len(service.replicas) - replicas)
         # Reset the cost of pods that were chosen earlier and survived.
-        costs = {uid: 0 for uid in service_state.to_remove if uid not in chosen} | dict.fromkeys(chosen, _REMOVAL_COST)
-        service_state.to_remove = frozenset(chosen)
+        costs = {uid: 0 for uid in scaling.to_remove if uid not in chosen} | dict.fromkeys(chosen, _REMOVAL_COST)
+        scaling.to_remove = frozenset(chosen)
         for replica in service.replicas:
             if replica.uid not in costs:
                 continue
             try:
-                await cluster.set_deletion_cost(
-                    Key(service.key.namespace, replica.name), replica.uid, costs[replica.uid]
-                )
+                await cluster.set_deletion_cost(Key(key.namespace, replica.name), replica.uid, costs[replica.uid])
             except (ApiError, NotLeadingError) as error:
                 # The count falls anyway; only the choice of pods is the Deployment's then.
-                logger.warning("event=choosing_failed service=%s pod=%s error=%s", service.key, replica.name, error)
+                logger.warning("event=choosing_failed service=%s pod=%s error=%s", key, replica.name, error)
                 return
 
-    def _forget(self, services: Sequence[WatchedService]) -> None:
-        for known in (self._doubted_s, self._read_s, self._pods):
-            for key in known.keys() - {service.key for service in services}:
-                known.pop(key)
-        if self._reads_all:
-            for key in self._independent.keys() - {service.key for service in services}:
-                self._independent.pop(key)
-        for key in self._service_states.keys() - {service.key for service in services if service.scaled}:
-            self._service_states.pop(key)
-        for key in self._reports.keys() - {service.key for service in services if service.has_objective}:
-            self._reports.pop(key)
-            self._attainable.pop(key, None)
+    def _drop_outdated(self, watched: Mapping[Key, CachedService]) -> None:
+        """Drop what is no longer read or needed of services."""
+        for key, state in self._records.of(LoadState):
+            service = watched.get(key)
+            if service is None:
+                state.read_s, state.pods, state.doubted_s = None, None, -math.inf
+            if service is None or service.scaled is None:
+                state.scaling = state.reported = None
+            if service is None or not service.has_objective:
+                state.objective = state.attainable = None

@@ -3,14 +3,14 @@
 import datetime
 import logging
 from collections.abc import Callable
-from typing import Protocol
 
 from shoal_operator.children.events import make_event
 from shoal_operator.children.observation import Key
+from shoal_operator.cluster.interface import Cluster
 from shoal_operator.errors import ApiError, NotLeadingError
+from shoal_operator.loop.records import Records
 from shoal_operator.scaling.report import scaling_event
-from shoal_operator.scaling.service_cache import ScaledService, ServiceCache
-from shoal_schema.declaring import Json
+from shoal_operator.scaling.service_cache import CachedService, ScaledService
 
 logger = logging.getLogger(__name__)
 
@@ -19,36 +19,26 @@ def _utc_now() -> datetime.datetime:
     return datetime.datetime.now(datetime.UTC)  # noqa: TID251 (the time of an Event)
 
 
-class ScaleCluster(Protocol):
-    """The part of `shoal_operator.cluster.objects.Cluster` that scales."""
-
-    async def scale(self, key: Key, replicas: int, *, was: int) -> Json | None:
-        """Write ``replicas`` if the stored number is still ``was``; return the service as read, otherwise None."""
-
-    async def post_event(self, event: Json) -> None:
-        """Post an Event."""
-
-
 class ReplicaWriter:
     """Write decided replicas.
 
     Args:
-        cache: records the written count.
+        records: receives the written count.
         changed: schedules a reconciliation of a service whose replicas another writer has changed since the decision.
         utc_now: wall clock, for Events.
     """
 
     def __init__(
         self,
-        cache: ServiceCache,
+        records: Records,
         changed: Callable[[Key], object],
         utc_now: Callable[[], datetime.datetime] = _utc_now,
     ) -> None:
-        self._cache = cache
+        self._records = records
         self._changed = changed
         self._utc_now = utc_now
 
-    async def write(self, cluster: ScaleCluster, key: Key, known: ScaledService, replicas: int, why: str) -> bool:
+    async def write(self, cluster: Cluster, key: Key, known: ScaledService, replicas: int, why: str) -> bool:
         """Write the replicas; return False where another writer changed them since, or the write failed."""
         try:
             resource = await cluster.scale(key, replicas, was=known.replicas)
@@ -62,7 +52,8 @@ class ReplicaWriter:
             return False
         logger.info("event=scaled service=%s replicas=%d was=%d why=%s", key, replicas, known.replicas, why)
         # The next decision uses the written count, even before the event of the write.
-        self._cache.record_write(key, known, replicas)
+        if (service := self._records.find(key, CachedService)) is not None:
+            service.record_write(known, replicas)
         news = scaling_event(known.targets, known.replicas, replicas, why)
         try:
             await cluster.post_event(make_event(resource, news, self._utc_now().strftime("%Y-%m-%dT%H:%M:%SZ")))

@@ -4,12 +4,12 @@ After the second reset the operator accepts the writer's count. Otherwise the tw
 `conflicts` handles other fields.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from shoal_operator.children.changes import Action, Delete, Merge
 from shoal_operator.children.drift import holds
 from shoal_operator.children.exact import removal
-from shoal_operator.children.observation import Key, dig
+from shoal_operator.children.observation import dig
 from shoal_operator.manifests.desired import DEPLOYMENT
 from shoal_operator.manifests.labels import FIELD_MANAGER
 from shoal_operator.ownership.conflicts import CONFLICT_PAUSE_S, CONFLICT_WINDOW_S, CONFLICT_WRITES, writer_of
@@ -58,53 +58,47 @@ class Reversals:
         return self.writer if left else ""
 
 
-@dataclass(slots=True)
-class ConflictingReplicas:
-    """Resets of all Deployments' replicas."""
+def observed_request(known: Reversals, resource: Json) -> Reversals:
+    """Return the state after observing ``spec.replicas``, which a user, the autoscaler or an HPA sets."""
+    replicas, writer = dig(resource, "spec", "replicas", default=1), writer_of(resource, FIELD_MANAGER, *_REPLICAS)
+    if dig(resource, "spec", "scaling", "mode") == ScalingMode.EXTERNAL:
+        writer = ""
+    return known.observe_request(replicas, writer)
 
-    _known: dict[Key, Reversals] = field(default_factory=dict)
 
-    def observe_request(self, key: Key, resource: Json) -> None:
-        """Observe ``spec.replicas``, which a user, the autoscaler or an HPA sets."""
-        replicas, writer = dig(resource, "spec", "replicas", default=1), writer_of(resource, FIELD_MANAGER, *_REPLICAS)
-        if dig(resource, "spec", "scaling", "mode") == ScalingMode.EXTERNAL:
-            writer = ""
-        self._known[key] = self._known.get(key, Reversals()).observe_request(replicas, writer)
+def observed_deployment(known: Reversals, live: Json | None, now_s: float) -> Reversals:
+    """Return the state after observing the Deployment; None where there is none."""
+    if live is None:
+        return known
+    return known.observe(dig(live, "spec", "replicas"), writer_of(live, FIELD_MANAGER, *_REPLICAS), now_s)
 
-    def adjusted(self, key: Key, action: Action, live: Json | None, now_s: float) -> Action | None:
-        """Return the action with the stored replicas, if a conflicting writer sets them.
 
-        Args:
-            key: of the service.
-            action: planned, on any object.
-            live: the Deployment, or None.
-            now_s: monotonic time (s).
+def adjusted(known: Reversals, action: Action, live: Json | None, now_s: float) -> Action | None:
+    """Return the action with the stored replicas, if a conflicting writer sets them; None if nothing is left to write.
 
-        Returns: The action to take; None if there is nothing to write.
-        """
-        if action.kind != DEPLOYMENT or isinstance(action, Delete) or live is None:
-            return action
-        stored = dig(live, "spec", "replicas")
-        writer = writer_of(live, FIELD_MANAGER, *_REPLICAS)
-        known = self._known[key] = self._known.get(key, Reversals()).observe(stored, writer, now_s)
-        if dig(action.body, "spec", "replicas") in (None, stored) or not stored or not known.left_to(now_s):
-            return action
-        body = {**action.body, "spec": {**action.body["spec"], "replicas": stored}}
-        exact = isinstance(action, Merge) or not removal(action.kind, body, live)
-        return None if exact and holds(body, live) else replace(action, body=body)
+    Args:
+        known: the state, with the Deployment observed.
+        action: planned, on any object.
+        live: the Deployment, or None.
+        now_s: monotonic time (s).
+    """
+    if action.kind != DEPLOYMENT or isinstance(action, Delete) or live is None:
+        return action
+    stored = dig(live, "spec", "replicas")
+    if dig(action.body, "spec", "replicas") in (None, stored) or not stored or not known.left_to(now_s):
+        return action
+    body = {**action.body, "spec": {**action.body["spec"], "replicas": stored}}
+    exact = isinstance(action, Merge) or not removal(action.kind, body, live)
+    return None if exact and holds(body, live) else replace(action, body=body)
 
-    def record_write(self, key: Key, action: Action, planned: Action) -> None:
-        """Record a write of replicas, unless `adjusted` replaced the planned number."""
-        if action.kind != DEPLOYMENT or isinstance(action, Delete) or isinstance(planned, Delete):
-            return
-        replicas = dig(action.body, "spec", "replicas")
-        if replicas is not None and replicas == dig(planned.body, "spec", "replicas"):
-            self._known[key] = self._known.get(key, Reversals()).record_write(replicas)
 
-    def left_to(self, key: Key, now_s: float) -> str:
-        """Return the conflicting writer that sets a service's replicas for now; empty if there is none."""
-        return self._known.get(key, Reversals()).left_to(now_s)
-
-    def forget(self, key: Key) -> None:
-        """Forget a deleted service."""
-        self._known.pop(key, None)
+def written(known: Reversals, action: Action, planned: Action) -> Reversals:
+    """Return the state after a write of replicas, unless `adjusted` replaced the planned number."""
+    if action.kind != DEPLOYMENT or isinstance(action, Delete) or isinstance(planned, Delete):
+        return known
+    replicas = dig(action.body, "spec", "replicas")
+    return (
+        known.record_write(replicas)
+        if replicas is not None and replicas == dig(planned.body, "spec", "replicas")
+        else known
+    )

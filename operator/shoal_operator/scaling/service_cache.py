@@ -1,14 +1,14 @@
-"""Services whose proxies are read, and their ready pods: the state between reconciliations.
+"""A service whose proxies are read, and its ready pods: the state between reconciliations.
 
 It holds several values per service and pod instead of their objects. Only reconciliations update it, because they read
 the cluster: events may be late, and a broken watch may never report a deleted pod.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from shoal_operator.children.observation import Key, dig
+from shoal_operator.children.observation import dig
 from shoal_operator.children.pods import is_leaving, is_ready, runs, scheduling_problem, template_hash
 from shoal_operator.manifests.containers import PROXY
 from shoal_operator.manifests.labels import FIELD_MANAGER
@@ -48,104 +48,58 @@ class Replica:
     name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class WatchedService:
-    """A service whose proxies are read."""
+@dataclass(slots=True)
+class CachedService:
+    """One service and its ready pods, as of its last reconciliation."""
 
-    key: Key
-    scaled: ScaledService | None
+    scaled: ScaledService | None = None
     """None where its replicas do not follow its load."""
-    has_objective: bool
+    has_objective: bool = False
     """The spec has a latency objective."""
-    replicas: tuple[Replica, ...]
+    replicas: tuple[Replica, ...] = ()
     """Its ready pods."""
     context: ScalingContext = field(default_factory=ScalingContext)
     """Other state for decisions on replicas."""
+    _start_times: StartTimes = field(default_factory=StartTimes)
 
+    @property
+    def follows_load(self) -> bool:
+        """Whether the service needs the load of its pods: it scales, or has an objective."""
+        return self.scaled is not None or self.has_objective
 
-@dataclass(slots=True)
-class ServiceCache:
-    """Services whose proxies are read, and their ready pods, as of each last reconciliation."""
-
-    _scaled: dict[Key, ScaledService] = field(default_factory=dict)
-    _objectives: set[Key] = field(default_factory=set)
-    _replicas: dict[Key, tuple[Replica, ...]] = field(default_factory=dict)
-    _start_times: dict[Key, StartTimes] = field(default_factory=dict)
-    _contexts: dict[Key, ScalingContext] = field(default_factory=dict)
-
-    def observe(self, key: Key, resource: Json, pods: Iterable[Json], now_s: float = 0.0) -> None:
-        """Replace a service's state by what a reconciliation read, except for a later write of the operator.
+    def observe(self, resource: Json, pods: Iterable[Json], now_s: float = 0.0) -> None:
+        """Replace the state by what a reconciliation read, except for a later write of the operator.
 
         Args:
-            key: of the service.
             resource: the service.
-            pods: all pods of its Deployment.
+            pods: all pods of its Deployments.
             now_s: monotonic time (s).
         """
         pods = [pod for pod in pods if not is_leaving(pod)]
         # An invalid spec changes nothing: existing pods continue to scale by the previous spec.
         with suppress(SpecError):
             spec = service_spec(resource)
-            if spec.batching.latency_objective_milliseconds is None:
-                self._objectives.discard(key)
-            else:
-                self._objectives.add(key)
-            scaled, known = scaled_service(spec, resource["metadata"]), self._scaled.get(key)
-            if scaled is None:
-                self._scaled.pop(key, None)
-            elif (
-                known is None or known.uid != scaled.uid or (known.generation <= scaled.generation and known != scaled)
-            ):
-                self._scaled[key] = scaled
-        self._replicas[key] = tuple(
+            self.has_objective = spec.batching.latency_objective_milliseconds is not None
+            scaled, known = scaled_service(spec, resource["metadata"]), self.scaled
+            if scaled is None or known is None or known.uid != scaled.uid or known.generation <= scaled.generation:
+                self.scaled = scaled if scaled != known else known
+        self.replicas = tuple(
             Replica(uid, address, dig(pod, "metadata", "name", default=""))
             for pod in pods
             if (uid := dig(pod, "metadata", "uid")) and (address := dig(pod, "status", "podIP")) and is_ready(pod)
         )
-        start_times = self._start_times.setdefault(key, StartTimes())
-        start_times.observe({dig(pod, "metadata", "uid", default=""): is_ready(pod) for pod in pods}, now_s)
-        self._contexts[key] = ScalingContext(
-            start_s=start_times.start_s,
+        self._start_times.observe({dig(pod, "metadata", "uid", default=""): is_ready(pod) for pod in pods}, now_s)
+        self.context = ScalingContext(
+            start_s=self._start_times.start_s,
             rolling=len({template_hash(pod) for pod in pods}) > 1,
             unschedulable=sum(scheduling_problem(pod) is not None for pod in pods if not is_ready(pod)),
         )
 
-    def record_write(self, key: Key, before: ScaledService, replicas: int) -> None:
+    def record_write(self, before: ScaledService, replicas: int) -> None:
         """Record a write of the operator. It increments the generation, so older reads do not apply."""
         # A reconciliation may have replaced it since.
-        if self._scaled.get(key) is before:
-            self._scaled[key] = replace(before, replicas=replicas, generation=before.generation + 1)
-
-    def drop(self, key: Key) -> None:
-        """Forget a deleted service."""
-        self._scaled.pop(key, None)
-        self._objectives.discard(key)
-        self._replicas.pop(key, None)
-        self._start_times.pop(key, None)
-        self._contexts.pop(key, None)
-
-    def scaled(self, key: Key) -> ScaledService | None:
-        """Return a service's scaling, or None."""
-        return self._scaled.get(key)
-
-    def replicas(self, key: Key) -> tuple[Replica, ...]:
-        """Return a service's ready pods."""
-        return self._replicas.get(key, ())
-
-    def start_s(self, key: Key) -> float | None:
-        """Return the start time of a service's pods (s); None before the first start."""
-        return self._contexts[key].start_s if key in self._contexts else None
-
-    def watched(self, *, all_services: bool = False) -> Iterator[WatchedService]:
-        """Yield the services that scale or have an objective; with ``all_services`` all services."""
-        for key in self._replicas.keys() if all_services else self._scaled.keys() | self._objectives:
-            yield WatchedService(
-                key,
-                self._scaled.get(key),
-                key in self._objectives,
-                self._replicas.get(key, ()),
-                self._contexts.get(key, ScalingContext()),
-            )
+        if self.scaled is before:
+            self.scaled = replace(before, replicas=replicas, generation=before.generation + 1)
 
 
 def running_replicas(pods: Iterable[Json], newest: str | None) -> tuple[Replica, ...]:

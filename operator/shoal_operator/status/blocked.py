@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from shoal_operator.children.changes import Conflict
 from shoal_operator.children.observation import Failure
-from shoal_operator.manifests.desired import HPA, HTTP_ROUTE, INGRESS, SCALED_OBJECT, Kind
+from shoal_operator.manifests.desired import HPA, HTTP_ROUTE, INGRESS, SCALED_OBJECT, Child
 from shoal_operator.models.resolution import stored_resolution
 from shoal_operator.ownership.admission import NO_IMAGE_VOLUMES
 from shoal_operator.status.evidence import Evidence
@@ -81,7 +81,7 @@ def peers_service_taken(evidence: Evidence) -> Verdict | None:
     return Status.FALSE, Reason.NAME_TAKEN, text
 
 
-def taken(*kinds: Kind) -> Check:
+def taken(*kinds: Child) -> Check:
     """Return a check for objects of these kinds with another owner."""
 
     def check(evidence: Evidence) -> Verdict | None:
@@ -90,7 +90,7 @@ def taken(*kinds: Kind) -> Check:
     return check
 
 
-def missing(kind: Kind) -> Check:
+def missing(kind: Child) -> Check:
     """Return a check that reports the reason of a missing child."""
 
     def check(evidence: Evidence) -> Verdict | None:

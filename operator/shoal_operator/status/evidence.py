@@ -60,7 +60,7 @@ class Evidence:
 
     @property
     def kind(self) -> str:
-        """Kind of the resource: a service or a graph."""
+        """Child of the resource: a service or a graph."""
         kind: str = self.observation.resource.get("kind", KIND)
         return kind
 

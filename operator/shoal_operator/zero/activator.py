@@ -1,11 +1,10 @@
-"""The activator's routing table and state, and the conditions for scaling to zero."""
+"""The activator's state and table version, and the conditions for scaling to zero."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from shoal_operator.children.observation import Key
 from shoal_operator.manifests.environment import ADMIN_PORT
-from shoal_schema.activator import ActivatorService, ActivatorTable
 from shoal_schema.decoding import SpecError
 from shoal_schema.resource.service import InferenceServiceSpec
 from shoal_schema.resource.traffic import ScalingMode
@@ -85,42 +84,22 @@ def activator_problem(key: Key, port: int, activators: Iterable[ActivatorPod], *
 
 
 @dataclass(slots=True)
-class RoutingTable:
-    """The activator's routing table, with a version.
+class TableVersion:
+    """The version of the activator's routing table.
 
     Args:
         epoch: distinguishes the tables of different operator processes and leaderships.
     """
 
     epoch: str
-    version: int = 0
-    _services: dict[Key, ActivatorService] = field(default_factory=dict)
-
-    def put(self, key: Key, service: ActivatorService) -> bool:
-        """Set a service's entry; return whether it changed."""
-        # An unchanged entry must not wake up the long polls.
-        if self._services.get(key) == service:
-            return False
-        self._services[key] = service
-        self.version += 1
-        return True
-
-    def drop(self, key: Key) -> bool:
-        """Remove a service's entry; return whether it existed."""
-        known = self._services.pop(key, None) is not None
-        self.version += known
-        return known
+    number: int = 0
 
     @property
     def mark(self) -> str:
         """Epoch and version, which the activator repeats."""
-        return f"{self.epoch}:{self.version}"
+        return f"{self.epoch}:{self.number}"
 
-    def table(self) -> ActivatorTable:
-        """Return the routing table."""
-        return ActivatorTable(self.mark, tuple(self._services[key] for key in sorted(self._services)))
-
-    def read_version(self, mark: str) -> int:
+    def read(self, mark: str) -> int:
         """Return the version in a mark; -1 for another epoch."""
         epoch, _, version = mark.partition(":")
         return int(version) if epoch == self.epoch and version.isdigit() else -1

@@ -3,18 +3,17 @@
 import asyncio
 import logging
 from collections.abc import Callable, Collection
-from typing import Protocol
 
 import aiohttp
 
 from shoal_operator.children.observation import dig
 from shoal_operator.children.pods import is_leaving, is_ready
+from shoal_operator.cluster.interface import Cluster
 from shoal_operator.errors import ApiError
 from shoal_operator.manifests.environment import ADMIN_PORT
 from shoal_operator.zero.activator import ActivatorPod
 from shoal_schema.activator import MAX_POLL_S, MAX_REPORT_BYTES, REPORT_PATH, SEEN, ActivatorReport, decode_report
 from shoal_schema.addresses import TcpAddress
-from shoal_schema.declaring import Json
 from shoal_schema.processes.operator import OperatorProcess
 
 logger = logging.getLogger(__name__)
@@ -27,13 +26,6 @@ _RETRY_S = 0.5
 _SILENT_S = 20.0
 """An activator without a response for this long is reported as unreachable."""
 _TIMEOUT = aiohttp.ClientTimeout(total=MAX_POLL_S + 5.0, connect=2.0)
-
-
-class ActivatorsCluster(Protocol):
-    """The part of `shoal_operator.cluster.objects.Cluster` that lists pods."""
-
-    async def list_pods(self, namespace: str, selector: str) -> tuple[Json, ...]:
-        """Return the pods of a namespace that match a label selector."""
 
 
 class ActivatorPods:
@@ -72,7 +64,7 @@ class ActivatorPods:
         """Forget all pods."""
         self._pods.clear()
 
-    async def find(self, cluster: ActivatorsCluster) -> None:
+    async def find(self, cluster: Cluster) -> None:
         """List the activator's pods.
 
         Raises:
@@ -93,7 +85,7 @@ class ActivatorPods:
         if before != {(pod.address, pod.ready) for pod in self.known}:
             self._changed()
 
-    async def run(self, cluster: ActivatorsCluster) -> None:
+    async def run(self, cluster: Cluster) -> None:
         """List and poll the pods until cancelled."""
         polled: set[str] = set()
         async with aiohttp.ClientSession(timeout=_TIMEOUT, trust_env=False) as http, asyncio.TaskGroup() as tasks:

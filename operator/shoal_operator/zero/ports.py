@@ -1,6 +1,6 @@
 """Assignment of the activator's ports to services."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from shoal_operator.children.observation import Key, dig
@@ -26,76 +26,48 @@ def stored_port(resource: Json) -> int | None:
 
 @dataclass(slots=True)
 class Ports:
-    """The ports of all services.
+    """Assigns ports; the services' records hold them.
 
     Args:
         port_range: ports that may be assigned.
     """
 
     port_range: Collection[int]
-    _assigned: dict[Key, int] = field(default_factory=dict)
-    _reserved: dict[Key, int] = field(default_factory=dict)
-    """Ports of services that have not been reconciled yet."""
     _resting: dict[int, tuple[Key, float]] = field(default_factory=dict)
     """Freed ports: the last service, and until when (monotonic seconds) no other service gets it."""
-    _refused: set[Key] = field(default_factory=set)
-    """Services without a port."""
 
-    @property
-    def has_unseen(self) -> bool:
-        """Whether services with reserved ports have not been reconciled yet."""
-        return bool(self._reserved)
-
-    def reserve(self, key: Key, port: int | None) -> None:
-        """Reserve the port in a service's status, if it may be assigned and is not reserved."""
-        if port is not None and port in self.port_range and port not in self._reserved.values():
-            self._reserved[key] = port
-
-    def assign(self, key: Key, wanted: int | None, now_s: float) -> int:
-        """Return a service's port: its current one, that of its status, or the first free one.
+    def choose(self, key: Key, preferred: Iterable[int | None], taken: Collection[int], now_s: float) -> int:
+        """Return a port for a service: the first preferred one that is free, or the first free one.
 
         Args:
             key: of the service.
-            wanted: the port in its status; not validated.
+            preferred: its former ports; not validated.
+            taken: ports of the other services.
             now_s: monotonic time (s).
 
         Raises:
             NoActivatorError: no port is free.
         """
-        if key not in self._assigned:
-            # Drop expired reservations; a service may get its own former port back at once.
-            self._resting = {port: rest for port, rest in self._resting.items() if rest[1] > now_s}
-            others = {
-                each: port for owned in (self._reserved, self._assigned) for each, port in owned.items() if each != key
-            }
-            taken = {*others.values(), *(port for port, (owner, _) in self._resting.items() if owner != key)}
-            free = (port for port in self.port_range if port not in taken)
-            mine = (port for port in (self._reserved.get(key), wanted) if port in self.port_range and port not in taken)
-            port = next(mine, None) or next(free, None)
-            if port is None:
-                self._refused.add(key)
-                raise NoActivatorError(
-                    f"spec.scaling.minReplicas is 0, but all {len(self.port_range)} ports of the activator are in use."
-                    " Raise activator.ports.count in the chart, or set minReplicas to at least 1"
-                )
-            self._assigned[key] = port
-        self._reserved.pop(key, None)
-        self._refused.discard(key)
-        return self._assigned[key]
+        # Drop expired reservations; a service may get its own former port back at once.
+        self._resting = {port: rest for port, rest in self._resting.items() if rest[1] > now_s}
+        resting = {port for port, (owner, _) in self._resting.items() if owner != key}
+        free = [port for port in self.port_range if port not in taken and port not in resting]
+        port = next((port for port in (*preferred, *free) if port in free), None)
+        if port is None:
+            raise NoActivatorError(
+                f"spec.scaling.minReplicas is 0, but all {len(self.port_range)} ports of the activator are in use."
+                " Raise activator.ports.count in the chart, or set minReplicas to at least 1"
+            )
+        return port
 
-    def free(self, key: Key, now_s: float) -> Mapping[Key, float]:
-        """Free a service's port; return when (monotonic seconds) the services without one may get it."""
-        self._refused.discard(key)
-        ports = [owned.pop(key) for owned in (self._assigned, self._reserved) if key in owned]
-        self._resting |= dict.fromkeys(ports, (key, now_s + REST_S))
-        return self.awaited(now_s) if ports else {}
+    def free(self, key: Key, port: int, now_s: float) -> None:
+        """Reserve a service's former port for it, until its EndpointSlices are certainly gone."""
+        self._resting[port] = key, now_s + REST_S
 
-    def awaited(self, now_s: float) -> Mapping[Key, float]:
-        """Return for each service without a port when (monotonic seconds) the next one is free."""
-        ends_s = [until_s for _, until_s in self._resting.values() if until_s > now_s]
-        return dict.fromkeys(self._refused, min(ends_s)) if ends_s else {}
+    def next_free_s(self, now_s: float) -> float | None:
+        """Return when (monotonic seconds) the next reserved port is free; None if no port is reserved."""
+        return min((until_s for _, until_s in self._resting.values() if until_s > now_s), default=None)
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Forget all state, because another operator was the leader in the meantime."""
-        for known in (self._assigned, self._reserved, self._resting, self._refused):
-            known.clear()
+        self._resting.clear()

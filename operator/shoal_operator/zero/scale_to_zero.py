@@ -8,39 +8,35 @@ import contextlib
 import logging
 import math
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from shoal_operator.children.observation import Key, Observation, dig, key_of
+from shoal_operator.cluster.interface import Cluster
 from shoal_operator.errors import ApiError
+from shoal_operator.loop.records import Records
 from shoal_operator.manifests.desired import DEPLOYMENT, ENDPOINT_SLICE
 from shoal_operator.manifests.environment import HTTP_PORT
 from shoal_operator.manifests.specs import service_spec
 from shoal_operator.manifests.target import Hosting
 from shoal_operator.scaling.reading import Reading
-from shoal_operator.scaling.replicas import ReplicaWriter, ScaleCluster
-from shoal_operator.scaling.service_cache import Replica, ServiceCache
+from shoal_operator.scaling.replicas import ReplicaWriter
+from shoal_operator.scaling.service_cache import CachedService, Replica, ScaledService
 from shoal_operator.zero.activator import (
     NO_ACTIVATOR,
     NoActivatorError,
-    RoutingTable,
+    TableVersion,
     activator_problem,
     is_externally_scaled,
     max_forwards,
     scales_to_zero,
 )
-from shoal_operator.zero.activator_pods import ActivatorPods, ActivatorsCluster
-from shoal_operator.zero.decision import HOLDING, Phase, ZeroObservation, ZeroState, decide, scaling_reason
+from shoal_operator.zero.activator_pods import ActivatorPods
+from shoal_operator.zero.decision import ZeroObservation, decide, scaling_reason
+from shoal_operator.zero.hosted import HostedService, ReservedPort, WithoutPort
 from shoal_operator.zero.ports import Ports, port_range, stored_port
-from shoal_schema.activator import (
-    MAX_POLL_S,
-    ActivatorReport,
-    ActivatorService,
-    encode,
-)
+from shoal_schema.activator import MAX_POLL_S, ActivatorReport, ActivatorService, ActivatorTable, encode
 from shoal_schema.addresses import TcpAddress
-from shoal_schema.declaring import Json
 from shoal_schema.decoding import SpecError
 from shoal_schema.processes.operator import OperatorProcess
 from shoal_schema.resource.service import InferenceServiceSpec
@@ -54,47 +50,11 @@ _FIRST_RECONCILIATIONS_S = 30.0
 """The longest wait for all services to be reconciled after the start; until then activators keep their table."""
 
 
-class _Cluster(ScaleCluster, ActivatorsCluster, Protocol):
-    async def list_services(self, namespaces: Sequence[str]) -> list[Json]: ...
-
-
-@dataclass(slots=True)
-class _HostedService:
-    """One service that scales to zero."""
-
-    spec: InferenceServiceSpec
-    port: int
-    state: ZeroState | None = None
-    version: int = 0
-    """Version of the routing table with the service's newest entry."""
-    in_path: bool = False
-    """It has an EndpointSlice, so activators may be among its endpoints."""
-    endpoints: tuple[str, ...] = ()
-    """Addresses of the activators among its endpoints."""
-    arrived: Mapping[str, int | None] = field(default_factory=dict)
-    """By uid, each pod's counter of arrived rows; None without a reading."""
-    stopping_until_s: dict[str, float] = field(default_factory=dict)
-    """By uid, until when pods of a Deployment scaled to zero get no requests."""
-
-    @property
-    def phase(self) -> Phase:
-        return self.state.phase if self.state else Phase.AWAKE
-
-    @property
-    def scales_to_zero(self) -> bool:
-        return scales_to_zero(self.spec)
-
-    @property
-    def holding(self) -> bool:
-        """Whether its pods are stopping or gone; a user may also have set replicas to 0."""
-        return self.scales_to_zero and (self.phase in HOLDING or self.spec.replicas == 0)
-
-
 class ScaleToZero:
     """Scale services to zero and back.
 
     Args:
-        cache: scaling and ready pods of services.
+        records: states of all services.
         settings: selector and ports of the activator.
         changed: schedules a service's reconciliation after a delay (s).
         clock: monotonic seconds.
@@ -102,31 +62,29 @@ class ScaleToZero:
 
     def __init__(
         self,
-        cache: ServiceCache,
+        records: Records,
         settings: OperatorProcess,
         changed: Callable[[Key, float], object],
         clock: Callable[[], float],
     ) -> None:
-        self._cache = cache
-        self._replica_writer = ReplicaWriter(cache, lambda key: changed(key, 0.0))
+        self._records = records
+        self._replica_writer = ReplicaWriter(records, lambda key: changed(key, 0.0))
         self._settings = settings
         self._ports = Ports(port_range(settings.activator_first_port, settings.activator_ports))
         self._changed = changed
         self._clock = clock
-        self._table = RoutingTable(uuid.uuid4().hex[:8])
+        self._version = TableVersion(uuid.uuid4().hex[:8])
         self._table_changed = asyncio.Event()
-        self._hosted: dict[Key, _HostedService] = {}
         self._listed = False
         self._complete_by_s = math.inf
         self._activator_pods = ActivatorPods(
             settings,
             changed=self._reconcile_all,
             received=self._receive,
-            version_of=lambda mark: self._table.read_version(mark),  # noqa: PLW0108 (`start` replaces the table)
+            version_of=lambda mark: self._version.read(mark),  # noqa: PLW0108 (`start` replaces the version)
             clock=clock,
         )
-        self._stepping: set[Key] = set()
-        self._cluster: _Cluster | None = None
+        self._cluster: Cluster | None = None
 
     # Called by the reconciler.
 
@@ -140,21 +98,17 @@ class ScaleToZero:
         if at_zero and not self._settings.activator_selector:
             raise NoActivatorError(NO_ACTIVATOR)
         # A service that no longer scales to zero keeps its place until its pods are ready, if it will have any.
+        hosted = self._records.find(key, HostedService)
         lingers = (
-            key in self._hosted
+            hosted is not None
             and observation.owned(ENDPOINT_SLICE)
             and (spec.replicas or not is_externally_scaled(spec))
         )
         if not (at_zero or lingers):
-            self.forget(key)
+            for kind in (HostedService, ReservedPort, WithoutPort):
+                self._records.remove(key, kind)
             return None
-        now_s = self._clock()
-        try:
-            port = self._ports.assign(key, stored_port(observation.resource), now_s)
-        except NoActivatorError:
-            self._await_ports(self._ports.awaited(now_s))
-            raise
-        hosted = self._hosted.setdefault(key, _HostedService(spec, port))
+        hosted = hosted or self._admit(key, spec, stored_port(observation.resource))
         hosted.spec = spec
         # The table must contain the service before activators are endpoints, and before any pod stops.
         self._write(key, hosted)
@@ -184,43 +138,68 @@ class ScaleToZero:
             kept=running if at_zero and not spec.replicas and not held else 0,
         )
 
-    def _await_ports(self, awaited: Mapping[Key, float]) -> None:
+    def _admit(self, key: Key, spec: InferenceServiceSpec, stored: int | None) -> HostedService:
+        """Give a service a port and an entry of the routing table.
+
+        Raises:
+            NoActivatorError: no port is free.
+        """
+        reserved = self._records.find(key, ReservedPort)
+        taken = {
+            *(hosted.port for _, hosted in self._records.of(HostedService)),
+            *(other.port for each, other in self._records.of(ReservedPort) if each != key),
+        }
+        try:
+            port = self._ports.choose(key, (reserved and reserved.port, stored), taken, self._clock())
+        except NoActivatorError:
+            self._records.put(key, WithoutPort())
+            self._await_ports()
+            raise
+        for kind in (ReservedPort, WithoutPort):
+            self._records.remove(key, kind)
+
+        hosted = HostedService(spec, port, partial(self._release, key, port))
+        self._records.put(key, hosted)
+        return hosted
+
+    def _release(self, key: Key, port: int) -> None:
+        """Free a service's port; its entry left the routing table with its `HostedService`."""
+        self._ports.free(key, port, self._clock())
+        self._await_ports()
+        self._notify()
+
+    def _await_ports(self) -> None:
         """Reconcile the services without a port once one is free."""
-        for key, free_s in awaited.items():
-            self._changed(key, max(0.0, free_s - self._clock()))
+        now_s = self._clock()
+        if (free_s := self._ports.next_free_s(now_s)) is not None:
+            for key, _ in self._records.of(WithoutPort):
+                self._changed(key, free_s - now_s)
 
     def observe(self, key: Key, observation: Observation) -> None:
         """Record the cluster's state at the end of a reconciliation."""
-        hosted = self._hosted.get(key)
+        hosted = self._records.find(key, HostedService)
         if hosted is None:
             return
         slice_ = observation.owned(ENDPOINT_SLICE)
         hosted.in_path = bool(slice_)
         hosted.endpoints = tuple(each for endpoint in slice_.get("endpoints") or () for each in endpoint["addresses"])
         if not hosted.scales_to_zero and not hosted.in_path:
-            self.forget(key)
+            self._records.remove(key, HostedService)
             return
         # Pods of a Deployment without replicas get no requests, although they may still look ready.
         stopping_until_s = self._clock() + _STOPPING_S
         if dig(observation.children.get(DEPLOYMENT), "spec", "replicas") == 0:
-            hosted.stopping_until_s = {replica.uid: stopping_until_s for replica in self._cache.replicas(key)}
+            hosted.stopping_until_s = {replica.uid: stopping_until_s for replica in self._pods(key)}
         self._write(key, hosted)
-
-    def forget(self, key: Key) -> None:
-        """Forget a service that was deleted, or that no longer scales to zero."""
-        self._hosted.pop(key, None)
-        self._await_ports(self._ports.free(key, self._clock()))
-        if self._table.drop(key):
-            self._notify()
 
     # Called by the autoscaler.
 
     async def process_readings(self, key: Key, replicas: Sequence[Replica], readings: Sequence[Reading]) -> bool:
         """Record a reading of a service's pods; return whether its replicas are decided here now."""
-        hosted = self._hosted.get(key)
+        hosted = self._records.find(key, HostedService)
         if hosted is None:
             # A service without a place in the activator keeps its replicas; its status states why.
-            scaled = self._cache.scaled(key)
+            scaled = self._scaled(key)
             return scaled is not None and scaled.zero is not None
         loads = {replica.uid: reading.load for replica, reading in zip(replicas, readings, strict=True)}
         arrived = {uid: load.arrived_rows if load else None for uid, load in loads.items()}
@@ -231,13 +210,13 @@ class ScaleToZero:
         self._write(key, hosted)
         return await self._decide(key, hosted, requested=requested)
 
-    async def _decide(self, key: Key, hosted: _HostedService, *, requested: bool) -> bool:
-        scaled = self._cache.scaled(key)
+    async def _decide(self, key: Key, hosted: HostedService, *, requested: bool) -> bool:
+        scaled = self._scaled(key)
         if scaled is None or scaled.zero is None or self._cluster is None:
             return False
         seen = ZeroObservation(
             replicas=scaled.replicas,
-            ready=len(self._cache.replicas(key)),
+            ready=len(self._pods(key)),
             requested=requested,
             waiting=sum(activator.waiting.get(str(key), 0) for activator in self._activator_pods.known),
             held=self._holds(key, hosted),
@@ -250,17 +229,17 @@ class ScaleToZero:
             self._write(key, hosted)
             self._changed(key, 0.0)
         # An earlier write for this service may still be in progress.
-        if decision.replicas not in (None, scaled.replicas) and key not in self._stepping:
-            self._stepping.add(key)
+        if decision.replicas not in (None, scaled.replicas) and not hosted.stepping:
+            hosted.stepping = True
             try:
                 await self._replica_writer.write(
                     self._cluster, key, scaled, decision.replicas, scaling_reason(scaled.zero, seen)
                 )
             finally:
-                self._stepping.discard(key)
+                hosted.stepping = False
         return decision.replicas is not None
 
-    def _holds(self, key: Key, hosted: _HostedService) -> bool:
+    def _holds(self, key: Key, hosted: HostedService) -> bool:
         """Return whether all activators that receive a service's requests have its newest entry."""
         holding = {
             activator.address
@@ -279,18 +258,24 @@ class ScaleToZero:
         """
         if not self._is_complete():
             return None
-        if seen == self._table.mark:
+        if seen == self._version.mark:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(MAX_POLL_S):
                     await self._table_changed.wait()
-        return encode(self._table.table()) if self._is_complete() else None
+        if not self._is_complete():
+            return None
+        entries = sorted((key, hosted.entry) for key, hosted in self._records.of(HostedService) if hosted.entry)
+        return encode(ActivatorTable(self._version.mark, tuple(entry for _, entry in entries)))
 
     def _is_complete(self) -> bool:
-        return self._listed and (not self._ports.has_unseen or self._clock() >= self._complete_by_s)
+        return self._listed and (
+            next(self._records.of(ReservedPort), None) is None or self._clock() >= self._complete_by_s
+        )
 
-    def _write(self, key: Key, hosted: _HostedService) -> None:
+    def _write(self, key: Key, hosted: HostedService) -> None:
         """Write the service's entry of the routing table."""
         pods = [] if hosted.holding else self._serving_pods(key, hosted)
+        cached = self._records.find(key, CachedService)
         entry = ActivatorService(
             name=str(key),
             port=hosted.port,
@@ -298,32 +283,45 @@ class ScaleToZero:
             timeout_s=hosted.spec.queue.timeout_milliseconds / 1000,
             max_body_bytes=hosted.spec.queue.max_body_bytes,
             forwards=max_forwards(hosted.spec),
-            start_s=self._cache.start_s(key),
+            start_s=cached.context.start_s if cached else None,
         )
-        if self._table.put(key, entry):
-            hosted.version = self._table.version
+        # An unchanged entry must not wake up the long polls.
+        if hosted.entry != entry:
+            hosted.entry = entry
             self._notify()
+            hosted.version = self._version.number
 
-    def _serving_pods(self, key: Key, hosted: _HostedService) -> list[Replica]:
+    def _serving_pods(self, key: Key, hosted: HostedService) -> list[Replica]:
         now_s = self._clock()
-        return [pod for pod in self._cache.replicas(key) if hosted.stopping_until_s.get(pod.uid, now_s) <= now_s]
+        return [pod for pod in self._pods(key) if hosted.stopping_until_s.get(pod.uid, now_s) <= now_s]
+
+    def _scaled(self, key: Key) -> ScaledService | None:
+        cached = self._records.find(key, CachedService)
+        return cached.scaled if cached else None
+
+    def _pods(self, key: Key) -> tuple[Replica, ...]:
+        cached = self._records.find(key, CachedService)
+        return cached.replicas if cached else ()
 
     def _notify(self) -> None:
+        """Publish a new version of the routing table."""
+        self._version.number += 1
         self._table_changed.set()
         self._table_changed = asyncio.Event()
 
     # Polling of the activator.
 
-    async def start(self, cluster: _Cluster) -> None:
+    async def start(self, cluster: Cluster) -> None:
         """Read ports and activators before the first reconciliation, so that no EndpointSlice loses its addresses."""
         if not self._settings.activator_selector:
             return
         self._cluster = cluster
         # Another operator may have led since this one did: drop the old state.
-        self._table = RoutingTable(uuid.uuid4().hex[:8])
-        self._hosted.clear()
+        self._version = TableVersion(uuid.uuid4().hex[:8])
+        for kind in (HostedService, ReservedPort, WithoutPort):
+            self._records.remove_all(kind)
         self._activator_pods.clear()
-        self._ports.forget()
+        self._ports.clear()
         while True:
             try:
                 # Reserve the ports that statuses name, so that no other service gets them.
@@ -333,7 +331,7 @@ class ScaleToZero:
                     # An invalid spec has no place in the activator.
                     with contextlib.suppress(SpecError):
                         if scales_to_zero(service_spec(resource)):
-                            self._ports.reserve(key, stored_port(resource))
+                            self._reserve(key, stored_port(resource))
                 self._complete_by_s = self._clock() + _FIRST_RECONCILIATIONS_S
                 self._listed = True
                 await self._activator_pods.find(cluster)
@@ -342,7 +340,7 @@ class ScaleToZero:
                 logger.warning("event=activators_unread error=%s", error)
                 await asyncio.sleep(_RETRY_S)
 
-    async def run(self, cluster: _Cluster) -> None:
+    async def run(self, cluster: Cluster) -> None:
         """Poll the activator until cancelled; return at once where there is none."""
         if not self._settings.activator_selector:
             return
@@ -351,16 +349,22 @@ class ScaleToZero:
         finally:
             self._listed = False
 
+    def _reserve(self, key: Key, port: int | None) -> None:
+        """Reserve the port in a service's status, if it may be assigned and is not reserved."""
+        reserved = {each.port for _, each in self._records.of(ReservedPort)}
+        if port is not None and port in self._ports.port_range and port not in reserved:
+            self._records.put(key, ReservedPort(port, partial(self._release, key, port)))
+
     def _reconcile_all(self) -> None:
-        for key in self._hosted:
+        for key, _ in self._records.of(HostedService):
             self._changed(key, 0.0)
 
     def _receive(self, news: ActivatorReport, tasks: asyncio.TaskGroup) -> None:
-        for key, hosted in self._hosted.items():
+        for key, hosted in self._records.of(HostedService):
             if news.waiting.get(str(key)):
                 tasks.create_task(self._wake(key, hosted))
 
-    async def _wake(self, key: Key, hosted: _HostedService) -> None:
+    async def _wake(self, key: Key, hosted: HostedService) -> None:
         try:
             await self._decide(key, hosted, requested=True)
         except Exception:  # an unexpected error of one service must not stop the others

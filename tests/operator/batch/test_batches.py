@@ -15,7 +15,7 @@ from shoal_operator.batch.reconciler import BatchReconciler
 from shoal_operator.children.observation import Key
 from shoal_operator.errors import ApiError
 from shoal_operator.loop.workqueue import Outcome
-from shoal_operator.manifests.desired import Kind
+from shoal_operator.manifests.desired import Child
 from shoal_operator.manifests.job import JOB, QUEUE_LABEL, RAY_JOB
 from shoal_operator.scaling.service_cache import Replica
 from shoal_schema.declaring import Json
@@ -38,7 +38,7 @@ FAILED = {
 class Cluster(FakeCluster):
     """Stores a ``BatchInference`` and its job."""
 
-    async def observe_batch(self, key: Key, kind: Kind) -> tuple[Json | None, tuple[Json, ...]]:
+    async def observe_batch(self, key: Key, kind: Child) -> tuple[Json | None, tuple[Json, ...]]:
         pods = tuple(copy.deepcopy(self.pods.get(key, [])))
         return copy.deepcopy(self.children.get((Key(key.namespace, key.name), kind))), pods
 

@@ -10,7 +10,7 @@ import yaml
 from helm_python import Chart, HelmError, lint
 from msgspec import Struct
 
-from shoal_operator.manifests.desired import CHILD_KINDS
+from shoal_operator.manifests.desired import READ_CHILDREN
 from shoal_operator.settings import Settings
 from shoal_schema.declaring import ACTIVATOR, Json
 from shoal_schema.decoding import parse_spec
@@ -166,7 +166,7 @@ def allowed(rules: list[Json], group: str, resource: str) -> set[str]:
 def test_the_operator_may_do_what_it_does_and_no_more(chart: Chart) -> None:
     (rules,) = (role["rules"] for role in by_kind(rendered(chart), "ClusterRole") if not aggregated(role))
 
-    for kind in CHILD_KINDS:
+    for kind in READ_CHILDREN:
         group = kind.api_version.rpartition("/")[0]
         assert {"get", "list", "watch", "create", "patch"} <= allowed(rules, group, kind.plural)
     assert allowed(rules, "serving.shoal.dev", "inferenceservices") == {"get", "list", "watch"}

@@ -18,8 +18,8 @@ from shoal_operator.manifests.desired import (
     ENDPOINT_SLICE,
     PEERS,
     SERVICE,
-    WRITTEN_KINDS,
-    Kind,
+    WRITTEN_CHILDREN,
+    Child,
     desired_objects,
 )
 from shoal_operator.manifests.job import KINDS
@@ -165,14 +165,14 @@ def settings_of(chart: Chart, values: Json) -> Settings:
     return Settings.from_env(given | {"SHOAL_OPERATOR_NAMESPACE": LEASE.namespace})
 
 
-def changes(settings: Settings) -> tuple[set[Kind], set[Kind]]:
+def changes(settings: Settings) -> tuple[set[Child], set[Child]]:
     """Return the kinds that this install ever applies, and those that it may find and have to delete.
 
     What is there may have been made by an install with other settings, for another spec.
     """
     hostings = [Hosting(20000, ("10.0.0.9",), open=True)] if settings.process.activator_selector else []
-    applied: set[Kind] = set()
-    always = set(WRITTEN_KINDS)
+    applied: set[Child] = set()
+    always = set(WRITTEN_CHILDREN)
     for spec, hosting in itertools.product(
         (MINIMAL, EVERYTHING, DOWNLOADED, FOREIGN, BY_HPA, BY_KEDA, SECURE, OPEN), (None, *hostings)
     ):
@@ -182,13 +182,13 @@ def changes(settings: Settings) -> tuple[set[Kind], set[Kind]]:
         applied |= wanted
         always &= wanted
     # The headless Service goes wherever another InferenceService has its name.
-    return applied, set(WRITTEN_KINDS) - always | {PEERS}
+    return applied, set(WRITTEN_CHILDREN) - always | {PEERS}
 
 
 def calls(settings: Settings, key: Key = CAT) -> dict[str, Callable[[Cluster], Awaitable[Any]]]:
     """Return a use of each method of `Cluster`, by its name: all that the operator asks an API server for."""
     applied, deleted = changes(settings)
-    bodies = {kind: {"metadata": {"namespace": key.namespace, "name": f"cat{kind.suffix}"}} for kind in WRITTEN_KINDS}
+    bodies = {kind: {"metadata": {"namespace": key.namespace, "name": f"cat{kind.suffix}"}} for kind in WRITTEN_CHILDREN}
     stored = {"metadata": {"namespace": key.namespace, "name": "cat", "resourceVersion": "7"}}
     resource = service() | {"metadata": service()["metadata"] | {"namespace": key.namespace}}
     batch, jobs = Key(key.namespace, key.name, BATCH_PLURAL), tuple(KINDS.values())

@@ -14,7 +14,7 @@ from shoal_operator.manifests.desired import (
     PEERS,
     SERVICE,
     SERVICE_ACCOUNT,
-    Kind,
+    Child,
     desired_objects,
 )
 from shoal_operator.manifests.labels import MANAGED_BY, MANAGED_BY_LABEL, SERVICE_LABEL
@@ -25,7 +25,7 @@ OURS = {MANAGED_BY_LABEL: MANAGED_BY, SERVICE_LABEL: "cat"}
 ROUTED = with_fields(MINIMAL, route={"ingress": {"host": "cat.example.com"}})
 
 
-def stored(spec: Json) -> dict[Kind, Json]:
+def stored(spec: Json) -> dict[Child, Json]:
     """Return the children as a server would hold them."""
     children = copy.deepcopy(desired_objects(target(spec)))
     for index, body in enumerate(children.values()):
@@ -107,7 +107,7 @@ def test_an_object_that_is_not_ours_is_reported_and_never_touched(
 
 @pytest.mark.parametrize("kind", list(desired_objects(target(EVERYTHING))), ids=str)
 @pytest.mark.parametrize("references", [[], [{"uid": "another"}], [{"uid": UID}]], ids=["none", "another", "own"])
-def test_own_object_without_a_controller_is_adopted(kind: Kind, references: list[Json]) -> None:
+def test_own_object_without_a_controller_is_adopted(kind: Child, references: list[Json]) -> None:
     children = stored(EVERYTHING)
     children[kind]["metadata"]["ownerReferences"] = references
     plan = plan_changes(target(EVERYTHING), children)

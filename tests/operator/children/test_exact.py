@@ -18,13 +18,13 @@ from shoal_operator.manifests.desired import (
     NETWORK_POLICY,
     SCALED_OBJECT,
     SERVICE,
-    Kind,
+    Child,
     desired_objects,
 )
 from shoal_schema.declaring import Json
 from tests.operator.samples import BY_HPA, BY_KEDA, DOWNLOADED, EVERYTHING, target
 
-ADDED: list[tuple[Kind, tuple[Any, ...], Any]] = [
+ADDED: list[tuple[Child, tuple[Any, ...], Any]] = [
     (SERVICE, ("spec", "selector", "tier"), "x"),
     (SERVICE, ("spec", "publishNotReadyAddresses"), True),
     (SERVICE, ("spec", "internalTrafficPolicy"), "Local"),
@@ -45,7 +45,7 @@ ADDED: list[tuple[Kind, tuple[Any, ...], Any]] = [
 ]
 
 
-def stored() -> dict[Kind, Json]:
+def stored() -> dict[Child, Json]:
     """Return the children as a server would hold them."""
     children = copy.deepcopy(desired_objects(target(EVERYTHING)))
     for index, body in enumerate(children.values()):
@@ -73,7 +73,7 @@ def patched(live: Any, patch: Any) -> Any:
 
 @pytest.mark.parametrize(("kind", "path", "value"), ADDED, ids=[".".join(map(str, row[1])) for row in ADDED])
 def test_what_others_add_where_traffic_is_decided_is_seen_and_taken_out(
-    kind: Kind, path: tuple[Any, ...], value: Any
+    kind: Child, path: tuple[Any, ...], value: Any
 ) -> None:
     children = stored()
     desired = desired_objects(target(EVERYTHING))[kind]
@@ -97,7 +97,7 @@ def test_what_others_add_where_traffic_is_decided_is_seen_and_taken_out(
         (INGRESS, ("spec", "rules")),
     ],
 )
-def test_an_element_more_is_no_element_of_ours(kind: Kind, path: tuple[str, str]) -> None:
+def test_an_element_more_is_no_element_of_ours(kind: Child, path: tuple[str, str]) -> None:
     children = stored()
     elements = children[kind][path[0]][path[1]]
     elements.append({**copy.deepcopy(elements[0]), "name": "other"})
@@ -111,7 +111,7 @@ def test_an_element_more_is_no_element_of_ours(kind: Kind, path: tuple[str, str]
     ("spec", "kind", "ours", "theirs"),
     [(BY_HPA, HPA, "metrics", "behavior"), (BY_KEDA, SCALED_OBJECT, "triggers", "advanced")],
 )
-def test_scaler_metrics_are_exact_and_its_behavior_is_free(spec: Json, kind: Kind, ours: str, theirs: str) -> None:
+def test_scaler_metrics_are_exact_and_its_behavior_is_free(spec: Json, kind: Child, ours: str, theirs: str) -> None:
     desired = desired_objects(target(spec))[kind]
     live = copy.deepcopy(desired)
     live["spec"][theirs] = {"scaleDown": {"stabilizationWindowSeconds": 60}}
@@ -122,7 +122,7 @@ def test_scaler_metrics_are_exact_and_its_behavior_is_free(spec: Json, kind: Kin
 
 
 @given(st.sampled_from(list(desired_objects(target(EVERYTHING)))), st.data())
-def test_after_a_replacement_a_spec_is_as_declared_whatever_others_put_there(kind: Kind, data: st.DataObject) -> None:
+def test_after_a_replacement_a_spec_is_as_declared_whatever_others_put_there(kind: Child, data: st.DataObject) -> None:
     desired = desired_objects(target(EVERYTHING))[kind]
     theirs = data.draw(foreign(desired.get("spec", {})))
     live = {**desired, "spec": theirs}

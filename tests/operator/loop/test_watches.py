@@ -9,7 +9,7 @@ import pytest
 from shoal_operator.children.observation import Key
 from shoal_operator.loop.watches import EventHandlers, make_registry, make_settings
 from shoal_operator.loop.workqueue import Priority
-from shoal_operator.manifests.desired import CHILD_KINDS, PEERS, SERVICE, desired_objects
+from shoal_operator.manifests.desired import READ_CHILDREN, PEERS, SERVICE, desired_objects
 from shoal_schema.declaring import Json
 from shoal_schema.resource import GRAPH_PLURAL
 from tests.operator.samples import EVERYTHING, service, target
@@ -174,7 +174,7 @@ def test_only_low_level_handlers_are_registered_so_no_object_gets_a_finalizer_or
 
     registry = make_registry(Listener().event_handlers, login, lambda: None)
 
-    assert len(registry._watching.get_all_handlers()) == 8 + len({kind.plural for kind in CHILD_KINDS})
+    assert len(registry._watching.get_all_handlers()) == 8 + len({kind.plural for kind in READ_CHILDREN})
     assert registry._changing.get_all_handlers() == []
     assert registry._spawning.get_all_handlers() == []
 
@@ -182,7 +182,7 @@ def test_only_low_level_handlers_are_registered_so_no_object_gets_a_finalizer_or
 def test_children_and_pods_are_filtered_by_the_server() -> None:
     settings = make_settings("shoal-operator", namespaced=False)
 
-    assert len(settings.watching.label_selectors) == 4 + len({kind.plural for kind in CHILD_KINDS})
+    assert len(settings.watching.label_selectors) == 4 + len({kind.plural for kind in READ_CHILDREN})
     assert settings.posting.enabled is False
 
 

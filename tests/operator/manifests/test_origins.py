@@ -12,7 +12,7 @@ from shoal_operator.children.observation import Key
 from shoal_operator.errors import ApiError
 from shoal_operator.loop.workqueue import Outcome
 from shoal_operator.manifests.deployment import make_deployment
-from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE, Kind
+from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE, Child
 from shoal_operator.manifests.origin import registry, with_source
 from shoal_operator.manifests.target import Target
 from shoal_operator.models.resolution import ModelResolution
@@ -334,7 +334,7 @@ def test_why_a_model_could_not_be_fetched_reaches_the_status(said: str) -> None:
     assert condition(cluster)["message"] == f"the model cannot be downloaded: {said}"
 
 
-def without_images(kind: Kind, child: Json) -> None:
+def without_images(kind: Child, child: Json) -> None:
     """Store as an API server does that knows no image volumes: the volume is an empty one."""
     if kind == DEPLOYMENT:
         for volume in child["spec"]["template"]["spec"]["volumes"]:

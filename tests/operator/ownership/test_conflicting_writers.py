@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from shoal_operator.children.observation import Key
-from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE, Kind
+from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE, Child
 from shoal_operator.manifests.labels import SERVICE_LABEL
 from shoal_operator.reconciliation.reconciler import Reconciler
 from shoal_schema.declaring import Json
@@ -20,7 +20,7 @@ HOUR_S = 3600
 class World:
     """A service, and a writer that sets a field back every ``period_s`` where it is not as that one wants it."""
 
-    def __init__(self, manager: str, kind: Kind, path: tuple[str, ...], value: Any, period_s: int) -> None:
+    def __init__(self, manager: str, kind: Child, path: tuple[str, ...], value: Any, period_s: int) -> None:
         self.manager, self.kind, self.path, self.value, self.period_s = manager, kind, path, value, period_s
         self.now_s = 0.0
         self.cluster = FakeCluster()

@@ -18,7 +18,7 @@ from shoal_operator.manifests.desired import (
     NETWORK_POLICY,
     PEERS,
     SERVICE,
-    Kind,
+    Child,
 )
 from shoal_operator.scaling.service_cache import Replica, ServiceCache
 from shoal_schema.declaring import Json
@@ -124,7 +124,7 @@ def test_deleted_child_is_recreated_and_foreign_change_corrected() -> None:
         (NETWORK_POLICY, ("spec", "podSelector", "matchLabels")),
     ],
 )
-def test_a_foreign_key_in_a_selector_that_an_apply_would_leave_is_taken_out(kind: Kind, path: tuple[str, ...]) -> None:
+def test_a_foreign_key_in_a_selector_that_an_apply_would_leave_is_taken_out(kind: Child, path: tuple[str, ...]) -> None:
     cluster = cluster_with(MINIMAL)
     reconcile(cluster)
     wanted = copy.deepcopy(cluster.children[CAT, kind]["spec"])
@@ -139,7 +139,7 @@ def test_a_foreign_key_in_a_selector_that_an_apply_would_leave_is_taken_out(kind
     assert cluster.writes == []
 
 
-def refusing(kind: Kind, clash: tuple[str, ...]) -> FakeCluster:
+def refusing(kind: Child, clash: tuple[str, ...]) -> FakeCluster:
     """Return a cluster that refuses an apply, as long as others have put something there that excludes ours."""
 
     def refuse(verb: str, what: str) -> Exception | None:
@@ -156,7 +156,7 @@ def refusing(kind: Kind, clash: tuple[str, ...]) -> FakeCluster:
     [(DISRUPTION_BUDGET, "maxUnavailable", "minAvailable"), (DEPLOYMENT, "replicas", "theirs")],
 )
 def test_what_others_set_in_the_place_of_ours_is_put_right_though_an_apply_beside_it_is_refused(
-    kind: Kind, ours: str, theirs: str
+    kind: Child, ours: str, theirs: str
 ) -> None:
     cluster = refusing(kind, ("spec", theirs))
     wanted = copy.deepcopy(cluster.children[CAT, kind]["spec"])
@@ -419,19 +419,19 @@ def test_setting_added_by_another_writer_is_removed_and_reported_once() -> None:
     assert "proxy.env" in event["message"]
 
 
-def adding_a_setting(kind: Kind, child: Json) -> None:
+def adding_a_setting(kind: Child, child: Json) -> None:
     if kind == DEPLOYMENT:
         env = child["spec"]["template"]["spec"]["containers"][1]["env"]
         if all(variable["name"] != "SHOAL_QUEUE_MAX_ROWS" for variable in env):
             env.append({"name": "SHOAL_QUEUE_MAX_ROWS", "value": "1"})
 
 
-def adding_a_selector(kind: Kind, child: Json) -> None:
+def adding_a_selector(kind: Child, child: Json) -> None:
     if kind == SERVICE:
         child["spec"]["selector"]["tier"] = "gold"
 
 
-def taking_a_replica_more(kind: Kind, child: Json) -> None:
+def taking_a_replica_more(kind: Child, child: Json) -> None:
     if kind == DEPLOYMENT:
         child["spec"]["replicas"] = 3
 
@@ -445,7 +445,7 @@ def taking_a_replica_more(kind: Kind, child: Json) -> None:
     ],
 )
 def test_what_a_policy_of_the_cluster_puts_into_each_write_is_reported_once_and_not_written_against(
-    mutate: Any, kind: Kind, words: str
+    mutate: Any, kind: Child, words: str
 ) -> None:
     cluster = cluster_with(MINIMAL, mutate=mutate)
     clock = itertools.count(0.0, 0.1)
@@ -481,7 +481,7 @@ def test_what_a_policy_put_into_a_write_is_taken_out_soon_after_the_policy_is_go
 
 
 def test_a_route_that_a_policy_changes_is_there_and_not_refused() -> None:
-    def mutate(kind: Kind, child: Json) -> None:
+    def mutate(kind: Child, child: Json) -> None:
         if kind == INGRESS:
             child["spec"]["tls"] = [{"hosts": ["cat.example.com"]}]
 

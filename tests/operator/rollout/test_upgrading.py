@@ -15,7 +15,7 @@ from shoal_operator.children.observation import Key
 from shoal_operator.children.pods import template_hash
 from shoal_operator.errors import ApiError
 from shoal_operator.loop.workqueue import Outcome
-from shoal_operator.manifests.desired import DEPLOYMENT, Kind
+from shoal_operator.manifests.desired import DEPLOYMENT, Child
 from shoal_operator.manifests.labels import SPEC_HASH_ANNOTATION
 from shoal_operator.rollout.upgrading import Upgrading
 from shoal_schema.conditions import ConditionType
@@ -36,7 +36,7 @@ EXCEEDED = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlin
 class Cluster(FakeCluster):
     """A cluster that counts the generations of Deployments."""
 
-    async def apply(self, kind: Kind, body: Json, uid: str | None) -> Json:
+    async def apply(self, kind: Child, body: Json, uid: str | None) -> Json:
         key = Key(body["metadata"]["namespace"], body["metadata"]["name"].removesuffix(kind.suffix))
         before = copy.deepcopy(self.children.get((key, kind)))
         stored = await super().apply(kind, body, uid)

@@ -8,7 +8,7 @@ import pytest
 from shoal_operator.children.changes import Conflict, plan_changes
 from shoal_operator.children.observation import Failure, Observation
 from shoal_operator.errors import ApiError
-from shoal_operator.manifests.desired import DEPLOYMENT, HPA, HTTP_ROUTE, INGRESS, SCALED_OBJECT, SERVICE, Kind
+from shoal_operator.manifests.desired import DEPLOYMENT, HPA, HTTP_ROUTE, INGRESS, SCALED_OBJECT, SERVICE, Child
 from shoal_operator.manifests.target import Hosting
 from shoal_operator.scaling.decision import ScalingLimit
 from shoal_operator.scaling.report import NoLoad, ScalingReport
@@ -273,7 +273,7 @@ def test_an_object_in_the_way_is_named(stale: bool, reason: Reason) -> None:
     assert "Service cat" in ready.message
 
 
-def without(seen: Evidence, kind: Kind) -> Evidence:
+def without(seen: Evidence, kind: Child) -> Evidence:
     """Return the evidence where an object was never made."""
     children = {other: body for other, body in seen.observation.children.items() if other != kind}
     return dataclasses.replace(seen, observation=dataclasses.replace(seen.observation, children=children))
@@ -543,7 +543,7 @@ def test_scaling_by_another_is_reported_as_such_whatever_was_said_before() -> No
     ],
 )
 def test_the_autoscaler_that_was_written_says_how_it_fares_and_pods_serve_whatever_it_says(
-    spec: Json, kind: Kind, failures: list[Failure], status: Json, expected: Any
+    spec: Json, kind: Child, failures: list[Failure], status: Json, expected: Any
 ) -> None:
     seen = evidence(spec, pod(spec), deployment=healthy(), failures=tuple(failures))
     seen.observation.children[kind]["status"] = {"conditions": [status]}

@@ -1,0 +1,114 @@
+"""The plan of one reconciliation: from a service's spec and its children to writes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from shoal_operator.children.observation import Key, Observation
+from shoal_operator.manifests.desired import DEPLOYMENT
+from shoal_operator.manifests.origin import with_source
+from shoal_operator.manifests.specs import graph_of, service_spec
+from shoal_operator.manifests.target import Hosting, Target
+from shoal_operator.models.resolution import ModelResolution
+from shoal_operator.policy.allowed import not_allowed
+from shoal_operator.rollout.upgrading import Plan
+from shoal_schema.declaring import Json
+from shoal_schema.processes.operator import OperatorProcess
+from shoal_schema.resource.model import Follow
+from shoal_schema.resource.service import InferenceServiceSpec
+
+
+class ModelResolver(Protocol):
+    """The part of `shoal_operator.models.resolving.Resolver` that plans use."""
+
+    def resolution(self, key: Key, resource: Json, uri: str | None, *, follows: bool) -> ModelResolution | None:
+        """Return the current resolution of a service's name, and start a request when due; None for a fixed version."""
+
+    def registry(self, uri: str) -> Mapping[str, str]:
+        """Return the environment variables with the address of the registry of ``uri``."""
+
+
+class Hosts(Protocol):
+    """The part of `shoal_operator.zero.scale_to_zero.ScaleToZero` that reconciliations use."""
+
+    def host(self, key: Key, spec: InferenceServiceSpec, observation: Observation) -> Hosting | None:
+        """Return the activator's port for a service; None if the service never scales to zero."""
+
+    def observe(self, key: Key, observation: Observation) -> None:
+        """Record the cluster's state at the end of a reconciliation."""
+
+
+class Upgrades(Protocol):
+    """The part of `shoal_operator.rollout.upgrading.Upgrading` that reconciliations use."""
+
+    def plan(self, key: Key, observation: Observation, target: Target) -> Plan:
+        """Return the writes for a service."""
+
+    async def decide(self, key: Key, resource: Json, plan: Plan) -> Plan:
+        """Return the plan with the pods kept, or with an upgrade started and written to the status."""
+
+    def observe(self, key: Key, resource: Json) -> None:
+        """Record a service's state after a reconciliation."""
+
+    def reconciled(self, key: Key) -> None:
+        """Record the end of a reconciliation, and reconcile the services whose upgrade may start now."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServicePlan:
+    """The plan for one service."""
+
+    target: Target
+    plan: Plan
+    resolution: ModelResolution | None
+    """Of a mutable model name."""
+    refused: str
+    """Why the install's policy does not allow the spec; empty if it does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """Plan services by their specs.
+
+    Args:
+        defaults: images and addresses of this install.
+        names: resolves model names.
+        hosts: places services that scale to zero in the activator.
+        upgrades: decides when a new operator release may replace pods.
+    """
+
+    defaults: OperatorProcess
+    names: ModelResolver
+    hosts: Hosts
+    upgrades: Upgrades
+
+    def plan(self, key: Key, observation: Observation) -> ServicePlan:
+        """Return the plan for a service.
+
+        Raises:
+            NoActivatorError: it scales to zero, but has no place in the activator.
+            SpecError: the spec is invalid.
+            LocationError: the model's URI is invalid.
+        """
+        resource = observation.resource
+        spec = service_spec(resource)
+        follows = spec.model.follow is Follow.ROLLOUT
+        resolution = self.names.resolution(key, resource, spec.model.uri, follows=follows)
+        target = Target(
+            name=key.name,
+            namespace=key.namespace,
+            uid=resource["metadata"]["uid"],
+            spec=with_source(spec, resolution.resolved if resolution else ""),
+            defaults=self.defaults,
+            registry=self.names.registry(spec.model.uri or ""),
+            graph=graph_of(resource, self.defaults.service_url),
+            hosting=self.hosts.host(key, spec, observation),
+        )
+        plan = self.upgrades.plan(key, observation, target)
+        deployment = observation.owned(DEPLOYMENT)
+        if refused := not_allowed(target):
+            return ServicePlan(target, plan.scaling_alone(deployment, target.replicas), None, refused)
+        # Without a version, or with another owner's account, no new pods.
+        if plan.changes.account_taken or (resolution and not resolution.resolved):
+            plan = plan.keeping_pods(deployment, target.replicas)
+        return ServicePlan(target, plan, resolution, "")
