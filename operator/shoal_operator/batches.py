@@ -1,4 +1,4 @@
-"""Reconciliation of one ``BatchInference``: create its job once, update what may change, keep its final status."""
+"""Reconciliation of a ``BatchInference`` to a Job or RayJob, created once."""
 
 import datetime
 import logging
@@ -66,7 +66,7 @@ class _ProgressReader(Protocol):
 
 
 class BatchReconciler:
-    """Reconcile jobs.
+    """Reconciler of ``BatchInference`` objects.
 
     Args:
         names: resolves model names, and returns addresses of registries.
@@ -94,7 +94,7 @@ class BatchReconciler:
         self._written_s: dict[Key, float] = {}
 
     async def reconcile(self, key: Key) -> Outcome:
-        """Reconcile a job once, and write its status if it changed.
+        """Reconcile one ``BatchInference`` and write its status if it changed.
 
         Raises:
             ApiError: the cluster could not be read or written.
@@ -169,7 +169,7 @@ class BatchReconciler:
     def _plan(
         self, key: Key, resource: Json
     ) -> tuple[BatchInferenceSpec | None, Target | None, ModelResolution | None, Problem | None]:
-        """Return spec, target and resolved name, and the problem that prevents the job."""
+        """Return spec, target, model version, and the problem that prevents the job."""
         resolution = None
         try:
             spec = parse_batch_spec(resource)
@@ -192,7 +192,7 @@ class BatchReconciler:
         return spec, target, resolution, None
 
     async def _adopted(self, kind: Kind, live: Json, resource: Json, target: Target) -> Json:
-        """Return the job of this ``BatchInference`` with its lost owner reference written again."""
+        """Restore the owner reference of an orphaned job; return the job."""
         # The job of a deleted BatchInference of this name has another run's results.
         created = dig(resource, "status", "jobName") == live["metadata"]["name"]
         if not created or not is_orphan(live, BATCH_LABEL, target.name):
@@ -204,7 +204,7 @@ class BatchReconciler:
         )
 
     async def _write(self, key: Key, kind: Kind, job: Json, resource: Json, target: Target) -> Json:
-        """Create the job once; later patch only the fields that may change."""
+        """Create the job, or patch the mutable fields of an existing job."""
         queue = dig(resource, "metadata", "labels", QUEUE_LABEL, default="")
         assert target.batch is not None
         # Created once, and never again after its deletion.
@@ -221,7 +221,7 @@ class BatchReconciler:
         return await self._cluster.merge(kind, job, patch)
 
     async def _report(self, key: Key, resource: Json, status: Json) -> bool:
-        """Write the status if it changed, progress alone at most every 10 s; return whether it changed."""
+        """Write a changed status; return whether the status changed."""
         stored = dig(resource, "status", default={})
         if status == stored:
             return False
@@ -248,5 +248,5 @@ RAY_OR_JOB = {str(engine): kind for engine, kind in KINDS.items()}
 
 
 def _written(moment: datetime.datetime) -> str:
-    """Return a time in the API's format."""
+    """Format a time as the Kubernetes API does."""
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -28,7 +28,7 @@ _DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 
 
 class Cluster:
-    """Read and write the objects of services and jobs.
+    """Reads and writes of the Kubernetes objects of services and jobs.
 
     Args:
         server: the API server.
@@ -48,7 +48,7 @@ class Cluster:
         return await self._get(object_path(API_VERSION, key.plural, key.namespace, key.name))
 
     async def observe(self, key: Key, resource: Json) -> Observation:
-        """Read a service's children, their pods and endpoints."""
+        """Read a service's children, pods and EndpointSlices."""
         # Pods and slices by label, children by name, all concurrently.
         pods_path = object_path("v1", "pods", key.namespace)
         slices_path = object_path(ENDPOINT_SLICE.api_version, ENDPOINT_SLICE.plural, key.namespace)
@@ -70,7 +70,7 @@ class Cluster:
         return Observation(resource, present, ours, slices)
 
     async def observe_batch(self, key: Key, kind: Kind) -> tuple[Json | None, tuple[Json, ...]]:
-        """Read the job of a ``BatchInference``, and the pods with its label."""
+        """Read the job and the labeled pods of a ``BatchInference``."""
         pods = self._list(object_path("v1", "pods", key.namespace), labelSelector=batch_selector_text(key.name))
         return await asyncio.gather(self._get(child_path(kind, key)), pods)
 
@@ -78,10 +78,10 @@ class Cluster:
         """Write an object by server-side apply and return it as stored.
 
         Args:
-            kind: of the object.
+            kind: kind of the object.
             body: every field that the operator declares, and no other.
-            uid: the object must have this uid. None: it must not exist; an existing object whose fields have
-                another owner causes a conflict.
+            uid: uid that the stored object must have. None: no object is expected, and an object whose fields
+                have another owner causes a conflict.
         """
         # The uid is a precondition: the API server rejects the write for another object of this name.
         metadata = {**body["metadata"], **({"uid": uid} if uid else {})}
@@ -93,7 +93,7 @@ class Cluster:
         return stored
 
     async def merge(self, kind: Kind, stored: Json, patch: Json) -> Json:
-        """Write a JSON merge patch to the version of an object that was read; return it as stored."""
+        """Patch the object version ``stored``; return the object after the patch."""
         metadata = stored["metadata"]
         key = Key(metadata["namespace"], metadata["name"].removesuffix(kind.suffix))
         # The version is a precondition, as lists in the patch replace whole lists.
@@ -172,7 +172,7 @@ class Cluster:
         await self._write("POST", path, event)
 
     async def list_services(self, namespaces: Sequence[str]) -> list[Json]:
-        """Return all services and graphs of the namespaces; with an empty list, of the cluster."""
+        """Return the services and graphs of the namespaces (if empty: of all)."""
         found = await asyncio.gather(*(self._list_of(plural, namespaces) for plural in SERVED.values()))
         return [item for each in found for item in each]
 
@@ -200,14 +200,14 @@ class Cluster:
         return await self._get(_lease_path(key))
 
     async def write_lease(self, key: Key, body: Json) -> Json:
-        """Create the Lease, or replace the version in ``body``."""
+        """Create the Lease, or replace the ``resourceVersion`` in ``body``."""
         # A conflict shows that another operator was faster.
         if "resourceVersion" in body["metadata"]:
             return await self._server.request("PUT", _lease_path(key), body)
         return await self._server.request("POST", _lease_path(Key(key.namespace, "")), body)
 
     async def write_heartbeat(self, key: Key, wall_time: str) -> None:
-        """Renew the heartbeat Lease, which has no holder."""
+        """Renew the heartbeat Lease, whose events show that watches work."""
         metadata = {"name": key.name, "namespace": key.namespace, "labels": {MANAGED_BY_LABEL: MANAGED_BY}}
         body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}
         body["spec"] = {"renewTime": wall_time}
@@ -244,14 +244,14 @@ def _items(listed: Json) -> list[Json]:
 
 
 def object_path(api_version: str, plural: str, namespace: str, *rest: str) -> str:
-    """Return the path of a namespaced object; with an empty name, of their list."""
+    """Return the URL path of a namespaced object or, without name, of a list."""
     root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
     parts = [root, "namespaces", namespace, plural, *rest]
     return "/".join(part for part in parts if part)
 
 
 def child_path(kind: Kind, key: Key) -> str:
-    """Return the path of a service's child."""
+    """Return the API server's URL path of a service's child."""
     return object_path(kind.api_version, kind.plural, key.namespace, key.name + kind.suffix)
 
 

@@ -33,7 +33,7 @@ class _Cluster(Protocol):
 
 
 class Discovery:
-    """Start watches of optional kinds once the API server serves them.
+    """Poller that starts watches of optional kinds when they are installed.
 
     Args:
         found: called after a new kind was found.
@@ -45,7 +45,7 @@ class Discovery:
         self._found = found
 
     async def run(self, cluster: _Cluster) -> None:
-        """Poll until cancelled."""
+        """Poll the API server for optional kinds until cancelled."""
         # kopf's own scan comes first.
         await self.insights.ready_resources.wait()
         while True:

@@ -1,4 +1,4 @@
-"""Validity of graphs, read from their pods in the background until every pod reports a valid graph."""
+"""Validity of graphs, read from their pods in the background."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ class _Graph:
 
 
 class GraphStates:
-    """The last state that pods of graphs reported.
+    """Validity of each graph, as the graph's pods reported it last.
 
     Args:
         scraper: reads the pods.
@@ -34,7 +34,7 @@ class GraphStates:
         self._graphs: dict[Key, _Graph] = {}
 
     def latest(self, key: Key, replicas: Sequence[Replica]) -> Mapping[str, GraphState]:
-        """Return the last state of these pods by uid, and read on until all are valid."""
+        """Return the pods' last states by uid; keep reading until all are valid."""
         graph = self._graphs.setdefault(key, _Graph())
         uids = frozenset(replica.uid for replica in replicas)
         if graph.task is None or graph.task.done() or graph.uids != uids:
@@ -49,7 +49,7 @@ class GraphStates:
             self._stop(graph)
 
     async def close(self) -> None:
-        """Stop reading and close the connections."""
+        """Stop all reads and close the connections to pods."""
         for key in list(self._graphs):
             self.forget(key)
         await self._scraper.close()

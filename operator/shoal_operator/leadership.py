@@ -1,4 +1,4 @@
-"""The Lease that decides which of several operators leads, and so writes."""
+"""Leadership among operators: only the holder of the Lease writes."""
 
 import asyncio
 import contextlib
@@ -25,8 +25,6 @@ logger = logging.getLogger(__name__)
 
 
 class _Cluster(Protocol):
-    """The part of `shoal_operator.cluster.Cluster` that reads and writes the Lease."""
-
     async def read_lease(self, key: Key) -> Json | None: ...
     async def write_lease(self, key: Key, body: Json) -> Json: ...
 
@@ -46,7 +44,7 @@ async def renew_heartbeat(cluster: _HeartbeatCluster, key: Key, utc_now: Callabl
 
 
 class Leadership:
-    """Acquire and renew the Lease.
+    """Leadership of this operator, which holds the Lease while it leads.
 
     Args:
         clock: monotonic seconds.

@@ -1,4 +1,4 @@
-"""JobProgress of jobs, read from their pods in the background: pods that hang delay no reconciliation."""
+"""Progress of jobs, read from their pods in the background."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ class _Job:
 
 
 class ProgressReader:
-    """The last progress that running pods reported.
+    """Progress that running pods of jobs reported last.
 
     Args:
         scraper: reads the pods.
@@ -45,7 +45,7 @@ class ProgressReader:
         return {uid: progress for uid, progress in job.reported.items() if uid in uids}
 
     def remaining_s(self, key: Key) -> float | None:
-        """Return the time left (s) at the pace since the first read; None before any progress."""
+        """Return a job's estimated remaining time (s); None before any progress."""
         job = self._jobs.get(key)
         if job is None or job.began is None or not job.reported:
             return None
@@ -63,7 +63,7 @@ class ProgressReader:
             job.task.cancel()
 
     async def close(self) -> None:
-        """Stop reading and close the connections."""
+        """Stop all reads and close the connections to pods."""
         for key in list(self._jobs):
             self.forget(key)
         await self._scraper.close()

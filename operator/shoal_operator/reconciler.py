@@ -64,8 +64,6 @@ _NEW_FIELDS = ("images", "upgrade")
 
 
 class _Cluster(Protocol):
-    """The part of `shoal_operator.cluster.Cluster` that the reconciler uses."""
-
     async def read_service(self, key: Key) -> Json | None: ...
     async def observe(self, key: Key, resource: Json) -> Observation: ...
     async def apply(self, kind: Kind, body: Json, uid: str | None) -> Json: ...
@@ -77,46 +75,34 @@ class _Cluster(Protocol):
 
 
 class _AutoscalerReports(Protocol):
-    """The part of `shoal_operator.scaling.Autoscaler` that reports readings of pods."""
-
     def scaling(self, key: Key) -> Scaling | None: ...
     def attainable(self, key: Key) -> Mapping[str, bool] | None: ...
     def independent(self, key: Key) -> Mapping[str, bool] | None: ...
 
 
 class _ModelResolver(Protocol):
-    """The part of `shoal_operator.resolving.Resolver` that the reconciler uses."""
-
     def resolution(self, key: Key, resource: Json, uri: str | None, *, follows: bool) -> ModelResolution | None: ...
     def registry(self, uri: str) -> Mapping[str, str]: ...
     def forget(self, key: Key) -> None: ...
 
 
 class _Graphs(Protocol):
-    """The part of `shoal_operator.graph_states.GraphStates` that the reconciler uses."""
-
     def latest(self, key: Key, replicas: Sequence[Replica]) -> Mapping[str, GraphState]: ...
     def forget(self, key: Key) -> None: ...
 
 
 class _ScaleToZero(Protocol):
-    """The part of `shoal_operator.scale_to_zero.Activators` that the reconciler uses."""
-
     def host(self, key: Key, spec: InferenceServiceSpec, observation: Observation) -> Hosting | None: ...
     def observe(self, key: Key, observation: Observation) -> None: ...
     def forget(self, key: Key) -> None: ...
 
 
 class _StaySender(Protocol):
-    """The part of `shoal_operator.staying.Stays` that the reconciler uses."""
-
     def send(self, key: Key, stays: Iterable[StayRequest]) -> None: ...
     def forget(self, key: Key) -> None: ...
 
 
 class _Upgrading(Protocol):
-    """The part of `shoal_operator.upgrading.Upgrading` that the reconciler uses."""
-
     def plan(self, key: Key, observation: Observation, target: Target) -> Plan: ...
     async def decide(self, key: Key, resource: Json, plan: Plan) -> Plan: ...
     def observe(self, key: Key, resource: Json | None) -> None: ...
@@ -124,16 +110,16 @@ class _Upgrading(Protocol):
 
 
 class Reconciler:
-    """Reconcile services and graphs.
+    """Reconciler of services and graphs.
 
     Args:
-        known: readings of the pods.
+        known: the autoscaler's reports on services and their pods.
         utc_now: wall clock, for the times in a status.
         cache: records each observation, so that the autoscaler reads the pods that exist.
         clock: monotonic seconds.
         names: resolves model names, and returns addresses of registries.
         scale_to_zero: places services that scale to zero in the activator.
-        graphs: states of the pods of graphs.
+        graphs: validity of graphs, as their pods report it.
         upgrading: decides when a new operator release may replace pods.
         stays: requests stopping pods to keep serving until a replacement is ready.
     """
@@ -283,7 +269,13 @@ class Reconciler:
             text = f"the operator failed on this spec: {error!r}. Please report this bug"
             return Evidence(observation=observation, target=None, spec_error=text)
         # Stopping pods keep serving while no other pod is ready.
-        self._stays.send(key, plan_stays(target, observation.pods, observation.owned(DEPLOYMENT), self._until_s))
+        stays = plan_stays(
+            target,
+            observation.pods,
+            observation.owned(DEPLOYMENT),
+            lambda time: (datetime.datetime.fromisoformat(time) - self._utc_now()).total_seconds(),
+        )
+        self._stays.send(key, stays)
         plan = await self._upgrading.decide(key, observation.resource, plan)
         await self._store_version(observation.resource, resolution)
         # Apply.
@@ -333,9 +325,6 @@ class Reconciler:
             hosting=hosting,
         )
 
-    def _until_s(self, time: str) -> float:
-        return (datetime.datetime.fromisoformat(time) - self._utc_now()).total_seconds()
-
     async def _store_version(self, resource: Json, resolution: ModelResolution | None) -> None:
         """Write the resolved version to the status before pods use it, so that a restart does not choose another.
 
@@ -357,7 +346,7 @@ class Reconciler:
             # A status that cannot be written is reported at the end of the reconciliation; pods serve anyway.
 
     async def _execute(self, key: Key, changes: Changes, observation: Observation) -> tuple[Observation, list[Failure]]:
-        """Make the changes; a rejected write does not stop the others.
+        """Apply the changes; a rejected write does not stop the others.
 
         Raises:
             ApiError: the request may succeed at the next reconciliation.
@@ -411,7 +400,7 @@ class Reconciler:
         return replace(observation, children=children), failures
 
     def _reverted_at_admission(self, key: Key, action: Action, children: Mapping[Kind, Json]) -> Failure | None:
-        """Return the failure of a write whose last response was what is stored now."""
+        """Return the failure of a write that admission would change again."""
         live = children.get(action.kind)
         if not isinstance(action, Apply) or live is None:
             return None
@@ -438,10 +427,9 @@ class Reconciler:
         return Failure(action.kind, 409, text, undone=True)
 
     def _check_transient(self, key: Key, error: ApiError) -> None:
-        """Raise an error of a namespace in deletion, or one that a retry may solve until enough retries have failed.
+        """Raise ``error`` during a namespace's deletion, or if a retry may succeed.
 
-        Raises:
-            ApiError: the error.
+        After `_MAX_RETRIES` failures in a row, transient errors are reported instead of raised.
         """
         if error.is_deletion and error.status == 403:
             raise error
@@ -499,7 +487,7 @@ class Reconciler:
         return written is status
 
     async def _write_status(self, key: Key, resource: Json, status: Json, now: datetime.datetime) -> Json:
-        """Write the status, or as much of it as the installed definition accepts; return what was written."""
+        """Write the status without fields that the CRD rejects; return the result."""
         older = {name: value for name, value in status.items() if name not in _NEW_FIELDS}
         message = ""
         # An API server with an older definition rejects or drops new fields.

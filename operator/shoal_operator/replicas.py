@@ -22,14 +22,14 @@ class ScaleCluster(Protocol):
     """The part of `shoal_operator.cluster.Cluster` that scales."""
 
     async def scale(self, key: Key, replicas: int, *, was: int) -> Json | None:
-        """Write ``replicas`` if the stored number is still ``was``; return the service as read, otherwise None."""
+        """Write ``replicas`` if the count is still ``was``; return the service or None."""
 
     async def post_event(self, event: Json) -> None:
         """Post an Event."""
 
 
 class ReplicaWriter:
-    """Write decided replicas.
+    """Writer of services' replicas, which posts an Event for each change.
 
     Args:
         cache: records the written count.
@@ -48,7 +48,7 @@ class ReplicaWriter:
         self._utc_now = utc_now
 
     async def write(self, cluster: ScaleCluster, key: Key, known: ScaledService, replicas: int, why: str) -> bool:
-        """Write the replicas; return False where another writer changed them since, or the write failed."""
+        """Write a service's replicas; return whether the write succeeded."""
         try:
             resource = await cluster.scale(key, replicas, was=known.replicas)
         except (ApiError, NotLeadingError) as error:

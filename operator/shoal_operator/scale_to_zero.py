@@ -86,12 +86,12 @@ class _HostedService:
 
     @property
     def holding(self) -> bool:
-        """Whether its pods are stopping or gone; a user may also have set replicas to 0."""
+        """Whether the service's pods are stopping or gone."""
         return self.scales_to_zero and (self.phase in HOLDING or self.spec.replicas == 0)
 
 
 class ScaleToZero:
-    """Scale services to zero and back.
+    """Scaling of services to zero and back, with the activator.
 
     Args:
         cache: scaling and ready pods of services.
@@ -131,10 +131,10 @@ class ScaleToZero:
     # Called by the reconciler.
 
     def host(self, key: Key, spec: InferenceServiceSpec, observation: Observation) -> Hosting | None:
-        """Return the activator's port for a service; None if the service never scales to zero.
+        """Return a service's activator port and endpoints, or None if not needed.
 
         Raises:
-            NoActivatorError: there is no activator, or it has no free port.
+            NoActivatorError: no activator is installed, or no port is free.
         """
         at_zero = scales_to_zero(spec)
         if at_zero and not self._settings.activator_selector:
@@ -185,12 +185,12 @@ class ScaleToZero:
         )
 
     def _await_ports(self, awaited: Mapping[Key, float]) -> None:
-        """Reconcile the services without a port once one is free."""
+        """Reconcile services without a port when a port becomes free."""
         for key, free_s in awaited.items():
             self._changed(key, max(0.0, free_s - self._clock()))
 
     def observe(self, key: Key, observation: Observation) -> None:
-        """Record the cluster's state at the end of a reconciliation."""
+        """Record a service's objects at the end of a reconciliation."""
         hosted = self._hosted.get(key)
         if hosted is None:
             return
@@ -216,7 +216,7 @@ class ScaleToZero:
     # Called by the autoscaler.
 
     async def process_readings(self, key: Key, replicas: Sequence[Replica], readings: Sequence[Reading]) -> bool:
-        """Record a reading of a service's pods; return whether its replicas are decided here now."""
+        """Record pods' loads; return whether scale to zero decides the replicas."""
         hosted = self._hosted.get(key)
         if hosted is None:
             # A service without a place in the activator keeps its replicas; its status states why.
@@ -261,7 +261,7 @@ class ScaleToZero:
         return decision.replicas is not None
 
     def _holds(self, key: Key, hosted: _HostedService) -> bool:
-        """Return whether all activators that receive a service's requests have its newest entry."""
+        """Return whether all of a service's activators have its newest routing entry."""
         holding = {
             activator.address
             for activator in self._activator_pods.known
@@ -272,10 +272,10 @@ class ScaleToZero:
     # Called by the activator, through the operator's HTTP endpoint.
 
     async def routing_table(self, seen: str) -> bytes | None:
-        """Return the routing table once it differs from the mark ``seen``, or after a long poll; None while unknown.
+        """Return the routing table when it differs from ``seen``, or at a timeout.
 
-        Only the leader responds, once every service that scales to zero has been reconciled: an activator closes the
-        ports that the table does not contain.
+        None until this operator leads and has reconciled every service that scales to zero, because an activator closes
+        the ports that the table does not contain.
         """
         if not self._is_complete():
             return None
@@ -343,7 +343,7 @@ class ScaleToZero:
                 await asyncio.sleep(_RETRY_S)
 
     async def run(self, cluster: _Cluster) -> None:
-        """Poll the activator until cancelled; return at once where there is none."""
+        """Poll the activator until cancelled; return at once without an activator."""
         if not self._settings.activator_selector:
             return
         try:

@@ -67,8 +67,6 @@ class LastDecision:
 
 @dataclass(slots=True)
 class _ServiceState:
-    """State of a service that scales."""
-
     history: LoadHistory = field(default_factory=LoadHistory)
     state: AutoscalerState = field(default_factory=AutoscalerState)
     reported: Scaling | None = None
@@ -95,12 +93,12 @@ class _ScaleToZero(Protocol):
 
 
 class Autoscaler:
-    """Read every watched service periodically, and set the replicas of those that scale.
+    """Loop that reads the pods of watched services and sets replicas by load.
 
     Args:
         changed: schedules a service's reconciliation, if its status must change or its cached pods may be outdated.
         clock: monotonic seconds.
-        window_s: how long a recommendation prevents fewer replicas (s).
+        window_s: time for which replicas do not fall below a recommendation (s).
         scale_to_zero: decides first about services that scale to zero.
     """
 
@@ -134,22 +132,22 @@ class Autoscaler:
         self._runs = False
 
     def fleet_report(self) -> bytes | None:
-        """Return the last load of all services' pods, as `shoal_schema.fleet`; None while this operator reads none."""
+        """Return all pods' last loads as JSON; None if the autoscaler is stopped."""
         self._shown_s = self._clock()
         services = (FleetService(key.namespace, key.name, pods) for key, pods in self._pods.items())
         return msgspec.json.encode(FleetReport(tuple(services))) if self._runs else None
 
     def scaling(self, key: Key) -> Scaling | None:
-        """Return the last reported decision for a service; None before the first tick."""
+        """Return the autoscaler's last report on a service; None before the first."""
         service_state = self._service_states.get(key)
         return None if service_state is None else service_state.reported
 
     def attainable(self, key: Key) -> Mapping[str, bool] | None:
-        """Return by uid whether pods can meet their objective; None before the first reading."""
+        """Return by uid whether pods can meet their objective; None if unknown."""
         return self._attainable.get(key)
 
     def independent(self, key: Key) -> Mapping[str, bool] | None:
-        """Return by uid the results of the pods' row checks; None before the first reading."""
+        """Return by uid the results of the pods' row checks; None if unknown."""
         return self._independent.get(key)
 
     def last_decisions(self) -> Iterator[LastDecision]:
@@ -165,7 +163,7 @@ class Autoscaler:
         return self._clock() - min(self._read_s.values(), default=self._clock())
 
     async def run(self, cluster: _Cluster, interval_s: float) -> None:
-        """Tick until cancelled."""
+        """Read all watched services every ``interval_s`` until cancelled."""
         self._runs = True
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -177,7 +175,7 @@ class Autoscaler:
             self._runs = False
 
     def tick(self, cluster: _Cluster, tasks: asyncio.TaskGroup, part: int | None = None) -> None:
-        """Start a reading of each watched service, unless its last one is still in progress.
+        """Start to read each watched service that is not being read already.
 
         Args:
             cluster: receives the writes.
@@ -243,7 +241,7 @@ class Autoscaler:
             await self._follow(cluster, service, service.scaled, readings)
 
     def _suspend(self, key: Key) -> None:
-        """Drop the report of a service at zero or starting from zero; the activator decides its count."""
+        """Drop the report of a service whose count the activator decides."""
         service_state = self._service_states.get(key)
         if service_state is None:
             return
@@ -334,7 +332,7 @@ class Autoscaler:
     async def _mark_pods_to_remove(
         self, cluster: _Cluster, service: WatchedService, service_state: _ServiceState, replicas: int
     ) -> None:
-        """Lower the deletion cost of the pods to remove. Kubernetes removes pods that are not ready before them."""
+        """Give the pods to remove a lower deletion cost than the others."""
         chosen = pods_to_remove(service_state.history.rows(), len(service.replicas) - replicas)
         # Reset the cost of pods that were chosen earlier and survived.
         costs = {uid: 0 for uid in service_state.to_remove if uid not in chosen} | dict.fromkeys(chosen, _REMOVAL_COST)

@@ -1,4 +1,4 @@
-"""Requests to stopping pods to keep serving or to stop, sent in the background: pods that hang delay nothing."""
+"""Background requests that make stopping pods keep serving, or stop."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ _PAUSE_S = 0.3
 
 @dataclass(slots=True)
 class _Sent:
-    """The last stay that was sent to a pod, and the task that sends it."""
+    """The last request to a pod, and the task that sends it."""
 
     stay: StayRequest
     task: "asyncio.Task[None]"
@@ -31,7 +31,7 @@ class _Sent:
 
 @dataclass(slots=True)
 class StaySender:
-    """Send stays to stopping pods.
+    """Sender of requests to stopping pods to keep serving.
 
     Args:
         port: admin port of the pods.
@@ -42,7 +42,7 @@ class StaySender:
     _tasks: "set[asyncio.Task[None]]" = field(default_factory=set)
 
     def send(self, key: Key, stays: Iterable[StayRequest]) -> None:
-        """Send each stopping pod of a service its stay, unless the pod already has one that is as long."""
+        """Send each stopping pod how long to keep serving, unless already sent."""
         before = self._sent.pop(key, {})
         now: dict[str, _Sent] = {}
         for stay in stays:
@@ -63,14 +63,14 @@ class StaySender:
             self._sent[key] = now
 
     def forget(self, key: Key) -> None:
-        """Cancel the stays of a deleted service, so that its pods stop."""
+        """Make the stopping pods of a deleted service stop at once."""
         # Nothing will replace them.
         staying = [each.stay.replica for each in self._sent.get(key, {}).values() if each.stay.seconds]
         self.send(key, [StayRequest(replica, 0) for replica in staying])
         self._sent.pop(key, None)
 
     async def close(self) -> None:
-        """Cancel pending requests: pods stop when their last stay ends."""
+        """Cancel the requests that are still being sent."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -29,7 +29,7 @@ class _Cluster(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The writes for one service."""
+    """Planned writes for one service, with the state of its upgrade."""
 
     changes: Changes
     kept: Changes | None = None
@@ -42,16 +42,16 @@ class Plan:
     """The upgrade has to wait."""
 
     def keeping_pods(self, deployment: Json, replicas: int) -> "Plan":
-        """Return the plan without changes of the pods, for a reason other than an upgrade."""
+        """Return the plan without changes of pods, apart from their number."""
         return replace(self, changes=self.changes.keeping_pods(deployment, replicas), kept=None)
 
     def scaling_alone(self, deployment: Json, replicas: int) -> "Plan":
-        """Return the plan for a spec that is not allowed: pods stay, and only their count changes."""
+        """Return the plan for a spec that is not allowed: only replicas change."""
         return replace(self, changes=self.changes.scaling_alone(deployment, replicas), kept=None)
 
 
 class Upgrading:
-    """Decide when a service's pods may be replaced because of a new operator release.
+    """Decisions on when a new operator release may replace services' pods.
 
     Args:
         settings: concurrency and window of upgrades.
@@ -87,7 +87,7 @@ class Upgrading:
             self._mark(key, 0.0)
 
     def plan(self, key: Key, observation: Observation, target: Target) -> Plan:
-        """Return the writes for a service."""
+        """Return the planned writes for a service."""
         resource, live = observation.resource, observation.owned(DEPLOYMENT)
         self.upgrades.observe(key, resource)
         upgrade = Upgrade.stored(resource)
@@ -106,7 +106,7 @@ class Upgrading:
         return Plan(changes, kept, upgrade, overdue)
 
     async def decide(self, key: Key, resource: Json, plan: Plan) -> Plan:
-        """Return the plan with the pods kept, or with an upgrade started and written to the status.
+        """Start the upgrade of a plan if allowed, else keep the pods.
 
         Raises:
             ApiError: the status could not be written.
@@ -118,7 +118,7 @@ class Upgrading:
         return replace(plan, upgrade=upgrade) if upgrade else replace(plan, changes=plan.kept, pending=True)
 
     def observe(self, key: Key, resource: Json | None) -> None:
-        """Record a service's state after a reconciliation; None for a deleted or another install's service."""
+        """Record a service after a reconciliation; None if deleted or not owned."""
         if resource is None:
             self.upgrades.forget(key)
         else:

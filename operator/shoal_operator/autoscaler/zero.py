@@ -17,7 +17,7 @@ SETTLE_S = 3.0
 
 
 class Phase(StrEnum):
-    """The phase of scaling to zero and back."""
+    """Phase of a service that scales to zero and back."""
 
     AWAKE = "awake"
     SETTLING = "settling"
@@ -42,13 +42,13 @@ class ZeroPolicy:
     """Held requests for each replica to start, >= 1."""
 
     def backlog(self, waiting: int) -> int:
-        """Return the replicas for a number of held requests; at least one."""
+        """Return the replicas to start for ``waiting`` held requests, at least 1."""
         return max(1, min(self.maximum, -(-waiting // self.per_replica)))
 
 
 @dataclass(frozen=True, slots=True)
 class ZeroObservation:
-    """Observations of a service."""
+    """Observed replicas and requests of a service that scales to zero."""
 
     replicas: int
     """``spec.replicas``."""
@@ -64,7 +64,7 @@ class ZeroObservation:
 
 @dataclass(frozen=True, slots=True)
 class ZeroState:
-    """State between calls; times in monotonic seconds."""
+    """One service's scale-to-zero state between calls (times: monotonic s)."""
 
     phase: Phase
     since_s: float
@@ -84,7 +84,7 @@ class ZeroState:
 
 @dataclass(frozen=True, slots=True)
 class ZeroDecision:
-    """The phase and replicas to set."""
+    """Next phase of a service and, unless the load decides, its replicas."""
 
     phase: Phase
     replicas: int | None = None
@@ -94,12 +94,12 @@ class ZeroDecision:
 def decide(
     policy: ZeroPolicy, observation: ZeroObservation, state: ZeroState | None, now_s: float
 ) -> tuple[ZeroDecision, ZeroState]:
-    """Return the decision and the next state.
+    """Return the decision on scaling to zero or back, and the next state.
 
     Args:
         policy: settings of the service.
-        observation: observations.
-        state: state of the last call; None at first.
+        observation: observed replicas and requests of the service.
+        state: state that the last call returned; None at first.
         now_s: monotonic time (s); must not decrease between calls.
     """
     if state is None:
@@ -142,7 +142,7 @@ def _decision(
 
 
 def scaling_reason(policy: ZeroPolicy, observation: ZeroObservation) -> str:
-    """Return the reason for a decision's replicas."""
+    """Return why a service scales to or from zero, for logs and Events."""
     if not observation.waiting:
         return f"no requests for {policy.delay_s:g} s"
     return f"{observation.waiting} request{'' if observation.waiting == 1 else 's'} held in the activator"

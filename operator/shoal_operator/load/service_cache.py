@@ -1,6 +1,6 @@
-"""Services whose proxies are read, and their ready pods: the state between reconciliations.
+"""Cache of services and their ready pods, for reads of the pods' load.
 
-It holds several values per service and pod instead of their objects. Only reconciliations update it, because they read
+It holds several values per service and pod instead of whole objects. Only reconciliations update it, because they read
 the cluster: events may be late, and a broken watch may never report a deleted pod.
 """
 
@@ -41,7 +41,7 @@ class ScaledService:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A ready pod."""
+    """Identity and address of a running pod."""
 
     uid: str
     """Identifies the pod, as addresses are reused by other pods."""
@@ -51,7 +51,7 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class WatchedService:
-    """A service whose proxies are read."""
+    """A service whose pods' load is read, with its ready pods."""
 
     key: Key
     scaled: ScaledService | None
@@ -66,7 +66,7 @@ class WatchedService:
 
 @dataclass(slots=True)
 class ServiceCache:
-    """Services whose proxies are read, and their ready pods, as of each last reconciliation."""
+    """Cache of services and ready pods, which each reconciliation updates."""
 
     _scaled: dict[Key, ScaledService] = field(default_factory=dict)
     _objectives: set[Key] = field(default_factory=set)
@@ -75,11 +75,11 @@ class ServiceCache:
     _contexts: dict[Key, ScalingContext] = field(default_factory=dict)
 
     def observe(self, key: Key, resource: Json, pods: Iterable[Json], now_s: float = 0.0) -> None:
-        """Replace a service's state by what a reconciliation read, except for a later write of the operator.
+        """Store a service as a reconciliation read it; keep newer replicas.
 
         Args:
-            key: of the service.
-            resource: the service.
+            key: key of the service.
+            resource: the service or graph.
             pods: all pods of its Deployment.
             now_s: monotonic time (s).
         """
@@ -112,8 +112,8 @@ class ServiceCache:
         )
 
     def record_write(self, key: Key, before: ScaledService, replicas: int) -> None:
-        """Record a write of the operator. It increments the generation, so older reads do not apply."""
-        # A reconciliation may have replaced it since.
+        """Record the replicas that the operator wrote for a service."""
+        # A reconciliation may have replaced it since. The incremented generation makes older reads stale.
         if self._scaled.get(key) is before:
             self._scaled[key] = replace(before, replicas=replicas, generation=before.generation + 1)
 
@@ -126,7 +126,7 @@ class ServiceCache:
         self._contexts.pop(key, None)
 
     def scaled(self, key: Key) -> ScaledService | None:
-        """Return a service's scaling, or None."""
+        """Return a service's scaling; None if replicas do not follow the load."""
         return self._scaled.get(key)
 
     def replicas(self, key: Key) -> tuple[Replica, ...]:
@@ -134,11 +134,11 @@ class ServiceCache:
         return self._replicas.get(key, ())
 
     def start_s(self, key: Key) -> float | None:
-        """Return the start time of a service's pods (s); None before the first start."""
+        """Return how long a service's pods take to start (s); None if unknown."""
         return self._contexts[key].start_s if key in self._contexts else None
 
     def watched(self, *, all_services: bool = False) -> Iterator[WatchedService]:
-        """Yield the services that scale or have an objective; with ``all_services`` all services."""
+        """Yield the services that scale or have an objective, or all services."""
         for key in self._replicas.keys() if all_services else self._scaled.keys() | self._objectives:
             yield WatchedService(
                 key,
@@ -150,7 +150,7 @@ class ServiceCache:
 
 
 def running_replicas(pods: Iterable[Json], newest: str | None) -> tuple[Replica, ...]:
-    """Return the running pods of a template that are not stopping, ready or not."""
+    """Return the running pods of the template with the hash ``newest``."""
     found = (pod for pod in pods if template_hash(pod) == newest and not is_leaving(pod) and runs(pod, PROXY))
     return tuple(
         Replica(pod["metadata"]["uid"], pod["status"]["podIP"], pod["metadata"]["name"])
@@ -160,7 +160,7 @@ def running_replicas(pods: Iterable[Json], newest: str | None) -> tuple[Replica,
 
 
 def scaled_service(spec: InferenceServiceSpec, metadata: Json) -> ScaledService | None:
-    """Return a service's scaling; None without one, with an external autoscaler, or with contradictory bounds."""
+    """Return a service's scaling; None if the operator does not scale it."""
     scaling = spec.scaling
     if scaling is None or scaling.mode is ScalingMode.EXTERNAL or scaling.min_replicas > scaling.max_replicas:
         return None

@@ -1,8 +1,8 @@
-"""The pod's containers: ``proxy``, ``runtime``, and the init container ``model``; of a job ``batch`` and ``model``.
+"""Containers of pods: ``proxy``, ``runtime``, ``model``; ``batch`` of jobs.
 
 The runtime has no port: it listens on a socket in a directory that only the pod's containers share. So the proxy's
 probes stand for the pod. A runtime that loses its device or hangs in a batch exits (docs/reference/wire-protocol.md)
-and needs no liveness probe; a foreign runtime may not, and is probed on its port.
+and needs no liveness probe. A foreign runtime may not exit, so it is probed on its port.
 """
 
 import json
@@ -150,7 +150,7 @@ def make_runtime(target: Target) -> Json:
 
 
 def make_batch(target: Target, spec: BatchInferenceSpec, fixed: Iterable[Json], **more: Any) -> Json:
-    """Return the container that scores rows, with the credentials of the stores that it reads and writes."""
+    """Return a job's container that scores rows, with stores' credentials."""
     variables = [*spec_variables(spec, Process.RUNTIME), *spec_variables(spec, Process.BATCH)]
     given = {"envFrom": [{"secretRef": {"name": spec.secret_name}}]} if spec.secret_name else {}
     made = _model_container(target, BATCH, [*_ca_variables(target), *fixed], variables)
@@ -198,7 +198,7 @@ def make_model(target: Target) -> Json:
 
 
 def make_user_containers(given: Iterable[Json]) -> list[Json]:
-    """Return the containers of the spec; their settings replace the restricted default."""
+    """Return containers that the spec adds, restricted unless they differ."""
     return [
         {
             "terminationMessagePolicy": "FallbackToLogsOnError",
@@ -215,7 +215,7 @@ def stop_time_s(target: Target) -> int:
 
 
 def drain_time_s(target: Target) -> int:
-    """Return the longest time to stop a pod while another one is ready (s)."""
+    """Return the longest time to stop a pod while another pod is ready (s)."""
     rollout = target.spec.rollout
     drain_s = math.ceil(rollout.drain_delay_seconds + rollout.drain_timeout_seconds)
     return drain_s + 2 * _SHUTDOWN_MARGIN_S
@@ -296,7 +296,7 @@ def tls_volumes(target: Target) -> list[Json]:
 
 
 def ca_volume(target: Target) -> list[Json]:
-    """Return the volume of the certificate authorities for containers that download."""
+    """Return the volume of certificate authorities to trust for downloads."""
     bundle = target.spec.model.ca_bundle
     if bundle is None or not (target.downloads or target.batch):
         return []
@@ -320,7 +320,7 @@ def _address(host: str, port: int) -> str:
 
 
 def field_of(path: str) -> Json:
-    """Return the source of a variable with a field of the pod."""
+    """Return a ``valueFrom`` of a variable that reads a field of the pod."""
     return {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}
 
 

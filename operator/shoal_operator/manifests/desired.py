@@ -19,7 +19,7 @@ from shoal_schema.declaring import Json
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of child."""
+    """A kind of object that the operator creates for a service."""
 
     kind: str
     api_version: str
@@ -80,7 +80,7 @@ WRITTEN_KINDS = (
 
 
 def desired_objects(target: Target) -> dict[Kind, Json]:
-    """Return the objects that should exist; children of other kinds are deleted."""
+    """Return the desired objects; children of other kinds are deleted."""
     objects = {
         **({NETWORK_POLICY: make_network_policy(target)} if target.restricted else {}),
         SERVICE: make_service(target),

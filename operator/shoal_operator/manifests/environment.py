@@ -1,4 +1,4 @@
-"""Spec fields -> environment variables of a container (docs/reference/settings.md)."""
+"""Environment variables of containers, from fields of the spec."""
 
 from shoal_schema.declaring import Json, Process
 from shoal_schema.environment import variables_of_spec

@@ -1,4 +1,4 @@
-"""Pure decisions: writes, status, the order of reconciliations, and leadership.
+"""Pure functions that plan writes, status, reconciliations and leadership.
 
 ``changes`` compares desired with observed objects; ``status`` derives conditions from observations; ``workqueue``
 orders reconciliations; ``lease`` elects the leader.

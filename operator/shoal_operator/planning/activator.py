@@ -1,4 +1,4 @@
-"""The activator's routing table and state, and the conditions for scaling to zero."""
+"""The activator's routing table and pods, and conditions for zero replicas."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from shoal_schema.resource.traffic import ScalingMode
 
 
 class NoActivatorError(SpecError):
-    """A service scales to zero, but has no place in the activator."""
+    """A service scales to zero, but no activator can hold its requests."""
 
 
 NO_ACTIVATOR = (
@@ -32,7 +32,8 @@ def scales_to_zero(spec: InferenceServiceSpec) -> bool:
 
 
 def max_forwards(spec: InferenceServiceSpec) -> int:
-    """Return how many requests are forwarded to a pod at a time: two full batches keep it busy without queueing."""
+    """Return how many requests the activator forwards to one pod at a time."""
+    # Two full batches keep the pod busy without queueing.
     return 2 * spec.batching.max_batch_size * spec.batching.in_flight
 
 
@@ -54,18 +55,18 @@ class ActivatorPod:
     """It has not responded for long."""
 
     def serves(self, key: Key) -> bool:
-        """Return whether an activator can receive requests of a service."""
+        """Return whether this activator can receive requests of a service."""
         return self.ready and str(key) not in self.refused
 
 
 def activator_problem(key: Key, port: int, activators: Iterable[ActivatorPod], *, listing: str) -> str:
-    """Return the problem that prevents requests of a service from being held, with the remedy; empty without any.
+    """Return why activators cannot hold a service's requests; empty if they can.
 
     Args:
-        key: of the service.
-        port: of the service.
+        key: key of the service.
+        port: port of the service in the activator.
         activators: all activator pods.
-        listing: a command that lists them.
+        listing: a command that lists the activator's pods.
     """
     ready = [activator for activator in activators if activator.ready]
     if not ready:
@@ -86,7 +87,7 @@ def activator_problem(key: Key, port: int, activators: Iterable[ActivatorPod], *
 
 @dataclass(slots=True)
 class RoutingTable:
-    """The activator's routing table, with a version.
+    """The activator's routing table, whose version changes with each entry.
 
     Args:
         epoch: distinguishes the tables of different operator processes and leaderships.
@@ -113,7 +114,7 @@ class RoutingTable:
 
     @property
     def mark(self) -> str:
-        """Epoch and version, which the activator repeats."""
+        """Epoch and version as text, which activators return in their reports."""
         return f"{self.epoch}:{self.version}"
 
     def table(self) -> ActivatorTable:
@@ -121,6 +122,6 @@ class RoutingTable:
         return ActivatorTable(self.mark, tuple(self._services[key] for key in sorted(self._services)))
 
     def read_version(self, mark: str) -> int:
-        """Return the version in a mark; -1 for another epoch."""
+        """Return the table's version in a mark; -1 for a mark of another epoch."""
         epoch, _, version = mark.partition(":")
         return int(version) if epoch == self.epoch and version.isdigit() else -1

@@ -3,8 +3,8 @@
 Writing the same content again and again means that another writer undoes it (an operator of an older release, a
 controller, a webhook), and each round may replace every pod. If ``managedFields`` shows that another manager has
 written the fields since, the content is written twice in `CONFLICT_WINDOW_S`, then once an hour. Other content is
-written a few times a minute, then once per pause. Content without which the service serves no request is written once
-per pause in both cases.
+written five times a minute, then once per pause. If the service serves no request without the content, the content is
+written once per pause in both cases.
 """
 
 import re
@@ -44,13 +44,13 @@ class WriteHistory:
 def try_write(
     last: WriteHistory, text: str, now_s: float, *, conflicting: bool = False, urgent: bool = False
 ) -> tuple[bool, WriteHistory]:
-    """Return whether content may be written now, and the next state.
+    """Return whether an object may be written now, and the next history.
 
     Args:
-        last: the state.
+        last: recent writes of the object.
         text: digest of the content.
         now_s: monotonic time (s).
-        conflicting: another manager has written one of its fields since.
+        conflicting: another field manager has changed the object since the last write.
         urgent: without the write the service serves no request, so no pause exceeds `MAX_PAUSE_S`.
     """
     # New content starts afresh, and so does the same content after a long time without writes.
@@ -80,7 +80,7 @@ def try_write(
 
 @dataclass(frozen=True, slots=True)
 class _Admitted:
-    """A write that admission changed, and that is not repeated until a time in monotonic seconds."""
+    """A write that admission changed; it is not repeated before ``until_s``."""
 
     text: str
     stored: str
@@ -89,7 +89,7 @@ class _Admitted:
 
 @dataclass(slots=True)
 class Conflicts:
-    """Recent writes of all services, by object."""
+    """Recent writes of all services' objects."""
 
     _known: dict[Key, dict[str, WriteHistory]] = field(default_factory=dict)
     _admitted: dict[Key, dict[str, _Admitted]] = field(default_factory=dict)
@@ -97,7 +97,7 @@ class Conflicts:
     def may_write(
         self, key: Key, what: str, text: str, now_s: float, *, conflicting: bool = False, urgent: bool = False
     ) -> bool:
-        """Return whether content may be written now; see `try_write`."""
+        """Return whether a service's object may be written now; see `try_write`."""
         known = self._known.setdefault(key, {})
         last = known.get(what, WriteHistory())
         may, history = try_write(last, text, now_s, conflicting=conflicting, urgent=urgent)
@@ -106,16 +106,16 @@ class Conflicts:
         return may
 
     def record_write(self, key: Key, what: str, text: str, now_s: float) -> None:
-        """Record a write."""
+        """Record a write of a service's object."""
         known = self._known.setdefault(key, {})
         _, known[what] = try_write(known.get(what, WriteHistory()), text, now_s)
 
     def admit(self, key: Key, what: str, text: str, stored: str, now_s: float) -> None:
-        """Record that admission stored other content than was written."""
+        """Record that admission changed a write of a service's object."""
         self._admitted.setdefault(key, {})[what] = _Admitted(text, stored, now_s + MAX_PAUSE_S)
 
     def is_admitted(self, key: Key, what: str, text: str, live: str, now_s: float) -> bool:
-        """Return whether a write of this content recently resulted in the live object, so that a repeat is useless."""
+        """Return whether admission recently turned this write into ``live``."""
         last = self._admitted.get(key, {}).get(what)
         return last is not None and (last.text, last.stored) == (text, live) and now_s < last.until_s
 
@@ -126,7 +126,7 @@ class Conflicts:
 
 
 def last_writer(live: Json, ours: str) -> str:
-    """Return the last field manager of an object other than the operator; the operator's if there is none.
+    """Return the last other writer of an object, or else the operator.
 
     Writers of the status do not count, as Kubernetes' own controllers write it.
     """
@@ -137,7 +137,7 @@ def last_writer(live: Json, ours: str) -> str:
 
 
 def conflicting_writer(desired: Json, live: Json, ours: str) -> tuple[str, str]:
-    """Return the manager that changed one of the operator's fields, and the field's path; empty if there is none."""
+    """Return who changed a field of the operator, and its path; else ""."""
     for path in differences(desired, live):
         if writer := writer_of(live, ours, *path):
             return writer, ".".join(re.sub('^f:|^k:{"name":|}$', "", step) for step in path)
@@ -145,12 +145,12 @@ def conflicting_writer(desired: Json, live: Json, ours: str) -> tuple[str, str]:
 
 
 def writer_of(live: Json, ours: str, *path: str) -> str:
-    """Return the last other field manager of a field, also through a subresource; empty if there is none.
+    """Return the last field manager of a field besides the operator, or "".
 
     Args:
         live: the object.
         ours: the operator's field manager.
-        path: of the field, in the form of ``managedFields``.
+        path: path of the field, in the form of ``managedFields``.
     """
     entries: list[Any] = dig(live, "metadata", "managedFields", default=[])
     owners = [entry for entry in entries if dig(entry, "fieldsV1", *path) is not None]

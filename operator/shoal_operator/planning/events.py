@@ -11,7 +11,7 @@ from shoal_schema.resource import API_VERSION, KIND
 
 @dataclass(frozen=True, slots=True)
 class ServiceEvent:
-    """The content of an Event."""
+    """Content of a Kubernetes Event about a service."""
 
     warning: bool
     reason: Reason
@@ -22,10 +22,10 @@ def scaling_event(targets: ScalingTargets, was: int, replicas: int, why: str) ->
     """Return the Event for a change of a service's replicas by the operator.
 
     Args:
-        targets: with the bounds of the spec.
+        targets: scaling targets, with the bounds of the spec.
         was: the previous count.
         replicas: the new count.
-        why: the reason by load; replaced if the previous count was out of bounds.
+        why: the reason by load; not used if the previous count was out of bounds.
     """
     if was > targets.maximum:
         why = f"spec.replicas {was} exceeds scaling.maxReplicas {targets.maximum}"
@@ -38,7 +38,7 @@ def scaling_event(targets: ScalingTargets, was: int, replicas: int, why: str) ->
 
 
 def make_event(resource: Json, event: ServiceEvent, at: str) -> Json:
-    """Return the Event object; ``at`` is a time in the API's format."""
+    """Return the Event as an API object; ``at`` is an RFC 3339 time."""
     metadata = resource["metadata"]
     return {
         "apiVersion": "v1",

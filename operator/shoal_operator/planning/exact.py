@@ -109,7 +109,7 @@ def removed_settings(desired: Json, live: Json, stored: Json) -> Mapping[str, tu
 
 
 def settings_text(settings: Mapping[str, Sequence[str]]) -> str:
-    """Return settings by container, for a message."""
+    """Return the names of settings by container, as text for a message."""
     return "; ".join(f"{', '.join(variables)} of container {name}" for name, variables in settings.items())
 
 

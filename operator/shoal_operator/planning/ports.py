@@ -14,7 +14,7 @@ _LAST_PORT = 65535
 
 
 def port_range(first: int, count: int) -> Collection[int]:
-    """Return the ports that may be assigned: all but the activator's own."""
+    """Return the ports that services may get: all but the activator's own."""
     return [port for port in range(first, min(first + count, _LAST_PORT + 1)) if port != ADMIN_PORT]
 
 
@@ -26,7 +26,7 @@ def stored_port(resource: Json) -> int | None:
 
 @dataclass(slots=True)
 class Ports:
-    """The ports of all services.
+    """The activator's ports, as assigned to services.
 
     Args:
         port_range: ports that may be assigned.
@@ -52,11 +52,11 @@ class Ports:
             self._reserved[key] = port
 
     def assign(self, key: Key, wanted: int | None, now_s: float) -> int:
-        """Return a service's port: its current one, that of its status, or the first free one.
+        """Return a service's port: assigned, stored in the status, or a free one.
 
         Args:
-            key: of the service.
-            wanted: the port in its status; not validated.
+            key: key of the service.
+            wanted: the port in the service's status; not validated.
             now_s: monotonic time (s).
 
         Raises:
@@ -84,14 +84,14 @@ class Ports:
         return self._assigned[key]
 
     def free(self, key: Key, now_s: float) -> Mapping[Key, float]:
-        """Free a service's port; return when (monotonic seconds) the services without one may get it."""
+        """Free a service's port; return when waiting services may get a port."""
         self._refused.discard(key)
         ports = [owned.pop(key) for owned in (self._assigned, self._reserved) if key in owned]
         self._resting |= dict.fromkeys(ports, (key, now_s + REST_S))
         return self.awaited(now_s) if ports else {}
 
     def awaited(self, now_s: float) -> Mapping[Key, float]:
-        """Return for each service without a port when (monotonic seconds) the next one is free."""
+        """Return when the next port is free (monotonic s), by waiting service."""
         ends_s = [until_s for _, until_s in self._resting.values() if until_s > now_s]
         return dict.fromkeys(self._refused, min(ends_s)) if ends_s else {}
 

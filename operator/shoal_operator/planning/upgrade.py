@@ -40,7 +40,7 @@ class Window:
 
     @classmethod
     def parse(cls, text: str) -> "Window":
-        """Parse ``Sat,Sun 02:00-05:00 UTC`` (`shoal_schema.processes.operator.UPGRADE_WINDOW`); empty is always."""
+        """Parse a window such as ``Sat,Sun 02:00-05:00 UTC``; empty: always open."""
         if not text:
             return cls()
         *days, hours = text.removesuffix(" UTC").split(" ")
@@ -87,7 +87,7 @@ class Upgrade:
 
 @dataclass(frozen=True, slots=True)
 class UpgradeState:
-    """A service's state with respect to upgrades, by its status."""
+    """Upgrade state of a service, as the service's status reports it."""
 
     created: str
     """Creation time in the API's format, which sorts."""
@@ -104,7 +104,7 @@ class UpgradeState:
 
     @classmethod
     def of(cls, resource: Json) -> "UpgradeState":
-        """Return the state in a service's status."""
+        """Return the upgrade state in a service's status."""
         conditions: list[Json] = dig(resource, "status", "conditions", default=[])
         ready = find(conditions, ConditionType.READY) or {}
         upgraded = (find(conditions, ConditionType.UPGRADED) or {}).get("reason")
@@ -122,7 +122,7 @@ def next_services(states: Mapping[Key, UpgradeState], most: int) -> list[Key]:
     """Return the services whose upgrade may start now: ready ones first, oldest first.
 
     Args:
-        states: of all services.
+        states: upgrade states of all services.
         most: maximum of concurrent upgrades.
     """
     # A failed upgrade stops all others.
@@ -155,12 +155,12 @@ class Upgrades:
     _due: frozenset[Key] = frozenset()
 
     def start(self, services: Mapping[Key, Json]) -> None:
-        """Replace all state, because another operator may have been the leader in the meantime."""
+        """Load the upgrade states of all services when this operator becomes leader."""
         self.states = {key: UpgradeState.of(resource) for key, resource in services.items()}
         self._unreconciled = set(services)
 
     def observe(self, key: Key, resource: Json) -> None:
-        """Record a service as read, or with the status that was written."""
+        """Record the upgrade state in a service's status."""
         self.states[key] = UpgradeState.of(resource)
 
     @property
@@ -169,7 +169,7 @@ class Upgrades:
         return self._unreconciled is not None and not self._unreconciled
 
     def reconciled(self, key: Key) -> None:
-        """Record the end of a reconciliation."""
+        """Record that a service has been reconciled."""
         if self._unreconciled:
             self._unreconciled.discard(key)
 
@@ -199,7 +199,7 @@ class Upgrades:
         return next_services(self.states, self.most)
 
     def readiness(self) -> list[tuple[str, str]]:
-        """Return status and reason of Ready of each service that has the condition."""
+        """Return status and reason of the condition Ready of each service."""
         return [(each.ready, each.reason) for each in self.states.values() if each.ready]
 
     def counts(self) -> dict[str, int]:
@@ -224,7 +224,7 @@ def is_of_same_spec(body: Json, live: Json, resource: Json) -> bool:
 
 
 def is_pending(body: Json, live: Json, resource: Json) -> bool:
-    """Return whether the pods would be replaced without a change of the spec."""
+    """Return whether ``body`` would replace pods without a change of the spec."""
     return _template_of(body) != _template_of(live) and is_of_same_spec(body, live, resource)
 
 
@@ -255,8 +255,8 @@ def keep_pods(target: Target, children: Mapping[Kind, Json], deployment: Json, k
     Args:
         target: the service, with this operator's images.
         children: the observed objects.
-        deployment: of the service.
-        kept: its current images.
+        deployment: Deployment of the service.
+        kept: current images of the Deployment.
     """
     changes = plan_changes(with_images(target, kept), children)
     body = changes.deployment

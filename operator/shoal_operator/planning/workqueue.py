@@ -47,7 +47,7 @@ class Outcome(StrEnum):
 
 @dataclass(slots=True)
 class WorkQueue:
-    """Keys and the times at which they are due.
+    """Queue of keys, with the times at which the keys are due.
 
     Args:
         resync_s: period of reconciliations without any event (s).
@@ -65,7 +65,7 @@ class WorkQueue:
     _finished_s: dict[Key, float] = field(default_factory=dict)
 
     def mark(self, key: Key, due_s: float, priority: Priority = Priority.REST) -> None:
-        """Schedule a key for this time; an earlier time or a higher priority stays."""
+        """Schedule a key; an earlier time or higher priority of the key stays."""
         if priority is Priority.REST and key in self._finished_s:
             due_s = max(due_s, self._finished_s[key] + SPACING_S)
         known = self._due.get(key)
@@ -99,7 +99,7 @@ class WorkQueue:
 
         Args:
             key: the key that ``take`` returned.
-            outcome: determines when it is due again.
+            outcome: determines when the key is due again.
             now_s: monotonic time (s).
             jitter: a random number in [0, 1) that spreads retries and resyncs.
         """
@@ -137,11 +137,11 @@ class WorkQueue:
         return min([*(each[1] for each in self._ready[:1]), *(each[0] for each in self._later[:1])], default=None)
 
     def due_since_s(self, now_s: float) -> list[float]:
-        """Return the due times of keys that no worker holds."""
+        """Return the due times of keys that wait for a worker."""
         return [due_s for key, (due_s, _) in self._due.items() if due_s <= now_s and key.place not in self._running]
 
     def oldest_running_s(self) -> float | None:
-        """Return when the longest running reconciliation began; None without any."""
+        """Return the start (monotonic s) of the longest running reconciliation."""
         return min(self._running.values(), default=None)
 
     def waiting(self) -> tuple[Key, ...]:
