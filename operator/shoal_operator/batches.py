@@ -169,7 +169,7 @@ class BatchReconciler:
     def _plan(
         self, key: Key, resource: Json
     ) -> tuple[BatchInferenceSpec | None, Target | None, ModelResolution | None, Problem | None]:
-        """Return spec, target, model version, and the problem that prevents the job."""
+        """Return spec, target, model version, and why no job can be created."""
         resolution = None
         try:
             spec = parse_batch_spec(resource)

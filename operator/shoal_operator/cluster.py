@@ -167,7 +167,7 @@ class Cluster:
         await self._write("PATCH", object_path("v1", "pods", key.namespace, key.name), body, kind=MERGE)
 
     async def post_event(self, event: Json) -> None:
-        """Post an Event."""
+        """Post an Event to the API server."""
         path = object_path("v1", "events", event["metadata"]["namespace"])
         await self._write("POST", path, event)
 

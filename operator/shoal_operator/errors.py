@@ -78,7 +78,7 @@ class ApiError(OperatorError):
 
     @property
     def code(self) -> int:
-        """The status by class: 403 for every denied request, 422 for every invalid object."""
+        """The HTTP status, but 403 if denied and 422 if the object is invalid."""
         return 403 if self.forbidden else 422 if self.is_invalid_object else self.status
 
     @property

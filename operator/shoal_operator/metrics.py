@@ -146,7 +146,7 @@ async def serving(
     loads: Callable[[], bytes | None],
     unready: Callable[[], str | None],
 ) -> AsyncIterator[None]:
-    """Serve ``/metrics``, ``/readyz``, the activators' routing table and the pods' last load, while the block runs.
+    """Serve metrics, readiness, the routing table and loads during a block.
 
     Args:
         metrics: the metrics that ``/metrics`` returns.

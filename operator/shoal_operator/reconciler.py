@@ -1,7 +1,7 @@
 """Reconciliation of one service: observe, plan, apply, report.
 
-Level-triggered and idempotent: it does not depend on the event that caused it, and writes nothing to a cluster that is
-in the desired state.
+A reconciliation is level-triggered and idempotent: it does not depend on the event that caused it, and writes nothing
+to a cluster that is in the desired state.
 """
 
 import datetime
@@ -223,7 +223,7 @@ class Reconciler:
         return Outcome.WAITING if step is OwnershipStep.WAIT else outcome
 
     async def _observe(self, key: Key, resource: Json) -> Observation | None:
-        """Read a service's children; after repeated failures report them in its status and return None.
+        """Read a service's children, or report a lasting failure and return None.
 
         Raises:
             ApiError: the request may succeed at the next reconciliation.
@@ -427,7 +427,7 @@ class Reconciler:
         return Failure(action.kind, 409, text, undone=True)
 
     def _check_transient(self, key: Key, error: ApiError) -> None:
-        """Raise ``error`` during a namespace's deletion, or if a retry may succeed.
+        """Raise ``error`` in a namespace in deletion, or if a retry may succeed.
 
         After `_MAX_RETRIES` failures in a row, transient errors are reported instead of raised.
         """

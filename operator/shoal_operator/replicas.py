@@ -22,10 +22,10 @@ class ScaleCluster(Protocol):
     """The part of `shoal_operator.cluster.Cluster` that scales."""
 
     async def scale(self, key: Key, replicas: int, *, was: int) -> Json | None:
-        """Write ``replicas`` if the count is still ``was``; return the service or None."""
+        """Write ``replicas`` and return the service; None if the count is not ``was``."""
 
     async def post_event(self, event: Json) -> None:
-        """Post an Event."""
+        """Post an Event to the API server."""
 
 
 class ReplicaWriter:

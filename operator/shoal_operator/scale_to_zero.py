@@ -207,7 +207,7 @@ class ScaleToZero:
         self._write(key, hosted)
 
     def forget(self, key: Key) -> None:
-        """Forget a service that was deleted, or that no longer scales to zero."""
+        """Free a service's activator port and remove its routing entry."""
         self._hosted.pop(key, None)
         self._await_ports(self._ports.free(key, self._clock()))
         if self._table.drop(key):
@@ -261,7 +261,7 @@ class ScaleToZero:
         return decision.replicas is not None
 
     def _holds(self, key: Key, hosted: _HostedService) -> bool:
-        """Return whether all of a service's activators have its newest routing entry."""
+        """Return whether all activators of a service have the newest routing entry."""
         holding = {
             activator.address
             for activator in self._activator_pods.known

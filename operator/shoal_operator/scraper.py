@@ -3,8 +3,8 @@
 Pods are untrusted: a response may be malformed, endless or missing. Anything but a complete, uncompressed and short
 response counts as no data of that pod. All pods are read concurrently, so a slow one delays no other service.
 
-Written on asyncio protocols with httptools, as the proxy is. The operator sends a thousand short requests a second, and
-aiohttp's client needs several times the CPU time for each.
+The client uses asyncio protocols and httptools, as the proxy does. At a thousand short requests a second, aiohttp's client
+would need several times the CPU time.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ class ScrapeOutcome(StrEnum):
 
 
 def allow_connections() -> None:
-    """Raise the soft limit of open files, often 1,024, to the hard limit: each pod needs a connection."""
+    """Raise the soft limit of open files, which limits the connections to pods."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 

@@ -44,7 +44,7 @@ class Workers:
         self._wake = asyncio.Event()
 
     def mark(self, key: Key, delay_s: float = 0.0, priority: Priority = Priority.REST) -> None:
-        """Schedule a key's reconciliation."""
+        """Schedule the reconciliation of a key after a delay (s)."""
         self._queue.mark(key, self._clock() + delay_s, priority)
         self._wake.set()
 

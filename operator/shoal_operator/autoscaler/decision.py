@@ -1,4 +1,4 @@
-"""The decision on a service's replicas, from its pods' loads and earlier decisions.
+"""Decision on a service's replicas, from loads and earlier decisions.
 
     recommendation   of the long window, or of the short window if that is much larger (`recommend`)
     up               at once, to the recommendation, within a rate limit (`limits.increase_limit`)

@@ -40,7 +40,7 @@ class Explanation:
 
     @property
     def sentence(self) -> str:
-        """Return the explanation as one sentence."""
+        """The explanation of a count as one sentence."""
         load = (
             f"{self.recommendation.amount:.0f} {self.recommendation.unit}, {self.recommendation.each:.3g} per replica"
         )

@@ -1,8 +1,8 @@
 """Panic, in which replicas do not fall, and strain, which adds a replica.
 
-Panic (as in Knative's autoscaler): the short window recommends twice the ready replicas. It ends a minute after the
-last such recommendation; until then no replica is removed. Strain: rows are rejected, or wait longer than the
-objective, in three ticks in a row; then one more replica than the ready ones is recommended.
+Panic begins when the short window recommends twice the ready replicas (as in Knative's autoscaler). No replica is
+removed until a minute after the last such recommendation. Strain begins when rows are rejected, or wait longer than the
+objective, in three ticks in a row. Then one more replica than the ready ones is recommended.
 """
 
 from shoal_operator.autoscaler.signals import Signals

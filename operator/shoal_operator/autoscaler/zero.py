@@ -6,7 +6,7 @@
       └──────────────────────────── a pod is ready ──────────────────────────────── WAKING
 
 The phase follows from observations, so that a restarted operator continues: no replicas are ASLEEP, replicas without a
-ready pod are WAKING. Only in these two phases are replicas decided here, as there is no load to follow.
+ready pod are WAKING. Only in these two phases this module decides the replicas, as there is no load to follow.
 """
 
 from dataclasses import dataclass

@@ -118,7 +118,7 @@ class ServiceCache:
             self._scaled[key] = replace(before, replicas=replicas, generation=before.generation + 1)
 
     def drop(self, key: Key) -> None:
-        """Forget a deleted service."""
+        """Remove a deleted service from the cache."""
         self._scaled.pop(key, None)
         self._objectives.discard(key)
         self._replicas.pop(key, None)

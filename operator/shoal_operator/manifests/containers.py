@@ -1,4 +1,4 @@
-"""Containers of pods: ``proxy``, ``runtime``, ``model``; ``batch`` of jobs.
+"""Containers of pods: ``proxy``, ``runtime``, ``model`` and ``batch``.
 
 The runtime has no port: it listens on a socket in a directory that only the pod's containers share. So the proxy's
 probes stand for the pod. A runtime that loses its device or hangs in a batch exits (docs/reference/wire-protocol.md)
@@ -163,7 +163,7 @@ def address_of_pod() -> Json:
 
 
 def make_model(target: Target) -> Json:
-    """Return the init container that downloads the model into the runtime's cache; only it has credentials."""
+    """Return the init container that downloads the model, with credentials."""
     secret = target.spec.model.secret_name
     # A Secret may contain the registry's address itself.
     known = [] if secret else [literal(*each) for each in target.registry.items()]
@@ -210,7 +210,7 @@ def make_user_containers(given: Iterable[Json]) -> list[Json]:
 
 
 def stop_time_s(target: Target) -> int:
-    """Return the longest time to stop a pod (s): stay, delay, drain, and a margin."""
+    """Return the longest time that a pod takes to stop (s)."""
     return replacement_time_s(target) + drain_time_s(target)
 
 
@@ -222,7 +222,7 @@ def drain_time_s(target: Target) -> int:
 
 
 def replacement_time_s(target: Target) -> int:
-    """Return the maximum time (s) that a stopping pod keeps serving while no other pod is ready."""
+    """Return how long a stopping pod may serve if no other pod is ready (s)."""
     given = target.spec.rollout.replacement_timeout_seconds
     if given is not None:
         return given

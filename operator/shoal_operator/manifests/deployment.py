@@ -1,4 +1,4 @@
-"""The Deployment and its pod template."""
+"""The Deployment of a service, with the pod template."""
 
 from shoal_operator.manifests.containers import (
     API_KEYS,

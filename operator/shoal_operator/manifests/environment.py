@@ -29,5 +29,5 @@ def literal(name: str, text: str) -> Json:
 
 
 def spec_variables(spec: InferenceServiceSpec | BatchInferenceSpec, process: Process) -> list[Json]:
-    """Return a process's variables from fields of the spec, in the spec's order."""
+    """Return the environment variables of a process, from the spec's fields."""
     return [literal(name, text) for name, text in variables_of_spec(spec, process)]

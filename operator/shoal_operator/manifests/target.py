@@ -58,7 +58,7 @@ class Target:
 
     @property
     def peers_name(self) -> str:
-        """The name of the headless Service."""
+        """Name of the headless Service by which replicas discover their peers."""
         return self.name + PEERS_SUFFIX
 
     @property
@@ -69,7 +69,7 @@ class Target:
 
     @property
     def foreign(self) -> bool:
-        """Whether the runtime container is a foreign server."""
+        """Whether the runtime container is a server other than Shoal's runtime."""
         return self.spec.runtime.port is not None
 
     @property

@@ -1,4 +1,4 @@
-"""The activator's routing table and pods, and conditions for zero replicas."""
+"""The activator's routing table and pods, and rules for zero replicas."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -60,7 +60,7 @@ class ActivatorPod:
 
 
 def activator_problem(key: Key, port: int, activators: Iterable[ActivatorPod], *, listing: str) -> str:
-    """Return why activators cannot hold a service's requests; empty if they can.
+    """Return why activators cannot hold a service's requests, or "".
 
     Args:
         key: key of the service.

@@ -43,7 +43,7 @@ def _containers(template: Json) -> list[Json]:
 
 
 def _fields(template: Json) -> list[str]:
-    """Return the spec's fields with the containers' resources; pods of a graph have no runtime."""
+    """Return the fields of the spec that set the containers' resources."""
     names = [container["name"] for container in _containers(template)]
     return [field for name, field in _FIELDS.items() if name in names]
 

@@ -119,19 +119,19 @@ def volumes(target: Target) -> Requested:
 
 
 def services(target: Target) -> Requested:
-    """Yield the Service's type."""
+    """Yield the type of the Service that the spec requests."""
     if target.batch is None:
         yield "spec.service.type", str(target.spec.service.type)
 
 
 def priority_classes(target: Target) -> Requested:
-    """Yield the priority class."""
+    """Yield the priority class that the spec names."""
     if name := target.spec.pod.priority_class_name:
         yield "spec.pod.priorityClassName", name
 
 
 def runtime_classes(target: Target) -> Requested:
-    """Yield the runtime class."""
+    """Yield the runtime class that the spec names."""
     if name := target.spec.pod.runtime_class_name:
         yield "spec.pod.runtimeClassName", name
 

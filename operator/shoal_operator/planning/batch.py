@@ -244,7 +244,7 @@ def _by_index(evidence: BatchEvidence) -> list[JobProgress]:
 
 
 def _numbers(evidence: BatchEvidence, reason: Reason, stored: Json) -> Json:
-    """Return shards, rows and pace. No count falls while a restarted worker has not reported."""
+    """Return shards, rows and pace; no number of rows or shards falls."""
     pace = {"rowsPerSecond": round(sum(each.rows_per_second for each in evidence.progress.values()))}
     progress = _by_index(evidence)
     if not progress:

@@ -393,7 +393,7 @@ def not_rolled_out(evidence: Evidence) -> Verdict | None:
 
 
 def unless_served(check: Check) -> Check:
-    """Return a check that applies until the newest spec is served; later problems only delay scaling."""
+    """Return ``check``, limited to the time until the newest spec is served."""
     return lambda evidence: None if evidence.served else check(evidence)
 
 

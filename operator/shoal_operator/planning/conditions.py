@@ -21,7 +21,7 @@ class Condition:
 
 
 def stamped(condition: Condition, previous: list[Json], generation: int, now: str) -> Json:
-    """Return the condition as JSON; its transition time changes only with its status.
+    """Return the condition as JSON, with the time of its last transition.
 
     Args:
         condition: the condition to write.

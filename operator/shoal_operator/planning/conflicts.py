@@ -120,7 +120,7 @@ class Conflicts:
         return last is not None and (last.text, last.stored) == (text, live) and now_s < last.until_s
 
     def forget(self, key: Key) -> None:
-        """Forget a deleted service."""
+        """Drop the recorded writes of a deleted service."""
         self._known.pop(key, None)
         self._admitted.pop(key, None)
 

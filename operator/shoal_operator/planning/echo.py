@@ -29,5 +29,5 @@ class Echoes:
         return expected is not None and expected == metadata.get("resourceVersion")
 
     def forget(self, body: Json) -> None:
-        """Forget a deleted object."""
+        """Drop the recorded version of a deleted object."""
         self._expected.pop(body["metadata"].get("uid"), None)

@@ -1,4 +1,4 @@
-"""Checks of a graph's validity: by its spec, and by its pods' reports about the steps' models."""
+"""Checks of a graph's validity, by the spec and by reports of the pods."""
 
 from shoal_operator.planning.blocked import Verdict
 from shoal_operator.planning.evidence import Evidence

@@ -29,7 +29,7 @@ class LeaseRecord:
 
 @dataclass(slots=True)
 class Election:
-    """One operator's view of the election.
+    """One operator's view of the leader election.
 
     Args:
         identity: unique name of this operator.

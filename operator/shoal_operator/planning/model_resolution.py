@@ -26,13 +26,13 @@ class ModelResolution:
 
 
 def stored_version(resource: Json, uri: str) -> str:
-    """Return the version of ``uri`` in the status; empty if missing or invalid."""
+    """Return the valid version of ``uri`` in the status, or ""."""
     stored = stored_resolution(resource)
     return stored.resolved if stored.uri == uri else ""
 
 
 def stored_resolution(resource: Json) -> ModelResolution:
-    """Return model name and version in the status; empty if missing or invalid."""
+    """Return the model name and version in the status; empty if invalid."""
     uri, resolved = (dig(resource, "status", "model", each) for each in ("uri", "resolved"))
     valid = isinstance(uri, str) and isinstance(resolved, str) and is_version_of(resolved, uri)
     return ModelResolution(uri, resolved) if valid else ModelResolution("")

@@ -109,7 +109,7 @@ def is_owned(child: Json, uid: str) -> bool:
 
 
 def is_orphan(child: Json, label: str, name: str) -> bool:
-    """Return whether the operator wrote an object for this name, and no controller owns it.
+    """Return whether the operator's object for ``name`` lost its controller.
 
     Kubernetes' controllers adopt such objects, which remain after the removal of an owner reference, ``kubectl delete
     --cascade=orphan`` or a restored backup.

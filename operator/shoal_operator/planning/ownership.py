@@ -94,7 +94,7 @@ class Ownerships:
         return claimant[0] if claimant and now_s - claimant[1] < CLAIM_MEMORY_S else ""
 
     def forget(self, key: Key) -> None:
-        """Forget a deleted service."""
+        """Drop the recorded ownership of a deleted service."""
         self._known.pop(key, None)
 
 

@@ -44,7 +44,7 @@ class Problem:
 
 
 def is_ready(pod: Json) -> bool:
-    """Return whether the pod is ready."""
+    """Return whether the pod's condition Ready is true."""
     conditions = dig(pod, "status", "conditions", default=[])
     return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
 
@@ -276,5 +276,5 @@ def _last_line(ended: Json) -> str:
 
 
 def _sentence(text: str) -> str:
-    """Return the text in one line. It must not name the pod, as each replacement would change the status."""
+    # Messages must not name the pod, as each replacement would change the status.
     return re.sub(r"\s+", " ", text).strip()

@@ -96,6 +96,6 @@ class Ports:
         return dict.fromkeys(self._refused, min(ends_s)) if ends_s else {}
 
     def forget(self) -> None:
-        """Forget all state, because another operator was the leader in the meantime."""
+        """Drop all ports, when this operator becomes the leader."""
         for known in (self._assigned, self._reserved, self._resting, self._refused):
             known.clear()

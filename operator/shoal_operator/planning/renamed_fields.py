@@ -36,7 +36,7 @@ def dropped_text(fields: Mapping[str, str]) -> str:
 
 
 def _written(resource: Json) -> Iterator[str]:
-    """Yield the old names that a client wrote. Defaults of the API server do not count."""
+    """Yield the old names that a client wrote, without API server defaults."""
     # The manifest of the last kubectl apply; None where it is missing or no object.
     try:
         applied = json.loads(dig(resource, "metadata", "annotations", _APPLIED_ANNOTATION, default="null"))

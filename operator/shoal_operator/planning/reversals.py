@@ -1,4 +1,4 @@
-"""Resets of the operator's replica count by a conflicting writer, such as an HPA.
+"""Resets of the operator's replica count by a writer such as an HPA.
 
 After the second reset the operator accepts the writer's count, because both would create and delete pods forever.
 `conflicts` handles other fields.
@@ -73,7 +73,7 @@ class ConflictingReplicas:
         self._known[key] = self._known.get(key, Reversals()).observe_request(replicas, writer)
 
     def adjusted(self, key: Key, action: Action, live: Json | None, now_s: float) -> Action | None:
-        """Return the action, with stored replicas if a conflicting writer sets them.
+        """Return the action, with the stored replicas if left to a writer.
 
         Args:
             key: key of the service.
@@ -107,5 +107,5 @@ class ConflictingReplicas:
         return self._known.get(key, Reversals()).left_to(now_s)
 
     def forget(self, key: Key) -> None:
-        """Forget a deleted service."""
+        """Drop the recorded resets of a deleted service's replicas."""
         self._known.pop(key, None)

@@ -1,4 +1,4 @@
-"""Advice about pods that do not become ready: the end of a condition's message."""
+"""Advice on pods that do not become ready, for messages of conditions."""
 
 from shoal_operator.manifests.containers import PROXY, keys_secret
 from shoal_operator.manifests.environment import ADMIN_PORT

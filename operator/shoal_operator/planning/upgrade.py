@@ -1,8 +1,8 @@
 """Order of upgrades to this operator's images and pod template.
 
-A service whose spec changes is upgraded with that change. The others keep their pods and are upgraded oldest first,
-with limited concurrency, within a weekly window. They pause while a service that was ready before its upgrade is not
-ready after it.
+A service whose spec changes is upgraded with that change. Other services keep their pods and are upgraded oldest first,
+with limited concurrency, within a weekly window. Upgrades pause while a service that was ready before its upgrade is
+not ready after it.
 """
 
 from collections.abc import Mapping
@@ -119,7 +119,7 @@ class UpgradeState:
 
 
 def next_services(states: Mapping[Key, UpgradeState], most: int) -> list[Key]:
-    """Return the services whose upgrade may start now: ready ones first, oldest first.
+    """Return the services whose upgrade may start, ready and old ones first.
 
     Args:
         states: upgrade states of all services.
@@ -140,7 +140,7 @@ def next_services(states: Mapping[Key, UpgradeState], most: int) -> list[Key]:
 
 @dataclass(slots=True)
 class Upgrades:
-    """Upgrades of all services. All state is in the statuses, so it survives restarts.
+    """Upgrades of all services, as the statuses of the services report them.
 
     Args:
         most: maximum of concurrent upgrades; 0: none starts without a change of the spec.
@@ -155,7 +155,7 @@ class Upgrades:
     _due: frozenset[Key] = frozenset()
 
     def start(self, services: Mapping[Key, Json]) -> None:
-        """Load the upgrade states of all services when this operator becomes leader."""
+        """Load the upgrade states of all services, when leadership begins."""
         self.states = {key: UpgradeState.of(resource) for key, resource in services.items()}
         self._unreconciled = set(services)
 
