@@ -200,7 +200,7 @@ class Cluster:
         return await self._get(_lease_path(key))
 
     async def write_lease(self, key: Key, body: Json) -> Json:
-        """Create the Lease, or replace the ``resourceVersion`` in ``body``."""
+        """Create the Lease, or replace the version that ``body`` names."""
         # A conflict shows that another operator was faster.
         if "resourceVersion" in body["metadata"]:
             return await self._server.request("PUT", _lease_path(key), body)

@@ -3,8 +3,8 @@
 Pods are untrusted: a response may be malformed, endless or missing. Anything but a complete, uncompressed and short
 response counts as no data of that pod. All pods are read concurrently, so a slow one delays no other service.
 
-The client uses asyncio protocols and httptools, as the proxy does. At a thousand short requests a second, aiohttp's client
-would need several times the CPU time.
+The scraper uses asyncio protocols and httptools, as the proxy does. At a thousand short requests a second, aiohttp's
+client would need several times the CPU time.
 """
 
 import asyncio

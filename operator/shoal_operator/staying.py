@@ -31,7 +31,7 @@ class _Sent:
 
 @dataclass(slots=True)
 class StaySender:
-    """Sender of requests to stopping pods to keep serving.
+    """Sender of requests that make stopping pods keep serving.
 
     Args:
         port: admin port of the pods.

@@ -73,7 +73,7 @@ def differs(reported: Explanation, now: Explanation) -> bool:
 
 
 def is_stale(reported: Explanation, now: Explanation) -> bool:
-    """Return whether the load differs much from the reported explanation."""
+    """Return whether the load changed much since the reported explanation."""
     # Small changes of the load are not reported.
     if (reported.count, reported.window, reported.recommendation.unit) != (
         now.count,

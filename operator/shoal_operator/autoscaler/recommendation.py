@@ -8,7 +8,7 @@ It is computed from totals over all pods, never from the current count, so that 
 
 With a latency objective the rate counts too: admission keeps queues so short that rows in the system mean little, and
 rejected rows are demand. Without an objective the rate counts only while rows are rejected. Pods that reject are full,
-so their rows are proportional to their number. With a measured target, only the rate counts then.
+so their rows are proportional to their number. While pods reject rows, a measured target therefore does not count.
 """
 
 import math

@@ -198,7 +198,7 @@ def make_model(target: Target) -> Json:
 
 
 def make_user_containers(given: Iterable[Json]) -> list[Json]:
-    """Return containers that the spec adds, restricted unless they differ."""
+    """Return the containers that the spec adds, restricted by default."""
     return [
         {
             "terminationMessagePolicy": "FallbackToLogsOnError",

@@ -79,7 +79,7 @@ def has_ended(status: Json) -> bool:
 def job_patch(kind: Kind, spec: BatchInferenceSpec, job: Json, queue: str) -> Json:
     """Return the merge patch that updates a job to the spec; empty if equal.
 
-    Kueue writes ``suspend`` of jobs in its queues, so there the operator sets no value but true.
+    Kueue writes ``suspend`` of jobs in its queues, so the operator only sets it to true there.
     """
     live = job.get("spec", {})
     wanted: Json = {}

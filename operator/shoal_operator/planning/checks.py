@@ -342,7 +342,7 @@ def rows_independent(evidence: Evidence) -> Verdict | None:
 
 
 def rows_unknown(evidence: Evidence) -> Verdict | None:
-    """Report that no new pod has checked rows, if a condition exists."""
+    """Report that no new pod has checked rows, if an older condition exists."""
     conditions = dig(evidence.observation.resource, "status", "conditions", default=[])
     if find(conditions, ConditionType.ROWS_INDEPENDENT) is None:
         return None

@@ -137,7 +137,7 @@ def last_writer(live: Json, ours: str) -> str:
 
 
 def conflicting_writer(desired: Json, live: Json, ours: str) -> tuple[str, str]:
-    """Return who changed a field of the operator, and its path; else ""."""
+    """Return the writer of a changed field, and the field's path, or else ""."""
     for path in differences(desired, live):
         if writer := writer_of(live, ours, *path):
             return writer, ".".join(re.sub('^f:|^k:{"name":|}$', "", step) for step in path)

@@ -130,7 +130,7 @@ def download_problem(pod: Json) -> Problem | None:
 
 
 def crash_problem(pod: Json) -> Problem | None:
-    """Return the problem of an ended container, first of the runtime."""
+    """Return the problem of an ended container, the runtime's first."""
     for container, reason in ((RUNTIME, Reason.RUNTIME_CRASHED), (PROXY, Reason.PROXY_CRASHED)):
         if ended := _crash(_status_of(pod, container)):
             return Problem(reason, _sentence(_ended_text(pod, container, ended)))
@@ -142,7 +142,7 @@ def crash_problem(pod: Json) -> Problem | None:
 
 
 def batch_problem(pod: Json) -> Problem | None:
-    """Return the problem of a job's pod that ended before its work."""
+    """Return the problem of a job's pod that ended with unfinished work."""
     ended = _crash(_status_of(pod, BATCH))
     if ended is None:
         return None

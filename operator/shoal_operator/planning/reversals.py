@@ -1,6 +1,6 @@
 """Resets of the operator's replica count by a writer such as an HPA.
 
-After the second reset the operator accepts the writer's count, because both would create and delete pods forever.
+After the second reset the operator accepts the writer's count, or both writers would create and delete pods forever.
 `conflicts` handles other fields.
 """
 
