@@ -1,5 +1,5 @@
-"""The operator: reconciles an ``InferenceService`` to Kubernetes objects, status and replicas.
+"""Kubernetes operator for ``InferenceService`` and its related kinds.
 
-It handles no inference requests, imports no tensor library, and writes to no object that it does not own. The import
-contracts of pyproject.toml list the modules of its pure core and of its shell.
+The operator handles no inference requests, imports no tensor library, and writes only objects that it owns. The import
+contracts of pyproject.toml list the modules of its core (pure functions) and of its shell (input and output).
 """

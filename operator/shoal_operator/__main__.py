@@ -1,6 +1,6 @@
 """Entry point of ``shoal-operator`` and ``python -m shoal_operator``.
 
-Imports little, so that Ctrl-C is handled while the rest is imported.
+Imports few modules, so that Ctrl-C is handled during all other imports.
 """
 
 import sys
@@ -10,7 +10,7 @@ from shoal_schema.exit_status import run_command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit status."""
+    """Run the operator's command line and return the exit status."""
 
     def run() -> int:
         from shoal_operator.command_line import run  # noqa: PLC0415 (guarded)

@@ -22,7 +22,7 @@ class _MissingPackage(Exception):
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run until SIGTERM or SIGINT; return the exit status."""
+    """Run the operator until SIGTERM or SIGINT; return the exit status."""
     parser = argparse.ArgumentParser(
         prog="shoal-operator",
         description="Reconcile InferenceServices, InferenceGraphs and BatchInferences. Settings are environment"

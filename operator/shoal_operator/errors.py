@@ -1,4 +1,4 @@
-"""Errors of the shell.
+"""Errors of the operator.
 
 ``OperatorError``
     ``ApiError``: the API server rejected a request, or is unreachable (``status`` 0).
@@ -38,8 +38,8 @@ class ApiError(OperatorError):
 
     Args:
         status: the HTTP status; 0 without a response.
-        headers: of the response.
-        causes: reasons of the causes in the API server's ``Status``.
+        headers: headers of the response.
+        causes: reasons in ``details.causes`` of the API server's ``Status``.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class ApiError(OperatorError):
 
     @property
     def code(self) -> int:
-        """The status by class: 403 for every denied request, 422 for every invalid object."""
+        """The HTTP status, but 403 if denied and 422 if the object is invalid."""
         return 403 if self.forbidden else 422 if self.is_invalid_object else self.status
 
     @property
@@ -88,7 +88,7 @@ class ApiError(OperatorError):
 
 
 class NotLeadingError(OperatorError):
-    """This operator does not hold the Lease."""
+    """A write was not sent, because this operator does not hold the Lease."""
 
 
 def reconcile_error(error: Exception) -> ReconcileError:

@@ -50,14 +50,13 @@ _COUNTS: Mapping[Metric, str] = {
 
 
 class _Gauge(Collector):
-    """A gauge that is read at each scrape."""
+    """A gauge whose values are read at each scrape."""
 
     def __init__(self, metric: Metric, read: Read) -> None:
         self._metric = metric
         self._read = read
 
     def collect(self) -> Iterable[Family]:
-        """Yield the gauge (prometheus-client)."""
         family = GaugeMetricFamily(self._metric.name, self._metric.description, labels=[*self._metric.labels])
         for labels, value in self._read().items():
             family.add_metric(labels, value)
@@ -129,7 +128,7 @@ class Metrics:
             self.show(metric, partial(_counts, statuses, field))
 
     def text(self) -> bytes:
-        """Return the text exposition."""
+        """Return all metrics in the Prometheus text format."""
         return generate_latest(self._registry)
 
 
@@ -147,12 +146,13 @@ async def serving(
     loads: Callable[[], bytes | None],
     unready: Callable[[], str | None],
 ) -> AsyncIterator[None]:
-    """Serve ``/metrics``, ``/readyz``, the activators' routing table and the pods' last load, while the block runs.
+    """Serve metrics, readiness, the routing table and loads during a block.
 
     Args:
         metrics: the metrics that ``/metrics`` returns.
-        listen: address; None serves nothing.
-        routing_table: returns the routing table once it differs from a mark; None where this operator does not lead.
+        listen: address to bind; None serves nothing.
+        routing_table: returns the routing table once it differs from the version that an activator has; None where
+            this operator does not lead.
         loads: returns the pods' last load; None where this operator does not lead.
         unready: returns why the operator is not ready, or None.
 

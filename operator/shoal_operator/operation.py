@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 
 
 class Operation:
-    """One operator process."""
+    """The components of one operator process, and their start and stop."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -59,7 +59,12 @@ class Operation:
         self._server = ApiServer(connect, count=self._metrics.count_api_request)
         self._cluster = KubernetesCluster(self._server, self._leadership.may_write, self._echoes.expect)
         self._scraper = Scraper(count=self._metrics.count_scrape)
-        self._workers = Workers(self._queue, self._reconcile, time.monotonic, self._metrics)
+        self._workers = Workers(
+            self._queue,
+            lambda key: (self._batches if key.plural == BATCH_PLURAL else self._reconciler).reconcile(key),
+            time.monotonic,
+            self._metrics,
+        )
         window_s = settings.process.scale_down_window_s
         self._scale_to_zero = ScaleToZero(self._records, settings.process, self._workers.mark_scaled, time.monotonic)
         self._autoscaler = Autoscaler(
@@ -110,11 +115,20 @@ class Operation:
         self._show_metrics()
 
     async def run(self) -> None:
-        """Run until a signal ends kopf, or a task fails."""
+        """Run the operator until a signal ends kopf, or a task fails."""
         allow_connections()
         listen = self._settings.process.metrics_listen
         async with serving(
-            self._metrics, listen, self._scale_to_zero.routing_table, self._autoscaler.fleet_report, self._check_ready
+            self._metrics,
+            listen,
+            self._scale_to_zero.routing_table,
+            self._autoscaler.fleet_report,
+            lambda: unready(
+                is_connected=self._leadership.is_connected(),
+                watching=self._last_heartbeat_s is not None,
+                leading=self._leadership.may_write(),
+                settled=self._upgrading.upgrades.settled,
+            ),
         ):
             # Watches run on standbys too, so that a new leader need not list everything first.
             watches = asyncio.create_task(self._watch(), name="watches")
@@ -141,7 +155,7 @@ class Operation:
                 await self._server.close()
 
     async def _take_signals(self, stop: Callable[[], object]) -> None:
-        """Stop at the first signal: first the leader's work, then the watches, which take seconds."""
+        """Call ``stop`` at SIGTERM or SIGINT, once kopf has started."""
         # By then kopf has installed its own handlers, which these replace.
         await self._watching.wait()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -159,16 +173,21 @@ class Operation:
             tasks.create_task(self._scale_to_zero.run(self._cluster))
             tasks.create_task(self._autoscaler.run(self._cluster, self._settings.process.scrape_interval_s))
 
-    async def _reconcile(self, key: Key) -> Outcome:
-        reconciler = self._batches if key.plural == BATCH_PLURAL else self._reconciler
-        return await reconciler.reconcile(key)
-
     async def _watch(self) -> None:
         namespaces = self._settings.process.watch_namespaces
         event_handlers = EventHandlers(self._workers.mark, self._record_heartbeat, self._echoes)
         listen = self._settings.process.health_listen
         await kopf.operator(
-            registry=make_registry(event_handlers, log_in, self._check_health),
+            registry=make_registry(
+                event_handlers,
+                log_in,
+                lambda: diagnose(
+                    time.monotonic(),
+                    last_event_s=self._last_heartbeat_s,
+                    is_connected=self._leadership.is_connected(),
+                    began_s=self._queue.oldest_running_s(),
+                ),
+            ),
             settings=make_settings(self._settings.heartbeat.name, namespaced=bool(namespaces)),
             insights=self._discovery.insights,
             ready_flag=self._watching,
@@ -182,22 +201,6 @@ class Operation:
         if self._last_heartbeat_s is None:
             logger.info("event=watches watches=heard lease=%s", self._settings.heartbeat)
         self._last_heartbeat_s = time.monotonic()
-
-    def _check_health(self) -> str | None:
-        return diagnose(
-            time.monotonic(),
-            last_event_s=self._last_heartbeat_s,
-            is_connected=self._leadership.is_connected(),
-            began_s=self._queue.oldest_running_s(),
-        )
-
-    def _check_ready(self) -> str | None:
-        return unready(
-            is_connected=self._leadership.is_connected(),
-            watching=self._last_heartbeat_s is not None,
-            leading=self._leadership.may_write(),
-            settled=self._upgrading.upgrades.settled,
-        )
 
     def _show_metrics(self) -> None:
         """Register the gauges; gauges of services have values only while this operator is the leader."""

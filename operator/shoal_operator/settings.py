@@ -26,7 +26,7 @@ class Settings(Struct, frozen=True):
 
     @property
     def heartbeat(self) -> Key:
-        """The Lease whose renewals the watches receive: the leader's, or one in a watched namespace."""
+        """The Lease whose renewals show that watches work."""
         watched = self.process.watch_namespaces
         if not watched or self.process.namespace in watched:
             return self.lease
@@ -34,7 +34,7 @@ class Settings(Struct, frozen=True):
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Self:
-        """Read the settings.
+        """Read the settings from environment variables.
 
         Raises:
             shoal_schema.environment.SettingsError: a value is out of range, or a name is misspelt.

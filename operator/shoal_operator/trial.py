@@ -60,7 +60,7 @@ def archive() -> bytes:
 
 
 def service(namespace: str, model: bytes, host: str, pull_secrets: Sequence[str]) -> Json:
-    """Return the InferenceService; it downloads its model from this host."""
+    """Return an ``InferenceService`` that downloads its model from ``host``."""
     # Small enough for any node; PyTorch needs memory at its start.
     resources = {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "2Gi"}}
     address = f"[{host}]" if ":" in host else host
@@ -167,7 +167,7 @@ async def _within(limit_s: float, namespace: str, host: str, pull_secrets: Seque
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the trial; return its exit status."""
+    """Run the chart's test and return the exit status."""
     parser = argparse.ArgumentParser(prog="shoal_operator.trial", description=__doc__)
     parser.add_argument("--namespace", required=True, help="namespace of the trial's service")
     parser.add_argument("--host", required=True, help="address of this pod, from which the service downloads its model")

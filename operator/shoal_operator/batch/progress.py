@@ -1,4 +1,4 @@
-"""JobProgress of jobs, read from their pods in the background: pods that hang delay no reconciliation."""
+"""Progress of jobs, read from their pods in the background."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ class ReportedJob:
 
 
 class ProgressReader:
-    """The last progress that running pods reported.
+    """Progress that running pods of jobs reported last.
 
     Args:
         scraper: reads the pods.

@@ -1,4 +1,4 @@
-"""Reconciliation of one ``BatchInference``: create its job once, update what may change, keep its final status."""
+"""Reconciliation of a ``BatchInference`` to a Job or RayJob, created once."""
 
 import datetime
 import logging
@@ -63,7 +63,7 @@ class WrittenStatus:
 
 
 class BatchReconciler:
-    """Reconcile jobs.
+    """Reconciler of ``BatchInference`` objects.
 
     Args:
         records: states of all jobs.
@@ -92,7 +92,7 @@ class BatchReconciler:
         self._clock = clock
 
     async def reconcile(self, key: Key) -> Outcome:
-        """Reconcile a job once, and write its status if it changed.
+        """Reconcile one ``BatchInference`` and write its status if it changed.
 
         Raises:
             ApiError: the cluster could not be read or written.
@@ -165,7 +165,7 @@ class BatchReconciler:
     def _plan(
         self, key: Key, resource: Json
     ) -> tuple[BatchInferenceSpec | None, Target | None, ModelResolution | None, Problem | None]:
-        """Return spec, target and resolved name, and the problem that prevents the job."""
+        """Return spec, target, model version, and why no job can be created."""
         resolution = None
         try:
             spec = parse_batch_spec(resource)
@@ -217,7 +217,7 @@ class BatchReconciler:
         return await self._cluster.merge(kind, job, patch)
 
     async def _report(self, key: Key, resource: Json, status: Json) -> bool:
-        """Write the status if it changed, progress alone at most every 10 s; return whether it changed."""
+        """Write a changed status; return whether the status changed."""
         stored = dig(resource, "status", default={})
         if status == stored:
             return False
@@ -244,5 +244,5 @@ RAY_OR_JOB = {str(engine): kind for engine, kind in KINDS.items()}
 
 
 def _written(moment: datetime.datetime) -> str:
-    """Return a time in the API's format."""
+    """Format a time as the Kubernetes API does."""
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -26,7 +26,7 @@ _RECREATE = "delete the BatchInference and create it again; with the same output
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchEvidence:
-    """Observations of one reconciliation."""
+    """Input of a ``BatchInference``'s status, from one reconciliation."""
 
     resource: Json
     """The ``BatchInference``."""
@@ -45,7 +45,7 @@ class BatchEvidence:
 
 
 def write_rejected(failure: Failure) -> Problem:
-    """Return the problem of a rejected write of a job."""
+    """Return the problem to report for a job that the API server rejected."""
     if failure.kind == RAY_JOB and failure.code == _NOT_FOUND:
         text = "engine: Ray requires KubeRay, which is not installed. Install the helm chart kuberay-operator, or set"
         return Problem(Reason.KUBERAY_MISSING, f"{text} engine: Job")
@@ -79,7 +79,7 @@ def has_ended(status: Json) -> bool:
 def job_patch(kind: Child, spec: BatchInferenceSpec, job: Json, queue: str) -> Json:
     """Return the merge patch of a running job; empty where it matches the spec.
 
-    Kueue writes ``suspend`` of jobs in its queues, so the operator only ever sets it to true there.
+    Kueue writes ``suspend`` of jobs in its queues, so the operator only sets it to true there.
     """
     live = job.get("spec", {})
     wanted: Json = {}
@@ -108,7 +108,7 @@ def ttl_patch(kind: Child, spec: BatchInferenceSpec, job: Json) -> Json:
 
 
 def make_batch_status(evidence: BatchEvidence, at: str) -> Json:
-    """Return the whole status; ``at`` is the current time in the API's format."""
+    """Return the status of a ``BatchInference``; ``at`` is the current time."""
     stored = dig(evidence.resource, "status", default={})
     reason, message = verdict(evidence)
     suspended = bool(dig(evidence.job, "spec", "suspend"))
@@ -151,7 +151,7 @@ def is_only_progress(before: Json, after: Json) -> bool:
 
 
 def verdict(evidence: BatchEvidence) -> tuple[Reason, str]:
-    """Return the state as a reason and a message with the remedy."""
+    """Return a ``BatchInference``'s state, as a reason and a message."""
     job = evidence.job
     stored = dig(evidence.resource, "status", default={})
     # The final status stays after the job's deletion.
@@ -234,7 +234,7 @@ def _problems(pods: Sequence[Json]) -> Iterator[Problem]:
 
 
 def _by_index(evidence: BatchEvidence) -> list[JobProgress]:
-    """Return the last progress of each worker, by its newest pod that reported any."""
+    """Return the last progress of each worker, from the worker's newest pod."""
     found: dict[str, JobProgress] = {}
     for pod in sorted(evidence.pods, key=lambda pod: str(dig(pod, "metadata", "creationTimestamp", default=""))):
         uid = dig(pod, "metadata", "uid", default="")
@@ -244,7 +244,7 @@ def _by_index(evidence: BatchEvidence) -> list[JobProgress]:
 
 
 def _numbers(evidence: BatchEvidence, reason: Reason, stored: Json) -> Json:
-    """Return shards, rows and pace; never less than stored, as a restarted worker has not reported yet."""
+    """Return shards, rows and pace; no number of rows or shards falls."""
     pace = {"rowsPerSecond": round(sum(each.rows_per_second for each in evidence.progress.values()))}
     progress = _by_index(evidence)
     if not progress:

@@ -26,7 +26,7 @@ _NOTHING: Mapping[str, str] = {}
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Write an object by server-side apply."""
+    """A write of an object by server-side apply."""
 
     kind: Child
     body: Json
@@ -36,7 +36,7 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Write some fields of a child by a merge patch."""
+    """A write of several fields of a child by a JSON merge patch."""
 
     kind: Child
     body: Json
@@ -44,7 +44,7 @@ class Merge:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete the child with this uid."""
+    """A deletion of the child with this uid."""
 
     kind: Child
     name: str
@@ -68,18 +68,18 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The writes that bring the cluster to the desired state, and the obstacles."""
+    """Planned writes for a service, and conflicts that prevent other writes."""
 
     actions: tuple[Action, ...]
     conflicts: tuple[Conflict, ...]
 
     @property
     def deployment(self) -> Json | None:
-        """The Deployment to write, if any."""
+        """The Deployment to write, or None."""
         return next((each.body for each in self.actions if isinstance(each, Apply) and each.kind == DEPLOYMENT), None)
 
     def keeping_pods(self, deployment: Json, replicas: int, annotations: Mapping[str, str] = _NOTHING) -> "Changes":
-        """Return the changes with only replicas and annotations of an existing Deployment written."""
+        """Return the changes, but of the Deployment only replicas and annotations."""
         others = tuple(action for action in self.actions if action.kind != DEPLOYMENT)
         patch: Json = {}
         if dig(deployment, "spec", "replicas") != replicas:
@@ -130,7 +130,7 @@ def plan_changes(target: Target, children: Mapping[Child, Json]) -> Changes:
 
 
 def release_slice(ours: Json) -> Changes:
-    """Return the deletion of the activator's endpoints of a service without a place in the activator.
+    """Return the deletion of a service's EndpointSlice for the activator.
 
     Args:
         ours: the service's own EndpointSlice; empty where there is none.

@@ -12,7 +12,7 @@ MAX_MESSAGE_LENGTH = 4096
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One condition; ``message`` is for users."""
+    """One condition of a status; ``message`` is for users."""
 
     type: ConditionType | BatchConditionType
     status: Status
@@ -21,12 +21,12 @@ class Condition:
 
 
 def stamped(condition: Condition, previous: list[Json], generation: int, now: str) -> Json:
-    """Return the condition as JSON; its transition time changes only with its status.
+    """Return the condition as JSON, with the time of its last transition.
 
     Args:
         condition: the condition to write.
         previous: the stored conditions.
-        generation: of the spec that the condition is about.
+        generation: generation of the spec that the condition is about.
         now: RFC 3339 time in UTC.
     """
     # As Kubernetes defines it: a new reason or message is no transition.
@@ -43,7 +43,7 @@ def stamped(condition: Condition, previous: list[Json], generation: int, now: st
 
 
 def shortened(message: str) -> str:
-    """Return a message of at most ``MAX_MESSAGE_LENGTH`` characters, with its full length where it is cut."""
+    """Return the message, cut to ``MAX_MESSAGE_LENGTH`` characters."""
     if len(message) <= MAX_MESSAGE_LENGTH:
         return message
     end = f"... ({len(message)} characters in all)"
@@ -51,7 +51,7 @@ def shortened(message: str) -> str:
 
 
 def stored_condition(conditions: list[Json], kind: ConditionType) -> Condition | None:
-    """Return the stored condition of this type; None if it is missing, or has a reason of another release."""
+    """Return the stored condition of this type; None if missing or unknown."""
     stored = find(conditions, kind) or {}
     try:
         return Condition(kind, Status(stored["status"]), Reason(stored["reason"]), stored["message"])

@@ -1,8 +1,8 @@
 """Comparison of stored objects with declared ones.
 
 Every declared field must be stored with its value; the hash annotation shows changes of the declaration itself. Fields
-that others add (defaults of the server, an annotation of ``kubectl rollout restart``, an injected sidecar) are ignored,
-as in server-side apply. `exact` checks the fields where additions would redirect traffic.
+that other writers add (defaults of the server, an annotation of ``kubectl rollout restart``, a sidecar) are ignored, as
+in server-side apply. `exact` checks the fields where additions would redirect traffic.
 """
 
 import json
@@ -70,7 +70,7 @@ def _is_named(item: Any) -> bool:
 
 
 def quantity(value: Any) -> Decimal | Any:
-    """Return a quantity as the API server's number; any other value unchanged."""
+    """Return a Kubernetes quantity as a number; any other value unchanged."""
     try:
         return kept_quantity(str(value))
     except ValueError:

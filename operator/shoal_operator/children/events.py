@@ -10,7 +10,7 @@ from shoal_schema.resource import API_VERSION, KIND
 
 @dataclass(frozen=True, slots=True)
 class ServiceEvent:
-    """The content of an Event."""
+    """Content of a Kubernetes Event about a service."""
 
     warning: bool
     reason: Reason
@@ -18,7 +18,7 @@ class ServiceEvent:
 
 
 def make_event(resource: Json, event: ServiceEvent, at: str) -> Json:
-    """Return the Event object; ``at`` is a time in the API's format."""
+    """Return the Event as an API object; ``at`` is an RFC 3339 time."""
     metadata = resource["metadata"]
     return {
         "apiVersion": "v1",

@@ -109,7 +109,7 @@ def removed_settings(desired: Json, live: Json, stored: Json) -> Mapping[str, tu
 
 
 def settings_text(settings: Mapping[str, Sequence[str]]) -> str:
-    """Return settings by container, for a message."""
+    """Return the names of settings by container, as text for a message."""
     return "; ".join(f"{', '.join(variables)} of container {name}" for name, variables in settings.items())
 
 
@@ -133,7 +133,7 @@ def replacement(desired: Json, live: Json) -> Json:
 
 
 def _exactly(ours: Any, theirs: Any, filled_in: frozenset[str]) -> bool:
-    """Return whether nothing was added; `drift` detects missing and changed fields."""
+    """Return whether ``theirs`` adds nothing to ``ours``."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
         added = (key for key, value in theirs.items() if key not in ours and key not in filled_in and not _empty(value))
         same = (_exactly(value, theirs.get(key), filled_in) for key, value in ours.items())

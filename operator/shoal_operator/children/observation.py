@@ -14,7 +14,7 @@ _PLURALS = (PLURAL, GRAPH_PLURAL, BATCH_PLURAL)
 
 @dataclass(frozen=True, slots=True, order=True)
 class Key:
-    """Identifies a service, a graph or a job."""
+    """Identity of a service, a graph or a job in the cluster."""
 
     namespace: str
     name: str
@@ -22,12 +22,12 @@ class Key:
 
     @property
     def place(self) -> tuple[str, str]:
-        """Return namespace and name, which resources of other kinds may share."""
+        """Namespace and name, which resources of other kinds may share."""
         return self.namespace, self.name
 
     @property
     def namesakes(self) -> list["Key"]:
-        """Return the keys of the other kinds that have this name."""
+        """Keys of resources of the other kinds with the same namespace and name."""
         return [Key(*self.place, plural) for plural in _PLURALS if plural != self.plural]
 
     def __str__(self) -> str:
@@ -43,7 +43,7 @@ def key_of(resource: Json) -> Key:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """The cluster's state at one reconciliation."""
+    """A service's objects in the cluster, as one reconciliation read them."""
 
     resource: Json
     """The ``InferenceService``."""
@@ -109,15 +109,15 @@ def is_owned(child: Json, uid: str) -> bool:
 
 
 def is_orphan(child: Json, label: str, name: str) -> bool:
-    """Return whether the operator wrote an object for this name, and no controller owns it.
+    """Return whether the operator's object for ``name`` lost its controller.
 
-    Kubernetes' controllers adopt such objects: of a removed owner reference, ``kubectl delete --cascade=orphan``, or a
-    restored backup.
+    Kubernetes' controllers adopt such objects, which remain after the removal of an owner reference, ``kubectl delete
+    --cascade=orphan`` or a restored backup.
 
     Args:
         child: the object.
-        label: the label that has the name: of services or of jobs.
-        name: of the service or the job.
+        label: label that contains the name, for services or for jobs.
+        name: name of the service or the job.
     """
     metadata = child["metadata"]
     if controller_of(child) is not None or metadata.get("deletionTimestamp"):
@@ -128,7 +128,7 @@ def is_orphan(child: Json, label: str, name: str) -> bool:
 
 
 def replica_set_owner(pod: Json) -> str | None:
-    """Return the name of the Deployment that the pod's ReplicaSet belongs to; None without a ReplicaSet.
+    """Return the name of the Deployment of the pod's ReplicaSet, or None.
 
     Unlike a label, the controller reference of a pod cannot be chosen freely.
     """

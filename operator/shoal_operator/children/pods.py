@@ -37,14 +37,14 @@ _MAX_MESSAGE_LENGTH = 1000
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Reason that a pod does not serve."""
+    """Reason and message for a pod that does not serve."""
 
     reason: Reason
     message: str
 
 
 def is_ready(pod: Json) -> bool:
-    """Return whether the pod is ready."""
+    """Return whether the pod's condition Ready is true."""
     conditions = dig(pod, "status", "conditions", default=[])
     return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
 
@@ -87,7 +87,7 @@ def find_problem(pods: Iterable[Json]) -> Problem | None:
 
 
 def image_problem(pod: Json) -> Problem | None:
-    """An image that cannot be pulled."""
+    """Return the problem of an image that cannot be pulled."""
     for status, detail in _waiting(pod, _IMAGE_REASONS):
         image = f"{status.get('image', '')} of container {status['name']}"
         # A container waits for the images of its volumes too; the kubelet's message names the image.
@@ -103,7 +103,7 @@ def image_problem(pod: Json) -> Problem | None:
 
 
 def config_problem(pod: Json) -> Problem | None:
-    """A container that cannot be created: a missing Secret, a wrong command, a wrong user."""
+    """Return the problem of a container that cannot be created."""
     for status, detail in _waiting(pod, _CONFIG_REASONS):
         namespace = dig(pod, "metadata", "namespace", default="default")
         containers = dig(pod, "spec", "initContainers", default=[])
@@ -122,7 +122,7 @@ def config_problem(pod: Json) -> Problem | None:
 
 
 def download_problem(pod: Json) -> Problem | None:
-    """A model that cannot be downloaded."""
+    """Return the problem of a model that cannot be downloaded."""
     if ended := _crash(_status_of(pod, MODEL)):
         text = f"the model cannot be downloaded: {_last_line(ended).replace(' cannot be downloaded: ', ': ', 1)}"
         return Problem(Reason.MODEL_DOWNLOAD_FAILED, _sentence(text))
@@ -130,7 +130,7 @@ def download_problem(pod: Json) -> Problem | None:
 
 
 def crash_problem(pod: Json) -> Problem | None:
-    """Return the problem of an ended container: the runtime, then the proxy, then containers of the spec."""
+    """Return the problem of an ended container, the runtime's first."""
     for container, reason in ((RUNTIME, Reason.RUNTIME_CRASHED), (PROXY, Reason.PROXY_CRASHED)):
         if ended := _crash(_status_of(pod, container)):
             return Problem(reason, _sentence(_ended_text(pod, container, ended)))
@@ -142,7 +142,7 @@ def crash_problem(pod: Json) -> Problem | None:
 
 
 def batch_problem(pod: Json) -> Problem | None:
-    """A pod of a job that ended before it finished its work."""
+    """Return the problem of a job's pod that ended with unfinished work."""
     ended = _crash(_status_of(pod, BATCH))
     if ended is None:
         return None
@@ -159,7 +159,7 @@ def batch_problem(pod: Json) -> Problem | None:
 
 
 def last_progress(pod: Json) -> JobProgress | None:
-    """Return the last progress of a pod that has ended, from its termination message; None without any."""
+    """Return the progress in an ended pod's termination message, or None."""
     words = dig(_status_of(pod, BATCH), "state", "terminated", "message", default="")
     try:
         return _PROGRESS.decode(words)
@@ -171,7 +171,7 @@ _PROGRESS = msgspec.json.Decoder(JobProgress)
 
 
 def scheduling_problem(pod: Json) -> Problem | None:
-    """A pod that fits no node."""
+    """Return the problem of a pod that fits no node."""
     conditions = dig(pod, "status", "conditions", default=[])
     scheduled: Json = next((c for c in conditions if c.get("type") == "PodScheduled"), {})
     if scheduled.get("status") != "False" or scheduled.get("reason") != "Unschedulable":
@@ -215,7 +215,7 @@ def _statuses(pod: Json) -> list[Json]:
 
 
 def _waiting(pod: Json, reasons: frozenset[str]) -> Iterator[tuple[Json, str]]:
-    """Yield containers that wait for one of the reasons, with the kubelet's message."""
+    """Yield status and message of containers that wait for one of ``reasons``."""
     for status in _statuses(pod):
         waiting = dig(status, "state", "waiting", default={})
         if waiting.get("reason") in reasons:
@@ -276,5 +276,5 @@ def _last_line(ended: Json) -> str:
 
 
 def _sentence(text: str) -> str:
-    """Return the text in one line. It must not name the pod, as each replacement would change the status."""
+    # Messages must not name the pod, as each replacement would change the status.
     return re.sub(r"\s+", " ", text).strip()

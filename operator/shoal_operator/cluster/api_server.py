@@ -1,13 +1,12 @@
-"""Requests to the API server through the official client: credentials, retries and errors.
+"""Client of the API server, with retries and renewed credentials.
 
-Bodies are plain JSON. The client's thousands of generated model classes are never loaded.
+It uses the official client with plain JSON, and never loads the thousands of generated model classes.
 """
 
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import aiohttp
 from kubernetes.aio.client import ApiClient
@@ -50,12 +49,12 @@ class _Response:
 
 
 class ApiServer:
-    """The API server.
+    """Client of the API server, which retries and renews credentials.
 
     Args:
-        connect: returns a client with address and credentials; called again when they expire.
-        sleep: waits for the time in Retry-After.
-        count: called with each request's method and status; 0 without a response.
+        connect: returns a client with address and credentials; called again when the credentials expire.
+        sleep: waits for a number of seconds, before a retry.
+        count: called with each request's method and HTTP status (0 without a response).
     """
 
     def __init__(
@@ -70,7 +69,7 @@ class ApiServer:
         self._former: ApiClient | None = None
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close all connections to the API server."""
         if self._opening is not None:
             self._opening.cancel()
         for client in (self._client, self._former):
@@ -88,7 +87,7 @@ class ApiServer:
         kind: str = JSON,
         check: Callable[[], object] = lambda: None,
     ) -> Json:
-        """Send one request and return the response's JSON; retry as Retry-After demands.
+        """Send one request and return the response's JSON; honor Retry-After.
 
         Args:
             method: the HTTP method.
@@ -96,7 +95,7 @@ class ApiServer:
             body: JSON.
             query: parameters, not yet quoted.
             kind: media type of the body.
-            check: called before each attempt; raises to prevent it.
+            check: called before each attempt; an exception prevents the attempt.
 
         Raises:
             ApiError: the status is not a success, or there is no response.
@@ -106,7 +105,13 @@ class ApiServer:
         async def send() -> Json:
             return await self._send(request, check)
 
-        return await on_retry_after_error(_TRIES, _is_retryable, send, self._sleep)
+        # A longer wait is left to the next reconciliation.
+        return await on_retry_after_error(
+            _TRIES,
+            lambda error: is_retry_after_response(error) and (retry_after_seconds(error) or 0.0) <= MAX_WAIT_S,
+            send,
+            self._sleep,
+        )
 
     async def _send(self, request: _Request, check: Callable[[], object]) -> Json:
         client = await self._opened(instead_of=None)
@@ -127,7 +132,8 @@ class ApiServer:
         message = message or response.text[:500] or response.reason or "no message"
         if response.status == 401:
             message += ". New credentials are rejected too. Check whether the token or the certificate has expired"
-        raise ApiError(response.status, message, response.headers, _causes(body))
+        causes: list[Json] = dig(body, "details", "causes", default=[])
+        raise ApiError(response.status, message, response.headers, [str(each.get("reason", "")) for each in causes])
 
     async def _try(self, client: ApiClient, request: _Request) -> _Response:
         status = 0
@@ -157,12 +163,6 @@ class ApiServer:
             return client
         finally:
             self._opening = None
-
-
-def _causes(body: Any) -> tuple[str, ...]:
-    """Return the reasons of the causes in a ``Status``."""
-    causes: list[Json] = dig(body, "details", "causes", default=[])
-    return tuple(str(each.get("reason", "")) for each in causes)
 
 
 async def _exchange(client: ApiClient, request: _Request) -> _Response:
@@ -198,7 +198,3 @@ async def _exchange(client: ApiClient, request: _Request) -> _Response:
             why = f"the API server is unreachable: {type(error).__name__} {error}"
         raise ApiError(0, f"{request.method} {request.path}: {why}") from error
     return _Response(response.status, response.reason or "", response.headers, text)
-
-
-def _is_retryable(error: Exception) -> bool:
-    return is_retry_after_response(error) and (retry_after_seconds(error) or 0.0) <= MAX_WAIT_S

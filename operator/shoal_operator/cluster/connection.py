@@ -1,4 +1,4 @@
-"""The connection to the API server: by a kubeconfig, or by a pod's service account.
+"""Connection to the API server by a kubeconfig or a service account.
 
 The official client handles exec plugins, OIDC, token files, certificates and ``proxy-url``. kopf has its own client for
 the watches and uses the same credentials.
@@ -27,13 +27,14 @@ _DEFAULT_KUBECONFIG = "~/.kube/config"
 
 
 async def connect() -> ApiClient:
-    """Return a client by ``$KUBECONFIG`` or ``~/.kube/config``, else by the pod's service account.
+    """Return a client, configured by a kubeconfig or the service account.
 
-    Each call reads the files and runs the plugin again, because credentials expire.
+    The kubeconfig is ``$KUBECONFIG``, else ``~/.kube/config``. Credentials expire, so each call
+    reads the files and runs exec plugins again.
 
     Raises:
-        SettingsError: neither exists, or the kubeconfig is invalid.
-        ApiError: a plugin or token issuer did not respond.
+        SettingsError: no kubeconfig or service account exists, or the kubeconfig is invalid.
+        ApiError: an exec plugin or token issuer did not respond.
     """
     # With trust_env the session would use a proxy for localhost too and read passwords from .netrc, and look both up
     # in a thread at each request, which doubles its cost.
@@ -78,7 +79,7 @@ async def connect() -> ApiClient:
 
 
 async def log_in() -> kopf.ConnectionInfo:
-    """Return the same address and credentials for kopf's client.
+    """Return the API server's address and credentials for kopf's client.
 
     Raises:
         SettingsError: as `connect`.
@@ -103,7 +104,7 @@ async def log_in() -> kopf.ConnectionInfo:
 
 
 def _kubeconfigs() -> str:
-    """Return the file names, joined as in ``$KUBECONFIG``; empty where none exists."""
+    """Return the kubeconfig paths as in ``$KUBECONFIG``; empty if none exists."""
     named = os.environ.get("KUBECONFIG", "")
     names = named or _DEFAULT_KUBECONFIG
     if any(Path(name).expanduser().exists() for name in names.split(os.pathsep) if name):

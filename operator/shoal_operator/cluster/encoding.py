@@ -1,7 +1,7 @@
 r"""JSON that is also valid YAML 1.1, which server-side apply parses.
 
-The two differ in a few characters: YAML rejects escaped surrogate pairs (``\ud83d\ude00``) and literal control
-characters, and treats some others as line breaks.
+YAML rejects escaped surrogate pairs (``\ud83d\ude00``) and literal control characters, and treats some other characters
+as line breaks.
 """
 
 import json

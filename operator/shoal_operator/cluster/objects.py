@@ -218,7 +218,7 @@ def _items(listed: Json) -> list[Json]:
 
 
 def object_path(api_version: str, plural: str, namespace: str, *rest: str) -> str:
-    """Return the path of a namespaced object; with an empty name, of their list."""
+    """Return the URL path of a namespaced object or, without name, of a list."""
     root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
     parts = [root, "namespaces", namespace, plural, *rest]
     return "/".join(part for part in parts if part)

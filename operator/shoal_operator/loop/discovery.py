@@ -28,7 +28,7 @@ OPTIONAL_KINDS = (HTTP_ROUTE, HPA, SCALED_OBJECT, GRAPHS, BATCHES, RAY_JOB)
 
 
 class Discovery:
-    """Start watches of optional kinds once the API server serves them.
+    """Poller that starts watches of optional kinds when they are installed.
 
     Args:
         found: called after a new kind was found.

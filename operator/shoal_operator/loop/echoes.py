@@ -16,18 +16,18 @@ class Echoes:
     _expected: dict[str, str] = field(default_factory=dict)
 
     def expect(self, written: Json) -> None:
-        """Record the stored object of a write."""
+        """Record an object that the operator wrote, as stored."""
         metadata = written.get("metadata", {})
         # A Status response to a deletion has neither.
         if "uid" in metadata and "resourceVersion" in metadata:
             self._expected[metadata["uid"]] = metadata["resourceVersion"]
 
     def is_echo(self, body: Json) -> bool:
-        """Return whether an event has exactly the version of the last write."""
+        """Return whether an event has exactly the version of the operator's write."""
         metadata = body["metadata"]
         expected = self._expected.get(metadata.get("uid"))
         return expected is not None and expected == metadata.get("resourceVersion")
 
     def forget(self, body: Json) -> None:
-        """Forget a deleted object."""
+        """Drop the recorded version of a deleted object."""
         self._expected.pop(body["metadata"].get("uid"), None)

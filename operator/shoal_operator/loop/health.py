@@ -9,7 +9,7 @@ STUCK_S = 180.0
 
 
 def diagnose(now_s: float, *, last_event_s: float | None, is_connected: bool, began_s: float | None) -> str | None:
-    """Return what is wrong with this process, or None.
+    """Return the fault for which this process must restart, or None.
 
     Args:
         now_s: monotonic time (s).
@@ -25,13 +25,13 @@ def diagnose(now_s: float, *, last_event_s: float | None, is_connected: bool, be
 
 
 def unready(*, is_connected: bool, watching: bool, leading: bool, settled: bool) -> str | None:
-    """Return why this process is not ready, or None.
+    """Return why the operator is not ready, or None.
 
     Args:
         is_connected: the API server responds.
         watching: a watch has received the Lease.
-        leading: this operator leads.
-        settled: every service has been reconciled since it leads.
+        leading: this operator is the leader.
+        settled: every service has been reconciled since this operator became the leader.
     """
     if not is_connected:
         return "the API server does not respond"

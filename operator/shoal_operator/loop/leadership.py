@@ -1,4 +1,4 @@
-"""The Lease that decides which of several operators leads, and so writes."""
+"""Leadership among operators: only the holder of the Lease writes."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ async def renew_heartbeat(cluster: Cluster, key: Key, utc_now: Callable[[], date
 
 
 class Leadership:
-    """Acquire and renew the Lease.
+    """Leadership of this operator, which holds the Lease while it leads.
 
     Args:
         clock: monotonic seconds.

@@ -29,7 +29,7 @@ class LeaseRecord:
 
 @dataclass(slots=True)
 class Election:
-    """One operator's view of the election.
+    """One operator's view of the leader election.
 
     Args:
         identity: unique name of this operator.
@@ -41,11 +41,11 @@ class Election:
     _renewed_s: float = field(default=float("-inf"))
 
     def observe(self, record: LeaseRecord | None, now_s: float) -> None:
-        """Record the Lease as read.
+        """Record the Lease that was read from the API server.
 
         Args:
-            record: the content; None if it does not exist.
-            now_s: arrival of the response; the holder may have written until then.
+            record: the content of the Lease; None if no Lease exists.
+            now_s: time of the response (monotonic s); the holder may have written until then.
         """
         if record != self._record:
             self._record, self._changed_s = record, now_s
@@ -53,7 +53,7 @@ class Election:
             self.lost()
 
     def next_record(self, now_s: float, wall_time: str) -> LeaseRecord | None:
-        """Return the record to write to hold the Lease; None while another operator holds it."""
+        """Return the record to write; None while another operator holds the Lease."""
         record = self._record
         if record is None:
             return LeaseRecord(self.identity, wall_time, wall_time, 0)
@@ -65,11 +65,11 @@ class Election:
         return LeaseRecord(self.identity, wall_time, wall_time, record.transitions + 1)
 
     def renewed(self, record: LeaseRecord, asked_s: float) -> None:
-        """Record a successful write.
+        """Record that this operator wrote the Lease.
 
         Args:
             record: the stored record.
-            asked_s: time at which the request was sent; other operators may count from then.
+            asked_s: time of the request (monotonic s); other operators may count from then.
         """
         self._record, self._changed_s, self._renewed_s = record, asked_s, asked_s
 

@@ -1,7 +1,7 @@
-"""kopf's watches: every event only marks its service for reconciliation.
+"""Handlers of kopf's watches: each event schedules a reconciliation.
 
-Only low-level handlers, which need no finalizers and write no annotations. The content of an event is dropped: the
-reconciliation reads the cluster again.
+They are kopf's low-level handlers, which need no finalizers and write no annotations. An event's content is dropped,
+because the reconciliation reads the cluster again.
 """
 
 import itertools
@@ -27,7 +27,7 @@ _LOGIN_AGAIN_S = 5.0
 
 
 class RetryDelays(Iterable[float]):
-    """kopf's delays between retries of a request: it never gives up during an outage."""
+    """Endless delays between kopf's retries, so that watches survive outages."""
 
     def __iter__(self) -> Iterator[float]:
         """Yield 1, 2, 4 and 8 seconds, then 10 forever."""
@@ -36,7 +36,7 @@ class RetryDelays(Iterable[float]):
 
 @dataclass(slots=True)
 class EventHandlers:
-    """Map events to keys of the work queue.
+    """Handlers that map watch events to keys of the work queue.
 
     Args:
         mark: schedules a key's reconciliation after a delay (s), with a priority.
@@ -61,9 +61,9 @@ class EventHandlers:
         self._mark([_key(event, BATCH_PLURAL)], event, 0.0, Priority.CHANGED)
 
     async def on_child(self, event: Any, **_: Any) -> None:
-        """Handle an event of a child, whose name is its service's, or starts with it.
+        """Handle an event of a service's child.
 
-        Labels are ignored, because any client may change them.
+        The child's name identifies the service, because any client may change labels.
         """
         body = event["object"]
         metadata = body["metadata"]
@@ -112,12 +112,12 @@ def make_registry(
     login: Callable[[], Awaitable[kopf.ConnectionInfo]],
     check_health: Callable[[], str | None],
 ) -> kopf.OperatorRegistry:
-    """Return kopf's registry.
+    """Return kopf's registry with the operator's handlers.
 
     Args:
         event_handlers: handles the events.
-        login: returns address and credentials.
-        check_health: returns the fault, or None.
+        login: returns the API server's address and credentials.
+        check_health: returns the fault that fails the liveness probe, or None.
     """
     registry = kopf.OperatorRegistry()
 
@@ -144,7 +144,7 @@ def make_registry(
 
 
 def make_settings(heartbeat: str, *, namespaced: bool) -> kopf.OperatorSettings:
-    """Return kopf's settings: filtered watches that cannot stall.
+    """Return kopf's settings, with filters and timeouts of watches.
 
     Args:
         heartbeat: name of the Lease whose renewals show that watches work.
@@ -178,7 +178,7 @@ def _names(kind: Kind) -> tuple[str, str, str]:
 
 
 def _priority(event: Any) -> Priority:
-    """Return a high priority for a spec that the status does not cover yet, and for a deletion."""
+    """Return a high priority for a new or changed spec, and for a deletion."""
     metadata, status = event["object"]["metadata"], event["object"].get("status") or {}
     settled = status.get("observedGeneration") == metadata.get("generation") and "deletionTimestamp" not in metadata
     return Priority.REST if settled and event["type"] != "DELETED" else Priority.CHANGED
@@ -190,7 +190,7 @@ def _key(event: Any, plural: str) -> Key:
 
 
 def _plural(body: Any) -> str:
-    """Return the plural of the object's owner: a service or a graph."""
+    """Return the plural of the owner's kind: of services or of graphs."""
     owner = controller_of(body)
     of_graph = GRAPH_LABEL in body["metadata"].get("labels", {}) or (owner and owner.get("kind") == GRAPH_KIND)
     return GRAPH_PLURAL if of_graph else PLURAL

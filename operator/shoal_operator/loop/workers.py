@@ -25,7 +25,7 @@ class ReconcileCounts(Protocol):
 
 
 class Workers:
-    """Reconcile the keys that are due, several concurrently.
+    """Tasks that reconcile due keys of the work queue.
 
     Cancelling ``run`` cancels reconciliations in progress; their keys become due again.
 
@@ -44,7 +44,7 @@ class Workers:
         self._wake = asyncio.Event()
 
     def mark(self, key: Key, delay_s: float = 0.0, priority: Priority = Priority.REST) -> None:
-        """Schedule a key's reconciliation."""
+        """Schedule the reconciliation of a key after a delay (s)."""
         self._queue.mark(key, self._clock() + delay_s, priority)
         self._wake.set()
 
@@ -53,12 +53,12 @@ class Workers:
         self.mark(key, delay_s, Priority.SCALING)
 
     def mark_all(self) -> None:
-        """Schedule the reconciliation of every queued key."""
+        """Schedule an immediate reconciliation of all keys in the queue."""
         for key in self._queue.waiting():
             self.mark(key)
 
     async def run(self, count: int) -> None:
-        """Work until cancelled."""
+        """Reconcile due keys with ``count`` tasks until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for _ in range(count):
                 tasks.create_task(self._work())

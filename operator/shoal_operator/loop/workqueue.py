@@ -112,7 +112,7 @@ class WorkQueue:
 
         Args:
             key: the key that ``take`` returned.
-            outcome: determines when it is due again.
+            outcome: determines when the key is due again.
             now_s: monotonic time (s).
             jitter: a random number in [0, 1) that spreads retries and resyncs.
         """
@@ -158,7 +158,7 @@ class WorkQueue:
         return [due_s for key, due_s in waiting if due_s <= now_s and key.place not in self._running]
 
     def oldest_running_s(self) -> float | None:
-        """Return when the longest running reconciliation began; None without any."""
+        """Return the start (monotonic s) of the longest running reconciliation."""
         return min(self._running.values(), default=None)
 
     def waiting(self) -> tuple[Key, ...]:

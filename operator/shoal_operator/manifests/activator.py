@@ -1,7 +1,7 @@
 """The EndpointSlice that adds the activator to a Service's endpoints.
 
 The Service keeps its selector, and Kubernetes maintains the slices of its pods. Routers read all slices with the
-Service's label, so also this one.
+Service's label, including the activator's.
 """
 
 from ipaddress import ip_address

@@ -1,8 +1,8 @@
-"""The pod's containers: ``proxy``, ``runtime``, and the init container ``model``; of a job ``batch`` and ``model``.
+"""Containers of pods: ``proxy``, ``runtime``, ``model`` and ``batch``.
 
 The runtime has no port: it listens on a socket in a directory that only the pod's containers share. So the proxy's
 probes stand for the pod. A runtime that loses its device or hangs in a batch exits (docs/reference/wire-protocol.md)
-and needs no liveness probe; a foreign runtime may not, and is probed on its port.
+and needs no liveness probe. A foreign runtime may not exit, so it is probed on its port.
 """
 
 import json
@@ -150,7 +150,7 @@ def make_runtime(target: Target) -> Json:
 
 
 def make_batch(target: Target, spec: BatchInferenceSpec, fixed: Iterable[Json], **more: Any) -> Json:
-    """Return the container that scores rows, with the credentials of the stores that it reads and writes."""
+    """Return a job's container that scores rows, with stores' credentials."""
     variables = [*spec_variables(spec, Process.RUNTIME), *spec_variables(spec, Process.BATCH)]
     given = {"envFrom": [{"secretRef": {"name": spec.secret_name}}]} if spec.secret_name else {}
     made = _model_container(target, BATCH, [*_ca_variables(target), *fixed], variables)
@@ -163,7 +163,7 @@ def address_of_pod() -> Json:
 
 
 def make_model(target: Target) -> Json:
-    """Return the init container that downloads the model into the runtime's cache; only it has credentials."""
+    """Return the init container that downloads the model, with credentials."""
     secret = target.spec.model.secret_name
     # A Secret may contain the registry's address itself.
     known = [] if secret else [literal(*each) for each in target.registry.items()]
@@ -198,7 +198,7 @@ def make_model(target: Target) -> Json:
 
 
 def make_user_containers(given: Iterable[Json]) -> list[Json]:
-    """Return the containers of the spec; their settings replace the restricted default."""
+    """Return the containers that the spec adds, restricted by default."""
     return [
         {
             "terminationMessagePolicy": "FallbackToLogsOnError",
@@ -210,19 +210,19 @@ def make_user_containers(given: Iterable[Json]) -> list[Json]:
 
 
 def stop_time_s(target: Target) -> int:
-    """Return the longest time to stop a pod (s): stay, delay, drain, and a margin."""
+    """Return the longest time that a pod takes to stop (s)."""
     return replacement_time_s(target) + drain_time_s(target)
 
 
 def drain_time_s(target: Target) -> int:
-    """Return the longest time to stop a pod while another one is ready (s)."""
+    """Return the longest time to stop a pod while another pod is ready (s)."""
     rollout = target.spec.rollout
     drain_s = math.ceil(rollout.drain_delay_seconds + rollout.drain_timeout_seconds)
     return drain_s + 2 * _SHUTDOWN_MARGIN_S
 
 
 def replacement_time_s(target: Target) -> int:
-    """Return the maximum time (s) that a stopping pod keeps serving while no other pod is ready."""
+    """Return how long a stopping pod may serve if no other pod is ready (s)."""
     given = target.spec.rollout.replacement_timeout_seconds
     if given is not None:
         return given
@@ -296,7 +296,7 @@ def tls_volumes(target: Target) -> list[Json]:
 
 
 def ca_volume(target: Target) -> list[Json]:
-    """Return the volume of the certificate authorities for containers that download."""
+    """Return the volume of certificate authorities to trust for downloads."""
     bundle = target.spec.model.ca_bundle
     if bundle is None or not (target.downloads or target.batch):
         return []
@@ -320,7 +320,7 @@ def _address(host: str, port: int) -> str:
 
 
 def field_of(path: str) -> Json:
-    """Return the source of a variable with a field of the pod."""
+    """Return a ``valueFrom`` of a variable that reads a field of the pod."""
     return {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}
 
 

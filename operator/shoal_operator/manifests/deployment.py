@@ -1,4 +1,4 @@
-"""The Deployment and its pod template."""
+"""The Deployment of a service, with the pod template."""
 
 from shoal_operator.manifests.containers import (
     API_KEYS,
@@ -88,12 +88,12 @@ def make_deployment(target: Target) -> Json:
 
 
 def service_account_name(target: Target) -> str:
-    """Return the pods' ServiceAccount."""
+    """Return the name of the pods' ServiceAccount."""
     return target.spec.pod.service_account_name or target.name
 
 
 def make_init(target: Target) -> Json:
-    """Return the init containers."""
+    """Return the part of a pod spec with the init containers."""
     # Those of the spec first: they may provide credentials or network access for the download.
     init = [*make_user_containers(target.spec.pod.init_containers), *([make_model(target)] if target.downloads else ())]
     return {"initContainers": init} if init else {}

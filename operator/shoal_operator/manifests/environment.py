@@ -1,4 +1,4 @@
-"""Spec fields -> environment variables of a container (docs/reference/settings.md)."""
+"""Environment variables of containers, from fields of the spec."""
 
 from shoal_schema.declaring import Json, Process
 from shoal_schema.environment import variables_of_spec
@@ -29,5 +29,5 @@ def literal(name: str, text: str) -> Json:
 
 
 def spec_variables(spec: InferenceServiceSpec | BatchInferenceSpec, process: Process) -> list[Json]:
-    """Return a process's variables from fields of the spec, in the spec's order."""
+    """Return the environment variables of a process, from the spec's fields."""
     return [literal(name, text) for name, text in variables_of_spec(spec, process)]

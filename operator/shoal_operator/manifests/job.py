@@ -1,4 +1,4 @@
-"""The Job of a ``BatchInference``, or the RayJob."""
+"""The Job or RayJob of a ``BatchInference``."""
 
 from msgspec import structs
 
@@ -39,13 +39,13 @@ _HEAD_RESOURCES = {"requests": {"cpu": "1", "memory": "2Gi"}, "limits": {"cpu": 
 def batch_target(
     resource: Json, spec: BatchInferenceSpec, defaults: OperatorProcess, resolved: str, registry: dict[str, str]
 ) -> Target:
-    """Return the target of a job.
+    """Return the input of the manifests of a ``BatchInference``.
 
     Args:
         resource: the ``BatchInference``.
-        spec: of the job.
+        spec: spec of the ``BatchInference``.
         defaults: settings of the operator.
-        resolved: the version of a mutable model name.
+        resolved: the version of a mutable model name; empty for a fixed version.
         registry: variables with the address of the model's registry.
 
     Raises:
@@ -65,14 +65,14 @@ def batch_target(
 
 
 def make_job(target: Target, batch: BatchInferenceSpec, queue: str = "") -> Json:
-    """Return the Job or RayJob, as it is created.
+    """Return the Job or RayJob to create.
 
-    Its time to live is set later: Kubernetes must not delete the Job before its outcome is in the status.
+    The time to live is set later: Kubernetes must not delete the Job before its outcome is in the status.
 
     Args:
-        target: of the job.
-        batch: its spec, with the model's URI for the pods.
-        queue: Kueue's queue, which starts the job; empty: it starts at once.
+        target: the ``BatchInference`` with the operator's defaults.
+        batch: spec of the ``BatchInference``, with the model's URI for the pods.
+        queue: Kueue's queue, which starts the job; if empty, the job starts at once.
     """
     labels = {QUEUE_LABEL: queue} if queue else {}
     # Kueue starts the jobs in its queues.

@@ -32,12 +32,13 @@ def selector_labels(name: str) -> Json:
 
 
 def batch_selector_text(name: str) -> str:
-    """Return the selector of a ``BatchInference``'s pods; a Service of the same name must not select them."""
+    """Return the label selector of a ``BatchInference``'s pods."""
+    # A Service of the same name must not select these pods.
     return f"{BATCH_LABEL}={name}"
 
 
 def selector_text(name: str) -> str:
-    """Return the selector of a service's pods, for ``status.selector`` and lists."""
+    """Return the label selector of a service's pods, as text."""
     return f"{SERVICE_LABEL}={name}"
 
 
@@ -63,7 +64,7 @@ def make_object(
     annotations: Json | None = None,
     **content: Any,
 ) -> Json:
-    """Return a complete object, with a hash of itself in an annotation."""
+    """Return a Kubernetes object of a service or job, with its hash."""
     body: Json = {
         "apiVersion": api_version,
         "kind": kind,

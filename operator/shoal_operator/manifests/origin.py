@@ -18,8 +18,8 @@ def with_source(spec: InferenceServiceSpec, resolved: str = "") -> InferenceServ
     """Return the spec with the model's URI and volume for the pods.
 
     Args:
-        spec: as written.
-        resolved: the version of a mutable name; empty for a fixed version, or while unknown.
+        spec: spec as the user wrote it.
+        resolved: the version of a mutable model name; empty for a fixed version, or while unknown.
 
     Raises:
         LocationError: the URI is invalid.

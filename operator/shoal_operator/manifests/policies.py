@@ -1,4 +1,4 @@
-"""The PodDisruptionBudget and the NetworkPolicy."""
+"""The PodDisruptionBudget and the NetworkPolicy of a service."""
 
 from shoal_operator.manifests.environment import ADMIN_PORT, HTTP_PORT
 from shoal_operator.manifests.labels import make_object, selector_labels

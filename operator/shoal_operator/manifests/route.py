@@ -1,4 +1,4 @@
-"""The routes from outside the cluster, and the URL for clients."""
+"""Routes to a service from outside the cluster, and the URL for clients."""
 
 from collections.abc import Sequence
 

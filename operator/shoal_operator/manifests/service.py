@@ -1,4 +1,4 @@
-"""The Service and the ServiceAccount."""
+"""The Services and the ServiceAccount of an ``InferenceService``."""
 
 from shoal_operator.manifests.environment import HTTP_PORT
 from shoal_operator.manifests.labels import OPERATOR_ANNOTATION, make_object, selector_labels
@@ -22,7 +22,7 @@ def make_service(target: Target) -> Json:
 
 
 def make_peers_service(target: Target) -> Json:
-    """Return the headless Service by which proxies discover their peers: one address per ready pod."""
+    """Return the headless Service by which proxies discover their peers."""
     spec: Json = {
         "type": "ClusterIP",
         "clusterIP": "None",
@@ -39,5 +39,5 @@ def _port(target: Target, number: int) -> Json:
 
 
 def make_service_account(target: Target) -> Json:
-    """Return an account without permissions and without a token."""
+    """Return a ServiceAccount without permissions and without a token."""
     return make_object(target, "ServiceAccount", "v1", automountServiceAccountToken=False)

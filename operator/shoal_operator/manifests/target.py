@@ -18,7 +18,7 @@ _NAME_MAX_LENGTH = 63
 
 @dataclass(frozen=True, slots=True)
 class Hosting:
-    """A service's place in the activator."""
+    """A service's port and endpoints in the activator."""
 
     port: int
     addresses: tuple[str, ...]
@@ -58,7 +58,7 @@ class Target:
 
     @property
     def peers_name(self) -> str:
-        """The name of the headless Service."""
+        """Name of the headless Service by which replicas discover their peers."""
         return self.name + PEERS_SUFFIX
 
     @property
@@ -69,12 +69,12 @@ class Target:
 
     @property
     def foreign(self) -> bool:
-        """Whether the runtime container is a foreign server."""
+        """Whether the runtime container is a server other than Shoal's runtime."""
         return self.spec.runtime.port is not None
 
     @property
     def scheme(self) -> str:
-        """The pods' protocol, which is also the name of the port."""
+        """URL scheme of the pods (http or https), also the name of their port."""
         return "https" if self.spec.tls else "http"
 
     @property
@@ -94,7 +94,7 @@ class Target:
 
     @property
     def replicas(self) -> int:
-        """The pods to run: ``spec.replicas``, within the bounds of ``spec.scaling`` where the operator scales."""
+        """Number of pods to run, within the bounds if the operator scales."""
         # An external autoscaler owns spec.replicas.
         scaling = self.spec.scaling
         if scaling is None or scaling.mode is ScalingMode.EXTERNAL:
@@ -105,7 +105,7 @@ class Target:
 
     @property
     def kind(self) -> str:
-        """The kind of the owner."""
+        """Kind of the resource that owns the children."""
         return BATCH_KIND if self.batch else GRAPH_KIND if self.graph else KIND
 
     @property

@@ -12,7 +12,7 @@ RETRY_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ModelResolution:
-    """The resolution of a mutable name."""
+    """Resolution of a mutable model name to a version."""
 
     uri: str
     resolved: str = ""
@@ -26,13 +26,13 @@ class ModelResolution:
 
 
 def stored_version(resource: Json, uri: str) -> str:
-    """Return the stored version of ``uri``; empty where the status has none, or an invalid one."""
+    """Return the valid version of ``uri`` in the status, or ""."""
     stored = stored_resolution(resource)
     return stored.resolved if stored.uri == uri else ""
 
 
 def stored_resolution(resource: Json) -> ModelResolution:
-    """Return the stored name and version, of this or an older spec; both may be empty."""
+    """Return the model name and version in the status; empty if invalid."""
     uri, resolved = (dig(resource, "status", "model", each) for each in ("uri", "resolved"))
     valid = isinstance(uri, str) and isinstance(resolved, str) and is_version_of(resolved, uri)
     return ModelResolution(uri, resolved) if valid else ModelResolution("")
@@ -48,12 +48,12 @@ def is_of_model(other: str, uri: str) -> bool:
 
 
 def is_version_of(resolved: str, uri: str) -> bool:
-    """Return whether ``resolved`` is a fixed version of the same model."""
+    """Return whether ``resolved`` is a fixed version of the model of ``uri``."""
     return is_of_model(resolved, uri) and not moves(resolved)
 
 
 def pause_s(failures: int, interval_s: float) -> float:
-    """Return the delay before the next request (s).
+    """Return the delay before the next request to a registry (s).
 
     Args:
         failures: failed requests in a row.

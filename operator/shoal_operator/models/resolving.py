@@ -74,7 +74,7 @@ class ServiceModel:
 
 @dataclass(slots=True)
 class _NameState:
-    """The last request for a name, shared by all services that use it."""
+    """The last request for a model name, shared by all services that use it."""
 
     result: ModelResolution
     sent_s: float = float("-inf")
@@ -85,14 +85,14 @@ class _NameState:
 
 
 class Resolver:
-    """Cache the versions of names, and resolve names that are new or followed.
+    """Cache of model versions, which resolves new and followed model names.
 
     Args:
-        resolve: returns the version of a name; raises LocationError with the reason.
+        resolve: returns the version of a model name; raises LocationError with the reason.
         mark: schedules a service's reconciliation after a delay (s).
         records: names of all services.
         clock: monotonic seconds.
-        interval_s: between two requests for a followed name.
+        interval_s: interval between requests for a followed model name (s).
         environment: addresses and credentials of registries.
     """
 
@@ -116,7 +116,9 @@ class Resolver:
         self._slots: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(_AT_A_TIME))
 
     def resolution(self, key: Key, resource: Json, uri: str | None, *, follows: bool) -> ModelResolution | None:
-        """Return the current resolution of a service's name, and start a request when due; None for a fixed version.
+        """Return a service's model resolution; None for a fixed version.
+
+        A request to the registry starts in the background when it is due.
 
         Raises:
             LocationError: the URI is invalid.
@@ -155,7 +157,7 @@ class Resolver:
         return registry(uri, self._environment)
 
     async def close(self) -> None:
-        """Cancel all requests."""
+        """Cancel all requests to registries."""
         tasks = [name.task for name in self._names.values() if name.task]
         self._records.remove_all(ServiceModel)
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -199,14 +201,14 @@ class Resolver:
 
 
 class Registries:
-    """Requests to the hub and to an MLflow server, with credentials of the operator's environment."""
+    """Client of the Hugging Face hub and of an MLflow server."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
         self._session: aiohttp.ClientSession | None = None
 
     async def resolve(self, uri: str) -> str:
-        """Return the version of a name.
+        """Return the version of a mutable model name.
 
         Raises:
             LocationError: the registry returns no version, or is unreachable.
@@ -230,7 +232,7 @@ class Registries:
         return found
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections to registries."""
         if self._session is not None:
             await self._session.close()
 

@@ -19,7 +19,7 @@ def is_changed(kind: Child, desired: Json, stored: Json) -> bool:
 
 
 def changed_text(desired: Json, stored: Json) -> str:
-    """Return the message for an object that admission changed, or that lost fields at the API server."""
+    """Return the message for an object that was stored with changes."""
     if _image_volumes(desired) - _image_volumes(stored):
         return NO_IMAGE_VOLUMES
     settings = foreign_settings(desired, stored)

@@ -3,8 +3,8 @@
 Writing the same content again and again means that another writer undoes it (an operator of an older release, a
 controller, a webhook), and each round may replace every pod. If ``managedFields`` shows that another manager has
 written the fields since, the content is written twice in `CONFLICT_WINDOW_S`, then once an hour. Other content is
-written a few times a minute, then once per pause. Content without which the service serves no request is written once
-per pause in both cases.
+written five times a minute, then once per pause. If the service serves no request without the content, the content is
+written once per pause in both cases.
 """
 
 import re
@@ -44,13 +44,13 @@ class WriteHistory:
 def try_write(
     last: WriteHistory, text: str, now_s: float, *, conflicting: bool = False, urgent: bool = False
 ) -> tuple[bool, WriteHistory]:
-    """Return whether content may be written now, and the next state.
+    """Return whether an object may be written now, and the next history.
 
     Args:
-        last: the state.
+        last: recent writes of the object.
         text: digest of the content.
         now_s: monotonic time (s).
-        conflicting: another manager has written one of its fields since.
+        conflicting: another field manager has changed the object since the last write.
         urgent: without the write the service serves no request, so no pause exceeds `MAX_PAUSE_S`.
     """
     # New content starts afresh, and so does the same content after a long time without writes.
@@ -80,7 +80,7 @@ def try_write(
 
 @dataclass(frozen=True, slots=True)
 class _Admitted:
-    """A write that admission changed, and that is not repeated until a time in monotonic seconds."""
+    """A write that admission changed; it is not repeated before ``until_s``."""
 
     text: str
     stored: str
@@ -117,7 +117,7 @@ class WriteLimits:
 
 
 def last_writer(live: Json, ours: str) -> str:
-    """Return the last field manager of an object other than the operator; the operator's if there is none.
+    """Return the last other writer of an object, or else the operator.
 
     Writers of the status do not count, as Kubernetes' own controllers write it.
     """
@@ -128,7 +128,7 @@ def last_writer(live: Json, ours: str) -> str:
 
 
 def conflicting_writer(desired: Json, live: Json, ours: str) -> tuple[str, str]:
-    """Return the manager that changed one of the operator's fields, and the field's path; empty if there is none."""
+    """Return the writer of a changed field, and the field's path, or else ""."""
     for path in differences(desired, live):
         if writer := writer_of(live, ours, *path):
             return writer, ".".join(re.sub('^f:|^k:{"name":|}$', "", step) for step in path)
@@ -136,12 +136,12 @@ def conflicting_writer(desired: Json, live: Json, ours: str) -> tuple[str, str]:
 
 
 def writer_of(live: Json, ours: str, *path: str) -> str:
-    """Return the last other field manager of a field, also through a subresource; empty if there is none.
+    """Return the last field manager of a field besides the operator, or "".
 
     Args:
         live: the object.
         ours: the operator's field manager.
-        path: of the field, in the form of ``managedFields``.
+        path: path of the field, in the form of ``managedFields``.
     """
     entries: list[Any] = dig(live, "metadata", "managedFields", default=[])
     owners = [entry for entry in entries if dig(entry, "fieldsV1", *path) is not None]

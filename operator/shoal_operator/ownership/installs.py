@@ -27,7 +27,7 @@ CLAIM_MEMORY_S = 2 * MAX_PAUSE_S
 
 
 class OwnershipStep(StrEnum):
-    """Action for a service."""
+    """Action of this install for a service, by the service's owner."""
 
     KEEP = "keep"
     """Own service: reconcile."""
@@ -43,7 +43,7 @@ class OwnershipStep(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """State of one service; times in monotonic seconds."""
+    """Ownership of one service, as this install sees it (times: monotonic s)."""
 
     keeper: str = ""
     """The owner, where it is another install."""
@@ -79,13 +79,13 @@ def ownership_of(me: str, named: Json, known: Ownership, now_s: float) -> tuple[
 
 
 def decide(me: str, keeper: str, claim: str, known: Ownership, now_s: float) -> tuple[OwnershipStep, Ownership]:
-    """Return the action and the next state.
+    """Return this install's action for a service, and the next ownership.
 
     Args:
-        me: this install.
-        keeper: the owner in the annotation; empty without any.
-        claim: the claimant in the annotation; empty without any.
-        known: the state.
+        me: name of this install.
+        keeper: name of the owner in the annotation; empty without an owner.
+        claim: name of the claimant in the annotation; empty without a claim.
+        known: ownership that the last call returned.
         now_s: monotonic time (s).
     """
     # An own service: remove claims of others, at a limited rate.

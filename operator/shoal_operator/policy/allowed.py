@@ -1,4 +1,4 @@
-"""The install's policy: for each list of allowed patterns, the values that a spec requests.
+"""Check of specs against the install's policy of allowed values.
 
 Users who may only create InferenceServices must not gain further permissions through the operator.
 """
@@ -28,7 +28,7 @@ _FREE = ("annotations", "labels", "parameters")
 
 
 def not_allowed(target: Target) -> str:
-    """Return the values that the policy does not allow, with the remedy; empty where it allows all."""
+    """Return a message with the values that the policy does not allow, or ""."""
     found = list(_unmatched(target))
     if not target.defaults.policy.root:
         # A RayJob has the pods of a Job, without the index.
@@ -49,18 +49,14 @@ def _unmatched(target: Target) -> Iterator[str]:
         patterns: tuple[str, ...] = getattr(policy, each.path[0]) if rule else ()
         known = [pattern.replace("$(NAMESPACE)", target.namespace) for pattern in patterns]
         for path, requested in rule(target) if rule else ():
-            if not any(_matches(requested, pattern) for pattern in known):
+            # ``name=value`` only matches patterns with a value; a name also matches the name in such a pattern.
+            fitting = [p for p in known if "=" in p] if "=" in requested else [p.split("=")[0] for p in known]
+            if not any(fnmatchcase(requested, pattern) for pattern in fitting):
                 yield f"{path} {requested!r:.200} (policy.{each.name}: {', '.join(known) or 'none'})"
 
 
-def _matches(requested: str, pattern: str) -> bool:
-    """Return whether a pattern allows a value; ``name=value`` only matches patterns with a value."""
-    name, *_ = pattern.split("=")
-    return fnmatchcase(requested, name) if "=" not in requested else "=" in pattern and fnmatchcase(requested, pattern)
-
-
 def images(target: Target) -> Requested:
-    """Yield images."""
+    """Yield the images of containers and volumes in the spec."""
     spec, own = target.spec, (target.defaults.runtime_image, target.defaults.proxy_image)
     given = {"spec.runtime.image": spec.runtime.image, "spec.proxy.image": spec.proxy.image}
     if spec.model.volume and spec.model.volume.image:
@@ -75,7 +71,7 @@ def images(target: Target) -> Requested:
 
 
 def hosts(target: Target) -> Requested:
-    """Yield hosts of routes from outside the cluster."""
+    """Yield the hosts of the service's routes from outside the cluster."""
     route = target.spec.route
     if route and route.ingress:
         yield "spec.route.ingress.host", route.ingress.host
@@ -85,7 +81,8 @@ def hosts(target: Target) -> Requested:
 
 
 def annotations(target: Target) -> Requested:
-    """Yield annotations of the Ingress and the Service; controllers such as nginx copy values into configuration."""
+    """Yield annotations of the Ingress and the Service."""
+    # Controllers such as nginx copy values into their configuration.
     ingress = target.spec.route.ingress if target.spec.route else None
     given = {"spec.route.ingress": ingress and ingress.annotations, "spec.service": target.spec.service.annotations}
     for path, each in given.items():
@@ -105,13 +102,14 @@ def secrets(target: Target) -> Requested:
 
 
 def service_accounts(target: Target) -> Requested:
-    """Yield a named account, even one with the service's name, as the operator then does not own it."""
+    """Yield the ServiceAccount that the spec names."""
+    # Also one with the service's name: the operator does not own it.
     if name := target.spec.pod.service_account_name:
         yield "spec.pod.serviceAccountName", name
 
 
 def volumes(target: Target) -> Requested:
-    """Yield kinds of volumes and of projected sources, such as a token with a ServiceAccount's permissions."""
+    """Yield the kinds of volumes and of projected volumes' sources."""
     own = as_json(target.spec.model.volume) if target.spec.model.volume else {}
     yield from (("spec.model.volume", kind) for kind in own if kind != "mountPath")
     for each in target.spec.pod.volumes:
@@ -121,30 +119,30 @@ def volumes(target: Target) -> Requested:
 
 
 def services(target: Target) -> Requested:
-    """Yield the Service's type."""
+    """Yield the type of the Service that the spec requests."""
     if target.batch is None:
         yield "spec.service.type", str(target.spec.service.type)
 
 
 def priority_classes(target: Target) -> Requested:
-    """Yield the priority class."""
+    """Yield the priority class that the spec names."""
     if name := target.spec.pod.priority_class_name:
         yield "spec.pod.priorityClassName", name
 
 
 def runtime_classes(target: Target) -> Requested:
-    """Yield the runtime class."""
+    """Yield the runtime class that the spec names."""
     if name := target.spec.pod.runtime_class_name:
         yield "spec.pod.runtimeClassName", name
 
 
 def pod_labels(target: Target) -> Requested:
-    """Yield the names of the pods' labels; Services and policies of other owners may select pods by them."""
+    """Yield the names of the pods' labels, by which any Service may select."""
     yield from (("spec.pod.labels", name) for name in target.spec.pod.labels or ())
 
 
 def pod_annotations(target: Target) -> Requested:
-    """Yield the names of the pods' annotations; webhooks and nodes act on some of them."""
+    """Yield the names of the pods' annotations, on which webhooks may act."""
     yield from (("spec.pod.annotations", name) for name in target.spec.pod.annotations or ())
 
 

@@ -1,6 +1,6 @@
-"""The restricted Pod Security level: settings of a pod that exceed it, by field of the spec.
+"""Pod settings that exceed the restricted Pod Security level.
 
-`allowed` checks volumes. Unknown fields count as exceeding it, as future fields may grant more.
+`allowed` checks volumes. Unknown fields count as exceeding the level, as future fields may grant more.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -25,15 +25,6 @@ def _is_profile(value: Any) -> bool:
     return dig(value, "type") in ("RuntimeDefault", "Localhost")
 
 
-def _is_selinux(value: Any) -> bool:
-    return dig(value, "type") in _SELINUX and not dig(value, "user") and not dig(value, "role")
-
-
-def _drops_all(value: Any) -> bool:
-    added = listed(dig(value, "add"))
-    return "ALL" in listed(dig(value, "drop")) and all(each == "NET_BIND_SERVICE" for each in added)
-
-
 def listed(value: Any) -> list[Any]:
     """Return the value if it is a list, else an empty list; the API server rejects other types."""
     return value if isinstance(value, list) else []
@@ -50,7 +41,7 @@ _BOTH: Mapping[str, _Fine] = {
     "runAsGroup": _anything,
     "seccompProfile": _is_profile,
     "appArmorProfile": _is_profile,
-    "seLinuxOptions": _is_selinux,
+    "seLinuxOptions": lambda value: dig(value, "type") in _SELINUX and not (dig(value, "user") or dig(value, "role")),
     "windowsOptions": lambda value: not dig(value, "hostProcess"),
 }
 _POD: Mapping[str, _Fine] = {
@@ -62,7 +53,9 @@ _POD: Mapping[str, _Fine] = {
 _CONTAINER: Mapping[str, _Fine] = {
     **_BOTH,
     "allowPrivilegeEscalation": lambda value: value is False,
-    "capabilities": _drops_all,
+    "capabilities": lambda value: (
+        "ALL" in listed(dig(value, "drop")) and all(each == "NET_BIND_SERVICE" for each in listed(dig(value, "add")))
+    ),
     "privileged": lambda value: value is False,
     "procMount": lambda value: value == "Default",
     "readOnlyRootFilesystem": _anything,
@@ -72,7 +65,7 @@ _NEEDED_OF_CONTAINER = ("allowPrivilegeEscalation", "capabilities")
 
 
 def beyond_restricted(template: Json) -> Iterator[tuple[str, str]]:
-    """Yield path and value of settings that exceed the level."""
+    """Yield path and value of settings that exceed the restricted level."""
     pod = template["spec"]
     yield from _beyond("spec.pod.securityContext", pod.get("securityContext"), _POD, _NEEDED_OF_POD)
     for part in ("initContainers", "containers"):

@@ -1,4 +1,4 @@
-"""Validity of graphs, read from their pods in the background until every pod reports a valid graph."""
+"""Validity of graphs, read from their pods in the background."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +29,7 @@ class ReportedGraph:
 
 
 class GraphStates:
-    """The last state that pods of graphs reported.
+    """Validity of each graph, as the graph's pods reported it last.
 
     Args:
         scraper: reads the pods.

@@ -1,4 +1,4 @@
-"""Requests to stopping pods to keep serving or to stop, sent in the background: pods that hang delay nothing."""
+"""Background requests that make stopping pods keep serving, or stop."""
 
 import asyncio
 import logging
@@ -25,7 +25,7 @@ _PAUSE_S = 0.3
 
 @dataclass(slots=True)
 class _Sent:
-    """The last stay that was sent to a pod, and the task that sends it."""
+    """The last request to a pod, and the task that sends it."""
 
     stay: StayRequest
     task: "asyncio.Task[None]"
@@ -46,7 +46,7 @@ class ServiceStays:
 
 @dataclass(slots=True)
 class StaySender:
-    """Send stays to stopping pods.
+    """Sender of requests that make stopping pods keep serving.
 
     Args:
         records: stays of all services.
@@ -88,7 +88,7 @@ class StaySender:
                 self._begin(key, StayRequest(last.stay.replica, 0), last)
 
     async def close(self) -> None:
-        """Cancel pending requests: pods stop when their last stay ends."""
+        """Cancel the requests that are still being sent."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

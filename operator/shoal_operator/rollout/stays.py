@@ -1,4 +1,4 @@
-"""Stopping pods that keep serving until a replacement is ready.
+"""Plan for stopping pods to keep serving until a replacement is ready.
 
 Evicted and deleted pods receive SIGTERM at once, but their replacements need minutes to load a model. Routers send
 requests to stopping pods while no other pod is ready, so the operator requests the last pods to keep serving.
@@ -25,7 +25,7 @@ UNSEEN_S = 10
 
 @dataclass(frozen=True, slots=True)
 class StayRequest:
-    """A request to a stopping pod."""
+    """A request to a stopping pod to keep serving, or to stop."""
 
     replica: Replica
     seconds: int
@@ -35,7 +35,7 @@ class StayRequest:
 def plan_stays(
     target: Target, pods: Sequence[Json], deployment: Json, until_s: Callable[[str], float]
 ) -> tuple[StayRequest, ...]:
-    """Return the stay of each stopping pod of a service.
+    """Return how long each stopping pod of a service must keep serving.
 
     Args:
         target: the service.
@@ -75,7 +75,7 @@ def plan_stays(
 
 
 def _helps(pod: Json, target: Target, others: Iterable[Json]) -> bool:
-    """Return whether a replacement can start before the pod ends. False if it needs the pod's resources."""
+    """Return whether a replacement can start while the pod still runs."""
     # Why the pod is being deleted; empty where a client deleted it.
     conditions = dig(pod, "status", "conditions", default=[])
     found = (each for each in conditions if each.get("type") == "DisruptionTarget" and each.get("status") == "True")
@@ -83,6 +83,7 @@ def _helps(pod: Json, target: Target, others: Iterable[Json]) -> bool:
     reason = str(condition.get("reason", ""))
     if reason in _NODE_LEAVES:
         return True
+    # The replacement needs the resources of this pod.
     if reason == _PREEMPTED or not target.spec.rollout.max_surge:
         return False
     return not any(map(scheduling_problem, others))

@@ -1,8 +1,8 @@
 """Order of upgrades to this operator's images and pod template.
 
-A service whose spec changes is upgraded with that change. The others keep their pods and are upgraded oldest first,
-with limited concurrency, within a weekly window. They pause while a service that was ready before its upgrade is not
-ready after it.
+A service whose spec changes is upgraded with that change. Other services keep their pods and are upgraded oldest first,
+with limited concurrency, within a weekly window. Upgrades pause while a service that was ready before its upgrade is
+not ready after it.
 """
 
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ class Window:
 
     @classmethod
     def parse(cls, text: str) -> "Window":
-        """Parse ``Sat,Sun 02:00-05:00 UTC`` (`shoal_schema.processes.operator.UPGRADE_WINDOW`); empty is always."""
+        """Parse a window such as ``Sat,Sun 02:00-05:00 UTC``; empty: always open."""
         if not text:
             return cls()
         *days, hours = text.removesuffix(" UTC").split(" ")
@@ -88,7 +88,7 @@ class Upgrade:
 
 @dataclass(frozen=True, slots=True)
 class UpgradeState:
-    """A service's state with respect to upgrades, by its status."""
+    """Upgrade state of a service, as the service's status reports it."""
 
     created: str
     """Creation time in the API's format, which sorts."""
@@ -105,7 +105,7 @@ class UpgradeState:
 
     @classmethod
     def of(cls, resource: Json) -> "UpgradeState":
-        """Return the state in a service's status."""
+        """Return the upgrade state in a service's status."""
         conditions: list[Json] = dig(resource, "status", "conditions", default=[])
         ready = find(conditions, ConditionType.READY) or {}
         upgraded = (find(conditions, ConditionType.UPGRADED) or {}).get("reason")
@@ -120,10 +120,10 @@ class UpgradeState:
 
 
 def next_services(states: Mapping[Key, UpgradeState], most: int) -> list[Key]:
-    """Return the services whose upgrade may start now: ready ones first, oldest first.
+    """Return the services whose upgrade may start, ready and old ones first.
 
     Args:
-        states: of all services.
+        states: upgrade states of all services.
         most: maximum of concurrent upgrades.
     """
     # A failed upgrade stops all others.
@@ -146,7 +146,7 @@ class Unreconciled:
 
 @dataclass(slots=True)
 class Upgrades:
-    """Upgrades of all services. All state is in the statuses, so it survives restarts.
+    """Upgrades of all services, as the statuses of the services report them.
 
     Args:
         most: maximum of concurrent upgrades; 0: none starts without a change of the spec.
@@ -210,7 +210,7 @@ class Upgrades:
         return next_services(self.states, self.most)
 
     def readiness(self) -> list[tuple[str, str]]:
-        """Return status and reason of Ready of each service that has the condition."""
+        """Return status and reason of the condition Ready of each service."""
         return [(each.ready, each.reason) for each in self.states.values() if each.ready]
 
     def counts(self) -> dict[str, int]:
@@ -235,7 +235,7 @@ def is_of_same_spec(body: Json, live: Json, resource: Json) -> bool:
 
 
 def is_pending(body: Json, live: Json, resource: Json) -> bool:
-    """Return whether the pods would be replaced without a change of the spec."""
+    """Return whether ``body`` would replace pods without a change of the spec."""
     return _template_of(body) != _template_of(live) and is_of_same_spec(body, live, resource)
 
 
@@ -266,8 +266,8 @@ def keep_pods(target: Target, children: Mapping[Child, Json], deployment: Json, 
     Args:
         target: the service, with this operator's images.
         children: the observed objects.
-        deployment: of the service.
-        kept: its current images.
+        deployment: Deployment of the service.
+        kept: current images of the Deployment.
     """
     changes = plan_changes(with_images(target, kept), children)
     body = changes.deployment

@@ -25,7 +25,7 @@ _RETRY_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The writes for one service."""
+    """Planned writes for one service, with the state of its upgrade."""
 
     changes: Changes
     kept: Changes | None = None
@@ -38,16 +38,16 @@ class Plan:
     """The upgrade has to wait."""
 
     def keeping_pods(self, deployment: Json, replicas: int) -> "Plan":
-        """Return the plan without changes of the pods, for a reason other than an upgrade."""
+        """Return the plan without changes of pods, apart from their number."""
         return replace(self, changes=self.changes.keeping_pods(deployment, replicas), kept=None)
 
     def scaling_alone(self, deployment: Json, replicas: int) -> "Plan":
-        """Return the plan for a spec that is not allowed: pods stay, and only their count changes."""
+        """Return the plan for a spec that is not allowed: only replicas change."""
         return replace(self, changes=self.changes.scaling_alone(deployment, replicas), kept=None)
 
 
 class Upgrading:
-    """Decide when a service's pods may be replaced because of a new operator release.
+    """Decisions on when a new operator release may replace services' pods.
 
     Args:
         records: states of all services.
@@ -85,7 +85,7 @@ class Upgrading:
             self._mark(key, 0.0)
 
     def plan(self, key: Key, observation: Observation, target: Target) -> Plan:
-        """Return the writes for a service."""
+        """Return the planned writes for a service."""
         resource, live = observation.resource, observation.owned(DEPLOYMENT)
         self.upgrades.observe(key, resource)
         upgrade = Upgrade.stored(resource)
@@ -104,7 +104,7 @@ class Upgrading:
         return Plan(changes, kept, upgrade, overdue)
 
     async def decide(self, key: Key, resource: Json, plan: Plan) -> Plan:
-        """Return the plan with the pods kept, or with an upgrade started and written to the status.
+        """Start the upgrade of a plan if allowed, else keep the pods.
 
         Raises:
             ApiError: the status could not be written.

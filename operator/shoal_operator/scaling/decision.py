@@ -1,12 +1,12 @@
-"""The decision on a service's replicas, from its pods' loads and earlier decisions.
+"""Decision on a service's replicas, from loads and earlier decisions.
 
     recommendation   of the long window, or of the short window if that is much larger (`recommend`)
     up               at once, to the recommendation, within a rate limit (`limits.increase_limit`)
     down             to the highest recommendation of the last minutes (`limits.record_recommendation`), by half per
                      minute at most; never in panic, during a rollout, or while a pod cannot be read
 
-Without data the count is held. A held count also counts as a recommendation, so that replicas do not drop after a gap.
-The first state is panic, so that a restarted operator keeps the existing count until it has data.
+Without load data the count does not change, and counts as a recommendation, so that replicas do not drop after a gap.
+The first state is panic (see `panic`), so that a restarted operator keeps the existing count until it has data.
 
 The count is stored in ``spec.replicas`` alone, which users may set too (``kubectl scale``). A count written by a user
 replaces the state: it is accepted and held for the window, unless the load requires more.
@@ -40,7 +40,7 @@ BURST_FACTOR = 1.2
 
 
 class ScalingLimit(StrEnum):
-    """Why replicas are fewer than the load requires."""
+    """Reason that a service has fewer replicas than its load requires."""
 
     MAXIMUM = "AtMaxReplicas"
     CAPACITY = "NoFreeCapacity"
@@ -48,7 +48,7 @@ class ScalingLimit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ScalingContext:
-    """State of a service apart from its load."""
+    """Startup and rollout state of a service, for decisions on replicas."""
 
     start_s: float | None = None
     """Start time of a replica (s); None before the first start."""
@@ -60,7 +60,7 @@ class ScalingContext:
 
 @dataclass(frozen=True, slots=True)
 class AutoscalerState:
-    """State between decisions; times in monotonic seconds."""
+    """One service's autoscaler state between decisions (times: monotonic s)."""
 
     decided: int | None = None
     """The last decided count; None at first."""
@@ -82,7 +82,7 @@ class AutoscalerState:
 
 @dataclass(frozen=True, slots=True)
 class ScalingDecision:
-    """A decided count with its reason."""
+    """Number of replicas that the autoscaler decided, with the reason."""
 
     replicas: int
     reason: ScalingReason | None
@@ -96,7 +96,7 @@ class ScalingDecision:
 
     @property
     def sentence(self) -> str:
-        """The explanation as text; empty without data."""
+        """The explanation of the count as text; empty without load data."""
         return self.explanation.sentence if self.explanation else ""
 
 
@@ -110,16 +110,16 @@ def decide(  # noqa: PLR0913 (what a decision is made of)
     *,
     window_s: float = WINDOW_S,
 ) -> tuple[ScalingDecision, AutoscalerState]:
-    """Return the count and the next state.
+    """Return the decision on a service's replicas, and the next state.
 
     Args:
-        targets: of the spec.
-        signals: None where no pod could be read.
+        targets: scaling targets of the service's spec.
+        signals: load of the service; None if no pod could be read.
         replicas: the current ``spec.replicas``.
-        state: of the last call; ``AutoscalerState()`` at first.
+        state: state that the last call returned; ``AutoscalerState()`` at first.
         now_s: monotonic time (s); must not decrease between calls.
-        context: other state of the service.
-        window_s: how long a recommendation prevents fewer replicas (s).
+        context: startup and rollout state of the service.
+        window_s: time for which replicas do not fall below a recommendation (s).
     """
     # The first call starts in panic; a foreign count replaces the recommendations.
     if state.decided is None:
@@ -170,9 +170,10 @@ def decide(  # noqa: PLR0913 (what a decision is made of)
 def _hold(
     targets: ScalingTargets, replicas: int, state: AutoscalerState, now_s: float, window_s: float
 ) -> tuple[ScalingDecision, AutoscalerState]:
-    """Keep the count without data. It also counts as a recommendation, so that replicas do not drop afterwards."""
+    """Keep the count while no load can be read."""
     held = targets.within(replicas)
     since_s = now_s if state.no_data_since_s is None else state.no_data_since_s
+    # The kept count is a recommendation too, so that replicas do not drop after the gap.
     recommendations = (
         *(each for each in state.recommendations if each[0] > now_s - window_s and each[1] > held),
         (now_s, held),
@@ -184,7 +185,6 @@ def _hold(
 
 
 def _after(state: AutoscalerState, decided: int, replicas: int, now_s: float, window_s: float) -> AutoscalerState:
-    """Return the state after a decision."""
     raised = tuple(each for each in state.raised if each[0] > now_s - UP_PERIOD_S)
     if decided > replicas:
         raised = (*raised, (now_s, replicas))
@@ -198,7 +198,7 @@ def _after(state: AutoscalerState, decided: int, replicas: int, now_s: float, wi
 def _limited(
     count: int, replicas: int, state: AutoscalerState, now_s: float, context: ScalingContext, window_s: float | None
 ) -> int:
-    """Return the count within the rate limits; without a window it does not fall."""
+    """Return ``count`` within the rate limits; without a window, no decrease."""
     # Up: not while pods wait for a node, and within the rate limit.
     if count > replicas:
         raised = tuple(each for each in state.raised if each[0] > now_s - UP_PERIOD_S)

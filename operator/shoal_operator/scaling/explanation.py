@@ -1,4 +1,4 @@
-"""The explanation of a count for users, and when to replace a reported one."""
+"""Explanation of a service's replicas for users, and when it is outdated."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,7 +14,7 @@ _FEW = 1.0
 
 
 class Window(StrEnum):
-    """The window that determined the count."""
+    """Time window of the load that determined a service's replicas."""
 
     PANIC = "panic window"
     SHORT = "short window"
@@ -23,7 +23,7 @@ class Window(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The inputs of a decided count."""
+    """Inputs of a decision on replicas, which explain it to users."""
 
     targets: ScalingTargets
     replicas: int
@@ -40,7 +40,7 @@ class Explanation:
 
     @property
     def sentence(self) -> str:
-        """Return the explanation as one sentence."""
+        """The explanation of a count as one sentence."""
         load = (
             f"{self.recommendation.amount:.0f} {self.recommendation.unit}, {self.recommendation.each:.3g} per replica"
         )
@@ -64,7 +64,7 @@ class Explanation:
 
 
 def differs(reported: Explanation, now: Explanation) -> bool:
-    """Return whether count, bounds, or being set from outside differ."""
+    """Return whether replicas, scaling targets or manual scaling differ."""
     return (reported.replicas, reported.held_s is None, reported.targets) != (
         now.replicas,
         now.held_s is None,
@@ -73,7 +73,7 @@ def differs(reported: Explanation, now: Explanation) -> bool:
 
 
 def is_stale(reported: Explanation, now: Explanation) -> bool:
-    """Return whether the reported load is outdated."""
+    """Return whether the load changed much since the reported explanation."""
     # Small changes of the load are not reported.
     if (reported.count, reported.window, reported.recommendation.unit) != (
         now.count,

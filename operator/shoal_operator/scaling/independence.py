@@ -6,11 +6,11 @@ from shoal_operator.scaling.reading import Reading
 
 
 def record_row_checks(known: Mapping[str, bool] | None, readings: Mapping[str, Reading]) -> dict[str, bool]:
-    """Return the pods' last results by uid.
+    """Return, by pod uid, whether rows are independent of their batch.
 
     Args:
-        known: result of the last call.
-        readings: of the ready pods, by uid. A pod that cannot be read keeps its last result.
+        known: value that the last call returned; None at first.
+        readings: readings of the ready pods, by uid. A pod that cannot be read keeps its last result.
     """
     results: dict[str, bool] = {}
     for uid, reading in readings.items():

@@ -1,4 +1,4 @@
-"""Rate limits of the count, and the choice of pods to remove."""
+"""Rate limits of a service's replicas, and the choice of pods to remove."""
 
 import math
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ ReplicaHistory = tuple[tuple[float, int], ...]
 
 
 def pods_to_remove(rows: Mapping[str, float], count: int) -> list[str]:
-    """Return the uids of the pods with the fewest rows in flight."""
+    """Return the uids of the ``count`` pods with the fewest rows in flight."""
     return sorted(rows, key=lambda uid: (rows[uid], uid))[: max(0, count)]
 
 
@@ -29,17 +29,17 @@ def rounded_up(replicas: float) -> int:
 def record_recommendation(
     recommendations: ReplicaHistory, replicas: float, now_s: float, window_s: float
 ) -> ReplicaHistory:
-    """Add a recommendation to those of the window. The result is decreasing: its first entry is the highest."""
+    """Append a recommendation; drop earlier ones that are lower or expired."""
     count = rounded_up(replicas)
     return (*(each for each in recommendations if each[0] > now_s - window_s and each[1] > count), (now_s, count))
 
 
 def increase_limit(raised: ReplicaHistory, replicas: int) -> int:
-    """Return the highest count allowed now; ``raised`` has the counts before increases in `UP_PERIOD_S`."""
+    """Return the maximum of replicas, by the counts before recent increases."""
     base = min((count for _, count in raised), default=replicas)
     return max(UP_FACTOR * base, base + UP_LEAST)
 
 
 def decrease_limit(lowered_s: float, replicas: int, now_s: float, window_s: float) -> int:
-    """Return the lowest count allowed now; the last decrease was at ``lowered_s``."""
+    """Return the minimum of replicas, by the time of the last decrease."""
     return replicas if now_s - lowered_s < min(PERIOD_S, window_s) else (replicas + 1) // 2

@@ -1,7 +1,7 @@
 """The pods' reports about their latency objective, smoothed over time.
 
-A negative report counts immediately, and stays in effect for some time, because the reports of a pod at its limit
-alternate. A pod that cannot be read keeps its last report until it is stale.
+A negative report (objective missed) counts immediately, and stays in effect for `HOLD_S`, because the reports of a pod
+at its limit alternate. A pod that cannot be read keeps its last report for `FRESH_S`.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ HOLD_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveReport:
-    """One pod's reports; times in monotonic seconds."""
+    """One pod's reports on its latency objective (times: monotonic s)."""
 
     received_s: float
     """Time of the last report."""
@@ -25,7 +25,7 @@ class ObjectiveReport:
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveReports:
-    """The reports of one service's ready pods."""
+    """Reports on the latency objective from one service's ready pods."""
 
     first_read_s: float
     """When they were first read (monotonic s)."""
@@ -34,7 +34,7 @@ class ObjectiveReports:
 
 
 def record_reports(reports: ObjectiveReports, attains: Mapping[str, bool | None], now_s: float) -> ObjectiveReports:
-    """Return the reports, updated with those that the pods have just sent.
+    """Return ``reports``, updated with the pods' newest reports.
 
     Args:
         reports: the earlier reports.
@@ -53,7 +53,7 @@ def record_reports(reports: ObjectiveReports, attains: Mapping[str, bool | None]
 
 
 def attainable(reports: ObjectiveReports, now_s: float) -> dict[str, bool] | None:
-    """Return by uid whether each pod can meet its objective; None while there may be reports to come."""
+    """Return by uid whether pods can meet their objective; None if unknown."""
     if not reports.by_uid and now_s - reports.first_read_s < FRESH_S:
         return None
     return {uid: each.missed_s is None or now_s - each.missed_s >= HOLD_S for uid, each in reports.by_uid.items()}

@@ -1,8 +1,8 @@
 """Panic, in which replicas do not fall, and strain, which adds a replica.
 
-Panic (as in Knative's autoscaler): the short window recommends twice the ready replicas. It ends a minute after the
-last such recommendation; until then no replica is removed. Strain: rows are rejected, or wait longer than the
-objective, in three ticks in a row; then one more replica than the ready ones is recommended.
+Panic begins when the short window recommends twice the ready replicas (as in Knative's autoscaler). No replica is
+removed until a minute after the last such recommendation. Strain begins when rows are rejected, or wait longer than the
+objective, in three ticks in a row. Then one more replica than the ready ones is recommended.
 """
 
 from shoal_operator.scaling.signals import Signals
@@ -17,12 +17,12 @@ _MIN_UTILIZATION = 0.5
 
 
 def panic_until_s(until_s: float, short_replicas: float, ready: int, now_s: float, window_s: float) -> float:
-    """Return the end of the panic, at most one window away."""
+    """Return the time at which the panic ends (monotonic s)."""
     return now_s + min(HOLD_S, window_s) if short_replicas >= THRESHOLD * max(ready, 1) else until_s
 
 
 def strained(targets: ScalingTargets, signals: Signals) -> bool:
-    """Return whether clients are affected by too few replicas."""
+    """Return whether busy pods reject rows or exceed the latency objective."""
     last, capacity = signals.last, signals.capacity
     # Idle pods or spare capacity: more replicas would not help.
     if last.busy < _MIN_BUSY * signals.ready:

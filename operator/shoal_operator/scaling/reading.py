@@ -12,12 +12,12 @@ _DECODER = msgspec.json.Decoder(Load)
 
 
 class LoadError(ValueError):
-    """The response is not a valid load; the message states the reason."""
+    """A pod's response is not a valid load; the message states the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The result of reading one proxy."""
+    """Result of one request for a pod's load."""
 
     load: Load | None = None
     """None without a valid response."""
@@ -31,7 +31,7 @@ class Reading:
 
 
 def read_load(body: bytes) -> Load:
-    """Decode a load.
+    """Decode the JSON of a pod's load.
 
     Raises:
         LoadError: the body is invalid, or a value is out of range.
@@ -45,7 +45,7 @@ def read_load(body: bytes) -> Load:
 
 
 def no_load_reason(readings: Sequence[Reading]) -> NoLoad | None:
-    """Return why no load is known; None where a pod was read."""
+    """Return why a service's load is unknown; None if any pod was read."""
     if any(reading.load is not None for reading in readings):
         return None
     if not readings:

@@ -1,14 +1,14 @@
-"""The replicas that rates require.
+"""Number of replicas that a service's load requires.
 
-Computed from totals over all pods, never from the current count, so that starting pods cannot cause a runaway.
+It is computed from totals over all pods, never from the current count, so that starting pods cause no runaway.
 
     concurrency   rows in the system / target            target: targetQueueDepth, or measured, or two full batches
     rate          (arrived rows + backlog / drain time) / (0.8 x capacity of a replica)    with a measured capacity;
                   less than 0.8 where rows arrive in groups
 
-The rate counts with a latency objective: admission then keeps queues so short that rows in the system mean little, and
-rejected rows are demand. Without an objective it counts while rows are rejected. Pods that reject are full, so their
-rows are proportional to their number: with a measured target only the rate counts then.
+With a latency objective the rate counts too: admission keeps queues so short that rows in the system mean little, and
+rejected rows are demand. Without an objective the rate counts only while rows are rejected. Pods that reject are full,
+so their rows are proportional to their number. While pods reject rows, a measured target therefore does not count.
 """
 
 import math
@@ -26,7 +26,7 @@ FIRST_START_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """Fractional replicas, with their derivation."""
+    """Fractional number of replicas that a load requires, with its inputs."""
 
     replicas: float
     amount: float
@@ -40,10 +40,10 @@ def recommend(targets: ScalingTargets, signals: Signals, rates: Rates, start_s: 
     """Return the replicas that the rates of one window require.
 
     Args:
-        targets: of the spec.
-        signals: of the current tick.
-        rates: of the window.
-        start_s: start time of a replica (s); None before the first one was measured.
+        targets: scaling targets of the service's spec.
+        signals: load of the service at the current tick.
+        rates: mean load over the window.
+        start_s: time that a replica takes to start (s); None if unknown.
     """
     target = target_rows(targets, signals.capacity)
     by_rows = Recommendation(rates.rows / target, rates.rows, target, "rows in flight")

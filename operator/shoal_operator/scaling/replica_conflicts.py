@@ -1,6 +1,6 @@
-"""Detection of another writer of ``spec.replicas``.
+"""Detection of other autoscalers that write ``spec.replicas``.
 
-A count that a person sets occasionally is held. A writer that resets the operator's counts repeatedly is another
+A count that a user sets occasionally is kept. A writer that resets the operator's counts repeatedly is another
 autoscaler, or a controller that applies a manifest. An HPA is recognized by its field manager.
 """
 
@@ -34,14 +34,14 @@ class ReplicaConflicts:
         return replace(self, last_write=(now_s, change))
 
     def observe(self, name: str, change: int, now_s: float, window_s: float) -> "ReplicaConflicts":
-        """Return the state after a foreign count, which is ``change`` above the operator's."""
+        """Return the state after ``name`` changed the count by ``change``."""
         undone = 0 if self._is_over(now_s, window_s) else self.undone
         if self.last_write is not None and now_s - self.last_write[0] < UNDONE_S and self.last_write[1] * change < 0:
             undone += 1
         return ReplicaConflicts(name, undone, now_s)
 
     def conflicting_writer(self, now_s: float, window_s: float) -> str | None:
-        """Return the conflicting field manager, empty if unknown; None without a conflict."""
+        """Return the conflicting field manager ("" if unknown), or else None."""
         if self._is_over(now_s, window_s) or not (self.undone >= TIMES or self.name == HPA):
             return None
         return self.name

@@ -20,7 +20,7 @@ def _utc_now() -> datetime.datetime:
 
 
 class ReplicaWriter:
-    """Write decided replicas.
+    """Writer of services' replicas, which posts an Event for each change.
 
     Args:
         records: receives the written count.

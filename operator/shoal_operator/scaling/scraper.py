@@ -3,8 +3,8 @@
 Pods are untrusted: a response may be malformed, endless or missing. Anything but a complete, uncompressed and short
 response counts as no data of that pod. All pods are read concurrently, so a slow one delays no other service.
 
-Written on asyncio protocols with httptools, as the proxy is. The operator sends a thousand short requests a second, and
-aiohttp's client needs several times the CPU time for each.
+The scraper uses asyncio protocols and httptools, as the proxy does. At a thousand short requests a second, aiohttp's
+client would need several times the CPU time.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ class ScrapeOutcome(StrEnum):
 
 
 def allow_connections() -> None:
-    """Raise the soft limit of open files, often 1,024, to the hard limit: each pod needs a connection."""
+    """Raise the soft limit of open files, which limits the connections to pods."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
@@ -55,14 +55,14 @@ class InvalidResponseError(Exception):
 
 
 class Scraper:
-    """Read a JSON document of many pods concurrently.
+    """Client that reads a JSON document from many pods concurrently.
 
     Args:
         port: admin port of the pods.
         count: called with the outcome of each request.
         timeout_s: time limit (s) for all requests of one call together.
-        path: of the document.
-        decode: decodes a response's body; raises on an invalid one.
+        path: URL path of the document.
+        decode: decodes a response's body; raises an exception for an invalid body.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Scraper:
         self._swept_s = 0.0
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close all connections to pods."""
         for connection in self._kept.values():
             connection.abort()
         self._kept.clear()
@@ -93,7 +93,7 @@ class Scraper:
         return [Reading(load, invalid=outcome is ScrapeOutcome.REFUSED) for outcome, load in found]
 
     async def documents(self, replicas: Sequence[Replica]) -> list[tuple[ScrapeOutcome, Any]]:
-        """Return each request's outcome, and the decoded document of those that were read."""
+        """Return, per pod, the request's outcome and the document or None."""
         loop = asyncio.get_running_loop()
         now_s = loop.time()
         # Close connections to pods that have not been read for a while.
@@ -163,11 +163,11 @@ class _Connection(asyncio.Protocol):
 
     @property
     def idle(self) -> bool:
-        """Return whether the connection is open and has no request in flight."""
+        """Whether the connection is open and has no request in flight."""
         return self._transport is not None and self._response is None
 
     def send(self, loop: asyncio.AbstractEventLoop) -> "asyncio.Future[Any]":
-        """Send the request; return a future of the document, or of a `InvalidResponseError` or `OSError`."""
+        """Send the request; return a future of the document."""
         response: asyncio.Future[Any] = loop.create_future()
         self.sent_s = loop.time()
         if self._transport is None:
@@ -179,17 +179,16 @@ class _Connection(asyncio.Protocol):
         return response
 
     def abort(self) -> None:
-        """Close the connection at once."""
         if self._transport is not None:
             self._transport.abort()
 
+    # Callbacks of asyncio.
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Store the transport (asyncio)."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Parse data (asyncio)."""
         self._size_bytes += len(data)
         try:
             if self._response is None or self._size_bytes > _MAX_RESPONSE_BYTES:
@@ -200,16 +199,15 @@ class _Connection(asyncio.Protocol):
             self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail the request in flight (asyncio)."""
         self._transport = None
         self._fail(ConnectionResetError("the connection was closed before the end of the response"))
 
+    # Callbacks of httptools.
+
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Store a header (httptools)."""
         self._headers[name.lower()] = value
 
     def on_headers_complete(self) -> None:
-        """Check status and headers (httptools)."""
         status, headers = self._parser.get_status_code(), self._headers
         kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         if status != 200 or kind != b"application/json":
@@ -221,11 +219,9 @@ class _Connection(asyncio.Protocol):
             raise InvalidResponseError("compressed body")
 
     def on_body(self, body: bytes) -> None:
-        """Collect the body (httptools)."""
         self._body += body
 
     def on_message_complete(self) -> None:
-        """Complete the request in flight (httptools)."""
         if self._response is not None and not self._response.done():
             self._response.set_result(self._decode(bytes(self._body)))
         self._response = None

@@ -1,6 +1,6 @@
 """A service whose proxies are read, and its ready pods: the state between reconciliations.
 
-It holds several values per service and pod instead of their objects. Only reconciliations update it, because they read
+It holds several values per service and pod instead of whole objects. Only reconciliations update it, because they read
 the cluster: events may be late, and a broken watch may never report a deleted pod.
 """
 
@@ -40,7 +40,7 @@ class ScaledService:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A ready pod."""
+    """Identity and address of a running pod."""
 
     uid: str
     """Identifies the pod, as addresses are reused by other pods."""
@@ -103,7 +103,7 @@ class CachedService:
 
 
 def running_replicas(pods: Iterable[Json], newest: str | None) -> tuple[Replica, ...]:
-    """Return the running pods of a template that are not stopping, ready or not."""
+    """Return the running pods of the template with the hash ``newest``."""
     found = (pod for pod in pods if template_hash(pod) == newest and not is_leaving(pod) and runs(pod, PROXY))
     return tuple(
         Replica(pod["metadata"]["uid"], pod["status"]["podIP"], pod["metadata"]["name"])
@@ -113,7 +113,7 @@ def running_replicas(pods: Iterable[Json], newest: str | None) -> tuple[Replica,
 
 
 def scaled_service(spec: InferenceServiceSpec, metadata: Json) -> ScaledService | None:
-    """Return a service's scaling; None without one, with an external autoscaler, or with contradictory bounds."""
+    """Return a service's scaling; None if the operator does not scale it."""
     scaling = spec.scaling
     if scaling is None or scaling.mode is ScalingMode.EXTERNAL or scaling.min_replicas > scaling.max_replicas:
         return None

@@ -44,7 +44,7 @@ _COUNTERS = (
 
 
 class Rates(NamedTuple):
-    """Mean rows in the system and rows per second, of one pod or of all."""
+    """Mean load of one pod or of all pods: rows, and rows per second."""
 
     rows: float = 0.0
     queued_rows: float = 0.0
@@ -57,13 +57,13 @@ class Rates(NamedTuple):
 
     @property
     def rejects(self) -> bool:
-        """Return whether more than a negligible share is rejected."""
+        """Whether more than a negligible share of the rows is rejected."""
         return self.rejected_rows_per_s > NEGLIGIBLE_SHARE * self.offered_rows_per_s
 
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """Load of a service at one tick."""
+    """Load of a service at one tick of the autoscaler."""
 
     short: Rates
     """Mean over the short window."""
@@ -108,12 +108,12 @@ class LoadHistory:
         self._ticks: deque[_Tick] = deque()
 
     def record(self, loads: Mapping[str, Load | None], now_s: float, targets: ScalingTargets) -> Signals | None:
-        """Record the loads of one tick and return the signals; None where no pod could be read.
+        """Record one tick's loads; return the signals, or None if no pod was read.
 
         Args:
-            loads: by uid, the load of each ready pod; None for one that could not be read.
+            loads: by uid, the load of each ready pod; None for an unreadable pod.
             now_s: monotonic time (s); must not decrease.
-            targets: of the spec.
+            targets: scaling targets of the service's spec.
         """
         # Pods without a reading keep their last rates for one window.
         received = {uid: load for uid, load in loads.items() if load is not None}
@@ -181,7 +181,6 @@ class LoadHistory:
 
 
 def _updated_pod(pod: _Pod | None, load: Load, now_s: float) -> _Pod:
-    """Return a pod's state after a reading."""
     # Counters that went back: the proxy has restarted, and only its current rows are known.
     if pod is None or any(getattr(load, name) < getattr(pod.load, name) for name in _COUNTERS):
         return _Pod(load, now_s, Rates(load.queued_rows + load.running_rows, load.queued_rows))
@@ -206,7 +205,7 @@ def _between(before: Load, after: Load, passed_s: float) -> Rates:
 
 
 def plausible_rates(pods: Sequence[Rates], targets: ScalingTargets, capacity: Capacity | None) -> list[Rates]:
-    """Return the rates as which each pod counts."""
+    """Return the pods' rates, limited to plausible values."""
     rows_per_s = math.inf if capacity is None else MAX_WEIGHT * capacity.rows_per_s
     rows, queued, offered, answered, refused, busy = zip(*pods, strict=True)
     columns = [_rows(rows, targets, capacity), _rows(queued, targets, capacity)]
@@ -221,7 +220,7 @@ def _rows(loads: Sequence[float], targets: ScalingTargets, capacity: Capacity | 
 
 
 def _limited_by_median(loads: Sequence[float], worth: float) -> list[float]:
-    """Return the values limited to ``worth``, or to a multiple of the median if that is larger."""
+    """Limit values to ``worth`` or, if larger, to a multiple of the median."""
     if len(loads) < _MIN_PODS_FOR_MEDIAN:
         return list(loads)
     most = max(worth, MAX_WEIGHT * median_low(loads))

@@ -1,4 +1,4 @@
-"""Start times of a service's pods, from the first observation to readiness, on one monotonic clock.
+"""Durations of pods' starts, from the first observation to readiness.
 
 Waiting for a node or an image counts, because a replica serves nothing before it is ready. Pods that existed at the
 first observation of the service do not count, because their age is unknown.
@@ -12,7 +12,7 @@ _REMEMBERED = 5
 
 
 class StartTimes:
-    """The start times of the last pods."""
+    """Durations of the last starts of one service's pods."""
 
     def __init__(self) -> None:
         self._begun_s: dict[str, float | None] = {}
@@ -22,11 +22,11 @@ class StartTimes:
 
     @property
     def start_s(self) -> float | None:
-        """Return the median of the last start times (s); None before the first complete start."""
+        """Median of the last starts' durations (s); None before the first start."""
         return median(self._took_s) if self._took_s else None
 
     def observe(self, ready: Mapping[str, bool], now_s: float) -> None:
-        """Record the existing pods by uid, and whether each is ready."""
+        """Record, by uid, whether each existing pod is ready."""
         begun_s: dict[str, float | None] = {}
         for uid, is_ready in ready.items():
             # A pod that was ready at its first observation has no known start.

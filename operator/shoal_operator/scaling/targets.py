@@ -1,4 +1,4 @@
-"""The scaling targets of a spec."""
+"""Scaling targets of a service, from its spec."""
 
 import math
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ LEAST = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class ScalingTargets:
-    """The scaling targets of a spec."""
+    """Bounds and target load of a service's replicas."""
 
     minimum: int
     maximum: int
@@ -31,7 +31,7 @@ class ScalingTargets:
             raise ValueError(f"need 0 <= minReplicas <= maxReplicas and a target >= 1, not {self}")
 
     def within(self, replicas: int) -> int:
-        """Return the count within the bounds, and at least 1."""
+        """Return ``replicas`` within the bounds, and at least 1."""
         return max(self.minimum, 1, min(replicas, self.maximum))
 
 

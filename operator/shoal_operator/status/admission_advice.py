@@ -18,11 +18,11 @@ _FIELDS = {RUNTIME: "runtime.resources", PROXY: "proxy.resources", MODEL: "model
 
 
 def pod_advice(cause: str, template: Json) -> str:
-    """Return the remedy, to append to a message; empty if unknown.
+    """Return the remedy for rejected pods as text; empty if unknown.
 
     Args:
         cause: the API server's message.
-        template: of the rejected pods.
+        template: template of the rejected pods.
     """
     if "must specify" in cause:
         return f". Set limits in {' and '.join(_fields(template))}"
@@ -43,7 +43,7 @@ def _containers(template: Json) -> list[Json]:
 
 
 def _fields(template: Json) -> list[str]:
-    """Return the spec's fields with the containers' resources; pods of a graph have no runtime."""
+    """Return the fields of the spec that set the containers' resources."""
     names = [container["name"] for container in _containers(template)]
     return [field for name, field in _FIELDS.items() if name in names]
 
@@ -68,7 +68,7 @@ def _at_fault(cause: str, template: Json) -> Iterator[str]:
 
 
 def _requested(container: Json, side: str, resource: str) -> str | None:
-    """Return a container's limit or request; a limit without a request is the request too."""
+    """Return a container's limit or request; the request defaults to the limit."""
     resources: Json = container.get("resources", {})
     requested = dig(resources, f"{side}s", resource) or (
         dig(resources, "limits", resource) if side == "request" else None

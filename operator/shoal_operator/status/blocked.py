@@ -1,4 +1,4 @@
-"""Checks of obstacles apart from pods: the spec, other owners' objects, the API server."""
+"""Status checks of the spec, of foreign objects and of rejected writes."""
 
 import re
 from collections.abc import Callable
@@ -16,7 +16,7 @@ Check = Callable[[Evidence], Verdict | None]
 
 
 def spec_invalid(evidence: Evidence) -> Verdict | None:
-    """The spec is invalid or not allowed; existing objects stay unchanged."""
+    """Report that the spec is invalid or not allowed."""
     if not evidence.followed:
         return Status.FALSE, evidence.spec_reason, evidence.spec_error
     refused = [f for f in evidence.failures if f.code in (400, 422)]
@@ -24,7 +24,7 @@ def spec_invalid(evidence: Evidence) -> Verdict | None:
 
 
 def model_unresolved(evidence: Evidence) -> Verdict | None:
-    """The model's mutable name is not resolved; existing pods keep their version."""
+    """Report that the model's mutable name is not resolved."""
     resolution = evidence.resolution
     if resolution is None or resolution.resolved:
         return None
@@ -36,7 +36,7 @@ def model_unresolved(evidence: Evidence) -> Verdict | None:
 
 
 def name_taken(evidence: Evidence) -> Verdict | None:
-    """An object with a required name has another owner."""
+    """Report that an object with a child's name has another owner."""
     return _taken(evidence.conflicts[0], evidence.kind) if evidence.conflicts else None
 
 
@@ -69,7 +69,7 @@ def _failed(failure: Failure) -> Verdict:
 
 
 def peers_service_taken(evidence: Evidence) -> Verdict | None:
-    """Replicas cannot discover their peers, so none forwards late requests."""
+    """Report that replicas cannot discover their peers."""
     if isinstance(evidence.peers_obstacle, Failure):
         return _failed(evidence.peers_obstacle)
     if evidence.peers_obstacle is None:
@@ -104,12 +104,12 @@ def missing(kind: Child) -> Check:
 
 
 def undone_write(evidence: Evidence) -> Verdict | None:
-    """Another writer undoes the operator's writes, so they are paused."""
+    """Report that another writer undoes the operator's writes."""
     return next((_failed(failure) for failure in evidence.failures if failure.undone), None)
 
 
 def apply_failed(evidence: Evidence) -> Verdict | None:
-    """The API server rejected a write for a reason other than the spec."""
+    """Report that the API server rejected a write."""
     # Failures of these kinds have conditions of their own.
     reported = (HTTP_ROUTE, INGRESS, HPA, SCALED_OBJECT)
     others = [f for f in evidence.failures if f.kind not in reported and not f.at_admission]
@@ -117,19 +117,19 @@ def apply_failed(evidence: Evidence) -> Verdict | None:
 
 
 def changed_at_admission(evidence: Evidence) -> Verdict | None:
-    """An admission policy changes the operator's writes; pods may serve nevertheless."""
+    """Report that an admission policy changes the operator's writes."""
     return next((_failed(failure) for failure in evidence.failures if failure.at_admission), None)
 
 
 def failure_text(failure: Failure) -> str:
-    """Return the API server's message about a rejected write, and the remedy where it is known."""
+    """Return the API server's message about a rejected write, with a remedy."""
     return f"{failure.kind.kind}: {failure.message}{advice(failure.code, failure.message)}"
 
 
 def advice(code: int, message: str) -> str:
-    """Return the remedy for an error of the API server, to append to its message; empty where none is known.
+    """Return the remedy for an API server's error; empty if unknown.
 
-    The authorizer, quotas and admission policies all count as 403 (`ApiError.code`), and differ in their messages.
+    ``message`` distinguishes the authorizer, quotas and admission policies, which all count as 403 (`ApiError.code`).
     """
     if code in (400, 422) and _UNKNOWN_VOLUME.search(message):
         return f". {NO_IMAGE_VOLUMES[:1].upper()}{NO_IMAGE_VOLUMES[1:]}"

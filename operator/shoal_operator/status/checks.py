@@ -20,7 +20,7 @@ from shoal_schema.resource import GRAPH_KIND
 
 
 def pods_rejected(evidence: Evidence) -> Verdict | None:
-    """Pods cannot be created: a quota, a policy, a missing account."""
+    """Report that the API server rejects pods, for example by a quota."""
     failed = _deployment_condition(evidence, "ReplicaFailure")
     if failed.get("status") != "True":
         return None
@@ -47,14 +47,14 @@ _REPLICA_SET = re.compile(r'[Rr]eplica ?[Ss]et "(?P<name>[^"]+)"')
 
 
 def pods_failing(evidence: Evidence) -> Verdict | None:
-    """A new pod cannot start, load the model or stay alive."""
+    """Report that a new pod cannot start, load the model or stay alive."""
     if problem := evidence.problem:
         return Status.FALSE, problem.reason, problem.message
     return None
 
 
 def deadline_exceeded(evidence: Evidence) -> Verdict | None:
-    """The rollout exceeded its deadline."""
+    """Report that the rollout exceeded its deadline."""
     progressing = _deployment_condition(evidence, "Progressing")
     if progressing.get("reason") == "ProgressDeadlineExceeded":
         waiting = ", ".join(unready_containers(evidence.new_pods))
@@ -70,7 +70,7 @@ def deadline_exceeded(evidence: Evidence) -> Verdict | None:
 
 
 def rollout_paused(evidence: Evidence) -> Verdict | None:
-    """The Deployment was paused before the newest spec was served."""
+    """Report that the Deployment was paused before the newest spec was served."""
     if rolling_out(evidence) and dig(evidence.deployment, "spec", "paused"):
         resume = f"kubectl rollout resume deployment/{evidence.name} --namespace {evidence.namespace}"
         text = f"the Deployment is paused, so no pod of the newest spec starts. {resume} resumes it"
@@ -79,7 +79,7 @@ def rollout_paused(evidence: Evidence) -> Verdict | None:
 
 
 def rolling_out(evidence: Evidence) -> Verdict | None:
-    """Old pods are being replaced, or the first pods created."""
+    """Report that old pods are being replaced, or the first pods created."""
     # A new Deployment has no pods at all yet.
     if not evidence.rolled_out or evidence.count("replicas") == 0 < evidence.wanted:
         return Status.TRUE, Reason.ROLLING_OUT, "pods of the newest spec are starting"
@@ -87,7 +87,7 @@ def rolling_out(evidence: Evidence) -> Verdict | None:
 
 
 def scaling_up(evidence: Evidence) -> Verdict | None:
-    """More pods are starting."""
+    """Report that fewer pods than desired are available."""
     if evidence.count("availableReplicas") < evidence.wanted:
         text = f"{evidence.count('availableReplicas')} of {evidence.wanted} pods are ready"
         return Status.TRUE, Reason.SCALING_UP, text
@@ -95,14 +95,14 @@ def scaling_up(evidence: Evidence) -> Verdict | None:
 
 
 def complete(evidence: Evidence) -> Verdict:
-    """All pods are ready and have the newest spec, or none should run."""
+    """Report that all pods are ready with the newest spec, or none should run."""
     if not evidence.wanted:
         return Status.TRUE, Reason.COMPLETE, "no pod runs; the next one has the newest spec"
     return Status.TRUE, Reason.COMPLETE, "all pods have the newest spec"
 
 
 def scaled_to_zero(evidence: Evidence) -> Verdict | None:
-    """The service is scaled to zero; the activator holds requests."""
+    """Report that the service is scaled to zero."""
     if evidence.target is None or evidence.target.hosting is None or not evidence.deployment or evidence.wanted:
         return None
     # Without an activator requests would be lost.
@@ -117,7 +117,7 @@ def scaled_to_zero(evidence: Evidence) -> Verdict | None:
 
 
 def scaling_from_zero(evidence: Evidence) -> Verdict | None:
-    """The service is starting from zero; the activator holds requests."""
+    """Report that the service is starting from zero."""
     if evidence.target is None or evidence.target.hosting is None or not evidence.target.hosting.held:
         return None
     conditions = dig(evidence.observation.resource, "status", "conditions", default=[])
@@ -131,7 +131,7 @@ def scaling_from_zero(evidence: Evidence) -> Verdict | None:
 
 
 def without_replicas(evidence: Evidence) -> Verdict | None:
-    """``spec.replicas`` is 0, and no activator holds requests."""
+    """Report that ``spec.replicas`` is 0, so that no pod runs."""
     if evidence.target is not None and evidence.deployment and evidence.wanted == evidence.target.replicas == 0:
         short = "infgraph" if evidence.kind == GRAPH_KIND else "infsvc"
         start = f"kubectl scale {short}/{evidence.name} --namespace {evidence.namespace} --replicas=1"
@@ -140,7 +140,7 @@ def without_replicas(evidence: Evidence) -> Verdict | None:
 
 
 def scaled_to_zero_by_another(evidence: Evidence) -> Verdict | None:
-    """Another writer keeps the Deployment at 0 replicas, although ``spec.replicas`` is not 0."""
+    """Report that another writer keeps the Deployment at 0 replicas."""
     if evidence.target is None or not evidence.deployment or evidence.wanted or not evidence.target.replicas:
         return None
     writer = writer_of(evidence.deployment, FIELD_MANAGER, "f:spec", "f:replicas")
@@ -160,14 +160,14 @@ def writer_text(manager: str) -> str:
 
 
 def none_started(evidence: Evidence) -> Verdict | None:
-    """No pod runs, and none can start with this spec."""
+    """Report that no pod runs, and none can start with this spec."""
     if evidence.target is None and evidence.deployment and evidence.wanted == 0:
         return Status.FALSE, Reason.INVALID_SPEC, f"no pod runs, and none starts: {evidence.spec_error}"
     return None
 
 
 def no_endpoints(evidence: Evidence) -> Verdict | None:
-    """Pods are ready, but the Service has no endpoint."""
+    """Report that pods are ready, but the Service has no endpoint."""
     if evidence.count("availableReplicas") > 0 and evidence.endpoints == 0 and evidence.observation.owned(SERVICE):
         text = (
             "pods are ready, but the Service has no ready endpoint. If this persists, see kubectl get endpointslices"
@@ -178,7 +178,7 @@ def no_endpoints(evidence: Evidence) -> Verdict | None:
 
 
 def served_by_old_pods(evidence: Evidence) -> Verdict | None:
-    """Pods are available, but none has the newest spec."""
+    """Report that pods are available, but none has the newest spec."""
     new = any(is_ready(pod) for pod in evidence.new_pods)
     if evidence.count("availableReplicas") > 0 and rolling_out(evidence) and not new:
         text = "pods of an older spec serve requests; no pod of the newest spec is ready"
@@ -187,14 +187,14 @@ def served_by_old_pods(evidence: Evidence) -> Verdict | None:
 
 
 def available(evidence: Evidence) -> Verdict | None:
-    """A pod is available."""
+    """Report that a pod is available."""
     if evidence.count("availableReplicas") > 0:
         return Status.TRUE, Reason.AVAILABLE, "at least one pod serves requests"
     return None
 
 
 def available_unowned(evidence: Evidence) -> Verdict | None:
-    """The Service has endpoints, but the Deployment has another owner."""
+    """Report endpoints of the Service while the Deployment has another owner."""
     if not evidence.deployment and evidence.endpoints:
         text = f"pods of the Service serve requests, but this {evidence.kind} does not own their Deployment"
         return Status.TRUE, Reason.AVAILABLE, text
@@ -202,31 +202,31 @@ def available_unowned(evidence: Evidence) -> Verdict | None:
 
 
 def pods_not_ready(evidence: Evidence) -> Verdict:
-    """No pod is ready."""
+    """Report that no pod is ready."""
     return Status.FALSE, Reason.PODS_NOT_READY, f"no pod is ready yet{waiting_advice(evidence)}"
 
 
 def unavailable(evidence: Evidence) -> Verdict | None:
-    """No pod is available, though the rollout is complete."""
+    """Report that no pod is available, though the rollout is complete."""
     return no_endpoints(evidence) or (None if available(evidence) else pods_not_ready(evidence))
 
 
 def model_loaded(evidence: Evidence) -> Verdict | None:
-    """A pod of the newest spec is ready, so its model is loaded and warm."""
+    """Report that a pod of the newest spec is ready, so the model is loaded."""
     if any(is_ready(pod) for pod in evidence.new_pods):
         return Status.TRUE, Reason.MODEL_LOADED, "the model is loaded and warm"
     return None
 
 
 def model_at_zero(evidence: Evidence) -> Verdict | None:
-    """The service is scaled to zero, so no pod has the model loaded."""
+    """Report that the service is scaled to zero, so no model is loaded."""
     if (verdict := scaled_to_zero(evidence)) is None or verdict[0] is not Status.TRUE:
         return verdict
     return Status.FALSE, verdict[1], "scaled to zero: the next request starts a pod, which loads the model"
 
 
 def model_downloading(evidence: Evidence) -> Verdict | None:
-    """The init container downloads the model; its log has the progress, which the operator may not read."""
+    """Report that the init container of a new pod downloads the model."""
     if not any(runs(pod, MODEL) for pod in evidence.new_pods):
         return None
     pods = f"--namespace {evidence.namespace} --selector {selector_text(evidence.name)}"
@@ -235,12 +235,12 @@ def model_downloading(evidence: Evidence) -> Verdict | None:
 
 
 def model_loading(_: Evidence) -> Verdict:
-    """The model is being loaded."""
+    """Report that the model is being loaded."""
     return Status.FALSE, Reason.MODEL_LOADING, "no pod of the newest spec is ready yet"
 
 
 def route_rejected(evidence: Evidence) -> Verdict | None:
-    """The route could not be written."""
+    """Report that the API server rejected the route."""
     for failure in evidence.failures:
         if failure.kind == HTTP_ROUTE and failure.code == 404:
             text = "route.httpRoute requires the Gateway API, which is not installed. Install it, or use route.ingress"
@@ -251,7 +251,7 @@ def route_rejected(evidence: Evidence) -> Verdict | None:
 
 
 def http_route_rejected(evidence: Evidence) -> Verdict | None:
-    """A Gateway rejected the route."""
+    """Report that a Gateway rejected the route."""
     for parent in _route_parents(evidence):
         for condition in parent.get("conditions", []):
             if condition.get("status") == "False":
@@ -261,7 +261,7 @@ def http_route_rejected(evidence: Evidence) -> Verdict | None:
 
 
 def route_pending(evidence: Evidence) -> Verdict | None:
-    """The route's controller has not reported a status; some never do."""
+    """Report that the route's controller has not reported a status."""
     ours = evidence.observation.owned
     pending = ours(INGRESS) and not dig(ours(INGRESS), "status", "loadBalancer", "ingress")
     if pending or (ours(HTTP_ROUTE) and not _route_parents(evidence)):
@@ -271,7 +271,7 @@ def route_pending(evidence: Evidence) -> Verdict | None:
 
 
 def route_unread(evidence: Evidence) -> Verdict | None:
-    """The spec is not followed, and no route of an older spec exists."""
+    """Report that the spec is not applied, and no older route exists."""
     ours = evidence.observation.owned
     if not evidence.followed and not ours(INGRESS) and not ours(HTTP_ROUTE):
         return Status.UNKNOWN, evidence.spec_reason, evidence.spec_error
@@ -279,14 +279,14 @@ def route_unread(evidence: Evidence) -> Verdict | None:
 
 
 def route_ready(evidence: Evidence) -> Verdict:
-    """The route is accepted, or the spec has none."""
+    """Report that the route is accepted, or that the spec has none."""
     if evidence.target is not None and evidence.target.spec.route is None:
         return Status.TRUE, Reason.CLUSTER_INTERNAL, "spec.route is not set: the service is reachable in the cluster"
     return Status.TRUE, Reason.ROUTE_ACCEPTED, "the route is accepted"
 
 
 def scaled_by_another(evidence: Evidence) -> Verdict:
-    """Another autoscaler writes ``/scale``; only autoscalers that the operator created have a status."""
+    """Report the status of an HPA or of KEDA, which sets the replicas."""
     for failure in evidence.failures:
         if failure.kind == SCALED_OBJECT and failure.code == _NOT_FOUND:
             text = (
@@ -311,17 +311,17 @@ _SCALERS = {HPA: ("AbleToScale", "ScalingActive"), SCALED_OBJECT: ("Ready",)}
 
 
 def objective_as_stored(evidence: Evidence) -> Verdict | None:
-    """The operator has restarted and read no pod yet: the stored condition of this spec stays."""
+    """Report the stored condition until the restarted operator reads a pod."""
     return None if evidence.attainable is not None else _as_stored(evidence, ConditionType.OBJECTIVE_ATTAINABLE)
 
 
 def rows_as_stored(evidence: Evidence) -> Verdict | None:
-    """The operator has restarted and read no pod yet: the stored condition of this spec stays."""
+    """Report the stored condition until the restarted operator reads a pod."""
     return None if evidence.independent is not None else _as_stored(evidence, ConditionType.ROWS_INDEPENDENT)
 
 
 def rows_mixed(evidence: Evidence) -> Verdict | None:
-    """A pod found that results in a batch depend on other rows."""
+    """Report that results of a row depend on other rows of the batch."""
     if all(evidence.has_independent_rows):
         return None
     text = (
@@ -334,7 +334,7 @@ def rows_mixed(evidence: Evidence) -> Verdict | None:
 
 
 def rows_independent(evidence: Evidence) -> Verdict | None:
-    """Rows that were run again had the same results."""
+    """Report that rows that were run again had the same results."""
     if evidence.has_independent_rows:
         text = "rows of shared batches had the same results when they were run again"
         return Status.TRUE, Reason.ROWS_INDEPENDENT, text
@@ -342,7 +342,7 @@ def rows_independent(evidence: Evidence) -> Verdict | None:
 
 
 def rows_unknown(evidence: Evidence) -> Verdict | None:
-    """No pod of the newest spec has checked rows, but an older condition exists."""
+    """Report that no new pod has checked rows, if an older condition exists."""
     conditions = dig(evidence.observation.resource, "status", "conditions", default=[])
     if find(conditions, ConditionType.ROWS_INDEPENDENT) is None:
         return None
@@ -361,7 +361,7 @@ def _as_stored(evidence: Evidence, kind: ConditionType) -> Verdict | None:
 
 
 def objective_missed(evidence: Evidence) -> Verdict | None:
-    """A pod reports that even a single request exceeds the latency objective."""
+    """Report a pod on which even one request exceeds the latency objective."""
     if all(evidence.meets_objective):
         return None
     text = (
@@ -373,7 +373,7 @@ def objective_missed(evidence: Evidence) -> Verdict | None:
 
 
 def objective_met(evidence: Evidence) -> Verdict | None:
-    """All pods that reported recently can meet the objective."""
+    """Report that pods can meet the latency objective."""
     if evidence.meets_objective:
         text = "a single request takes no longer than batching.latencyObjectiveMilliseconds"
         return Status.TRUE, Reason.OBJECTIVE_ATTAINABLE, text
@@ -381,24 +381,24 @@ def objective_met(evidence: Evidence) -> Verdict | None:
 
 
 def objective_unknown(_: Evidence) -> Verdict:
-    """No pod of the newest spec reported recently."""
+    """Report that no new pod reported recently on the latency objective."""
     text = "no ready pod of the newest spec has recently reported whether it can meet the objective"
     return Status.UNKNOWN, Reason.NO_LATENCY_DATA, text
 
 
 def not_rolled_out(evidence: Evidence) -> Verdict | None:
-    """The rollout is in progress."""
+    """Report that the rollout is in progress."""
     verdict = rolling_out(evidence)
     return verdict and (Status.FALSE, *verdict[1:])
 
 
 def unless_served(check: Check) -> Check:
-    """Return a check that applies until the newest spec is served; later problems only delay scaling."""
+    """Return ``check``, limited to the time until the newest spec is served."""
     return lambda evidence: None if evidence.served else check(evidence)
 
 
 def ready(_: Evidence) -> Verdict:
-    """The newest spec is served."""
+    """Report that the newest spec is served."""
     return Status.TRUE, Reason.READY, "the newest spec is served"
 
 

@@ -19,7 +19,7 @@ from shoal_schema.resource import KIND
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Observations and outcomes of one reconciliation."""
+    """Input of a service's conditions: observed objects and failed writes."""
 
     observation: Observation
     target: Target | None
@@ -55,7 +55,7 @@ class Evidence:
 
     @property
     def followed(self) -> bool:
-        """Whether the objects follow the newest spec."""
+        """Whether the newest spec is valid and allowed, so that it is applied."""
         return self.target is not None and not self.spec_error
 
     @property
@@ -91,17 +91,17 @@ class Evidence:
 
     @property
     def objective_ms(self) -> float | None:
-        """The latency objective of the spec."""
+        """The latency objective of the spec (ms), or None."""
         return self.target.spec.batching.latency_objective_milliseconds if self.target else None
 
     @property
     def meets_objective(self) -> list[bool]:
-        """Whether each of the newest pods that reported recently can meet the objective."""
+        """For each new pod with a recent report, whether it meets the objective."""
         return self._of_new_pods(self.attainable)
 
     @property
     def has_independent_rows(self) -> list[bool]:
-        """Results of row checks, from the newest pods that have a result."""
+        """For each new pod with a result, whether its rows are independent."""
         return self._of_new_pods(self.independent)
 
     def _of_new_pods(self, known: Mapping[str, bool] | None) -> list[bool]:
@@ -114,7 +114,7 @@ class Evidence:
         return find_problem(self.new_pods)
 
     def count(self, field: str) -> int:
-        """Return a count in the Deployment's status."""
+        """Return a number in the Deployment's status; 0 if missing."""
         number: int = dig(self.deployment, "status", field, default=0)
         return number
 

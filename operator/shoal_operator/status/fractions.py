@@ -1,4 +1,4 @@
-"""Fields that Kubernetes rejects for a fraction: its message names types, but no field."""
+"""Names of fields whose fractions Kubernetes rejects without naming them."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,11 +10,11 @@ _REFUSED = "cannot convert float64 to int"
 
 
 def named_fractions(message: str, spec: Json) -> str:
-    """Return the API server's message with the fields it refers to; any other message unchanged.
+    """Append the affected fields to a message that rejects fractions.
 
     Args:
         message: about an object that was derived from the spec.
-        spec: of the ``InferenceService``, as written.
+        spec: spec of the ``InferenceService``, as the user wrote it.
     """
     if _REFUSED not in message:
         return message

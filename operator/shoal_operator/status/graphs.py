@@ -1,4 +1,4 @@
-"""Checks of a graph's validity: by its spec, and by its pods' reports about the steps' models."""
+"""Checks of a graph's validity, by the spec and by reports of the pods."""
 
 from shoal_operator.children.pods import is_ready
 from shoal_operator.status.blocked import Verdict
@@ -11,7 +11,7 @@ _FAULTS = frozenset(Reason(fault) for fault in GraphFault)
 
 
 def invalid(evidence: Evidence) -> Verdict | None:
-    """The spec of the graph is invalid, or is not applied for another reason."""
+    """Report that the spec of the graph is invalid or not applied."""
     if evidence.followed:
         return None
     status = Status.FALSE if evidence.spec_reason in _FAULTS else Status.UNKNOWN
@@ -19,7 +19,7 @@ def invalid(evidence: Evidence) -> Verdict | None:
 
 
 def step_invalid(evidence: Evidence) -> Verdict | None:
-    """A pod reports that a step's model is missing or does not fit."""
+    """Report that a step's model is missing or does not fit, as a pod found."""
     for state in evidence.graph_states.values():
         if state.reason in _FAULTS & FAILURES:
             return Status.FALSE, Reason(state.reason), state.message
@@ -27,7 +27,7 @@ def step_invalid(evidence: Evidence) -> Verdict | None:
 
 
 def step_not_ready(evidence: Evidence) -> Verdict | None:
-    """A pod waits for the metadata of a step's model."""
+    """Report that a pod waits for the metadata of a step's model."""
     for state in evidence.graph_states.values():
         if state.reason == STEP_NOT_READY:
             return Status.UNKNOWN, Reason.STEP_NOT_READY, state.message
@@ -35,18 +35,18 @@ def step_not_ready(evidence: Evidence) -> Verdict | None:
 
 
 def step_blocks(evidence: Evidence) -> Verdict | None:
-    """No pod can serve, by `step_invalid` or `step_not_ready`."""
+    """Report a step for which pods cannot serve: invalid or not ready."""
     verdict = step_invalid(evidence) or step_not_ready(evidence)
     return verdict and (Status.FALSE, *verdict[1:])
 
 
 def valid(evidence: Evidence) -> Verdict | None:
-    """A pod is ready, so the models of all steps are compatible; older reports are ignored."""
+    """Report that a pod is ready, so the models of all steps are compatible."""
     if any(is_ready(pod) for pod in evidence.new_pods):
         return Status.TRUE, Reason.GRAPH_VALID, "every step's model accepts its inputs"
     return None
 
 
 def unreported(_: Evidence) -> Verdict:
-    """No pod has reported yet."""
+    """Report that no pod has reported yet on the steps' models."""
     return Status.UNKNOWN, Reason.STEP_NOT_READY, "no pod has reported yet whether the steps' models are compatible"

@@ -15,9 +15,9 @@ _APPLIED_ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def dropped_fields(resource: Json) -> Mapping[str, str]:
-    """Return the renamed fields, old to new, that were dropped and not written under their new names since.
+    """Return renamed fields (old to new) that were dropped and must be set.
 
-    Fields that the API server still returns are not among them: they make the spec invalid.
+    Old fields that the API server still returns are left out, because they make the spec invalid.
     """
     spec = resource.get("spec", {})
     # Neither the old nor the new name may have a value now.
@@ -30,13 +30,13 @@ def dropped_fields(resource: Json) -> Mapping[str, str]:
 
 
 def dropped_text(fields: Mapping[str, str]) -> str:
-    """Return the message about dropped fields."""
+    """Return a message about dropped fields, with the remedy."""
     renamed = (f"spec.{old} was renamed to {new} in {RENAMED_SINCE}" for old, new in fields.items())
     return f"{'; '.join(renamed)}. The API server dropped the old field's value. Set the new field"
 
 
 def _written(resource: Json) -> Iterator[str]:
-    """Yield the old names that a client wrote, rather than the API server as a default."""
+    """Yield the old names that a client wrote, without API server defaults."""
     # The manifest of the last kubectl apply; None where it is missing or no object.
     try:
         applied = json.loads(dig(resource, "metadata", "annotations", _APPLIED_ANNOTATION, default="null"))

@@ -1,4 +1,4 @@
-"""Advice about pods that do not become ready: the end of a condition's message."""
+"""Advice on pods that do not become ready, for messages of conditions."""
 
 from shoal_operator.children.observation import dig
 from shoal_operator.children.pods import unready_containers, waits_for_volumes
@@ -21,7 +21,7 @@ def waiting_advice(evidence: Evidence) -> str:
 
 
 def _volume_advice(evidence: Evidence) -> str:
-    """Return the mounted objects that may be missing, where no container has ever started."""
+    """Return the mounted objects that may be missing, if no container started."""
     if evidence.target is None or not (evidence.new_pods and all(map(waits_for_volumes, evidence.new_pods))):
         return ""
     spec = evidence.target.spec
@@ -49,7 +49,7 @@ def _volume_advice(evidence: Evidence) -> str:
 
 
 def proxy_advice(evidence: Evidence) -> str:
-    """Return where a proxy that runs but is not ready reports the reason."""
+    """Return the command that shows why a running proxy is not ready, or ""."""
     if PROXY not in unready_containers(evidence.new_pods):
         return ""
     pods = f"--namespace {evidence.namespace} --selector {selector_text(evidence.name)}"

@@ -144,7 +144,7 @@ ROWS: tuple[Check, ...] = (checks.rows_as_stored, checks.rows_mixed, checks.rows
 
 
 def evaluate_conditions(evidence: Evidence) -> list[Condition]:
-    """Return every condition that applies."""
+    """Return all conditions of a service's status."""
     left_out = _left_out(evidence.observation.resource)
     conditions = [Condition(kind, *_first(policy, evidence)) for kind, policy in POLICIES.items() if kind != left_out]
     # READY is the first policy.
@@ -178,7 +178,7 @@ def _spec_read(evidence: Evidence) -> Verdict | None:
 
 
 def make_status(evidence: Evidence, now: str) -> Json:
-    """Return the whole status.
+    """Return the whole status of a service.
 
     Args:
         evidence: observations, and the outcome of the operator's writes.
@@ -239,11 +239,11 @@ def plain_status(resource: Json, why: str, now: str) -> Json:
 
 
 def unread_status(resource: Json, error: ApiError, now: str) -> Json:
-    """Return the status of a service with unreadable children: conditions become Unknown, the rest is kept.
+    """Return the status of a service whose children cannot be read.
 
     Args:
         resource: the service.
-        error: of the API server.
+        error: error of the API server.
         now: RFC 3339 time in UTC.
     """
     text = f"the service's objects cannot be read: {error}{blocked.advice(error.code, error.message)}"
@@ -284,7 +284,7 @@ def transitions(before: Sequence[Json], after: Sequence[Json]) -> list[ServiceEv
 
 
 def removed_settings_event(settings: Mapping[str, Sequence[str]]) -> ServiceEvent:
-    """Return the Event about foreign settings that were removed from the Deployment, by container."""
+    """Return the Event about foreign settings that were removed from pods."""
     text = (
         f"removed from the Deployment: {settings_text(settings)}. Variables that start with SHOAL_ come from the spec."
         " Set the field of the spec, or proxy.env"
@@ -311,7 +311,7 @@ def other_owner_event(keeper: str, me: str) -> ServiceEvent:
 
 
 def _left_out(resource: Json) -> ConditionType:
-    """Return the condition that does not apply to a service, or to a graph."""
+    """Return the condition that resources of this kind do not have."""
     return ConditionType.MODEL_LOADED if resource.get("kind") == GRAPH_KIND else ConditionType.GRAPH_VALID
 
 

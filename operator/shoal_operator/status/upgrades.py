@@ -35,7 +35,7 @@ def upgrade_status(evidence: Evidence, *, ready: bool) -> Json:
 
 
 def upgraded(evidence: Evidence, *, ready: bool) -> Verdict | None:
-    """Return the verdict about an upgrade; None if there is none."""
+    """Return the verdict on a service's upgrade; None without an upgrade."""
     if evidence.target is None:
         return None
     now = (

@@ -11,7 +11,7 @@ from shoal_schema.resource.traffic import ScalingMode
 
 
 class NoActivatorError(SpecError):
-    """A service scales to zero, but has no place in the activator."""
+    """A service scales to zero, but no activator can hold its requests."""
 
 
 NO_ACTIVATOR = (
@@ -31,7 +31,8 @@ def scales_to_zero(spec: InferenceServiceSpec) -> bool:
 
 
 def max_forwards(spec: InferenceServiceSpec) -> int:
-    """Return how many requests are forwarded to a pod at a time: two full batches keep it busy without queueing."""
+    """Return how many requests the activator forwards to one pod at a time."""
+    # Two full batches keep the pod busy without queueing.
     return 2 * spec.batching.max_batch_size * spec.batching.in_flight
 
 
@@ -53,18 +54,18 @@ class ActivatorPod:
     """It has not responded for long."""
 
     def serves(self, key: Key) -> bool:
-        """Return whether an activator can receive requests of a service."""
+        """Return whether this activator can receive requests of a service."""
         return self.ready and str(key) not in self.refused
 
 
 def activator_problem(key: Key, port: int, activators: Iterable[ActivatorPod], *, listing: str) -> str:
-    """Return the problem that prevents requests of a service from being held, with the remedy; empty without any.
+    """Return why activators cannot hold a service's requests, or "".
 
     Args:
-        key: of the service.
-        port: of the service.
+        key: key of the service.
+        port: port of the service in the activator.
         activators: all activator pods.
-        listing: a command that lists them.
+        listing: a command that lists the activator's pods.
     """
     ready = [activator for activator in activators if activator.ready]
     if not ready:

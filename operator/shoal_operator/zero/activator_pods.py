@@ -1,4 +1,4 @@
-"""The pods of the activator: list them, and long-poll each for the services with held requests."""
+"""Lists of the activator's pods, and long polls for their held requests."""
 
 import asyncio
 import logging
@@ -29,12 +29,12 @@ _TIMEOUT = aiohttp.ClientTimeout(total=MAX_POLL_S + 5.0, connect=2.0)
 
 
 class ActivatorPods:
-    """Track the activator's pods and poll each.
+    """The activator's pods, with the state that each reports to long polls.
 
     Args:
         settings: namespace and selector of the pods.
         changed: called when the set of ready activators or their state changes.
-        received: called with each update of an activator, and the task group for follow-up work.
+        received: called with each activator's report, and the task group for follow-up tasks.
         version_of: returns the version of the routing table for the mark that an activator reports.
         clock: monotonic seconds.
     """
@@ -61,7 +61,7 @@ class ActivatorPods:
         return self._pods.values()
 
     def clear(self) -> None:
-        """Forget all pods."""
+        """Remove all pods from the cache."""
         self._pods.clear()
 
     async def find(self, cluster: Cluster) -> None:

@@ -6,7 +6,7 @@
       └──────────────────────────── a pod is ready ──────────────────────────────── WAKING
 
 The phase follows from observations, so that a restarted operator continues: no replicas are ASLEEP, replicas without a
-ready pod are WAKING. Only in these two phases are replicas decided here, as there is no load to follow.
+ready pod are WAKING. Only in these two phases this module decides the replicas, as there is no load to follow.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ SETTLE_S = 3.0
 
 
 class Phase(StrEnum):
-    """The phase of scaling to zero and back."""
+    """Phase of a service that scales to zero and back."""
 
     AWAKE = "awake"
     SETTLING = "settling"
@@ -34,7 +34,7 @@ HOLDING = frozenset({Phase.SETTLING, Phase.ASLEEP})
 
 @dataclass(frozen=True, slots=True)
 class ZeroObservation:
-    """Observations of a service."""
+    """Observed replicas and requests of a service that scales to zero."""
 
     replicas: int
     """``spec.replicas``."""
@@ -50,7 +50,7 @@ class ZeroObservation:
 
 @dataclass(frozen=True, slots=True)
 class ZeroState:
-    """State between calls; times in monotonic seconds."""
+    """One service's scale-to-zero state between calls (times: monotonic s)."""
 
     phase: Phase
     since_s: float
@@ -70,7 +70,7 @@ class ZeroState:
 
 @dataclass(frozen=True, slots=True)
 class ZeroDecision:
-    """The phase and replicas to set."""
+    """Next phase of a service and, unless the load decides, its replicas."""
 
     phase: Phase
     replicas: int | None = None
@@ -80,12 +80,12 @@ class ZeroDecision:
 def decide(
     policy: ZeroPolicy, observation: ZeroObservation, state: ZeroState | None, now_s: float
 ) -> tuple[ZeroDecision, ZeroState]:
-    """Return the decision and the next state.
+    """Return the decision on scaling to zero or back, and the next state.
 
     Args:
         policy: settings of the service.
-        observation: observations.
-        state: state of the last call; None at first.
+        observation: observed replicas and requests of the service.
+        state: state that the last call returned; None at first.
         now_s: monotonic time (s); must not decrease between calls.
     """
     if state is None:
@@ -128,7 +128,7 @@ def _decision(
 
 
 def scaling_reason(policy: ZeroPolicy, observation: ZeroObservation) -> str:
-    """Return the reason for a decision's replicas."""
+    """Return why a service scales to or from zero, for logs and Events."""
     if not observation.waiting:
         return f"no requests for {policy.delay_s:g} s"
     return f"{observation.waiting} request{'' if observation.waiting == 1 else 's'} held in the activator"

@@ -51,7 +51,7 @@ _FIRST_RECONCILIATIONS_S = 30.0
 
 
 class ScaleToZero:
-    """Scale services to zero and back.
+    """Scaling of services to zero and back, with the activator.
 
     Args:
         records: states of all services.
@@ -89,10 +89,10 @@ class ScaleToZero:
     # Called by the reconciler.
 
     def host(self, key: Key, spec: InferenceServiceSpec, observation: Observation) -> Hosting | None:
-        """Return the activator's port for a service; None if the service never scales to zero.
+        """Return a service's activator port and endpoints, or None if not needed.
 
         Raises:
-            NoActivatorError: there is no activator, or it has no free port.
+            NoActivatorError: no activator is installed, or no port is free.
         """
         at_zero = scales_to_zero(spec)
         if at_zero and not self._settings.activator_selector:
@@ -251,10 +251,10 @@ class ScaleToZero:
     # Called by the activator, through the operator's HTTP endpoint.
 
     async def routing_table(self, seen: str) -> bytes | None:
-        """Return the routing table once it differs from the mark ``seen``, or after a long poll; None while unknown.
+        """Return the routing table when it differs from ``seen``, or at a timeout.
 
-        Only the leader responds, once every service that scales to zero has been reconciled: an activator closes the
-        ports that the table does not contain.
+        None until this operator leads and has reconciled every service that scales to zero, because an activator closes
+        the ports that the table does not contain.
         """
         if not self._is_complete():
             return None
