@@ -105,9 +105,9 @@ async def measured(api: ApiServer, options: argparse.Namespace, folder: str) -> 
     async with process(*command, "--verbose", log=f"{folder}/second.log"):
         await asyncio.sleep(options.second_pass_s)
     watch.cancel()
-    figures["looks of the first operator"] = count_lines(f"{folder}/first.log", " look=")
+    figures["reconciliations of the first operator"] = count_lines(f"{folder}/first.log", "event=reconciled ")
     figures["writes of the first operator"] = count_lines(f"{folder}/first.log", " write=")
-    figures["looks of a second pass"] = count_lines(f"{folder}/second.log", " look=done")
+    figures["reconciliations of a second pass"] = count_lines(f"{folder}/second.log", " outcome=done")
     figures["writes of a second pass"] = count_lines(f"{folder}/second.log", " write=")
     return figures
 

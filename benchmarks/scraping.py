@@ -17,10 +17,11 @@ from collections.abc import Sequence
 import msgspec
 
 from shoal_operator.children.observation import Key
+from shoal_operator.loop.records import Records
 from shoal_operator.scaling.autoscaler import Autoscaler
 from shoal_operator.scaling.reading import Reading
 from shoal_operator.scaling.scraper import Scraper, allow_connections
-from shoal_operator.scaling.service_cache import Replica, ScaledService, ServiceCache
+from shoal_operator.scaling.service_cache import CachedService, Replica, ScaledService
 from shoal_operator.scaling.targets import ScalingTargets
 from shoal_operator.zero.scale_to_zero import ScaleToZero
 from shoal_schema.declaring import Json
@@ -112,23 +113,24 @@ class NoCluster:
         """Take it."""
 
 
-def filled(services: int, pods: int, silent: int) -> ServiceCache:
+def filled(services: int, pods: int, silent: int) -> Records:
     """Return a fleet of so many services, each with so many pods."""
-    cache = ServiceCache()
+    records = Records()
     for at in range(services):
         key = Key("bench", f"service-{at}")
-        cache._scaled[key] = ScaledService(ScalingTargets(1, 50, None, objective_s=0.2), pods, 1, f"uid-{at}")
+        scaled = ScaledService(ScalingTargets(1, 50, None, objective_s=0.2), pods, 1, f"uid-{at}")
         addresses = [f"127.{2 if pod < silent else 1 + 2 * pod}.{at >> 8}.{at & 255 or 1}" for pod in range(pods)]
-        cache._replicas[key] = tuple(Replica(f"{at}-{pod}", address) for pod, address in enumerate(addresses))
-    return cache
+        replicas = tuple(Replica(f"{at}-{pod}", address) for pod, address in enumerate(addresses))
+        records.put(key, CachedService(scaled, replicas=replicas))
+    return records
 
 
-async def measure(port: int, cache: ServiceCache, seconds: float) -> None:
+async def measure(port: int, records: Records, seconds: float) -> None:
     """Run the operator's loop for so long, and print what it took."""
     timed = Timed(Scraper(port))
-    scale_to_zero = ScaleToZero(cache, OperatorProcess(), lambda key, delay_s: None, time.monotonic)
-    autoscaler = Autoscaler(cache, timed, lambda key: None, time.monotonic, window_s=300, scale_to_zero=scale_to_zero)
-    running = asyncio.ensure_future(autoscaler.run(NoCluster(), INTERVAL_S))
+    scale_to_zero = ScaleToZero(records, OperatorProcess(), lambda key, delay_s: None, time.monotonic)
+    autoscaler = Autoscaler(records, timed, lambda key: None, time.monotonic, window_s=300, scale_to_zero=scale_to_zero)
+    running = asyncio.ensure_future(autoscaler.run(NoCluster(), INTERVAL_S))  # type: ignore[arg-type]  # it scales alone
     await asyncio.sleep(SETTLE_S)
     timed.took_s.clear()
     timed.no_load = 0

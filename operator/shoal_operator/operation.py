@@ -25,7 +25,7 @@ from shoal_operator.loop.leadership import Leadership, renew_heartbeat
 from shoal_operator.loop.lease import Election
 from shoal_operator.loop.watches import EventHandlers, make_registry, make_settings
 from shoal_operator.loop.workers import Workers
-from shoal_operator.loop.workqueue import Outcome, WorkQueue
+from shoal_operator.loop.workqueue import WorkQueue
 from shoal_operator.metrics import Metrics, Read, serving
 from shoal_operator.models.resolving import Registries, Resolver
 from shoal_operator.reconciliation.graph_states import GraphStates

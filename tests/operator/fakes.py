@@ -11,14 +11,14 @@ from typing import Any, TypeVar
 
 from shoal_operator.children.observation import Key, Observation, key_of
 from shoal_operator.errors import ApiError
+from shoal_operator.loop.records import Records
 from shoal_operator.manifests.desired import WRITTEN_CHILDREN, Child
 from shoal_operator.models.resolution import ModelResolution
 from shoal_operator.reconciliation.reconciler import Reconciler
 from shoal_operator.rollout.stays import StayRequest
 from shoal_operator.rollout.upgrading import Upgrading
 from shoal_operator.scaling.reading import Reading
-from shoal_operator.scaling.report import ScalingReport
-from shoal_operator.scaling.service_cache import Replica, ServiceCache
+from shoal_operator.scaling.service_cache import Replica
 from shoal_schema.declaring import Json
 from shoal_schema.load import GraphState
 from shoal_schema.processes.operator import OperatorProcess
@@ -124,6 +124,18 @@ class FakeCluster:
     async def list_services(self, namespaces: Sequence[str]) -> list[Json]:
         return copy.deepcopy(list(self.services.values()))
 
+    async def list_pods(self, namespace: str, selector: str) -> tuple[Json, ...]:
+        return ()
+
+    async def observe_batch(self, key: Key, kind: Child) -> tuple[Json | None, tuple[Json, ...]]:
+        return copy.deepcopy(self.children.get((Key(key.namespace, key.name), kind))), tuple(self.pods.get(key, []))
+
+    async def read_kinds(self, api_version: str) -> list[Json]:
+        return []
+
+    async def write_heartbeat(self, key: Key, wall_time: str) -> None:
+        self._write("heartbeat", str(key))
+
     async def read_lease(self, key: Key) -> Json | None:
         self._write("read", str(key))
         return copy.deepcopy(self.lease)
@@ -170,23 +182,6 @@ class FakeProxies:
 
 
 @dataclass
-class Observed:
-    """Given readings of pods."""
-
-    objective: Mapping[str, bool] | None = None
-    rows: Mapping[str, bool] | None = None
-
-    def scaling(self, key: Key) -> ScalingReport | None:
-        return None
-
-    def attainable(self, key: Key) -> Mapping[str, bool] | None:
-        return self.objective
-
-    def independent(self, key: Key) -> Mapping[str, bool] | None:
-        return self.rows
-
-
-@dataclass
 class NoNames:
     """Names of which nothing is known but what is said here: no registry is asked."""
 
@@ -198,8 +193,6 @@ class NoNames:
     def registry(self, uri: str) -> Mapping[str, str]:
         return {}
 
-    def forget(self, key: Key) -> None: ...
-
 
 class NoActivators:
     """No activator: no service scales to zero."""
@@ -207,8 +200,6 @@ class NoActivators:
     def host(self, key: Key, spec: InferenceServiceSpec, observation: Observation) -> None: ...
 
     def observe(self, key: Key, observation: Observation) -> None: ...
-
-    def forget(self, key: Key) -> None: ...
 
     async def process_readings(self, key: Key, replicas: Sequence[Replica], readings: Sequence[Reading]) -> bool:
         return False
@@ -223,8 +214,6 @@ class SaidOfGraphs:
     def latest(self, key: Key, replicas: Sequence[Replica]) -> Mapping[str, GraphState]:
         return {replica.uid: self.said[replica.uid] for replica in replicas if replica.uid in self.said}
 
-    def forget(self, key: Key) -> None: ...
-
 
 @dataclass
 class SentStays:
@@ -234,9 +223,6 @@ class SentStays:
 
     def send(self, key: Key, stays: Iterable[StayRequest]) -> None:
         self.sent[key] = {each.replica.uid: each.seconds for each in stays}
-
-    def forget(self, key: Key) -> None:
-        self.sent.pop(key, None)
 
 
 def new_year() -> datetime.datetime:
@@ -249,9 +235,10 @@ def upgrading(
     settings: OperatorProcess = OperatorProcess(),  # noqa: B008 (it cannot be changed)
     mark: Callable[[Key, float], object] = lambda key, delay_s: None,
     utc_now: Callable[[], datetime.datetime] = new_year,
+    records: Records | None = None,
 ) -> Upgrading:
     """Return the real thing, which knows of no other service."""
-    made = Upgrading(cluster, settings, mark, utc_now)
+    made = Upgrading(cluster, records or Records(), settings, mark, utc_now)
     made.upgrades.start({})
     return made
 
@@ -261,19 +248,21 @@ def reconciler_of(
     *,
     defaults: OperatorProcess = DEFAULTS,
     utc_now: Callable[[], datetime.datetime] = new_year,
+    records: Records | None = None,
     **seams: Any,
 ) -> Reconciler:
     """Return the reconciler of a cluster; where no seam is given, it knows nothing."""
+    records = Records() if records is None else records
     knowing: dict[str, Any] = {
-        "known": Observed(),
-        "cache": ServiceCache(),
+        "records": records,
         "clock": lambda: 0.0,
         "names": NoNames(),
         "scale_to_zero": NoActivators(),
-        "upgrading": upgrading(cluster, defaults),
         "graphs": SaidOfGraphs(),
         "stays": SentStays(),
     }
+    if "upgrading" not in seams:
+        knowing["upgrading"] = upgrading(cluster, defaults, records=records)
     return Reconciler(cluster, defaults, utc_now=utc_now, **(knowing | seams))
 
 

@@ -14,11 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal_operator.children.observation import Key
+from shoal_operator.loop.records import Records
 from shoal_operator.metrics import Metrics, serving
 from shoal_operator.scaling.autoscaler import Autoscaler
 from shoal_operator.scaling.reading import LoadError, Reading, read_load
 from shoal_operator.scaling.scraper import MAX_BODY_BYTES, Scraper
-from shoal_operator.scaling.service_cache import Replica, ServiceCache
+from shoal_operator.scaling.service_cache import CachedService, Replica
 from shoal_schema.addresses import Address
 from shoal_schema.environment import SettingsError
 from tests.operator.fakes import FakeCluster, NoActivators, clock, run
@@ -244,11 +245,11 @@ class Broken:
 @pytest.mark.parametrize("error", [OverflowError("1e308"), ValueError("a redirect"), RecursionError(), None])
 def test_a_service_that_cannot_be_read_stops_no_other(error: Exception | None) -> None:
     async def main() -> None:
-        cluster, cache = FakeCluster(), ServiceCache()
+        cluster, records = FakeCluster(), Records()
         for key, address in ((CAT, "10.0.0.66"), (DOG, "10.0.0.1")):
-            cache.observe(key, service(SCALING, name=key.name), [pod(podIP=address)])
+            records.get(key, CachedService).observe(service(SCALING, name=key.name), [pod(podIP=address)])
         autoscaler = Autoscaler(
-            cache, Broken(error), lambda key: None, clock, window_s=300, scale_to_zero=NoActivators()
+            records, Broken(error), lambda key: None, clock, window_s=300, scale_to_zero=NoActivators()
         )
         task = asyncio.ensure_future(autoscaler.run(cluster, 2.0))
         await asyncio.sleep(5)

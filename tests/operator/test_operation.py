@@ -232,7 +232,7 @@ def test_what_changed_while_no_operator_ran_is_put_right_and_then_nothing_is_wri
         eventually(lambda: batch_size(api, "dog") == "4")
         eventually(lambda: ready(api, "dog")["observedGeneration"] == 2)
     with operator(api, tmp_path / "third.log"):
-        eventually(lambda: "service=default/dog look=done" in (tmp_path / "third.log").read_text())
+        eventually(lambda: "service=default/dog outcome=done" in (tmp_path / "third.log").read_text())
     writes = [line for line in (tmp_path / "third.log").read_text().splitlines() if " write=" in line]
     assert writes == []
 

@@ -48,11 +48,14 @@ LIBRARIES = (
 )
 CORES = {
     "proxy/shoal_proxy/codecs": ("proxy/codecs", "proxy/test_header_cache.py"),
-    "operator/shoal_operator/planning": (
-        "operator/planning", "operator/test_reconciler.py", "operator/test_two_installs.py",
-    ),
-    "operator/shoal_operator/autoscaler": ("operator/autoscaler", "operator/test_scaling.py"),
-    "operator/shoal_operator/load": ("operator/load", "operator/planning", "operator/test_scaling.py"),
+    "operator/shoal_operator/children": ("operator/children", "operator/reconciliation", "operator/ownership"),
+    "operator/shoal_operator/status": ("operator/status", "operator/reconciliation"),
+    "operator/shoal_operator/ownership": ("operator/ownership",),
+    "operator/shoal_operator/policy": ("operator/policy",),
+    "operator/shoal_operator/scaling": ("operator/scaling",),
+    "operator/shoal_operator/zero": ("operator/zero",),
+    "operator/shoal_operator/loop": ("operator/loop",),
+    "operator/shoal_operator/rollout": ("operator/rollout",),
     "schema/shoal_schema": (
         "schema", "contract/test_names.py", "contract/test_settings.py", "proxy/test_settings.py",
         "runtime/test_settings.py", "operator/test_settings.py", "client/serving",

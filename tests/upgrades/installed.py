@@ -10,6 +10,7 @@ from shoal_local.apiserver import errors
 from shoal_operator.batch.reconciler import BatchReconciler
 from shoal_operator.children.observation import Key
 from shoal_operator.errors import ApiError
+from shoal_operator.loop.records import Records
 from shoal_operator.loop.workqueue import Outcome
 from shoal_operator.manifests.desired import Child
 from shoal_schema.declaring import Json
@@ -96,7 +97,7 @@ class Operated(FakeCluster):
 async def _reconcile(cluster: Operated, key: Key) -> Outcome:
     if key.plural != BATCH_PLURAL:
         return await reconciler_of(cluster).reconcile(key)
-    return await BatchReconciler(cluster, DEFAULTS, NoNames(), Pods(), new_year, lambda: 0.0).reconcile(key)
+    return await BatchReconciler(cluster, Records(), DEFAULTS, NoNames(), Pods(), new_year, lambda: 0.0).reconcile(key)
 
 
 def lost(before: Any, after: Any, path: str = "") -> Iterator[str]:

@@ -54,7 +54,7 @@ class ProgressReader:
         return {uid: progress for uid, progress in job.reported.items() if uid in uids}
 
     def remaining_s(self, key: Key) -> float | None:
-        """Return the time left (s) at the pace since the first read; None before any progress."""
+        """Return a job's estimated remaining time (s); None before any progress."""
         job = self._records.find(key, ReportedJob)
         if job is None or job.began is None or not job.reported:
             return None
@@ -66,7 +66,7 @@ class ProgressReader:
         return min(_MAX_REMAINING_S, (1 - last_share) * elapsed_s / (last_share - first_share))
 
     async def close(self) -> None:
-        """Stop reading and close the connections."""
+        """Stop all reads and close the connections to pods."""
         self._records.remove_all(ReportedJob)
         await self._scraper.close()
 

@@ -73,7 +73,7 @@ class BatchReconciler:
         clock: monotonic seconds.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 (its seams)
         self,
         cluster: Cluster,
         records: Records,
@@ -188,7 +188,7 @@ class BatchReconciler:
         return spec, target, resolution, None
 
     async def _adopted(self, kind: Child, live: Json, resource: Json, target: Target) -> Json:
-        """Return the job of this ``BatchInference`` with its lost owner reference written again."""
+        """Restore the owner reference of an orphaned job; return the job."""
         # The job of a deleted BatchInference of this name has another run's results.
         created = dig(resource, "status", "jobName") == live["metadata"]["name"]
         if not created or not is_orphan(live, BATCH_LABEL, target.name):
@@ -200,7 +200,7 @@ class BatchReconciler:
         )
 
     async def _write(self, key: Key, kind: Child, job: Json, resource: Json, target: Target) -> Json:
-        """Create the job once; later patch only the fields that may change."""
+        """Create the job, or patch the mutable fields of an existing job."""
         queue = dig(resource, "metadata", "labels", QUEUE_LABEL, default="")
         assert target.batch is not None
         # Created once, and never again after its deletion.

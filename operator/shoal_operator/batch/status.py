@@ -54,7 +54,7 @@ def write_rejected(failure: Failure) -> Problem:
 
 
 def name_taken(kind: Child, live: Json, name: str) -> Problem:
-    """Return the problem of an existing object that this ``BatchInference`` does not own."""
+    """Return the problem to report for a job name that another owner uses."""
     owner = controller_of(live) or {}
     if (owner.get("kind"), owner.get("name")) == ("BatchInference", name):
         text = f"waiting for the deletion of the {kind.kind} of a deleted BatchInference of this name"
@@ -100,7 +100,7 @@ _UNSET = {"suspend": False}
 
 
 def ttl_patch(kind: Child, spec: BatchInferenceSpec, job: Json) -> Json:
-    """Return the patch with the job's time to live, which is set once its end is in the status."""
+    """Return the merge patch that sets an ended job's time to live."""
     ttl = spec.ttl_seconds_after_finished
     if kind != JOB or dig(job, "spec", "ttlSecondsAfterFinished") == ttl:
         return {}
@@ -210,7 +210,7 @@ def _unfinished(evidence: BatchEvidence) -> tuple[Reason, str]:
 
 
 def _end_of(kind: Child, job: Json) -> tuple[Status | None, str]:
-    """Return whether a job is complete (True), has failed (False) or runs (None), and its message."""
+    """Return a job's result (TRUE, FALSE; None while it runs) and message."""
     status = job.get("status", {})
     if kind == RAY_JOB:
         phase, outcome = status.get("jobDeploymentStatus"), status.get("jobStatus")

@@ -19,23 +19,23 @@ class Cluster(Protocol):
         """Return the ``InferenceService``, graph or job of a key; None where it does not exist."""
 
     async def observe(self, key: Key, resource: Json) -> Observation:
-        """Read a service's children, their pods and endpoints."""
+        """Read a service's children, pods and EndpointSlices."""
 
     async def observe_batch(self, key: Key, kind: Child) -> tuple[Json | None, tuple[Json, ...]]:
-        """Read the job of a ``BatchInference``, and the pods with its label."""
+        """Read the job and the labeled pods of a ``BatchInference``."""
 
     async def apply(self, kind: Child, body: Json, uid: str | None) -> Json:
         """Write an object by server-side apply and return it as stored.
 
         Args:
-            kind: of the object.
+            kind: kind of the object.
             body: every field that the operator declares, and no other.
-            uid: the object must have this uid. None: it must not exist; an existing object whose fields have
-                another owner causes a conflict.
+            uid: uid that the stored object must have. None: no object is expected, and an object whose fields
+                have another owner causes a conflict.
         """
 
     async def merge(self, kind: Child, stored: Json, patch: Json) -> Json:
-        """Write a JSON merge patch to the version of an object that was read; return it as stored."""
+        """Patch the object version ``stored``; return the object after the patch."""
 
     async def annotate(self, kind: Child, key: Key, uid: str, annotations: Mapping[str, str | None]) -> None:
         """Set or remove (None) annotations of the object with this uid."""
@@ -56,10 +56,10 @@ class Cluster(Protocol):
         """Set a pod's deletion cost: a Deployment removes ready pods with the lowest cost first."""
 
     async def post_event(self, event: Json) -> None:
-        """Post an Event."""
+        """Post an Event to the API server."""
 
     async def list_services(self, namespaces: Sequence[str]) -> list[Json]:
-        """Return all services and graphs of the namespaces; with an empty list, of the cluster."""
+        """Return the services and graphs of the namespaces (if empty: of all)."""
 
     async def list_pods(self, namespace: str, selector: str) -> tuple[Json, ...]:
         """Return the pods of a namespace that match a label selector."""
@@ -71,7 +71,7 @@ class Cluster(Protocol):
         """Return the Lease; None where it does not exist."""
 
     async def write_lease(self, key: Key, body: Json) -> Json:
-        """Create the Lease, or replace the version in ``body``."""
+        """Create the Lease, or replace the version that ``body`` names."""
 
     async def write_heartbeat(self, key: Key, wall_time: str) -> None:
-        """Renew the heartbeat Lease, which has no holder."""
+        """Renew the heartbeat Lease, whose events show that watches work."""

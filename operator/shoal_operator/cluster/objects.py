@@ -225,7 +225,7 @@ def object_path(api_version: str, plural: str, namespace: str, *rest: str) -> st
 
 
 def child_path(kind: Child, key: Key) -> str:
-    """Return the path of a service's child."""
+    """Return the API server's URL path of a service's child."""
     return object_path(kind.api_version, kind.plural, key.namespace, kind.named(key.name))
 
 

@@ -40,7 +40,7 @@ class Discovery:
         self._found = found
 
     async def run(self, cluster: Cluster) -> None:
-        """Poll until cancelled."""
+        """Poll the API server for optional kinds until cancelled."""
         # kopf's own scan comes first.
         await self.insights.ready_resources.wait()
         while True:

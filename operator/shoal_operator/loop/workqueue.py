@@ -77,7 +77,7 @@ class WorkQueue:
     """By namespace and name, the start time."""
 
     def mark(self, key: Key, due_s: float, priority: Priority = Priority.REST) -> None:
-        """Schedule a key for this time; an earlier time or a higher priority stays."""
+        """Schedule a key; an earlier time or higher priority of the key stays."""
         schedule = self.records.get(key, Schedule)
         if priority is Priority.REST and schedule.finished_s is not None:
             due_s = max(due_s, schedule.finished_s + SPACING_S)
@@ -153,7 +153,7 @@ class WorkQueue:
         return min([*(each[1] for each in self._ready[:1]), *(each[0] for each in self._later[:1])], default=None)
 
     def due_since_s(self, now_s: float) -> list[float]:
-        """Return the due times of keys that no worker holds."""
+        """Return the due times of keys that wait for a worker."""
         waiting = ((key, each.due[0]) for key, each in self.records.of(Schedule) if each.due is not None)
         return [due_s for key, due_s in waiting if due_s <= now_s and key.place not in self._running]
 

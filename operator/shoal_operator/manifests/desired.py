@@ -119,7 +119,7 @@ def resource_names(kind: str, name: str) -> list[str]:
 
 
 def desired_objects(target: Target) -> dict[Child, Json]:
-    """Return the objects that should exist; children of other kinds are deleted."""
+    """Return the desired objects; children of other kinds are deleted."""
     objects = {
         **({NETWORK_POLICY: make_network_policy(target)} if target.restricted else {}),
         SERVICE: make_service(target),

@@ -95,7 +95,7 @@ class WriteLimits:
     _admitted: dict[str, _Admitted] = field(default_factory=dict)
 
     def may_write(self, what: str, text: str, now_s: float, *, conflicting: bool = False, urgent: bool = False) -> bool:
-        """Return whether content may be written now; see `try_write`."""
+        """Return whether a service's object may be written now; see `try_write`."""
         last = self._known.get(what, WriteHistory())
         may, history = try_write(last, text, now_s, conflicting=conflicting, urgent=urgent)
         if conflicting or not may:
@@ -103,15 +103,15 @@ class WriteLimits:
         return may
 
     def record_write(self, what: str, text: str, now_s: float) -> None:
-        """Record a write."""
+        """Record a write of a service's object."""
         _, self._known[what] = try_write(self._known.get(what, WriteHistory()), text, now_s)
 
     def admit(self, what: str, text: str, stored: str, now_s: float) -> None:
-        """Record that admission stored other content than was written."""
+        """Record that admission changed a write of a service's object."""
         self._admitted[what] = _Admitted(text, stored, now_s + MAX_PAUSE_S)
 
     def is_admitted(self, what: str, text: str, live: str, now_s: float) -> bool:
-        """Return whether a write of this content recently resulted in the live object, so that a repeat is useless."""
+        """Return whether admission recently turned this write into ``live``."""
         last = self._admitted.get(what)
         return last is not None and (last.text, last.stored) == (text, live) and now_s < last.until_s
 

@@ -43,7 +43,7 @@ class GraphStates:
         self._mark = mark
 
     def latest(self, key: Key, replicas: Sequence[Replica]) -> Mapping[str, GraphState]:
-        """Return the last state of these pods by uid, and read on until all are valid."""
+        """Return the pods' last states by uid; keep reading until all are valid."""
         graph = self._records.get(key, ReportedGraph)
         uids = frozenset(replica.uid for replica in replicas)
         if graph.task is None or graph.task.done() or graph.uids != uids:
@@ -53,7 +53,7 @@ class GraphStates:
         return {uid: state for uid, state in graph.states.items() if uid in uids}
 
     async def close(self) -> None:
-        """Stop reading and close the connections."""
+        """Stop all reads and close the connections to pods."""
         self._records.remove_all(ReportedGraph)
         await self._scraper.close()
 

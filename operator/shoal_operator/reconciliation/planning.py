@@ -35,14 +35,14 @@ class Hosts(Protocol):
         """Return the activator's port for a service; None if the service never scales to zero."""
 
     def observe(self, key: Key, observation: Observation) -> None:
-        """Record the cluster's state at the end of a reconciliation."""
+        """Record a service's objects at the end of a reconciliation."""
 
 
 class Upgrades(Protocol):
     """The part of `shoal_operator.rollout.upgrading.Upgrading` that reconciliations use."""
 
     def plan(self, key: Key, observation: Observation, target: Target) -> Plan:
-        """Return the writes for a service."""
+        """Return the planned writes for a service."""
 
     async def decide(self, key: Key, resource: Json, plan: Plan) -> Plan:
         """Return the plan with the pods kept, or with an upgrade started and written to the status."""

@@ -136,7 +136,7 @@ class Reconciler:
         return Outcome.WAITING if step is OwnershipStep.WAIT else outcome
 
     async def _observe(self, key: Key, resource: Json) -> Observation | None:
-        """Read a service's children; after repeated failures report them in its status and return None.
+        """Read a service's children, or report a lasting failure and return None.
 
         Raises:
             ApiError: the request may succeed at the next reconciliation.

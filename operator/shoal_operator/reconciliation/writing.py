@@ -71,12 +71,12 @@ class ChildWriter:
             try:
                 stored = await self._perform(key, action, live)
                 # Later steps see the cluster as it is after the write.
-                if stored is None:
+                if stored is None or isinstance(action, Delete):
                     del children[action.kind]
                 else:
                     children[action.kind] = stored
                     limits.record_write(action.kind.label, digest(action.body), self._clock())
-                if isinstance(action, Apply) and stored is not None:
+                if stored is not None and isinstance(action, Apply):
                     if live is not None and (settings := removed_settings(action.body, live, stored)):
                         await self._status.post_event(key, observation.resource, removed_settings_event(settings))
                     # The response differs from the request: an admission policy changed the object.
@@ -122,7 +122,7 @@ class ChildWriter:
         return stored
 
     def _reverted_at_admission(self, limits: WriteLimits, action: Action, live: Json | None) -> Failure | None:
-        """Return the failure of a write whose last response was what is stored now."""
+        """Return the failure of a write that admission would change again."""
         if not isinstance(action, Apply) or live is None:
             return None
         request, stored = digest(action.body), digest(live.get("spec", {}))

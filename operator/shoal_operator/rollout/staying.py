@@ -58,7 +58,7 @@ class StaySender:
     _tasks: "set[asyncio.Task[None]]" = field(default_factory=set)
 
     def send(self, key: Key, stays: Iterable[StayRequest]) -> None:
-        """Send each stopping pod of a service its stay, unless the pod already has one that is as long."""
+        """Send each stopping pod how long to keep serving, unless already sent."""
         known = self.records.find(key, ServiceStays)
         before = known.sent if known else {}
         now: dict[str, _Sent] = {}

@@ -161,7 +161,7 @@ class Upgrades:
     _due: frozenset[Key] = frozenset()
 
     def start(self, services: Mapping[Key, Json]) -> None:
-        """Replace all state, because another operator may have been the leader in the meantime."""
+        """Load the upgrade states of all services, when leadership begins."""
         for kind in (UpgradeState, Unreconciled):
             self.records.remove_all(kind)
         for key, resource in services.items():
@@ -170,7 +170,7 @@ class Upgrades:
         self._started = True
 
     def observe(self, key: Key, resource: Json) -> None:
-        """Record a service as read, or with the status that was written."""
+        """Record the upgrade state in a service's status."""
         self.records.put(key, UpgradeState.of(resource))
 
     @property
@@ -184,7 +184,7 @@ class Upgrades:
         return self._started and next(self.records.of(Unreconciled), None) is None
 
     def reconciled(self, key: Key) -> None:
-        """Record the end of a reconciliation."""
+        """Record that a service has been reconciled."""
         self.records.remove(key, Unreconciled)
 
     def try_start(self, key: Key, epoch_s: float) -> bool:

@@ -50,12 +50,12 @@ class _ScaleToZero(Protocol):
 
 
 class Autoscaler:
-    """Read every watched service periodically, and set the replicas of those that scale.
+    """Loop that reads the pods of watched services and sets replicas by load.
 
     Args:
         changed: schedules a service's reconciliation, if its status must change or its cached pods may be outdated.
         clock: monotonic seconds.
-        window_s: how long a recommendation prevents fewer replicas (s).
+        window_s: time for which replicas do not fall below a recommendation (s).
         scale_to_zero: decides first about services that scale to zero.
     """
 
@@ -81,7 +81,7 @@ class Autoscaler:
         self._runs = False
 
     def fleet_report(self) -> bytes | None:
-        """Return the last load of all services' pods, as `shoal_schema.fleet`; None while this operator reads none."""
+        """Return all pods' last loads as JSON; None if the autoscaler is stopped."""
         self._shown_s = self._clock()
         if not self._runs:
             return None
@@ -101,7 +101,7 @@ class Autoscaler:
         return self._clock() - min(times_s, default=self._clock())
 
     async def run(self, cluster: Cluster, interval_s: float) -> None:
-        """Tick until cancelled."""
+        """Read all watched services every ``interval_s`` until cancelled."""
         self._runs = True
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -113,7 +113,7 @@ class Autoscaler:
             self._runs = False
 
     def tick(self, cluster: Cluster, tasks: asyncio.TaskGroup, part: int | None = None) -> None:
-        """Start a reading of each watched service, unless its last one is still in progress.
+        """Start to read each watched service that is not being read already.
 
         Args:
             cluster: receives the writes.
@@ -177,7 +177,7 @@ class Autoscaler:
             await self._follow(cluster, key, service, service.scaled, state, readings)
 
     def _suspend(self, key: Key, state: LoadState) -> None:
-        """Drop the report of a service at zero or starting from zero; the activator decides its count."""
+        """Drop the report of a service whose count the activator decides."""
         if state.scaling is None:
             return
         was_reported, state.reported = state.reported is not None, None
@@ -263,7 +263,7 @@ class Autoscaler:
     async def _mark_pods_to_remove(
         self, cluster: Cluster, key: Key, service: CachedService, scaling: ScalingState, replicas: int
     ) -> None:
-        """Lower the deletion cost of the pods to remove. Kubernetes removes pods that are not ready before them."""
+        """Give the pods to remove a lower deletion cost than the others."""
         chosen = pods_to_remove(scaling.history.rows(), len(service.replicas) - replicas)
         # Reset the cost of pods that were chosen earlier and survived.
         costs = {uid: 0 for uid in scaling.to_remove if uid not in chosen} | dict.fromkeys(chosen, _REMOVAL_COST)

@@ -39,7 +39,7 @@ class ReplicaWriter:
         self._utc_now = utc_now
 
     async def write(self, cluster: Cluster, key: Key, known: ScaledService, replicas: int, why: str) -> bool:
-        """Write the replicas; return False where another writer changed them since, or the write failed."""
+        """Write a service's replicas; return whether the write succeeded."""
         try:
             resource = await cluster.scale(key, replicas, was=known.replicas)
         except (ApiError, NotLeadingError) as error:

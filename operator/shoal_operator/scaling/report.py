@@ -10,7 +10,7 @@ from shoal_schema.conditions import Reason, ScalingReason
 
 
 class NoLoad(StrEnum):
-    """Why a service's load is unknown."""
+    """Reason that a service's load is unknown."""
 
     NO_READY_POD = "no ready pod"
     UNREACHABLE = "unreachable"
@@ -36,10 +36,10 @@ def scaling_event(targets: ScalingTargets, was: int, replicas: int, why: str) ->
     """Return the Event for a change of a service's replicas by the operator.
 
     Args:
-        targets: with the bounds of the spec.
+        targets: scaling targets, with the bounds of the spec.
         was: the previous count.
         replicas: the new count.
-        why: the reason by load; replaced if the previous count was out of bounds.
+        why: the reason by load; not used if the previous count was out of bounds.
     """
     if was > targets.maximum:
         why = f"spec.replicas {was} exceeds scaling.maxReplicas {targets.maximum}"

@@ -1,6 +1,6 @@
-"""Resets of the operator's replica count by a conflicting writer, such as an HPA.
+"""Resets of the operator's replica count by a writer such as an HPA.
 
-After the second reset the operator accepts the writer's count. Otherwise the two would create and delete pods forever.
+After the second reset the operator accepts the writer's count, or both writers would create and delete pods forever.
 `conflicts` handles other fields.
 """
 
@@ -38,7 +38,7 @@ class Reversals:
         return replace(self, last_write=replicas)
 
     def observe(self, replicas: int, writer: str, now_s: float) -> "Reversals":
-        """Return the state after observing the stored replicas and their other writer."""
+        """Return the state after a read of the Deployment's replicas and writer."""
         # 0 replicas are never left to another writer, as no request would be served: `conflicts` handles them.
         if self.last_write in (None, replicas) or not writer or not replicas:
             return self
@@ -47,13 +47,13 @@ class Reversals:
         return replace(self, last_write=None, writer=writer, times_s=(*known, now_s)[-CONFLICT_WRITES:])
 
     def observe_request(self, replicas: int | None, writer: str) -> "Reversals":
-        """Return the state after observing ``spec.replicas`` and its other writer; a user's number is tried at once."""
+        """Return the state after a read of ``spec.replicas`` and its other writer."""
         if self.requested in (None, replicas) or writer in ("", HPA):
             return replace(self, requested=replicas)
         return Reversals(requested=replicas)
 
     def left_to(self, now_s: float) -> str:
-        """Return the conflicting writer that sets the replicas for now; empty if there is none."""
+        """Return the writer to which the replicas are left for now, or ""."""
         left = len(self.times_s) == CONFLICT_WRITES and now_s - self.times_s[-1] < CONFLICT_PAUSE_S
         return self.writer if left else ""
 

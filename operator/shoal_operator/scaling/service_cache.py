@@ -96,7 +96,7 @@ class CachedService:
         )
 
     def record_write(self, before: ScaledService, replicas: int) -> None:
-        """Record a write of the operator. It increments the generation, so older reads do not apply."""
+        """Record the replicas that the operator wrote for a service."""
         # A reconciliation may have replaced it since.
         if self.scaled is before:
             self.scaled = replace(before, replicas=replicas, generation=before.generation + 1)

@@ -56,5 +56,5 @@ class ZeroPolicy:
     """Held requests for each replica to start, >= 1."""
 
     def backlog(self, waiting: int) -> int:
-        """Return the replicas for a number of held requests; at least one."""
+        """Return the replicas to start for ``waiting`` held requests, at least 1."""
         return max(1, min(self.maximum, -(-waiting // self.per_replica)))

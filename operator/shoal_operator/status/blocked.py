@@ -82,7 +82,7 @@ def peers_service_taken(evidence: Evidence) -> Verdict | None:
 
 
 def taken(*kinds: Child) -> Check:
-    """Return a check for objects of these kinds with another owner."""
+    """Return a check for children of these kinds that have another owner."""
 
     def check(evidence: Evidence) -> Verdict | None:
         return next((_taken(each, evidence.kind) for each in evidence.conflicts if each.kind in kinds), None)
@@ -91,7 +91,7 @@ def taken(*kinds: Child) -> Check:
 
 
 def missing(kind: Child) -> Check:
-    """Return a check that reports the reason of a missing child."""
+    """Return a check that reports why a child of this kind is missing."""
 
     def check(evidence: Evidence) -> Verdict | None:
         if evidence.observation.owned(kind):

@@ -97,7 +97,7 @@ class TableVersion:
 
     @property
     def mark(self) -> str:
-        """Epoch and version, which the activator repeats."""
+        """Epoch and version as text, which activators return in their reports."""
         return f"{self.epoch}:{self.number}"
 
     def read(self, mark: str) -> int:

@@ -65,7 +65,7 @@ class ActivatorPods:
         self._pods.clear()
 
     async def find(self, cluster: Cluster) -> None:
-        """List the activator's pods.
+        """Update the cached pods from the API server.
 
         Raises:
             ApiError: the request failed.
@@ -86,7 +86,7 @@ class ActivatorPods:
             self._changed()
 
     async def run(self, cluster: Cluster) -> None:
-        """List and poll the pods until cancelled."""
+        """List and poll the activator's pods until cancelled."""
         polled: set[str] = set()
         async with aiohttp.ClientSession(timeout=_TIMEOUT, trust_env=False) as http, asyncio.TaskGroup() as tasks:
             while True:

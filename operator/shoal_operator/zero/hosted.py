@@ -45,7 +45,7 @@ class HostedService:
 
     @property
     def holding(self) -> bool:
-        """Whether its pods are stopping or gone; a user may also have set replicas to 0."""
+        """Whether the service's pods are stopping or gone."""
         return self.scales_to_zero and (self.phase in HOLDING or self.spec.replicas == 0)
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ _LAST_PORT = 65535
 
 
 def port_range(first: int, count: int) -> Collection[int]:
-    """Return the ports that may be assigned: all but the activator's own."""
+    """Return the ports that services may get: all but the activator's own."""
     return [port for port in range(first, min(first + count, _LAST_PORT + 1)) if port != ADMIN_PORT]
 
 

@@ -150,7 +150,7 @@ class ScaleToZero:
             *(other.port for each, other in self._records.of(ReservedPort) if each != key),
         }
         try:
-            port = self._ports.choose(key, (reserved and reserved.port, stored), taken, self._clock())
+            port = self._ports.choose(key, (reserved.port if reserved else None, stored), taken, self._clock())
         except NoActivatorError:
             self._records.put(key, WithoutPort())
             self._await_ports()
@@ -169,14 +169,14 @@ class ScaleToZero:
         self._notify()
 
     def _await_ports(self) -> None:
-        """Reconcile the services without a port once one is free."""
+        """Reconcile services without a port when a port becomes free."""
         now_s = self._clock()
         if (free_s := self._ports.next_free_s(now_s)) is not None:
             for key, _ in self._records.of(WithoutPort):
                 self._changed(key, free_s - now_s)
 
     def observe(self, key: Key, observation: Observation) -> None:
-        """Record the cluster's state at the end of a reconciliation."""
+        """Record a service's objects at the end of a reconciliation."""
         hosted = self._records.find(key, HostedService)
         if hosted is None:
             return
@@ -195,7 +195,7 @@ class ScaleToZero:
     # Called by the autoscaler.
 
     async def process_readings(self, key: Key, replicas: Sequence[Replica], readings: Sequence[Reading]) -> bool:
-        """Record a reading of a service's pods; return whether its replicas are decided here now."""
+        """Record pods' loads; return whether scale to zero decides the replicas."""
         hosted = self._records.find(key, HostedService)
         if hosted is None:
             # A service without a place in the activator keeps its replicas; its status states why.
@@ -240,7 +240,7 @@ class ScaleToZero:
         return decision.replicas is not None
 
     def _holds(self, key: Key, hosted: HostedService) -> bool:
-        """Return whether all activators that receive a service's requests have its newest entry."""
+        """Return whether all activators of a service have the newest routing entry."""
         holding = {
             activator.address
             for activator in self._activator_pods.known
@@ -341,7 +341,7 @@ class ScaleToZero:
                 await asyncio.sleep(_RETRY_S)
 
     async def run(self, cluster: Cluster) -> None:
-        """Poll the activator until cancelled; return at once where there is none."""
+        """Poll the activator until cancelled; return at once without an activator."""
         if not self._settings.activator_selector:
             return
         try:

@@ -14,6 +14,7 @@ from msgspec import structs
 from shoal_operator.batch.reconciler import BatchReconciler
 from shoal_operator.children.observation import Key
 from shoal_operator.errors import ApiError
+from shoal_operator.loop.records import Records
 from shoal_operator.loop.workqueue import Outcome
 from shoal_operator.manifests.desired import Child
 from shoal_operator.manifests.job import JOB, QUEUE_LABEL, RAY_JOB
@@ -61,8 +62,6 @@ class Pods:
     def remaining_s(self, key: Key) -> float | None:
         return self.left_s
 
-    def forget(self, key: Key) -> None: ...
-
 
 class World:
     """A cluster with one ``BatchInference`` in it, and what looks at it."""
@@ -73,7 +72,9 @@ class World:
         self.cluster.services[KEY] = batch(spec, **metadata)
         self.pods, self.now_s = Pods(), 1000.0
         self.kind = RAY_JOB if (spec or {}).get("engine") == "Ray" else JOB
-        self.batches = BatchReconciler(self.cluster, defaults, NoNames(), self.pods, lambda: NOW, lambda: self.now_s)
+        self.batches = BatchReconciler(
+            self.cluster, Records(), defaults, NoNames(), self.pods, lambda: NOW, lambda: self.now_s
+        )
 
     def _refuse(self, verb: str, what: str) -> Exception | None:
         return self.refusal if verb == "apply" else None
@@ -133,7 +134,9 @@ def test_a_newer_operator_leaves_a_running_job_as_it_is() -> None:
     world.reconcile()
     before = copy.deepcopy(world.job)
     newer = structs.replace(DEFAULTS, runtime_image="shoal/runtime:newer")
-    world.batches = BatchReconciler(world.cluster, newer, NoNames(), world.pods, lambda: NOW, lambda: world.now_s)
+    world.batches = BatchReconciler(
+        world.cluster, Records(), newer, NoNames(), world.pods, lambda: NOW, lambda: world.now_s
+    )
     world.reconcile()
     assert world.job == before
 

@@ -11,7 +11,7 @@ from helm_python import Chart
 
 from shoal_operator import trial
 from shoal_operator.children.observation import Key, Observation
-from shoal_operator.cluster.objects import Cluster
+from shoal_operator.cluster.objects import KubernetesCluster
 from shoal_operator.loop.watches import EventHandlers, make_registry, make_settings
 from shoal_operator.manifests.desired import (
     DEPLOYMENT,
@@ -185,10 +185,12 @@ def changes(settings: Settings) -> tuple[set[Child], set[Child]]:
     return applied, set(WRITTEN_CHILDREN) - always | {PEERS}
 
 
-def calls(settings: Settings, key: Key = CAT) -> dict[str, Callable[[Cluster], Awaitable[Any]]]:
-    """Return a use of each method of `Cluster`, by its name: all that the operator asks an API server for."""
+def calls(settings: Settings, key: Key = CAT) -> dict[str, Callable[[KubernetesCluster], Awaitable[Any]]]:
+    """Return a use of each method of `KubernetesCluster`, by its name: all that the operator asks an API server for."""
     applied, deleted = changes(settings)
-    bodies = {kind: {"metadata": {"namespace": key.namespace, "name": f"cat{kind.suffix}"}} for kind in WRITTEN_CHILDREN}
+    bodies = {
+        kind: {"metadata": {"namespace": key.namespace, "name": f"cat{kind.suffix}"}} for kind in WRITTEN_CHILDREN
+    }
     stored = {"metadata": {"namespace": key.namespace, "name": "cat", "resourceVersion": "7"}}
     resource = service() | {"metadata": service()["metadata"] | {"namespace": key.namespace}}
     batch, jobs = Key(key.namespace, key.name, BATCH_PLURAL), tuple(KINDS.values())
@@ -253,7 +255,7 @@ def _named(field_selector: object) -> str:
 
 def asked(settings: Settings) -> set[Asked]:
     recorder = Recorder()
-    cluster = Cluster(recorder, lambda: True)  # type: ignore[arg-type]
+    cluster = KubernetesCluster(recorder, lambda: True)  # type: ignore[arg-type]
     namespaces = settings.process.watch_namespaces or (CAT.namespace,)
 
     async def use_all() -> None:
@@ -280,7 +282,7 @@ def chart() -> Iterator[Chart]:
 
 
 def test_every_cluster_method_has_a_case(chart: Chart) -> None:
-    methods = {name for name in vars(Cluster) if not name.startswith("_")}
+    methods = {name for name in vars(KubernetesCluster) if not name.startswith("_")}
 
     assert methods == calls(settings_of(chart, {})).keys()
 
@@ -374,7 +376,7 @@ def test_without_an_activator_no_address_may_be_written_into_a_slice(chart: Char
 
 def test_reconciliation_reads_only_what_its_role_grants() -> None:
     recorder = Recorder()
-    found = asyncio.run(Cluster(recorder, lambda: True).observe(CAT, service()))  # type: ignore[arg-type]
+    found = asyncio.run(KubernetesCluster(recorder, lambda: True).observe(CAT, service()))  # type: ignore[arg-type]
 
     assert isinstance(found, Observation)
     assert Asked("team-a", "apps", DEPLOYMENT.plural, "cat", "get") in recorder.asked

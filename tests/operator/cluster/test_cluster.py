@@ -9,7 +9,7 @@ import pytest
 
 from shoal_operator.children.changes import plan_changes
 from shoal_operator.children.observation import Key
-from shoal_operator.cluster.objects import Cluster, object_path
+from shoal_operator.cluster.objects import KubernetesCluster, object_path
 from shoal_operator.errors import ApiError, NotLeadingError
 from shoal_operator.manifests.desired import DEPLOYMENT, ENDPOINT_SLICE, SERVICE, desired_objects
 from shoal_operator.manifests.target import Hosting
@@ -21,14 +21,14 @@ CAT = Key("default", "cat")
 
 
 def calls(
-    use: Callable[[Cluster], Awaitable[object]], answer: Answer, *, may_write: bool = True
+    use: Callable[[KubernetesCluster], Awaitable[object]], answer: Answer, *, may_write: bool = True
 ) -> tuple[object, list[Asked]]:
     """Run ``use`` against a server; return its result and what the server was asked."""
 
     async def main() -> tuple[object, list[Asked]]:
         tokens = iter(["first", "second", "third"])
         async with serving(answer) as (port, asked), api_server(port, lambda: next(tokens)) as server:
-            return await use(Cluster(server, lambda: may_write)), asked
+            return await use(KubernetesCluster(server, lambda: may_write)), asked
 
     return asyncio.run(main())
 
@@ -55,7 +55,7 @@ def stored(replicas: int, version: str) -> tuple[int, Json]:
 def test_a_new_object_is_applied_without_force_and_an_old_one_by_its_uid() -> None:
     body = desired_objects(target())[DEPLOYMENT]
 
-    async def use(cluster: Cluster) -> None:
+    async def use(cluster: KubernetesCluster) -> None:
         await cluster.apply(DEPLOYMENT, body, None)
         await cluster.apply(DEPLOYMENT, body, "uid-1")
 
@@ -172,7 +172,7 @@ def test_a_spec_that_changed_while_the_status_was_written_is_news(generation: in
     async def main() -> None:
         stored = service(generation=generation)
         async with serving(lambda _: (200, stored)) as (port, _), api_server(port) as server:
-            await Cluster(server, lambda: True, written.append).apply_status(service(generation=1), {})
+            await KubernetesCluster(server, lambda: True, written.append).apply_status(service(generation=1), {})
 
     asyncio.run(main())
 
@@ -248,7 +248,7 @@ def test_what_is_lost_with_a_pod_is_an_annotation_of_that_very_pod() -> None:
 def test_the_lease_is_created_and_later_replaced() -> None:
     lease = Key("default", "shoal-operator")
 
-    async def use(cluster: Cluster) -> None:
+    async def use(cluster: KubernetesCluster) -> None:
         await cluster.write_lease(lease, {"metadata": {}})
         await cluster.write_lease(lease, {"metadata": {"resourceVersion": "3"}})
 
@@ -265,7 +265,7 @@ def test_what_is_missing_is_none() -> None:
 def test_an_operator_that_does_not_lead_sends_no_write() -> None:
     asked: list[Asked] = []
 
-    async def use(cluster: Cluster) -> None:
+    async def use(cluster: KubernetesCluster) -> None:
         with pytest.raises(NotLeadingError):
             await cluster.apply_status(service(), {})
         with pytest.raises(NotLeadingError):
@@ -312,7 +312,7 @@ def waits(answer: Answer, may_write: Callable[[], bool] = lambda: True) -> tuple
     async def main() -> list[Asked]:
         async with serving(answer) as (port, asked), api_server(port, sleep=sleep) as server:
             with contextlib.suppress(ApiError, NotLeadingError):
-                await Cluster(server, may_write).set_deletion_cost(CAT, "uid-1", -1)
+                await KubernetesCluster(server, may_write).set_deletion_cost(CAT, "uid-1", -1)
             return asked
 
     return slept, asyncio.run(main())
@@ -356,7 +356,7 @@ def test_a_server_that_is_away_is_an_error_without_a_status() -> None:
     async def main() -> None:
         async with api_server(1) as server:
             with pytest.raises(ApiError, match="is unreachable") as caught:
-                await Cluster(server, lambda: True).read_service(CAT)
+                await KubernetesCluster(server, lambda: True).read_service(CAT)
             assert caught.value.status == 0
 
     asyncio.run(main())

@@ -73,7 +73,7 @@ class Candidate:
         self.link = SlowLink(cluster, latency_s) if latency_s else Link(cluster)
         self.working = False
         self.started: list[float] = []
-        self.task = asyncio.ensure_future(self.leadership.lead(self.link, self.start))
+        self.task = asyncio.ensure_future(self.leadership.lead(self.link, self.start))  # type: ignore[arg-type]  # the Lease alone
 
     def start(self) -> asyncio.Task[None]:
         return asyncio.ensure_future(self.work())

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from shoal_operator.children.observation import Key
+from shoal_operator.loop.records import Records
 from shoal_operator.models.resolution import ModelResolution
 from shoal_operator.models.resolving import MAX_BODY_BYTES, Registries, Resolver
 from shoal_schema.declaring import Json
@@ -34,9 +35,9 @@ class World:
     hanging: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.resolver = Resolver(
-            self.ask, lambda key, delay_s: self.marked.append((key, delay_s)), clock, interval_s=300, environment={}
-        )
+        self.records = Records()
+        mark = lambda key, delay_s: self.marked.append((key, delay_s))  # noqa: E731
+        self.resolver = Resolver(self.ask, mark, self.records, clock, interval_s=300, environment={})
 
     async def ask(self, uri: str) -> str:
         self.asked.append(uri)
@@ -163,7 +164,7 @@ def test_name_of_a_deleted_service_is_no_longer_resolved() -> None:
     async def main() -> None:
         world = World(hanging={NAME})
         await world.reconcile()
-        world.resolver.forget(CAT)
+        world.records.drop(CAT)
         await asyncio.sleep(100)
         assert world.marked == []
         await world.resolver.close()

@@ -5,54 +5,50 @@ from typing import Any
 
 import pytest
 
-from shoal_operator.children.observation import Key
-from shoal_operator.ownership.conflicts import Conflicts, last_writer, writer_of
-
-CAT, DOG = Key("default", "cat"), Key("default", "dog")
+from shoal_operator.ownership.conflicts import WriteLimits, last_writer, writer_of
 
 
-def written(conflicts: Conflicts, until_s: int, *, key: Key = CAT, text: str = "a", begin_s: int = 0) -> list[int]:
+def written(conflicts: WriteLimits, until_s: int, *, text: str = "a", begin_s: int = 0) -> list[int]:
     """Try each second, and return when it was written."""
     times = []
     for now_s in range(begin_s, until_s):
-        if conflicts.may_write(key, "Deployment", text, now_s):
-            conflicts.record_write(key, "Deployment", text, now_s)
+        if conflicts.may_write("Deployment", text, now_s):
+            conflicts.record_write("Deployment", text, now_s)
             times.append(now_s)
     return times
 
 
 def test_after_five_writes_in_a_minute_there_is_one_a_pause_and_pauses_grow_to_five_minutes() -> None:
-    times = written(Conflicts(), 2000)
+    times = written(WriteLimits(), 2000)
 
     assert times[:5] == [0, 1, 2, 3, 4]
     assert [later - earlier for earlier, later in pairwise(times[4:])] == [61, 121, 241, *[301] * 5]
 
 
 def test_five_writes_in_more_than_a_minute_are_no_conflict() -> None:
-    conflicts, times = Conflicts(), range(0, 3000, 15)
+    conflicts, times = WriteLimits(), range(0, 3000, 15)
     for now_s in times:
-        assert conflicts.may_write(CAT, "Deployment", "a", now_s)
-        conflicts.record_write(CAT, "Deployment", "a", now_s)
+        assert conflicts.may_write("Deployment", "a", now_s)
+        conflicts.record_write("Deployment", "a", now_s)
 
 
-def test_another_text_another_object_and_another_service_are_written_at_once() -> None:
-    conflicts = Conflicts()
+def test_another_text_and_another_object_are_written_at_once() -> None:
+    conflicts = WriteLimits()
     written(conflicts, 30)
-    assert not conflicts.may_write(CAT, "Deployment", "a", 30)
+    assert not conflicts.may_write("Deployment", "a", 30)
 
-    assert conflicts.may_write(CAT, "Service", "a", 30)
-    assert conflicts.may_write(DOG, "Deployment", "a", 30)
-    assert conflicts.may_write(CAT, "Deployment", "b", 30)
-    conflicts.record_write(CAT, "Deployment", "b", 30)
-    assert conflicts.may_write(CAT, "Deployment", "a", 31), "it was something else meanwhile"
+    assert conflicts.may_write("Service", "a", 30)
+    assert conflicts.may_write("Deployment", "b", 30)
+    conflicts.record_write("Deployment", "b", 30)
+    assert conflicts.may_write("Deployment", "a", 31), "it was something else meanwhile"
 
 
 @pytest.mark.parametrize("period_s", [1, 15, 180, 900])
 def test_what_another_manager_changes_back_is_written_twice_and_then_once_an_hour(period_s: int) -> None:
-    conflicts, times = Conflicts(), []
+    conflicts, times = WriteLimits(), []
     for now_s in range(0, 5 * 3600, period_s):
-        if conflicts.may_write(CAT, "Service", "a", now_s, conflicting=True):
-            conflicts.record_write(CAT, "Service", "a", now_s)
+        if conflicts.may_write("Service", "a", now_s, conflicting=True):
+            conflicts.record_write("Service", "a", now_s)
             times.append(now_s)
 
     assert times[:2] == [0, period_s]
@@ -62,19 +58,11 @@ def test_what_another_manager_changes_back_is_written_twice_and_then_once_an_hou
 
 @pytest.mark.parametrize(("quiet_s", "writes"), [(599, 1), (600, 5)])
 def test_conflict_ends_without_reversals_for_twice_the_longest_pause(quiet_s: int, writes: int) -> None:
-    conflicts = Conflicts()
+    conflicts = WriteLimits()
     *_, last_s = written(conflicts, 66)
 
     begin_s = last_s + quiet_s
     assert len(written(conflicts, begin_s + 10, begin_s=begin_s)) == writes
-
-
-def test_conflicts_of_a_deleted_service_are_dropped() -> None:
-    conflicts = Conflicts()
-    written(conflicts, 30)
-    conflicts.forget(CAT)
-
-    assert conflicts.may_write(CAT, "Deployment", "a", 30)
 
 
 def entry(manager: str, time: str = "", **more: Any) -> dict[str, Any]:

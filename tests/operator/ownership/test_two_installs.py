@@ -11,12 +11,13 @@ from msgspec import structs
 from shoal_operator.children.conditions import find
 from shoal_operator.children.observation import Key
 from shoal_operator.errors import ApiError
+from shoal_operator.loop.records import Records
 from shoal_operator.loop.workqueue import WAIT_S, Outcome
 from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE
-from shoal_operator.ownership.conflicts import WINDOW_S, WRITES, Conflicts
+from shoal_operator.ownership.conflicts import WINDOW_S, WRITES, WriteLimits
 from shoal_operator.ownership.installs import CLAIM_MEMORY_S, MAX_PAUSE_S, SETTLE_S, Ownership, OwnershipStep, decide
 from shoal_operator.reconciliation.reconciler import Reconciler
-from shoal_operator.scaling.service_cache import ServiceCache
+from shoal_operator.scaling.service_cache import CachedService
 from shoal_schema.conditions import ConditionType
 from shoal_schema.declaring import Json
 from tests.operator.fakes import FakeCluster, reconciler_of
@@ -32,14 +33,14 @@ class Installs:
     def __init__(self) -> None:
         self.cluster, self.now_s = FakeCluster(), 0.0
         self.cluster.services[CAT] = service(SPEC)
-        self.caches: dict[str, ServiceCache] = {}
+        self.records: dict[str, Records] = {}
         self.reconcilers: dict[str, Reconciler] = {}
 
     def start(self, name: str) -> None:
         defaults = structs.replace(DEFAULTS, runtime_image=f"{name}/runtime", namespace=name)
-        cache = self.caches[name] = ServiceCache()
+        records = self.records[name] = Records()
         self.reconcilers[name] = reconciler_of(
-            self.cluster, defaults=defaults, utc_now=self.utc_now, cache=cache, clock=lambda: self.now_s
+            self.cluster, defaults=defaults, utc_now=self.utc_now, records=records, clock=lambda: self.now_s
         )
 
     def stop(self, name: str) -> None:
@@ -88,8 +89,8 @@ def test_second_install_writes_neither_children_nor_status_nor_scale() -> None:
     assert installs.writes("apply", "delete") == 0
     assert installs.writes("status") == 1  # the owner reports the other install
     assert installs.writes("annotate") <= 2 * (3600 / MAX_PAUSE_S + 4)
-    assert list(installs.caches["two"].watched()) == []
-    assert len(list(installs.caches["one"].watched())) == 1
+    assert installs.records["two"].find(CAT, CachedService) is None
+    assert installs.records["one"].find(CAT, CachedService) is not None
 
 
 def test_both_say_so() -> None:
@@ -250,11 +251,11 @@ def test_a_write_that_the_api_server_refuses_is_not_one_that_is_undone() -> None
 
 @given(st.lists(st.tuples(st.floats(0, 400), st.sampled_from("ab")), max_size=60))
 def test_one_text_is_never_written_more_than_a_few_times_a_minute(steps: list[tuple[float, str]]) -> None:
-    conflicts, now_s, written = Conflicts(), 0.0, list[tuple[float, str]]()
+    conflicts, now_s, written = WriteLimits(), 0.0, list[tuple[float, str]]()
     for later_s, text in steps:
         now_s += later_s
-        if conflicts.may_write(CAT, "Deployment", text, now_s):
-            conflicts.record_write(CAT, "Deployment", text, now_s)
+        if conflicts.may_write("Deployment", text, now_s):
+            conflicts.record_write("Deployment", text, now_s)
             if written and written[-1][1] != text:
                 written.clear()
             written.append((now_s, text))

@@ -7,10 +7,11 @@ import pytest
 from msgspec import structs
 
 from shoal_operator.children.observation import Key
+from shoal_operator.loop.records import Records
 from shoal_operator.loop.workqueue import Outcome
 from shoal_operator.manifests.desired import DEPLOYMENT, HPA, PEERS, SERVICE, desired_objects
 from shoal_operator.manifests.specs import graph_of
-from shoal_operator.reconciliation.graph_states import GraphStates
+from shoal_operator.reconciliation.graph_states import GraphStates, ReportedGraph
 from shoal_operator.scaling.reading import Reading
 from shoal_operator.scaling.service_cache import Replica
 from shoal_schema.declaring import Json
@@ -194,12 +195,13 @@ def test_pods_are_asked_until_they_can_work_and_news_bring_a_look(monkeypatch: p
 
     async def main() -> None:
         pods = Asked(None, MISMATCH, MISMATCH, valid)
-        states = GraphStates(pods, lambda key, delay_s: marks.append(key))  # type: ignore[arg-type]
+        records = Records()
+        states = GraphStates(pods, records, lambda key, delay_s: marks.append(key))  # type: ignore[arg-type]
         replica = Replica("pod-1", "10.0.0.1", "pipeline-1")
         assert states.latest(PIPELINE, [replica]) == {}
         await pods.enough.wait()
         await asyncio.sleep(0)
-        assert states._graphs[PIPELINE].states == {"pod-1": valid}
+        assert records.get(PIPELINE, ReportedGraph).states == {"pod-1": valid}
         assert pods.times == 4
         await states.close()
 

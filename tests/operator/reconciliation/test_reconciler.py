@@ -10,6 +10,7 @@ import pytest
 
 from shoal_operator.children.observation import Key, Observation, dig
 from shoal_operator.errors import ApiError
+from shoal_operator.loop.records import Records
 from shoal_operator.loop.workqueue import Outcome
 from shoal_operator.manifests.desired import (
     DEPLOYMENT,
@@ -20,9 +21,11 @@ from shoal_operator.manifests.desired import (
     SERVICE,
     Child,
 )
-from shoal_operator.scaling.service_cache import Replica, ServiceCache
+from shoal_operator.reconciliation.reporting import ReportedStatus
+from shoal_operator.scaling.load_state import LoadState
+from shoal_operator.scaling.service_cache import CachedService, Replica
 from shoal_schema.declaring import Json
-from tests.operator.fakes import FakeCluster, Observed, reconciler_of
+from tests.operator.fakes import FakeCluster, reconciler_of
 from tests.operator.samples import EVERYTHING, MINIMAL, OPEN, SECURE, service, with_fields
 from tests.operator.worlds import POD_UID, healthy, pod
 
@@ -32,10 +35,12 @@ ROUTED = with_fields(MINIMAL, route={"ingress": {"host": "cat.example.com"}})
 
 
 def reconcile(
-    cluster: FakeCluster, attainable: Mapping[str, bool] | None = None, *, cache: ServiceCache | None = None
+    cluster: FakeCluster, attainable: Mapping[str, bool] | None = None, *, records: Records | None = None
 ) -> Outcome:
-    observed, cache = Observed(attainable), cache or ServiceCache()
-    return asyncio.run(reconciler_of(cluster, known=observed, cache=cache).reconcile(CAT))
+    records = records or Records()
+    if CAT in cluster.services:
+        records.put(CAT, LoadState(attainable=attainable))
+    return asyncio.run(reconciler_of(cluster, records=records).reconcile(CAT))
 
 
 def cluster_with(spec: Json, **kwargs: Any) -> FakeCluster:
@@ -47,12 +52,13 @@ def cluster_with(spec: Json, **kwargs: Any) -> FakeCluster:
 def test_what_a_status_says_is_known_until_its_service_has_gone() -> None:
     async def main() -> None:
         cluster = cluster_with(MINIMAL)
-        reconciler = reconciler_of(cluster)
+        records = Records()
+        reconciler = reconciler_of(cluster, records=records)
         await reconciler.reconcile(CAT)
-        assert reconciler.statuses[CAT] == cluster.services[CAT]["status"]
+        assert records.get(CAT, ReportedStatus).status == cluster.services[CAT]["status"]
         del cluster.services[CAT]
         await reconciler.reconcile(CAT)
-        assert not reconciler.statuses
+        assert records.find(CAT, ReportedStatus) is None
 
     asyncio.run(main())
 
@@ -644,18 +650,18 @@ def test_a_policy_of_the_services_name_that_is_not_ours_is_left_alone(spec: Json
 
 
 def test_each_reconciliation_replaces_the_cached_pods() -> None:
-    cache, cluster = ServiceCache(), cluster_with(with_fields(MINIMAL, scaling={"maxReplicas": 3}))
+    records, cluster = Records(), cluster_with(with_fields(MINIMAL, scaling={"maxReplicas": 3}))
     cluster.pods[CAT] = [pod(uid=f"uid-{number}", podIP=f"10.0.0.{number}") for number in (1, 2)]
-    reconcile(cluster, cache=cache)
-    assert [len(service.replicas) for service in cache.watched()] == [2]
+    reconcile(cluster, records=records)
+    assert len(records.get(CAT, CachedService).replicas) == 2
 
     del cluster.pods[CAT][0]  # without an event
-    reconcile(cluster, cache=cache)
-    assert [service.replicas for service in cache.watched()] == [(Replica("uid-2", "10.0.0.2", "cat-1"),)]
+    reconcile(cluster, records=records)
+    assert records.get(CAT, CachedService).replicas == (Replica("uid-2", "10.0.0.2", "cat-1"),)
 
     del cluster.services[CAT]
-    assert reconcile(cluster, cache=cache) is Outcome.GONE
-    assert list(cache.watched()) == []
+    assert reconcile(cluster, records=records) is Outcome.GONE
+    assert records.find(CAT, CachedService) is None
 
 
 class Killed(BaseException):

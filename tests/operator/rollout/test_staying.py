@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from shoal_operator.children.observation import Key
+from shoal_operator.loop.records import Records
 from shoal_operator.rollout.staying import StaySender
 from shoal_operator.rollout.stays import StayRequest
 from shoal_operator.scaling.service_cache import Replica
@@ -29,7 +30,7 @@ async def reported(act: Callable[[StaySender], Awaitable[None]], answers: list[b
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    stays = StaySender(server.sockets[0].getsockname()[1])
+    stays = StaySender(Records(), server.sockets[0].getsockname()[1])
     try:
         await act(stays)
         async with asyncio.timeout(20):
@@ -59,7 +60,7 @@ def test_a_pod_of_a_service_that_is_gone_is_reported_to_leave() -> None:
     async def act(stays: StaySender) -> None:
         stays.send(CAT, [StayRequest(POD, 300)])
         await asyncio.sleep(0.05)
-        stays.forget(CAT)
+        stays.records.drop(CAT)
 
     assert lines(asyncio.run(reported(act, [], 2)))[1] == "POST /stay?seconds=0 HTTP/1.1"
 
@@ -75,7 +76,7 @@ def test_a_pod_that_did_not_take_it_is_reported_again(answer: bytes) -> None:
 def test_a_pod_that_cannot_be_reached_ends_nothing() -> None:
     async def main() -> None:
         server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
-        stays = StaySender(server.sockets[0].getsockname()[1])
+        stays = StaySender(Records(), server.sockets[0].getsockname()[1])
         server.close()
         await server.wait_closed()
         stays.send(CAT, [StayRequest(POD, 300)])
@@ -101,7 +102,7 @@ def test_reconciliation_requests_the_last_ready_pod_to_stay() -> None:
     assert stays.sent[CAT] == {"old": 0}
 
 
-def test_pods_of_a_service_that_is_to_have_none_or_is_gone_leave() -> None:
+def test_pods_of_a_service_that_is_to_have_none_leave() -> None:
     cluster, stays = FakeCluster(), SentStays()
     cluster.services[CAT] = service(MINIMAL)
     reconciler = reconciler_of(cluster, stays=stays)
@@ -111,6 +112,3 @@ def test_pods_of_a_service_that_is_to_have_none_or_is_gone_leave() -> None:
     cluster.services[CAT] |= service(with_fields(MINIMAL, replicas=0))
     asyncio.run(reconciler.reconcile(CAT))
     assert stays.sent[CAT] == {"old": 0}
-    del cluster.services[CAT]
-    asyncio.run(reconciler.reconcile(CAT))
-    assert CAT not in stays.sent

@@ -116,7 +116,7 @@ def test_a_service_that_is_gone_is_waited_for_no_more() -> None:
     upgrades = Upgrades(1, Window())
     one, two = Key("default", "one"), Key("default", "two")
     upgrades.start({one: service(), two: service()})
-    upgrades.forget(one)
+    upgrades.records.drop(one)
     for key in (one, two):
         upgrades.reconciled(key)
 

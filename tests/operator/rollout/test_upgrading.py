@@ -14,6 +14,7 @@ from shoal_operator.children.conditions import find
 from shoal_operator.children.observation import Key
 from shoal_operator.children.pods import template_hash
 from shoal_operator.errors import ApiError
+from shoal_operator.loop.records import Records
 from shoal_operator.loop.workqueue import Outcome
 from shoal_operator.manifests.desired import DEPLOYMENT, Child
 from shoal_operator.manifests.labels import SPEC_HASH_ANNOTATION
@@ -68,13 +69,15 @@ class World:
         """Start a leader without any state but the cluster's."""
         self.settings: OperatorProcess = structs.replace(DEFAULTS, **settings)
         self.due_s = dict.fromkeys(sorted(self.cluster.services, reverse=True), self.now_s)
-        self.upgrading = Upgrading(self.cluster, self.settings, self._mark, self.utc_now)
+        records = Records()
+        self.upgrading = Upgrading(self.cluster, records, self.settings, self._mark, self.utc_now)
         asyncio.run(self.upgrading.start())
         self.reconciler = reconciler_of(
             self.cluster,
             defaults=self.settings,
             utc_now=self.utc_now,
             clock=lambda: self.now_s,
+            records=records,
             upgrading=self.upgrading,
         )
 

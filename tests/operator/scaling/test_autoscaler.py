@@ -9,12 +9,14 @@ from msgspec.structs import replace
 
 from shoal_operator.children.observation import Key
 from shoal_operator.errors import ApiError
+from shoal_operator.loop.records import Records
 from shoal_operator.metrics import Metrics
 from shoal_operator.scaling.autoscaler import Autoscaler
 from shoal_operator.scaling.decision import ScalingLimit
+from shoal_operator.scaling.load_state import LoadState
 from shoal_operator.scaling.reading import Reading
 from shoal_operator.scaling.report import NoLoad, ScalingReport
-from shoal_operator.scaling.service_cache import Replica, ServiceCache
+from shoal_operator.scaling.service_cache import CachedService, Replica
 from shoal_schema.conditions import Reason
 from shoal_schema.declaring import Json
 from shoal_schema.fleet import Fleet as Shown
@@ -34,11 +36,11 @@ class World:
 
     def __init__(self, cluster: FakeCluster | None = None, spec: Json = SPEC) -> None:
         self.cluster = cluster or FakeCluster()
-        self.cache, self.proxies, self.changed = ServiceCache(), FakeProxies(), list[Key]()
+        self.records, self.proxies, self.changed = Records(), FakeProxies(), list[Key]()
         self.load = holding(0)
-        self.cache.observe(CAT, service(spec), [pod()])
+        self.observe(service(spec), [pod()])
         self.autoscaler = Autoscaler(
-            self.cache, self.proxies, self.changed.append, clock, window_s=300, scale_to_zero=NoActivators()
+            self.records, self.proxies, self.changed.append, clock, window_s=300, scale_to_zero=NoActivators()
         )
 
     async def tick(self, rows: int | None, *, attainable: bool = True) -> None:
@@ -46,8 +48,15 @@ class World:
         async with asyncio.TaskGroup() as reconciliations:
             self.autoscaler.tick(self.cluster, reconciliations)
 
+    def observe(self, resource: Json, pods: list[Json]) -> None:
+        self.records.get(CAT, CachedService).observe(resource, pods)
+
+    @property
+    def state(self) -> LoadState:
+        return self.records.find(CAT, LoadState) or LoadState()
+
     def said(self) -> ScalingReport:
-        said = self.autoscaler.scaling(CAT)
+        said = self.state.reported
         assert said is not None
         return said
 
@@ -67,13 +76,13 @@ def test_load_raises_the_replicas_once() -> None:
 def test_replicas_set_during_a_decision_are_not_overwritten() -> None:
     async def main() -> None:
         world = World()
-        world.cache.observe(CAT, service(with_fields(SPEC, replicas=9), generation=2), [pod()])
+        world.observe(service(with_fields(SPEC, replicas=9), generation=2), [pod()])
         world.cluster.services[CAT] = service(with_fields(SPEC, replicas=1), generation=3)  # set after that look
         await world.tick(0)
         assert world.cluster.scales == []
         assert world.cluster.events == []
         assert CAT in world.changed, "it is looked at again"
-        world.cache.observe(CAT, world.cluster.services[CAT], [pod()])
+        world.observe(world.cluster.services[CAT], [pod()])
         await world.tick(0)
         assert world.cluster.scales == []
 
@@ -175,14 +184,14 @@ def test_why_there_is_no_load_data_is_known_and_a_new_cause_is_reported() -> Non
             await asyncio.sleep(2)
             await world.tick(None)
         assert world.said().no_load is NoLoad.UNREACHABLE
-        world.cache.observe(CAT, service(SPEC), [])
+        world.observe(service(SPEC), [])
         world.changed.clear()
         for _ in range(2):
             await asyncio.sleep(2)
             await world.tick(None)
         assert world.said().no_load is NoLoad.NO_READY_POD
         assert world.changed == [CAT]
-        world.cache.observe(CAT, service(SPEC), [pod()])
+        world.observe(service(SPEC), [pod()])
         await world.tick(0)
         assert world.said().no_load is None
 
@@ -194,13 +203,13 @@ def test_deleted_pod_without_an_event_is_found_by_a_reconciliation() -> None:
         world = World()
         await world.tick(35)
         lost, stays = pod(uid="lost", podIP="10.0.0.2"), pod()
-        world.cache.observe(CAT, service(with_fields(SPEC, replicas=4), generation=2), [stays, lost])
+        world.observe(service(with_fields(SPEC, replicas=4), generation=2), [stays, lost])
 
         def reconcile(key: Key) -> None:
-            world.cache.observe(CAT, service(with_fields(SPEC, replicas=4), generation=2), [stays])
+            world.observe(service(with_fields(SPEC, replicas=4), generation=2), [stays])
 
         world.autoscaler = Autoscaler(
-            world.cache, world.proxies, reconcile, clock, window_s=10, scale_to_zero=NoActivators()
+            world.records, world.proxies, reconcile, clock, window_s=10, scale_to_zero=NoActivators()
         )
         task = asyncio.ensure_future(world.autoscaler.run(world.cluster, 2.0))
         world.proxies.readings[POD_UID] = Reading(holding(0, time_s=1.0))
@@ -215,11 +224,11 @@ def test_the_pods_with_least_in_flight_are_marked_before_replicas_fall() -> None
     async def main() -> None:
         world = World(spec=with_fields(SPEC, replicas=4))
         uids = ["idle", "busy", "busier", "quiet"]
-        world.cache.observe(CAT, service(with_fields(SPEC, replicas=4)), [pod(uid=uid) for uid in uids])
+        world.observe(service(with_fields(SPEC, replicas=4)), [pod(uid=uid) for uid in uids])
         for uid, rows in zip(uids, (0, 5, 8, 1), strict=True):
             world.proxies.readings[uid] = Reading(holding(rows))
         world.autoscaler = Autoscaler(
-            world.cache, world.proxies, world.changed.append, clock, window_s=1, scale_to_zero=NoActivators()
+            world.records, world.proxies, world.changed.append, clock, window_s=1, scale_to_zero=NoActivators()
         )
         for _ in range(3):
             async with asyncio.TaskGroup() as reconciliations:
@@ -235,10 +244,10 @@ def test_where_pods_cannot_be_marked_replicas_fall_all_the_same() -> None:
     async def main() -> None:
         errors = [ApiError(403, "no")]
         world = World(FakeCluster(refuse=lambda verb, what: errors.pop() if what == "Pod" and errors else None))
-        world.cache.observe(CAT, service(with_fields(SPEC, replicas=2), generation=2), [pod(), pod(uid="other")])
+        world.observe(service(with_fields(SPEC, replicas=2), generation=2), [pod(), pod(uid="other")])
         world.proxies.readings["other"] = Reading(holding(0))
         world.autoscaler = Autoscaler(
-            world.cache, world.proxies, world.changed.append, clock, window_s=1, scale_to_zero=NoActivators()
+            world.records, world.proxies, world.changed.append, clock, window_s=1, scale_to_zero=NoActivators()
         )
         for _ in range(3):
             await world.tick(0)
@@ -302,7 +311,7 @@ def test_a_limit_is_reported_once_and_taken_back_when_it_has_been_none_for_a_min
 
 def set_by(world: World, replicas: int, writer: str = "", *, spec: Json = SPEC) -> None:
     """Set the replicas as another field manager."""
-    scaled = world.cache.scaled(CAT)
+    scaled = world.records.get(CAT, CachedService).scaled
     assert scaled is not None
     entry = {"manager": writer, "subresource": "scale", "fieldsV1": {"f:spec": {"f:replicas": {}}}}
     resource = service(
@@ -310,7 +319,7 @@ def set_by(world: World, replicas: int, writer: str = "", *, spec: Json = SPEC) 
         generation=scaled.generation + 1,
         managedFields=[{"manager": "kubectl", "fieldsV1": {"f:spec": {"f:model": {}}}}, *([entry] if writer else [])],
     )
-    world.cache.observe(CAT, resource, [pod()])
+    world.observe(resource, [pod()])
 
 
 async def pass_s(world: World, seconds: float, rows: int) -> None:
@@ -427,7 +436,7 @@ def test_limit_and_figures_are_dropped_at_zero() -> None:
         world, asleep = World(), Asleep()
         asleep.asleep = False
         world.autoscaler = Autoscaler(
-            world.cache, world.proxies, world.changed.append, clock, window_s=300, scale_to_zero=asleep
+            world.records, world.proxies, world.changed.append, clock, window_s=300, scale_to_zero=asleep
         )
         await world.tick(500)
         assert world.said().limit is ScalingLimit.MAXIMUM
@@ -436,7 +445,7 @@ def test_limit_and_figures_are_dropped_at_zero() -> None:
         world.changed.clear()
         for _ in range(3):
             await world.tick(None)
-        assert world.autoscaler.scaling(CAT) is None
+        assert world.state.reported is None
         assert list(world.autoscaler.last_decisions()) == []
         assert world.changed.count(CAT) == 2, "once the news, and once whether the pod that says nothing is there"
 
@@ -456,13 +465,13 @@ def test_service_at_zero_has_no_report_and_its_first_replicas_do_not_count_as_se
     async def main() -> None:
         world, activator = World(), Asleep()
         world.autoscaler = Autoscaler(
-            world.cache, world.proxies, world.changed.append, clock, window_s=300, scale_to_zero=activator
+            world.records, world.proxies, world.changed.append, clock, window_s=300, scale_to_zero=activator
         )
         activator.asleep = False
         await pass_s(world, 4, 5)
         activator.asleep = True
         await pass_s(world, 4, 0)
-        assert world.autoscaler.scaling(CAT) is None
+        assert world.state.reported is None
         activator.asleep = False
         set_by(world, 4)
         await pass_s(world, 4, 30)
@@ -476,9 +485,9 @@ def test_a_service_that_no_longer_scales_is_forgotten() -> None:
     async def main() -> None:
         world = World()
         await world.tick(5)
-        world.cache.drop(CAT)
+        world.records.drop(CAT)
         await world.tick(5)
-        assert world.autoscaler.scaling(CAT) is None
+        assert world.state.reported is None
 
     run(main())
 
@@ -486,10 +495,10 @@ def test_a_service_that_no_longer_scales_is_forgotten() -> None:
 def test_objective_is_reported_once_without_scaling() -> None:
     async def main() -> None:
         world = World(spec=OBJECTIVE)
-        assert world.autoscaler.attainable(CAT) is None
+        assert world.state.attainable is None
         for answer in (True, True, False, True, False):
             await world.tick(35, attainable=answer)
-        assert world.autoscaler.attainable(CAT) == {POD_UID: False}
+        assert world.state.attainable == {POD_UID: False}
         assert world.changed == [CAT, CAT]
         assert world.cluster.scales == []
 
@@ -503,7 +512,7 @@ def test_unreachable_pod_is_reported_once_and_retried() -> None:
         await asyncio.sleep(2)
         assert world.changed == [CAT]
         await asyncio.sleep(100)
-        assert world.autoscaler.attainable(CAT) == {}
+        assert world.state.attainable == {}
         # Once the news, and each half minute the question whether the pod is still there.
         assert world.changed == [CAT] * 5
         task.cancel()
@@ -515,9 +524,9 @@ def test_an_objective_that_is_taken_back_is_forgotten() -> None:
     async def main() -> None:
         world = World(spec=OBJECTIVE)
         await world.tick(5, attainable=True)
-        world.cache.observe(CAT, service(MINIMAL, generation=2), [])
+        world.observe(service(MINIMAL, generation=2), [])
         await world.tick(5, attainable=True)
-        assert world.autoscaler.attainable(CAT) is None
+        assert world.state.attainable is None
 
     run(main())
 
@@ -531,7 +540,7 @@ def test_how_long_ago_a_service_was_read_is_reported_of_the_one_that_waits_longe
         assert world.autoscaler.oldest_reading_s() == 5
         await world.tick(0)
         assert world.autoscaler.oldest_reading_s() == 0
-        world.cache.drop(CAT)
+        world.records.drop(CAT)
         await asyncio.sleep(5)
         await world.tick(0)
         assert world.autoscaler.oldest_reading_s() == 0
@@ -573,14 +582,14 @@ def test_without_requests_services_of_fixed_replicas_are_read_twice_a_minute() -
 def test_mixed_rows_are_reported_once_without_scaling() -> None:
     async def main() -> None:
         world = World(spec=MINIMAL)
-        assert world.autoscaler.independent(CAT) is None
+        assert world.state.independent is None
         for rows in (RowsChecked(independent=True, checked=9), RowsChecked(independent=False, checked=12), None):
             load = replace(holding(0), rows=rows)
             world.proxies.readings[POD_UID] = Reading() if rows is None else Reading(load)
             async with asyncio.TaskGroup() as reconciliations:
                 world.autoscaler.tick(world.cluster, reconciliations)
             await asyncio.sleep(30)
-        assert world.autoscaler.independent(CAT) == {POD_UID: False}
+        assert world.state.independent == {POD_UID: False}
         assert world.changed.count(CAT) == 3, "both words, and the question whether the silent pod is still there"
 
     run(main())

@@ -2,17 +2,14 @@
 
 from typing import Any
 
-from shoal_operator.children.observation import Key
 from shoal_operator.manifests.labels import TEMPLATE_HASH_ANNOTATION
 from shoal_operator.scaling.decision import ScalingContext
-from shoal_operator.scaling.service_cache import Replica, ScaledService, ServiceCache, WatchedService, scaled_service
+from shoal_operator.scaling.service_cache import CachedService, Replica, ScaledService, scaled_service
 from shoal_operator.scaling.targets import ScalingTargets
 from shoal_schema.declaring import Json
 from shoal_schema.decoding import parse_spec
 from tests.operator.samples import EVERYTHING, MINIMAL, service, with_fields
 from tests.operator.worlds import unschedulable
-
-CAT = Key("default", "cat")
 
 
 def pod(name: str, ip: str | None = "10.0.0.1", *, ready: bool = True, **metadata: str) -> Json:
@@ -23,18 +20,17 @@ def pod(name: str, ip: str | None = "10.0.0.1", *, ready: bool = True, **metadat
     }
 
 
-def scaling(cache: ServiceCache) -> ScaledService:
-    scaled = next(cache.watched()).scaled
-    assert scaled is not None
-    return scaled
+def scaling(cache: CachedService) -> ScaledService:
+    assert cache.scaled is not None
+    return cache.scaled
 
 
 HELD = 64 + 3 * 16
 """Rows that a pod of `EVERYTHING` can hold: its queue, two batches at the runtime, one ahead."""
 
 
-def replicas(cache: ServiceCache) -> list[int]:
-    return [service.scaled.replicas for service in cache.watched() if service.scaled]
+def replicas(cache: CachedService) -> list[int]:
+    return [cache.scaled.replicas] if cache.scaled else []
 
 
 def scaled(spec: Json) -> ScaledService | None:
@@ -65,64 +61,64 @@ def test_a_service_without_scaling_or_with_anothers_or_with_bounds_that_contradi
 
 def test_invalid_spec_keeps_the_previous_scaling() -> None:
     broken: list[Any] = [{}, {"maxReplicas": "8"}, []]
-    cache = ServiceCache()
-    cache.observe(CAT, service(EVERYTHING, generation=4), [])
+    cache = CachedService()
+    cache.observe(service(EVERYTHING, generation=4), [])
     for spec in (with_fields(MINIMAL, scaling=each) for each in broken):
-        cache.observe(CAT, service(spec, generation=5), [pod("a")])
+        cache.observe(service(spec, generation=5), [pod("a")])
 
         assert scaling(cache).targets == ScalingTargets(2, 8, 24, full_batch_rows=16, most_rows=HELD)
-        assert [len(each.replicas) for each in cache.watched()] == [1]
+        assert len(cache.replicas) == 1
 
 
 def test_read_older_than_the_operators_write_is_ignored() -> None:
-    cache = ServiceCache()
-    cache.observe(CAT, service(EVERYTHING, generation=4), [])
-    cache.record_write(CAT, scaling(cache), 7)
+    cache = CachedService()
+    cache.observe(service(EVERYTHING, generation=4), [])
+    cache.record_write(scaling(cache), 7)
 
-    cache.observe(CAT, service(EVERYTHING, generation=4), [])
+    cache.observe(service(EVERYTHING, generation=4), [])
     assert replicas(cache) == [7]
-    cache.observe(CAT, service(with_fields(EVERYTHING, replicas=5), generation=5), [])
+    cache.observe(service(with_fields(EVERYTHING, replicas=5), generation=5), [])
     assert replicas(cache) == [5]
 
 
 def test_a_new_service_of_the_same_name_starts_anew() -> None:
-    cache = ServiceCache()
-    cache.observe(CAT, service(EVERYTHING, generation=9), [])
-    cache.observe(CAT, service(with_fields(EVERYTHING, replicas=2), generation=1, uid="other"), [])
+    cache = CachedService()
+    cache.observe(service(EVERYTHING, generation=9), [])
+    cache.observe(service(with_fields(EVERYTHING, replicas=2), generation=1, uid="other"), [])
 
     assert replicas(cache) == [2]
 
 
 def test_only_ready_pods_that_are_not_stopping_are_read() -> None:
-    cache = ServiceCache()
+    cache = CachedService()
     pods = [
         pod("a"),
         pod("b", "10.0.0.2", ready=False),
         pod("c", "10.0.0.3", deletionTimestamp="2026-01-01T00:00:00Z"),
         pod("d", None),
     ]
-    cache.observe(CAT, service(EVERYTHING), pods)
+    cache.observe(service(EVERYTHING), pods)
 
-    assert [service.replicas for service in cache.watched()] == [(Replica("uid-a", "10.0.0.1", "a"),)]
-    cache.observe(CAT, service(EVERYTHING), [pod("a", ready=False)])
-    assert [service.replicas for service in cache.watched()] == [()]
+    assert cache.replicas == (Replica("uid-a", "10.0.0.1", "a"),)
+    cache.observe(service(EVERYTHING), [pod("a", ready=False)])
+    assert not cache.replicas
 
 
-def context(cache: ServiceCache) -> ScalingContext:
-    return next(cache.watched()).context
+def context(cache: CachedService) -> ScalingContext:
+    return cache.context
 
 
 def test_start_time_is_measured_from_first_observation_to_readiness() -> None:
-    cache = ServiceCache()
-    cache.observe(CAT, service(EVERYTHING), [pod("old", ready=False)], 100.0)
-    cache.observe(CAT, service(EVERYTHING), [pod("old"), pod("a", ready=False)], 110.0)
+    cache = CachedService()
+    cache.observe(service(EVERYTHING), [pod("old", ready=False)], 100.0)
+    cache.observe(service(EVERYTHING), [pod("old"), pod("a", ready=False)], 110.0)
     assert context(cache).start_s is None  # the old pod's start is unknown
-    cache.observe(CAT, service(EVERYTHING), [pod("old"), pod("a", ready=False), pod("b", ready=False)], 120.0)
-    cache.observe(CAT, service(EVERYTHING), [pod("old"), pod("a"), pod("b", ready=False)], 130.0)
+    cache.observe(service(EVERYTHING), [pod("old"), pod("a", ready=False), pod("b", ready=False)], 120.0)
+    cache.observe(service(EVERYTHING), [pod("old"), pod("a"), pod("b", ready=False)], 130.0)
     assert context(cache).start_s == 20.0
-    cache.observe(CAT, service(EVERYTHING), [pod("old"), pod("a", ready=False), pod("b")], 160.0)
+    cache.observe(service(EVERYTHING), [pod("old"), pod("a", ready=False), pod("b")], 160.0)
     assert context(cache).start_s == 30.0
-    cache.observe(CAT, service(EVERYTHING), [pod("old"), pod("a"), pod("b")], 900.0)
+    cache.observe(service(EVERYTHING), [pod("old"), pod("a"), pod("b")], 900.0)
     assert context(cache).start_s == 30.0  # one that was unready for a while did not start again
 
 
@@ -130,50 +126,38 @@ def test_a_rollout_and_pods_without_a_node_are_noted() -> None:
     def templated(name: str, text: str) -> Json:
         return pod(name, annotations={TEMPLATE_HASH_ANNOTATION: text})  # type: ignore[arg-type]
 
-    cache = ServiceCache()
-    cache.observe(CAT, service(EVERYTHING), [templated("a", "1"), templated("b", "1")])
+    cache = CachedService()
+    cache.observe(service(EVERYTHING), [templated("a", "1"), templated("b", "1")])
     assert not context(cache).rolling
-    cache.observe(CAT, service(EVERYTHING), [templated("a", "1"), templated("b", "2")])
+    cache.observe(service(EVERYTHING), [templated("a", "1"), templated("b", "2")])
     assert context(cache).rolling
 
     waits = pod("c", None, ready=False)
     waits["status"]["conditions"] += unschedulable("0/1 nodes are available: 1 Insufficient nvidia.com/gpu.")
-    cache.observe(CAT, service(EVERYTHING), [pod("a"), waits])
+    cache.observe(service(EVERYTHING), [pod("a"), waits])
     assert context(cache).unschedulable == 1
 
 
 def test_pod_missing_from_a_read_is_removed_without_an_event() -> None:
-    cache = ServiceCache()
-    cache.observe(CAT, service(EVERYTHING), [pod("a"), pod("b", "10.0.0.2"), pod("c", "10.0.0.3")])
-    cache.observe(CAT, service(EVERYTHING), [pod("b", "10.0.0.2")])
+    cache = CachedService()
+    cache.observe(service(EVERYTHING), [pod("a"), pod("b", "10.0.0.2"), pod("c", "10.0.0.3")])
+    cache.observe(service(EVERYTHING), [pod("b", "10.0.0.2")])
 
-    assert [service.replicas for service in cache.watched()] == [(Replica("uid-b", "10.0.0.2", "b"),)]
+    assert cache.replicas == (Replica("uid-b", "10.0.0.2", "b"),)
 
 
-def test_a_service_that_stops_scaling_or_is_deleted_is_forgotten() -> None:
-    cache = ServiceCache()
-    cache.observe(CAT, service(EVERYTHING), [])
-    cache.observe(CAT, service(MINIMAL, generation=2), [])
-    assert replicas(cache) == []
-    cache.observe(CAT, service(EVERYTHING, generation=3), [])
-    cache.drop(CAT)
+def test_a_service_that_stops_scaling_is_not_scaled() -> None:
+    cache = CachedService()
+    cache.observe(service(EVERYTHING), [])
+    cache.observe(service(MINIMAL, generation=2), [])
     assert replicas(cache) == []
 
 
 def test_a_service_with_an_objective_is_watched_though_it_does_not_scale() -> None:
-    cache = ServiceCache()
-    cache.observe(CAT, service(with_fields(MINIMAL, batching__latencyObjectiveMilliseconds=50)), [pod("a")])
+    cache = CachedService()
+    cache.observe(service(with_fields(MINIMAL, batching__latencyObjectiveMilliseconds=50)), [pod("a")])
     replicas = (Replica("uid-a", "10.0.0.1", "a"),)
-    assert list(cache.watched()) == [WatchedService(CAT, None, has_objective=True, replicas=replicas)]
+    assert (cache.scaled, cache.has_objective, cache.follows_load, cache.replicas) == (None, True, True, replicas)
 
-    cache.observe(CAT, service(MINIMAL, generation=2), [])
-    assert list(cache.watched()) == []
-
-
-def test_a_deleted_service_with_an_objective_is_forgotten() -> None:
-    cache = ServiceCache()
-    cache.observe(CAT, service(with_fields(EVERYTHING, batching__latencyObjectiveMilliseconds=50)), [])
-    assert [watched.has_objective for watched in cache.watched()] == [True]
-
-    cache.drop(CAT)
-    assert list(cache.watched()) == []
+    cache.observe(service(MINIMAL, generation=2), [])
+    assert not cache.follows_load

@@ -1,35 +1,19 @@
-"""The activator's routing table with its versions, and problems of activators."""
+"""Versions of the activator's routing table, and problems of activators."""
 
 import pytest
 
 from shoal_operator.children.observation import Key
-from shoal_operator.zero.activator import ActivatorPod, RoutingTable, activator_problem
-from shoal_schema.activator import ActivatorService, decode_table, encode
+from shoal_operator.zero.activator import ActivatorPod, TableVersion, activator_problem
 
 CAT, DOG = (Key("default", name) for name in ("cat", "dog"))
 LISTING = "kubectl get pods"
 
 
-def test_each_change_is_a_new_version_and_no_change_is_none() -> None:
-    table = RoutingTable("e")
-    one = ActivatorService("default/cat", 20000)
+def test_a_version_of_another_table_is_invalid() -> None:
+    version = TableVersion("e", 2)
 
-    assert table.put(CAT, one)
-    assert not table.put(CAT, ActivatorService("default/cat", 20000))
-    assert table.put(CAT, ActivatorService("default/cat", 20000, addresses=("10.0.0.1:8080",)))
-    assert table.drop(CAT)
-    assert not table.drop(CAT)
-    assert table.mark == "e:3"
-
-
-def test_activators_decode_the_table_and_a_version_of_another_table_is_invalid() -> None:
-    table = RoutingTable("e")
-    table.put(DOG, ActivatorService("default/dog", 20001, start_s=9.5))
-    table.put(CAT, ActivatorService("default/cat", 20000, addresses=("[fd00::1]:8080",)))
-
-    assert decode_table(encode(table.table())) == table.table()
-    assert [each.name for each in table.table().services] == ["default/cat", "default/dog"]
-    assert [table.read_version(mark) for mark in ("e:2", "f:2", "", "e:", "e:x", "e:-1")] == [2, -1, -1, -1, -1, -1]
+    assert version.mark == "e:2"
+    assert [version.read(mark) for mark in ("e:2", "f:2", "", "e:", "e:x", "e:-1")] == [2, -1, -1, -1, -1, -1]
 
 
 def reported(*pods: ActivatorPod) -> str:

@@ -10,10 +10,12 @@ from aiohttp import web
 from msgspec import structs
 
 from shoal_operator.children.observation import Key
+from shoal_operator.loop.records import Records
 from shoal_operator.manifests.desired import DEPLOYMENT, ENDPOINT_SLICE, SERVICE
 from shoal_operator.scaling.reading import Reading
-from shoal_operator.scaling.service_cache import ServiceCache
+from shoal_operator.scaling.service_cache import CachedService
 from shoal_operator.zero.decision import SETTLE_S
+from shoal_operator.zero.hosted import HostedService
 from shoal_operator.zero.ports import REST_S
 from shoal_operator.zero.scale_to_zero import ScaleToZero
 from shoal_schema.activator import ActivatorReport, ActivatorTable, decode_table, encode
@@ -91,7 +93,7 @@ class World:
 
     def __init__(self, activator: FakeActivator, **metadata: Any) -> None:
         self.now_s, self.activator, self.settings = 0.0, activator, SETTINGS
-        self.cache, self.changed, self.delays_s = ServiceCache(), list[Key](), dict[Key, float]()
+        self.records, self.changed, self.delays_s = Records(), list[Key](), dict[Key, float]()
         self.cluster = Cluster(activator.address)
         self.cluster.services[CAT] = {**service(SPEC), **metadata}
         self.restart()
@@ -104,11 +106,14 @@ class World:
         """Begin as an operator does that has just started."""
         self.settings = structs.replace(self.settings, **settings)
         clock: Callable[[], float] = lambda: self.now_s  # noqa: E731
-        self.scale_to_zero = ScaleToZero(self.cache, self.settings, self._mark, clock)
+        # Its first reconciliation has just read the pods.
+        cached, self.records = self.records.get(CAT, CachedService), Records()
+        self.records.put(CAT, cached)
+        self.scale_to_zero = ScaleToZero(self.records, self.settings, self._mark, clock)
         self.reconciler = reconciler_of(
             self.cluster,
             defaults=self.settings,
-            cache=self.cache,
+            records=self.records,
             clock=clock,
             scale_to_zero=self.scale_to_zero,
         )
@@ -139,7 +144,7 @@ class World:
         return {"metadata": {"name": "cat-x1", "ownerReferences": [owner]}, "endpoints": [{"conditions": {}}] * count}
 
     async def tick(self, reading: Reading = QUIET) -> bool:
-        pods = self.cache.replicas(CAT)
+        pods = self.records.get(CAT, CachedService).replicas
         return await self.scale_to_zero.process_readings(CAT, pods, [reading for _ in pods])
 
     async def table(self, seen: str = "") -> ActivatorTable:
@@ -189,7 +194,7 @@ async def fall_asleep(world: World) -> None:
     await world.reconcile()
     world.activator.report((await world.table()).version)
     world.now_s += SETTLE_S
-    await until(lambda: world.scale_to_zero._holds(CAT, world.scale_to_zero._hosted[CAT]))
+    await until(lambda: world.scale_to_zero._holds(CAT, world.records.get(CAT, HostedService)))
     await world.tick()
     assert world.replicas == 0
     await world.reconcile()
@@ -296,7 +301,7 @@ def test_requests_are_not_held_for_a_service_scaled_to_zero_by_a_user() -> None:
 
 def test_without_an_activator_the_spec_is_rejected_with_a_remedy() -> None:
     async def story(world: World) -> None:
-        world.reconciler._scale_to_zero = ScaleToZero(world.cache, OperatorProcess(), world._mark, lambda: 0.0)
+        world.restart(activator_selector="")
         await world.reconciler.reconcile(CAT)
         ready = world.cluster.services[CAT]["status"]["conditions"][0]
         assert (ready["status"], ready["reason"]) == ("False", "InvalidSpec")
@@ -325,7 +330,7 @@ def test_long_poll_returns_when_the_table_changes() -> None:
         asked = asyncio.create_task(world.table((await world.table()).version))
         await asyncio.sleep(0)
         assert not asked.done()
-        world.scale_to_zero.forget(CAT)
+        world.records.drop(CAT)
         assert (await asked).services == ()
 
     play(story)
@@ -503,7 +508,7 @@ def test_replicas_set_by_a_user_while_settling_are_kept() -> None:
         await world.reconcile()
         world.activator.report((await world.table()).version)
         world.now_s += SETTLE_S
-        await until(lambda: world.scale_to_zero._holds(CAT, world.scale_to_zero._hosted[CAT]))
+        await until(lambda: world.scale_to_zero._holds(CAT, world.records.get(CAT, HostedService)))
         await world.cluster.scale(CAT, 2)  # after the reconciliation, before the tick
         world.changed.clear()
         await world.tick()
