@@ -1,4 +1,4 @@
-"""Build hook: the Helm chart, which lies outside this directory, goes into wheel and sdist as ``shoal_local/chart``."""
+"""Hatchling build hook that packs the Helm chart into wheel and sdist."""
 
 from pathlib import Path
 from typing import Any
@@ -7,10 +7,10 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class Chart(BuildHookInterface):  # type: ignore[type-arg]
-    """Adds the Helm chart to a wheel, unless the package already contains it (in an unpacked sdist)."""
+    """Hatchling build hook that adds the Helm chart to a wheel or sdist."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Add the chart, except for an editable install, which uses the checkout (hatchling)."""
+        """Add the chart, except to an editable install, which uses the checkout."""
         root = Path(self.root)
         if version == "editable" or (root / "shoal_local" / "chart").is_dir():
             return

@@ -1,5 +1,5 @@
-"""A Kubernetes cluster for one machine: API server, controllers, and a kubelet that runs containers as processes.
+"""A Kubernetes cluster on one machine, for development: `shoal local`.
 
-It implements `shoal local`. It is a development tool and never runs in production. It has no code for models, batches
-or InferenceServices beyond what any Kubernetes cluster receives through its API.
+It has an API server, controllers, and a kubelet that runs containers as processes. An InferenceService is treated
+like any other custom resource.
 """

@@ -1,4 +1,4 @@
-"""`shoal local`, or `python -m shoal_local`."""
+"""Entry point of `shoal local` and `python -m shoal_local`."""
 
 import sys
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from shoal_local.guarding import guarded
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command; return its exit status."""
+    """Run `shoal local` with the given arguments; return the exit status."""
     return guarded("shoal_local.command_line", arguments)
 
 

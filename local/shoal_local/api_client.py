@@ -49,7 +49,7 @@ SERVICES = Resource("v1", "Service", "services")
 
 
 class ApiError(Exception):
-    """The API server returned a status of 400 or above."""
+    """An error response of the API server: a status of 400 or above."""
 
     def __init__(self, code: int, reason: str, message: str) -> None:
         super().__init__(message)
@@ -118,14 +118,14 @@ class ApiClient:
         return await self._request("PATCH", path, body=patch, content_type=content_type)
 
     async def apply(self, resource: Resource, obj: Object, manager: str) -> Object:
-        """Apply the object server-side and force the ownership of its fields."""
+        """Apply an object server-side; take over conflicting fields."""
         query = {"fieldManager": manager, "force": "true"}
         return await self._request(
             "PATCH", resource.path(*key_of(obj)), body=obj, query=query, content_type=APPLY_PATCH
         )
 
     async def delete(self, resource: Resource, obj: Object, *, grace_s: int | None = None) -> Object | None:
-        """Delete the object with this uid; return what is left, or None if it was already deleted."""
+        """Delete the object ``obj``; return the response, or None if it is gone."""
         body: Object = {"preconditions": {"uid": obj["metadata"]["uid"]}}
         if grace_s is not None:
             body["gracePeriodSeconds"] = grace_s
@@ -138,7 +138,7 @@ class ApiClient:
             raise
 
     async def watch(self, resource: Resource, version: str, **query: str) -> AsyncIterator[tuple[str, Object]]:
-        """Yield event types and objects after a resource version, until the server ends the watch.
+        """Yield the type and object of each event after a resource version.
 
         Raises ApiError: code 410, the version is too old and a new list is needed. Raises UnreachableError: the
         connection broke.

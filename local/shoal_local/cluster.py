@@ -1,4 +1,4 @@
-"""The cluster of one machine: start, stop and status of its parts."""
+"""Start, stop and status of the processes of a local cluster."""
 
 import asyncio
 import contextlib
@@ -39,7 +39,7 @@ class StartError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """The port of a cluster and the networks of its pods and services; stored, so they never change."""
+    """A cluster's API port, pod network and service network, set once."""
 
     port: int
     pods: str
@@ -47,9 +47,9 @@ class Network:
 
     @classmethod
     def make(cls, directory: Path) -> "Network":
-        """Derive a port and networks from the directory's path, so that clusters rarely share them.
+        """Choose a port and networks by a hash of the directory's path.
 
-        Raises CannotStartError: no port of 127.0.0.1 is free.
+        Raises StartError: no port of 127.0.0.1 is free.
         """
         place = zlib.crc32(str(directory).encode())
         # Each network is a /22 of 127.0.0.0/8: 224 second bytes, from 127.16, with 32 pairs of networks in each.
@@ -64,7 +64,7 @@ class Network:
 
 
 class Cluster:
-    """One cluster, in one directory."""
+    """A cluster whose state is in one directory."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory.expanduser().absolute()
@@ -77,7 +77,7 @@ class Cluster:
     def up(self, kubelet_options: list[str]) -> None:
         """Start the parts that are stopped; return when the node accepts pods.
 
-        Raises CannotStartError: a part exited, or the cluster is not ready after `START_S`.
+        Raises StartError: a part exited, or the cluster is not ready after `START_S`.
         """
         with self._locked():
             file = self.directory / "cluster.json"
@@ -104,7 +104,7 @@ class Cluster:
             self._wait_for(self._node_is_ready, started)
 
     def add_models(self, models: Mapping[str, str]) -> None:
-        """Show more directories to pods as ``file:///models/NAME``; the cluster may be running."""
+        """Make directories visible to all new pods as ``file:///models/NAME``."""
         with self._locked():
             Models(self.directory / "node").add(models)
 
@@ -159,7 +159,7 @@ class Cluster:
         return True
 
     async def _node_is_ready(self) -> bool:
-        """Return whether the kubelet that runs now is healthy; the Node object may be of an earlier one."""
+        """Return whether the kubelet responds; its Node object may be outdated."""
         try:
             async with self._client() as client:
                 node = await client.find(NODES, "", NODE)
@@ -176,7 +176,7 @@ class Cluster:
     def install_operator(self, ready_s: float = READY_S) -> None:
         """Install the operator from its chart and wait until it is available.
 
-        Raises CannotInstallError: it is not available after ``ready_s``.
+        Raises InstallError: the operator is not available after ``ready_s``.
         """
 
         async def main() -> None:
@@ -187,7 +187,7 @@ class Cluster:
             asyncio.run(main())
 
     def down(self, *, keep: bool) -> None:
-        """Stop everything, pods included. With ``keep`` the objects are kept for the next ``up``."""
+        """Stop the cluster and its pods; ``keep`` the objects for the next ``up``."""
         if not self.directory.exists():
             return
         with self._locked():
@@ -227,7 +227,7 @@ class Cluster:
                 path.unlink(missing_ok=True)
 
     def facts(self) -> Object:
-        """Return the state for programs: parts with memory in bytes, and counts of pods."""
+        """Return the cluster's state as data: parts, memory in bytes, pod counts."""
         parts = [
             {"name": name, "running": part.pid is not None, "pid": part.pid, "memory_bytes": part.memory_bytes}
             for name, part in self.parts.items()
@@ -246,7 +246,7 @@ class Cluster:
             return facts | {"error": f"the API server does not respond: {error}"}
 
     def status(self) -> str:
-        """Return the state for people: a table of the parts, and counts of pods."""
+        """Return the cluster's state as text: a table of parts, and pod counts."""
         facts = self.facts()
         rows = [("PART", "STATE", "PID", "MEMORY")]
         for part in facts["parts"]:
@@ -263,19 +263,19 @@ class Cluster:
 
     @property
     def runs(self) -> bool:
-        """Return whether all parts run."""
+        """Return whether all parts of the cluster run."""
         return all(part.pid is not None for part in self.parts.values())
 
     @property
     def runs_in_part(self) -> bool:
-        """Return whether any part runs."""
+        """Return whether at least one part of the cluster runs."""
         return any(part.pid is not None for part in self.parts.values())
 
 
 def pod_counts(pods: list[Object]) -> dict[str, int]:
-    """Count the pods: all containers running, ready, and in total.
+    """Return the numbers of pods: running, ready and in total.
 
-    The phase Running alone does not count: a pod has it while its container crashes repeatedly.
+    A pod counts as running if all its containers run: its phase stays Running while a container crashes repeatedly.
     """
     running = 0
     for pod in pods:

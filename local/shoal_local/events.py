@@ -1,4 +1,4 @@
-"""Posts Events, which `kubectl describe` and `kubectl events` show."""
+"""Kubernetes Events, which `kubectl describe` and `kubectl events` show."""
 
 import asyncio
 import logging
@@ -12,7 +12,7 @@ logger = logging.getLogger(__name__)
 
 
 class EventRecorder:
-    """Posts events of one source in the background; repeated events increment the count of the first."""
+    """A background queue of Events; a repeated Event increments a count."""
 
     def __init__(self, client: ApiClient, component: str, host: str = "") -> None:
         self._client = client
@@ -21,7 +21,7 @@ class EventRecorder:
         self._known: dict[str, Object] = {}
 
     def post(self, about: Object, kind: str, reason: str, message: str) -> None:
-        """Queue an event; ``kind`` is Normal or Warning. Never waits, never fails."""
+        """Queue an Event of kind Normal or Warning; drop it if the queue is full."""
         event = make_event(about, kind, reason, message, source=self._source, now=datetime.now(UTC))
         try:
             self._queue.put_nowait(event)
@@ -29,7 +29,7 @@ class EventRecorder:
             logger.warning("event=kubernetes_event_dropped reason=%s message=%s", reason, message)
 
     async def run(self) -> None:
-        """Post until cancelled."""
+        """Post queued Events until cancelled."""
         while True:
             event = await self._queue.get()
             try:
@@ -63,7 +63,7 @@ class EventRecorder:
 
 
 def make_event(about: Object, kind: str, reason: str, message: str, *, source: Object, now: datetime) -> Object:
-    """Return an Event. The same object, kind, reason and message give the same name."""
+    """Return an Event; a repeated Event gets the same name."""
     meta = about["metadata"]
     stamp = timestamp(now)
     identity = f"{meta.get('uid')}|{kind}|{reason}|{message}|{source['component']}"

@@ -1,4 +1,4 @@
-"""Starts a program of this package so that Ctrl-C is handled while its modules are still imported."""
+"""Handling of Ctrl-C while the modules of a command are imported."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from shoal_schema.exit_status import run_command
 
 
 def guarded(module: str, arguments: Sequence[str]) -> int:
-    """Import a module and call its ``run`` with the arguments; return the exit status."""
+    """Import a module and return the exit status of its ``run(arguments)``."""
 
     def run() -> int:
         from importlib import import_module  # noqa: PLC0415 (guarded)

@@ -1,4 +1,4 @@
-"""Caches all objects of a kind by list and watch, and notifies listeners of changes."""
+"""A cache of all objects of a kind, filled by list and watch."""
 
 import asyncio
 import logging
@@ -39,15 +39,15 @@ class Informer:
         self._listeners.append(listener)
 
     def get(self, namespace: str, name: str) -> Object | None:
-        """Return an object, or None."""
+        """Return the cached object, or None."""
         return self.objects.get((namespace, name))
 
     def within(self, namespace: str) -> list[Object]:
-        """Return the objects of a namespace."""
+        """Return the cached objects of a namespace."""
         return [obj for (space, _), obj in self.objects.items() if space == namespace]
 
     def record(self, obj: Object) -> None:
-        """Cache an object, unless the cache has a newer one or it was deleted."""
+        """Cache an object, unless a newer version or its deletion is cached."""
         known = self.objects.get(key_of(obj))
         if obj["metadata"]["uid"] in self._gone:
             return
@@ -58,7 +58,7 @@ class Informer:
         self._notify(obj)
 
     def record_deleted(self, obj: Object) -> None:
-        """Remove an object from the cache and ignore late events of it."""
+        """Remove an object from the cache; ignore later events of its uid."""
         self._gone.add(obj["metadata"]["uid"])
         known = self.objects.get(key_of(obj))
         if known is not None and known["metadata"]["uid"] == obj["metadata"]["uid"]:

@@ -45,9 +45,9 @@ class InstallError(Exception):
 
 
 def chart_directory() -> Path:
-    """Return the chart's directory: beside this module in a wheel, `charts/shoal` in a checkout.
+    """Return the directory of the Helm chart.
 
-    Raises CannotInstallError: neither exists.
+    In a wheel it is beside this module, in a checkout at `charts/shoal`. Raises InstallError: neither exists.
     """
     here = Path(__file__).parent
     for directory in (here / "chart", here.parents[1] / "charts" / "shoal"):
@@ -89,7 +89,7 @@ def render(chart: Path) -> list[Object]:
 async def install(client: ApiClient, chart: Path, ready_s: float = READY_S) -> None:
     """Apply the chart and wait until the operator is available.
 
-    Raises CannotInstallError: it is not available after ``ready_s``.
+    Raises InstallError: the operator is not available after ``ready_s``.
     """
     address = ""
     for body in render(chart):
@@ -125,7 +125,7 @@ def with_address(body: Object, operator_ip: str) -> Object:
 
 
 def pod_failures(pods: list[Object]) -> str:
-    """Return the wait reasons and the last termination line of the pods' containers, one per line."""
+    """Return why the pods' containers wait or ended, one line per reason."""
     statuses = [status for pod in pods for status in (pod.get("status") or {}).get("containerStatuses") or []]
     lines: list[str] = []
     for status in statuses:

@@ -7,7 +7,7 @@ UNPRIVILEGED_STEP = 8000
 
 
 def local_port(port: int) -> int:
-    """Return the port itself, or `UNPRIVILEGED_STEP` above it if only root may listen on it."""
+    """Return the port, plus `UNPRIVILEGED_STEP` if only root may listen on it."""
     with socket.socket() as tried:
         try:
             tried.bind(("127.0.0.1", port))

@@ -10,7 +10,7 @@ Key = tuple[str, str]
 
 
 def key_of(obj: Object) -> Key:
-    """Return namespace and name."""
+    """Return the namespace and name of an object."""
     meta = obj["metadata"]
     # Cluster-scoped objects have no namespace.
     return meta.get("namespace", ""), meta["name"]
@@ -22,7 +22,7 @@ def timestamp(moment: datetime) -> str:
 
 
 def condition(obj: Object, kind: str) -> Object | None:
-    """Return the status condition of a type."""
+    """Return the status condition of type ``kind``, or None."""
     # Absent and null are the same in the API.
     conditions = (obj.get("status") or {}).get("conditions") or []
     return next((dict(c) for c in conditions if c["type"] == kind), None)
@@ -44,7 +44,7 @@ def has_ended(pod: Object) -> bool:
 
 
 def controller_of(obj: Object) -> Object | None:
-    """Return the reference to the object's controller."""
+    """Return the owner reference of the object's controller, or None."""
     references = obj["metadata"].get("ownerReferences") or []
     return next((dict(r) for r in references if r.get("controller")), None)
 

@@ -63,14 +63,14 @@ class Process:
         return pages * os.sysconf("SC_PAGE_SIZE")
 
     def last_output(self, lines: int = 5) -> str:
-        """Return the end of the log."""
+        """Return the last lines of the process's log."""
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
         return "\n".join(text.splitlines()[-lines:])
 
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Defer Ctrl-C: a process that was started before its pid is stored could not be stopped."""
+    """Defer Ctrl-C, so that each started process has its pid stored."""
     # Signal handlers can be set in the main thread only.
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -86,7 +86,7 @@ def _uninterrupted() -> Iterator[None]:
 
 
 def is_alive(known: Identity) -> bool:
-    """Return whether the process still runs. A child that has exited is reaped first: a zombie counts as alive."""
+    """Return whether a process runs; reap it first if it is a zombie child."""
     with contextlib.suppress(ChildProcessError):
         # A process of an earlier command is no child of this one.
         os.waitpid(known["pid"], os.WNOHANG)
@@ -94,7 +94,7 @@ def is_alive(known: Identity) -> bool:
 
 
 def stop_all(processes: Iterable[Identity], timeout_s: float, last: int = signal.SIGKILL) -> None:
-    """End processes together: SIGTERM, after ``timeout_s`` the last signal, and SIGKILL 5 s later."""
+    """Stop processes: SIGTERM, ``last`` after ``timeout_s``, then SIGKILL."""
     left = [known for known in processes if is_alive(known)]
     for number, wait_s in ((signal.SIGTERM, timeout_s), (last, 5.0), (signal.SIGKILL, 5.0)):
         for known in left:

@@ -13,7 +13,7 @@ from shoal_schema.logs import configure
 
 
 def run_part(work: Coroutine[Any, Any, None]) -> int:
-    """Run a part with its log on standard error until SIGINT or SIGTERM; return the exit status."""
+    """Run a part of the cluster to SIGINT or SIGTERM; return its exit status."""
     configure()
     try:
         return asyncio.run(until_stopped(work))
@@ -24,7 +24,7 @@ def run_part(work: Coroutine[Any, Any, None]) -> int:
 
 
 async def until_stopped(work: Coroutine[Any, Any, None]) -> int:
-    """Run until the work ends, or cancel it at SIGINT or SIGTERM.
+    """Run ``work`` to its end, or cancel it at SIGINT or SIGTERM.
 
     Returns the exit status: 130 after SIGINT, as shells report it, else 0.
     """

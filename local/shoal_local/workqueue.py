@@ -1,4 +1,4 @@
-"""A queue of keys to reconcile: each key at most once, never two passes over one key, failures retried later."""
+"""A queue of keys to reconcile, one pass per key at a time, with retries."""
 
 import asyncio
 import logging
@@ -13,7 +13,7 @@ Reconcile = Callable[[Key], Awaitable[float | None]]
 
 
 class WorkQueue:
-    """Runs ``reconcile`` for every key that is marked.
+    """A queue that calls ``reconcile`` for each marked key.
 
     ``reconcile`` returns the delay in seconds until the key is reconciled again, or None.
     """

@@ -1,4 +1,4 @@
-"""`python -m shoal_local.apiserver`: the API server as a process of its own."""
+"""`python -m shoal_local.apiserver`: the API server as a separate process."""
 
 import sys
 

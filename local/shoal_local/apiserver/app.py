@@ -1,4 +1,4 @@
-"""The HTTP server: parses requests, calls the pure verbs, writes responses; streams watches and logs."""
+"""The API's HTTP server: requests, responses, streamed watches and logs."""
 
 import asyncio
 import logging
@@ -40,7 +40,7 @@ METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 
 class GarbageCollectionLoop:
-    """Runs the garbage collector after changes that may leave garbage."""
+    """A loop that runs the garbage collector after changes of the store."""
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
@@ -48,13 +48,13 @@ class GarbageCollectionLoop:
         self._needed.set()
 
     def on_change(self, change: Change) -> None:
-        """Schedule a pass if the change may leave garbage."""
+        """Schedule a garbage collection if the change may leave garbage."""
         meta = change.object["metadata"]
         if change.verb is Verb.DELETED or meta.get("deletionTimestamp") or meta.get("ownerReferences"):
             self._needed.set()
 
     async def run(self) -> None:
-        """Run passes until cancelled."""
+        """Collect garbage whenever a collection is scheduled, until cancelled."""
         while True:
             try:
                 async with asyncio.timeout(MAX_REST_S):
@@ -72,7 +72,7 @@ class GarbageCollectionLoop:
 
 
 class ApiServer:
-    """Serves requests on the state of one cluster."""
+    """The HTTP server of one cluster's Kubernetes API."""
 
     def __init__(self, state: ClusterState, notifier: Notifier, bookmark_interval_s: float = 60.0) -> None:
         self.state = state
@@ -167,7 +167,7 @@ def _response(
 
 
 async def on_api_error(request: Request, error: Exception) -> Response:
-    """Return the Status of an API error."""
+    """Return the HTTP response to an API error: a ``Status`` object."""
     assert isinstance(error, ApiError)
     return _response(error.as_status(), error.code)
 

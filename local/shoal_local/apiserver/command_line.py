@@ -9,7 +9,7 @@ from shoal_schema.logs import configure
 
 
 def run(arguments: list[str]) -> int:
-    """Serve until SIGINT or SIGTERM."""
+    """Serve the API until SIGINT or SIGTERM."""
     description = "Serve the Kubernetes API on this machine."
     parser = argparse.ArgumentParser(prog="python -m shoal_local.apiserver", description=description)
     parser.add_argument("--listen", default="127.0.0.1:6443", metavar="HOST:PORT", help="(%(default)s)")

@@ -31,7 +31,7 @@ def make_certificates(addresses: tuple[str, ...]) -> Certificates:
 
 @dataclass(frozen=True, slots=True)
 class Credentials(Certificates):
-    """The secrets of a server, which must survive a restart."""
+    """The certificates and secrets of an API server, kept across restarts."""
 
     admin_token: str
     signing_key: str

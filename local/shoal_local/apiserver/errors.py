@@ -1,7 +1,7 @@
-"""API errors: one ``Status`` object each, with the wording of the Kubernetes API server.
+"""API errors: ``Status`` objects with the wording of Kubernetes.
 
-`ApiError` holds the HTTP code, the machine-readable reason and the details that kubectl prints. The functions below
-return one each and are named after the reasons.
+`ApiError` holds the HTTP code, the machine-readable reason and the details that kubectl prints. Each function below
+returns one error and is named after its reason.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ class Cause:
 
 
 class ApiError(Exception):
-    """A response other than success."""
+    """An error response: HTTP code, reason, message and details."""
 
     def __init__(self, code: int, reason: str, message: str, details: Mapping[str, Any] | None = None) -> None:
         super().__init__(message)
@@ -49,7 +49,7 @@ class ApiError(Exception):
 
 
 def qualified(plural: str, group: str) -> str:
-    """Return ``deployments.apps``, or ``pods`` in the core group."""
+    """Return a resource with its group: ``deployments.apps``, ``pods``."""
     return f"{plural}.{group}" if group else plural
 
 

@@ -1,8 +1,8 @@
-"""The state on disk: a snapshot, followed by every later change.
+"""The API server's state on disk: a snapshot, then every later change.
 
-The first line holds the server's credentials, the revision and all objects; each further line is one change. A change
-is written before its request gets a response, so every acknowledged change survives the end of the process. An
-incomplete last line is a change without a response, and is dropped.
+The first line holds the server's credentials, the revision and all objects. Each further line is one change, written
+before its request gets a response, so every acknowledged change survives the end of the process. An incomplete last
+line is a change without a response, and is dropped.
 """
 
 import os
@@ -21,11 +21,11 @@ MAX_CHANGES = 20_000
 
 
 class BrokenJournalError(Exception):
-    """The file cannot be read; the message names the remedy."""
+    """The journal file cannot be read; the message names the remedy."""
 
 
 class Journal:
-    """Appends a store's changes to a file."""
+    """A file to which the changes of a store are appended."""
 
     def __init__(self, path: Path, credentials: Credentials, store: Store) -> None:
         self._path = path
@@ -49,7 +49,7 @@ class Journal:
         self._file.close()
 
     def _start(self) -> BinaryIO:
-        """Write a snapshot to a new file, and replace the old file with it."""
+        """Replace the journal with a new snapshot; return the open file."""
         new = self._path.with_name(self._path.name + ".new")
         # Readable by its owner only, and unbuffered: each change is one write.
         file = os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb", 0)
@@ -64,9 +64,9 @@ class Journal:
 
 
 def restore(path: Path, store: Store) -> Credentials:
-    """Restore a store from a file; return the credentials in it.
+    """Restore a store from its journal; return the server's credentials.
 
-    Raises BrokenJournalError: the file is not a snapshot of this server.
+    Raises BrokenJournalError: the file is not a journal of this server.
     """
     # A line without a newline was cut off by the end of the process.
     with path.open("rb") as file:

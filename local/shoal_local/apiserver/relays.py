@@ -1,4 +1,4 @@
-"""Forwards streams of pods: container logs, and the connections of `kubectl port-forward`."""
+"""Streams of pods: container logs and `kubectl port-forward`."""
 
 import asyncio
 import contextlib
@@ -20,9 +20,9 @@ _CHUNK_BYTES = 32 * 1024
 
 
 async def log_response(url: str) -> Response:
-    """Stream the log at a URL of the kubelet.
+    """Return a response that streams a log from a URL of the kubelet.
 
-    Raises ApiError: 500, the kubelet is unreachable; else the status and message of the kubelet.
+    Raises ApiError: 500, the kubelet is unreachable; or the status and message of the kubelet's error.
     """
     if not url:
         return PlainTextResponse("")
@@ -65,7 +65,7 @@ async def forward(websocket: WebSocket, address: str) -> None:
 
 
 class _Forwarder:
-    """The streams of one connection; each forwarded connection has one stream for errors and one for data."""
+    """The streams of a port-forward: errors and data of each connection."""
 
     def __init__(self, websocket: WebSocket, address: str) -> None:
         self._websocket = websocket
@@ -100,7 +100,7 @@ class _Forwarder:
                 self._close(stream)
 
     async def _open(self, opened: Opened, group: asyncio.TaskGroup) -> None:
-        """Accept a stream; for a data stream, connect to its port of the pod."""
+        """Accept a stream; for data, connect to the requested port of the pod."""
         await self._websocket.send_bytes(self._session.accept(opened.stream))
         request = opened.headers.get("requestid", "")
         if opened.headers.get("streamtype") == "error":

@@ -1,4 +1,4 @@
-"""Creates, runs and stops a server: its state, socket and certificate."""
+"""The API server with its state, socket and certificate."""
 
 import socket
 import tempfile
@@ -27,7 +27,7 @@ _PATH = "kubernetes-json-schema/v1.37.0-local/_definitions.json"
 
 
 def load_definitions() -> Mapping[str, Mapping[str, Any]]:
-    """Return the definitions of Kubernetes 1.37 by name."""
+    """Return the OpenAPI definitions of Kubernetes 1.37 by name."""
     text = files("kubernetes_validate").joinpath(_PATH).read_bytes()
     definitions: Mapping[str, Mapping[str, Any]] = orjson.loads(text)["$defs"]
     return definitions
@@ -108,7 +108,7 @@ def make_server(
 
 
 class _StoppingServer(uvicorn.Server):
-    """Ends the watches when it stops: uvicorn would wait for them."""
+    """A uvicorn server that ends its watches before it waits for responses."""
 
     def __init__(self, config: uvicorn.Config, notifier: Notifier) -> None:
         super().__init__(config)

@@ -41,7 +41,7 @@ class BrokenFrameError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The client opened a stream."""
+    """A frame that opens a stream of the client."""
 
     stream: int
     headers: Mapping[str, str]
@@ -49,7 +49,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """Bytes of a stream."""
+    """A frame with bytes of a stream; ``last``: the client sends no more."""
 
     stream: int
     data: bytes
@@ -58,14 +58,14 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """The client rejects further data of a stream."""
+    """A frame that rejects further data of a stream."""
 
     stream: int
 
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """A ping; the response is the same frame."""
+    """A ping frame; the response is the same frame."""
 
     response: bytes
 
@@ -75,14 +75,14 @@ Frame = Opened | Data | Reset | Ping
 
 @dataclass(slots=True)
 class Session:
-    """One connection: an incomplete frame, and the header compression, whose state spans all frames."""
+    """The state of one connection: incomplete frame and header compression."""
 
     _buffer: bytes = b""
     _inflate: "zlib._Decompress" = field(default_factory=lambda: zlib.decompressobj(zdict=DICTIONARY))
     _deflate: "zlib._Compress" = field(default_factory=lambda: zlib.compressobj(zdict=DICTIONARY))
 
     def receive(self, data: bytes) -> Iterator[Frame]:
-        """Yield the complete frames; frames without a meaning for a server are skipped.
+        """Yield the complete frames; skip those that a server does not use.
 
         Raises BrokenFrameError: the bytes are not SPDY/3.1.
         """
@@ -132,7 +132,7 @@ class Session:
 
 
 def data_frame(stream: int, data: bytes, *, last: bool = False) -> bytes:
-    """Return a data frame of a stream; ``last`` closes the server's side of it."""
+    """Return a data frame; ``last`` closes the server's side of the stream."""
     return struct.pack(">II", stream, (_FIN if last else 0) << 24 | len(data)) + data
 
 

@@ -30,7 +30,7 @@ INITIAL_EVENTS_END = {"k8s.io/initial-events-end": "true"}
 
 
 class Notifier:
-    """Wakes all tasks that wait for the next change."""
+    """A signal to all tasks that wait for the next change."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
@@ -57,7 +57,7 @@ class Notifier:
 
 @dataclass(slots=True)
 class Watch:
-    """One watch: its selection and its revision."""
+    """One watch: its selection of objects and the revision of its last event."""
 
     state: ClusterState
     call: Call
@@ -70,13 +70,13 @@ class Watch:
     columns_sent: bool = False
 
     def initial(self) -> list[Object]:
-        """Return the current objects as ADDED, and advance to the current revision."""
+        """Return the current objects as ADDED events."""
         objects = [obj for obj in self.state.store.objects_of(self.resource.key) if self.wanted(obj)]
         self.revision = self.state.store.revision
         return [self._event(Verb.ADDED, obj) for obj in objects]
 
     def new_events(self) -> list[Object]:
-        """Return the events since the last call. Raises TooOldError: the log does not reach back to it."""
+        """Return events since the last call. Raises TooOldError: some are lost."""
         changes = self.state.store.since(self.resource.key, self.revision)
         self.revision = max(self.revision, self.state.store.revision)
         events = []
@@ -95,7 +95,7 @@ class Watch:
         return events
 
     def bookmark(self, annotations: dict[str, str] | None = None) -> Object:
-        """Return an event that has only the revision."""
+        """Return a BOOKMARK event: a revision without a change."""
         meta: dict[str, Any] = {"resourceVersion": str(self.revision), "creationTimestamp": None}
         if annotations:
             meta["annotations"] = annotations
@@ -126,8 +126,8 @@ def open_watch(
 ) -> tuple[Watch, list[Object]]:
     """Return a watch and its initial events.
 
-    Without a resourceVersion, or with 0, these are the current objects; with ``sendInitialEvents`` a bookmark follows
-    them.
+    The initial events are the current objects if the resourceVersion is missing or 0. ``sendInitialEvents`` adds a
+    bookmark after them.
     """
     resource = state.resource(call.target)
     watch = Watch(state, call, resource, as_table, selection(call, resource), revision_in(call), now)

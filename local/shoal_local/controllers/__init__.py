@@ -1,1 +1,1 @@
-"""The controllers and the scheduler of a cluster for one machine: clients of the API like any other."""
+"""Controllers and scheduler of a local cluster, as clients of its API."""

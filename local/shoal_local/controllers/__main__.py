@@ -1,4 +1,4 @@
-"""`python -m shoal_local.controllers`: the controllers and the scheduler as a process of their own."""
+"""`python -m shoal_local.controllers`: controllers and scheduler together."""
 
 import sys
 

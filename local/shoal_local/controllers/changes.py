@@ -1,4 +1,4 @@
-"""The result of one reconciliation: objects to write, events to post, and the delay until the next."""
+"""Changes planned by a controller: writes, events, and when to reconcile."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -8,14 +8,14 @@ from shoal_local.objects import Object, condition, is_ready
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Create this object."""
+    """Action: create an object."""
 
     object: Object
 
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """Merge the patch into the object, if the object has not changed since it was read."""
+    """Action: patch an object, if it has not changed since it was read."""
 
     object: Object
     patch: Object
@@ -24,14 +24,14 @@ class Patch:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete this object."""
+    """Action: delete an object."""
 
     object: Object
 
 
 @dataclass(frozen=True, slots=True)
 class PostEvent:
-    """Post an event about the object; ``kind`` is Normal or Warning."""
+    """Action: post an event about an object; ``kind`` is Normal or Warning."""
 
     object: Object
     kind: str
@@ -55,18 +55,18 @@ class Changes:
         self.actions.extend(actions)
 
     def requeue(self, after_s: float | None) -> None:
-        """Reconcile again after this time, or earlier if an earlier time is set."""
+        """Schedule the next reconciliation after at most this delay."""
         if after_s is not None:
             self.requeue_s = after_s if self.requeue_s is None else min(self.requeue_s, after_s)
 
 
 def seconds_since(text: str, now: datetime) -> float:
-    """Return the seconds since a time of the API."""
+    """Return the seconds since a timestamp of the API."""
     return (now - datetime.fromisoformat(text)).total_seconds()
 
 
 def available_in_s(pod: Object, min_ready_s: float, now: datetime) -> float | None:
-    """Return the seconds until the pod counts as available: 0 if it does now, None while it is not ready."""
+    """Return the seconds until a pod is available; 0: now, None: not ready."""
     found = condition(pod, "Ready")
     if found is None or not is_ready(pod):
         return None
@@ -74,7 +74,7 @@ def available_in_s(pod: Object, min_ready_s: float, now: datetime) -> float | No
 
 
 def status_differs(status: Object, obj: Object) -> bool:
-    """Return whether a field of the status differs from the object's. Other fields of the object do not count."""
+    """Return whether a field of ``status`` differs from the object's status."""
     # Zero, empty and absent are equal: the API drops empty fields.
     known = obj.get("status") or {}
     return any((known.get(key) or None) != (value or None) for key, value in status.items())

@@ -44,7 +44,7 @@ async def work(kubeconfig: Path) -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Run until SIGINT or SIGTERM."""
+    """Run all controllers until SIGINT or SIGTERM."""
     description = "Run the controllers and the scheduler."
     parser = argparse.ArgumentParser(prog="python -m shoal_local.controllers", description=description)
     parser.add_argument("--kubeconfig", type=Path, required=True, metavar="FILE", help="how to reach the API server")

@@ -45,7 +45,7 @@ def plan_deployment(deployment: Object, owned: Sequence[Object], now: datetime) 
 
 
 def bounds_of(deployment: Object) -> Bounds:
-    """Return the limits of the Deployment's strategy. Recreate has no surge, and all pods may be unavailable."""
+    """Return the rollout limits of a Deployment; Recreate allows no surge."""
     spec = deployment["spec"]
     strategy = spec.get("strategy") or {}
     if strategy.get("type") == "Recreate":

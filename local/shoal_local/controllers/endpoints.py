@@ -38,7 +38,7 @@ def plan_slices(service: Object, pods: Sequence[Object], present: Sequence[Objec
 
 
 def make_slices(service: Object, pods: Sequence[Object]) -> list[Object]:
-    """Return the slices; a service without pods has one empty slice."""
+    """Return a service's EndpointSlices; without pods, one empty slice."""
     open_early = bool(service["spec"].get("publishNotReadyAddresses"))
     groups: dict[str, tuple[list[Object], list[Object]]] = {}
     for pod in sorted(pods, key=lambda p: str(p["metadata"]["name"])):

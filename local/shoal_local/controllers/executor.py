@@ -1,4 +1,4 @@
-"""Writes changes to the API, and the server's responses to the informers."""
+"""Execution of planned changes: API requests and informer updates."""
 
 from shoal_local.api_client import ApiClient, ApiError, Resource
 from shoal_local.controllers.changes import Changes, Create, Delete, Patch, PostEvent
@@ -16,7 +16,7 @@ class CreateRejectedError(Exception):
 
 
 class Executor:
-    """Executes the changes that controllers planned."""
+    """The executor of the changes that controllers plan."""
 
     def __init__(self, client: ApiClient, recorder: EventRecorder, informers: list[Informer]) -> None:
         self._client = client
@@ -26,7 +26,7 @@ class Executor:
     async def execute(self, changes: Changes) -> None:
         """Execute the actions in order.
 
-        Raises CreateRefusedError: 403 or 422 for a new object. Raises ApiError: an object has changed since it was
+        Raises CreateRejectedError: 403 or 422 for a new object. Raises ApiError: an object has changed since it was
         read, or the server failed; the reconciliation is retried.
         """
         latest: dict[str, Object] = {}

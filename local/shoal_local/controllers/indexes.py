@@ -1,4 +1,4 @@
-"""The indexes of an Indexed Job: their text in its status, and the index of a pod."""
+"""Completion indexes of an Indexed Job: parsing and formatting."""
 
 import re
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ def parse_indexes(text: str) -> frozenset[int]:
 
 
 def format_indexes(indexes: Iterable[int]) -> str:
-    """Return the text of a set of indexes: ``0-3,5``. Two consecutive indexes are listed, as Kubernetes does."""
+    """Return indexes as text: ``0-3,5``; two consecutive ones are ``4,5``."""
     # In a run of consecutive numbers, number minus position is constant.
     runs = [[index for _, index in run] for _, run in groupby(enumerate(sorted(indexes)), lambda at: at[1] - at[0])]
     return ",".join(",".join(map(str, run)) if len(run) < 3 else f"{run[0]}-{run[-1]}" for run in runs)

@@ -1,7 +1,7 @@
-"""Counts of a Job's pods. Each pod counts exactly once, also if it is deleted right after it ended.
+"""Counts of a Job's pods: each pod counts exactly once, even if deleted.
 
-A finalizer holds a pod until the status counts it: first by uid in ``uncountedTerminatedPods``, and once the finalizer
-is removed, in the number. Source: kubernetes/kubernetes pkg/controller/job/job_controller.go
+A finalizer holds an ended pod. The Job's status first lists the pod's uid in ``uncountedTerminatedPods``; once the
+finalizer is removed, the status counts the pod. Source: kubernetes/kubernetes pkg/controller/job/job_controller.go
 (trackJobStatusAndRemoveFinalizers).
 """
 
@@ -42,7 +42,7 @@ class Counts:
 
 
 def count_pods(job: Object, pods: Sequence[Object]) -> Counts:
-    """Count the pods of a Job, on top of the numbers in its status."""
+    """Count a Job's pods and add the numbers in its status."""
     status, indexed = job.get("status") or {}, is_indexed(job)
     held = [pod for pod in pods if is_held(pod)]
     own = [pod for pod in held if fits(job, pod)]
@@ -94,7 +94,7 @@ def is_indexed(job: Object) -> bool:
 
 
 def fits(job: Object, pod: Object) -> bool:
-    """Return whether the pod's index, if the Job is Indexed, is below the number of completions."""
+    """Return whether the pod's index is below the Job's completions."""
     return not is_indexed(job) or 0 <= index_of(pod) < int(job["spec"]["completions"])
 
 
@@ -104,12 +104,12 @@ def has_own_limits(job: Object) -> bool:
 
 
 def is_held(pod: Object) -> bool:
-    """Return whether the finalizer holds the pod until its Job has counted it."""
+    """Return whether the pod has the Job controller's finalizer."""
     return TRACKING in (pod["metadata"].get("finalizers") or [])
 
 
 def _total(status: Object, name: str, held: Iterable[Object]) -> int:
-    """Return the number in the status plus the uncounted pods whose finalizer has been removed since."""
+    """Return a status count plus the uncounted pods without the finalizer."""
     uids = {pod["metadata"]["uid"] for pod in held}
     return int(status.get(name, 0)) + sum(uid not in uids for uid in _uncounted_uids(status, name))
 

@@ -1,4 +1,4 @@
-"""The pods that a Job creates and deletes now, and the delay of retries."""
+"""Pods that a Job must create or delete, and the delay of retries."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -68,7 +68,7 @@ def _surplus(job: Object, counts: Counts, wanted: int, now: datetime) -> list[Ob
 
 
 def retry_in_s(pods: Iterable[Object], now: datetime, retry_s: float) -> float:
-    """Return the delay before the next attempt: 0, or doubled for each failure since the last success."""
+    """Return the seconds to the next attempt; each failure doubles the delay."""
     ends = []
     for pod in pods:
         if has_ended(pod) and not is_deleting(pod):
@@ -85,7 +85,7 @@ def retry_in_s(pods: Iterable[Object], now: datetime, retry_s: float) -> float:
 
 
 def make_job_pod(job: Object, index: int, failures: int) -> Object:
-    """Return a pod from the Job's template, with its index unless that is negative."""
+    """Return a pod from the Job's template, with ``index`` unless negative."""
     pod = make_pod(job)
     pod["metadata"]["finalizers"] = [TRACKING]
     if index < 0:
@@ -120,5 +120,5 @@ def release(pods: Iterable[Object]) -> list[Action]:
 
 
 def end(job: Object, pod: Object) -> list[Action]:
-    """Return the deletion of a pod, with its event."""
+    """Return the actions that delete a Job's pod and post an event."""
     return [Delete(pod), PostEvent(job, "Normal", "SuccessfulDelete", f"Deleted pod: {pod['metadata']['name']}")]

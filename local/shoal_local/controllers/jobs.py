@@ -1,4 +1,4 @@
-"""Reconciliation of a Job: whether it has finished, its status, and its pods.
+"""Reconciliation of a Job: completion, status and pods.
 
 Source: kubernetes/kubernetes pkg/controller/job/job_controller.go (syncJob).
 """
@@ -22,7 +22,7 @@ _EVENTS = {"JobSuspended": "Suspended", "JobResumed": "Resumed"}
 def plan_job(job: Object, owned: Sequence[Object], now: datetime, *, retry_s: float = RETRY_S) -> Changes:
     """Return the next step for a Job and its pods.
 
-    ``retry_s`` is the delay after the first failure; it doubles with each.
+    ``retry_s`` is the delay after the first failure; each further failure doubles it.
     """
     changes = Changes()
     if final := next(filter(None, (condition(job, kind) for kind in FINAL.values())), None):
@@ -58,7 +58,7 @@ def plan_job(job: Object, owned: Sequence[Object], now: datetime, *, retry_s: fl
 
 
 def _failure(job: Object, pods: Iterable[Object], counts: Counts, now: datetime) -> tuple[str, str] | None:
-    """Return reason and message of the Job's failure, in the order in which Kubernetes checks them."""
+    """Return reason and message of the Job's failure, or None."""
     spec, broken = job["spec"], len(counts.failed_indexes)
     if why := next(filter(None, (_matched_rule(spec, pod) for pod in pods)), None):
         return "PodFailurePolicy", why
@@ -80,7 +80,7 @@ def _failure(job: Object, pods: Iterable[Object], counts: Counts, now: datetime)
 
 
 def _matched_rule(spec: Object, pod: Object) -> str | None:
-    """Return the message of the failure rule that the pod matches. Rules of pod conditions never match here."""
+    """Return the message of the exit-code rule that the pod matches, or None."""
     for number, rule in enumerate((spec.get("podFailurePolicy") or {}).get("rules") or []):
         wanted = rule.get("onExitCodes")
         for status in (pod.get("status") or {}).get("containerStatuses") or [] if wanted else []:

@@ -1,4 +1,4 @@
-"""The loops of the controllers: the changes that queue a key, and the reconciliation of a key."""
+"""Control loops, which reconcile the keys of changed objects."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -20,7 +20,7 @@ from shoal_local.workqueue import WorkQueue
 
 
 class Sources:
-    """The informers of all kinds; started by the caller."""
+    """The informers of all kinds that controllers read; the caller runs them."""
 
     def __init__(self, client: ApiClient) -> None:
         self.deployments = Informer(client, DEPLOYMENTS)
@@ -34,12 +34,12 @@ class Sources:
         self.all = [*workloads, self.services, self.slices, self.nodes]
 
     async def synced(self) -> None:
-        """Return once each informer has its first list."""
+        """Wait until each informer has its first list."""
         await asyncio.gather(*(informer.synced.wait() for informer in self.all))
 
 
 class DeploymentLoop:
-    """Reconciles Deployments."""
+    """The control loop of Deployments."""
 
     def __init__(self, sources: Sources, executor: Executor) -> None:
         self._sources = sources
@@ -59,7 +59,7 @@ class DeploymentLoop:
 
 
 class ReplicaSetLoop:
-    """Reconciles ReplicaSets."""
+    """The control loop of ReplicaSets."""
 
     def __init__(self, sources: Sources, executor: Executor) -> None:
         self._sources = sources
@@ -86,7 +86,7 @@ class ReplicaSetLoop:
 
 
 class JobLoop:
-    """Reconciles Jobs."""
+    """The control loop of Jobs."""
 
     def __init__(self, sources: Sources, executor: Executor) -> None:
         self._sources = sources
@@ -127,14 +127,14 @@ def _failed_create(owner: Object, refused: CreateRejectedError) -> PostEvent:
 
 
 def mark_owner(queue: WorkQueue, kind: str, obj: Object) -> None:
-    """Queue the controller of an object if it is of this kind."""
+    """Queue the object's controller if its kind is ``kind``."""
     owner = controller_of(obj)
     if owner is not None and owner["kind"] == kind:
         queue.mark((obj["metadata"]["namespace"], owner["name"]))
 
 
 class EndpointSliceLoop:
-    """Reconciles the EndpointSlices of services."""
+    """The control loop of the EndpointSlices of services."""
 
     def __init__(self, sources: Sources, executor: Executor) -> None:
         self._sources = sources
@@ -176,7 +176,7 @@ def _service_of(endpoint_slice: Object) -> str:
 
 
 class SchedulerLoop:
-    """Binds pods to nodes; one worker, so that two pods never get the same resources."""
+    """The scheduler's loop; one worker, as two could assign a resource twice."""
 
     def __init__(self, sources: Sources, client: ApiClient, recorder: EventRecorder) -> None:
         self._sources = sources

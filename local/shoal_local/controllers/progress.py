@@ -82,7 +82,7 @@ def _has_moved(before: Object, after: Object) -> bool:
 
 
 def deadline_in_s(deployment: Object, now: datetime) -> float | None:
-    """Return the seconds until the rollout counts as stuck: 0 if it does now, None without a rollout."""
+    """Return the seconds to the progress deadline, or None without a rollout."""
     known = condition(deployment, "Progressing")
     limit_s = deployment["spec"].get("progressDeadlineSeconds", NO_DEADLINE_S)
     if known is None or limit_s == NO_DEADLINE_S or known["reason"] in (COMPLETE, "DeploymentPaused"):
@@ -93,7 +93,7 @@ def deadline_in_s(deployment: Object, now: datetime) -> float | None:
 
 
 def _dated(known: Object | None, kind: str, parts: ConditionParts, now: datetime, *, moved: bool) -> Object:
-    """Return the condition with timestamps. An unchanged condition keeps them; progress restarts the deadline."""
+    """Return a condition with timestamps: its old ones if it is unchanged."""
     status, reason, message = parts
     restarted = moved and reason == "ReplicaSetUpdated"
     if known and not restarted and (known["status"], known["reason"], known["message"]) == parts:

@@ -1,8 +1,8 @@
 """The rolling update: the next size of each ReplicaSet of a Deployment.
 
 Invariants: at most ``replicas + max_surge`` pods are requested, and available pods never fall below
-``replicas - max_unavailable``. Source: kubernetes/kubernetes pkg/controller/deployment/rolling.go. A change of replicas
-during a rollout is the new goal at once: old ReplicaSets are not scaled in proportion first.
+``replicas - max_unavailable``. Unlike Kubernetes, a change of ``replicas`` during a rollout does not first scale the
+old ReplicaSets in proportion. Source: kubernetes/kubernetes pkg/controller/deployment/rolling.go.
 """
 
 from collections.abc import Sequence
@@ -19,12 +19,12 @@ class Bounds:
 
     @property
     def max_total(self) -> int:
-        """Return the largest number of pods."""
+        """Return the largest allowed number of pods during a rollout."""
         return self.replicas + self.max_surge
 
     @property
     def min_available(self) -> int:
-        """Return the smallest number of available pods."""
+        """Return the smallest allowed number of available pods in a rollout."""
         return self.replicas - self.max_unavailable
 
 
@@ -47,7 +47,7 @@ class ReplicaSetCounts:
 
 
 def make_bounds(replicas: int, max_surge: int | str, max_unavailable: int | str) -> Bounds:
-    """Resolve percentages: surge rounds up, unavailable rounds down, and at least one of them is above 0."""
+    """Resolve percentages of ``replicas``: surge rounds up, unavailable down."""
     surge = _resolved(max_surge, replicas, round_up=True)
     unavailable = _resolved(max_unavailable, replicas, round_up=False)
     if surge == 0 and unavailable == 0:
@@ -64,7 +64,7 @@ def _resolved(value: int | str, replicas: int, *, round_up: bool) -> int:
 
 
 def next_sizes(bounds: Bounds, new: ReplicaSetCounts, old: Sequence[ReplicaSetCounts]) -> dict[str, int]:
-    """Return the changed sizes of this step: first the new ReplicaSet grows, then the old ones shrink."""
+    """Return changed sizes by name: the new ReplicaSet's, else the old ones'."""
     free = max(0, bounds.max_total - new.replicas - sum(share.occupied for share in old))
     size = min(bounds.replicas, new.replicas + free)
     if size != new.replicas:
@@ -84,7 +84,7 @@ def next_sizes(bounds: Bounds, new: ReplicaSetCounts, old: Sequence[ReplicaSetCo
 
 
 def _cut(shares: Sequence[tuple[ReplicaSetCounts, int]], budget: int) -> list[ReplicaSetCounts]:
-    """Reduce each ReplicaSet by at most its paired limit, and all together by at most ``budget``."""
+    """Shrink ReplicaSets, each by at most its limit, in total by ``budget``."""
     left = []
     for share, limit in shares:
         taken = max(0, min(budget, limit))

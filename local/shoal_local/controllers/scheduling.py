@@ -1,4 +1,4 @@
-"""The scheduler: the node of a pod, or the message of the Kubernetes scheduler that says why no node fits."""
+"""The scheduler: chooses a node for a pod, or states why no node fits."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,9 +20,10 @@ def amounts(resources: Mapping[str, Any]) -> Amounts:
 
 
 def pod_requests(pod: Object) -> Amounts:
-    """Return the resources that a pod reserves: the sum of its containers and sidecars, or its largest init step.
+    """Return the resources that a pod requests, as the scheduler counts them.
 
-    An init container runs beside the sidecars that started before it. Each pod also takes one of ``pods``.
+    For each resource the larger of two sums: all containers and sidecars, or an init container and the sidecars before
+    it. Each pod also takes one of ``pods``.
     """
     spec = pod["spec"]
     total: Counter[str] = Counter()
@@ -96,7 +97,7 @@ def _tolerates(tolerations: list[Object], taint: Object) -> bool:
 
 
 def place(pod: Object, nodes: Sequence[Object], pods: Iterable[Object]) -> tuple[str, str]:
-    """Return the name of the first node that fits the pod, or '' and why none fits."""
+    """Return the first node that fits the pod, or '' and the reason."""
     requests = pod_requests(pod)
     taken: dict[str, Amounts] = {}
     for other in pods:

@@ -28,7 +28,6 @@ def find_new(deployment: Object, replica_sets: Iterable[Object]) -> Object | Non
 
 
 def _without_hash(template: Object) -> Object:
-    """Return a template without the hash label, which only ReplicaSets carry."""
     meta = template.get("metadata") or {}
     labels = {k: v for k, v in (meta.get("labels") or {}).items() if k != HASH_LABEL}
     # Null and absent fields are equal in a template.

@@ -1,4 +1,4 @@
 """A kubelet that runs a pod's containers as processes of this machine.
 
-It owns the processes, their files and their pod's status. It does not schedule pods, and does not decide their number.
+It owns the processes, their files and the status of the pods. Scheduler and controllers decide which pods run.
 """

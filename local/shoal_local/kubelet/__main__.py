@@ -1,4 +1,4 @@
-"""`python -m shoal_local.kubelet`: the kubelet as a process of its own."""
+"""`python -m shoal_local.kubelet`: the kubelet as a separate process."""
 
 import sys
 

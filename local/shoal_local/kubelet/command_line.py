@@ -1,4 +1,4 @@
-"""The arguments of `python -m shoal_local.kubelet`, and its objects and tasks."""
+"""The command `python -m shoal_local.kubelet`: its options and its tasks."""
 
 import argparse
 import asyncio
@@ -118,7 +118,7 @@ async def work(options: argparse.Namespace, counts: dict[str, int]) -> None:
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to `run_part`."""
+    """A uvicorn server that leaves SIGINT and SIGTERM to `run_part`."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -127,7 +127,7 @@ class _Server(uvicorn.Server):
 
 
 def run(arguments: list[str]) -> int:
-    """Run until SIGINT or SIGTERM."""
+    """Run the kubelet until SIGINT or SIGTERM."""
     options = parser().parse_args(arguments)
     try:
         counts = parse_capacity(options.capacity)

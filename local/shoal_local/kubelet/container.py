@@ -1,4 +1,4 @@
-"""One container of a pod over all its runs; state that must survive a restart of the kubelet is on disk."""
+"""A container of a pod across all its runs, with its state on disk."""
 
 import asyncio
 from collections.abc import Callable
@@ -17,7 +17,7 @@ _MAX_FALLBACK_BYTES = 2048
 
 @dataclass(slots=True)
 class ProbeResults:
-    """The results of the probes of the current run."""
+    """The results of the startup and readiness probes of a container's run."""
 
     started: bool = False
     ready: bool = False
@@ -49,7 +49,7 @@ class Container:
         return self._attempt + 1
 
     def adopt(self) -> None:
-        """Continue with the state and the run of an earlier kubelet."""
+        """Restore the state on disk and adopt the run of an earlier kubelet."""
         known = read_json(self._record.container(self.member.name) / "state.json")
         if known is None:
             return
@@ -108,7 +108,7 @@ class Container:
             self._probing.cancel()
 
     def release(self) -> None:
-        """Stop following the run, which continues."""
+        """Stop following the current run; its process continues."""
         self.stop_probing()
         if self._waiting is not None:
             self._waiting.cancel()
@@ -133,7 +133,7 @@ class Container:
         )
 
     def _exit(self) -> Exit | None:
-        """Return the end of the latest run, with its termination message."""
+        """Return how the latest run ended, with its termination message."""
         if self._ended is None and self.run is not None and (found := self.run.exit):
             message = found.message
             if not message:

@@ -1,4 +1,4 @@
-"""Builds the shim's input from a container of a pod's spec: command, environment, and mounts or directories."""
+"""Input of the shim (``container.json``) from a container's spec."""
 
 import os
 import re
@@ -22,12 +22,9 @@ TERMINATION_LOG = "termination-log"
 
 
 def rewriter(paths: Mapping[str, str]) -> Callable[[str], str]:
-    """Return a function that replaces mount paths in a text, longest first, with their sources.
+    """Return a function that replaces mount paths in a text by their sources.
 
-    Without mounts a container receives the sources' paths instead; paths in its own code are not replaced.
-
-    Args:
-        paths: mount path to the file or directory of this machine.
+    ``paths``: file or directory of this machine by mount path; the longest path that matches is replaced.
     """
     known = {target.rstrip("/"): source for target, source in paths.items() if target.strip("/")}
     if not known:
@@ -42,8 +39,8 @@ def make_container_spec(
 ) -> Object:
     """Return the content of the shim's container.json.
 
-    Raises UnknownImageError, BadTableError, ConfigError, VolumeError, OSError: the spec cannot be served; the message
-    says why.
+    Raises UnknownImageError, BadTableError, ConfigError, VolumeError, OSError: the container cannot be started; the
+    message says why.
     """
     spec, pod = member.spec, dict(context.pod)
     if "lifecycle" in spec:
@@ -65,6 +62,12 @@ def make_container_spec(
     # An empty CUDA_VISIBLE_DEVICES hides all GPUs from a container that requests none.
     gpus = [str(n) for name, held in devices.items() if name.startswith("nvidia.com/") for n in held]
     address = urlsplit(machine.client.url)
+    # Variables by which programs find directories that are not mounted at their usual paths.
+    moved = {"TMPDIR": paths["/tmp"]} if "/tmp" in paths else {}
+    if account := paths.get(ACCOUNT_PATH):
+        space = pod["metadata"]["namespace"]
+        if kubeconfig := write_account_kubeconfig(Path(account), machine.client.url, space):
+            moved["KUBECONFIG"] = str(kubeconfig)
     # Later entries win: the container's own variables override all others.
     variables = {
         **base_environment(),
@@ -74,9 +77,16 @@ def make_container_spec(
         "KUBERNETES_SERVICE_PORT": str(address.port or 443),
         "KUBERNETES_SERVICE_PORT_HTTPS": str(address.port or 443),
         "CUDA_VISIBLE_DEVICES": ",".join(gpus),
-        **_path_variables(paths, pod, machine),
+        **moved,
         **{name: rewritten(value) for name, value in own.items()},
     }
+    if machine.mounts:
+        # A volume, for example at /tmp, would hide the interpreter or the packages without mounts of their own.
+        # `python -m` adds the current directory first, which holds no package of ours.
+        installed = sys.path if sys.flags.safe_path else sys.path[1:]
+        needed = [sys.prefix, sys.base_prefix, *installed, *variables.get("PYTHONPATH", "").split(":")]
+        hidden = hidden_paths([p for p in needed if p and Path(p).exists()], [m["target"] for m in mounts])
+        mounts += [{"source": path, "target": path, "read_only": True} for path in hidden]
     argv = command_line(
         image,
         [rewritten(expand(part, own)) for part in spec.get("command") or []],
@@ -86,34 +96,15 @@ def make_container_spec(
         "argv": argv,
         "env": variables,
         "cwd": rewritten(spec.get("workingDir") or image.working_dir or "/"),
-        "mounts": _with_image(mounts, variables) if machine.mounts else [],
+        "mounts": mounts if machine.mounts else [],
         "devices": devices,
     }
 
 
-def _path_variables(paths: Mapping[str, str], pod: Object, machine: Machine) -> dict[str, str]:
-    """Return the variables that point programs to directories that are not mounted at their usual paths."""
-    found = {"TMPDIR": paths["/tmp"]} if "/tmp" in paths else {}
-    if account := paths.get(ACCOUNT_PATH):
-        server, space = machine.client.url, pod["metadata"]["namespace"]
-        if kubeconfig := write_account_kubeconfig(Path(account), server, space):
-            found["KUBECONFIG"] = str(kubeconfig)
-    return found
-
-
-def _with_image(mounts: list[Object], variables: dict[str, str]) -> list[Object]:
-    """Add mounts of the interpreter and the packages where a volume, for example at /tmp, would hide them."""
-    # `python -m` adds the current directory first, which holds no package of ours.
-    installed = sys.path if sys.flags.safe_path else sys.path[1:]
-    needed = [sys.prefix, sys.base_prefix, *installed, *variables.get("PYTHONPATH", "").split(":")]
-    hidden = hidden_paths([p for p in needed if p and Path(p).exists()], [m["target"] for m in mounts])
-    return mounts + [{"source": path, "target": path, "read_only": True} for path in hidden]
-
-
 def hidden_paths(needed: Iterable[str], targets: Iterable[str]) -> list[str]:
-    """Return which of the needed files and directories the mounts at the targets hide.
+    """Return the needed paths that mounts at the targets hide.
 
-    A path below another hidden one is left out: it becomes visible with it.
+    A path below another hidden path is left out: a mount of the upper path restores both.
     """
     # Mounts apply to resolved paths.
     over = [os.path.realpath(target) for target in targets]

@@ -1,4 +1,4 @@
-"""The state of a pod's containers as values, and the delay before a restart."""
+"""The states of a pod's containers, and the delay before a restart."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ MIN_BACK_OFF_S, MAX_BACK_OFF_S, BACK_OFF_RESET_S = 10.0, 300.0, 600.0
 
 
 def next_streak(streak: int, ran_s: float) -> int:
-    """Return the number of restarts in a row after a run of this length; a long run resets it."""
+    """Return the restarts in a row after a run; a long run resets them to 1."""
     return 1 if ran_s >= BACK_OFF_RESET_S else streak + 1
 
 
@@ -24,7 +24,7 @@ def restart_delay_s(streak: int) -> float:
 
 
 class Role(StrEnum):
-    """The part of a container in its pod."""
+    """The role of a container in its pod."""
 
     INIT = "runs to its end before the next one"
     SIDECAR = "starts before the others and ends after them"
@@ -33,7 +33,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """The end of a run; times are seconds since 1970."""
+    """The end of a container's run; times are seconds since 1970."""
 
     code: int
     finished_at: float

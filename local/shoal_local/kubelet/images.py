@@ -1,4 +1,4 @@
-"""The table in place of a registry: maps an image's name to a command of this machine."""
+"""The image table: a command of this machine for each image name."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -7,11 +7,11 @@ from typing import Any
 
 
 class BadTableError(Exception):
-    """An entry of the table is invalid; the message names it and the expected form."""
+    """An entry of the image table is invalid; the message names the entry."""
 
 
 class UnknownImageError(Exception):
-    """The table has no entry for an image; the message says how to add one."""
+    """The image table has no entry; the message says how to add one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ Table = Mapping[str, Image]
 
 
 def default_table(python: str) -> dict[str, Image]:
-    """Return Shoal's images, and plain Python. ``python`` is the interpreter with Shoal's packages."""
+    """Return the default table: Shoal's images and ``python`` itself."""
     modules = ("shoal_proxy", "shoal_runtime", "shoal_operator")
     entries = {n.replace("_", "/"): Image((python, "-m", n), env=(("PYTHONUNBUFFERED", "1"),)) for n in modules}
     return {**entries, "python": Image((), (python,))}
@@ -69,15 +69,15 @@ def parse_table(document: Mapping[str, Any]) -> dict[str, Image]:
 
 
 def with_files(table: Table, name: str, files: Mapping[str, str]) -> dict[str, Image]:
-    """Return the table with more files in one of the images."""
+    """Return the table with files added to the image ``name``."""
     return {**table, name: replace(table[name], files=(*table[name].files, *files.items()))} if files else dict(table)
 
 
 def find_image(name: str, table: Table, where: str) -> Image:
-    """Return the entry of an image.
+    """Return the table's entry for an image name.
 
-    The order is: the whole name, the name without tag, its last two parts, its last part. ``where`` is the file for
-    additional entries.
+    The keys tried are: the whole name, the name without tag, its last two parts, its last part. ``where`` is the file
+    for additional entries, which the error names.
 
     Raises UnknownImageError: there is no entry.
     """
@@ -111,7 +111,7 @@ def find_layout(name: str, table: Table, where: str) -> str:
 def command_line(image: Image, command: list[str], args: list[str]) -> list[str]:
     """Return the command line of a container.
 
-    Its command replaces the image's command and arguments; its args replace the arguments only.
+    ``command`` replaces the image's command and arguments; ``args`` replaces the image's arguments only.
     """
     if command:
         return [*command, *args]

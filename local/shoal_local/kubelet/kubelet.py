@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 class Kubelet:
-    """Runs the pods of this node."""
+    """The kubelet of this node: one worker per pod."""
 
     def __init__(self, client: ApiClient, machine: Machine) -> None:
         self._machine = machine
@@ -42,9 +42,9 @@ class Kubelet:
                 task.cancel()
 
     def _begin(self) -> None:
-        """Adopt the pods of an earlier kubelet, end those that were deleted, and start new ones.
+        """Adopt the pods of an earlier kubelet, end deleted ones, start new ones.
 
-        Runs after the first list only: without the API no deleted pod can be recognized.
+        Requires the first list from the API: a pod that is not in it was deleted.
         """
         known = {pod["metadata"]["uid"]: pod for pod in self.pods.objects.values()}
         records = known_pods(self._machine.root)

@@ -102,7 +102,7 @@ def make_app(runs: Kubelet) -> Starlette:
 
 
 async def stream(directory: Path, wanted: LogQuery) -> AsyncIterator[bytes]:
-    """Yield a log up to the limit; with ``follow``, also later output until the run ends."""
+    """Yield a log up to the byte limit; ``follow`` waits until the run ends."""
     left = wanted.limit_bytes
     async for block in _blocks(directory, wanted):
         piece = block if left is None else block[:left]
@@ -145,7 +145,7 @@ def _may_grow(directory: Path) -> bool:
 
 
 class Tail:
-    """Reads a log while it grows, across its rotation to log.1."""
+    """A reader of a growing log, across its rotation to ``log.1``."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -42,7 +42,6 @@ class Images:
 
 
 def _read_table(file: Path) -> dict[str, Image]:
-    """Return the entries of a user's file; none if the file does not exist."""
     try:
         text = file.read_text()
         document, root = yaml.safe_load(text), yaml.compose(text, Loader=yaml.SafeLoader)
@@ -69,7 +68,7 @@ def _read_table(file: Path) -> dict[str, Image]:
 
 
 class AddressPool:
-    """Assigns an address of the network to each pod."""
+    """A pool of pod addresses in a network."""
 
     def __init__(self, network: IPv4Network) -> None:
         self._network = network
@@ -101,7 +100,7 @@ class AddressPool:
 
 
 class Devices:
-    """Assigns devices to containers, by number."""
+    """The devices of this node, assigned to containers by number."""
 
     def __init__(self, counts: Mapping[str, int]) -> None:
         self._counts = counts
@@ -112,7 +111,7 @@ class Devices:
         self._taken[uid, name] = devices
 
     def acquire(self, uid: str, name: str, container: Object) -> dict[str, list[int]]:
-        """Return the container's devices by resource.
+        """Return the numbers of the container's devices by resource.
 
         Raises OSError: fewer are free than requested; the scheduler should not have bound the pod.
         """
@@ -157,7 +156,7 @@ class Machine:
 
 
 def base_environment() -> dict[str, str]:
-    """Return the variables that containers inherit from this machine, in place of an image's."""
+    """Return the environment variables that containers inherit."""
     found = {name: os.environ[name] for name in _PASSED_ON.split() if name in os.environ}
     if "PYTHONPATH" in found:
         # Containers start in another directory, so relative entries would be lost.

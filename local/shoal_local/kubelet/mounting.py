@@ -14,8 +14,7 @@ _TRIAL = [sys.executable, "-S", "-m", "shoal_local.kubelet.namespaces"]
 def mount_error() -> str:
     """Return why this machine refuses mounts, or '' if it allows them.
 
-    Many containers and some distributions forbid user namespaces, and others allow them without mounts. So a separate
-    process performs every step of a container with volumes.
+    A separate process tries all steps: some systems forbid user namespaces, others allow them without mounts.
     """
     with tempfile.TemporaryDirectory(prefix="shoal-") as directory:
         done = subprocess.run(
@@ -27,5 +26,5 @@ def mount_error() -> str:
 
 
 def mount_error_message(refusal: str) -> str:
-    """Return the message of how containers get their volumes when mounts are refused."""
+    """Return the message that mounts are refused and paths replace them."""
     return f"cannot mount volumes on this machine ({refusal}): containers get the paths of their directories instead"

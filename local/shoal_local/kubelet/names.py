@@ -1,6 +1,6 @@
-"""The file that containers see as ``/etc/hosts``: names of Services, in place of DNS.
+"""The hosts file of containers, which resolves Services in place of DNS.
 
-A change of a Service is in the file at once; programs read it at each lookup.
+A change of a Service is written at once; programs read the file at each lookup.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ _SUFFIXES = ("", ".svc", ".svc.cluster.local")
 
 
 def hosts_text(machine: str, services: Iterable[Object]) -> str:
-    """Return the machine's own lines, and one line for each Service with an address."""
+    """Return ``machine`` and one hosts line per Service with a cluster IP."""
     lines = [machine.rstrip("\n")]
     for service in services:
         address, meta = service["spec"].get("clusterIP"), service["metadata"]
@@ -27,7 +27,7 @@ def hosts_text(machine: str, services: Iterable[Object]) -> str:
 
 
 class HostsFile:
-    """Keeps the hosts file up to date."""
+    """The hosts file of containers, rewritten when a Service changes."""
 
     def __init__(self, client: ApiClient, file: Path) -> None:
         self._services = Informer(client, SERVICES)

@@ -1,11 +1,11 @@
-"""Gives a process its own view of the file system, by mounts that only it sees.
+"""Private views of the file system for processes, by mounts.
 
 All containers share the machine's files; each gets its volumes at their mount paths in a mount namespace. For root this
 suffices; another user also gets a user namespace. If a mount path does not exist, the deepest existing directory above
-it is replaced, in this view only, by a new directory with the same entries and the mount path. Nothing is ever created
-on the machine itself.
+it is replaced, in this view only, by a new directory with the same entries and the mount path. Nothing is created on
+the machine itself.
 
-Standard library only: this runs in the small process that starts a container.
+Standard library only: the shim, a small process that starts a container, imports this module.
 """
 
 import ctypes
@@ -57,7 +57,7 @@ def isolate() -> None:
 
 
 class View:
-    """Builds a container's view of the file system, mount by mount; call ``isolate`` first."""
+    """A container's view of the file system; call ``isolate`` first."""
 
     def __init__(self, staging: str) -> None:
         self._staging = staging
@@ -66,7 +66,7 @@ class View:
         self._ours: list[str] = []
 
     def show(self, mounts: Iterable[Mount]) -> None:
-        """Make the mounts, outer ones first. Raises OSError: a source does not exist, or the kernel refuses."""
+        """Make the mounts. Raises OSError: a source is missing or mounts fail."""
         # All sources are opened first: a mount may hide the source of the next.
         opened = [
             (os.path.realpath(mount.target), os.open(mount.source, os.O_PATH), mount.read_only) for mount in mounts

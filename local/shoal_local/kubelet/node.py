@@ -25,7 +25,7 @@ def gpu_count() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """Registers the node and renews its Lease."""
+    """The Node object of this machine and its Lease."""
 
     client: ApiClient
     name: str

@@ -1,4 +1,4 @@
-"""Probes one run of a container. The schedule and the meaning of results in a row are pure."""
+"""Probes of one run of a container."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ Object = Mapping[str, Any]
 
 
 class Kind(StrEnum):
-    """The purpose of a probe; the value is its field in a container."""
+    """The kind of a probe; the value is its field in a container's spec."""
 
     STARTUP = "startupProbe"
     LIVENESS = "livenessProbe"
@@ -21,7 +21,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProbeTiming:
-    """The times of a probe in seconds, and its thresholds in results in a row."""
+    """Times of a probe in seconds, and thresholds of consecutive results."""
 
     initial_delay_s: float
     period_s: float
@@ -43,7 +43,7 @@ class ProbeTiming:
 
 @dataclass(frozen=True, slots=True)
 class ProbeState:
-    """The results of a probe so far; the verdict is None until enough results in a row agree."""
+    """Results of a probe; the verdict is None until enough in a row agree."""
 
     timing: ProbeTiming
     scheduled_s: float
@@ -54,7 +54,7 @@ class ProbeState:
 
     @classmethod
     def begin(cls, timing: ProbeTiming, now_s: float, *, verdict: bool | None = None) -> Self:
-        """Return the state of a container that starts now, or that was adopted with a verdict."""
+        """Return the first state; with a verdict, the initial delay is skipped."""
         delay_s = timing.initial_delay_s if verdict is None else 0.0
         return cls(timing, now_s + delay_s, verdict)
 
@@ -69,7 +69,7 @@ class ProbeState:
 
 
 class ProbeClient:
-    """Sends probes to containers."""
+    """An HTTP client that probes containers."""
 
     def __init__(self) -> None:
         # Probes must see what a new client sees: no kept connections, no proxies, any certificate.
@@ -77,7 +77,7 @@ class ProbeClient:
         self._http = httpx.AsyncClient(verify=False, trust_env=False, limits=limits)
 
     async def attempt(self, probe: Object, address: str, container: Object, timeout_s: float) -> str:
-        """Make one attempt; return '' if it succeeds, else the failure."""
+        """Probe a container once; return '' on success, otherwise the failure."""
         if "httpGet" not in probe:
             kind = ", ".join(key for key in ("exec", "grpc", "tcpSocket") if key in probe)
             return f"{kind} is not supported by the kubelet of shoal local. Use httpGet"
@@ -106,7 +106,7 @@ OnFailure = Callable[[Kind, str], None]
 
 
 class Report(Protocol):
-    """Receives the verdicts of probes."""
+    """Callback that receives the verdicts of probes."""
 
     def __call__(self, kind: Kind, *, verdict: bool) -> None:
         """Receive a verdict."""
@@ -114,7 +114,7 @@ class Report(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Prober:
-    """Runs a container's probes; readiness and liveness start after startup has succeeded."""
+    """The probes of a container; startup must succeed before the others start."""
 
     probe_client: ProbeClient
     container: Object

@@ -1,7 +1,7 @@
-"""The kubelet's state on disk, by which it adopts its pods after a restart or a kill.
+"""The kubelet's state on disk, by which a restarted kubelet adopts pods.
 
-Each pod has a directory named by its uid; each run of a container has one below it. Files are replaced atomically: a
-kill leaves either the old content or the new.
+Each pod has a directory named by its uid, which contains one directory per run of a container. Files are replaced
+atomically: after a kill, a file has its old or its new content.
 """
 
 import json
@@ -13,7 +13,7 @@ from shoal_local.objects import Object
 
 
 def write_json(path: Path, value: Object) -> None:
-    """Write a file atomically."""
+    """Write a value to a JSON file, atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     # Rename is atomic on one file system.
     new = path.with_name(path.name + ".new")
@@ -22,7 +22,7 @@ def write_json(path: Path, value: Object) -> None:
 
 
 def read_json(path: Path) -> Object | None:
-    """Return a file's content, or None if it does not exist."""
+    """Return the value in a JSON file, or None if the file does not exist."""
     try:
         found: Object = json.loads(path.read_text())
     except FileNotFoundError:
@@ -31,14 +31,14 @@ def read_json(path: Path) -> Object | None:
 
 
 class PodRecord:
-    """One pod's directory."""
+    """The directory of one pod's files."""
 
     def __init__(self, root: Path, uid: str) -> None:
         self.directory = root / uid
         self.uid = uid
 
     def save(self, pod: Object, address: str) -> None:
-        """Write the pod as last seen, and its address."""
+        """Write the pod as last received from the API, and its address."""
         write_json(self.directory / "pod.json", {"pod": pod, "address": address})
 
     def load(self) -> tuple[Object, str] | None:
@@ -48,34 +48,34 @@ class PodRecord:
 
     @property
     def grace_s(self) -> float:
-        """Return the pod's termination grace period."""
+        """Return the pod's termination grace period in seconds."""
         found = self.load()
         return float(found[0]["spec"].get("terminationGracePeriodSeconds", 30)) if found else 0.0
 
     def container(self, name: str) -> Path:
-        """Return the directory of a container."""
+        """Return the directory of a container of the pod."""
         return self.directory / "containers" / name
 
     def run(self, name: str, attempt: int) -> Path:
-        """Return the directory of one run."""
+        """Return the directory of one run of a container."""
         return self.container(name) / str(attempt)
 
     @property
     def volumes(self) -> Path:
-        """Return the directory of the volumes."""
+        """Return the directory of the pod's volumes."""
         return self.directory / "volumes"
 
     def volume(self, name: str) -> Path:
-        """Return the directory of a volume."""
+        """Return the directory of one of the pod's volumes."""
         return self.volumes / name
 
     def remove(self) -> None:
-        """Remove everything."""
+        """Remove the pod's directory."""
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
 def known_pods(root: Path) -> list[PodRecord]:
-    """Return the pods that have a directory."""
+    """Return the records of all pods that have a directory."""
     root.mkdir(parents=True, exist_ok=True)
     return [PodRecord(root, directory.name) for directory in sorted(root.iterdir()) if directory.is_dir()]
 
@@ -87,12 +87,12 @@ class Models:
         self._file = directory / "models.json"
 
     def add(self, models: Mapping[str, str]) -> None:
-        """Add models, or change the directory of a name; running pods keep theirs."""
+        """Add models or change their directories; running pods keep their mounts."""
         if models:
             write_json(self._file, {**self._all(), **models})
 
     def directories(self) -> dict[str, str]:
-        """Return the existing directories by name."""
+        """Return the directories of models by name, if they exist."""
         # A deleted directory must not break the other models.
         return {name: directory for name, directory in self._all().items() if Path(directory).is_dir()}
 

@@ -1,4 +1,4 @@
-"""Reads the ConfigMaps, Secrets and tokens of pods from the API."""
+"""ConfigMaps, Secrets and tokens that pods refer to, read from the API."""
 
 from typing import Any
 
@@ -12,13 +12,13 @@ TOKEN_LIFETIME_S = 365 * 86400
 
 
 class ReferencedObjects:
-    """Reads objects of a pod's namespace."""
+    """A reader of the objects that pods refer to."""
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
 
     async def objects_for(self, pod: Object) -> dict[tuple[str, str], Object | None]:
-        """Return the ConfigMaps and Secrets that a pod's spec names, by plural and name; None if one is missing."""
+        """Return a pod's ConfigMaps and Secrets by plural and name; None: missing."""
         space = pod["metadata"]["namespace"]
         # Every pod mounts the certificate of the API server.
         named = {("configmaps", ROOT_CERTIFICATE), *_named_in(pod["spec"])}

@@ -23,7 +23,7 @@ EXIT_UNKNOWN = 137
 
 
 class Run:
-    """A run that was started, by this kubelet or an earlier one."""
+    """A run of a container, started by this kubelet or an earlier one."""
 
     def __init__(self, directory: Path, container: Object) -> None:
         self.directory = directory
@@ -33,7 +33,7 @@ class Run:
 
     @classmethod
     def start(cls, directory: Path, container: Object) -> "Run":
-        """Start a container; return before its process runs."""
+        """Start a container's shim; return before the container's process runs."""
         directory.mkdir(parents=True, exist_ok=True)
         write_json(directory / "container.json", container)
         with (directory / "shim.log").open("wb") as log:
@@ -51,7 +51,7 @@ class Run:
 
     @classmethod
     def adopt(cls, directory: Path) -> "Run | None":
-        """Continue with a run of an earlier kubelet; return None if it never began."""
+        """Adopt the run of an earlier kubelet; return None if it never began."""
         container = read_json(directory / "container.json")
         if container is None:
             return None
@@ -70,13 +70,13 @@ class Run:
 
     @property
     def started_at(self) -> float | None:
-        """Return the start of the process in seconds since 1970, or None before it."""
+        """Return the start in seconds since 1970, or None before the start."""
         found = read_json(self.directory / "running.json")
         return datetime.fromisoformat(found["started_at"]).timestamp() if found else None
 
     @property
     def exit(self) -> Exit | None:
-        """Return the end of the run, or None while it lives."""
+        """Return how the run ended, or None while the run continues."""
         found = read_json(self.directory / "exit.json")
         # The shim writes the file just before it ends.
         if found is None or not self.ended.is_set():
@@ -132,7 +132,7 @@ class Run:
         loop.add_reader(file, over)
 
     def _settle(self) -> None:
-        """Record the end. A killed shim could not, and its container must not live on unattended."""
+        """Mark the run as ended; if its shim was killed, kill the container."""
         if not (self.directory / "exit.json").exists():
             running = read_json(self.directory / "running.json")
             if running:

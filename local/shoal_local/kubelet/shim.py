@@ -1,8 +1,8 @@
-"""Runs one container: starts it, writes its log, records its end. It outlives the kubelet.
+"""The shim: starts one container, writes its log and records its end.
 
-`python -S -m shoal_local.kubelet.shim DIR` reads DIR/container.json. It writes DIR/running.json once the process runs,
-DIR/log while the process writes, and DIR/exit.json after the process and all its descendants have ended. SIGTERM is
-forwarded to the container; SIGUSR1 kills it.
+The shim outlives the kubelet. `python -S -m shoal_local.kubelet.shim DIR` reads DIR/container.json. It writes
+DIR/running.json once the process runs, DIR/log while the process writes, and DIR/exit.json after the process and all
+its descendants have ended. SIGTERM is forwarded to the container; SIGUSR1 kills it.
 
 Standard library only, so that it starts fast and stays small.
 """
@@ -88,7 +88,7 @@ def is_alive(known: dict[str, Any]) -> bool:
 
 
 def _become(container: dict[str, Any], directory: Path, ends: dict[str, int], failure_write: int) -> None:
-    """Turn into the container's process; send the reason to the parent if that fails."""
+    """Replace this process by the container's; report a failure to the parent."""
     try:
         os.setsid()
         # Containers have no standard input.
@@ -165,7 +165,7 @@ class Log:
 
 
 def _pump(pid: int, streams: dict[int, str], log: Log) -> int:
-    """Write the log until the process has ended; then kill its descendants, and return its wait status."""
+    """Write the log, kill descendants at the end, and return the wait status."""
     ended = os.pidfd_open(pid)
     poll = select.poll()
     for file in (ended, *streams):

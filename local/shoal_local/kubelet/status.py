@@ -28,7 +28,7 @@ class StatusContext:
 
 
 def stamp(seconds: float) -> str:
-    """Return seconds since 1970 as the API writes a time."""
+    """Return a time in seconds since 1970 in the format of the API."""
     return timestamp(datetime.fromtimestamp(seconds, UTC))
 
 
@@ -44,7 +44,7 @@ def container_id(pod: Object, name: str, attempt: int) -> str:
 
 
 def known_status(pod: Object, name: str, attempt: int) -> Object:
-    """Return the entry of a run in the pod's status; empty if it has no entry for this run."""
+    """Return the status entry of a container's run, or {} if it has none."""
     status = pod.get("status") or {}
     wanted = container_id(pod, name, attempt)
     for part in ("initContainerStatuses", "containerStatuses"):
@@ -109,7 +109,7 @@ def _ended(pod: Object, name: str, attempt: int, exit_: Exit) -> Object:
 
 
 def pod_status(place: StatusContext, containers: Containers, *, pod_ip: str, host_ip: str) -> Object:
-    """Return the status, with only the conditions that a kubelet writes."""
+    """Return the status of a pod: only conditions that a kubelet writes."""
     pod, now, ending = place.pod, place.now, place.ending
     spec, known = pod["spec"], pod.get("status") or {}
     members = members_of(spec)

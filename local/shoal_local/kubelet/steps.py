@@ -1,4 +1,4 @@
-"""Decides the next steps of a pod: the order of init containers and sidecars, restarts, and the order of the end."""
+"""The next steps of a pod: order of starts, restarts and termination."""
 
 from dataclasses import dataclass, field
 
@@ -11,7 +11,7 @@ MIN_SIDECAR_GRACE_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class StopAction:
-    """Stop a run: SIGTERM, and SIGKILL after the grace period."""
+    """Action: stop a run by SIGTERM, and by SIGKILL after the grace period."""
 
     name: str
     grace_s: float
@@ -20,7 +20,7 @@ class StopAction:
 
 @dataclass(slots=True)
 class PodActions:
-    """Containers to start and stop, the time of the next decision, and whether the pod is over."""
+    """Next steps of a pod: starts, stops, and the time of the next decision."""
 
     start: list[str] = field(default_factory=list)
     stop: list[StopAction] = field(default_factory=list)
@@ -31,7 +31,7 @@ class PodActions:
     """No container runs, and none will."""
 
     def wake(self, at: float) -> None:
-        """Decide again at this time or earlier."""
+        """Schedule the next decision at this time or earlier."""
         self.wake_at = at if self.wake_at is None else min(self.wake_at, at)
 
 
@@ -83,7 +83,7 @@ def has_finished(spec: Object, containers: Containers) -> bool:
 
 
 def restarts(policy: str, code: int) -> bool:
-    """Return whether a container that ended with this code is restarted."""
+    """Return whether a container that ended with this exit code is restarted."""
     return policy == "Always" or (policy == "OnFailure" and code != 0)
 
 
@@ -96,7 +96,7 @@ def policy_of(member: Member, spec: Object) -> str:
 
 
 def _grace_s(spec: Object, member: Member | None = None) -> float:
-    """Return the pod's grace period, or the shorter one of a container's probe."""
+    """Return the grace period in seconds: of a member's probe, or the pod's."""
     for probe in ("livenessProbe", "startupProbe") if member else ():
         own = (member.spec.get(probe) or {}).get("terminationGracePeriodSeconds") if member else None
         if own is not None:
@@ -139,7 +139,7 @@ def _keep_running(steps: PodActions, spec: Object, member: Member, seen: Observe
 
 
 def start_at(seen: ObservedContainer) -> float:
-    """Return the earliest time of the next run."""
+    """Return the earliest time of the container's next run."""
     if seen.exit is None:
         return seen.retry_at
     return max(seen.retry_at, seen.exit.finished_at + restart_delay_s(seen.streak))

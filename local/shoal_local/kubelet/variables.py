@@ -19,7 +19,7 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The sources of references: the pod, its addresses, and the objects of its namespace."""
+    """The values that variables may refer to: fields of the pod, and objects."""
 
     pod: Object
     pod_ip: str
@@ -29,7 +29,7 @@ class Context:
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
-    """Replace $(VAR) with its value. $$ is a dollar sign; unknown names stay as they are."""
+    """Replace $(VAR) by its value and $$ by a dollar sign; keep unknown names."""
 
     def value(found: re.Match[str]) -> str:
         name = found[1]
@@ -40,7 +40,7 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
 
 
 def make_variables(container: Object, context: Context) -> dict[str, str]:
-    """Return the variables of a container, each expanded with the earlier ones.
+    """Return the variables of a container; each may refer to earlier ones.
 
     Raises ConfigError: a reference cannot be resolved.
     """

@@ -1,4 +1,4 @@
-"""Makes a pod's volumes: directories of this machine that containers see at their mount paths."""
+"""The volumes of a pod: directories of this machine at mount paths."""
 
 import asyncio
 import base64
@@ -55,7 +55,7 @@ class Volumes:
         self._sources: dict[str, Path] = {}
 
     async def prepare(self, found: Found, context: Context) -> None:
-        """Make missing volumes, and write files from the API again.
+        """Make missing volumes; update the files that come from the API.
 
         Raises VolumeError: a kind of volume is not supported, or its source is missing.
         """
@@ -76,13 +76,13 @@ class Volumes:
 
     @property
     def follows(self) -> bool:
-        """Return whether a volume has content that may change while the pod runs."""
+        """Return whether a volume has a ConfigMap or Secret, which may change."""
         return any(field in volume for volume in self._pod["spec"].get("volumes") or [] for field, _ in _OBJECTS)
 
     def renew(self, found: Found) -> None:
-        """Write the current content of Secrets and ConfigMaps to volumes that exist.
+        """Update the files of Secrets and ConfigMaps in existing volumes.
 
-        Raises VolumeError: one of them was deleted; its files stay.
+        Raises VolumeError: an object was deleted; its files stay.
         """
         for volume in self._pod["spec"].get("volumes") or []:
             for field, plural in _OBJECTS:
@@ -161,7 +161,7 @@ class Volumes:
 
 
 def remove_volumes(uid: str) -> None:
-    """Remove volume data outside the pod's record: volumes in memory, and the short path."""
+    """Remove a pod's volumes in memory and the short path to its volumes."""
     shutil.rmtree(Path("/dev/shm", f"shoal-{uid}"), ignore_errors=True)
     with contextlib.suppress(OSError):
         _short_path(uid).unlink()
@@ -207,7 +207,7 @@ def _host_path(volume: Object) -> Path:
 
 
 def _object_files(source: Object, plural: str, found: Found) -> dict[str, bytes]:
-    """Return the files of a ConfigMap or Secret: all keys, or those of ``items`` at their paths."""
+    """Return the files of a ConfigMap or Secret: all keys, or its ``items``."""
     name = source.get("secretName") or source["name"]
     obj = found.get((plural, name))
     if obj is None:
@@ -228,7 +228,7 @@ def _object_files(source: Object, plural: str, found: Found) -> dict[str, bytes]
 
 
 def _write_files(directory: Path, files: dict[str, bytes]) -> None:
-    """Make the directory hold exactly these files. Each is replaced atomically: readers never see a part of one."""
+    """Make a directory contain exactly these files, each replaced atomically."""
     directory.mkdir(parents=True, exist_ok=True)
     for name, data in files.items():
         path = directory / name

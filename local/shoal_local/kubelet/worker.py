@@ -1,4 +1,4 @@
-"""Runs one pod: brings its containers to the next steps, and its status to their state."""
+"""The worker of one pod: runs its containers and writes its status."""
 
 import asyncio
 import contextlib
@@ -37,7 +37,7 @@ def _now() -> float:
 
 
 class PodWorker:
-    """Runs the containers of one pod."""
+    """The worker that runs the containers of one pod."""
 
     def __init__(self, pod: Object, record: PodRecord, machine: Machine) -> None:
         self.pod = pod
@@ -59,7 +59,7 @@ class PodWorker:
         self._changed.set()
 
     def erase(self) -> None:
-        """End the pod: it is deleted from the API."""
+        """End the pod after its deletion from the API."""
         if self._erased_at is None:
             self._erased_at = _now()
         self._changed.set()
@@ -99,12 +99,12 @@ class PodWorker:
                 pass
 
     def _keep(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine as a task of this pod; a reference keeps it from being collected."""
+        # The reference keeps the task from being collected.
         self._tasks.add(task := asyncio.create_task(work))
         task.add_done_callback(self._tasks.discard)
 
     async def _follow(self) -> None:
-        """Write changes of the pod's Secrets and ConfigMaps to its volumes, until it ends."""
+        """Update changed Secrets and ConfigMaps in volumes, until the pod ends."""
         while self._end() is None:
             await asyncio.sleep(FOLLOW_S)
             with contextlib.suppress(ApiError, UnreachableError, VolumeError, OSError):

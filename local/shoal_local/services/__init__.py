@@ -1,1 +1,1 @@
-"""Makes services reachable on one machine: listens on their addresses and forwards connections to ready pods."""
+"""Local access to services: TCP listeners that forward to ready pods."""

@@ -1,4 +1,4 @@
-"""`python -m shoal_local.services`: the forwarder as a process of its own."""
+"""`python -m shoal_local.services`: the forwarder as a separate process."""
 
 import sys
 

@@ -24,7 +24,7 @@ async def work(kubeconfig: Path, network: IPv4Network) -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Run until SIGINT or SIGTERM."""
+    """Run the forwarder until SIGINT or SIGTERM."""
     parser = argparse.ArgumentParser(
         prog="python -m shoal_local.services", description="Forward connections from services to pods."
     )

@@ -1,4 +1,4 @@
-"""Forwards TCP connections from the addresses of services to pods, round robin."""
+"""TCP forwarding from the addresses of services to pods, round robin."""
 
 import asyncio
 import contextlib
@@ -45,7 +45,7 @@ class Route:
 def make_routes(
     services: Iterable[Object], slices: Iterable[Object], network: IPv4Network = LOOPBACK
 ) -> dict[ListenAddress, Route]:
-    """Return the routes of all services with an address in the network; other addresses are not on this machine."""
+    """Return the routes of services with an address in ``network``."""
     by_service: dict[tuple[str, str], list[Object]] = {}
     for one in slices:
         meta = one["metadata"]
@@ -85,7 +85,7 @@ def _backends(slices: list[Object], port_name: str) -> tuple[set[tuple[str, int]
 
 
 class Forwarder:
-    """Listens on the address of every service in the network."""
+    """A TCP listener on the address of every service in the network."""
 
     def __init__(self, client: ApiClient, recorder: EventRecorder, network: IPv4Network = LOOPBACK) -> None:
         self.informers = [Informer(client, SERVICES), Informer(client, ENDPOINT_SLICES)]
@@ -99,7 +99,7 @@ class Forwarder:
             informer.listen(lambda _: self._changed.set())
 
     async def run(self) -> None:
-        """Follow services and their endpoints until cancelled."""
+        """Open and close listeners as services change, until cancelled."""
         for informer in self.informers:
             await informer.synced.wait()
         while True:

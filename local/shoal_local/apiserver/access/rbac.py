@@ -1,4 +1,4 @@
-"""Role-based access control: denied, unless a role that is bound to the user allows it."""
+"""Role-based access control: an action needs a rule in a role of the user."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class Roles:
     """Maps plural, namespace and name to an object."""
 
     def rules_of(self, user: User, namespace: str) -> Iterator[Mapping[str, Any]]:
-        """Yield the rules of a user's roles: those bound cluster-wide, and those bound in the namespace."""
+        """Yield the rules that apply to a user cluster-wide or in the namespace."""
         identities = {("User", user.name), *(("Group", group) for group in user.groups)}
         for plural in ("clusterrolebindings", "rolebindings"):
             for binding in self.list_of(plural):

@@ -18,7 +18,7 @@ class BadTokenError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The service account of a token; the uid excludes a later account with the same name."""
+    """A service account; one that is created again has another uid."""
 
     namespace: str
     name: str

@@ -1,6 +1,6 @@
-"""Discovery documents: the groups, versions, kinds and verbs, one document per group version.
+"""Discovery documents: groups, versions, kinds and verbs.
 
-Clients that request one aggregated document (``as=APIGroupDiscoveryList``) fall back to these, which costs 30 ms once.
+Each group version has its own document. The aggregated form (``as=APIGroupDiscoveryList``) is not served.
 """
 
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ def groups(registry: Registry) -> Document:
 
 
 def group(registry: Registry, name: str) -> Document:
-    """Return the document at ``/apis/<group>``; without versions if the group does not exist."""
+    """Return the document at ``/apis/<group>``: the versions of the group."""
     found = [{"groupVersion": f"{name}/{v}", "version": v} for v in registry.groups.get(name, [])]
     head = {"kind": "APIGroup", "apiVersion": "v1", "name": name, "versions": found}
     return head | ({"preferredVersion": found[0]} if found else {})

@@ -1,7 +1,7 @@
-"""OpenAPI v3 and v2 documents, for `kubectl apply`, `explain` and `--validate`.
+"""OpenAPI v3 and v2 documents for `kubectl apply` and `kubectl explain`.
 
-The document of a group version lists its paths, whose operations name their kind and the options that kubectl checks
-for (``fieldValidation``, ``dryRun``), and all definitions that its kinds refer to.
+The document of a group version lists its paths and all definitions that its kinds refer to. Each operation names its
+kind and the options that kubectl checks for (``fieldValidation``, ``dryRun``).
 """
 
 import hashlib
@@ -29,10 +29,10 @@ _WRITES = ("create", "update", "patch")
 
 
 def index(registry: Registry) -> Document:
-    """Return the document at ``/openapi/v3``: the URL of each group version's document, with a hash.
+    """Return the document at ``/openapi/v3``: one URL per group version.
 
-    Clients cache a document until its hash changes. The hash covers the inputs of the document, which is cheaper than
-    to build it.
+    Each URL contains a hash, because clients cache a document until its URL changes. Hashing the inputs of a document
+    costs less than building it.
     """
     paths = {}
     for group, versions in registry.groups.items():
@@ -69,7 +69,7 @@ def document(registry: Registry, definitions: Definitions, group: str, version: 
 
 
 def schema_name(resource: Resource) -> str:
-    """Return the name of a kind's definition; that of a custom kind has the group's labels in reverse order."""
+    """Return the name of a kind's definition in the OpenAPI documents."""
     backwards = ".".join(reversed(resource.group.split(".")))
     return resource.definition or f"{backwards}.{resource.version}.{resource.kind}"
 
@@ -89,7 +89,7 @@ def _references(schema: Any) -> Iterable[str]:
 def _rewritten(schema: Any, prefix: str) -> Any:
     """Return the schema in the dialect of OpenAPI 3.0.
 
-    A list of types ``[type, null]`` becomes the type; references point below ``prefix``.
+    A list of types ``[type, null]`` becomes the type; references start with ``prefix``.
     """
     if isinstance(schema, list):
         return [_rewritten(value, prefix) for value in schema]
@@ -128,9 +128,9 @@ def _paths(resource: Resource) -> Document:
 
 
 def version_2_in_protobuf() -> bytes:
-    """Return the document at ``/openapi/v2`` in protobuf (gnostic's ``openapi.v2.Document``), without definitions.
+    """Return the document at ``/openapi/v2``, without definitions (protobuf).
 
-    kubectl requests it before it applies a ``kind: List`` and validates the kinds that it finds. Without definitions it
-    leaves the validation to the server, as for all other objects.
+    The message is gnostic's ``openapi.v2.Document``. kubectl reads it to validate the objects of a ``kind: List``.
+    Without definitions, kubectl leaves the validation to the server.
     """
     return b"\n\x032.0\x12\x15\n\nKubernetes\x12\x07v1.37.0"

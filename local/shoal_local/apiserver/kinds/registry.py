@@ -1,4 +1,4 @@
-"""The kinds that are served now: built-in kinds, and those of CustomResourceDefinitions."""
+"""The registry of served kinds: built-in kinds and custom kinds."""
 
 import re
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ CRDS = "apiextensions.k8s.io/customresourcedefinitions"
 
 
 def resources_of(crd: Object) -> list[Resource]:
-    """Return one resource for each served version, in the order of discovery: v2, v1, v1beta2, v1alpha1, others."""
+    """Return a CRD's served versions as resources, in discovery order."""
 
     def priority(version: Object) -> tuple[int, int, int, str]:
         found = re.fullmatch(r"v(\d+)(?:(alpha|beta)(\d+))?", version["name"])
@@ -63,20 +63,20 @@ class Registry:
 
     @classmethod
     def of(cls, definitions: Iterable[Object]) -> "Registry":
-        """Return the built-in kinds and those of the given CustomResourceDefinitions."""
+        """Return a registry of the built-in kinds and the kinds of these CRDs."""
         # Built-in kinds precede custom ones in discovery.
         custom = [resource for crd in definitions for resource in resources_of(crd)]
         return cls({(r.group, r.version, r.plural): r for r in (*BUILTIN, *custom)})
 
     def find(self, group: str, version: str, plural: str) -> Resource:
-        """Return the kind. Raises ApiError: 404, the kind is not served."""
+        """Return a kind by its plural name. Raises ApiError: 404, not served."""
         try:
             return self.resources[group, version, plural]
         except KeyError:
             raise no_such_path() from None
 
     def by_kind(self, api_version: str, kind: str) -> Resource | None:
-        """Return the kind of an owner reference, such as ``apps/v1`` and ``Deployment``."""
+        """Return a kind by apiVersion and name, or None if it is not served."""
         return next((r for r in self.resources.values() if r.kind == kind and r.api_version == api_version), None)
 
     def in_version(self, group: str, version: str) -> list[Resource]:
@@ -95,6 +95,6 @@ class Registry:
 
     @property
     def stored(self) -> dict[str, Resource]:
-        """Return one resource for each storage key."""
+        """Return the preferred version of each listable kind by storage key."""
         # The preferred version comes first, so in reverse order it wins.
         return {r.key: r for r in reversed(self.resources.values()) if "list" in r.verbs}

@@ -1,4 +1,4 @@
-"""A kind in one version: names, scope, verbs, subresources, columns."""
+"""An API kind in one version: names, scope, verbs, subresources, columns."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -38,7 +38,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class ScalePaths:
-    """The dotted paths of the numbers of the scale subresource, such as ``.spec.replicas``."""
+    """Field paths of a kind's scale subresource, such as ``.spec.replicas``."""
 
     spec: str = ".spec.replicas"
     status: str = ".status.replicas"
@@ -75,7 +75,7 @@ class Resource:
 
     @property
     def api_version(self) -> str:
-        """Return ``apps/v1``, or ``v1`` in the core group."""
+        """Return the apiVersion: ``apps/v1``, or ``v1`` in the core group."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
@@ -90,7 +90,7 @@ class Resource:
 
     @property
     def list_kind(self) -> str:
-        """Return the kind of a list."""
+        """Return the kind of a list, such as ``PodList``."""
         return self.list_kind_name or f"{self.kind}List"
 
     @property

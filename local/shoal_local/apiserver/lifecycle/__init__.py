@@ -1,1 +1,1 @@
-"""The steps between request and store: defaults, metadata rules, validation. Pure."""
+"""Defaults, metadata rules and validation of objects. Pure."""

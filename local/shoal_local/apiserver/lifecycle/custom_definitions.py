@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions: validation, and the status of an accepted one."""
+"""Validation and status of CustomResourceDefinitions."""
 
 import copy
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ _ANY_TYPE = ("x-kubernetes-int-or-string", "x-kubernetes-preserve-unknown-fields
 
 
 def definition_causes(crd: Object) -> Iterator[Cause]:
-    """Yield the violations of a definition."""
+    """Yield a cause for each error in a CustomResourceDefinition."""
     spec, name = crd["spec"], crd["metadata"]["name"]
     if name != f"{spec['names']['plural']}.{spec['group']}":
         message = f'Invalid value: "{name}": must be spec.names.plural+"."+spec.group'
@@ -43,7 +43,6 @@ def definition_causes(crd: Object) -> Iterator[Cause]:
 
 
 def _schema_causes(schema: Object, path: str) -> Iterator[Cause]:
-    """Yield the violations of a schema: not structural, an invalid default, or a rule that cannot be compiled."""
     if not schema.get("type") and not any(schema.get(mark) for mark in _ANY_TYPE):
         message = "Required value: must not be empty for specified object fields"
         yield Cause(f"{path}.type", message, "FieldValueRequired")
@@ -68,7 +67,7 @@ def _schema_causes(schema: Object, path: str) -> Iterator[Cause]:
 
 
 def established(crd: Object) -> Object:
-    """Return the definition with its finalizer, and the status of a served definition."""
+    """Return a copy of a CRD with the finalizer and status of a served CRD."""
     crd = copy.deepcopy(crd)
     meta = crd["metadata"]
     if not meta.get("deletionTimestamp") and CLEANUP not in meta.get("finalizers", []):

@@ -52,7 +52,7 @@ def template_defaults(spec: Object) -> None:
 
 
 def pod_defaults(pod: Object) -> None:
-    """Set the defaults of a pod beyond its template: account, requests, phase."""
+    """Set the defaults of a pod: account, spec, resource requests, phase."""
     spec = pod["spec"]
     spec.setdefault("serviceAccountName", "default")
     template_defaults(spec)
@@ -68,7 +68,7 @@ def pod_defaults(pod: Object) -> None:
 
 
 def apply_defaults(key: str, obj: Object) -> None:
-    """Set the defaults of a built-in kind, by its storage key."""
+    """Set the defaults of an object whose kind has this storage key."""
     if key in DEFAULTS:
         DEFAULTS[key](obj)
 

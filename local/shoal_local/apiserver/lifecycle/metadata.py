@@ -29,7 +29,7 @@ _FREE_NAMES = "rbac.authorization.k8s.io"
 
 
 def name_causes(resource: Resource, name: str) -> list[Cause]:
-    """Return the violations of a name: each kind of object has a pattern and a maximum length."""
+    """Return a cause for each violation of the kind's naming rules."""
     pattern, rule, longest = _SUBDOMAIN, _SUBDOMAIN_RULE, 253
     if resource.group == _FREE_NAMES:
         pattern, rule = r"(?!\.{1,2}$)[^/%]+", "may not contain '/' or '%'"
@@ -67,7 +67,7 @@ NAME_REQUIRED = Cause("metadata.name", "Required value: name or generateName is 
 
 
 def for_update(new: Object, live: Object, *, counted: bool) -> Object:
-    """Return the metadata of an update: server-owned fields stay. A counted change increments the generation."""
+    """Return an update's metadata; ``counted`` changes increment generation."""
     old = live["metadata"]
     meta = {key: value for key, value in new["metadata"].items() if key not in _SERVER_OWNED}
     meta |= {key: old[key] for key in _SERVER_OWNED if key in old}
@@ -83,7 +83,7 @@ def _counted_part(obj: Object) -> dict[str, Any]:
 
 
 def immutable_causes(new: Object, live: Object) -> list[Cause]:
-    """Return the changes of immutable metadata."""
+    """Return a cause for each forbidden change of metadata."""
     causes = []
     for field in ("name", "namespace", "uid"):
         old, value = live["metadata"].get(field), new["metadata"].get(field)

@@ -1,4 +1,4 @@
-"""Rules of the built-in kinds that their OpenAPI definitions do not contain."""
+"""Validation rules of built-in kinds beyond their OpenAPI definitions."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -118,7 +118,6 @@ def _job_template(spec: Object) -> Iterator[Cause]:
 
 
 def _job_changes(obj: Object, live: Object) -> Iterator[Cause]:
-    """Yield the changes of immutable fields. Until the first pod starts, a suspended Job may move to other nodes."""
     new, old = obj["spec"], live["spec"]
     # An elastic Indexed Job may change both together.
     together = new.get("completions") == new["parallelism"]
@@ -128,6 +127,7 @@ def _job_changes(obj: Object, live: Object) -> Iterator[Cause]:
         yield Cause("spec.completions", f"Invalid value: {json_text(new.get('completions'))}: {why}")
     yield from _immutable("spec.selector", obj, live)
     fixed = [new["template"], old["template"]]
+    # Until its first pod starts, a suspended Job may move to other nodes.
     if old.get("suspend") and not live.get("status", {}).get("startTime"):
         free = ("affinity", "nodeSelector", "tolerations", "schedulingGates")
         fixed = [{k: v for k, v in t["spec"].items() if k not in free} for t in fixed]

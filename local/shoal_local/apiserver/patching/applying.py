@@ -30,7 +30,7 @@ from shoal_local.objects import Object
 
 @dataclass(frozen=True, slots=True)
 class Applier:
-    """The field manager of an apply, its time, and whether it is forced."""
+    """The field manager, time and force option of a server-side apply."""
 
     manager: Manager
     now: str
@@ -127,7 +127,7 @@ def _removed(value: Any, path: Path, node: Node | None) -> Any:
 
 
 def conflict_error(conflicts: dict[tuple[Manager, Owned], FieldSet]) -> ApiError:
-    """Return the 409 that lists each owner and its fields."""
+    """Return a 409 that lists the conflicting fields of each manager."""
     causes, lines = [], []
     for (manager, owned), fields in conflicts.items():
         owner = f'"{manager.name}"'

@@ -21,7 +21,7 @@ _ABSENT: Any = object()
 
 
 def field_set(value: Any, node: Node | None) -> FieldSet:
-    """Return the paths that a configuration sets."""
+    """Return the paths of the fields that a configuration sets."""
     return frozenset(path for path in _walk(value, node, ()) if path)
 
 
@@ -51,7 +51,7 @@ def is_atomic(value: Any, node: Node | None) -> bool:
 
 
 def list_step(item: Any, node: Node | None) -> str:
-    """Return the step to an element of a keyed list or of a set."""
+    """Return the path step of a list element, from its keys or its value."""
     if node is not None and node.associative and isinstance(item, dict):
         keys = {}
         for key in sorted(node.map_keys):
@@ -68,7 +68,7 @@ def _text(value: Any) -> str:
 
 
 def step_into(value: Any, step: str, node: Node | None) -> Any:
-    """Return the value at a step. Raises KeyError: there is none."""
+    """Return the field or element at a path step. Raises KeyError: missing."""
     if step.startswith("f:") and isinstance(value, dict):
         return value[step[2:]]
     if isinstance(value, list):
@@ -79,14 +79,14 @@ def step_into(value: Any, step: str, node: Node | None) -> Any:
 
 
 def child_node(node: Node | None, step: str) -> Node | None:
-    """Return the schema at a step."""
+    """Return the schema of the field or element at a path step."""
     if node is None:
         return None
     return node.child(step[2:]) if step.startswith("f:") else node.item
 
 
 def to_fields_v1(paths: Iterable[Path]) -> dict[str, Any]:
-    """Return the nested form; ``.`` marks a path that is itself in the set, in addition to paths below it."""
+    """Return the nested ``fieldsV1`` form of a set of paths."""
     tree: dict[str, Any] = {}
     for path in sorted(paths):
         at = tree
@@ -101,7 +101,7 @@ def _without_lone_dots(tree: dict[str, Any]) -> dict[str, Any]:
 
 
 def from_fields_v1(tree: dict[str, Any], path: Path = ()) -> FieldSet:
-    """Return the paths in a nested form that starts at ``path``."""
+    """Return the paths in a ``fieldsV1`` tree; ``path`` is their prefix."""
     found: FieldSet = frozenset()
     for step, inner in tree.items():
         below = path if step == "." else (*path, step)

@@ -1,7 +1,7 @@
 """``metadata.managedFields``: the owners of an object's fields.
 
-A manager is a name, its operation (Apply or Update) and the subresource that it writes. A plain write owns the fields
-that it changes; an apply owns exactly the fields of its configuration.
+A manager has a name, an operation (Apply or Update) and a subresource. An apply owns exactly the fields of its
+configuration; any other write owns the fields that it changes.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ _UNOWNED: frozenset[Path] = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Manager:
-    """The owner of fields."""
+    """A field manager: name, operation and subresource."""
 
     name: str
     operation: str
@@ -31,7 +31,7 @@ class Manager:
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """The fields of a manager, the version of the kind in which it wrote them, and the time."""
+    """The fields of a manager, with apiVersion and time of its last write."""
 
     fields: FieldSet
     api_version: str
@@ -42,7 +42,7 @@ Managers = Mapping[Manager, Owned]
 
 
 def read_managers(obj: Object | None) -> dict[Manager, Owned]:
-    """Return the managers of an object."""
+    """Return the field managers in an object's ``managedFields``."""
     entries = (obj or {}).get("metadata", {}).get("managedFields") or []
     return {
         Manager(e["manager"], e["operation"], e.get("subresource", "")): Owned(
@@ -74,14 +74,14 @@ def managed_fields_of(managers: Managers) -> list[Object]:
 
 
 def owned_part(fields: FieldSet) -> FieldSet:
-    """Return the fields that managers can own: all except the server's own fields."""
+    """Return the fields without those that only the server sets."""
     return frozenset(path for path in fields if path not in _UNOWNED and path[:2] not in _UNOWNED)
 
 
 def after_update(
     managers: Managers, difference: Difference, writer: Manager, *, api_version: str, now: str
 ) -> dict[Manager, Owned]:
-    """Return the managers after a plain write: its manager becomes the only owner of the changed fields."""
+    """Return the managers after a write; ``writer`` owns the changed fields."""
     changed, removed = owned_part(difference.changed), owned_part(difference.removed)
     if not changed and not removed:
         return dict(managers)

@@ -88,10 +88,10 @@ def _merge_list(target: list[Any], patch: list[Any], node: Node) -> list[Any]:
 
 
 def _ordered(items: list[Any], order: list[Any], before: list[Any], merge_key: str) -> list[Any]:
-    """Merge two orders: elements of the patch in the patch's order, all others in their previous order.
+    """Return the elements of a merged list in their new order.
 
-    Another element precedes a patched one only if it did before, so new elements precede those that are not in the
-    patch.
+    Elements of the patch follow ``order``. An element that is not in the patch precedes an element of the patch only
+    if it did so in ``before``.
     """
 
     def places(listed: list[Any]) -> dict[str, int]:

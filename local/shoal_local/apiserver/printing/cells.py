@@ -1,4 +1,4 @@
-"""The content of a cell: an age as kubectl prints it (``5m30s``, ``3h``, ``2d``), or the values at a JSONPath."""
+"""Cells of kubectl tables: ages (``5m30s``, ``2d``) and JSONPath values."""
 
 import math
 import re
@@ -20,9 +20,9 @@ _STEP = re.compile(
 
 
 def find_all(obj: Any, path: str) -> list[Any]:
-    """Return the values at a path; none if a part of the path is missing.
+    """Return the values at a JSONPath; [] if a part of the path is missing.
 
-    Raises ValueError: the path has an unsupported form.
+    Raises ValueError: the path uses unsupported JSONPath syntax.
     """
     values = [obj]
     at = 0
@@ -75,7 +75,7 @@ _SHOWN = (
 
 
 def human_duration(seconds: int) -> str:
-    """Round a duration as kubectl does: shorter ones are more precise."""
+    """Return a duration as kubectl prints it, such as ``5m30s`` or ``3h``."""
     if seconds < -1:
         return "<invalid>"
     # A clock that is one second behind is tolerated.

@@ -17,7 +17,7 @@ def _always(container: Object) -> bool:
 
 
 def pod_reason(pod: Object) -> str:
-    """Return the value of the column STATUS."""
+    """Return the value of a pod's STATUS column."""
     status = pod.get("status", {})
     reason = _init_reason(pod)
     if not reason:

@@ -1,6 +1,6 @@
-"""The ``Table`` form that `kubectl get` requests: one row per object, columns by kind.
+"""The ``Table`` form of `kubectl get`: one row per object, columns by kind.
 
-Built-in kinds that are not listed here have the columns name and age, as custom kinds without columns do.
+Kinds without declared columns have the columns Name and Age.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,7 @@ _NUMBERS = ("Desired", "Current")
 
 @dataclass(frozen=True, slots=True)
 class Printer:
-    """Columns (name, type, format, description, priority), and the function that returns all cells but the name."""
+    """The columns of a kind, and a function for all cells except the name."""
 
     columns: tuple[Header, ...]
     cells: Cells
@@ -56,7 +56,7 @@ def as_table(resource: Resource, objects: Sequence[Object], meta: Object, *, now
     """Return a Table with a row for each object.
 
     ``meta``: metadata of the list (resourceVersion, continue).
-    ``now``: the end of ages.
+    ``now``: the time to which ages are counted.
     ``include``: the part of each object in its row: Object, None or (by default) Metadata.
     """
     printer = printer_of(resource)
@@ -112,15 +112,7 @@ def _printer(names: str, cells: Cells, wide: str = "") -> Printer:
 
 
 def _with_age(names: str, cells: Callable[[Object], list[Any]]) -> Printer:
-    """Return a printer of the named columns and Age."""
     return _printer(f"{names}|Age", lambda obj, now: [*cells(obj), age(obj["metadata"]["creationTimestamp"], now)])
-
-
-# Functions with the name of a kind return its cells.
-def _deployment(obj: Object) -> list[Any]:
-    status, wanted = obj.get("status", {}), obj["spec"].get("replicas", 0)
-    counts = [status.get(name, 0) for name in ("updatedReplicas", "availableReplicas")]
-    return [f"{status.get('readyReplicas', 0)}/{wanted}", *counts]
 
 
 def _job(obj: Object, now: datetime) -> list[Any]:
@@ -139,45 +131,43 @@ def _job(obj: Object, now: datetime) -> list[Any]:
     return [*counts, age(obj["metadata"]["creationTimestamp"], now)]
 
 
-def _service(obj: Object) -> list[Any]:
-    spec = obj["spec"]
-    ports = ",".join(f"{port['port']}/{port['protocol']}" for port in spec.get("ports", []))
-    return [spec["type"], spec.get("clusterIP") or NONE, spec.get("externalName") or NONE, ports or NONE]
-
-
-def _node(obj: Object) -> list[Any]:
-    ready = (condition(obj, "Ready") or {}).get("status", "")
-    state = {"": "Unknown", "True": "Ready"}.get(ready, "NotReady")
-    return [state + (",SchedulingDisabled" if obj.get("spec", {}).get("unschedulable") else "")]
-
-
-def _event(obj: Object, now: datetime) -> list[Any]:
-    about = obj.get("involvedObject") or {}
-    seen = obj.get("lastTimestamp") or obj.get("firstTimestamp") or obj.get("eventTime")
-    cells = [obj.get("type", ""), obj.get("reason", ""), f"{about.get('kind', '').lower()}/{about.get('name', '')}"]
-    return [age(seen, now), *cells, obj.get("message", "").strip()]
-
-
-def _endpoint_slice(obj: Object) -> list[Any]:
-    ports = [str(port.get("port", "*")) for port in obj.get("ports") or []]
-    addresses = [address for endpoint in obj.get("endpoints") or [] for address in endpoint["addresses"]]
-    return [obj["addressType"], ",".join(ports) or "<unset>", ",".join(addresses) or "<unset>"]
-
-
-def _ingress(obj: Object) -> list[Any]:
-    spec, points = obj["spec"], dig(obj, "status", "loadBalancer", "ingress") or []
-    hosts = ",".join(rule.get("host") or "*" for rule in spec.get("rules", [])) or "*"
-    addresses = ",".join(point.get("ip") or point.get("hostname", "") for point in points)
-    return [spec.get("ingressClassName") or NONE, hosts, addresses, "80, 443" if spec.get("tls") else "80"]
-
-
 PRINTERS: Mapping[str, Printer] = {
-    "/events": _printer("Last Seen|Type|Reason|Object|Message", _event),
+    "/events": _printer(
+        "Last Seen|Type|Reason|Object|Message",
+        lambda obj, now: [
+            age(obj.get("lastTimestamp") or obj.get("firstTimestamp") or obj.get("eventTime"), now),
+            obj.get("type", ""),
+            obj.get("reason", ""),
+            f"{(dig(obj, 'involvedObject', 'kind') or '').lower()}/{dig(obj, 'involvedObject', 'name') or ''}",
+            obj.get("message", "").strip(),
+        ],
+    ),
     "/namespaces": _with_age("Status", lambda obj: [obj.get("status", {}).get("phase", "")]),
-    "/nodes": _with_age("Status", _node),
+    "/nodes": _with_age(
+        "Status",
+        lambda obj: [
+            {None: "Unknown", "True": "Ready"}.get((condition(obj, "Ready") or {}).get("status"), "NotReady")
+            + (",SchedulingDisabled" if dig(obj, "spec", "unschedulable") else "")
+        ],
+    ),
     "/pods": _printer("Ready|Status|Restarts|Age", pod_cells, "IP|Node"),
-    "/services": _with_age("Type|Cluster-IP|External-IP|Port(s)", _service),
-    "apps/deployments": _with_age("Ready|Up-to-date|Available", _deployment),
+    "/services": _with_age(
+        "Type|Cluster-IP|External-IP|Port(s)",
+        lambda obj: [
+            obj["spec"]["type"],
+            obj["spec"].get("clusterIP") or NONE,
+            obj["spec"].get("externalName") or NONE,
+            ",".join(f"{port['port']}/{port['protocol']}" for port in obj["spec"].get("ports", [])) or NONE,
+        ],
+    ),
+    "apps/deployments": _with_age(
+        "Ready|Up-to-date|Available",
+        lambda obj: [
+            f"{obj.get('status', {}).get('readyReplicas', 0)}/{obj['spec'].get('replicas', 0)}",
+            obj.get("status", {}).get("updatedReplicas", 0),
+            obj.get("status", {}).get("availableReplicas", 0),
+        ],
+    ),
     "apps/replicasets": _with_age(
         "Desired|Current|Ready",
         lambda obj: [
@@ -188,6 +178,23 @@ PRINTERS: Mapping[str, Printer] = {
     ),
     "batch/jobs": _printer("Status|Completions|Duration|Age", _job),
     "coordination.k8s.io/leases": _with_age("Holder", lambda obj: [obj.get("spec", {}).get("holderIdentity", "")]),
-    "discovery.k8s.io/endpointslices": _with_age("AddressType|Ports|Endpoints", _endpoint_slice),
-    "networking.k8s.io/ingresses": _with_age("Class|Hosts|Address|Ports", _ingress),
+    "discovery.k8s.io/endpointslices": _with_age(
+        "AddressType|Ports|Endpoints",
+        lambda obj: [
+            obj["addressType"],
+            ",".join(str(port.get("port", "*")) for port in obj.get("ports") or []) or "<unset>",
+            ",".join(address for each in obj.get("endpoints") or [] for address in each["addresses"]) or "<unset>",
+        ],
+    ),
+    "networking.k8s.io/ingresses": _with_age(
+        "Class|Hosts|Address|Ports",
+        lambda obj: [
+            obj["spec"].get("ingressClassName") or NONE,
+            ",".join(rule.get("host") or "*" for rule in obj["spec"].get("rules", [])) or "*",
+            ",".join(
+                at.get("ip") or at.get("hostname", "") for at in dig(obj, "status", "loadBalancer", "ingress") or []
+            ),
+            "80, 443" if obj["spec"].get("tls") else "80",
+        ],
+    ),
 }

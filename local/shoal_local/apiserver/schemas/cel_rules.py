@@ -34,7 +34,7 @@ class Rule:
 
     @property
     def transition(self) -> bool:
-        """Return whether the rule names the former value."""
+        """Return whether the rule uses ``oldSelf``, the former value."""
         return _OLD.search(self.text) is not None
 
 
@@ -120,7 +120,7 @@ def _evaluate(rule: Rule, node: Node, value: Any, old: Any, steps: list[Any]) ->
 
 
 def as_cel(value: Any, node: Node | None) -> Any:
-    """Return a JSON value for rules: field names are escaped, whole numbers typed by the schema."""
+    """Return a value for CEL rules, with escaped names and typed numbers."""
     if node is None:
         return value
     if isinstance(value, dict):
@@ -133,7 +133,7 @@ def as_cel(value: Any, node: Node | None) -> Any:
 
 
 def escaped(name: str) -> str:
-    """Return a field name in the spelling of expressions."""
+    """Return a field name escaped for CEL, such as ``a__dash__b``."""
     if _RESERVED.fullmatch(name):
         return f"__{name}__"
     for old, new in (("__", "__underscores__"), (".", "__dot__"), ("-", "__dash__"), ("/", "__slash__")):

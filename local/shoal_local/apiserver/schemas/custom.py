@@ -46,7 +46,7 @@ def prune(value: Any, node: Node | None) -> Any:
 
 
 def with_defaults(value: Any, node: Node | None) -> Any:
-    """Return the value with defaults for missing fields; null counts as missing where it is not allowed."""
+    """Return the value with defaults where a field is missing or wrongly null."""
     if node is None:
         return value
     if isinstance(value, list):
@@ -109,7 +109,7 @@ class CustomSchema:
 
 
 def _for_rules(obj: Object | None) -> Object | None:
-    """Return the object for rules at its root, which can only access the names in metadata."""
+    """Return the object as rules read it: its metadata contains names only."""
     if obj is None:
         return None
     meta = {key: value for key, value in obj["metadata"].items() if key in ("name", "generateName")}

@@ -24,10 +24,10 @@ _GO_TYPES = {"integer": "int32", "boolean": "bool", "number": "float64"}
 
 
 def decoded(value: Any, node: Node | None, kind: str = "", path: str = "") -> Any:
-    """Return the value as the Go type holds it.
+    """Return a JSON value as its Go type would decode it.
 
-    ``kind``: name of the Go type of the innermost named definition.
-    ``path``: dotted fields from the root.
+    ``kind``: name of the enclosing Go type, for messages.
+    ``path``: dotted fields from the root, for messages.
 
     Raises:
         ApiError: 400, a value has the wrong type or is not a quantity.

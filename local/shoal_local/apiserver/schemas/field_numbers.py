@@ -1,12 +1,11 @@
-"""Field numbers of the messages that Go clients write in protobuf.
+"""Field numbers of the protobuf messages that Go clients send.
 
-Listed are the messages of `kubectl create KIND NAME`, reviews and tokens, and objects that controllers write: Leases,
-Events, the status of an Ingress.
+The table covers `kubectl create KIND NAME`, reviews, tokens, and objects that controllers write: Leases, Events, the
+status of an Ingress. Source: the ``generated.proto`` files of k8s.io/api and k8s.io/apimachinery.
 
-One message per line, wrapped: its name, then its fields in the order of their numbers from 1, as in the
-``generated.proto`` files of k8s.io/api and k8s.io/apimachinery, in the spelling of JSON. ``-`` is a number without a
-field in JSON; ``&`` is a message whose fields are inlined in JSON; ``?`` follows a number or boolean for which zero
-equals absent.
+Each entry is the name of a message and its fields in JSON spelling, in the order of their numbers from 1. ``-`` is a
+number without a field in JSON. ``&`` is a message whose fields are inlined in JSON. ``?`` follows a number or boolean
+for which zero equals absent.
 """
 
 from collections.abc import Mapping

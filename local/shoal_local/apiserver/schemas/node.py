@@ -1,4 +1,4 @@
-"""One view of both kinds of schemas: OpenAPI definitions with references, and structural schemas of custom kinds."""
+"""Schema nodes: one interface to OpenAPI definitions and custom schemas."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -30,7 +30,7 @@ class Node:
         self._item: Node | None = None
 
     def tag(self, name: str) -> Any:
-        """Return ``x-kubernetes-<name>`` of this place. A tag next to a ``$ref`` overrides the one in its target."""
+        """Return the schema's ``x-kubernetes-<name>``, or that of its ``$ref``."""
         key = f"x-kubernetes-{name}"
         return self.schema.get(key, self.resolved.get(key))
 

@@ -23,10 +23,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def read_protobuf(body: bytes, definition: str, definitions: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the object in a body, in the form of JSON.
+    """Return the object in a protobuf body, in its JSON form.
 
-    ``definition`` is the name of the expected kind, unless the body's own kind is DeleteOptions. Raises ApiError: 415,
-    the field numbers of the kind are unknown. Raises ValueError: the body is malformed.
+    ``definition``: the expected kind; a body of kind DeleteOptions is accepted too. Raises ApiError: 415, the field
+    numbers of the kind are unknown. Raises ValueError: the body is malformed.
     """
     if not body.startswith(MAGIC):
         raise ValueError("a protobuf body must start with k8s and a zero byte")

@@ -19,7 +19,7 @@ def parse_quantity(text: str) -> Decimal:
 
 
 def canonical_quantity(value: str | int | float) -> str:
-    """Return the canonical form of a quantity: a whole number with the largest suffix of its family.
+    """Return a quantity as a whole number with the largest fitting suffix.
 
     Raises ValueError: the value is not a quantity.
     """

@@ -73,7 +73,7 @@ def path_text(steps: list[Any]) -> str:
 
 
 def json_text(value: Any) -> str:
-    """Return a value as messages quote it."""
+    """Return a value as JSON, as validation messages quote it."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 

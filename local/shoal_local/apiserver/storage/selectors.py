@@ -1,4 +1,4 @@
-"""Label and field selectors: text to a predicate on objects."""
+"""Label and field selectors, parsed into predicates on objects."""
 
 import re
 from collections.abc import Callable, Mapping

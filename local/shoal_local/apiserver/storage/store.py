@@ -13,7 +13,7 @@ from shoal_local.objects import Key, Object, key_of
 
 
 class Verb(StrEnum):
-    """The type of a change, in the terms of a watch."""
+    """The type of a change, as in watch events."""
 
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
@@ -26,9 +26,9 @@ class TooOldError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One write: the object before and after it.
+    """One write: its revision, and the object before and after it.
 
-    A deletion has the last state of the object, with the revision of the deletion.
+    After a deletion, ``object`` is the last state of the object with the revision of the deletion.
     """
 
     revision: int
@@ -71,7 +71,7 @@ class Store:
         return log[bisect_right(log, revision, key=lambda change: change.revision) :]
 
     def write(self, key: str, obj: Object) -> Object:
-        """Store a new object or a new version of one under the next revision; return it."""
+        """Store an object under the next revision; return the stored version."""
         before = self.get(key, key_of(obj))
         stored = self._stamped(obj)
         self.objects.setdefault(key, {})[key_of(obj)] = stored
@@ -86,7 +86,7 @@ class Store:
         return last
 
     def replay(self, change: Change) -> None:
-        """Apply a change from a journal at its own revision, without a call of the listener."""
+        """Apply a change from a journal at its own revision; notify no listener."""
         objects = self.objects.setdefault(change.key, {})
         before = objects.get(key_of(change.object))
         if change.verb is Verb.DELETED:
@@ -97,7 +97,7 @@ class Store:
         self._append(Change(change.revision, change.key, change.verb, change.object, before))
 
     def restore(self, revision: int, objects: dict[str, dict[Key, Object]]) -> None:
-        """Start from a snapshot, with an empty log."""
+        """Replace the contents with a snapshot; the log of changes starts empty."""
         self.objects, self.revision, self._start = objects, revision, revision
 
     def _stamped(self, obj: Object) -> Object:

@@ -1,1 +1,1 @@
-"""The verbs: functions from a request and the state to a response, which change the store. No I/O, no clock."""
+"""API verbs, which map requests to responses and change the store. No I/O."""

@@ -51,7 +51,7 @@ def service_account(namespace: str, name: str) -> User:
 
 
 def impersonated(state: ClusterState, user: User, name: str, groups: Sequence[str]) -> User:
-    """Return the user that the request impersonates. Raises ApiError: 403, the sender must not."""
+    """Return the impersonated user. Raises ApiError: 403, not allowed."""
     if not name:
         return user
     parts = name.removeprefix(ACCOUNT).split(":")
@@ -83,7 +83,7 @@ def check(state: ClusterState, user: User, action: Action) -> None:
 
 
 def action_of(call: Call, verb: str = "") -> Action:
-    """Return the request as an action of RBAC."""
+    """Return the RBAC action of a request."""
     target = call.target
     resource = f"{target.plural}/{target.subresource}" if target.subresource else target.plural
     # As in Kubernetes, a Namespace is in the namespace of its own name, so a Role there can cover it.

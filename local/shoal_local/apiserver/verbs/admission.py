@@ -1,4 +1,4 @@
-"""The steps of every object before it is stored: clean, set defaults, validate, update the owners of fields."""
+"""Admission: decode, default and validate objects; set field managers."""
 
 from ipaddress import IPv4Network
 
@@ -29,11 +29,12 @@ def admit(
     live: Object | None = None,
     managers: Managers | None = None,
 ) -> Object:
-    """Return the object as it may be stored.
+    """Return the object in the form in which it is stored.
 
-    ``live`` is the stored version, or None for a new object. ``managers`` are the owners of fields after an apply;
-    otherwise the sender owns the fields that it changes. Raises ApiError: 400 or 422, the object violates its schema or
-    a rule of its kind.
+    ``live``: the stored version, or None for a new object.
+    ``managers``: the field managers after an apply; otherwise the sender owns the fields that it changes.
+
+    Raises ApiError: 400 or 422, the object violates its schema or a rule of its kind.
     """
     obj, causes = _by_schema(state, resource, obj, live)
     if causes:
@@ -82,7 +83,7 @@ def read_as(state: ClusterState, call: Call, definition: str) -> Object:
 
 
 def clean(state: ClusterState, resource: Resource, obj: Object) -> Object:
-    """Return an object of a built-in kind as its Go type holds it; a custom object unchanged.
+    """Decode an object of a built-in kind as Go does; keep a custom object.
 
     Raises ApiError: 400, a value has the wrong type.
     """
@@ -97,7 +98,7 @@ def clean(state: ClusterState, resource: Resource, obj: Object) -> Object:
 
 
 def with_cluster_ip(state: ClusterState, service: Object, live: Object | None) -> Object:
-    """Return the service with its stored, requested or newly assigned address.
+    """Return the service with a cluster IP: requested, stored or new.
 
     Raises ApiError: 422, another service has the requested address.
     """

@@ -31,7 +31,7 @@ def first_objects() -> list[Object]:
 
 
 def namespace(name: str) -> Object:
-    """Return a Namespace in the form of a client's request."""
+    """Return a Namespace as a client would send it."""
     return {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}}
 
 

@@ -14,7 +14,7 @@ _TRUE = ("true", "True", "1")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The resource or object of a path. ``name`` is empty for a collection."""
+    """The resource or object of a request path; ``name`` is '' for a list."""
 
     group: str
     version: str
@@ -71,7 +71,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class ApiResponse:
-    """HTTP code, body, and warnings for kubectl."""
+    """A response: HTTP code, body, and warnings for kubectl."""
 
     body: Object
     code: int = 200
@@ -100,7 +100,7 @@ def _below(group: str, version: str, rest: list[str]) -> Target:
 
 
 def verb_of(method: str, target: Target, query: Mapping[str, str]) -> str:
-    """Return the verb in the terms of RBAC."""
+    """Return the RBAC verb of a request, such as ``list`` or ``patch``."""
     if method in ("GET", "HEAD"):
         if target.name:
             return "get"

@@ -1,8 +1,8 @@
-"""Garbage collection: one pass over all objects, after which a second pass finds nothing to do.
+"""Garbage collection in passes over all objects.
 
-Dependents are deleted after their owners, contents with their namespace, custom objects with their definition. A pass
-reads the state and no events, so it may run at any time. Source of the rules for owners: kubernetes/kubernetes
-pkg/controller/garbagecollector (attemptToDeleteItem).
+A pass deletes dependents of deleted owners, the contents of deleted namespaces, and custom objects of deleted
+definitions. It reads the state and no events, so it may run at any time. Source of the rules for owners:
+kubernetes/kubernetes pkg/controller/garbagecollector (attemptToDeleteItem).
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ NO_TARGET = target_of(Resource("", "v1", "Namespace", "namespaces", namespaced=F
 
 
 class OwnerState(StrEnum):
-    """The state of one owner."""
+    """The state of an owner of an object."""
 
     SOLID = "exists, or its kind is not served and its existence is unknown"
     WAITING = "is deleted in the foreground and waits for its dependents"
@@ -37,7 +37,7 @@ class OwnerState(StrEnum):
 
 
 class Fate(StrEnum):
-    """The action on a dependent."""
+    """The garbage collector's action on a dependent."""
 
     STAY = "stay"
     DISOWN = "stay, without the references to deleted owners"
@@ -48,7 +48,8 @@ class Fate(StrEnum):
 def fate_of(owners: Sequence[OwnerState]) -> Fate:
     """Return the garbage collector's action on an object.
 
-    An object with an existing owner stays; otherwise the deletion policy of its last deleted owner applies.
+    An object without owners, or with an owner that exists, stays. Otherwise it is deleted, in the foreground if an
+    owner waits for its dependents.
     """
     if OwnerState.SOLID in owners or not owners:
         return Fate.STAY if set(owners) <= {OwnerState.SOLID} else Fate.DISOWN
@@ -156,7 +157,7 @@ class GarbageCollection:
             self._delete(item, {"propagationPolicy": "Foreground"} if first else {})
 
     def _empty_namespace(self, namespace: Object) -> None:
-        """Delete the objects of a namespace, and its finalizer once it is empty."""
+        """Delete a namespace's objects; remove its finalizer once it is empty."""
         name = namespace["metadata"]["name"]
         for item in _items(self.state, name):
             self._delete(item, {})
@@ -184,7 +185,7 @@ class GarbageCollection:
             self._write_metadata(item, live, {"ownerReferences": references})
 
     def _write_metadata(self, item: Item, live: Object, part: Object) -> None:
-        """Replace a part of the metadata; an empty value is removed. Delete the object if nothing holds it."""
+        """Set or remove metadata fields; remove an object whose deletion can end."""
         meta = {key: value for key, value in {**live["metadata"], **part}.items() if value or key not in part}
         new = {**live, "metadata": meta}
         if may_be_removed(new):
@@ -193,7 +194,6 @@ class GarbageCollection:
             self.state.write(self._call(item), item.resource, new)
 
     def _live(self, item: Item) -> Object | None:
-        """Return the current object, which this pass may have changed or removed."""
         return self.state.find(item.resource, key_of(item.object))
 
     def _resource(self, key: str) -> Resource:

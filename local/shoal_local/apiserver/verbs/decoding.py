@@ -1,4 +1,4 @@
-"""Decodes and checks bodies, with the messages of the Kubernetes API server."""
+"""Decoding of request bodies, with the error messages of Kubernetes."""
 
 import contextlib
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ def decode(call: Call) -> Any:
 
 
 def decode_object(call: Call, resource: Resource) -> Object:
-    """Parse a body that must be an object of this kind, and check it against the path."""
+    """Parse the request's body as an object of its path and kind."""
     obj = decode(call)
     if not isinstance(obj, dict):
         raise bad_request(f"json: cannot unmarshal into Go value of type {resource.kind}")
@@ -67,7 +67,7 @@ def checked(obj: Object, call: Call, resource: Resource) -> Object:
 def strict_fields(obj: Object, call: Call, node: Node) -> tuple[str, ...]:
     """Return warnings about fields that the schema does not declare.
 
-    Raises ApiError: 400, there are such fields and the request has ``fieldValidation=Strict``.
+    Raises ApiError: 400, a field is unknown and the request has ``fieldValidation=Strict``.
     """
     mode = call.query.get("fieldValidation", "Warn")
     unknown = [] if mode == "Ignore" else [f'unknown field "{path}"' for path in unknown_fields(obj, node)]

@@ -1,4 +1,4 @@
-"""delete: at once, after a grace period, or when the finalizers are removed."""
+"""The delete verb: at once, after a grace period, or after finalizers."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -36,7 +36,7 @@ def delete(state: ClusterState, call: Call) -> ApiResponse:
 
 
 def checked_call(call: Call, resource: Resource, live: Object, options: dict[str, Any]) -> Call:
-    """Check the options of a deletion; return the call, as a dry run if the options request one.
+    """Check a deletion's options; return the call, a dry run if requested.
 
     Raises ApiError: 400, the propagation policy is unknown; 409, a precondition failed.
     """
@@ -83,6 +83,6 @@ def delete_object(state: ClusterState, call: Call, resource: Resource, live: Obj
 
 
 def target_of(resource: Resource, obj: Object) -> Target:
-    """Return the path of an object."""
+    """Return the resource, namespace and name of an object as a target."""
     namespace, name = key_of(obj)
     return Target(resource.group, resource.version, resource.plural, namespace, name)

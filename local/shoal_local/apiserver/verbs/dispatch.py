@@ -1,4 +1,4 @@
-"""Dispatches a request to the function of its verb."""
+"""Dispatch of a request to the function of its verb."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -42,7 +42,7 @@ REVIEW = "selfsubjectaccessreviews"
 
 
 def check_call(state: ClusterState, call: Call) -> None:
-    """Check that a request is allowed and that the kind supports it.
+    """Check that a request is allowed and that the kind supports its verb.
 
     Raises ApiError: 403, 404 or 405; 501 or 400 for subresources that need a streaming connection.
     """
@@ -70,7 +70,7 @@ def respond(state: ClusterState, call: Call) -> ApiResponse:
 
 
 def in_json(state: ClusterState, call: Call) -> Call:
-    """Return the request with its body in JSON, if it was in protobuf.
+    """Return the request with a protobuf body converted to JSON.
 
     Raises ApiError: 415, the kind is not supported in protobuf; 400, the body is malformed.
     """

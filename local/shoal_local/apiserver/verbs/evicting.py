@@ -1,4 +1,4 @@
-"""pods/eviction: deletion of a pod that a PodDisruptionBudget can refuse."""
+"""The eviction subresource: deletion of a pod within disruption budgets."""
 
 import math
 
@@ -14,9 +14,9 @@ _SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "statu
 
 
 def evict(state: ClusterState, call: Call) -> ApiResponse:
-    """Delete a pod, if the PodDisruptionBudgets that select it allow it.
+    """Delete a pod unless a PodDisruptionBudget forbids it.
 
-    Raises ApiError: 404, there is no pod; 409, a precondition failed; 429, a budget refuses.
+    Raises ApiError: 404, there is no pod; 409, a precondition failed; 429, a PodDisruptionBudget forbids the eviction.
     """
     resource = state.resource(call.target)
     pod = state.existing(resource, call.target)
@@ -64,7 +64,7 @@ def _check_budget(state: ClusterState, budget: Object, pod: Object) -> None:
 
 
 def _expected(state: ClusterState, pods: list[Object]) -> int:
-    """Return how many pods their ReplicaSets and Deployments should have; a pod of another owner counts as one."""
+    """Return the sum of the owners' replicas; a pod without owner counts as 1."""
     counts: dict[str, int] = {}
     for pod in pods:
         owner, replicas = pod, 1
@@ -79,5 +79,5 @@ def _expected(state: ClusterState, pods: list[Object]) -> int:
 
 
 def _share(value: int | str, total: int) -> int:
-    """Return a count or percentage of a budget as a count, rounded up."""
+    """Return a count or a percentage of ``total`` as a count, rounded up."""
     return value if isinstance(value, int) else math.ceil(int(value.rstrip("%")) * total / 100)

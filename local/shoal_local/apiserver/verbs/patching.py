@@ -1,4 +1,4 @@
-"""patch: JSON patch, merge patch, strategic merge patch and server-side apply."""
+"""The patch verb: JSON, merge and strategic patches, server-side apply."""
 
 import jsonpatch
 
@@ -74,7 +74,7 @@ def _apply(state: ClusterState, call: Call, resource: Resource) -> ApiResponse:
 def patched(state: ClusterState, call: Call, resource: Resource, live: Object) -> Object:
     """Return the object with the request's patch applied.
 
-    Raises ApiError: 415, the kind does not support the patch type; 400 or 422, the patch is invalid or does not fit.
+    Raises ApiError: 415, the kind does not support the patch type; 400 or 422, the patch is invalid.
     """
     kind = call.content_type.split(";")[0].strip()
     if kind == STRATEGIC_MERGE_PATCH and resource.custom:

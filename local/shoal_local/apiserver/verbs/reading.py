@@ -1,4 +1,4 @@
-"""get and list."""
+"""The verbs get and list."""
 
 from collections.abc import Callable
 
@@ -13,13 +13,13 @@ Predicate = Callable[[Object], bool]
 
 
 def get(state: ClusterState, call: Call) -> ApiResponse:
-    """Return one object."""
+    """Return the object that the request names."""
     resource = state.resource(call.target)
     return ApiResponse(presented(resource, state.existing(resource, call.target)))
 
 
 def selection(call: Call, resource: Resource) -> Predicate:
-    """Return the test of the request's namespace, name and selectors."""
+    """Return a test of objects by the request's namespace, name and selectors."""
     tests: list[Predicate] = []
     if namespace := call.target.namespace:
         tests.append(lambda obj: obj["metadata"].get("namespace") == namespace)

@@ -46,7 +46,7 @@ class ClusterState:
         return self._registry
 
     def resource(self, target: Target) -> Resource:
-        """Return the kind of a path. Raises ApiError: 404, the kind or its subresource is not served."""
+        """Return the kind of a path. Raises ApiError: 404, it is not served."""
         found = self.registry.find(target.group, target.version, target.plural)
         if target.subresource and target.subresource not in found.subresources:
             raise no_such_path()
@@ -75,15 +75,15 @@ class ClusterState:
         return found
 
     def find(self, resource: Resource, name: Key) -> Object | None:
-        """Return an object by the current schema of its kind, or None."""
+        """Return an object as `as_read` converts it, or None if it is missing."""
         found = self.store.get(resource.key, name)
         return found and self.as_read(resource, found)
 
     def as_read(self, resource: Resource, stored: Object) -> Object:
-        """Return a stored object by the current schema of its kind.
+        """Convert a stored object to the current schema of its kind.
 
-        An object that is older than its definition is pruned and gets defaults; the store keeps it unchanged until the
-        next write.
+        A custom object that is older than its definition is pruned and gets defaults. The stored object changes at the
+        next write only.
         """
         if not resource.custom or int(stored["metadata"]["resourceVersion"]) > resource.since:
             return stored
@@ -114,7 +114,7 @@ class ClusterState:
 
 
 def presented(resource: Resource, obj: Object) -> Object:
-    """Return the object with kind and apiVersion of this version of its kind."""
+    """Return the object with the kind and apiVersion of ``resource``."""
     head = {"kind": resource.kind, "apiVersion": resource.api_version}
     # First for the order of the keys, last for their values.
     return {**head, **obj, **head}

@@ -1,4 +1,4 @@
-"""Streaming subresources of pods: logs, port-forward, and unsupported ones."""
+"""Streaming subresources of pods: logs and port-forward; others fail."""
 
 from urllib.parse import urlencode
 
@@ -71,7 +71,8 @@ def check_streaming(target: Target) -> None:
 def forward_address(state: ClusterState, user: User, target: Target) -> str:
     """Return the address of the pod of a port-forward.
 
-    Raises ApiError: 403, the user must not; 400, the pod has no address; 404 or 501, the path is not a port-forward.
+    Raises ApiError: 403, the user may not forward ports; 400, the pod has no address; 404 or 501, the path is not a
+    port-forward.
     """
     if target.subresource != "portforward":
         check_streaming(target)

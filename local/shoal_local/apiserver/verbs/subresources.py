@@ -80,12 +80,12 @@ def get_scale(state: ClusterState, call: Call) -> ApiResponse:
 
 
 def update_scale(state: ClusterState, call: Call) -> ApiResponse:
-    """Set the replicas from a Scale."""
+    """Set an object's replicas from a Scale."""
     return _store(state, call, clean(state, SCALE, decode_object(call, SCALE)))
 
 
 def patch_scale(state: ClusterState, call: Call) -> ApiResponse:
-    """Set the replicas from a patch of the Scale."""
+    """Set an object's replicas from a patch of its Scale."""
     resource = state.resource(call.target)
     live = scale_of(resource, state.existing(resource, call.target))
     scale = checked(patched(state, call, SCALE, live), call, SCALE)

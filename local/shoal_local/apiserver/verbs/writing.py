@@ -1,4 +1,4 @@
-"""create and update, and the only path of changed objects into the store."""
+"""The verbs create and update, and the storage of all changed objects."""
 
 from shoal_local.apiserver.errors import Cause, already_exists, bad_request, conflict, forbidden, invalid, not_found
 from shoal_local.apiserver.kinds.resource import Resource
