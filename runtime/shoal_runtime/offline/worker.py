@@ -1,4 +1,4 @@
-"""`python -m shoal_runtime engine FD`: compute batches of a socket with the stages that run online.
+"""`python -m shoal_runtime engine FD`: compute batches that arrive on a socket, with the online pipeline.
 
 The process ends when the socket closes.
 """
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 
 def work(settings: Settings, descriptor: int) -> int:
-    """Load the model and compute until the socket closes; return the exit status."""
+    """Load the model and compute batches until the socket closes; then exit the process."""
     connection = Connection(descriptor)
     # The same parts as the server's, without HTTP.
     executor, readiness = Executor(), Readiness()
@@ -87,7 +87,7 @@ def work(settings: Settings, descriptor: int) -> int:
 
 
 async def _compute(connection: Connection, pipeline: Pipeline, messages: _Messages) -> None:
-    """Run received batches concurrently until the socket closes."""
+    """Compute received batches concurrently until the socket closes."""
     loop = asyncio.get_running_loop()
     received: asyncio.Queue[EngineBatch | None] = asyncio.Queue()
 
