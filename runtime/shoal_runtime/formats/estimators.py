@@ -1,4 +1,4 @@
-"""scikit-learn estimators and compatible ones, served from memory, regardless of their file format."""
+"""Handler for scikit-learn estimators and compatible objects, independent of their file format."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -19,17 +19,17 @@ from shoal_runtime.handlers.spec import ANY, TensorSpec
 
 
 def limit_threads(threads: int) -> None:
-    """Limit the threads of numpy, OpenMP and joblib (`n_jobs=-1`) in this thread."""
+    """Limit the threads of numpy, OpenMP and joblib (`n_jobs=-1`) in the current thread."""
     os.environ["LOKY_MAX_CPU_COUNT"] = str(threads)
     imported("sklearn", "sklearn")  # loads OpenMP before the limit is set
     imported("threadpoolctl", "sklearn").threadpool_limits(threads)
 
 
 def serve(estimator: Any, source: ModelSource, path: Path) -> LoadedModel:
-    """Serve an estimator that was read from a file.
+    """Return an estimator that was read from a file as a loaded model.
 
     Raises:
-        LoadError: there is no `predict`, the columns differ from those declared, or trial predictions fail.
+        LoadError: the estimator has no `predict`, declared inputs differ from its columns, or trial predictions fail.
     """
     if not callable(getattr(estimator, "predict", None)):
         raise LoadError(f"{path.name} holds a {type(estimator).__name__}, which has no predict. Save an estimator")
@@ -65,14 +65,14 @@ def serve(estimator: Any, source: ModelSource, path: Path) -> LoadedModel:
 
 
 def _with_classes(spec: TensorSpec, estimator: Any) -> TensorSpec:
-    """Return the output of the probabilities with a class for each of its columns, in the estimator's order."""
+    """Return an output; if it holds probabilities, its columns are named after the estimator's classes."""
     names = tuple(str(each) for each in getattr(estimator, "classes_", ()))
     fits_them = spec.datatype != "BYTES" and tuple(spec.shape) == (ANY, len(names)) and len(set(names)) == len(names)
     return replace(spec, columns=names) if spec.name == PROBABILITIES and fits_them and not spec.columns else spec
 
 
 def feature_names(estimator: Any) -> list[str]:
-    """Return the column names from training of an estimator or its first step, or an empty list."""
+    """Return the column names that an estimator or its first step stored in training, or an empty list."""
     for each in _with_first_step(estimator):
         names = getattr(each, "feature_names_in_", None)
         # A frame may repeat names, which inputs cannot.
@@ -82,21 +82,21 @@ def feature_names(estimator: Any) -> list[str]:
 
 
 def has_own_names(estimator: Any) -> bool:
-    """Return whether the names come from a data frame; lightgbm numbers the columns of arrays."""
+    """Return whether column names come from a data frame; lightgbm numbers the columns of arrays."""
     return not hasattr(estimator, "booster_") or has_names(estimator.booster_)
 
 
 def _with_first_step(estimator: Any) -> list[Any]:
-    """Return the estimator, and the first step of a pipeline."""
+    """Return the estimator, followed by the first step if it is a pipeline."""
     steps = [step for _, step in getattr(estimator, "steps", ()) if step not in (None, "passthrough")]
     return [estimator, *steps[:1]]
 
 
 def _placed(inputs: Sequence[TensorSpec], columns: Sequence[Column]) -> list[Column]:
-    """Return the columns of declared inputs in their order, for an estimator without names.
+    """Return one column per declared input, in order, for an estimator without column names.
 
     Raises:
-        LoadError: their number differs from training.
+        LoadError: the number of inputs differs from the number of columns in training.
     """
     if len(inputs) == 1:
         return []
@@ -106,7 +106,7 @@ def _placed(inputs: Sequence[TensorSpec], columns: Sequence[Column]) -> list[Col
 
 
 def _table(inputs: Sequence[TensorSpec], columns: Sequence[Column], *, framed: bool) -> Callable[[Batch], Any]:
-    """Return a function from a batch to the estimator's argument: a frame, an array or a list of texts."""
+    """Return a function that converts a batch to the estimator's argument: frame, array or list of texts."""
     if framed:
         return frame(inputs, columns)
     # One input of texts.

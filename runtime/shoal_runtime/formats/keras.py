@@ -1,4 +1,4 @@
-"""Keras 3 models (.keras) on torch, loaded in Keras' safe mode with the signature in the file."""
+"""The Keras 3 format (.keras), run on torch and loaded in Keras' safe mode."""
 
 import os
 import re
@@ -31,7 +31,7 @@ UNSAFE: Final = ("safe_mode", "unsafe")
 
 
 def load(source: ModelSource) -> LoadedModel:
-    """Load the model onto the device.
+    """Load a Keras model onto the device.
 
     Raises:
         LoadError: the file is corrupt, holds code, or uses classes that are not Keras' own.
@@ -82,7 +82,6 @@ def _read(keras: Any, path: Path, *, trusted: bool) -> Any:
 
 
 def _structures(keras: Any, model: Any, name: str) -> tuple[Any, Any]:
-    """Return the model's inputs and outputs: one tensor, a list or a dict of them."""
     # A Sequential model wraps its only input in a list.
     if isinstance(model, keras.Sequential) and model.inputs:
         return model.inputs[0], model.outputs[0]
@@ -93,8 +92,6 @@ def _structures(keras: Any, model: Any, name: str) -> tuple[Any, Any]:
 
 
 def _by_position(keras: Any, model: Any, taken: Any) -> Callable[..., Any]:
-    """Return the model as a function of its inputs by position."""
-
     def run(*tensors: torch.Tensor) -> Any:
         made = model(keras.tree.pack_sequence_as(taken, list(tensors)), training=False)
         return made if _is_flat(keras, made) else keras.tree.flatten(made)
@@ -103,12 +100,11 @@ def _by_position(keras: Any, model: Any, taken: Any) -> Callable[..., Any]:
 
 
 def _is_flat(keras: Any, made: Any) -> bool:
-    """Return whether the result is a flat dict of tensors, whose keys are their names."""
+    """Return whether a model's result is a flat dict of tensors, whose keys are output names."""
     return isinstance(made, dict) and len(keras.tree.flatten(made)) == len(made)
 
 
 def _output_names(keras: Any, model: Any, given: Any) -> list[str]:
-    """Return the keys of a dict, the names of the output layers, or output_0, output_1..."""
     if _is_flat(keras, given):
         return sorted(map(str, given))
     names = [str(name) for name in getattr(model, "output_names", (model.layers[-1].name,))]

@@ -1,8 +1,8 @@
-"""Propagation of the batch axis through operators, and detection of those that mix rows along it.
+"""Propagation of the batch axis through operators, to detect operators that mix rows of a batch.
 
-Each value of a graph is one of: shared (the same for all clients: constants and sizes), apart (each row computed from
-the same row of the inputs), mixed (a row computed from other rows) or unknown. Only a model that is proven to mix is
-rejected. A rule without proof returns unknown, and warm-up tries the model instead.
+Each value of a graph is one of: shared (the same for all clients, such as constants), separate (each row computed from
+the same row of the inputs), mixed (a row computed from other rows) or unknown. Only a model that is proven to mix rows
+is rejected. Where nothing is proven, the value is unknown, and warm-up tests the model instead.
 """
 
 from collections.abc import Hashable, Sequence
@@ -15,7 +15,7 @@ Dims = tuple[Hashable, ...]
 
 
 class Combination(Enum):
-    """Kinds of mixing; the values continue a message after "which"."""
+    """Ways to mix rows; each value completes a message after "which"."""
 
     SUMMED = "computes over the rows of the batch"
     ORDERED = "puts the rows of the batch in another order"
@@ -25,7 +25,7 @@ class Combination(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SharedValue:
-    """The same for all clients."""
+    """A value of a graph that is the same for all clients."""
 
     uniform: bool = False
     """Whether the value is also the same for each row."""
@@ -33,7 +33,7 @@ class SharedValue:
 
 @dataclass(frozen=True, slots=True)
 class SeparateRows:
-    """Each row along the batch axis belongs to one row of the batch."""
+    """A value of a graph in which each row is computed from one row of the batch."""
 
     axis: int
     """Batch axis."""
@@ -45,7 +45,7 @@ class SeparateRows:
 
 @dataclass(frozen=True, slots=True)
 class MixedRows:
-    """A row is computed from other rows."""
+    """A value of a graph in which a row is computed from other rows of the batch."""
 
     by: str
     """Node that mixes rows."""
@@ -71,13 +71,13 @@ class Operand:
 
 
 def mixed_along_batch(operand: Operand, by: str, how: Combination) -> Value:
-    """Return the result of an operator that mixes along the operand's batch axis; unknown if positions matter."""
+    """Return the result of an operator that mixes rows; unknown (None) if a row's position affects its value."""
     value = operand.value
     return MixedRows(by, how) if isinstance(value, SeparateRows) and value.plain else None
 
 
 def with_batch_axis(value: Value, axis: int) -> Value:
-    """Return the value with another batch axis."""
+    """Return a value whose batch axis is replaced by ``axis``."""
     return replace(value, axis=axis) if isinstance(value, SeparateRows) else value
 
 
@@ -120,20 +120,20 @@ def _may_mask(operand: Operand, *, paired: bool) -> bool:
 
 
 def _places(operand: Operand, axis: int) -> bool:
-    """Return whether a shared operand may differ from row to row; the axis counts from the end."""
+    """Return whether a shared operand may have different values along the batch axis (negative index)."""
     value = operand.value
     return isinstance(value, SharedValue) and not value.uniform and -axis <= operand.rank and operand.dims[axis] != 1
 
 
 def reduced(operand: Operand, axes: Sequence[int] | None, by: str, *, keep: bool, largest: bool = False) -> Value:
-    """Return the result of a reduction.
+    """Return the result of a reduction, such as a sum or maximum.
 
     Args:
-        operand: the tensor to reduce.
+        operand: tensor to reduce.
         axes: axes to reduce; None for all.
-        by: the node.
+        by: name of the node, for messages.
         keep: whether reduced axes stay, with size 1.
-        largest: whether it is a maximum or similar; over a whole tensor, its result may be a length or a scale.
+        largest: whether the reduction is like a maximum; over a whole tensor, its result may be a length or a scale.
     """
     value = operand.value
     every = tuple(range(operand.rank)) if axes is None else tuple(axis % max(operand.rank, 1) for axis in axes)
@@ -147,7 +147,7 @@ def reduced(operand: Operand, axes: Sequence[int] | None, by: str, *, keep: bool
 
 
 def along(operand: Operand, axes: Sequence[int], by: str, how: Combination = Combination.SUMMED) -> Value:
-    """Return the result of an operator that keeps the shape and computes along these axes, such as softmax."""
+    """Return the result of an operator that computes along some axes and keeps the shape, such as softmax."""
     value = operand.value
     if isinstance(value, SeparateRows) and value.axis in {axis % operand.rank for axis in axes}:
         return mixed_along_batch(operand, by, how)
@@ -165,7 +165,7 @@ def transposed(operand: Operand, order: Sequence[int]) -> Value:
 
 
 def squeezed(operand: Operand, axes: Sequence[int] | None) -> Value:
-    """Return the result of removing axes of size 1; None for all of them."""
+    """Return the result of removing axes of size 1; all such axes if ``axes`` is None."""
     # Without axes, all of size 1.
     gone = {axis for axis, dim in enumerate(operand.dims) if dim == 1}
     chosen = gone if axes is None else {axis % max(operand.rank, 1) for axis in axes}
@@ -178,7 +178,7 @@ def squeezed(operand: Operand, axes: Sequence[int] | None) -> Value:
 
 
 def unsqueezed(operand: Operand, axes: Sequence[int]) -> Value:
-    """Return the result of inserting axes of size 1 at these positions of the result."""
+    """Return the result of inserting axes of size 1; ``axes`` are positions in the result."""
     rank = operand.rank + len(axes)
     new = {axis % rank for axis in axes}
     old = [axis for axis in range(rank) if axis not in new]
@@ -190,7 +190,13 @@ def unsqueezed(operand: Operand, axes: Sequence[int]) -> Value:
 
 
 def reshaped(operand: Operand, dims: Dims, rows: Hashable) -> Value:
-    """Return the result of a reshape: rows stay together if the axes before them do."""
+    """Return the result of a reshape, which keeps rows separate if the axes before the batch axis stay.
+
+    Args:
+        operand: tensor to reshape.
+        dims: new shape.
+        rows: symbol of the batch size.
+    """
     value = operand.value
     if not isinstance(value, SeparateRows):
         return value
@@ -216,7 +222,7 @@ def _without_ones(dims: Dims) -> list[Hashable]:
 
 
 def _product(dims: Dims) -> Any:
-    """Return the product of fixed sizes; an object that equals nothing if a size varies."""
+    """Return the product of fixed sizes; an object that equals nothing if any size varies."""
     total = 1
     for dim in dims:
         if not isinstance(dim, int):
@@ -226,7 +232,7 @@ def _product(dims: Dims) -> Any:
 
 
 def joined(operands: Sequence[Operand], axis: int, by: str, rank: int) -> Value:
-    """Return the layout of concatenated tensors; None (unknown) if ``axis`` is the batch axis."""
+    """Return the result of a concatenation; unknown (None) along the batch axis."""
     value = combined(operands, by, rank)
     at = axis % rank
     if isinstance(value, MixedRows) and not any(isinstance(operand.value, MixedRows) for operand in operands):
@@ -235,7 +241,7 @@ def joined(operands: Sequence[Operand], axis: int, by: str, rank: int) -> Value:
 
 
 def multiplied(left: Operand, right: Operand, by: str) -> Value:
-    """Return the layout of a matrix product: numpy.matmul of operands with two or more dimensions."""
+    """Return the result of numpy.matmul; unknown (None) for vectors."""
     a, b = left.value, right.value
     if left.rank < 2 or right.rank < 2 or a is None or b is None:
         return None
@@ -253,7 +259,7 @@ def multiplied(left: Operand, right: Operand, by: str) -> Value:
 
 
 def _product_of_rows(left: SeparateRows, right: SeparateRows, left_at: int, right_at: int, by: str, rank: int) -> Value:
-    """Return the layout of a product of two tensors; the batch axes count from the end (negative)."""
+    """Return the result of a matrix product of two batched tensors; batch axes are negative indices."""
     plain, alike = left.plain and right.plain, left.merged == right.merged
     if left_at == right_at and left_at < -2 and alike:
         return SeparateRows(rank + left_at, plain, left.merged)
@@ -265,7 +271,7 @@ def _product_of_rows(left: SeparateRows, right: SeparateRows, left_at: int, righ
 
 
 def _with_weights(value: SeparateRows, operand: Operand, weights: Operand, rank: int, *, contracted: int) -> Value:
-    """Return the layout of the product of a batched tensor and a tensor shared by all rows."""
+    """Return the result of a matrix product of a batched tensor and a shared tensor."""
     axis = value.axis - operand.rank
     if axis == contracted:
         return None
@@ -274,7 +280,7 @@ def _with_weights(value: SeparateRows, operand: Operand, weights: Operand, rank:
 
 
 def looked_up(data: Operand, index: Operand, axis: int, by: str) -> Value:
-    """Return the result of indexing an axis with a tensor of integers (`Gather`, `index_select`)."""
+    """Return the result of indexing one axis with an integer tensor (`Gather`, `index_select`)."""
     axis %= max(data.rank, 1)
     d, i = data.value, index.value
     if d is None or i is None:
@@ -296,7 +302,7 @@ def looked_up(data: Operand, index: Operand, axis: int, by: str) -> Value:
 
 
 def looked_up_beside(data: Operand, index: Operand, axis: int, by: str) -> Value:
-    """Return the result of indexing an axis elementwise (`GatherElements`, `gather`)."""
+    """Return the result of indexing one axis elementwise (`GatherElements`, `gather`)."""
     axis %= max(data.rank, 1)
     d, i = data.value, index.value
     if d is None or i is None or isinstance(d, MixedRows):
@@ -320,7 +326,7 @@ def looked_up_beside(data: Operand, index: Operand, axis: int, by: str) -> Value
 
 
 def scattered(data: Operand, index: Operand, updates: Operand, axis: int, by: str) -> Value:
-    """Return the result of writing along an axis with elementwise indices (`ScatterElements`, `scatter`)."""
+    """Return the result of writing elementwise along one axis (`ScatterElements`, `scatter`)."""
     axis %= max(data.rank, 1)
     if any(operand.value is None or isinstance(operand.value, MixedRows) for operand in (data, index, updates)):
         return None
@@ -332,7 +338,7 @@ def scattered(data: Operand, index: Operand, updates: Operand, axis: int, by: st
 
 
 def looked_up_deep(data: Operand, index: Operand, before: int, depth: int, by: str) -> Value:
-    """Return the result of indexing `depth` axes after the first `before` ones with index tuples (`GatherND`)."""
+    """Return the result of `GatherND`: index tuples select along `depth` axes after the first `before` axes."""
     d, i = data.value, index.value
     if d is None or i is None or isinstance(d, MixedRows) or isinstance(i, MixedRows) or _is_list(index):
         return None
@@ -346,7 +352,7 @@ def looked_up_deep(data: Operand, index: Operand, before: int, depth: int, by: s
 
 
 def scattered_deep(data: Operand, index: Operand, updates: Operand, depth: int, by: str) -> Value:
-    """Return the result of writing with index tuples (`ScatterND`)."""
+    """Return the result of `ScatterND`: writing at positions given by index tuples."""
     if any(operand.value is None or isinstance(operand.value, MixedRows) for operand in (data, index, updates)):
         return None
     d, i, u = data.value, index.value, updates.value
@@ -357,7 +363,7 @@ def scattered_deep(data: Operand, index: Operand, updates: Operand, depth: int, 
 
 
 def _is_list(index: Operand) -> bool:
-    """Return whether the batch axis is the last axis, which holds the index tuples."""
+    """Return whether the batch axis of an index tensor is its last axis, which holds the index tuples."""
     return isinstance(index.value, SeparateRows) and index.value.axis == index.rank - 1
 
 

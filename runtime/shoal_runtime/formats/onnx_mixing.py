@@ -1,7 +1,7 @@
-"""Detection of ONNX nodes that are proven to mix the rows of a batch.
+"""Detection of ONNX nodes that provably mix rows of a batch.
 
-The batch axis is propagated from the inputs through the operators in `_RULES`. The results of any other operator,
-including loops and branches, are unknown.
+The batch axis is propagated from the inputs through the operators in `_RULES`. Results of other operators, including
+loops and branches, are unknown.
 """
 
 import math
@@ -65,8 +65,6 @@ _RULES: Final[dict[str, Rule]] = {
 
 
 def _rule(*operators: str) -> Callable[[R], R]:
-    """Register a function as the rule of these operators."""
-
     def registered(rule: R) -> R:
         _RULES.update(dict.fromkeys(operators, rule))
         return rule
@@ -75,12 +73,12 @@ def _rule(*operators: str) -> Callable[[R], R]:
 
 
 def find_mixing(onnx: Any, model: Any, taken: Mapping[str, int]) -> dict[str, MixedRows]:
-    """Return the outputs whose rows are proven to depend on other rows, with the node that mixes them.
+    """Return the outputs whose rows provably depend on other rows, with the node that mixes them.
 
     Args:
-        onnx: the package.
-        model: with the shapes that `onnx_rows` inferred.
-        taken: batch axis by input.
+        onnx: the imported onnx package.
+        model: model with inferred shapes.
+        taken: batch axis of each input.
     """
     facts = GraphFacts(onnx, model)
     counts = {facts.shapes.get(name, ())[axis : axis + 1] for name, axis in taken.items()}
@@ -191,7 +189,7 @@ def _batch_norm(call: OnnxCall) -> list[Value]:
 
 @_rule(*IMAGES)
 def _on_first_axis(call: OnnxCall) -> Value:
-    """Return the result of operators that compute each item along the first axis separately, with shared weights."""
+    """Return the result of operators that process each item along the first axis separately."""
     operand, *others = call.tensors()
     value = operand.value
     if not all(isinstance(each.value, SharedValue) for each in others):

@@ -1,4 +1,4 @@
-"""XGBoost models in the formats of `save_model`."""
+"""The XGBoost format: boosters in the files of `save_model`."""
 
 import json
 import re
@@ -26,10 +26,10 @@ from shoal_schema.wire.datatypes import Array
 
 
 def load(source: ModelSource) -> LoadedModel:
-    """Load the booster.
+    """Load an XGBoost booster.
 
-    If an estimator wrote the file, predictions equal the estimator's: with its best iteration, and for a classifier
-    with labels and probabilities. Otherwise they equal those of `Booster.predict`.
+    If an estimator wrote the file, predictions equal the estimator's: it uses the best iteration, and a classifier
+    returns labels and probabilities. Otherwise predictions equal those of `Booster.predict`.
 
     Raises:
         LoadError: the file is corrupt, or xgboost is not installed.

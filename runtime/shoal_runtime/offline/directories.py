@@ -43,8 +43,7 @@ class Directory(Protocol):
         """Write a small file."""
 
     def put_new(self, name: str, content: bytes) -> bool:
-        """Write a small file unless it exists; return whether it was written. Of concurrent calls, exactly one writes.
-        """
+        """Write a small file unless it exists; return whether it was written. Only one concurrent call writes."""
 
     def writing(self, name: str) -> Any:
         """Return a context that yields a temporary path; at exit, the file at this path gets its final name."""

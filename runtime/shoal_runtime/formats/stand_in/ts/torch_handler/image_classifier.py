@@ -1,4 +1,4 @@
-"""Classification of pictures."""
+"""TorchServe's default handler `image_classifier`."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from ts.utils.util import map_class_to_label
 
 
 class ImageClassifier(VisionHandler):
-    """Return the five most probable classes and their probabilities."""
+    """Handler that returns the most probable classes of a picture, five by default."""
 
     topk = 5
 
@@ -22,6 +22,6 @@ class ImageClassifier(VisionHandler):
         return self.topk
 
     def postprocess(self, data: Any) -> list[dict[str, float]]:
-        """Return probabilities by label."""
+        """Return the probabilities of each picture's best classes, by label."""
         probabilities, classes = torch.topk(torch.softmax(data, dim=1), self.topk, dim=1)
         return map_class_to_label(probabilities.tolist(), self.mapping, classes.tolist())
