@@ -1,4 +1,4 @@
-"""Import of the class named by `package.module:Class` or `path.py:Class`."""
+"""Import of a handler class named as `package.module:Class` or `path.py:Class`."""
 
 import importlib
 import importlib.util
@@ -17,20 +17,20 @@ PACKAGE = "shoal_model"
 
 
 class HandlerFailed(LoadError):
-    """The handler's own code raised; its exception is the cause."""
+    """The handler's own code raised an exception, which is the cause."""
 
 
 def import_handler(text: str, directory: Path) -> type[Any]:
-    """Return the class that `text` names.
+    """Import a handler class.
 
     Args:
         text: `package.module:Class`, or `path.py:Class` with a path relative to the directory. The class may be omitted
-            if the file defines exactly one with a `forward` method.
-        directory: of the model; its modules can be imported.
+            if the file defines exactly one class with a `forward` method.
+        directory: directory of the model, from which modules can be imported.
 
     Raises:
         LoadError: the file, module or class does not exist.
-        HandlerFailed: the import raised.
+        HandlerFailed: the import raised an exception.
     """
     where, _, name = text.partition(":")
     # Modules beside the handler's file come first, as with `python code/handler.py`.

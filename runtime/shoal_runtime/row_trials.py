@@ -1,4 +1,4 @@
-"""Check with generated rows, before the model is ready, that each row of a batch gets its own result."""
+"""Tests with generated rows, before the model is ready, that each row of a batch gets its own result."""
 
 import logging
 import time
@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 
 
 class RowTrials:
-    """Run made-up rows through a model, as the pipeline would."""
+    """Tests of a model with generated rows, which run as in the pipeline."""
 
     def __init__(self, model: Model, placement: Placement, answers: OutputConverter) -> None:
         self._model = model
@@ -69,7 +69,7 @@ class RowTrials:
             forward_s: seconds of the longest forward in warm-up.
 
         Raises:
-            LoadError: the rows affect each other; the message names the output.
+            LoadError: rows affect each other; the message names the output.
         """
         model, signature = self._model, self._model.signature
         source = self._source()
@@ -108,9 +108,9 @@ class RowTrials:
             logger.warning("event=rows_not_apart message=%s", doubt)
 
     def batches(self) -> list[WarmupBatch]:
-        """Return warm-up batches for a table with text columns, largest first: values of training.
+        """Return warm-up batches of training values, largest first, for a table model with text columns.
 
-        There are none for other models.
+        For other models, return an empty list.
         """
         signature, source = self._model.signature, self._source()
         if getattr(self._model.handler, "trial_values", None) is None or not isinstance(source, GeneratedRows):
@@ -123,7 +123,7 @@ class RowTrials:
         return [WarmupBatch(size, partial(make, size), exact=False) for size in sizes[::-1]]
 
     def _kinds_for(self, source: RowSource) -> Sequence[RowKind]:
-        """Return the kinds of rows to try."""
+        """Return the kinds of rows to test."""
         # The handler's own items have no kinds, and for proven models only unusual numbers can make a difference.
         if isinstance(source, ExampleRows):
             return self._kinds[:1]
@@ -134,7 +134,7 @@ class RowTrials:
         return [*kinds, *GENTLE]
 
     def answers_any(self) -> bool:
-        """Return whether the model answers any single made-up row."""
+        """Return whether the model computes at least one generated row alone."""
         source = self._source()
         with _quiet():
             return source is not None and accepts_single_row(self._run, source, self._kinds)
@@ -149,7 +149,7 @@ class RowTrials:
         return GeneratedRows(model.signature, values) if can_be_generated(model.signature) else None
 
     def _given(self, batch: Batch) -> Any:
-        """Return rows in the form that `forward` receives, in host memory."""
+        """Convert rows to the argument of `forward`, in host memory."""
         signature, stages, library = self._model.signature, self._model.stages, self._placement.library
         texts = all(spec.datatype == "BYTES" for spec in signature.inputs) and not library.holds_text
         if isinstance(batch, dict) and stages.preprocess is None and not texts:
@@ -181,7 +181,6 @@ class RowTrials:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Suppress warnings about numbers that no client sent."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         yield

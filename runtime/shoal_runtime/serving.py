@@ -1,6 +1,6 @@
-"""The life of the process: listen, load, serve, stop.
+"""Life of the runtime's process: listen, load, serve, stop.
 
-start    listen -> load and warm in the device's thread -> ready
+start    listen -> load and warm up in the device's thread -> ready
 SIGTERM  continue to serve -> the last connection closes, or the timeout -> unload -> exit 0
 failure  exit 3 if the model cannot be loaded; the watchdog exits with 4 if the device is lost
 """
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 class Runtime:
-    """One model, served until a signal."""
+    """Server process of one model, until a signal."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -60,7 +60,7 @@ class Runtime:
         """Whether every thread has ended; if not, the process must exit without waiting for them."""
 
     async def run(self) -> int:
-        """Serve until a signal; return the exit status."""
+        """Load and serve the model until a signal; return the exit status."""
 
         def on_signal(number: int) -> None:
             logger.info("event=stopping signal=%s", signal.Signals(number).name)
@@ -119,7 +119,7 @@ class Runtime:
         return started, serve_model(started, version, lanes, self._watchdog.lose)
 
     async def _drain(self) -> None:
-        """Wait for the last connection to close, or for the timeout."""
+        """Wait until the last connection closes, or for the shutdown timeout."""
         if len(self._connections) == 0:
             return
         # It may be set from an earlier moment without connections.
@@ -151,6 +151,6 @@ class Runtime:
 
 
 def log_cause(error: LoadError) -> None:
-    """Log the traceback if the handler's code raised."""
+    """Log the traceback of an error that the handler's own code raised."""
     if isinstance(error, HandlerFailed) and error.__cause__ is not None:
         logger.error("event=model_code_failed traceback=\n%s", own_traceback(error.__cause__))

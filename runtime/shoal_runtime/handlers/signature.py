@@ -1,4 +1,4 @@
-"""Signatures of loaded models: their tensors and batch sizes."""
+"""Signature of a loaded model: inputs, outputs and batch sizes."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ class Signature:
     """Outputs as `forward` returns them, if some are ragged; otherwise empty."""
 
     def input(self, name: str) -> TensorSpec | None:
-        """Return the input with this name, or None."""
+        """Return the input with a given name, or None."""
         for spec in self.inputs:
             if spec.name == name:
                 return spec
@@ -33,7 +33,7 @@ class Signature:
 
 
 def as_returned(signature: Signature) -> Signature:
-    """Return the signature with the outputs as `forward` returns them."""
+    """Return a signature with the outputs that `forward` returns, before ragged ones are grouped."""
     return replace(signature, outputs=signature.returned, returned=()) if signature.returned else signature
 
 
@@ -44,9 +44,9 @@ def make_signature(
     max_batch_size: int,
     allowed_batch_sizes: Sequence[int],
 ) -> Signature:
-    """Make a signature of tensors and limits.
+    """Check inputs, outputs and batch sizes, and return them as a signature.
 
-    A model with a fixed batch dimension accepts batches of exactly that size, to which smaller batches are padded.
+    A model with a fixed batch dimension accepts batches of exactly this size, to which smaller batches are padded.
 
     Raises:
         LoadError: names repeat, a mask or unpad_input names no input, batch dimensions differ, or a ragged output
@@ -75,8 +75,8 @@ def make_signature(
 def _rows(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> int:
     """Return the fixed number of rows of all tensors, or ANY.
 
-    If an input has another size, its dimension does not count rows, and values from one client would apply to rows of
-    others. Outputs may leave their size undeclared.
+    If one input has another size, its dimension does not count rows: values of one client would apply to other clients.
+    Outputs may leave their size undeclared.
     """
     rows = inputs[0].shape[inputs[0].batch_dim]
     odd = [spec for spec in inputs if spec.shape[spec.batch_dim] != rows]
