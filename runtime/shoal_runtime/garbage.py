@@ -13,7 +13,7 @@ OBJECTS: Final = 10_000
 def seldom_collected() -> Iterator[None]:
     """Context in which garbage is collected rarely, because collections slow down imports.
 
-    Importing transformers takes a fifth longer with usual collections. They are not disabled, because a model's code
+    Usual collections take a fifth of the time to import transformers. Rare collections remain, because a model's code
     may train while it loads.
     """
     usual = gc.get_threshold()

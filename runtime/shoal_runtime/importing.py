@@ -47,12 +47,25 @@ def import_handler(text: str, directory: Path) -> type[Any]:
         raise HandlerFailed(f"importing {where} failed: {error}{remedy(error)}") from error
     except HANDLER_FAULTS as error:
         raise HandlerFailed(f"importing {where} failed: {describe(error)}") from error
-    if not name:
-        return _only_class(module, where)
-    found = getattr(module, name, None)
-    if not isinstance(found, type):
-        raise LoadError(f"{where} has no class {name}")
-    return found
+    if name:
+        found = getattr(module, name, None)
+        if not isinstance(found, type):
+            raise LoadError(f"{where} has no class {name}")
+        return found
+    classes = [
+        value
+        for value in vars(module).values()
+        if inspect.isclass(value) and value.__module__ == module.__name__ and callable(getattr(value, "forward", None))
+    ]
+    if not classes:
+        raise LoadError(
+            f"{where} defines no class with a forward method, which runs a batch. Write one, or name an imported"
+            f" class: {where}:CLASS"
+        )
+    if len(classes) > 1:
+        names = ", ".join(cls.__name__ for cls in classes)
+        raise LoadError(f"{where} defines several classes with a forward method ({names}). Name one: {where}:CLASS")
+    return classes[0]
 
 
 def _from_file(path: Path) -> ModuleType:
@@ -71,20 +84,3 @@ def _from_file(path: Path) -> ModuleType:
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
-
-
-def _only_class(module: ModuleType, where: str) -> type[Any]:
-    found = [
-        value
-        for value in vars(module).values()
-        if inspect.isclass(value) and value.__module__ == module.__name__ and callable(getattr(value, "forward", None))
-    ]
-    if not found:
-        raise LoadError(
-            f"{where} defines no class with a forward method, which runs a batch. Write one, or name an imported"
-            f" class: {where}:CLASS"
-        )
-    if len(found) > 1:
-        names = ", ".join(cls.__name__ for cls in found)
-        raise LoadError(f"{where} defines several classes with a forward method ({names}). Name one: {where}:CLASS")
-    return found[0]

@@ -1,4 +1,4 @@
-"""Description of a model without serving it: `python -m shoal_runtime inspect FILE`."""
+"""Inspection of a model without serving it: `python -m shoal_runtime inspect FILE`."""
 
 import logging
 import os

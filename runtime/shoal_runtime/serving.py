@@ -81,7 +81,14 @@ class Runtime:
             if start.done() and not start.result():
                 return EXIT_LOAD_FAILED
             await stop
-            await self._drain()
+            if len(self._connections):
+                # The event may be set from an earlier moment without connections.
+                self._empty.clear()
+                try:
+                    async with asyncio.timeout(self._settings.process.shutdown_timeout_s):
+                        await self._empty.wait()
+                except TimeoutError:
+                    logger.warning("event=connections_still_open count=%d", len(self._connections))
             return 0
         finally:
             for task in (start, stop):
@@ -89,8 +96,19 @@ class Runtime:
             await self._close()
 
     async def _start(self) -> bool:
+        def load() -> tuple["StartedModel", ServedModel]:
+            with seldom_collected():
+                # Importing torch takes seconds, in which health requests are answered already.
+                from shoal_runtime.pipeline import StageThreads  # noqa: PLC0415
+                from shoal_runtime.starting import serve_model, start_model  # noqa: PLC0415
+
+                started = start_model(self._settings, self.readiness)
+            lanes = StageThreads(self._executor, self._pool, self._settings.runtime.preprocess_threads)
+            version = self._settings.model.version
+            return started, serve_model(started, version, lanes, self._watchdog.lose)
+
         try:
-            started, served = await self._executor.call(self._load, watched=False)
+            started, served = await self._executor.call(load, watched=False)
         except Exception as error:
             if isinstance(error, LoadError):
                 log_cause(error)
@@ -106,29 +124,6 @@ class Runtime:
         self._watchdog.start()
         self.readiness.ready()
         return True
-
-    def _load(self) -> tuple["StartedModel", ServedModel]:
-        with seldom_collected():
-            # Importing torch takes seconds, in which health requests are answered already.
-            from shoal_runtime.pipeline import StageThreads  # noqa: PLC0415
-            from shoal_runtime.starting import serve_model, start_model  # noqa: PLC0415
-
-            started = start_model(self._settings, self.readiness)
-        lanes = StageThreads(self._executor, self._pool, self._settings.runtime.preprocess_threads)
-        version = self._settings.model.version
-        return started, serve_model(started, version, lanes, self._watchdog.lose)
-
-    async def _drain(self) -> None:
-        """Wait until the last connection closes, or for the shutdown timeout."""
-        if len(self._connections) == 0:
-            return
-        # It may be set from an earlier moment without connections.
-        self._empty.clear()
-        try:
-            async with asyncio.timeout(self._settings.process.shutdown_timeout_s):
-                await self._empty.wait()
-        except TimeoutError:
-            logger.warning("event=connections_still_open count=%d", len(self._connections))
 
     async def _close(self) -> None:
         self.readiness.stopping()

@@ -14,7 +14,7 @@ SPIN_COUNT: Final = "2000"
 def default_threads(own_choice: int, limit: int | None) -> int:
     """Return torch's own number of threads, limited to the container's cores.
 
-    With more threads than cores, all threads of an operation wait for the ones that do not run.
+    Threads of one operation wait for each other, so more threads than cores are slower.
     """
     return own_choice if limit is None else min(own_choice, limit)
 

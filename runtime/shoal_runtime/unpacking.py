@@ -63,7 +63,7 @@ class ArchiveLimits:
     """Of download, check and unpacking together."""
 
     def check_bytes(self, count: int, what: str) -> None:
-        """Raise LoadError if ``count`` exceeds the limit."""
+        """Raise LoadError if ``count`` exceeds the limit of bytes."""
         if count > self.max_bytes:
             raise LoadError(f"{what} exceeds {self.max_bytes} bytes (SHOAL_MODEL_MAX_BYTES)")
 
@@ -100,7 +100,7 @@ class ArchiveMeter:
 
 
 def check_time(limits: ArchiveLimits, deadline_s: float) -> None:
-    """Raise LoadError after the deadline."""
+    """Raise LoadError if ``deadline_s``, in monotonic seconds, has passed."""
     if time.monotonic() > deadline_s:
         raise LoadError(f"fetching the model takes longer than {limits.timeout_s:g} s (SHOAL_MODEL_FETCH_TIMEOUT_S)")
 

@@ -32,7 +32,7 @@ Batch = Mapping[str, Array]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a model's table."""
+    """One column of the table that a model was trained on."""
 
     name: str
     """Name in training."""

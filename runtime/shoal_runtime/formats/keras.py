@@ -3,7 +3,7 @@
 import os
 import re
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,14 +52,23 @@ def load(source: ModelSource) -> LoadedModel:
             " clients' requests. Build it with stateful=False, set the weights, and save it again"
         )
     # Keras nests tensors; their flat order is that of the signature.
-    taken, given = _structures(keras, model, path.name)
+    try:
+        # A Sequential model wraps its only input in a list.
+        alone = isinstance(model, keras.Sequential) and model.inputs
+        taken, given = (model.inputs[0], model.outputs[0]) if alone else (model.input, model.output)
+    except (AttributeError, ValueError):
+        raise LoadError(f"{path.name} has no signature. Begin it with keras.Input(...) and save it again") from None
     inputs = source.inputs or _specs(keras.tree.flatten(taken), None)
     outputs = source.outputs or _specs(keras.tree.flatten(given), _output_names(keras, model, given))
     require_tensors(inputs, outputs, path.name)
     check_static_batch(
         source, path.name, inputs, "give keras.Input a shape, not a batch_shape or batch_size, and save it again"
     )
-    run = _by_position(keras, model, taken)
+
+    def run(*tensors: torch.Tensor) -> Any:
+        made = model(keras.tree.pack_sequence_as(taken, list(tensors)), training=False)
+        return made if _is_flat(keras, made) else keras.tree.flatten(made)
+
     return LoadedModel(ModuleHandler(run, inputs, outputs), inputs, outputs, "keras")
 
 
@@ -79,24 +88,6 @@ def _read(keras: Any, path: Path, *, trusted: bool) -> Any:
         why = unreadable_reason(path) or (text if zipfile.is_zipfile(path) else "it is not a complete zip archive")
         raise UnreadableFile(path.name, "Keras model", why or type(error).__name__) from None
     return model.eval()
-
-
-def _structures(keras: Any, model: Any, name: str) -> tuple[Any, Any]:
-    # A Sequential model wraps its only input in a list.
-    if isinstance(model, keras.Sequential) and model.inputs:
-        return model.inputs[0], model.outputs[0]
-    try:
-        return model.input, model.output
-    except (AttributeError, ValueError):
-        raise LoadError(f"{name} has no signature. Begin it with keras.Input(...) and save it again") from None
-
-
-def _by_position(keras: Any, model: Any, taken: Any) -> Callable[..., Any]:
-    def run(*tensors: torch.Tensor) -> Any:
-        made = model(keras.tree.pack_sequence_as(taken, list(tensors)), training=False)
-        return made if _is_flat(keras, made) else keras.tree.flatten(made)
-
-    return run
 
 
 def _is_flat(keras: Any, made: Any) -> bool:

@@ -1,8 +1,8 @@
 """Propagation of the batch axis through operators, to detect operators that mix rows of a batch.
 
-Each value of a graph is one of: shared (the same for all clients, such as constants), separate (each row computed from
-the same row of the inputs), mixed (a row computed from other rows) or unknown. Only a model that is proven to mix rows
-is rejected. Where nothing is proven, the value is unknown, and warm-up tests the model instead.
+Each value of a graph is classified as shared (the same for all clients, such as constants), separate (each row
+computed from the same row of the inputs), mixed (a row computed from other rows) or unknown. Only a model that is
+proven to mix rows is rejected. Where nothing is proven, the value is unknown, and warm-up tests the model instead.
 """
 
 from collections.abc import Hashable, Sequence
@@ -59,7 +59,7 @@ SHARED: Final = SharedValue()
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A tensor argument of a node."""
+    """Tensor argument of a graph node: its classification and its dimensions."""
 
     value: Value
     dims: Dims
@@ -71,7 +71,7 @@ class Operand:
 
 
 def mixed_along_batch(operand: Operand, by: str, how: Combination) -> Value:
-    """Return the result of an operator that mixes rows; unknown (None) if a row's position affects its value."""
+    """Classify the result of an operator that mixes rows; unknown (None) if a row's position affects its value."""
     value = operand.value
     return MixedRows(by, how) if isinstance(value, SeparateRows) and value.plain else None
 
@@ -82,7 +82,7 @@ def with_batch_axis(value: Value, axis: int) -> Value:
 
 
 def combined(operands: Sequence[Operand], by: str, rank: int) -> Value:
-    """Return the result of an elementwise operator with numpy's broadcasting."""
+    """Classify the result of an elementwise operator with numpy's broadcasting."""
     values = [operand.value for operand in operands]
     if any(value is None for value in values):
         return None
@@ -126,7 +126,7 @@ def _places(operand: Operand, axis: int) -> bool:
 
 
 def reduced(operand: Operand, axes: Sequence[int] | None, by: str, *, keep: bool, largest: bool = False) -> Value:
-    """Return the result of a reduction, such as a sum or maximum.
+    """Classify the result of a reduction, such as a sum or maximum.
 
     Args:
         operand: tensor to reduce.
@@ -147,7 +147,7 @@ def reduced(operand: Operand, axes: Sequence[int] | None, by: str, *, keep: bool
 
 
 def along(operand: Operand, axes: Sequence[int], by: str, how: Combination = Combination.SUMMED) -> Value:
-    """Return the result of an operator that computes along some axes and keeps the shape, such as softmax."""
+    """Classify the result of an operator that computes along some axes and keeps the shape, such as softmax."""
     value = operand.value
     if isinstance(value, SeparateRows) and value.axis in {axis % operand.rank for axis in axes}:
         return mixed_along_batch(operand, by, how)
@@ -155,7 +155,7 @@ def along(operand: Operand, axes: Sequence[int], by: str, how: Combination = Com
 
 
 def transposed(operand: Operand, order: Sequence[int]) -> Value:
-    """Return the result of a permutation of axes."""
+    """Classify the result of a permutation of axes."""
     value = operand.value
     return (
         with_batch_axis(value, [axis % operand.rank for axis in order].index(value.axis))
@@ -165,7 +165,7 @@ def transposed(operand: Operand, order: Sequence[int]) -> Value:
 
 
 def squeezed(operand: Operand, axes: Sequence[int] | None) -> Value:
-    """Return the result of removing axes of size 1; all such axes if ``axes`` is None."""
+    """Classify the result of removing axes of size 1; all such axes if ``axes`` is None."""
     # Without axes, all of size 1.
     gone = {axis for axis, dim in enumerate(operand.dims) if dim == 1}
     chosen = gone if axes is None else {axis % max(operand.rank, 1) for axis in axes}
@@ -178,7 +178,7 @@ def squeezed(operand: Operand, axes: Sequence[int] | None) -> Value:
 
 
 def unsqueezed(operand: Operand, axes: Sequence[int]) -> Value:
-    """Return the result of inserting axes of size 1; ``axes`` are positions in the result."""
+    """Classify the result of inserting axes of size 1; ``axes`` are positions in the result."""
     rank = operand.rank + len(axes)
     new = {axis % rank for axis in axes}
     old = [axis for axis in range(rank) if axis not in new]
@@ -190,7 +190,7 @@ def unsqueezed(operand: Operand, axes: Sequence[int]) -> Value:
 
 
 def reshaped(operand: Operand, dims: Dims, rows: Hashable) -> Value:
-    """Return the result of a reshape, which keeps rows separate if the axes before the batch axis stay.
+    """Classify the result of a reshape, which keeps rows separate if the axes before the batch axis stay.
 
     Args:
         operand: tensor to reshape.
@@ -232,7 +232,7 @@ def _product(dims: Dims) -> Any:
 
 
 def joined(operands: Sequence[Operand], axis: int, by: str, rank: int) -> Value:
-    """Return the result of a concatenation; unknown (None) along the batch axis."""
+    """Classify the result of a concatenation; unknown (None) along the batch axis."""
     value = combined(operands, by, rank)
     at = axis % rank
     if isinstance(value, MixedRows) and not any(isinstance(operand.value, MixedRows) for operand in operands):
@@ -241,13 +241,22 @@ def joined(operands: Sequence[Operand], axis: int, by: str, rank: int) -> Value:
 
 
 def multiplied(left: Operand, right: Operand, by: str) -> Value:
-    """Return the result of numpy.matmul; unknown (None) for vectors."""
+    """Classify the result of numpy.matmul; unknown (None) for vectors."""
     a, b = left.value, right.value
     if left.rank < 2 or right.rank < 2 or a is None or b is None:
         return None
     rank = max(left.rank, right.rank)
     if isinstance(a, SeparateRows) and isinstance(b, SeparateRows):
-        return _product_of_rows(a, b, a.axis - left.rank, b.axis - right.rank, by, rank)
+        # The batch axes, counted from the end.
+        at, other_at = a.axis - left.rank, b.axis - right.rank
+        plain, alike = a.plain and b.plain, a.merged == b.merged
+        if at == other_at and at < -2 and alike:
+            return SeparateRows(rank + at, plain, a.merged)
+        if not plain or not alike:
+            return None
+        if at == -1 and other_at == -2:
+            return MixedRows(by, Combination.SUMMED)  # the batch axes are contracted
+        return None if a.merged or at == -1 or other_at == -2 else MixedRows(by, Combination.PAIRED)
     if isinstance(a, SeparateRows) and isinstance(b, SharedValue):
         return _with_weights(a, left, right, rank, contracted=-1)
     if isinstance(b, SeparateRows) and isinstance(a, SharedValue):
@@ -258,20 +267,8 @@ def multiplied(left: Operand, right: Operand, by: str) -> Value:
     return combined([left if isinstance(a, SharedValue) else Operand(a, ()), Operand(b, ())], by, left.rank)
 
 
-def _product_of_rows(left: SeparateRows, right: SeparateRows, left_at: int, right_at: int, by: str, rank: int) -> Value:
-    """Return the result of a matrix product of two batched tensors; batch axes are negative indices."""
-    plain, alike = left.plain and right.plain, left.merged == right.merged
-    if left_at == right_at and left_at < -2 and alike:
-        return SeparateRows(rank + left_at, plain, left.merged)
-    if not plain or not alike:
-        return None
-    if left_at == -1 and right_at == -2:
-        return MixedRows(by, Combination.SUMMED)  # the batch axes are contracted
-    return None if left.merged or left_at == -1 or right_at == -2 else MixedRows(by, Combination.PAIRED)
-
-
 def _with_weights(value: SeparateRows, operand: Operand, weights: Operand, rank: int, *, contracted: int) -> Value:
-    """Return the result of a matrix product of a batched tensor and a shared tensor."""
+    """Classify the result of a matrix product of a batched tensor and a shared tensor."""
     axis = value.axis - operand.rank
     if axis == contracted:
         return None
@@ -280,7 +277,7 @@ def _with_weights(value: SeparateRows, operand: Operand, weights: Operand, rank:
 
 
 def looked_up(data: Operand, index: Operand, axis: int, by: str) -> Value:
-    """Return the result of indexing one axis with an integer tensor (`Gather`, `index_select`)."""
+    """Classify the result of indexing one axis with an integer tensor (`Gather`, `index_select`)."""
     axis %= max(data.rank, 1)
     d, i = data.value, index.value
     if d is None or i is None:
@@ -302,7 +299,7 @@ def looked_up(data: Operand, index: Operand, axis: int, by: str) -> Value:
 
 
 def looked_up_beside(data: Operand, index: Operand, axis: int, by: str) -> Value:
-    """Return the result of indexing one axis elementwise (`GatherElements`, `gather`)."""
+    """Classify the result of indexing one axis elementwise (`GatherElements`, `gather`)."""
     axis %= max(data.rank, 1)
     d, i = data.value, index.value
     if d is None or i is None or isinstance(d, MixedRows):
@@ -326,7 +323,7 @@ def looked_up_beside(data: Operand, index: Operand, axis: int, by: str) -> Value
 
 
 def scattered(data: Operand, index: Operand, updates: Operand, axis: int, by: str) -> Value:
-    """Return the result of writing elementwise along one axis (`ScatterElements`, `scatter`)."""
+    """Classify the result of writing elementwise along one axis (`ScatterElements`, `scatter`)."""
     axis %= max(data.rank, 1)
     if any(operand.value is None or isinstance(operand.value, MixedRows) for operand in (data, index, updates)):
         return None
@@ -338,7 +335,7 @@ def scattered(data: Operand, index: Operand, updates: Operand, axis: int, by: st
 
 
 def looked_up_deep(data: Operand, index: Operand, before: int, depth: int, by: str) -> Value:
-    """Return the result of `GatherND`: index tuples select along `depth` axes after the first `before` axes."""
+    """Classify the result of `GatherND`: index tuples select along `depth` axes after the first `before` axes."""
     d, i = data.value, index.value
     if d is None or i is None or isinstance(d, MixedRows) or isinstance(i, MixedRows) or _is_list(index):
         return None
@@ -352,7 +349,7 @@ def looked_up_deep(data: Operand, index: Operand, before: int, depth: int, by: s
 
 
 def scattered_deep(data: Operand, index: Operand, updates: Operand, depth: int, by: str) -> Value:
-    """Return the result of `ScatterND`: writing at positions given by index tuples."""
+    """Classify the result of `ScatterND`: writing at positions given by index tuples."""
     if any(operand.value is None or isinstance(operand.value, MixedRows) for operand in (data, index, updates)):
         return None
     d, i, u = data.value, index.value, updates.value
@@ -368,7 +365,7 @@ def _is_list(index: Operand) -> bool:
 
 
 def summed(operands: Sequence[Operand], equation: str, by: str) -> Value:
-    """Return the result of an Einstein sum."""
+    """Classify the result of an Einstein sum."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     terms = left.split(",")
     if not arrow or "." in equation or len(terms) != len(operands) or any(each.value is None for each in operands):

@@ -162,7 +162,7 @@ def _batch_norm(call: ProgramCall) -> Value:
     " instance_norm max_pool1d max_pool2d avg_pool1d avg_pool2d adaptive_avg_pool2d"
 )
 def _on_first_axis(call: ProgramCall) -> Value:
-    """Return the result of operators that process each item along the first axis separately."""
+    """Classify the result of operators that process each item along the first axis separately."""
     first, *others = call.tensors()
     if not all(isinstance(each.value, SharedValue) for each in others):
         return None

@@ -29,16 +29,13 @@ def _modules(directory: Path) -> dict[str, str]:
     return {str(step["type"]).rpartition(".")[2]: str(step.get("path", "")) for step in steps}
 
 
-def _mean(hidden: Tensor, mask: Tensor) -> Tensor:
-    # Padding has weight 0.
-    weights = mask.unsqueeze(-1).to(hidden.dtype)
-    return (hidden * weights).sum(1) / weights.sum(1).clamp(min=1e-9)
-
-
 POOLINGS: Final[Mapping[str, Callable[[Tensor, Tensor], Tensor]]] = {
     "cls": lambda hidden, _: hidden[:, 0],
     "max": lambda hidden, mask: hidden.masked_fill(mask.unsqueeze(-1) == 0, -torch.inf).amax(1),
-    "mean": _mean,
+    # Padding has weight 0.
+    "mean": lambda hidden, mask: (
+        (hidden * (weights := mask.unsqueeze(-1).to(hidden.dtype))).sum(1) / weights.sum(1).clamp(min=1e-9)
+    ),
     # The last token that is not padding.
     "lasttoken": lambda hidden, mask: hidden[torch.arange(len(hidden), device=hidden.device), mask.sum(1) - 1],
 }
@@ -98,12 +95,13 @@ class Embed(Texts):
 
     def forward(self, batch: dict[str, Tensor]) -> Tensor:
         """Return embeddings of shape [rows, width]."""
-        return by_length(self._embed, batch)
 
-    def _embed(self, batch: dict[str, Tensor]) -> Tensor:
-        hidden = self.model(**batch).last_hidden_state.float()
-        pooled = torch.cat([POOLINGS[name](hidden, batch["attention_mask"]) for name in self._poolings], 1)
-        return functional.normalize(pooled, dim=1) if self._normalize else pooled
+        def embed(rows: dict[str, Tensor]) -> Tensor:
+            hidden = self.model(**rows).last_hidden_state.float()
+            pooled = torch.cat([POOLINGS[name](hidden, rows["attention_mask"]) for name in self._poolings], 1)
+            return functional.normalize(pooled, dim=1) if self._normalize else pooled
+
+        return by_length(embed, batch)
 
 
 class Rerank(Texts):

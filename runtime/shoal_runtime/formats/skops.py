@@ -23,7 +23,14 @@ def load(source: ModelSource) -> LoadedModel:
         LoadError: the file is corrupt, or holds untrusted types or a tree with invalid indices; or skops is missing.
     """
     path = model_file(source, Format.SKOPS)
-    skops = _skops()
+    # Without torch: scikit-learn's adapters would import it, which takes hundreds of megabytes.
+    finder = _NoTorch()
+    # First in line, before the finders of installed packages.
+    sys.meta_path.insert(0, finder)
+    try:
+        skops = imported("skops.io", "sklearn")
+    finally:
+        sys.meta_path.remove(finder)
     from shoal_runtime.formats.trees import bind_trees  # noqa: PLC0415 (after scikit-learn was imported without torch)
 
     limit_threads(source.context.threads)
@@ -54,13 +61,3 @@ class _NoTorch(MetaPathFinder):
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
         if fullname == "torch":
             raise ModuleNotFoundError("torch is not needed here", name=fullname)
-
-
-def _skops() -> Any:
-    finder = _NoTorch()
-    # First in line, before the finders of installed packages.
-    sys.meta_path.insert(0, finder)
-    try:
-        return imported("skops.io", "sklearn")
-    finally:
-        sys.meta_path.remove(finder)

@@ -43,11 +43,6 @@ def _begins(path: Path) -> bytes:
         return b""
 
 
-def _is_xgboost(path: Path) -> bool:
-    head = _begins(path)
-    return path.suffix == ".ubj" or (head.startswith(b"{") and b"learner" in head)
-
-
 FORMATS: Final[Mapping[Format, FormatEntry]] = {
     # In the order in which formats are reported when several match.
     Format.HANDLER: FormatEntry("handler", torch=None, code=True, apart=True),
@@ -57,7 +52,11 @@ FORMATS: Final[Mapping[Format, FormatEntry]] = {
     Format.ONNX: FormatEntry("onnx", torch=False),
     Format.SKOPS: FormatEntry("skops", torch=False),
     Format.JOBLIB: FormatEntry("joblib", torch=False),
-    Format.XGBOOST: FormatEntry("xgboost", _is_xgboost, torch=False),
+    Format.XGBOOST: FormatEntry(
+        "xgboost",
+        lambda path: path.suffix == ".ubj" or ((head := _begins(path)).startswith(b"{") and b"learner" in head),
+        torch=False,
+    ),
     Format.LIGHTGBM: FormatEntry(
         "lightgbm",
         lambda path: path.suffix == ".lgb" or _begins(path).startswith((b"tree\n", b"tree\r\n")),

@@ -10,7 +10,6 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils import _pytree as pytree
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.formats.mixing import MixedRows
 from shoal_runtime.formats.module import name_outputs, require_tensors
 from shoal_runtime.formats.program_mixing import find_mixing
 from shoal_runtime.formats.source import (
@@ -75,7 +74,14 @@ def load(source: ModelSource) -> LoadedModel:
     check_static_batch(source, path.name, inputs, dynamic)
     min_rows, max_rows = _row_limits(program)
     proven = rows_are_proven(source, inputs, _selected(program, inputs, outputs))
-    reject_mixed_rows(source, inputs, _mixed(program, inputs, outputs))
+    batch_dims = {str(name): spec.batch_dim for name, spec in zip(graph.user_inputs, inputs, strict=True)}
+    found, rows = find_mixing(program, batch_dims), inputs[0].shape[inputs[0].batch_dim]
+    mixed = {
+        spec.name: found[str(name)]
+        for name, spec in zip(graph.user_outputs, outputs, strict=True)
+        if str(name) in found and spec.shape[spec.batch_dim] == rows
+    }
+    reject_mixed_rows(source, inputs, mixed)
     # Programs contain devices as constants, so moving the weights is not enough.
     if source.context.device.type != "cpu":
         program = move_to_device_pass(program, source.context.device)
@@ -132,21 +138,6 @@ def _selected(
         unbacked = getattr(size, "free_symbols", ()) and free_unbacked_symbols(size)
         selected[spec.name] = f"the program ({name})" if unbacked else "" if size in rows else None
     return selected
-
-
-def _mixed(
-    program: torch.export.ExportedProgram, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
-) -> dict[str, MixedRows]:
-    """Return the outputs whose rows provably depend on other rows of the batch."""
-    graph = program.graph_signature
-    batch_dims = {str(name): spec.batch_dim for name, spec in zip(graph.user_inputs, inputs, strict=True)}
-    found = find_mixing(program, batch_dims)
-    rows = inputs[0].shape[inputs[0].batch_dim]
-    return {
-        spec.name: found[str(name)]
-        for name, spec in zip(graph.user_outputs, outputs, strict=True)
-        if str(name) in found and spec.shape[spec.batch_dim] == rows
-    }
 
 
 def _size(value: Any, spec: TensorSpec) -> Any:

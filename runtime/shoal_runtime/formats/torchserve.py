@@ -51,7 +51,16 @@ def load(source: ModelSource) -> LoadedModel:
     batch_size = int(_positive(config, "batchSize", 1))
     # The archive's batchSize applies unless the user sets another maximum.
     chosen = source.context.max_batch_size != BatchingSpec().max_batch_size
-    _log_ignored(model, config, None if chosen else batch_size)
+    idle = sorted(IDLE & config.keys())
+    if requirements := model.get("requirementsFile"):
+        idle.append(f"{requirements} (packages are not installed at start)")
+    if idle:
+        logger.info("event=torchserve_without_effect keys=%s", ", ".join(idle))
+    if not chosen and batch_size == 1:
+        logger.info(
+            "event=torchserve_batch_size rows=1 advice=the archive sets no larger batchSize;"
+            " batching.maxBatchSize allows larger batches, if its handler supports them"
+        )
     rows = source.context.max_batch_size if chosen else batch_size
     context = Context(
         model.get("modelName"),
@@ -112,19 +121,6 @@ def _positive(config: Mapping[str, Any], key: str, unset: int) -> float:
     if type(value) not in (int, float) or value < unset:
         raise LoadError(f"{key} in model-config.yaml or model.parameters must be a number above 0, not {value!r:.80}")
     return float(value)
-
-
-def _log_ignored(model: Mapping[str, Any], config: Mapping[str, Any], batch_size: int | None) -> None:
-    idle = sorted(IDLE & config.keys())
-    if requirements := model.get("requirementsFile"):
-        idle.append(f"{requirements} (packages are not installed at start)")
-    if idle:
-        logger.info("event=torchserve_without_effect keys=%s", ", ".join(idle))
-    if batch_size == 1:
-        logger.info(
-            "event=torchserve_batch_size rows=1 advice=the archive sets no larger batchSize;"
-            " batching.maxBatchSize allows larger batches, if its handler supports them"
-        )
 
 
 def _handler_module(directory: Path, model: Mapping[str, Any]) -> ModuleType:

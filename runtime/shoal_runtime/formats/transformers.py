@@ -64,10 +64,10 @@ _OWN: Final = (None, "eager", "sdpa")
 
 
 def load(source: ModelSource) -> LoadedModel:
-    """Load the model directory onto the device.
+    """Load a Transformers model directory onto the device.
 
     Raises:
-        LoadError: there is no task or no safetensors, weights are missing, or the directory requires its own code.
+        LoadError: the task is not supported, weights are missing or not safetensors, or the model is custom code.
     """
     config = read_json(source.directory / CONFIG)
     if (source.directory / "adapter_config.json").exists():

@@ -55,7 +55,16 @@ def make_signature(
     _check_names(inputs, outputs)
     indices = index_names(outputs)
     by_row = [spec for spec in outputs if spec.rows is None and spec.name not in indices]
-    rows = _rows(inputs, by_row)
+    # If an input has another size, its dimension does not count rows: values of one client would apply to others.
+    rows = inputs[0].shape[inputs[0].batch_dim]
+    odd = [spec for spec in inputs if spec.shape[spec.batch_dim] != rows]
+    odd += [spec for spec in by_row if spec.shape[spec.batch_dim] not in (rows, ANY)]
+    if odd:
+        shapes = ", ".join(f"{spec.name} {list(spec.shape)}" for spec in (inputs[0], *odd))
+        raise LoadError(
+            f"the batch dimensions of inputs and outputs differ: {shapes}. Set batch_dim in model.toml to the dimension"
+            " that counts rows, or export tensors without rows as constants"
+        )
     # A fixed batch is the only allowed size.
     if rows != ANY:
         max_batch_size, allowed_batch_sizes = rows, (rows,)
@@ -70,24 +79,6 @@ def make_signature(
     check_ragged(outputs, max_batch_size=max_batch_size)
     returned = tuple(free_rows(spec) if spec in by_row else spec for spec in outputs)
     return Signature(taken, published(returned), max_batch_size, sizes, returned)
-
-
-def _rows(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> int:
-    """Return the fixed number of rows of all tensors, or ANY.
-
-    If one input has another size, its dimension does not count rows: values of one client would apply to other clients.
-    Outputs may leave their size undeclared.
-    """
-    rows = inputs[0].shape[inputs[0].batch_dim]
-    odd = [spec for spec in inputs if spec.shape[spec.batch_dim] != rows]
-    odd += [spec for spec in outputs if spec.shape[spec.batch_dim] not in (rows, ANY)]
-    if odd:
-        shapes = ", ".join(f"{spec.name} {list(spec.shape)}" for spec in (inputs[0], *odd))
-        raise LoadError(
-            f"the batch dimensions of inputs and outputs differ: {shapes}. Set batch_dim in model.toml to the dimension"
-            " that counts rows, or export tensors without rows as constants"
-        )
-    return rows
 
 
 def _check_names(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:

@@ -57,13 +57,13 @@ class Cells:
 
     @property
     def is_number(self) -> bool:
-        """Return whether cells are numbers."""
+        """Return whether the column's type is a number."""
         kind = self.values.type
         return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
     @property
     def is_null(self) -> bool:
-        """Return whether all cells are null."""
+        """Return whether the column's type is null."""
         return bool(pa.types.is_null(self.values.type))
 
 
@@ -105,7 +105,18 @@ def with_literal(cells: Cells, sign: str, value: Literal, unread: dict[int, str]
         return _by_floor(values, sign, *_integer_floor(value, *range_of(values.type)))
     if not cells.spelled:
         raise IncomparableTypes(f"{cells.name} is {values.type}, but {value} is a number")
-    return _with_spelled(cells, sign, value, unread)
+    # Fast path: all cells at once as float64.
+    near = near_fractions(trimmed(values))
+    if near is None or abs(value) > sys.float_info.max:
+        return _each(_spelled_numbers(cells, unread), sign, repeat(_as_written(value)))
+    # Rounding keeps the order of two numbers, so only cells that round to the value itself are compared exactly.
+    found = _ARRAYS[sign](near, pa.scalar(float(value)))
+    if ties := np.flatnonzero(near.to_numpy(zero_copy_only=False) == float(value)).tolist():
+        exact = _each(exact_numbers(trimmed(values.take(pa.array(ties)))), sign, repeat(_as_written(value)))
+        rows = np.arange(len(found))
+        rows[ties] = np.arange(len(found), len(found) + len(ties))
+        found = pa.concat_arrays([found, exact]).take(pa.array(rows))
+    return found
 
 
 def among(cells: Cells, values: Sequence[Literal | None], unread: dict[int, str]) -> Any:
@@ -175,21 +186,6 @@ def _is_nan(number: Number | None) -> bool:
 def _as_written(value: float) -> Number:
     """Return a float as the decimal that its literal spells."""
     return Decimal(repr(value)) if isinstance(value, float) and math.isfinite(value) else value
-
-
-def _with_spelled(cells: Cells, sign: str, value: float, unread: dict[int, str]) -> Any:
-    # Fast path: all cells at once as float64.
-    near = near_fractions(trimmed(cells.values))
-    if near is None or abs(value) > sys.float_info.max:
-        return _each(_spelled_numbers(cells, unread), sign, repeat(_as_written(value)))
-    # Rounding keeps the order of two numbers, so only cells that round to the value itself are compared exactly.
-    found = _ARRAYS[sign](near, pa.scalar(float(value)))
-    if ties := np.flatnonzero(near.to_numpy(zero_copy_only=False) == float(value)).tolist():
-        exact = _each(exact_numbers(trimmed(cells.values.take(pa.array(ties)))), sign, repeat(_as_written(value)))
-        rows = np.arange(len(found))
-        rows[ties] = np.arange(len(found), len(found) + len(ties))
-        found = pa.concat_arrays([found, exact]).take(pa.array(rows))
-    return found
 
 
 def _spelled_numbers(cells: Cells, unread: dict[int, str]) -> list[Number | None]:

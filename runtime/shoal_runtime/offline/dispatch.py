@@ -33,7 +33,7 @@ class WorkUnit:
 
 @dataclass(slots=True)
 class _Suspect:
-    """A batch whose rows are tried one at a time."""
+    """A batch that ended an engine's process, and whose rows are tried one at a time."""
 
     work: WorkUnit
     left: int

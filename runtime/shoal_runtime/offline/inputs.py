@@ -92,23 +92,19 @@ def _cells(table: pa.Table, name: str, spec: TensorSpec, errors: dict[int, str])
         for row, why in wrong.items():
             errors.setdefault(row, f"{name} is {texts[row].as_py()[:60]!r}, which {why}")
     elif spec.logical_type == "datetime" and (pa.types.is_integer(part.type) or pa.types.is_floating(part.type)):
-        part = _digits(part, name, errors)
+        # Numbers of a date travel as decimal digits.
+        digits: list[str | None] = []
+        for row, cell in enumerate(part.to_pylist()):
+            good = cell is not None and math.isfinite(cell) and abs(cell) < MAX_DIGITS and cell == int(cell)
+            digits.append(str(int(cell)) if good else None)
+            if cell is not None and not good:
+                errors.setdefault(row, f"{name} is {cell}, expected an integer")
+        part = pa.array(digits, pa.large_string())
     if part.null_count and not (spec.nullable and not is_list(part.type)):
         which = f" (column '{name}')" if name != spec.name else ""
         for row in np.flatnonzero(_is_null(part)).tolist():
             errors.setdefault(row, f"input '{spec.name}' does not accept null{which}")
     return part
-
-
-def _digits(part: Any, name: str, errors: dict[int, str]) -> Any:
-    """Return integers as text; other cells are errors of their rows."""
-    cells: list[str | None] = []
-    for row, cell in enumerate(part.to_pylist()):
-        good = cell is not None and math.isfinite(cell) and abs(cell) < MAX_DIGITS and cell == int(cell)
-        cells.append(str(int(cell)) if good else None)
-        if cell is not None and not good:
-            errors.setdefault(row, f"{name} is {cell}, expected an integer")
-    return pa.array(cells, pa.large_string())
 
 
 def batch_of_rows(rows: InputRows, chosen: Array, specs: Sequence[TensorSpec]) -> dict[str, Array]:

@@ -127,23 +127,11 @@ class Job:
         )
         self._columns = columns
         shards = cut(files, kind, settings.job.shard_bytes)
-        planned = self._new_plan(files, kind, schema, kept, ready)
-        self.plan = agree_on_plan(output, begun, planned, lambda: self._best_size(shards, ready))
-        if begun is None and self.plan.schema != planned.schema:
-            # Another worker began the job first, and could read other files than this one: use its schema.
-            self._run(files, kind, ready)
-            return
-        self._score(shards, kept, ready)
-
-    def _new_plan(
-        self, files: list[InputFile], kind: RowFormat, schema: pa.Schema, kept: Mapping[str, str], ready: EngineReady
-    ) -> JobPlan:
-        settings = self._settings
-        return JobPlan(
+        planned = JobPlan(
             input=readable(settings.input.uri),
             files=named(files),
             format=kind.value,
-            columns=self._columns,
+            columns=columns,
             where=settings.input.where,
             keep=keep_options(kept),
             errors=settings.output.errors,
@@ -154,6 +142,12 @@ class Job:
             schema=base64.b64encode(schema.serialize().to_pybytes()).decode(),
             batch_size=settings.job.batch_size or 0,
         )
+        self.plan = agree_on_plan(output, begun, planned, lambda: self._best_size(shards, ready))
+        if begun is None and self.plan.schema != planned.schema:
+            # Another worker began the job first, and could read other files than this one: use its schema.
+            self._run(files, kind, ready)
+            return
+        self._score(shards, kept, ready)
 
     def _best_size(self, shards: list[Shard], ready: EngineReady) -> int:
         """Return the batch size with the highest throughput, measured on the first rows of the input."""

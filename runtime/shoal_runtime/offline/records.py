@@ -37,7 +37,7 @@ _NAMES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class JobPlan:
-    """The settings that determine a job's results."""
+    """Plan of a job: the settings that determine its results."""
 
     input: str
     """Address of the input."""

@@ -226,9 +226,27 @@ class ShardScorer:
         elif isinstance(event, ShardStarted | ShardEnded):
             self._order.append(event)
         elif isinstance(event, _EngineEnded):
-            self._on_end(event)
+            if event.error is not None:
+                raise event.error
+            # No batches are sent to it until it reports Ready again.
+            self._up.discard(event.engine)
+            blamed = self._dispatch.engine_ended(event.engine)
+            logger.warning("event=engine_ended engine=%d how=%s", event.engine, event.how)
+            if blamed is not None:
+                self._fail(blamed, f"the model's process {event.how} while it ran this row")
+            threading.Thread(target=self._start, args=(event.engine,), daemon=True).start()
         elif isinstance(event, _Written):
-            self._on_written(event)
+            if isinstance(event.error, ShardError):
+                # One unreadable shard does not stop the others.
+                self._tally.broken.append(str(event.error))
+                logger.error("event=shard_failed shard=%s why=%s", event.shard.name, event.error)
+            elif event.error is not None:
+                raise event.error
+            else:
+                self._tally.shards_done += 1
+            self._unwritten -= 1
+            self._tally.bytes_done += event.shard.size_bytes
+            self._tally.bytes_under_way -= self._under_way_bytes.pop(event.shard.name, 0.0)
         elif isinstance(event, InputEnded):
             if event.error is not None:
                 raise event.error
@@ -246,18 +264,6 @@ class ShardScorer:
             blamed = self._dispatch.fail(message.number, message.code)
             if blamed is not None:
                 self._fail(blamed, message.why)
-
-    def _on_end(self, ended: _EngineEnded) -> None:
-        """Fail the row that ended an engine's process, if identified, and restart the engine."""
-        if ended.error is not None:
-            raise ended.error
-        # No batches are sent to it until it reports Ready again.
-        self._up.discard(ended.engine)
-        blamed = self._dispatch.engine_ended(ended.engine)
-        logger.warning("event=engine_ended engine=%d how=%s", ended.engine, ended.how)
-        if blamed is not None:
-            self._fail(blamed, f"the model's process {ended.how} while it ran this row")
-        threading.Thread(target=self._start, args=(ended.engine,), daemon=True).start()
 
     def _fail(self, work: WorkUnit, why: str) -> None:
         window = self._windows[work.window]
@@ -305,19 +311,6 @@ class ShardScorer:
                 self._passed_bytes = 0.0
                 self._writer.queued.put(head)
             self._order.popleft()
-
-    def _on_written(self, written: _Written) -> None:
-        if isinstance(written.error, ShardError):
-            # One unreadable shard does not stop the others.
-            self._tally.broken.append(str(written.error))
-            logger.error("event=shard_failed shard=%s why=%s", written.shard.name, written.error)
-        elif written.error is not None:
-            raise written.error
-        else:
-            self._tally.shards_done += 1
-        self._unwritten -= 1
-        self._tally.bytes_done += written.shard.size_bytes
-        self._tally.bytes_under_way -= self._under_way_bytes.pop(written.shard.name, 0.0)
 
 
 def check_errors(tally: JobTally, share: float, *, ended: bool = False) -> None:

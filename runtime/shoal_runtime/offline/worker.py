@@ -42,7 +42,15 @@ def work(settings: Settings, descriptor: int) -> int:
     executor, readiness = Executor(), Readiness()
     watchdog = Watchdog(executor, readiness, limit_s=settings.runtime.forward_timeout_seconds)
     messages: _Messages = SimpleQueue()
-    sender = threading.Thread(target=_send, args=(connection, messages), name="send", daemon=True)
+
+    def send() -> None:
+        try:
+            while (message := messages.get()) is not None:
+                connection.send(message)
+        except OSError:  # the batch program has ended
+            os._exit(0)
+
+    sender = threading.Thread(target=send, name="send", daemon=True)
     sender.start()
 
     def load() -> tuple[ModelFiles, StartedModel]:
@@ -119,11 +127,3 @@ async def _compute(connection: Connection, pipeline: Pipeline, messages: _Messag
         task = asyncio.create_task(compute(batch))
         running.add(task)
         task.add_done_callback(running.discard)
-
-
-def _send(connection: Connection, messages: _Messages) -> None:
-    try:
-        while (message := messages.get()) is not None:
-            connection.send(message)
-    except OSError:  # the batch program has ended
-        os._exit(0)

@@ -57,7 +57,16 @@ class HubRepository:
             # Pinned: a branch may move during the download.
             self._revision = info.sha or self._revision
             tree = self._api.list_repo_tree(self._repository, recursive=True, revision=self._revision)
-            files = (_entry(item) for item in tree if isinstance(item, RepoFile))
+            files = (
+                ListedFile(
+                    each.path.rpartition("/")[2],
+                    each.size,
+                    each.blob_id if each.lfs is None else each.lfs.sha256,
+                    each.path,
+                )
+                for each in tree
+                if isinstance(each, RepoFile)
+            )
             path = self._path
             wanted = (each for each in files if not path or each.key == path or each.key.startswith(f"{path}/"))
             found = list(bounded(wanted, at_most))
@@ -100,11 +109,6 @@ def needed_files(entries: Sequence[ListedFile]) -> list[ListedFile]:
         for entry in entries
         if not entry.path.startswith(".git") and not (safe and PurePosixPath(entry.path).suffix in REPEATED)
     ]
-
-
-def _entry(file: RepoFile) -> ListedFile:
-    validator = file.lfs.sha256 if file.lfs is not None else file.blob_id
-    return ListedFile(file.path.rpartition("/")[2], file.size, validator, file.path)
 
 
 @contextmanager

@@ -42,7 +42,7 @@ class Library(Protocol):
         """Stack tensors of one shape along a new first dimension."""
 
     def repeat_first(self, tensor: Tensor, dim: int, count: int) -> Tensor:
-        """Append the first row `count` times along `dim`."""
+        """Extend a tensor along `dim` with `count` copies of its first row."""
 
     def is_declared(self, value: object, dtype: Any) -> bool:
         """Return whether a value is a dense tensor of a type, which needs no cast."""

@@ -52,7 +52,7 @@ class NumpyTensors:
         return np.stack(list(tensors))
 
     def repeat_first(self, tensor: Array, dim: int, count: int) -> Array:
-        """Append the first row `count` times along `dim`."""
+        """Extend an array along `dim` with `count` copies of its first row."""
         # A list as index keeps the dimension.
         first = tensor.take([0], dim)
         return np.concatenate((tensor, np.repeat(first, count, dim)), dim)

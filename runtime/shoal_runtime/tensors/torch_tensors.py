@@ -69,7 +69,7 @@ class TorchTensors:
         return torch.stack(list(tensors))
 
     def repeat_first(self, tensor: Tensor, dim: int, count: int) -> Tensor:
-        """Append the first row `count` times along `dim`."""
+        """Extend a tensor along `dim` with `count` copies of its first row."""
         shape = list(tensor.shape)
         shape[dim] = count
         return torch.cat((tensor, tensor.narrow(dim, 0, 1).expand(shape)), dim)

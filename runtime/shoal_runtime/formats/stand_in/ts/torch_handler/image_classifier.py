@@ -14,11 +14,11 @@ class ImageClassifier(VisionHandler):
     topk = 5
 
     def set_max_result_classes(self, topk: int) -> None:
-        """Set the number of classes to return."""
+        """Set how many classes are returned per picture."""
         self.topk = topk
 
     def get_max_result_classes(self) -> int:
-        """Return the number of classes to return."""
+        """Return how many classes are returned per picture."""
         return self.topk
 
     def postprocess(self, data: Any) -> list[dict[str, float]]:

@@ -52,7 +52,7 @@ class VisionHandler(BaseHandler):
             Image.MAX_IMAGE_PIXELS = None
 
     def image_processing(self, image: Image.Image) -> torch.Tensor:
-        """Convert a picture to a tensor."""
+        """Resize, crop and normalize a picture to a tensor."""
         return imagenet(image)
 
     def preprocess(self, data: Any) -> torch.Tensor:
