@@ -84,7 +84,10 @@ def serve(settings: Settings) -> int:
 
 
 def inspect(settings: Settings, file: Path) -> int:
-    """Load the model, write its description to ``file`` as JSON, and exit; return a status only if imports fail."""
+    """Load the model, write its description to ``file`` as JSON, and exit.
+
+    Return an exit status only if a required package is missing.
+    """
     keep_freed_memory(KEEP_TENSORS)
     wait_briefly(os.environ)
     with seldom_collected():

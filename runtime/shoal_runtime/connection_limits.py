@@ -59,7 +59,7 @@ class ConnectionBounds(NamedTuple):
 
 
 def max_connections() -> int:
-    """Return the maximum number of connections: half of the process's file descriptors, at most 1024."""
+    """Return the maximum number of connections, at most half of the file descriptors."""
     # The limit of the process, which containers often set low.
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else max(1, min(MAX_CONNECTIONS, soft // 2))
@@ -117,7 +117,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def _check_timeouts(self, now_s: float) -> None:
-        """Close the connection if its state has exceeded the time limit; else set the timer for the next check."""
+        """Close the connection if its state exceeds the time limit; else set the next check."""
         due_s = self._due_s(now_s)
         if due_s <= now_s and self._keeps_up(now_s):
             due_s = self._due_s(now_s)
@@ -152,7 +152,7 @@ class LimitedProtocol(HttpToolsProtocol):
         return self._idle_since_s + (timeouts.head_s if self.cycle is None else timeouts.idle_s)
 
     def _keeps_up(self, now_s: float) -> bool:
-        """Return whether the transfer since the last check was fast enough, and start a new measurement."""
+        """Return whether the transfer was fast enough since the last check; start a new measurement."""
         # Counted from the transport's buffer: bytes that the client has not read.
         if self._unread:
             left_bytes = self.transport.get_write_buffer_size()
@@ -282,7 +282,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self.flow.resume_reading()
 
     def _fail(self, error: FramingError) -> None:
-        """Send an error unless a response is in progress, ignore further bytes, and close the connection."""
+        """Send an error, unless a response is in progress, and close the connection."""
         self._deaf = True
         in_body, self._in_head, self._in_body = self._in_body, False, False
         if self._busy:

@@ -114,7 +114,7 @@ class GraphCache:
 
 
 def batch_form(batch: Any) -> Hashable | None:
-    """Return a key of a batch's structure, shapes and types; None if the batch holds other values than tensors."""
+    """Return a key of a batch's structure, shapes and types; None unless all values are tensors."""
     leaves, structure = pytree.tree_flatten(batch)
     if not leaves or not all(isinstance(leaf, torch.Tensor) for leaf in leaves):
         return None

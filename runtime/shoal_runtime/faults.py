@@ -32,7 +32,7 @@ DISTRIBUTIONS: Final = {
 
 
 class EscapedException(Exception):
-    """Wrapper for an exception of a model's code that is not an `Exception`; the original is its cause."""
+    """Wrapper of a `BaseException`, its cause, that would end a thread or the event loop."""
 
 
 def describe(error: BaseException) -> str:
@@ -44,7 +44,7 @@ def describe(error: BaseException) -> str:
 
 
 def remedy(error: BaseException) -> str:
-    """Return a `pip install` command for a missing module that a handler imports, else an empty text."""
+    """Return a `pip install` command for a missing module, else an empty text."""
     if not isinstance(error, ModuleNotFoundError) or not error.name:
         return ""
     top = error.name.partition(".")[0]
@@ -70,7 +70,7 @@ def message_text(text: str) -> str:
 
 
 def as_exception(error: BaseException) -> Exception:
-    """Return an exception, wrapped as `EscapedException` if it would end a thread or the event loop."""
+    """Return an exception, wrapped if it would end a thread or the event loop."""
     # Futures reject StopIteration, and the task that awaits one would never resume.
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error

@@ -1,4 +1,4 @@
-"""Garbage collection while a model is imported and loaded. This module runs before torch is imported."""
+"""Garbage collection while a model is loaded; runs before torch is imported."""
 
 import gc
 from collections.abc import Iterator

@@ -263,7 +263,7 @@ class _TrialRunner:
                 raise RowDependence(f"in a batch of {size} rows {min(seen):.0%} have the result of another row")
 
     def _is_steady(self, batch: Sequence[Row], first: Outputs) -> bool:
-        """Return whether a result stays equal when the last digits of its row change; a sine of 1e18 does not."""
+        """Return whether a result is stable when the last digits of its row change."""
         if not all(isinstance(row, dict) for row in batch):
             return True
         nudged = []
@@ -295,7 +295,7 @@ class _TrialRunner:
         return batch, first, pairs
 
     def leaks(self, pairs: Pairs) -> bool:
-        """Return whether a number differs more than rounding explains; labels and counts are ignored."""
+        """Return whether a number differs more than rounding explains."""
         return any(
             self._is_number(name, array) and _difference(array, right[name]) > LEAKING
             for left, right in pairs
@@ -330,7 +330,7 @@ class _TrialRunner:
 
 
 def _difference(left: Array, right: Array) -> float:
-    """Return the largest difference of two arrays, relative to their largest number; 1 for other shapes."""
+    """Return the largest relative difference of two arrays; 1 for other shapes."""
     if left.shape != right.shape:
         return 1.0
     if left.dtype.kind not in "fiu":

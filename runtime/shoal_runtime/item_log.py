@@ -1,4 +1,4 @@
-"""Log of failures caused by the model: one line per row, one traceback per batch, rate-limited."""
+"""Log of failures caused by the model, at a limited rate."""
 
 import logging
 import traceback
@@ -119,7 +119,7 @@ def request_ids(requests: Any) -> str:
 
 
 def _traced(requests: Any) -> Iterator[tuple[str, int]]:
-    """Yield id and number of rows of each request; a malformed parameter is ignored, so the batch does not fail."""
+    """Yield id and number of rows of each request; a malformed parameter is ignored."""
     with suppress(orjson.JSONDecodeError, TypeError, AttributeError):
         for entry in orjson.loads(requests):
             rows = entry.get("rows")

@@ -1,4 +1,4 @@
-"""Listening sockets and their HTTP connections; replaces uvicorn's server, whose shutdown differs."""
+"""Listening sockets and their HTTP connections, instead of uvicorn's server."""
 
 import asyncio
 import errno
@@ -118,7 +118,7 @@ class Connections:
         return len(self._state.connections)
 
     async def listen(self) -> str:
-        """Start to accept connections; return a log text with the address and which hosts can reach it."""
+        """Start to accept connections; return the address and its reach, for the log."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
             lambda: _Connection(self._app, self._config, self._state, self._lost, self._bounds).reader,

@@ -148,7 +148,7 @@ def _on_cpu(machine: Machine) -> bool:
 
 
 def _needs_torch(form: Format, handler: type[Any] | None) -> bool:
-    """Return whether a model uses torch: by its format, the handler's declaration, or whether torch is installed."""
+    """Return whether a model uses torch, by its format, its handler, or whether torch is installed."""
     needs = FORMATS[form].torch
     if needs is not None:
         return needs

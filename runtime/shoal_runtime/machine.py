@@ -1,4 +1,4 @@
-"""Choice of a model's device and tensor library, which imports torch only if the model's format uses it."""
+"""Choice of a model's device and tensor library; imports torch only if needed."""
 
 import importlib.util
 import os

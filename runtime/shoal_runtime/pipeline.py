@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class Timings:
-    """Microseconds that a batch spent in each stage; `queue_us` is the time spent waiting for a stage."""
+    """Microseconds that a batch spent in each stage, and waiting (`queue_us`)."""
 
     __slots__ = ("forward_us", "postprocess_us", "preprocess_us", "queue_us")
 
@@ -250,7 +250,7 @@ class Pipeline:
 
 
 def _unstackable(values: Mapping[int, Any], rules: Sequence[Rule], library: Library) -> dict[int, FailedRow]:
-    """Return the errors of rows that cannot form even a batch of one row, such as rows that are too long."""
+    """Return the errors of rows that cannot even form a batch of one row."""
     errors = {}
     for row, value in values.items():
         try:

@@ -43,7 +43,7 @@ class Placement(Protocol):
         """Return whether an error means that the device is unusable."""
 
     def memory(self) -> tuple[int, int] | None:
-        """Return used and total bytes of the device's memory; None if the device has no memory of its own."""
+        """Return used and total bytes of the device's memory, or None."""
 
 
 class HostPlacement:

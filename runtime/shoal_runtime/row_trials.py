@@ -1,4 +1,4 @@
-"""Tests with generated rows, before the model is ready, that each row of a batch gets its own result."""
+"""Tests before the model is ready that each row of a batch gets its own result."""
 
 import logging
 import time
@@ -125,9 +125,9 @@ class RowTrials:
             logger.warning("event=rows_not_apart message=%s", doubt)
 
     def batches(self) -> list[WarmupBatch]:
-        """Return warm-up batches of training values, largest first, for a table model with text columns.
+        """Return warm-up batches of training values for a table model with text columns.
 
-        For other models, return an empty list.
+        The largest batch is first. For other models, the list is empty.
         """
         signature, source = self._model.signature, self._source()
         if getattr(self._model.handler, "trial_values", None) is None or not isinstance(source, GeneratedRows):

@@ -238,7 +238,7 @@ class App:
         return _json(model_metadata(model.name, model.version, model.platform, signature, model.measured))
 
     def _check_model(self, parts: list[str]) -> None:
-        """Reject a path v2/models/NAME[/versions/VERSION] that does not name the served model, if one is loaded."""
+        """Reject a path v2/models/NAME[/versions/VERSION] that does not name the loaded model."""
         if parts[:2] != ["v2", "models"] or not (len(parts) == 3 or (len(parts) == 5 and parts[3] == "versions")):
             raise NotFound(f"the path /{'/'.join(parts)} does not exist")
         name, version, model = parts[2], parts[4] if len(parts) == 5 else None, self._model

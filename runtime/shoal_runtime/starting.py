@@ -184,7 +184,7 @@ def _warn(batch: WarmupBatch, why: str) -> None:
 
 
 def _fails_alike(model: Model, placement: Placement, batch: WarmupBatch, error: BaseException) -> bool:
-    """Return whether longer rows fail with the same error, so that the generated length is not the cause."""
+    """Return whether longer rows fail with the same error, so that length is not the cause."""
     if batch.longer is None:
         return False
     try:

@@ -154,7 +154,7 @@ class ExampleRows:
 
 
 def can_be_generated(signature: Signature) -> bool:
-    """Return whether rows can be generated: for numbers, text and dates, but not for images or documents."""
+    """Return whether rows can be generated; images and documents cannot."""
     return all(
         spec.datatype != "BYTES"
         or (spec.carries is None and (spec.logical_type == "datetime" or "text/plain" in spec.media_types))

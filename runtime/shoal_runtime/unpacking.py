@@ -164,7 +164,7 @@ def _outside(name: str, why: str = "") -> LoadError:
 
 
 class _Directory:
-    """Writer of unpacked files, which checks names, overwrites nothing and creates no symbolic link."""
+    """Writer of unpacked files that checks names and never overwrites a file."""
 
     def __init__(self, root: Path, meter: ArchiveMeter) -> None:
         self._root = root.resolve()

@@ -58,9 +58,9 @@ def collate(rows: Sequence[Any], rules: Sequence[Rule], library: Library) -> Any
 
 
 def misfits(rows: Sequence[Any], rules: Sequence[Rule], library: Library) -> dict[int, str]:
-    """Return the rows whose keys, types or shapes differ from those of most rows, with an error for each.
+    """Return the rows whose form differs from that of most rows, with an error for each.
 
-    Axes that `rules` pad may differ in length.
+    The form is the keys, types and shapes; axes that `rules` pad may differ in length.
     """
     by_name: Mapping[str, Rule] = {rule.name: rule for rule in rules}
     forms = []

@@ -13,7 +13,7 @@ from shoal_runtime.tensors.library import Library, Tensor
 
 
 def next_size(count: int, sizes: Sequence[int]) -> int:
-    """Return the smallest of the increasing `sizes` that is at least `count`; `count` if there is none."""
+    """Return the smallest of the increasing `sizes` that is at least `count`, else `count`."""
     index = bisect_left(sizes, count)
     return sizes[index] if index < len(sizes) else count
 

@@ -78,7 +78,7 @@ class Tokens:
         ]
 
     def row(self, *texts: str) -> tuple[dict[str, Array], Any]:
-        """Tokenize one text or a pair of texts; return the network's inputs and the tokenizer's encoding.
+        """Tokenize a text or a pair of texts; return the network's inputs and the encoding.
 
         Raises:
             ItemError: there are no tokens, or more than the limit.
@@ -279,7 +279,7 @@ class FillMask(Texts):
         return row
 
     def forward(self, batch: dict[str, Tensor]) -> list[Any]:
-        """Return for each row its tokens, and the probabilities and ids of the best tokens at each mask."""
+        """Return each row's tokens, and the probabilities and ids of the best tokens at each mask."""
         logits, ids = self.model(**batch).logits, batch["input_ids"]
         # Only at the masks: the logits of a whole row are a megabyte.
         at = ids == self._mask
@@ -329,7 +329,7 @@ def best(scores: Array, config: Any, count: int) -> list[dict[str, Any]]:
 
 
 def picture(data: bytes) -> Any:
-    """Decode a JPEG or PNG to upright RGB; transparency is dropped, as by `load_image` of transformers.
+    """Decode a JPEG or PNG to upright RGB; transparency is dropped.
 
     Raises:
         ItemError: the bytes are not a complete JPEG or PNG, or the picture exceeds MAX_PIXELS.

@@ -71,7 +71,7 @@ class Operand:
 
 
 def mixed_along_batch(operand: Operand, by: str, how: Combination) -> Value:
-    """Classify the result of an operator that mixes rows; unknown (None) if a row's position affects its value."""
+    """Classify the result of an operator that mixes rows; None if positions affect values."""
     value = operand.value
     return MixedRows(by, how) if isinstance(value, SeparateRows) and value.plain else None
 

@@ -62,7 +62,7 @@ def name_outputs(values: Sequence[torch.Tensor], outputs: Sequence[TensorSpec]) 
 
 
 def require_tensors(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], what: str) -> None:
-    """Raise LoadError if a signature is missing or contains `BYTES`, which torch modules do not support."""
+    """Raise LoadError if a signature is missing or contains `BYTES`."""
     if not inputs or not outputs:
         raise LoadError(f"{what} has no signature. Add [[inputs]] and [[outputs]] to model.toml")
     for spec in (*inputs, *outputs):

@@ -124,7 +124,7 @@ def _shapes(graph: Any) -> dict[str, list[str]]:
 
 
 def _selected(graph: Any, taken: set[str]) -> dict[str, str]:
-    """Return the size symbols that operators in `SELECTING` created from clients' values, each with its operator.
+    """Return the size symbols that operators in `SELECTING` created, each with its operator.
 
     Operators on values that depend only on shapes and weights do not count.
     """

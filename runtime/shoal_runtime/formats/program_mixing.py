@@ -1,4 +1,4 @@
-"""Detection of operator calls in a torch.export program that provably mix rows of a batch (see `onnx_mixing`)."""
+"""Detection of calls in a torch.export program that provably mix rows (see `onnx_mixing`)."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final

@@ -118,7 +118,9 @@ class LoadedModel:
 
 
 def rows_are_proven(source: ModelSource, inputs: Sequence[TensorSpec], selected: Mapping[str, str | None]) -> bool:
-    """Return whether each output provably has one row per row of the batch; false with ragged outputs.
+    """Return whether each output provably has one row per row of the batch.
+
+    False if outputs are ragged.
 
     Args:
         source: model; its ragged outputs are grouped by row regardless of operators.
@@ -255,7 +257,7 @@ def read_json(path: Path, default: Any = _REQUIRED) -> Any:
 
 
 def is_transformers(directory: Path) -> bool:
-    """Return whether transformers wrote a model directory, recognized by `model_type` in config.json."""
+    """Return whether a directory's config.json has a `model_type`, as transformers writes it."""
     try:
         return "model_type" in read_json(directory / TRANSFORMERS_CONFIG, {})
     except LoadError:

@@ -185,7 +185,7 @@ def matrix(inputs: Sequence[TensorSpec], columns: Sequence[Column] = ()) -> Call
 
 
 def frame(inputs: Sequence[TensorSpec], columns: Sequence[Column] = ()) -> Callable[[Batch], Any]:
-    """Return a function that converts a batch to a pandas frame; without ``columns``, one column per input."""
+    """Return a function that converts a batch to a pandas frame."""
     pandas = imported("pandas", "sklearn")
     return frame_maker(inputs, columns or declared_columns(inputs), pandas=pandas)
 
@@ -212,7 +212,7 @@ def served_columns(
 
 
 def framed_if_categorical(inputs: Sequence[TensorSpec], columns: Sequence[Column]) -> Callable[[Batch], Any]:
-    """Return a function that converts a batch to an array, or to a frame if a column is a pandas category."""
+    """Return a function that converts a batch to an array, or a frame if a column is categorical."""
     categorical = any(column.categories is not None for column in columns)
     return frame(inputs, columns) if categorical else matrix(inputs, columns)
 

@@ -153,7 +153,7 @@ def _handler_module(directory: Path, model: Mapping[str, Any]) -> ModuleType:
 
 
 def _entry_point(module: ModuleType, handler: str) -> tuple[Handle, Callable[[Context], Any]]:
-    """Return the functions `handle` and `initialize`: one module function, or two methods of its only class."""
+    """Return the functions `handle` and `initialize` of a module or of its only class."""
     function = getattr(module, handler.partition(":")[2] or "handle", None)
     if function is not None:
         # TorchServe initializes a function by calling it without data.

@@ -42,7 +42,7 @@ class Service:
         self._context = context
 
     def forward(self, batch: Sequence[Mapping[str, Any]]) -> list[Any]:
-        """Return body and head of each row's response; an exception in place of a row is that row's error."""
+        """Return body and head of each row's response, or the error of a row."""
         # Requests with a malformed body never reach the handler.
         rows: list[Any] = [_row_of(item) for item in batch]
         good = [row for row in rows if not isinstance(row, ItemError)]

@@ -33,7 +33,7 @@ class BoundedTree(Tree):  # type: ignore[misc]  # it has no types
 
 
 class BoundedPredictor(TreePredictor):  # type: ignore[misc]  # it has no types
-    """A checked tree of histogram gradient boosting that rejects rows with too few features or categories."""
+    """A checked tree of histogram gradient boosting that checks the width of its rows."""
 
     def predict(self, rows: Array, known_cat_bitsets: Array, f_idx_map: Array, n_threads: int) -> Array:
         """Return the tree's value for each row.
@@ -121,7 +121,7 @@ def _check_predictor(predictor: Any) -> None:
 
 
 def _first_guess(original: Callable[[Any], Array], features: int, columns: int, rows: Any) -> Array:
-    """Return the initial values of gradient boosting, after a check that they match the rows and trees."""
+    """Return the initial values of gradient boosting, after a check of their shape."""
     guess = original(rows)
     fits = guess.shape == (rows.shape[0], columns) and rows.shape[1] >= features
     require_attributes(fits, "fewer rows or initial values than the trees have")

@@ -1,4 +1,4 @@
-"""Grouping of ragged outputs: tensors with any number of items per row, and the row number of each item.
+"""Grouping by row of ragged outputs, which have any number of items per row.
 
 Detectors return such outputs: the boxes of all images, and the image number of each box. The items of each row become
 one JSON value, in their original order. A row number outside the batch fails the batch.

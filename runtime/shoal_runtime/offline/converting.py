@@ -1,4 +1,4 @@
-"""Conversion of number columns to the datatype of a model's input, and errors of cells that do not fit. Pure.
+"""Conversion of number columns to the datatype of a model's input. Pure.
 
 An integer is converted exactly or is an error of its row. A fraction is rounded to the nearest value of the datatype.
 """
@@ -15,7 +15,7 @@ from shoal_schema.wire.datatypes import DTYPES, FIRST_ROUNDED, Array, bfloat16_t
 
 
 def parsed(texts: Any, datatype: str) -> tuple[Any, dict[int, str]]:
-    """Parse trimmed text as numbers of a datatype; return the column, null at errors, and the errors by row."""
+    """Parse trimmed text as numbers of a datatype; return the column and the errors by row."""
     if datatype == "BOOL":
         return bools(texts)
     # pandas writes flags as True and False: in a column of numbers they are 1 and 0.
@@ -70,7 +70,7 @@ def fitted_to(given: Array, datatype: str) -> tuple[Array, Array]:
 
 
 def _lost(given: Array, found: Array) -> Array:
-    """Return a mask of numbers that a conversion to float loses: out of range, or integers that float64 rounds."""
+    """Return a mask of numbers that overflow a float type, or integers that float64 rounds."""
     # A finite number that becomes infinite is out of range.
     beyond: Array = np.isfinite(given) & ~np.isfinite(found)
     if given.dtype.kind in "iu" and given.dtype.itemsize == np.dtype(np.int64).itemsize:
@@ -84,7 +84,7 @@ def _lost(given: Array, found: Array) -> Array:
 
 
 def _decimals(part: Any, datatype: str) -> tuple[Any, Array]:
-    """Convert decimals to integers or the nearest floats; also return a mask of the cells that do not fit."""
+    """Convert decimals to integers or floats; also return a mask of the cells that do not fit."""
     if not is_whole(datatype):
         # Through text: Arrow's cast to float64 does not always round to nearest.
         near = part.cast(pa.string()).cast(pa.float64())

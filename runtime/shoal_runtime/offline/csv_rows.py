@@ -1,4 +1,4 @@
-"""CSV files as tables of text: headers, blocks of rows, and lines with too few or too many fields."""
+"""Reader of CSV files as tables of text, with errors of malformed lines."""
 
 import io
 import itertools

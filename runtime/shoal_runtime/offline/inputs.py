@@ -1,4 +1,4 @@
-"""Conversion of a window's columns to the model's inputs: arrays, batch keys, row sizes and errors."""
+"""Conversion of a window's columns to the model's inputs."""
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
@@ -80,7 +80,7 @@ def make_rows(window: Window, specs: Sequence[TensorSpec], columns: Mapping[str,
 
 
 def _cells(table: pa.Table, name: str, spec: TensorSpec, errors: dict[int, str]) -> Any:
-    """Return a column's cells; a forbidden null or text that is not a number is an error of its row."""
+    """Return a column's cells; errors of cells go to ``errors`` by row."""
     column = table.schema.field(name)
     part = plain(table.column(name))
     if spec.datatype == "BYTES" and JSON not in spec.media_types and is_file(part.type):
@@ -154,7 +154,7 @@ def _tensor(part: Any, spec: TensorSpec, errors: dict[int, str]) -> Array:
 
 
 def _unfolded(part: Any, rows: int) -> tuple[tuple[int, ...] | None, Any]:
-    """Return the common shape of all rows and their flat numbers; the shape is None if rows differ."""
+    """Return the common shape of all rows, or None, and the flat numbers."""
     shape: list[int] = []
     count = rows
     while is_list(part.type):
@@ -237,7 +237,7 @@ def _with_nan(found: Array, nulls: Array) -> Array:
 
 
 def _fit_rank(array: Array, spec: TensorSpec, errors: dict[int, str]) -> Array:
-    """Convert rows to the rank of the model's input: a number to a list of one number, or the reverse."""
+    """Convert rows to the rank of the model's input: numbers to lists of one number, or the reverse."""
     # A column of numbers for a model with rows of one number.
     if array.ndim == 1 and len(spec.row_shape) == 1:
         array = array[:, None]

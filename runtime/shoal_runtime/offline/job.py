@@ -1,4 +1,4 @@
-"""One batch job: agree with other workers on a plan, find the finished shards, and score the others."""
+"""One batch job: agree on a plan, find the finished shards, score the others."""
 
 import base64
 import logging
@@ -177,7 +177,7 @@ class Job:
         return None
 
     def _timed(self, inputs: Mapping[str, Any], rows: int, expected_s: float) -> float | None:
-        """Return the seconds that a batch takes, or None if it fails; a batch slower than ``expected_s`` runs twice."""
+        """Return the seconds that a batch takes, or None if it fails; a slow batch runs twice."""
         engine = self._engines[0]
         seconds = math.inf
         # Negative numbers: batches of the job count from 1.

@@ -98,7 +98,7 @@ def _listed(spec: TensorSpec, text: str, names: Set[str]) -> list[str]:
 
 
 def _only_column(spec: TensorSpec, schema: pa.Schema) -> str | None:
-    """Return the only column that fits an input of text, bytes or lists; None if there is no such column."""
+    """Return the only column that fits an input of text, bytes or lists, or None."""
     fields = [each for each in schema if not is_partition(each)]
     if len(fields) == 1 and (spec.datatype == "BYTES" or is_list(plain_type(fields[0].type))):
         return str(fields[0].name) if spec.logical_type is None else None
@@ -130,7 +130,7 @@ def _columns_text(schema: pa.Schema) -> str:
 
 
 def required_columns(specs: Sequence[TensorSpec], columns: Mapping[str, Sequence[str]], schema: pa.Schema) -> list[str]:
-    """Return the columns that every file must have: columns of required inputs, without partitions."""
+    """Return the columns that every file must have, without partitions."""
     needed = dict.fromkeys(name for spec in specs if not spec.optional for name in columns.get(spec.name, ()))
     return [name for name in needed if not is_partition(schema.field(name))]
 

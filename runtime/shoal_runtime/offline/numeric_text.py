@@ -31,7 +31,7 @@ Number = int | Decimal | float
 
 
 def trimmed(texts: Any) -> Any:
-    """Return text with 64-bit offsets, without surrounding spaces; text of spaces only becomes null."""
+    """Return text without surrounding spaces, null if nothing is left; offsets have 64 bits."""
     cut = pc.utf8_trim_whitespace(texts)
     return pc.if_else(pc.equal(cut, pa.scalar("", cut.type)), pa.scalar(None, cut.type), cut)
 
@@ -55,7 +55,7 @@ def exact_numbers(texts: Any) -> list[Number | None]:
 
 
 def near_fractions(texts: Any) -> Any:
-    """Parse trimmed text as float64, rounded to nearest; None unless all cells are numbers in digits."""
+    """Parse trimmed text as float64; None unless all cells are numbers in digits."""
     return texts.cast(pa.float64()) if _all(texts, _NUMBER) else None
 
 

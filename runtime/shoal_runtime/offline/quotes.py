@@ -17,7 +17,7 @@ _SHOWN: Final = 20
 
 
 class QuoteError(ValueError):
-    """A quoted cell of a CSV file does not end properly; the message names its first line."""
+    """A quoted cell of a CSV file does not end properly; the message names its line."""
 
 
 class Quotes:

@@ -1,4 +1,4 @@
-"""The common schema of an input's files: names, types that hold all values, and conflicts. Pure."""
+"""The common schema of an input's files, and conflicts between files. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Event loop that scores rows: it receives windows, sends batches to engines, and queues tables for writing.
+"""Event loop that sends batches of rows to engines and queues results for writing.
 
 Other threads read, write, and receive from each engine. They report events through one queue to the loop, which alone
 decides.

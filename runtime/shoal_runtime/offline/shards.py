@@ -103,7 +103,7 @@ def readable(path: str) -> str:
 
 
 def is_hidden(path: str) -> bool:
-    """Return whether a file or one of its directories has a name that begins with ``.`` or ``_``.
+    """Return whether a name in a path begins with ``.`` or ``_``.
 
     A directory of a Hive partition is not hidden if its column's name begins with ``_``.
     """
@@ -174,7 +174,7 @@ def begins_in(shard: Shard, start: int, stop: int) -> bool:
 
 
 def own_order(shards: Sequence[Shard], worker: int, workers: int) -> list[Shard]:
-    """Return all shards in the order of one worker: its own, then those of other workers in reverse."""
+    """Return all shards in one worker's order: its own, then those of others in reverse."""
     own = [each for number, each in enumerate(shards) if number % workers == worker]
     others = [each for number, each in enumerate(shards) if number % workers != worker]
     return own + others[::-1]

@@ -1,4 +1,4 @@
-"""Division of a machine among several engine processes: one GPU each, or an equal share of the cores. Pure."""
+"""Division of a machine among several engine processes, by GPUs or cores. Pure."""
 
 from collections.abc import Mapping, Sequence
 

@@ -48,7 +48,7 @@ class Window:
 
 
 def is_file(kind: pa.DataType) -> bool:
-    """Return whether a column holds files in Hugging Face's form: ``struct<bytes: binary, path: string>``."""
+    """Return whether a column holds ``struct<bytes: binary, path: string>``, Hugging Face's files."""
     names = {each.name for each in kind} if pa.types.is_struct(kind) else set()
     return names == {"bytes", "path"} and is_bytes(kind.field("bytes").type)
 

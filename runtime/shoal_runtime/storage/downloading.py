@@ -1,4 +1,4 @@
-"""Download of a model's files from a store to the cache; the files appear only when all are complete.
+"""Download of a model's files from a store to the cache.
 
     CACHE/.parts-LISTING/sums.json    SHA-256 of complete files, from which an interrupted download resumes
                         /files/       the complete files

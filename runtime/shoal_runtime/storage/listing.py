@@ -41,7 +41,7 @@ class Listing:
         return sum(entry.size_bytes for entry in self.entries)
 
     def digest(self) -> str:
-        """Return a digest of paths, sizes and validators, which changes when a file changes: SHA-256 in hex."""
+        """Return a digest of paths, sizes and validators, in hex, which changes with the files."""
         return _sha256(f"{entry.path}\0{entry.size_bytes}\0{entry.validator}\n" for entry in self.entries)
 
 

@@ -1,4 +1,4 @@
-"""Download of one file from a web server. Imported on demand, because a pod's runtime finds its model in the cache."""
+"""Download of one file from a web server; imported only where it is used."""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""Interface of the tensor libraries that the pipeline uses, implemented by `torch_tensors` and `numpy_tensors`."""
+"""Interface of the tensor libraries, `torch_tensors` and `numpy_tensors`."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol

@@ -63,7 +63,7 @@ class NumpyTensors:
         return dtype is not None and type(value) is np.ndarray and value.dtype == dtype
 
     def cast(self, tensor: Array, spec: TensorSpec) -> tuple[Array, Array | None]:
-        """Cast an array to an output's datatype; also return a mask of the numbers that the datatype cannot hold."""
+        """Cast an array to an output's datatype; also return a mask of the numbers that do not fit."""
         wanted = self.dtype(spec.datatype) or np.dtype(np.float32)
         if not castable(tensor, wanted):
             raise ForwardFailed(f"output {spec.name} is {tensor.dtype}; the signature declares {spec.datatype}")

@@ -79,7 +79,7 @@ class TorchTensors:
         return isinstance(value, Tensor) and value.dtype == dtype and is_dense(value)
 
     def cast(self, tensor: Tensor, spec: TensorSpec) -> tuple[Tensor, Tensor | None]:
-        """Cast a tensor to an output's datatype, on its device; also return a mask of numbers that do not fit."""
+        """Cast a tensor to an output's datatype; also return a mask of the numbers that do not fit."""
         if not is_dense(tensor):
             kind = "nested" if tensor.is_nested else "meta" if tensor.is_meta else "sparse"
             raise ForwardFailed(

@@ -1,4 +1,4 @@
-"""Placeholder for TorchServe's default handler `text_classifier`, which requires the discontinued torchtext."""
+"""Placeholder for TorchServe's `text_classifier`, which requires the discontinued torchtext."""
 
 raise ImportError(
     "TorchServe's text_classifier requires torchtext, which does not run with this version of torch. Read the"

@@ -1,4 +1,4 @@
-"""TorchServe's utility functions for handlers: labels, classes of a module, an error with a status."""
+"""TorchServe's utility functions for handlers: labels, classes, errors."""
 
 import inspect
 import json
