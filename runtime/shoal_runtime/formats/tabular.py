@@ -116,7 +116,7 @@ class TableHandler:
             ) from error
 
     def _with_nulls(self, spec: TensorSpec) -> TensorSpec:
-        """Return an input, nullable if the model predicts a row with a null in any column."""
+        """Return an input, marked nullable if the model predicts a row with a null in any column."""
         if spec.nullable or spec.datatype not in NULLABLE:
             return spec
         row = self._examples(1)

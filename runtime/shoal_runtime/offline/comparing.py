@@ -88,7 +88,7 @@ def with_literal(cells: Cells, sign: str, value: Literal, unread: dict[int, str]
     """Compare each cell with a value; add rows with incomparable text to ``unread``.
 
     Raises:
-        IncomparableTypes: the column's type does not compare with the value's.
+        IncomparableTypes: the column's type does not compare with the value.
     """
     values = cells.values
     if cells.is_null:

@@ -46,7 +46,7 @@ class Directory(Protocol):
         """Write a small file unless it exists; return whether it was written. Only one concurrent call writes."""
 
     def writing(self, name: str) -> Any:
-        """Return a context that yields a temporary path, and names the file at exit."""
+        """Return a context that yields a temporary path; at exit the file gets its final name."""
 
     def leave(self) -> None:
         """Remove incomplete files of this process."""

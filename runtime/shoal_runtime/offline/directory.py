@@ -102,7 +102,7 @@ class LocalDirectory:
             begun.unlink(missing_ok=True)
 
     def sweep(self) -> None:
-        """Remove incomplete files of processes that have ended, recognized by unlocked files."""
+        """Remove incomplete files of processes that have ended, whose locks are free."""
         for begun in self._directory.glob(f"**/{PARTIAL}*"):
             with suppress(OSError), begun.open("rb") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
