@@ -1,9 +1,9 @@
 """The model runtime of Shoal: loads one model and runs batches of it on one device.
 
-It owns the device, the model's files in memory and the runtime's side of the wire. It does not schedule requests, and
-does not depend on the clients' protocols or Kubernetes.
+The runtime owns the device, the model's files in memory and its side of the wire protocol. It does not schedule
+requests, and does not depend on the clients' protocols or Kubernetes.
 
-Models import three names: `Context`, `ItemError` and `TensorSpec` (docs/how-to/handlers.md).
+Models import `Context`, `ItemError`, `PaddingRule` and `TensorSpec` from this package (docs/how-to/handlers.md).
 """
 
 from shoal_runtime.errors import ItemError

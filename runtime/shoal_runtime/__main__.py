@@ -1,8 +1,7 @@
 """`python -m shoal_runtime`: serve one model, with settings from the environment.
 
-`python -m shoal_runtime fetch` only fetches the model into the cache, for an init container; `inspect FILE` loads it
-and writes its description to FILE as JSON. This module imports little, so that Ctrl-C is handled during all other
-imports.
+`fetch` only downloads the model to the cache, for an init container; `inspect FILE` loads the model and writes its
+description to FILE as JSON. This module imports little, so that Ctrl-C is handled during all other imports.
 """
 
 import os
@@ -13,7 +12,7 @@ from shoal_schema.exit_status import run_command
 
 
 def main(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
-    """Run the runtime; return the exit status."""
+    """Run the runtime's command line; return the exit status."""
 
     def run() -> int:
         from shoal_runtime.command_line import run  # noqa: PLC0415 (guarded)

@@ -1,4 +1,4 @@
-"""Large bodies, read from the socket directly into the memory that the model computes on."""
+"""Reader of large request bodies, from the socket directly into the memory that the model uses."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ BODY: Final = "shoal.body"
 
 
 def large_body(headers: Mapping[bytes, bytes], limit_bytes: int) -> Body | None:
-    """Return a buffer for the announced body; None if it is small or longer than `limit_bytes`."""
+    """Return a buffer for a request's body; None if the body is small or exceeds `limit_bytes`."""
     size_bytes = int(headers.get(b"content-length", 0))
     if not LARGE_BYTES < size_bytes <= limit_bytes:
         return None
@@ -28,12 +28,12 @@ _HEAD: Final = memoryview(bytearray(LARGE_BYTES))
 
 
 class BodyReader(asyncio.BufferedProtocol):
-    """Forwards everything from a socket to its HTTP protocol, except the rest of a large body.
+    """Protocol of a socket that passes bytes to an HTTP protocol, except the rest of a large body.
 
     Args:
-        owner: the HTTP protocol.
-        on_more: receives the number of bytes read into `body`.
-        on_complete: called after the last byte of `body`.
+        owner: HTTP protocol of the connection.
+        on_more: function that receives the number of bytes read into `body`.
+        on_complete: function that is called after the last byte of `body`.
     """
 
     def __init__(
@@ -46,15 +46,15 @@ class BodyReader(asyncio.BufferedProtocol):
         """The body that is being read, if any."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Pass the event on."""
+        """Forward the event to the HTTP protocol."""
         self._owner.connection_made(transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return the buffer for the next bytes."""
+        """Return the buffer into which asyncio reads the next bytes."""
         return _HEAD if self.body is None else self.body.rest
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Pass on bytes of the HTTP protocol, or count bytes of the body."""
+        """Forward the read bytes to the HTTP protocol, or count them as bytes of the body."""
         if self.body is None:
             self._owner.data_received(bytes(_HEAD[:nbytes]))
             return
@@ -66,17 +66,17 @@ class BodyReader(asyncio.BufferedProtocol):
             self._on_complete()
 
     def eof_received(self) -> bool | None:
-        """Pass the event on."""
+        """Forward the event to the HTTP protocol."""
         return self._owner.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Pass the event on."""
+        """Forward the event to the HTTP protocol."""
         self._owner.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Pass the event on."""
+        """Forward the event to the HTTP protocol."""
         self._owner.pause_writing()
 
     def resume_writing(self) -> None:
-        """Pass the event on."""
+        """Forward the event to the HTTP protocol."""
         self._owner.resume_writing()

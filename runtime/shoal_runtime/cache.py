@@ -1,8 +1,8 @@
-"""The directory of downloads. A directory with a final name is complete; later processes remove partial ones.
+"""Cache directory of downloaded models.
 
-A process that writes holds a lock on a directory with a temporary name. `CACHE/origins/` records, in one small JSON
-file per URI, the downloaded file and the validators to check it. A restarted process, or a process after an init
-container, uses the recorded file when the server returns 304 or is unreachable.
+A directory with a final name is complete. A process writes to a locked directory with a temporary name, which later
+processes remove if it is abandoned. `CACHE/origins/` holds a JSON file per URI with the last download and its
+validators, so that a restarted process can use it when the server returns 304 or is unreachable.
 """
 
 import fcntl
@@ -31,7 +31,7 @@ PARTS_PREFIX: Final = ".parts-"
 
 @dataclass(frozen=True, slots=True)
 class DownloadOrigin:
-    """The last download of a URI: SHA-256 of the file in hex, and its validators."""
+    """Record of the last download of a URI: SHA-256 of the file in hex, and HTTP validators."""
 
     digest: str
     etag: str | None = None
@@ -40,13 +40,13 @@ class DownloadOrigin:
     """The file's name in a store's listing; None for a tree of files."""
 
     def conditions(self) -> dict[str, str]:
-        """Return the request headers that fetch the file only if it has changed."""
+        """Return request headers with which the server sends the file only if it has changed."""
         headers = {"if-none-match": self.etag, "if-modified-since": self.last_modified}
         return {name: value for name, value in headers.items() if value}
 
 
 def read_origin(cache_dir: Path, uri: str) -> DownloadOrigin | None:
-    """Return the recorded origin of ``uri``, or None; an unreadable record counts as none."""
+    """Read the download record of a URI; None if it is missing or unreadable."""
     try:
         return DownloadOrigin(**orjson.loads(_path(cache_dir, uri).read_bytes()))
     except (OSError, ValueError, TypeError):
@@ -54,7 +54,7 @@ def read_origin(cache_dir: Path, uri: str) -> DownloadOrigin | None:
 
 
 def write_origin(cache_dir: Path, uri: str, origin: DownloadOrigin) -> None:
-    """Record the origin of ``uri`` atomically."""
+    """Write the download record of a URI atomically."""
     path = _path(cache_dir, uri)
     path.parent.mkdir(parents=True, exist_ok=True)
     # A rename replaces the record atomically.
@@ -70,7 +70,7 @@ def _path(cache_dir: Path, uri: str) -> Path:
 
 @contextmanager
 def temporary(cache_dir: Path) -> Iterator[Path]:
-    """Yield a locked temporary directory beside the final ones; remove it at the end."""
+    """Yield a locked temporary directory in the cache; remove it at exit."""
     try:
         cache_dir.mkdir(parents=True, exist_ok=True)
         remove_stale(cache_dir)
@@ -91,7 +91,7 @@ def temporary(cache_dir: Path) -> Iterator[Path]:
 
 
 def publish_directory(ready: Path, final: Path) -> None:
-    """Sync a directory to disk and rename it to its final name."""
+    """Flush a directory to disk, and rename it to its final name."""
     # Files before their directory, and the directory before its new name.
     for each in (*ready.rglob("*"), ready):
         _sync(each)
@@ -105,7 +105,7 @@ def publish_directory(ready: Path, final: Path) -> None:
 
 
 def remove_stale(cache_dir: Path) -> None:
-    """Remove temporary directories of killed processes: unlocked ones, and any that are a day old."""
+    """Remove temporary directories that are unlocked or a day old, left by killed processes."""
     newest = Path(tempfile.mkdtemp(prefix=PARTIAL_PREFIX, dir=cache_dir))
     # The file system's clock may differ from this machine's.
     now_s = newest.stat().st_mtime

@@ -1,4 +1,4 @@
-"""The command line: no argument serves; `fetch`, `inspect FILE`, `batch`, `batch-ray`, and their `engine FD`."""
+"""Commands of the runtime: serve without an argument, `fetch`, `inspect FILE`, `batch`, `batch-ray`, `engine FD`."""
 
 import json
 import logging
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 def run(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run the runtime; return the exit status."""
+    """Run a command of the command line; return the exit status."""
     if arguments == ["--version"]:
         sys.stdout.write(f"shoal-runtime {VERSION}\n")
         return 0
@@ -59,7 +59,7 @@ def run(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def serve(settings: Settings) -> int:
-    """Serve the model of the settings until a signal; return the exit status."""
+    """Serve the configured model until a signal; return the exit status."""
     keep_freed_memory(KEEP_TENSORS)
     wait_briefly(os.environ)
     # Imported late, so that `--help` and errors of settings appear at once.
@@ -84,7 +84,10 @@ def serve(settings: Settings) -> int:
 
 
 def inspect(settings: Settings, file: Path) -> int:
-    """Load the model and write its description to ``file`` as JSON; return an exit status if that cannot begin."""
+    """Load the model, write its description to ``file`` as JSON, and exit.
+
+    Return an exit status only if a required package is missing.
+    """
     keep_freed_memory(KEEP_TENSORS)
     wait_briefly(os.environ)
     with seldom_collected():
@@ -101,9 +104,9 @@ def inspect(settings: Settings, file: Path) -> int:
 
 
 def batch(environ: Mapping[str, str], command: str = "") -> int:
-    """Score the rows that the environment names; return the exit status.
+    """Run the batch program with settings from the environment; return the exit status.
 
-    Errors are messages of ``command`` if a user typed one, else log lines.
+    If the user typed ``command``, errors are printed as messages of that command, else they are logged.
     """
     configure(form=requested_format(environ))
     try:
@@ -115,7 +118,7 @@ def batch(environ: Mapping[str, str], command: str = "") -> int:
 
 
 def batch_on_ray(environ: Mapping[str, str]) -> int:
-    """Score the rows that the environment names on a Ray cluster; return the exit status."""
+    """Run the batch program on a Ray cluster with settings from the environment; return the exit status."""
     configure(form=requested_format(environ))
     try:
         from shoal_runtime.offline.on_ray import run_on_ray  # noqa: PLC0415
@@ -126,7 +129,7 @@ def batch_on_ray(environ: Mapping[str, str]) -> int:
 
 
 def engine(settings: Settings, descriptor: int) -> int:
-    """Compute batches received over a socket until it closes; return the exit status."""
+    """Compute batches received from a socket until the socket closes; return the exit status."""
     keep_freed_memory(KEEP_TENSORS)
     wait_briefly(os.environ)
     from shoal_runtime.offline.worker import work  # noqa: PLC0415 (torch)
@@ -135,7 +138,7 @@ def engine(settings: Settings, descriptor: int) -> int:
 
 
 def fetch(settings: Settings) -> int:
-    """Fetch the model's files into the cache; return the exit status."""
+    """Download the model's files to the cache; return the exit status."""
     from shoal_runtime.fetching import fetch_model  # noqa: PLC0415
     from shoal_runtime.readiness import Readiness  # noqa: PLC0415
     from shoal_runtime.storage.redaction import redacted_line, without_secrets  # noqa: PLC0415

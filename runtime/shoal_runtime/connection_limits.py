@@ -1,6 +1,6 @@
-"""HTTP on one connection within bounds: uvicorn's protocol for a runtime that listens on a network.
+"""uvicorn's HTTP protocol with limits of size and time, for a runtime that listens on a network.
 
-The rules are shared with the proxy (`shoal_schema.wire.framing` and `timeouts`).
+The limits are shared with the proxy (`shoal_schema.wire.framing` and `timeouts`).
 """
 
 import asyncio
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 class ConnectionBounds(NamedTuple):
-    """Limits of one connection."""
+    """Limits of size and time for one connection."""
 
     max_body_bytes: int
     max_head_bytes: int = 32 * 1024
@@ -53,20 +53,20 @@ class ConnectionBounds(NamedTuple):
 
     @property
     def timeouts(self) -> TransferTimeouts:
-        """Return the time limits of a connection's states."""
+        """Return the time limits for each state of a connection."""
         transfer_s = self.transfer_timeout_s
         return TransferTimeouts(self.head_timeout_s, transfer_s, transfer_s, self.idle_timeout_s, self.min_bytes_per_s)
 
 
 def max_connections() -> int:
-    """Return the number of connections that half of the file descriptors allow; the model may use the others."""
+    """Return the maximum number of connections, at most half of the file descriptors."""
     # The limit of the process, which containers often set low.
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else max(1, min(MAX_CONNECTIONS, soft // 2))
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """One connection, within ``bounds``."""
+    """HTTP protocol of one connection that enforces ``bounds``."""
 
     cycle: Any
 
@@ -83,7 +83,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._timer = DeadlineTimer(self.loop.call_later, time.monotonic, self._check_timeouts)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Accept the connection; at the limit, close the longest idle connection."""
+        """Accept the connection; at the maximum, close the connection that has been idle longest."""
         super().connection_made(transport)  # type: ignore[arg-type]  # uvicorn narrows it, as we do
         now_s = time.monotonic()
         if len(self.connections) > self._bounds.max_connections:
@@ -99,12 +99,12 @@ class LimitedProtocol(HttpToolsProtocol):
 
     @property
     def idle(self) -> bool:
-        """Whether no request is in progress; an incomplete head is not one yet."""
+        """Whether no request is in progress; an incomplete head does not count as a request."""
         return not (self._busy or self._in_body)
 
     @property
     def rank(self) -> tuple[bool, float]:
-        """Order in which idle connections are closed: unused ones first, then by age."""
+        """Sort key in which idle connections are closed: unused ones first, then by idle time."""
         return self.cycle is not None, self._idle_since_s
 
     @property
@@ -112,12 +112,12 @@ class LimitedProtocol(HttpToolsProtocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timer."""
+        """Stop the timer of the connection's time limits."""
         self._timer.stop()
         super().connection_lost(exc)
 
     def _check_timeouts(self, now_s: float) -> None:
-        """Check the deadline of the current state: set the timer for the next, or end the connection."""
+        """Close the connection if its state exceeds the time limit; else set the next check."""
         due_s = self._due_s(now_s)
         if due_s <= now_s and self._keeps_up(now_s):
             due_s = self._due_s(now_s)
@@ -152,7 +152,7 @@ class LimitedProtocol(HttpToolsProtocol):
         return self._idle_since_s + (timeouts.head_s if self.cycle is None else timeouts.idle_s)
 
     def _keeps_up(self, now_s: float) -> bool:
-        """Return whether enough bytes have moved since the last check, and reset the count."""
+        """Return whether the transfer was fast enough since the last check; start a new measurement."""
         # Counted from the transport's buffer: bytes that the client has not read.
         if self._unread:
             left_bytes = self.transport.get_write_buffer_size()
@@ -176,7 +176,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._timer.check_by(now_s + self._timeouts.write_s, now_s)
 
     def data_received(self, data: bytes) -> None:
-        """Parse bytes, within the bounds."""
+        """Parse received bytes, and reject a request that exceeds the limits."""
         if self._deaf:
             return
         message, in_head = self._messages, self._in_head
@@ -211,7 +211,7 @@ class LimitedProtocol(HttpToolsProtocol):
             raise FramingError(400, f"this is not an HTTP/1.1 request: {error}") from None
 
     def on_message_begin(self) -> None:
-        """Begin a request."""
+        """Start a request: reset its limits and measurements."""
         self._in_head, self._upgrading = True, False
         self._messages += 1
         self._meter.begin()
@@ -220,12 +220,12 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
-        """Add a piece of the target."""
+        """Append a piece of the request target."""
         self._meter.target(len(url))
         self.url = self.url + url  # mypyc does not support += on attributes of classes that are not compiled
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Add a header, unless it is a trailer."""
+        """Append a header, unless it is a trailer."""
         self._meter.field(name, value)
         if not self._in_head:
             return
@@ -236,7 +236,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        """Reject a head that does not determine the end of its request; accept any other."""
+        """Accept a request head, unless it leaves the end of its request ambiguous."""
         if self.parser.should_upgrade():
             check_upgrade(self.parser.get_method())
             self._upgrading = True
@@ -251,30 +251,30 @@ class LimitedProtocol(HttpToolsProtocol):
         self._meter.begin_body()
 
     def take_head(self, headers: Mapping[bytes, bytes]) -> bool:
-        """Prepare for the body of a well-formed request; return whether it bypasses the ASGI application."""
+        """Prepare to read the body of an accepted request; return whether the request bypasses ASGI."""
         return False
 
     def on_body(self, body: bytes) -> None:
-        """Pass on a piece of the body, also if the application does not read it."""
+        """Count and forward a piece of the body, even if the application does not read it."""
         self.count_body(len(body))
         super().on_body(body)
 
     def count_body(self, size_bytes: int) -> None:
-        """Count bytes of the body against its limit."""
+        """Count bytes of the body, and reject a body that exceeds its limit."""
         self._meter.body_bytes += size_bytes
         # While a request is in progress, the application itself rejects a body that is too large.
         if self._meter.body_bytes > self._bounds.max_body_bytes and self.cycle.response_complete:
             raise FramingError(413, f"the body exceeds {self._bounds.max_body_bytes} bytes")
 
     def on_message_complete(self) -> None:
-        """End the request."""
+        """Mark the request as completely received."""
         if self._upgrading:
             return
         self._in_body = False
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Start to measure the idle time."""
+        """Start to measure the connection's idle time."""
         self._idle_since_s = time.monotonic()
         if self.pipeline:
             super().on_response_complete()
@@ -282,7 +282,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self.flow.resume_reading()
 
     def _fail(self, error: FramingError) -> None:
-        """Send an error, unless another response is in progress, and ignore further bytes."""
+        """Send an error, unless a response is in progress, and close the connection."""
         self._deaf = True
         in_body, self._in_head, self._in_body = self._in_body, False, False
         if self._busy:

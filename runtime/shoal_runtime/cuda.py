@@ -1,10 +1,10 @@
-"""Batches on a CUDA device.
+"""Placement of batches on a CUDA device.
 
     host rows -> pinned buffer -> device                copy stream, during the forward of the previous batch
     forward, or the replay of a captured graph          compute stream
     device -> pinned buffer -> host arrays              compute stream, then one wait
 
-Pinned buffers are reused. Warm-up captures a graph for each form of batch; batches of other forms run eagerly.
+Pinned buffers are reused. Warm-up captures a graph for each structure and shape of batch; other batches run eagerly.
 """
 
 import logging
@@ -27,10 +27,10 @@ logger = logging.getLogger(__name__)
 
 
 class StreamEvent(Protocol):
-    """An event in a stream: it marks the end of the work queued so far."""
+    """Event in a CUDA stream, which marks the end of the work queued before it."""
 
     def synchronize(self) -> None:
-        """Wait until the device has executed all work that was queued before this event."""
+        """Wait until the device has executed all work queued before this event."""
 
 
 @dataclass(slots=True, eq=False)
@@ -40,10 +40,10 @@ class _Buffer:
 
 
 class StagingPool:
-    """Pinned host memory, allocated once and reused. Thread-safe.
+    """Pool of reusable buffers in pinned host memory. Thread-safe.
 
-    A buffer is reused after the last copy from it is done. Sizes are rounded up to powers of two, so that batches of
-    similar size share buffers.
+    A buffer is reused once the last copy from it is done. Sizes are powers of two, so that batches of similar size
+    share buffers.
     """
 
     def __init__(self, allocate: Callable[[int], Tensor]) -> None:
@@ -52,7 +52,7 @@ class StagingPool:
         self._lock = threading.Lock()
 
     def acquire(self, like: Tensor) -> tuple[Tensor, _Buffer]:
-        """Return host memory of the tensor's shape and type, and the buffer to release after use."""
+        """Return pinned memory with the shape and type of a tensor, and its buffer, which must be released."""
         needed = max(1, like.numel() * like.element_size())
         # Rounded up to a power of two.
         size = 1 << (needed - 1).bit_length()
@@ -70,21 +70,21 @@ class StagingPool:
         return view.view(like.shape), buffer
 
     def release(self, buffer: _Buffer, busy: StreamEvent | None = None) -> None:
-        """Release the buffer once `busy` is reached."""
+        """Return a buffer to the pool; it is reused only after the event `busy`."""
         buffer.busy = busy
         with self._lock:
             self._free[buffer.memory.numel()].append(buffer)
 
 
 class CapturedGraph(Protocol):
-    """A captured forward."""
+    """CUDA graph of a forward."""
 
     def replay(self, tensors: list[Tensor]) -> Any:
-        """Run the graph on tensors of the captured form."""
+        """Run the graph on tensors of the captured shapes and types."""
 
 
 class GraphCache:
-    """Captured forwards by the form of their batch; `capture` returns None if the model cannot be captured."""
+    """CUDA graphs by structure and shapes of their batch; `capture` returns None if capturing fails."""
 
     def __init__(self, capture: Callable[[Callable[[Any], Any], Any], CapturedGraph | None]) -> None:
         self._capture = capture
@@ -92,7 +92,7 @@ class GraphCache:
         self._allowed = True
 
     def add(self, function: Callable[[Any], Any], batch: Any) -> None:
-        """Capture the forward for batches of this form, unless an earlier capture failed."""
+        """Capture the forward for batches like this one, unless an earlier capture failed."""
         form = batch_form(batch)
         if not self._allowed or form is None or form in self._graphs:
             return
@@ -105,7 +105,7 @@ class GraphCache:
             self._graphs.clear()
 
     def run(self, function: Callable[[Any], Any], batch: Any) -> Any:
-        """Replay the graph for this form of batch; without a graph, call the function."""
+        """Replay the graph captured for such batches, or call the function if there is none."""
         form = batch_form(batch) if self._graphs else None
         graph = self._graphs.get(form) if form is not None else None
         if graph is None:
@@ -114,7 +114,7 @@ class GraphCache:
 
 
 def batch_form(batch: Any) -> Hashable | None:
-    """Return structure, shapes and types of a batch; None if a leaf is not a tensor."""
+    """Return a key of a batch's structure, shapes and types; None unless all values are tensors."""
     leaves, structure = pytree.tree_flatten(batch)
     if not leaves or not all(isinstance(leaf, torch.Tensor) for leaf in leaves):
         return None
@@ -128,7 +128,7 @@ class _Staged:
 
 
 class CudaPlacement:
-    """Batches on one CUDA device; forwards are captured as graphs if `graphs` allows it."""
+    """Placement on one CUDA device; forwards are captured as CUDA graphs if `graphs` is set."""
 
     library: Library = TORCH
     stages_off_loop = True
@@ -143,7 +143,7 @@ class CudaPlacement:
         self._graph_memory = torch.cuda.graph_pool_handle()
 
     def stage(self, batch: Any) -> _Staged:  # pragma: cuda
-        """Start to copy the batch's CPU tensors to the device, on a stream of their own."""
+        """Start to copy a batch's CPU tensors to the device, on the copy stream."""
         with torch.cuda.device(self.device), torch.cuda.stream(self._copy):
             moved = pytree.tree_map_only(torch.Tensor, self._to_device, batch)
             copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
@@ -165,17 +165,17 @@ class CudaPlacement:
 
     @contextmanager
     def active(self) -> Iterator[None]:  # pragma: cuda
-        """Run without gradients, on the compute stream."""
+        """Yield a context without gradients, on the compute stream."""
         with torch.inference_mode(), torch.cuda.device(self.device), torch.cuda.stream(self._compute):
             yield
 
     def forward(self, function: Callable[[Any], Any], batch: _Staged) -> Any:  # pragma: cuda
-        """Run the function, or its captured graph, after the copies of the batch."""
+        """Run the function, or its captured graph, once the batch is copied."""
         self._compute.wait_event(batch.copied)
         return function(batch.batch) if self._graphs is None else self._graphs.run(function, batch.batch)
 
     def warm(self, function: Callable[[Any], Any], batch: _Staged) -> None:  # pragma: cuda
-        """Run the function, then capture it for batches of this form if possible."""
+        """Run the function once, then capture it for batches like this one, if possible."""
         self._compute.wait_event(batch.copied)
         function(batch.batch)
         self._compute.synchronize()
@@ -183,7 +183,7 @@ class CudaPlacement:
             self._graphs.add(function, batch.batch)
 
     def measure(self, function: Callable[[Any], Any], batch: _Staged) -> tuple[float, Any]:  # pragma: cuda
-        """Time one call from an idle device to its end."""
+        """Run the function on an idle device; return the seconds until its end, and the result."""
         self._compute.wait_event(batch.copied)
         self._compute.synchronize()
         start = time.perf_counter()
@@ -192,7 +192,7 @@ class CudaPlacement:
         return time.perf_counter() - start, result
 
     def fetch(self, tensors: list[Tensor]) -> list[Tensor]:  # pragma: cuda
-        """Copy the tensors to the host through pinned memory, and wait once for all of them."""
+        """Copy tensors to the host through pinned memory, with one wait for all."""
         pending: list[tuple[Tensor, _Buffer | None]] = []
         for tensor in tensors:
             if tensor.device.type == "cpu":
@@ -211,7 +211,7 @@ class CudaPlacement:
         return fetched
 
     def is_lost(self, error: BaseException) -> bool:  # pragma: cuda
-        """Return whether the context is lost: after a sticky error every later call fails."""
+        """Return whether the CUDA context is unusable, because every call after a sticky error fails."""
         if isinstance(error, torch.OutOfMemoryError):
             return False
         try:
@@ -222,7 +222,7 @@ class CudaPlacement:
         return False
 
     def memory(self) -> tuple[int, int] | None:  # pragma: cuda
-        """Return bytes in use and all bytes of the device, or None if it does not report them."""
+        """Return used and total bytes of the device's memory; None if the device does not report them."""
         try:
             free, size = torch.cuda.mem_get_info(self.device)
         except RuntimeError:
@@ -241,9 +241,9 @@ class CudaPlacement:
 
 
 class _CudaGraph:  # pragma: cuda
-    """One captured forward, with the memory that it reads and writes.
+    """CUDA graph of a forward, with its input and output memory.
 
-    Its results are valid until the next replay.
+    Results are valid until the next replay.
     """
 
     def __init__(self, function: Callable[[Any], Any], batch: Any, stream: torch.cuda.Stream, memory: Any) -> None:
@@ -273,7 +273,6 @@ class _CudaGraph:  # pragma: cuda
                 raise RuntimeError("a replay of the CUDA graph returns different results from the model")
 
     def replay(self, tensors: list[Tensor]) -> Any:
-        """Copy the tensors in, run the graph and return its results."""
         for own, tensor in zip(self._inputs, tensors, strict=True):
             own.copy_(tensor, non_blocking=True)
         self._graph.replay()

@@ -1,4 +1,4 @@
-"""Errors of the runtime, and their causes.
+"""Errors of the runtime, and their HTTP status or exit status.
 
 RuntimeFault
 ├── LoadError       the model cannot be loaded: exit status 3
@@ -13,7 +13,7 @@ RuntimeFault
 Invalid settings are `shoal_schema.environment.SettingsError`: exit status 2.
 
 ItemError           raised by handlers: one row fails, the others do not
-FailedRow           the error of such a row
+FailedRow           the error of one row
 """
 
 from dataclasses import dataclass
@@ -28,19 +28,19 @@ EXIT_DEVICE_LOST: Final = 4
 
 
 class RuntimeFault(Exception):
-    """Base of the runtime's own errors."""
+    """Base class of the runtime's errors."""
 
 
 class LoadError(RuntimeFault):
-    """The model cannot be fetched, loaded or warmed."""
+    """The model cannot be fetched, loaded or warmed up."""
 
 
 class BatchError(RuntimeFault):
-    """A batch fails as a whole; `status` and `code` are listed in docs/reference/wire-protocol.md.
+    """A batch fails as a whole. docs/reference/wire-protocol.md lists `status` and `code`.
 
     Args:
         message: text that clients receive.
-        executed: whether forward may have begun with the batch's rows; None: the default of the class.
+        executed: whether forward may have processed the batch's rows; None for the default of the class.
     """
 
     status: ClassVar[int] = 500
@@ -54,56 +54,56 @@ class BatchError(RuntimeFault):
 
 
 class BadRequest(BatchError):
-    """The body violates the protocol or the model's signature."""
+    """The request body violates the protocol or the model's signature."""
 
     status = 400
     code = "BAD_REQUEST"
 
 
 class NotFound(BatchError):
-    """The path, model or version does not exist."""
+    """The requested path, model or version does not exist."""
 
     status = 404
     code = "NOT_FOUND"
 
 
 class WrongMethod(BatchError):
-    """The path does not accept the method."""
+    """The requested path does not accept the HTTP method."""
 
     status = 405
     code = "BAD_REQUEST"
 
 
 class BodyTooLarge(BatchError):
-    """The body exceeds the limit in bytes."""
+    """The request body exceeds the limit in bytes."""
 
     status = 413
     code = "BODY_TOO_LARGE"
 
 
 class TooManyRows(BatchError):
-    """The batch has more rows than the model accepts in one call."""
+    """The batch has more rows than the model accepts in one request."""
 
     status = 413
     code = "TOO_MANY_ROWS"
 
 
 class ForwardFailed(BatchError):
-    """The model raised, or returned outputs that its signature does not declare."""
+    """The model raised an error, or returned outputs that differ from its signature."""
 
     executed = True
 
 
 class WrongShape(ForwardFailed):
-    """An output has another shape than declared."""
+    """An output has another shape than its declared shape."""
 
 
 class RaggedRows(ForwardFailed):
-    """Rows of one output have different shapes, each as declared."""
+    """Rows of one output have different shapes, although each fits the declared shape."""
 
 
 class WrongRows(BatchError):
-    """The model returned another number of rows than it received."""
+    """The model returned a different number of rows than it received."""
 
     code = "WRONG_ROWS"
     executed = True
@@ -124,7 +124,7 @@ class NotReady(BatchError):
 
 
 class DeviceLost(BatchError):
-    """The device is unusable; the process is about to exit."""
+    """The device is unusable, and the process will exit."""
 
     status = 503
     code = "DEVICE_LOST"
@@ -132,7 +132,7 @@ class DeviceLost(BatchError):
 
 
 class Stopping(BatchError):
-    """The process is about to exit."""
+    """The runtime is stopping."""
 
     status = 503
     code = "STOPPING"
@@ -146,10 +146,10 @@ class TimedOut(BatchError):
 
 
 class ItemError(Exception):
-    """Fail one row, and no other.
+    """Error that a handler raises to fail one row and no other.
 
     Args:
-        message: error of the row, for the client.
+        message: error message of the row, for the client.
         status: HTTP status of the row, 400 to 599.
     """
 
@@ -160,7 +160,7 @@ class ItemError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FailedRow:
-    """The error of a row."""
+    """Error of one row of a batch."""
 
     row: int
     """Counted in the batch as it arrived."""
@@ -177,5 +177,5 @@ class FailedRow:
 
     @property
     def row_error(self) -> RowError:
-        """The part that is sent."""
+        """The part of the error that is sent to the client."""
         return RowError(self.row, self.status, self.message)

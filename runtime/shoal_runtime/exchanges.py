@@ -1,8 +1,8 @@
-"""Detection of models that return the results of other rows: reversed, rolled, sorted or permuted.
+"""Detection of models that exchange results between rows: reversed, rolled, sorted or permuted.
 
-A batch holds copies of a few rows in random order. The result at each place is compared with the result of a batch of
-copies of its own row, and with those of the other rows. Batches of one size run the same kernels, so a row's own result
-is the same in both, for any datatype: also for labels and text, and for numbers whose differences are relatively small.
+A batch holds copies of a few rows in random order. The result at each place is compared with the result at the same
+place of two kinds of batches: copies of the same row only, and copies of another row only. Batches of one size run the
+same kernels, so the own row's result is identical in both, for any datatype.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,13 +26,13 @@ Compute = Callable[[Sequence[Row]], Sequence[Result]]
 
 
 def share_exchanged(compute: Compute, rows: Sequence[Row], size: int, rng: "np.random.Generator") -> float:
-    """Return the share of places in a batch with the result of another row; 0 if the model is random.
+    """Return the share of places in a batch whose result is another row's; 0 if the model is random.
 
     Args:
-        compute: runs the model.
+        compute: function that runs the model on rows.
         rows: distinct rows.
-        size: of the batch.
-        rng: draws the order of the copies.
+        size: number of rows in a batch.
+        rng: random generator for the order of the copies.
     """
     # Each row about equally often, in random order.
     order = rng.permutation(np.arange(size) % len(rows))
@@ -61,7 +61,7 @@ def share_exchanged(compute: Compute, rows: Sequence[Row], size: int, rng: "np.r
 
 
 def _distance(left: Result, right: Result, spreads: Mapping[str, float]) -> float:
-    """Return the distance of two results, in spreads of the output that differs most."""
+    """Return the distance of two results, relative to the spread, in the output that differs most."""
     farthest = 0.0
     for name, spread in spreads.items():
         one, other = left[name], right[name]
@@ -79,7 +79,7 @@ def _distance(left: Result, right: Result, spreads: Mapping[str, float]) -> floa
 
 
 def finite_numbers(left: Array, right: Array) -> tuple[Array, Array] | None:
-    """Return the numbers of two arrays where both are finite; None if the others differ."""
+    """Return the numbers of two arrays at places where both are finite; None if they differ elsewhere."""
     with np.errstate(all="ignore"):
         a, b = left.astype(np.float64), right.astype(np.float64)
         both = np.isfinite(a) & np.isfinite(b)

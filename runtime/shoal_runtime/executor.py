@@ -1,7 +1,7 @@
-"""The one thread that uses the device.
+"""Executor of all device work in one thread.
 
-Calls run one at a time, in order of arrival. `busy_since_s` shows the watchdog a call that never ends. When the device
-is lost, `abandon` fails all calls, although the thread itself may be stuck.
+Calls run one at a time, in order of arrival. The watchdog reads `busy_since_s` to detect a call that does not end. When
+the device is lost, `abandon` fails all calls, although the thread itself may be stuck.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ class _Call:
         self._loop = loop
 
     def resolve(self, result: Any, error: Exception | None) -> None:
-        """Resolve the future. Thread-safe."""
+        """Set the result or the error of the future. Thread-safe."""
 
         def resolve() -> None:
             if self.future.done():
@@ -47,7 +47,7 @@ class _Call:
 
 
 class Executor:
-    """Run functions on the device's thread.
+    """Executor that runs functions on the device's thread.
 
     The thread is a daemon, so the process can end while the device is stuck.
     """
@@ -66,13 +66,13 @@ class Executor:
         """Run `function` on the device's thread after all earlier calls; return its result.
 
         Args:
-            function: the function to run.
-            watched: whether the watchdog's limit applies.
+            function: function to run.
+            watched: whether the watchdog's time limit applies.
 
         Raises:
-            NotReady: too many calls wait.
+            NotReady: too many calls are waiting.
             DeviceLost: the device was lost; the error states whether `function` had begun.
-            Exception: raised by `function`; an `Escaped` if it was not an `Exception`.
+            Exception: raised by `function`; an `EscapedException` if it was not an `Exception`.
         """
         if self._abandoned is not None:
             raise DeviceLost(self._abandoned, executed=False)
@@ -89,13 +89,13 @@ class Executor:
             self._waiting.discard(call)
 
     def abandon(self, reason: str) -> None:
-        """Fail running, waiting and future calls. Thread-safe."""
+        """Fail running, waiting and later calls with DeviceLost. Thread-safe."""
         self._abandoned = reason
         for call in tuple(self._waiting):
             call.resolve(None, DeviceLost(reason, executed=call.begun))
 
     def stop(self, timeout_s: float) -> bool:
-        """End the thread after the waiting calls; return whether it ended in time."""
+        """End the thread after all waiting calls; return whether it ended in time."""
         self._calls.put(None)
         self._device_thread.join(timeout_s)
         return not self._device_thread.is_alive()

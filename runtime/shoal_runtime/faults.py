@@ -1,6 +1,6 @@
-"""Exceptions of a model's code, made safe: they end no thread, and their messages break no response.
+"""Containment of exceptions of a model's code, so that they end no thread and break no response.
 
-Imports little, because it also runs before torch is imported.
+This module imports little, because it also runs before torch is imported.
 """
 
 import sys
@@ -32,11 +32,11 @@ DISTRIBUTIONS: Final = {
 
 
 class EscapedException(Exception):
-    """Wraps an exception that is not an `Exception` but left a thread; it is the cause."""
+    """Wrapper of a `BaseException`, its cause, that would end a thread or the event loop."""
 
 
 def describe(error: BaseException) -> str:
-    """Return the type and the message of an exception."""
+    """Return the type and message of an exception."""
     text, kind = exception_message(error), type(error).__name__
     if isinstance(error, EscapedException):
         return text
@@ -44,7 +44,7 @@ def describe(error: BaseException) -> str:
 
 
 def remedy(error: BaseException) -> str:
-    """Return the command that installs a module that the handler imports and that is missing, or nothing."""
+    """Return a `pip install` command for a missing module, else an empty text."""
     if not isinstance(error, ModuleNotFoundError) or not error.name:
         return ""
     top = error.name.partition(".")[0]
@@ -61,7 +61,7 @@ def exception_message(error: BaseException) -> str:
 
 
 def message_text(text: str) -> str:
-    """Return a message for every encoder: bounded, with lone surrogates escaped."""
+    """Return a message that every encoder accepts: limited in length, lone surrogates escaped."""
     # Cut first: a message may have megabytes.
     text = text[: MAX_TEXT + 1]
     if not text.isascii():
@@ -70,7 +70,7 @@ def message_text(text: str) -> str:
 
 
 def as_exception(error: BaseException) -> Exception:
-    """Return the error, or an `EscapedException` for one that would end a thread or the event loop."""
+    """Return an exception, wrapped if it would end a thread or the event loop."""
     # Futures reject StopIteration, and the task that awaits one would never resume.
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
@@ -80,7 +80,7 @@ def as_exception(error: BaseException) -> Exception:
 
 
 def call_contained(function: Callable[[], T]) -> T:
-    """Call the function; whatever it raises becomes an `Exception`."""
+    """Call a function; any exception that it raises becomes an `Exception`."""
     try:
         return function()
     except HANDLER_FAULTS as error:
@@ -91,7 +91,7 @@ def call_contained(function: Callable[[], T]) -> T:
 
 
 def own_traceback(error: BaseException) -> str:
-    """Return the traceback from the first frame outside of Shoal and the import system."""
+    """Return an exception's traceback, without the outer frames of Shoal and the import system."""
     trace = error.__traceback__
     # By module name: a compiled frame has the file name of its source.
     while trace is not None:

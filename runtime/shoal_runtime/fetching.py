@@ -1,6 +1,6 @@
-"""Fetching of a model's files from its URI.
+"""Fetching of a model's files from a URI.
 
-Downloads are content-addressed: a file is checked and unpacked in `CACHE/SHA256/`.
+Downloads are stored by content: a file is checked and unpacked in `CACHE/SHA256/`.
 """
 
 import hashlib
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """A model's files: their directory, the model's default name, and the file that the URI names."""
+    """Files of a fetched model: directory, default name (`stem`), and the file that the URI names, if any."""
 
     directory: Path
     stem: str
@@ -47,13 +47,13 @@ class ModelFiles:
 
 
 def broken_link(directory: Path) -> str | None:
-    """Return the error of the first broken link in a model's directory, or None."""
+    """Return an error message for the first broken link in a directory, or None."""
     paths = sorted(islice(directory.rglob("*"), MAX_SEARCHED))
     return next((error for path in paths if (error := broken_link_error(path)) is not None), None)
 
 
 def broken_link_error(path: Path) -> str | None:
-    """Return the error of a broken link, with its remedy; None for any other path."""
+    """Return an error message with its remedy if a path is a broken link, else None."""
     if not path.is_symlink() or os.path.exists(path):
         return None
     copied = shlex.quote(str(path.parent))
@@ -64,15 +64,15 @@ def broken_link_error(path: Path) -> str | None:
 
 
 class Fetcher:
-    """Fetch one model into a cache of downloads and unpacked archives.
+    """Fetcher of one model to a cache of downloads and unpacked archives.
 
     Args:
         cache_dir: directory of the cache.
         readiness: receives the progress.
-        checksum: `sha256:` and hex digits of the file, or of a directory's list of sums.
-        limits: of the download and of the archive.
-        fetched: use the cached files of a URI without a request to its server.
-        pause_s: seconds to wait after an attempt, by its number.
+        checksum: `sha256:` and hex digits of the file, or of the list of sums of a directory.
+        limits: limits of the download and the archive.
+        fetched: whether to use cached files without a request to the server.
+        pause_s: function from the number of an attempt to the pause after it, in seconds.
     """
 
     def __init__(
@@ -94,10 +94,10 @@ class Fetcher:
         self._pause_s = pause_s
 
     def fetch(self, uri: str) -> ModelFiles:
-        """Return the model's files; download and unpack them if needed.
+        """Return a model's files; download and unpack them if needed.
 
         Raises:
-            LoadError: there is no model, it exceeds the limits or the time, or the checksum differs.
+            LoadError: there is no model, it exceeds the limits of size or time, or the checksum differs.
         """
         self._deadline_s = time.monotonic() + self._limits.timeout_s
         if not scheme_of(uri):
@@ -156,7 +156,7 @@ class Fetcher:
         return sha256.hexdigest()
 
     def _listed(self, uri: str, name: str) -> ModelFiles:
-        """Return the files that a store lists now, or the cached ones if the store is unreachable."""
+        """Return the files that a store currently lists, or cached files if the store is unreachable."""
         if self._fetched and (files := self._last_download(uri, name)) is not None:
             return files
         store = open_store(uri)
@@ -191,7 +191,7 @@ class Fetcher:
         return files
 
     def _last_download(self, uri: str, name: str, listing: Listing | None = None) -> ModelFiles | None:
-        """Return the cached files of ``uri`` if the checksum fits, and if they are those of ``listing``, if given."""
+        """Return the cached files of a URI, if they match the checksum and, where given, the listing."""
         origin = read_origin(self._cache_dir, uri)
         if origin is None or self._digest not in (None, origin.digest):
             return None
@@ -239,7 +239,7 @@ class Fetcher:
         raise AssertionError
 
     def _download(self, uri: str, name: str, conditions: Mapping[str, str]) -> ModelFiles | None:
-        """Return the new files, or None if the server returns that they have not changed."""
+        """Download a file from a web server; None if the server reports that it has not changed."""
         from shoal_runtime.storage.web import WebDownload  # noqa: PLC0415 (imports an HTTP client)
 
         with temporary(self._cache_dir) as folder:
@@ -268,7 +268,7 @@ class Fetcher:
         return ModelFiles(directory, Path(name).stem, name) if found else None
 
     def _store(self, path: Path, digest: str, name: str) -> ModelFiles:
-        """Move a checked file, or the content of an archive, to its final directory, unless that exists."""
+        """Move a checked file, or an archive's content, to its final directory, unless it is already there."""
         kept = self._cached_files(digest, name)
         if kept is not None:
             return kept
@@ -288,10 +288,10 @@ class Fetcher:
 
 
 def fetch_model(settings: Settings, readiness: Readiness) -> ModelFiles:
-    """Return the files of the model in the settings.
+    """Return the files of the configured model.
 
     Raises:
-        LoadError: as `Fetcher.fetch`.
+        LoadError: the model cannot be fetched (see `Fetcher.fetch`).
     """
     process = settings.process
     limits = ArchiveLimits(

@@ -1,4 +1,4 @@
-"""Garbage collection while a model is imported and loaded. Imports little: it runs before torch is imported."""
+"""Garbage collection while a model is loaded; runs before torch is imported."""
 
 import gc
 from collections.abc import Iterator
@@ -11,9 +11,10 @@ OBJECTS: Final = 10_000
 
 @contextmanager
 def seldom_collected() -> Iterator[None]:
-    """Collect garbage seldom within the block: collections take a fifth of the time to import transformers.
+    """Context in which garbage is collected rarely, because collections slow down imports.
 
-    They are not disabled, because a model's code may train while it loads.
+    Usual collections take a fifth of the time to import transformers. Rare collections remain, because a model's code
+    may train while it loads.
     """
     usual = gc.get_threshold()
     gc.set_threshold(OBJECTS, *usual[1:])

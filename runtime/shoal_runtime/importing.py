@@ -1,4 +1,4 @@
-"""Import of the class named by `package.module:Class` or `path.py:Class`."""
+"""Import of a handler class named as `package.module:Class` or `path.py:Class`."""
 
 import importlib
 import importlib.util
@@ -17,20 +17,20 @@ PACKAGE = "shoal_model"
 
 
 class HandlerFailed(LoadError):
-    """The handler's own code raised; its exception is the cause."""
+    """The handler's own code raised an exception, which is the cause."""
 
 
 def import_handler(text: str, directory: Path) -> type[Any]:
-    """Return the class that `text` names.
+    """Import a handler class.
 
     Args:
         text: `package.module:Class`, or `path.py:Class` with a path relative to the directory. The class may be omitted
-            if the file defines exactly one with a `forward` method.
-        directory: of the model; its modules can be imported.
+            if the file defines exactly one class with a `forward` method.
+        directory: directory of the model, from which modules can be imported.
 
     Raises:
         LoadError: the file, module or class does not exist.
-        HandlerFailed: the import raised.
+        HandlerFailed: the import raised an exception.
     """
     where, _, name = text.partition(":")
     # Modules beside the handler's file come first, as with `python code/handler.py`.
@@ -47,12 +47,25 @@ def import_handler(text: str, directory: Path) -> type[Any]:
         raise HandlerFailed(f"importing {where} failed: {error}{remedy(error)}") from error
     except HANDLER_FAULTS as error:
         raise HandlerFailed(f"importing {where} failed: {describe(error)}") from error
-    if not name:
-        return _only_class(module, where)
-    found = getattr(module, name, None)
-    if not isinstance(found, type):
-        raise LoadError(f"{where} has no class {name}")
-    return found
+    if name:
+        found = getattr(module, name, None)
+        if not isinstance(found, type):
+            raise LoadError(f"{where} has no class {name}")
+        return found
+    classes = [
+        value
+        for value in vars(module).values()
+        if inspect.isclass(value) and value.__module__ == module.__name__ and callable(getattr(value, "forward", None))
+    ]
+    if not classes:
+        raise LoadError(
+            f"{where} defines no class with a forward method, which runs a batch. Write one, or name an imported"
+            f" class: {where}:CLASS"
+        )
+    if len(classes) > 1:
+        names = ", ".join(cls.__name__ for cls in classes)
+        raise LoadError(f"{where} defines several classes with a forward method ({names}). Name one: {where}:CLASS")
+    return classes[0]
 
 
 def _from_file(path: Path) -> ModuleType:
@@ -71,20 +84,3 @@ def _from_file(path: Path) -> ModuleType:
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
-
-
-def _only_class(module: ModuleType, where: str) -> type[Any]:
-    found = [
-        value
-        for value in vars(module).values()
-        if inspect.isclass(value) and value.__module__ == module.__name__ and callable(getattr(value, "forward", None))
-    ]
-    if not found:
-        raise LoadError(
-            f"{where} defines no class with a forward method, which runs a batch. Write one, or name an imported"
-            f" class: {where}:CLASS"
-        )
-    if len(found) > 1:
-        names = ", ".join(cls.__name__ for cls in found)
-        raise LoadError(f"{where} defines several classes with a forward method ({names}). Name one: {where}:CLASS")
-    return found[0]

@@ -1,8 +1,8 @@
-"""One infer request on one connection, without ASGI.
+"""Handling of one infer request on a connection, without ASGI.
 
-uvicorn makes a scope, an event and four awaits for each request. A batch needs none of them: the connection reads its
-body, and the response is one write. Other requests (pipelined, chunked, with Expect: 100-continue, for another path)
-use uvicorn's own cycle.
+ASGI takes a scope, an event and four awaits per request, which a batch does not need: the connection reads the body,
+and the response is one write. Other requests (pipelined, chunked, with Expect: 100-continue, for another path) use
+uvicorn's own cycle.
 """
 
 import asyncio
@@ -15,22 +15,22 @@ from shoal_runtime.server import HttpResponse, head_of
 
 
 class Application(Protocol):
-    """An ASGI application that also answers infer requests without ASGI."""
+    """ASGI application that also serves infer requests without ASGI."""
 
     max_body_bytes: int
     infer_targets: frozenset[bytes]
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer one request (ASGI)."""
+        """Serve one request through ASGI."""
 
     async def infer(
         self, headers: Mapping[bytes, bytes], body: bytes | memoryview, arrived_s: float, target: str
     ) -> HttpResponse:
-        """Answer an infer request with a complete body."""
+        """Serve an infer request whose body is complete."""
 
 
 class NoWaiter:
-    """Stands for the event that uvicorn's protocol sets on more body or a lost connection; nothing awaits it."""
+    """Replacement for the event that uvicorn sets on more body or a lost connection; it has no waiters."""
 
     def set(self) -> None:
         """Do nothing."""
@@ -40,14 +40,14 @@ NO_WAITER: Final = NoWaiter()
 
 
 class InferCycle:
-    """Takes the place of uvicorn's cycle, from the request's head until the response is written.
+    """Replacement for uvicorn's request cycle, from the head of a request until its response is written.
 
     Args:
-        app: runs the batch.
-        protocol: the connection.
-        headers: with names in lower case.
-        arrived_s: when the request began, in monotonic seconds.
-        keep_alive: whether the connection stays open afterwards.
+        app: application that runs the batch.
+        protocol: protocol of the connection.
+        headers: request headers, names in lower case.
+        arrived_s: start of the request, in monotonic seconds.
+        keep_alive: whether the connection stays open after the response.
     """
 
     __slots__ = (
@@ -71,7 +71,7 @@ class InferCycle:
         self.response_complete = False
 
     def begin(self, large: memoryview | None) -> None:
-        """Run the batch; its body is ``large``, or joined from ``chunks``."""
+        """Start to run the batch; its body is ``large``, or the joined ``chunks`` if that is None."""
         body: bytes | memoryview = large if large is not None else b"".join(self.chunks)
         self.chunks = []
         tasks: set[asyncio.Task[None]] = self._protocol.tasks

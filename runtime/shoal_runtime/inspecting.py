@@ -1,4 +1,4 @@
-"""Description of a model without serving it: `python -m shoal_runtime inspect FILE`."""
+"""Inspection of a model without serving it: `python -m shoal_runtime inspect FILE`."""
 
 import logging
 import os
@@ -28,9 +28,9 @@ Json = dict[str, Any]
 
 
 def inspect(settings: Settings) -> Json:
-    """Fetch, load and warm the model as if to serve it; return its description.
+    """Fetch, load and warm up the configured model; return its description.
 
-    A LoadError is not raised but returned as `refused`, which is None for a model that can be served.
+    A LoadError is returned as the message in `refused`, which is None for a model that can be served.
     """
     report: Json = dict.fromkeys(
         ("name", "format", "device", "files", "parameters", "memory_bytes", "device_memory_bytes", "metadata")
@@ -70,7 +70,7 @@ def inspect(settings: Settings) -> Json:
 
 @contextmanager
 def _warnings() -> Iterator[list[str]]:
-    """Collect warnings of the block instead of logging them; errors are logged."""
+    # Collected instead of logged; errors are logged.
     found: list[str] = []
     ours = logging.getLogger("shoal_runtime")
     keep = _Keep(found)
@@ -99,7 +99,7 @@ class _Keep(logging.Handler):
 
 
 def _parameters(handler: Any) -> Json | None:
-    """Return number and bytes of the values in a handler's torch modules, or None."""
+    """Return number and bytes of the parameters and buffers in a handler's torch modules, or None."""
     torch = sys.modules.get("torch")
     if torch is None:
         return None

@@ -1,13 +1,13 @@
-"""Trial of whether a row's result depends on other rows, for models without a proven graph.
+"""Test whether a row's result depends on other rows, for models whose graph is not proven to separate rows.
 
-A generated row is computed first in one batch and last in another, with different neighbours. Batches of one size run
-the same kernels, whose result for a row does not depend on its position or neighbours, in TF32 and bfloat16 as in FP32.
-So a difference is caused by the graph. Batches of another size run other kernels, with sums that differ in the last
-digits, so such differences only cause warnings.
+A generated row is computed first in one batch and last in another, with different neighbors. Batches of one size run
+the same kernels, whose result for a row does not depend on its position or neighbors, so a difference is caused by the
+model. Batches of another size run other kernels, whose sums differ in the last digits, so such differences only cause
+warnings.
 
-For a model that is not proven to return one row per row, rows of several scales are computed alone and together. A
-model that returns another number of rows for any of them is rejected: if such numbers ever added up to the size of a
-batch, the output would be split by position, and clients would receive rows of other clients.
+If the model is not proven to return one row per row, rows of several scales are computed alone and together. A model
+that returns another number of rows for any of them is rejected: otherwise such numbers could add up to the size of a
+batch, and clients would receive rows of other clients.
 """
 
 import itertools
@@ -47,11 +47,11 @@ Run = Callable[[Batch], Outputs]
 
 
 class RowDependence(Exception):
-    """A row's result clearly depends on its neighbours; the message says how."""
+    """A row's result depends on other rows; the message describes the difference."""
 
 
 class RowCountMismatch(Exception):
-    """A batch has another number of results than rows; the message has both."""
+    """A batch has a different number of results than rows; the message states both."""
 
 
 def dependence_warnings(
@@ -63,20 +63,20 @@ def dependence_warnings(
     in_place: bool = False,
     is_over: Callable[[], bool] = lambda: False,
 ) -> Iterator[str]:
-    """Yield warnings about rows whose results depend on the other rows of the batch.
+    """Test a model with generated rows; yield warnings about results that may depend on other rows.
 
     Args:
-        run: computes a batch of the source.
-        source: of the rows.
-        signature: of the model.
-        kinds: of rows. Only the first that the model accepts gives warnings; the others can only reject the model.
+        run: function that computes a batch.
+        source: source of rows.
+        signature: the model's signature.
+        kinds: kinds of rows. Only the first kind that the model accepts causes warnings; others can only reject it.
         in_place: whether a result may depend on the position in the batch, for example through noise.
-        is_over: whether there is no time for another trial.
+        is_over: function that returns whether the time for tests is used up.
 
     Raises:
-        RowDependence: a row's result depends on other rows, beyond doubt.
-        Uneven: the model does not return a row for each row.
-        Exception: the model failed on all kinds; its exception for the first.
+        RowDependence: a row's result depends on other rows.
+        RowCountMismatch: the model does not return one row per row.
+        Exception: the model failed on all kinds; this is its exception for the first kind.
     """
     faults: list[BaseException] = []
     accepted = 0
@@ -108,7 +108,7 @@ def dependence_warnings(
 
 
 def accepts_single_row(run: Run, source: RowSource, kinds: Sequence[RowKind]) -> bool:
-    """Return whether the model computes one row alone, of any kind."""
+    """Return whether the model can compute at least one generated row alone."""
     for kind in kinds:
         for row in source.draw(kind, ROWS, np.random.default_rng(0)):
             try:
@@ -122,7 +122,7 @@ def accepts_single_row(run: Run, source: RowSource, kinds: Sequence[RowKind]) ->
 
 
 def _dependence(trier: "_TrialRunner", is_over: Callable[[], bool]) -> Iterator[str]:
-    """Yield warnings; raise RowDependence if two trials show that a row depends on others."""
+    """Yield warnings; raise RowDependence if two tests show that a row depends on others."""
     first = trier.trial(0)
     if first is None:
         return
@@ -151,7 +151,7 @@ Pairs = Sequence[tuple[Outputs, Outputs]]
 
 
 class _Trial:
-    """Results of a row: with two sets of neighbours, repeated, and alone."""
+    """Results of one row: with two sets of neighbors, repeated, and alone."""
 
     __slots__ = ("pairs", "pairs_again", "pairs_alone")
 
@@ -162,7 +162,7 @@ class _Trial:
 
 
 class _TrialRunner:
-    """Computes generated rows of one kind in batches with other rows."""
+    """Tests with generated rows of one kind, in batches with other rows."""
 
     def __init__(self, run: Run, source: RowSource, signature: Signature, kind: RowKind, *, in_place: bool) -> None:
         self._run, self._source, self._kind, self._in_place = run, source, kind, in_place
@@ -175,7 +175,7 @@ class _TrialRunner:
         self._rows = next((size for size in self._sizes if size > 1), min(signature.max_batch_size, ROWS))
 
     def trial(self, seed: int) -> _Trial | None:
-        """Return the results of one row; None if batches have only one row."""
+        """Return the results of one row in different batches; None if batches have only one row."""
         if self._rows < 2:
             return None
         batch, first, pairs = self._compared(seed)
@@ -186,10 +186,10 @@ class _TrialRunner:
         return _Trial(pairs, again, alone)
 
     def check_rare(self, is_over: Callable[[], bool]) -> None:
-        """Try rows of several seeds, while there is time.
+        """Test rows of several seeds, while there is time.
 
         Raises:
-            RowDependence: two of them depend on other rows.
+            RowDependence: two rows depend on other rows.
         """
         seeds = itertools.takewhile(lambda _: not is_over(), range(RARE))
         compared = map(self._compared, seeds)
@@ -198,10 +198,10 @@ class _TrialRunner:
             raise RowDependence(f"{self.differ(leaking[0])} among other rows")
 
     def check_alone(self, first: _Trial) -> None:
-        """Try another row alone, if the first one's numbers depend on the size of the batch.
+        """Test another row alone, if the first row's numbers depend on the batch size.
 
         Raises:
-            RowDependence: the numbers of both rows depend on the size of the batch.
+            RowDependence: the numbers of both rows depend on the batch size.
         """
         if self.leaks(first.pairs_alone):
             second = self.trial(1)
@@ -209,12 +209,12 @@ class _TrialRunner:
                 raise RowDependence(f"{self.differ(first.pairs_alone)} alone and among other rows")
 
     def check_labels(self, is_over: Callable[[], bool]) -> None:
-        """Compare the labels and counts of generated rows, one seed at a time, while there is time.
+        """Compare labels and counts of generated rows, one seed at a time, while there is time.
 
-        A tie between labels changes only a few rows, so it is not reported.
+        Ties between labels change only few rows, so they are not reported.
 
         Raises:
-            RowDependence: the labels or counts of half of the rows depend on other rows.
+            RowDependence: labels or counts of half of the rows depend on other rows.
         """
         seeds = itertools.takewhile(lambda _: not is_over(), range(RARE))
         changed: list[Pairs] = []
@@ -236,10 +236,10 @@ class _TrialRunner:
             raise RowDependence(f"{self.differ(changed[0])} among other rows")
 
     def check_exchanges(self, is_over: Callable[[], bool]) -> None:
-        """Run a small batch and the largest, and check whether rows get the results of other rows.
+        """Test with a small and the largest batch whether rows receive results of other rows.
 
         Raises:
-            RowDependence: with each seed, many rows of a batch have the result of another row.
+            RowDependence: with each seed, many rows of a batch have another row's result.
         """
         if self._rows < 2:
             return
@@ -263,7 +263,7 @@ class _TrialRunner:
                 raise RowDependence(f"in a batch of {size} rows {min(seen):.0%} have the result of another row")
 
     def _is_steady(self, batch: Sequence[Row], first: Outputs) -> bool:
-        """Return whether a result is stable against the last digits of its row; a sine of 1e18 is not."""
+        """Return whether a result is stable when the last digits of its row change."""
         if not all(isinstance(row, dict) for row in batch):
             return True
         nudged = []
@@ -278,7 +278,7 @@ class _TrialRunner:
         return not self.leaks([(self._row(first, 0), self._row(self._outputs(nudged), 0))])
 
     def _compared(self, seed: int) -> tuple[Sequence[Row], Outputs, Pairs]:
-        """Return a batch, its outputs, and the results of one of its rows with two sets of neighbours."""
+        """Return a batch, its outputs, and pairs of results of one row with different neighbors."""
         rng = np.random.default_rng(seed)
         last = self._rows - 1
         batch = self._source.draw(self._kind, self._rows, rng)
@@ -295,7 +295,7 @@ class _TrialRunner:
         return batch, first, pairs
 
     def leaks(self, pairs: Pairs) -> bool:
-        """Return whether a number differs beyond doubt; labels and counts may depend on its last digit."""
+        """Return whether a number differs more than rounding explains."""
         return any(
             self._is_number(name, array) and _difference(array, right[name]) > LEAKING
             for left, right in pairs
@@ -303,7 +303,7 @@ class _TrialRunner:
         )
 
     def differ(self, pairs: Pairs) -> str:
-        """Return the output that differs and the difference, or nothing."""
+        """Describe the output that differs most between pairs of results; empty if none differs."""
         far: dict[str, float] = {}
         for left, right in pairs:
             for name, array in left.items():
@@ -330,7 +330,7 @@ class _TrialRunner:
 
 
 def _difference(left: Array, right: Array) -> float:
-    """Return the largest difference of two results relative to their largest number; 1 if they do not compare."""
+    """Return the largest relative difference of two arrays; 1 for other shapes."""
     if left.shape != right.shape:
         return 1.0
     if left.dtype.kind not in "fiu":

@@ -1,4 +1,4 @@
-"""Log lines of failures that are the model's fault: one per row, one traceback per batch, at a limited rate."""
+"""Log of failures caused by the model, at a limited rate."""
 
 import logging
 import traceback
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class ItemLog:
-    """Log failures that are the model's fault, at most 10 a minute, and each traceback once a minute."""
+    """Log of failures caused by the model, with at most 10 lines a minute, and each traceback once a minute."""
 
     def __init__(self) -> None:
         self._window_start_s = 0.0
@@ -31,7 +31,7 @@ class ItemLog:
         self._logged_traces: set[str] = set()
 
     def add(self, errors: Sequence[FailedRow], parameters: Mapping[str, Any], now_s: float) -> None:
-        """Log errors of a batch's rows that are the model's fault, with the x-request-id of their request."""
+        """Log row errors caused by the model, with the x-request-id of each row's request."""
         for error in errors:
             if error.status < 500 or not self._may_write(now_s):
                 continue
@@ -50,7 +50,7 @@ class ItemLog:
             )
 
     def add_batch(self, error: BatchError, request: InferRequest, now_s: float) -> None:
-        """Log a batch that failed through the model's fault: its requests, shapes, error and traceback."""
+        """Log a batch failure caused by the model: its requests, shapes, error and traceback."""
         at_fault = error.status == 500 or (error.status > 500 and error.__cause__ is not None)
         if not at_fault or not self._may_write(now_s):
             return
@@ -66,7 +66,7 @@ class ItemLog:
         )
 
     def _trace(self, cause: BaseException | None) -> str:
-        """Return the traceback on lines of its own, unless it was logged in the last minute."""
+        """Return the traceback of an error; empty if the same traceback was logged in the last minute."""
         if cause is None:
             return ""
         trace = own_traceback(cause)
@@ -88,7 +88,7 @@ class ItemLog:
 
 
 def one_line(text: str) -> str:
-    """Return text with line ends and control characters escaped, so that it cannot forge log lines."""
+    """Escape line ends and control characters in a text, so that it cannot forge log lines."""
     escaped = "\\n".join(text.splitlines())
     # Most messages need no escapes.
     if escaped.isprintable():
@@ -97,11 +97,11 @@ def one_line(text: str) -> str:
 
 
 def request_id(requests: Any, row: int) -> str:
-    """Return the x-request-id of the request that a row belongs to, or "-".
+    """Return the x-request-id of the request that a row of a batch belongs to, or "-".
 
     Args:
         requests: parameter of the batch: JSON `[{"rows": 2, "x-request-id": "..."}]`, in row order.
-        row: counted in the batch.
+        row: index of the row in the batch.
     """
     # Requests were joined into the batch in this order.
     for origin, rows in _traced(requests):
@@ -119,7 +119,7 @@ def request_ids(requests: Any) -> str:
 
 
 def _traced(requests: Any) -> Iterator[tuple[str, int]]:
-    """Yield each request's id and rows. A malformed parameter is ignored: it must not fail the batch."""
+    """Yield id and number of rows of each request; a malformed parameter is ignored."""
     with suppress(orjson.JSONDecodeError, TypeError, AttributeError):
         for entry in orjson.loads(requests):
             rows = entry.get("rows")

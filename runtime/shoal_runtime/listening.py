@@ -1,4 +1,4 @@
-"""Sockets and their HTTP connections: uvicorn's protocol, with a different shutdown than uvicorn's server."""
+"""Listening sockets and their HTTP connections, instead of uvicorn's server."""
 
 import asyncio
 import errno
@@ -27,10 +27,10 @@ BACKLOG: Final = 128
 
 
 def open_socket(address: Address) -> socket.socket:
-    """Return a bound socket; the file of a stale Unix socket is replaced.
+    """Return a socket bound to an address; a Unix socket without a process is replaced.
 
     Raises:
-        SettingsError: the address cannot be used, or another process listens there.
+        SettingsError: the address cannot be used, or another process uses it.
     """
     try:
         if address.path:
@@ -75,13 +75,13 @@ def _unix_socket(path: str) -> socket.socket:
 
 
 class Connections:
-    """HTTP connections on one socket.
+    """Listener on one socket, and its HTTP connections.
 
     Args:
-        app: answers the requests.
-        listener: bound; closed by `close`.
-        on_empty: called when the last connection is lost.
-        bounds: of each connection; by default the app's limit of a body, and the defaults of `ConnectionBounds`.
+        app: application that serves the requests.
+        listener: bound socket, which `close` closes.
+        on_empty: function that is called when the last connection is lost.
+        bounds: limits of each connection; by default `ConnectionBounds` with the app's limit of a body.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Connections:
         return len(self._state.connections)
 
     async def listen(self) -> str:
-        """Accept connections; return the address and its reach for the log."""
+        """Start to accept connections; return the address and its reach, for the log."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
             lambda: _Connection(self._app, self._config, self._state, self._lost, self._bounds).reader,
@@ -135,7 +135,7 @@ class Connections:
         return f"{Address(host=host, port=port)} reach={reach}"
 
     async def close(self) -> None:
-        """Stop accepting connections, and abort the open ones."""
+        """Stop accepting connections, and abort open ones."""
         if self._server is not None:
             self._server.close()
         for connection in tuple(self._state.connections):

@@ -1,7 +1,7 @@
-"""A limit on the time to bring a model up.
+"""Time limit for fetching or loading a model.
 
-A thread that is stuck in a file system, a download or a model's own code cannot be killed. So the process ends, with a
-last log line that names the step; its supervisor starts it again.
+A thread that is stuck in a file system, a download or a model's own code cannot be killed. At the limit the process
+ends with a log line that names the step, and its supervisor starts it again.
 """
 
 import faulthandler
@@ -29,14 +29,14 @@ def load_time_limit(
     grace_s: float = 0.0,
     end: Callable[[str], None] = EXIT_UNLOADED,
 ) -> Iterator[None]:
-    """End the process, with a last log line, if the block takes longer than the limit.
+    """Context that ends the process, with a log line, if it takes longer than the limit.
 
     Args:
-        limit_s: seconds.
-        setting: name of the setting of the limit, for the message.
-        readiness: names the current step.
+        limit_s: limit in seconds.
+        setting: name of the limit's setting, for the message.
+        readiness: holds the current step, for the message.
         grace_s: additional seconds, for a block that checks the limit itself and cleans up.
-        end: ends the process.
+        end: function that ends the process.
     """
 
     def give_up() -> None:

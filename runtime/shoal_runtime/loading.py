@@ -1,4 +1,4 @@
-"""Loading of a model's files into a model that the pipeline can run."""
+"""Loading of a model's files to a model that the pipeline can run."""
 
 import logging
 import os
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model in memory."""
+    """A loaded model: handler, signature and device."""
 
     name: str
     platform: str
@@ -148,7 +148,7 @@ def _on_cpu(machine: Machine) -> bool:
 
 
 def _needs_torch(form: Format, handler: type[Any] | None) -> bool:
-    """Return whether a model uses torch: by its format, by the handler's declaration, or because torch is installed."""
+    """Return whether a model uses torch, by its format, its handler, or whether torch is installed."""
     needs = FORMATS[form].torch
     if needs is not None:
         return needs
@@ -165,7 +165,7 @@ def _needs_torch(form: Format, handler: type[Any] | None) -> bool:
 def _selected(
     files: ModelFiles, settings: Settings, config: ModelConfig
 ) -> tuple[Format, Path | None, type[Any] | None]:
-    """Return format, file and handler class of a model."""
+    """Return a model's format, file and handler class."""
     named = files.file or config.file
     file = files.directory / named if named and not named.endswith(".py") else None
     text = settings.model.handler or _own_handler(files, settings, config)
@@ -177,9 +177,9 @@ def _selected(
 
 
 def _own_handler(files: ModelFiles, settings: Settings, config: ModelConfig) -> str | None:
-    """Return the handler that the model's directory names, if it may be used.
+    """Return the handler class that a model's directory names, or None if it must not be imported.
 
-    Code beside a named file is never imported: a setting with a file or a format without code does not permit code.
+    Code beside a named file is never imported, because a setting that names a file or format does not permit code.
     """
     named = files.file or config.file
     if named is not None and named.endswith(".py"):
@@ -198,7 +198,7 @@ def _own_handler(files: ModelFiles, settings: Settings, config: ModelConfig) -> 
 
 
 def _guess(directory: Path, file: Path | None, handler: type[Any] | None) -> Format:
-    """Return the format that the files suggest."""
+    """Return the format that the files in a directory imply."""
     # A module can only be defined after torch was imported.
     torch = sys.modules.get("torch")
     is_module = torch is not None and handler is not None and issubclass(handler, torch.nn.Module)

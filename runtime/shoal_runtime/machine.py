@@ -1,4 +1,4 @@
-"""The device and library of a model. Chosen once its format is known, so that torch is only imported where needed."""
+"""Choice of a model's device and tensor library; imports torch only if needed."""
 
 import importlib.util
 import os
@@ -14,7 +14,7 @@ from shoal_schema.resource.runtime import RuntimeSpec
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The device and library of a model's forwards."""
+    """Device, tensor library and threads for a model's forwards."""
 
     device: Any
     """A torch device, or `cpu`."""
@@ -29,15 +29,15 @@ class Machine:
 
 
 def choose_machine(wanted: RuntimeSpec, *, torch: bool, extra: str = "") -> Machine:
-    """Return the machine for the settings.
+    """Return device, tensor library and threads for the settings.
 
     Args:
         wanted: settings.
-        torch: whether the model computes with PyTorch.
-        extra: installs other packages that the model needs.
+        torch: whether the model uses PyTorch.
+        extra: extra of the package `shoal` with other packages that the model needs.
 
     Raises:
-        LoadError: PyTorch or the device is missing, or a setting needs PyTorch, which the model does not use.
+        LoadError: PyTorch or the device is missing, or a setting requires PyTorch but the model does not use it.
     """
     if torch:
         return _torch_machine(wanted, extra)

@@ -1,4 +1,4 @@
-"""`model.toml`: a model directory's own description. All keys are optional."""
+"""Parser of `model.toml`, the description in a model directory. All keys are optional."""
 
 import re
 import stat
@@ -21,7 +21,7 @@ _KEYS: Final = (*_STRINGS, "parameters", "inputs", "outputs")
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """The contents of model.toml."""
+    """Contents of model.toml."""
 
     name: str | None = None
     format: Format = Format.AUTO
@@ -33,10 +33,10 @@ class ModelConfig:
 
 
 def read_config(directory: Path) -> ModelConfig:
-    """Return the contents of the directory's model.toml, empty if there is none.
+    """Read the model.toml of a directory; without this file, return an empty configuration.
 
     Raises:
-        LoadError: it is not TOML, not a regular file or over 1 MiB, or a key is unknown or of the wrong type.
+        LoadError: the file is not TOML, not regular or over 1 MiB, or a key is unknown or of the wrong type.
     """
     path = directory / FILE_NAME
     try:
@@ -56,10 +56,10 @@ def read_config(directory: Path) -> ModelConfig:
 
 
 def parse_config(document: Mapping[str, Any]) -> ModelConfig:
-    """Return the configuration in a parsed model.toml.
+    """Check the contents of a model.toml, and return them as a configuration.
 
     Raises:
-        LoadError: a key is unknown, of the wrong type, or a path outside the directory.
+        LoadError: a key is unknown or of the wrong type, or a path is outside the directory.
     """
     for key in document:
         if key not in _KEYS:

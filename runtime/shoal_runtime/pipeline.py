@@ -1,7 +1,7 @@
-"""The stages of a batch: preprocess, stage, forward, postprocess.
+"""Pipeline of a batch through the stages preprocess, stage, forward and postprocess.
 
-Several batches are in progress at once. Only `forward` needs the device's thread. The other stages run in a thread pool
-(or on the event loop if they are short), so the next batch is prepared while the current one computes.
+Several batches are in progress at once. Only `forward` needs the device's thread. Other stages run in a thread pool, or
+on the event loop if they are short, so the next batch is prepared while the current one computes.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class Timings:
-    """Microseconds in each stage; `queue_us`: waiting for one."""
+    """Microseconds that a batch spent in each stage, and waiting (`queue_us`)."""
 
     __slots__ = ("forward_us", "postprocess_us", "preprocess_us", "queue_us")
 
@@ -40,9 +40,9 @@ class Timings:
 
 
 class BatchResult:
-    """Outcome of a batch: outputs of the rows that succeeded and errors of the others, both in row order.
+    """Result of a batch: outputs of successful rows and errors of the others, both in row order.
 
-    ``padded_rows`` were added to reach an allowed batch size.
+    ``padded_rows`` is the number of rows added to reach an allowed batch size.
     """
 
     __slots__ = ("errors", "outputs", "padded_rows", "timings")
@@ -58,7 +58,7 @@ class BatchResult:
 
 @dataclass(frozen=True)
 class StageThreads:
-    """Threads of the stages: the device's, and a pool for preprocess and postprocess."""
+    """Threads that run stages: the device's thread, and a pool for preprocess and postprocess."""
 
     executor: Executor
     pool: ThreadPoolExecutor
@@ -66,7 +66,7 @@ class StageThreads:
 
 
 class _Prepared:
-    """A staged batch of ``given`` rows with padding; ``rows`` are the indices of the real rows."""
+    """A staged batch of ``given`` rows with padding; ``rows`` are indices of the real rows."""
 
     __slots__ = ("batch", "errors", "given", "rows")
 
@@ -78,7 +78,7 @@ class _Prepared:
 
 
 class Pipeline:
-    """Run batches through a handler's stages; `on_lost` receives the reason when the device is lost."""
+    """Pipeline that runs batches with a handler; `on_lost` receives the reason when the device is lost."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class Pipeline:
         self._batch_dims = {} if stages.preprocess else {spec.name: spec.batch_dim for spec in signature.inputs}
 
     async def run(self, inputs: Mapping[str, Array], rows: int, *, deadline_s: float | None = None) -> BatchResult:
-        """Run one batch; drop it if it has not reached the device by `deadline_s`, in monotonic seconds.
+        """Run one batch; fail it if it does not reach the device by `deadline_s`, in monotonic seconds.
 
         Raises:
             BatchError: the batch fails as a whole.
@@ -220,7 +220,7 @@ class Pipeline:
             timings.forward_us = _micros(start)
 
     def _classified(self, error: BaseException, stage: str) -> BatchError:
-        """Return the kind of error that a stage raised."""
+        """Convert an exception of a stage to a BatchError."""
         failure: BatchError
         if self._placement.is_lost(error):
             failure = DeviceLost(f"the device failed: {describe(error)}")
@@ -250,7 +250,7 @@ class Pipeline:
 
 
 def _unstackable(values: Mapping[int, Any], rules: Sequence[Rule], library: Library) -> dict[int, FailedRow]:
-    """Return the errors of rows that do not even make a batch of one: too long, a number beyond 64 bits..."""
+    """Return the errors of rows that cannot even form a batch of one row."""
     errors = {}
     for row, value in values.items():
         try:

@@ -1,6 +1,6 @@
-"""The seam between the pipeline and a kind of device.
+"""Interface between the pipeline and a kind of device.
 
-`stage` may run in any thread, during a `forward`; all else runs in the executor's thread.
+`stage` may run in any thread, even during a `forward`; all other methods run in the device's thread.
 """
 
 import time
@@ -14,7 +14,7 @@ from shoal_runtime.tensors.numpy_tensors import NUMPY
 
 
 class Placement(Protocol):
-    """A kind of device."""
+    """A kind of device, on which batches are placed and run."""
 
     library: Library
     """Library of the batches' tensors."""
@@ -25,29 +25,29 @@ class Placement(Protocol):
         """Copy a batch of host tensors to the device; may return before the copy is done."""
 
     def active(self) -> AbstractContextManager[None]:
-        """Return the context for forward, casts and fetches."""
+        """Return the context in which forward, casts and fetches run."""
 
     def forward(self, function: Callable[[Any], Any], batch: Any) -> Any:
         """Run `function` on a staged batch."""
 
     def warm(self, function: Callable[[Any], Any], batch: Any) -> None:
-        """Run `function` on a staged batch once, to prepare for others of its shape."""
+        """Run `function` on a staged batch once, to prepare for other batches of the same shape."""
 
     def measure(self, function: Callable[[Any], Any], batch: Any) -> tuple[float, Any]:
-        """Return the seconds of `function` on a batch of a warmed shape, and its result."""
+        """Run `function` on a staged batch of a warmed shape; return the seconds and the result."""
 
     def fetch(self, tensors: list[Tensor]) -> list[Tensor]:
-        """Return the tensors in host memory, complete."""
+        """Copy tensors to host memory, and wait until the copies are complete."""
 
     def is_lost(self, error: BaseException) -> bool:
-        """Return whether the device is unusable after this error."""
+        """Return whether an error means that the device is unusable."""
 
     def memory(self) -> tuple[int, int] | None:
-        """Return bytes in use by all processes and all bytes of the device; None if it has no memory of its own."""
+        """Return used and total bytes of the device's memory, or None."""
 
 
 class HostPlacement:
-    """Batches as numpy arrays in host memory."""
+    """Placement of batches as numpy arrays in host memory."""
 
     library: Library = NUMPY
     stages_off_loop = False
@@ -57,7 +57,7 @@ class HostPlacement:
         return batch
 
     def active(self) -> AbstractContextManager[None]:
-        """Return an empty context."""
+        """Return a context without effect."""
         return nullcontext()
 
     def forward(self, function: Callable[[Any], Any], batch: Any) -> Any:
@@ -69,7 +69,7 @@ class HostPlacement:
         function(batch)
 
     def measure(self, function: Callable[[Any], Any], batch: Any) -> tuple[float, Any]:
-        """Time one call."""
+        """Call the function; return the seconds and the result."""
         start = time.perf_counter()
         result = function(batch)
         return time.perf_counter() - start, result
@@ -88,7 +88,7 @@ class HostPlacement:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an error means that memory ran out, on any device."""
+    """Return whether an error means that memory ran out, on the host or on a device."""
     # torch's error is recognized by name, so that torch need not be imported.
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True

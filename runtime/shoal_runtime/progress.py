@@ -1,4 +1,4 @@
-"""Progress of long steps: a bar on a terminal, else a log line every 10 s; and in the readiness."""
+"""Progress of long steps, as a bar on a terminal or a log line every 10 s, and in the readiness."""
 
 import logging
 import sys
@@ -16,14 +16,14 @@ logger = logging.getLogger(__name__)
 
 
 class StepProgress:
-    """Progress of one step, as a context manager.
+    """Progress display of one step, as a context manager.
 
     Args:
         readiness: receives the progress as its reason.
-        verb: the step.
-        total: amount of the step, if known.
+        verb: name of the step, such as "downloading".
+        total: total amount of the step, if known.
         unit: "B" for bytes, shown as a percentage; other units are counted.
-        stream: shows a progress bar if it is a terminal; by default stderr.
+        stream: stream that shows a progress bar if it is a terminal; standard error by default.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class StepProgress:
             self._bar.close()
 
     def advance(self, amount: int) -> None:
-        """Add to the finished amount."""
+        """Add to the finished amount, and update the display."""
         self._done += amount
         self._readiness.progress(self.text())
         if self._bar is not None:
@@ -69,7 +69,7 @@ class StepProgress:
             logger.info("event=progress what=%s", self.text())
 
     def text(self) -> str:
-        """Return "downloading 40 %", "downloading 12 MB" or "warming up 3 of 6"."""
+        """Return the progress as text, such as "downloading 40 %" or "warming up 3 of 6"."""
         if self._unit != "B":
             return f"{self._verb} {self._done} of {self._total}"
         if self._total:

@@ -1,10 +1,10 @@
-"""Whether the runtime can serve, or the reason why not."""
+"""Readiness of the runtime: whether it can serve, or the reason why not."""
 
 from enum import StrEnum
 
 
 class RuntimePhase(StrEnum):
-    """Phase of the process's life."""
+    """Phase in the life of the runtime's process."""
 
     STARTING = "starting"
     READY = "ready"
@@ -13,9 +13,9 @@ class RuntimePhase(StrEnum):
 
 
 class Readiness:
-    """State for health requests, written by the loader and the watchdog.
+    """Phase and reason for health requests, set by the loader and the watchdog.
 
-    Each field is one reference, so threads read and write it without a lock. `LOST` is final.
+    Threads read and write each field without a lock. `LOST` is final.
     """
 
     def __init__(self) -> None:
@@ -23,11 +23,11 @@ class Readiness:
         self.reason = "starting"
 
     def progress(self, reason: str) -> None:
-        """Set the loader's current step, such as "downloading 40 %"."""
+        """Set the current step of loading, such as "downloading 40 %"."""
         self.reason = reason
 
     def ready(self) -> None:
-        """Mark the model as loaded and warm."""
+        """Mark the model as loaded and warmed up."""
         self._enter(RuntimePhase.READY, "")
 
     def stopping(self) -> None:
@@ -35,7 +35,7 @@ class Readiness:
         self._enter(RuntimePhase.STOPPING, "stopping")
 
     def lost(self, reason: str) -> None:
-        """Mark the device as lost, for good."""
+        """Mark the device as permanently lost."""
         self.reason = reason
         self.phase = RuntimePhase.LOST
 

@@ -1,4 +1,4 @@
-"""Check with generated rows, before the model is ready, that each row of a batch gets its own result."""
+"""Tests before the model is ready that each row of a batch gets its own result."""
 
 import logging
 import time
@@ -17,7 +17,6 @@ from shoal_runtime.faults import HANDLER_FAULTS, describe
 from shoal_runtime.handlers.items import batch_of_items, row_item, tensor_batch
 from shoal_runtime.handlers.outputs import OutputConverter
 from shoal_runtime.handlers.ragged import UNEVEN_REMEDY
-from shoal_runtime.handlers.signature import Signature
 from shoal_runtime.invariance import RowCountMismatch, RowDependence, accepts_single_row, dependence_warnings
 from shoal_runtime.loading import Model
 from shoal_runtime.placement import Placement
@@ -51,7 +50,7 @@ logger = logging.getLogger(__name__)
 
 
 class RowTrials:
-    """Run made-up rows through a model, as the pipeline would."""
+    """Tests of a model with generated rows, which run as in the pipeline."""
 
     def __init__(self, model: Model, placement: Placement, answers: OutputConverter) -> None:
         self._model = model
@@ -69,18 +68,27 @@ class RowTrials:
             forward_s: seconds of the longest forward in warm-up.
 
         Raises:
-            LoadError: the rows affect each other; the message names the output.
+            LoadError: rows affect each other; the message names the output.
         """
         model, signature = self._model, self._model.signature
         source = self._source()
         if not model.tried or signature.max_batch_size < 2 or source is None or (model.apart and forward_s > SLOW_S):
             return
+        if isinstance(source, ExampleRows):
+            tested: Sequence[RowKind] = self._kinds[:1]  # the handler's own items have no kinds
+        else:
+            nullable = any(spec.nullable for spec in signature.inputs)
+            tested = [kind for kind in self._kinds if nullable or not kind.missing]
+            # For proven models only unusual numbers can make a difference.
+            if model.rows_proven:
+                tested = [*tested[:1], *(kind for kind in tested[1:] if kind.missing or kind.scale >= LARGE)]
+            tested = [*tested, *GENTLE]
         end_s = time.monotonic() + TRIAL_S
         tried = dependence_warnings(
             self._run,
             source,
             signature,
-            self._kinds_for(source),
+            tested,
             in_place=model.apart,
             is_over=lambda: time.monotonic() > end_s,
         )
@@ -88,12 +96,21 @@ class RowTrials:
             with _quiet():
                 found = list(tried)
         except RowCountMismatch as uneven:
-            raise LoadError(_uneven(signature, uneven)) from None
+            raise LoadError(
+                f"warm-up found outputs that do not fit their rows: {uneven}. Correct row_index or row_column"
+                if signature.returned
+                else f"an output may have none or several items for a row of the batch: {uneven}. {UNEVEN_REMEDY}"
+            ) from None
         except RowDependence as leak:
-            if isinstance(source, ExampleRows):
-                found = [str(leak)]
-            else:
-                raise LoadError(_mixes_rows(signature, leak)) from None
+            if not isinstance(source, ExampleRows):
+                sizes = signature.allowed_batch_sizes
+                single = "" if sizes and 1 not in sizes else ". SHOAL_BATCHING_MAX_BATCH_SIZE=1 serves each row alone"
+                raise LoadError(
+                    f"the rows of a batch affect each other's results: {leak}. If another dimension counts the rows,"
+                    " name it (batch_dim) in model.toml; else export the model so that it computes each row"
+                    f" independently{single}"
+                ) from None
+            found = [str(leak)]
         except LoadError:
             raise
         except HANDLER_FAULTS as error:
@@ -108,9 +125,9 @@ class RowTrials:
             logger.warning("event=rows_not_apart message=%s", doubt)
 
     def batches(self) -> list[WarmupBatch]:
-        """Return warm-up batches for a table with text columns, largest first: values of training.
+        """Return warm-up batches of training values for a table model with text columns.
 
-        There are none for other models.
+        The largest batch is first. For other models, the list is empty.
         """
         signature, source = self._model.signature, self._source()
         if getattr(self._model.handler, "trial_values", None) is None or not isinstance(source, GeneratedRows):
@@ -122,19 +139,8 @@ class RowTrials:
         sizes = signature.allowed_batch_sizes or tuple(sorted({1, signature.max_batch_size}))
         return [WarmupBatch(size, partial(make, size), exact=False) for size in sizes[::-1]]
 
-    def _kinds_for(self, source: RowSource) -> Sequence[RowKind]:
-        """Return the kinds of rows to try."""
-        # The handler's own items have no kinds, and for proven models only unusual numbers can make a difference.
-        if isinstance(source, ExampleRows):
-            return self._kinds[:1]
-        nullable = any(spec.nullable for spec in self._model.signature.inputs)
-        kinds = [kind for kind in self._kinds if nullable or not kind.missing]
-        if self._model.rows_proven:
-            kinds = [*kinds[:1], *(kind for kind in kinds[1:] if kind.missing or kind.scale >= LARGE)]
-        return [*kinds, *GENTLE]
-
     def answers_any(self) -> bool:
-        """Return whether the model answers any single made-up row."""
+        """Return whether the model computes at least one generated row alone."""
         source = self._source()
         with _quiet():
             return source is not None and accepts_single_row(self._run, source, self._kinds)
@@ -149,7 +155,7 @@ class RowTrials:
         return GeneratedRows(model.signature, values) if can_be_generated(model.signature) else None
 
     def _given(self, batch: Batch) -> Any:
-        """Return rows in the form that `forward` receives, in host memory."""
+        """Convert rows to the argument of `forward`, in host memory."""
         signature, stages, library = self._model.signature, self._model.stages, self._placement.library
         texts = all(spec.datatype == "BYTES" for spec in signature.inputs) and not library.holds_text
         if isinstance(batch, dict) and stages.preprocess is None and not texts:
@@ -181,23 +187,6 @@ class RowTrials:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Suppress warnings about numbers that no client sent."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         yield
-
-
-def _uneven(signature: Signature, uneven: RowCountMismatch) -> str:
-    if signature.returned:
-        return f"warm-up found outputs that do not fit their rows: {uneven}. Correct row_index or row_column"
-    return f"an output may have none or several items for a row of the batch: {uneven}. {UNEVEN_REMEDY}"
-
-
-def _mixes_rows(signature: Signature, leak: RowDependence) -> str:
-    sizes = signature.allowed_batch_sizes
-    single = "" if sizes and 1 not in sizes else ". SHOAL_BATCHING_MAX_BATCH_SIZE=1 serves each row alone"
-    return (
-        f"the rows of a batch affect each other's results: {leak}. If another dimension counts the rows, name it"
-        " (batch_dim) in model.toml; else export the model so that it computes each row independently"
-        f"{single}"
-    )

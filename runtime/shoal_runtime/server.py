@@ -1,6 +1,7 @@
-"""The wire protocol over HTTP, as a bare ASGI application.
+"""HTTP server of the wire protocol, as a bare ASGI application.
 
-Without a framework: at a few hundred microseconds per batch, routing and response classes would be measurable.
+No framework is used: a batch takes a few hundred microseconds, so the time for routing and response classes would
+matter.
 """
 
 import logging
@@ -54,16 +55,16 @@ logger = logging.getLogger(__name__)
 
 
 class BatchRunner(Protocol):
-    """The part of `Pipeline` that the server calls; `Pipeline` itself is imported later, with torch."""
+    """Interface of `Pipeline` for the server; `Pipeline` itself is imported later, with torch."""
 
     signature: Signature
 
     async def run(self, inputs: Mapping[str, Array], rows: int, *, deadline_s: float | None = None) -> "BatchResult":
-        """Run one batch."""
+        """Run one batch by `deadline_s`, in monotonic seconds."""
 
 
 class ServedModel:
-    """A loaded model; ``measured``: rows and seconds of the forwards in warm-up."""
+    """Model that the server serves; ``measured`` holds rows and seconds of warm-up forwards."""
 
     __slots__ = ("measured", "memory", "name", "pipeline", "platform", "version")
 
@@ -85,7 +86,7 @@ class ServedModel:
 
 
 class HttpResponse:
-    """A response without ``content-length`` and the content type of JSON, which `head_of` adds."""
+    """HTTP response; `head_of` adds ``content-length`` and the content type of JSON."""
 
     __slots__ = ("body", "headers", "status")
 
@@ -96,7 +97,7 @@ class HttpResponse:
 
 
 class App:
-    """The ASGI application; ``readiness`` answers health requests.
+    """ASGI application of the runtime; ``readiness`` determines the health responses.
 
     A connection that has read the body of a batch calls `infer` directly, without ASGI.
     """
@@ -111,14 +112,14 @@ class App:
         self._item_log = ItemLog()
 
     def serve(self, model: ServedModel) -> None:
-        """Set the served model."""
+        """Set the model to serve."""
         base = f"/v2/models/{model.name}"
         self._model = model
         self._infer_paths = frozenset((f"{base}/infer", f"{base}/versions/{model.version}/infer"))
         self.infer_targets = frozenset([path.encode() for path in self._infer_paths])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one HTTP request."""
+        """Serve one HTTP request through ASGI."""
         if scope["type"] != "http":
             return
         try:
@@ -134,7 +135,7 @@ class App:
     async def infer(
         self, headers: Mapping[bytes, bytes], body: bytes | memoryview, arrived_s: float, target: str
     ) -> HttpResponse:
-        """Answer an infer request with a complete body: bytes, or a view in which tensors are aligned."""
+        """Serve an infer request whose body is complete: bytes, or a view in which tensors are aligned."""
         try:
             return await self._run(headers, body, arrived_s)
         except Exception as error:
@@ -237,7 +238,7 @@ class App:
         return _json(model_metadata(model.name, model.version, model.platform, signature, model.measured))
 
     def _check_model(self, parts: list[str]) -> None:
-        """Accept the served model's v2/models/NAME[/versions/VERSION]; any while none is loaded."""
+        """Reject a path v2/models/NAME[/versions/VERSION] that does not name the loaded model."""
         if parts[:2] != ["v2", "models"] or not (len(parts) == 3 or (len(parts) == 5 and parts[3] == "versions")):
             raise NotFound(f"the path /{'/'.join(parts)} does not exist")
         name, version, model = parts[2], parts[4] if len(parts) == 5 else None, self._model
@@ -256,9 +257,9 @@ class App:
 
 
 def _whole_number(headers: Mapping[bytes, bytes], name: bytes, *, clamp: bool = False) -> int | None:
-    """Return the number in a header.
+    """Return the integer in a header, or None without this header.
 
-    With ``clamp`` a number that is too large becomes the largest: one client's timeout must not fail a whole batch.
+    With ``clamp``, a number that is too large becomes the maximum, so that one client's timeout does not fail a batch.
     """
     text = headers.get(name)
     if text is None:
@@ -294,7 +295,7 @@ def _encoded(request: InferRequest, model: ServedModel, result: "BatchResult") -
 
 
 def _failure(error: Exception, target: str) -> HttpResponse:
-    """Return the response to a request that raised."""
+    """Return the error response for an exception."""
     if not isinstance(error, BatchError):
         logger.error("event=request_failed_inside_the_runtime path=%s", target, exc_info=error)
         failed = encode_error("the runtime failed; its log has the reason", "FORWARD_FAILED")
@@ -310,7 +311,7 @@ def _json(document: Mapping[str, Any], status: int = 200) -> HttpResponse:
 
 
 def head_of(response: HttpResponse) -> list[tuple[bytes, bytes]]:
-    """Return all headers of a response."""
+    """Return all headers of a response, including content length and type."""
     headers = [(b"content-length", b"%d" % len(response.body)), *response.headers]
     if BINARY not in response.headers:
         headers.append((b"content-type", b"application/json"))

@@ -1,6 +1,6 @@
-"""The life of the process: listen, load, serve, stop.
+"""Life of the runtime's process: listen, load, serve, stop.
 
-start    listen -> load and warm in the device's thread -> ready
+start    listen -> load and warm up in the device's thread -> ready
 SIGTERM  continue to serve -> the last connection closes, or the timeout -> unload -> exit 0
 failure  exit 3 if the model cannot be loaded; the watchdog exits with 4 if the device is lost
 """
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 class Runtime:
-    """One model, served until a signal."""
+    """Server process of one model, until a signal."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -60,7 +60,7 @@ class Runtime:
         """Whether every thread has ended; if not, the process must exit without waiting for them."""
 
     async def run(self) -> int:
-        """Serve until a signal; return the exit status."""
+        """Load and serve the model until a signal; return the exit status."""
 
         def on_signal(number: int) -> None:
             logger.info("event=stopping signal=%s", signal.Signals(number).name)
@@ -81,7 +81,14 @@ class Runtime:
             if start.done() and not start.result():
                 return EXIT_LOAD_FAILED
             await stop
-            await self._drain()
+            if len(self._connections):
+                # The event may be set from an earlier moment without connections.
+                self._empty.clear()
+                try:
+                    async with asyncio.timeout(self._settings.process.shutdown_timeout_s):
+                        await self._empty.wait()
+                except TimeoutError:
+                    logger.warning("event=connections_still_open count=%d", len(self._connections))
             return 0
         finally:
             for task in (start, stop):
@@ -89,8 +96,19 @@ class Runtime:
             await self._close()
 
     async def _start(self) -> bool:
+        def load() -> tuple["StartedModel", ServedModel]:
+            with seldom_collected():
+                # Importing torch takes seconds, in which health requests are answered already.
+                from shoal_runtime.pipeline import StageThreads  # noqa: PLC0415
+                from shoal_runtime.starting import serve_model, start_model  # noqa: PLC0415
+
+                started = start_model(self._settings, self.readiness)
+            lanes = StageThreads(self._executor, self._pool, self._settings.runtime.preprocess_threads)
+            version = self._settings.model.version
+            return started, serve_model(started, version, lanes, self._watchdog.lose)
+
         try:
-            started, served = await self._executor.call(self._load, watched=False)
+            started, served = await self._executor.call(load, watched=False)
         except Exception as error:
             if isinstance(error, LoadError):
                 log_cause(error)
@@ -106,29 +124,6 @@ class Runtime:
         self._watchdog.start()
         self.readiness.ready()
         return True
-
-    def _load(self) -> tuple["StartedModel", ServedModel]:
-        with seldom_collected():
-            # Importing torch takes seconds, in which health requests are answered already.
-            from shoal_runtime.pipeline import StageThreads  # noqa: PLC0415
-            from shoal_runtime.starting import serve_model, start_model  # noqa: PLC0415
-
-            started = start_model(self._settings, self.readiness)
-        lanes = StageThreads(self._executor, self._pool, self._settings.runtime.preprocess_threads)
-        version = self._settings.model.version
-        return started, serve_model(started, version, lanes, self._watchdog.lose)
-
-    async def _drain(self) -> None:
-        """Wait for the last connection to close, or for the timeout."""
-        if len(self._connections) == 0:
-            return
-        # It may be set from an earlier moment without connections.
-        self._empty.clear()
-        try:
-            async with asyncio.timeout(self._settings.process.shutdown_timeout_s):
-                await self._empty.wait()
-        except TimeoutError:
-            logger.warning("event=connections_still_open count=%d", len(self._connections))
 
     async def _close(self) -> None:
         self.readiness.stopping()
@@ -151,6 +146,6 @@ class Runtime:
 
 
 def log_cause(error: LoadError) -> None:
-    """Log the traceback if the handler's code raised."""
+    """Log the traceback of an error that the handler's own code raised."""
     if isinstance(error, HandlerFailed) and error.__cause__ is not None:
         logger.error("event=model_code_failed traceback=\n%s", own_traceback(error.__cause__))

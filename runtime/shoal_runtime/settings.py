@@ -1,6 +1,6 @@
-"""The runtime's settings, read once from the environment; `shoal_schema` documents each of them.
+"""Settings of the runtime, read once from the environment; `shoal_schema` documents each setting.
 
-`python -m shoal_runtime --help` prints them.
+`python -m shoal_runtime --help` prints all settings.
 """
 
 import os
@@ -23,7 +23,7 @@ from shoal_schema.resource.traffic import BatchingSpec
 
 
 class Settings(Struct, frozen=True):
-    """All settings in the environment; see docs/reference/settings.md."""
+    """Settings of the runtime; see docs/reference/settings.md."""
 
     process: RuntimeProcess = field(default_factory=RuntimeProcess)
     metadata: Metadata = field(default_factory=Metadata)
@@ -39,7 +39,7 @@ class Settings(Struct, frozen=True):
 
     @property
     def cache_dir(self) -> Path:
-        """Directory of downloads."""
+        """Directory of downloaded models."""
         if self.process.cache_dir:
             return Path(self.process.cache_dir)
         home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
@@ -48,19 +48,19 @@ class Settings(Struct, frozen=True):
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:
-        """Row counts that batches are padded to, increasing; empty: chosen for the device."""
+        """Allowed batch sizes in increasing order; empty if they are chosen for the device."""
         return tuple(sorted(set(self.batching.allowed_batch_sizes or ())))
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str], *, show_values: bool = True) -> "Settings":
-        """Return the settings in `environ`; an empty value means the default.
+        """Read the settings from environment variables; an empty value means the default.
 
         Args:
-            environ: variables.
-            show_values: whether errors show the invalid values.
+            environ: environment variables.
+            show_values: whether error messages contain invalid values.
 
         Raises:
-            SettingsError: names every variable that is missing, misspelled or out of range.
+            SettingsError: a variable is missing, misspelled or out of range; the message names each.
         """
         required = f"SHOAL_MODEL_URI is required: {variables()['SHOAL_MODEL_URI'].allowed}"
         faults = [] if environ.get("SHOAL_MODEL_URI") else [required]

@@ -1,4 +1,4 @@
-"""Start of a model: fetch, load, warm."""
+"""Start of a model: fetch, load and warm up."""
 
 import gc
 import logging
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class StartedModel:
-    """A loaded and warmed model."""
+    """A loaded and warmed-up model."""
 
     model: Model
     placement: Placement
@@ -49,7 +49,7 @@ class StartedModel:
 
 
 def start_model(settings: Settings, readiness: Readiness) -> StartedModel:
-    """Fetch, load and warm the model. Runs on the device's thread, as its forwards will.
+    """Fetch, load and warm up the configured model. Runs on the device's thread.
 
     Raises:
         LoadError: the model cannot be served; the message has the remedy.
@@ -58,7 +58,11 @@ def start_model(settings: Settings, readiness: Readiness) -> StartedModel:
 
 
 def load_and_warm(files: ModelFiles, settings: Settings, readiness: Readiness) -> StartedModel:
-    """Load and warm a fetched model; raises as `start_model` does."""
+    """Load and warm up a fetched model.
+
+    Raises:
+        LoadError: the model cannot be served; the message has the remedy.
+    """
     start_s = time.monotonic()
     readiness.progress("loading")
     with load_time_limit(settings.process.load_timeout_s, "SHOAL_MODEL_LOAD_TIMEOUT_S", readiness):
@@ -82,11 +86,13 @@ def load_and_warm(files: ModelFiles, settings: Settings, readiness: Readiness) -
 
 
 def warm(model: Model, placement: Placement, readiness: Readiness) -> Sequence[tuple[int, float]]:
-    """Run a forward for each allowed batch size; return rows and seconds of each, empty if the times vary.
+    """Run a forward for each allowed batch size; return rows and seconds of each.
+
+    The result is empty if the times cannot be compared, as with generated rows.
 
     Raises:
         LoadError: a batch does not fit into memory, or the model violates its signature.
-        HandlerFailed: the model raised on a batch that clients may send.
+        HandlerFailed: the model raised an error on a batch that clients may send.
     """
     batches = plan_warmup(model.stages, model.signature, model.handler, placement.library)
     converter = OutputConverter(
@@ -115,9 +121,9 @@ def warm(model: Model, placement: Placement, readiness: Readiness) -> Sequence[t
 
 
 def _measure_between(model: Model, placement: Placement, ends: Mapping[int, float]) -> list[tuple[int, float]]:
-    """Measure further batch sizes within the time limit; return rows and seconds.
+    """Measure further batch sizes within a time limit; return rows and seconds of each.
 
-    A failure only ends the measurement.
+    A failure ends the measurement without an error.
     """
     end_s = time.monotonic() + MEASURING_S
     measured: list[tuple[int, float]] = []
@@ -140,9 +146,9 @@ def _measure_between(model: Model, placement: Placement, ends: Mapping[int, floa
 def _warm_one(
     model: Model, placement: Placement, batch: WarmupBatch, converter: OutputConverter, trials: RowTrials
 ) -> float:
-    """Run one batch and check its outputs against the signature; return its seconds.
+    """Run one batch, and check its outputs against the signature; return its seconds.
 
-    A model that can answer no request must not become ready.
+    A model that cannot serve any request is rejected.
     """
     try:
         seconds, collected = _run_twice(model, placement, batch, converter.collect)
@@ -178,7 +184,7 @@ def _warn(batch: WarmupBatch, why: str) -> None:
 
 
 def _fails_alike(model: Model, placement: Placement, batch: WarmupBatch, error: BaseException) -> bool:
-    """Return whether longer rows fail with the same error, which the made-up length did not cause then."""
+    """Return whether longer rows fail with the same error, so that length is not the cause."""
     if batch.longer is None:
         return False
     try:
@@ -189,7 +195,7 @@ def _fails_alike(model: Model, placement: Placement, batch: WarmupBatch, error: 
 
 
 def _run_twice(model: Model, placement: Placement, batch: WarmupBatch, collect: Callable[[Any], T]) -> tuple[float, T]:
-    """Run one batch to warm its form, and again to measure it; return the seconds and the collected result."""
+    """Run a batch once to warm up and once to measure; return the seconds and the collected result."""
     staged = placement.stage(batch.make())
     with placement.active():
         placement.warm(model.stages.forward, staged)
@@ -198,9 +204,9 @@ def _run_twice(model: Model, placement: Placement, batch: WarmupBatch, collect: 
 
 
 def _judge(error: BatchError, batch: WarmupBatch, *, uneven: bool) -> None:
-    """Reject a model that violates its signature, unless inputs that no client sends may be the cause.
+    """Reject a model that violates its signature, unless unusual generated inputs may be the cause.
 
-    ``uneven``: the model is served one row at a time and answers other rows than zeros, so it affects no other client.
+    ``uneven``: the model runs one row at a time and computes other generated rows, so no other client is affected.
     """
     unsure = (
         uneven
@@ -224,7 +230,7 @@ def _failed(batch: WarmupBatch, why: str) -> HandlerFailed:
 def serve_model(
     started: StartedModel, version: str, lanes: StageThreads, on_lost: Callable[[str], None]
 ) -> ServedModel:
-    """Return a started model for the server."""
+    """Return a started model in the form that the server serves, with its pipeline."""
     model = started.model
     pipeline = Pipeline(model.stages, model.signature, started.placement, lanes=lanes, on_lost=on_lost)
     return ServedModel(model.name, version, model.platform, pipeline, started.measured, started.placement.memory)

@@ -1,4 +1,4 @@
-"""The number and the wait policy of torch's threads. Imports little: both are set before torch is imported."""
+"""Number and wait policy of torch's threads, which are set before torch is imported."""
 
 from collections.abc import MutableMapping
 from contextlib import suppress
@@ -12,15 +12,15 @@ SPIN_COUNT: Final = "2000"
 
 
 def default_threads(own_choice: int, limit: int | None) -> int:
-    """Return torch's own choice, the machine's cores, limited to the container's.
+    """Return torch's own number of threads, limited to the container's cores.
 
-    Threads of one operation all wait when the limit stops one of them.
+    Threads of one operation wait for each other, so more threads than cores are slower.
     """
     return own_choice if limit is None else min(own_choice, limit)
 
 
 def core_limit(cgroup: Path = CGROUP) -> int | None:
-    """Return the cores that the control group allows (v1 or v2), rounded up; None if there is no limit."""
+    """Return the cores that the control group (v1 or v2) allows, rounded up; None without a limit."""
     # Version 2 has one file with both numbers, version 1 two files.
     for files in (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):
         with suppress(FileNotFoundError):
@@ -31,10 +31,10 @@ def core_limit(cgroup: Path = CGROUP) -> int | None:
 
 
 def wait_briefly(environ: MutableMapping[str, str]) -> None:
-    """Make OpenMP threads sleep soon while they wait; call before torch is imported.
+    """Set a short spin time for waiting OpenMP threads; call before torch is imported.
 
-    GNU OpenMP spins 300,000 times before it sleeps, 17 ms on some processors, after every operation, even if the core
-    is shared with another process or container. Variables that the user has set are kept.
+    By default GNU OpenMP spins 300,000 times before a thread sleeps, 17 ms on some processors, even if the core is
+    shared with another process. Variables that the user has set are kept.
     """
     if "OMP_WAIT_POLICY" not in environ:
         environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)

@@ -1,4 +1,4 @@
-"""PyTorch batches on the CPU, and the choice of device and type."""
+"""Placement of PyTorch batches on the CPU, and the choice of device and dtype."""
 
 from contextlib import AbstractContextManager
 
@@ -11,20 +11,20 @@ from shoal_runtime.tensors.torch_tensors import TORCH
 
 
 class CpuPlacement(HostPlacement):
-    """Batches as PyTorch tensors in host memory."""
+    """Placement of batches as PyTorch tensors in host memory."""
 
     library: Library = TORCH
 
     def active(self) -> AbstractContextManager[None]:
-        """Run without gradients."""
+        """Return a context without gradients."""
         return torch.inference_mode()
 
 
 def choose_device(wanted: str) -> torch.device:
-    """Return the device of the setting; `auto` is CUDA if available.
+    """Return the torch device of a setting; `auto` is CUDA if available.
 
     Raises:
-        LoadError: CUDA is required and not available, or the device number is too high.
+        LoadError: CUDA is required but not available, or the device number is too high.
     """
     if wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
@@ -38,5 +38,5 @@ def choose_device(wanted: str) -> torch.device:
 
 
 def choose_dtype(wanted: str) -> torch.dtype | None:
-    """Return the floating-point type of the setting; None: the model's own."""
+    """Return the floating-point type of a setting; None for the model's own type."""
     return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}.get(wanted)

@@ -1,4 +1,4 @@
-"""Rows to try a model with: random numbers of several scales and short texts, or the handler's own items."""
+"""Sources of rows to test a model: generated numbers and texts, or the handler's own items."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ DATES: Final = ("2020-01-01", "1999-12-31T23:59:59", "2024-02-29", "1970-01-01",
 
 @dataclass(frozen=True, slots=True)
 class RowKind:
-    """A distribution of numbers."""
+    """Distribution of the numbers in generated rows."""
 
     scale: float = 1.0
     """Standard deviation of floats, or with ``even`` their upper end."""
@@ -57,10 +57,10 @@ LARGE: Final = 1e5
 
 
 def kinds(*, anywhere: bool) -> tuple[RowKind, ...]:
-    """Return the kinds to try, the plain one first.
+    """Return the kinds of rows to test, the standard kind first.
 
-    ``anywhere`` allows large integers. Where integers are indices, one outside of its table is an error on a CPU, but
-    ends the process on a GPU.
+    Without ``anywhere``, integers that may be indices are 0: an index outside its table is an error on a CPU, but ends
+    the process on a GPU.
     """
     if not anywhere:
         return (RowKind(ids=1), RowKind(0.01, ids=1), RowKind(ids=1, even=True), RowKind(ids=1, missing=True))
@@ -79,21 +79,21 @@ def kinds(*, anywhere: bool) -> tuple[RowKind, ...]:
 
 
 class RowSource(Protocol):
-    """A source of rows."""
+    """Source of rows to test a model."""
 
     def draw(self, kind: RowKind, count: int, rng: "np.random.Generator") -> list[Row]:
-        """Return ``count`` rows."""
+        """Return ``count`` rows of a kind."""
 
     def join(self, rows: Sequence[Row]) -> Batch:
-        """Return the rows as one batch."""
+        """Join rows to one batch."""
 
 
 class GeneratedRows:
-    """Rows made up from the signature.
+    """Source of rows generated from the signature.
 
     Args:
-        signature: of the model.
-        values: by input, the values to choose from for each column; by default any number.
+        signature: the model's signature.
+        values: values to choose from, for each column of each input; any number by default.
     """
 
     def __init__(self, signature: Signature, values: Values | None = None) -> None:
@@ -101,7 +101,7 @@ class GeneratedRows:
         self._values = values or {}
 
     def draw(self, kind: RowKind, count: int, rng: "np.random.Generator") -> list[Row]:
-        """Return rows of the longest shape."""
+        """Return ``count`` rows of a kind, as long as the signature allows."""
         every = shapes(self._signature, count)
         batch = {spec.name: self._made(spec, every[spec.name], kind, rng) for spec in self._signature.inputs}
         return [
@@ -131,7 +131,7 @@ class GeneratedRows:
         return made
 
     def join(self, rows: Sequence[Row]) -> Mapping[str, Array]:
-        """Return wire arrays by input."""
+        """Stack rows to wire arrays by input."""
         return {
             spec.name: np.stack([np.asarray(row[spec.name], DTYPES[spec.datatype]) for row in rows], spec.batch_dim)
             for spec in self._signature.inputs
@@ -139,22 +139,22 @@ class GeneratedRows:
 
 
 class ExampleRows:
-    """The handler's own items, repeated."""
+    """Source of the handler's own items, repeated."""
 
     def __init__(self, items: Sequence[Any]) -> None:
         self._items = itertools.cycle(items)
 
     def draw(self, kind: RowKind, count: int, rng: "np.random.Generator") -> list[Row]:
-        """Return the next items, for any kind."""
+        """Return the next ``count`` items, for any kind."""
         return list(itertools.islice(self._items, count))
 
     def join(self, rows: Sequence[Row]) -> list[Row]:
-        """Return the items."""
+        """Return the items as a list."""
         return list(rows)
 
 
 def can_be_generated(signature: Signature) -> bool:
-    """Return whether rows can be made up: numbers, text and dates can, images and documents cannot."""
+    """Return whether rows can be generated; images and documents cannot."""
     return all(
         spec.datatype != "BYTES"
         or (spec.carries is None and (spec.logical_type == "datetime" or "text/plain" in spec.media_types))

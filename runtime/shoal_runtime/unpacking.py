@@ -1,7 +1,7 @@
-"""Archives, unpacked within their directory and within limits.
+"""Unpacking of archives within one directory and within limits.
 
-Python's own protection is not relied upon: in several versions links defeat it (CVE-2025-4517 and related). Here no
-symbolic link is ever made: a link to a file of the archive becomes a hard link to it. So a path without `..` always
+Python's own protection is defeated by links in several versions (CVE-2025-4517 and related), so it is not relied upon.
+No symbolic link is created: a link to a file of the archive becomes a hard link. A path without `..` therefore always
 stays below the directory.
 """
 
@@ -51,7 +51,7 @@ _BROKEN: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ArchiveLimits:
-    """Limits of fetching a model."""
+    """Limits of the files of a model: size, number, compression ratio and time."""
 
     max_bytes: int = 128 * 1024**3
     """Of a download, and of the content of an archive."""
@@ -63,18 +63,18 @@ class ArchiveLimits:
     """Of download, check and unpacking together."""
 
     def check_bytes(self, count: int, what: str) -> None:
-        """Raise LoadError if ``count`` exceeds the limit."""
+        """Raise LoadError if ``count`` exceeds the limit of bytes."""
         if count > self.max_bytes:
             raise LoadError(f"{what} exceeds {self.max_bytes} bytes (SHOAL_MODEL_MAX_BYTES)")
 
     def too_many_files(self, name: str) -> LoadError:
-        """Return the error of an archive with too many files."""
+        """Return the error for an archive or directory with too many files."""
         return LoadError(f"{name} has more than {self.max_files} files and directories (SHOAL_MODEL_MAX_FILES)")
 
 
 @dataclass(slots=True)
 class ArchiveMeter:
-    """Counts the unpacked content of one archive of `size` bytes, and enforces the limits."""
+    """Counter of the unpacked content of an archive of `size` bytes, which enforces the limits."""
 
     name: str
     size: int
@@ -84,13 +84,13 @@ class ArchiveMeter:
     files: int = 0
 
     def count(self) -> None:
-        """Count a file or directory."""
+        """Count a file or directory; raise LoadError beyond the limit."""
         self.files += 1
         if self.files > self.limits.max_files:
             raise self.limits.too_many_files(self.name)
 
     def read(self, count: int) -> None:
-        """Count unpacked bytes."""
+        """Count unpacked bytes; raise LoadError beyond the limits of size, ratio or time."""
         self.bytes += count
         self.limits.check_bytes(self.bytes, f"the content of {self.name}")
         ratio = self.limits.max_ratio
@@ -100,13 +100,13 @@ class ArchiveMeter:
 
 
 def check_time(limits: ArchiveLimits, deadline_s: float) -> None:
-    """Raise LoadError after the deadline."""
+    """Raise LoadError if ``deadline_s``, in monotonic seconds, has passed."""
     if time.monotonic() > deadline_s:
         raise LoadError(f"fetching the model takes longer than {limits.timeout_s:g} s (SHOAL_MODEL_FETCH_TIMEOUT_S)")
 
 
 def archive_stem(name: str) -> str | None:
-    """Return a name without the suffix of an archive; None for other names."""
+    """Return a file name without its archive suffix; None for a file that is not an archive."""
     for suffix in (*TAR_SUFFIXES, *ZIP_SUFFIXES, *MAR_SUFFIXES):
         if name.lower().endswith(suffix) and len(name) > len(suffix):
             return name[: -len(suffix)]
@@ -114,20 +114,20 @@ def archive_stem(name: str) -> str | None:
 
 
 def unpack(path: Path, target: Path, name: str, limits: ArchiveLimits, deadline_s: float) -> Path:
-    """Unpack an archive into an empty directory; after an error its content is undefined.
+    """Unpack an archive into an empty directory, whose content is undefined after an error.
 
     Args:
-        path: of the archive.
-        target: the directory.
-        name: whose suffix determines the format.
-        limits: of the content.
-        deadline_s: in monotonic seconds.
+        path: archive file.
+        target: empty directory.
+        name: file name whose suffix determines the format.
+        limits: limits of the content.
+        deadline_s: deadline in monotonic seconds.
 
     Returns:
-        The directory of the model: the target, or the only directory in the archive.
+        The model's directory: the target, or the only directory in the archive.
 
     Raises:
-        LoadError: it is not an archive, exceeds a limit, or a member is not a plain file within the directory.
+        LoadError: the file is not an archive, exceeds a limit, or has a member that is not a plain file in the target.
     """
     meter = ArchiveMeter(name, path.stat().st_size, limits, deadline_s)
     is_zip = name.lower().endswith(ZIP_SUFFIXES)
@@ -147,7 +147,7 @@ def unpack(path: Path, target: Path, name: str, limits: ArchiveLimits, deadline_
 
 
 def place_of(name: str) -> PurePosixPath:
-    """Return a member's path below the directory.
+    """Return the path of an archive member, relative to the directory.
 
     Raises:
         LoadError: the path is outside the directory, or ambiguous.
@@ -164,20 +164,18 @@ def _outside(name: str, why: str = "") -> LoadError:
 
 
 class _Directory:
-    """The unpacked files. Names are checked, nothing is overwritten, and no symbolic link is made."""
+    """Writer of unpacked files that checks names and never overwrites a file."""
 
     def __init__(self, root: Path, meter: ArchiveMeter) -> None:
         self._root = root.resolve()
         self._meter = meter
 
     def make(self, name: str) -> None:
-        """Make a directory."""
         place = self._place(name)
         with _once(name):
             place.mkdir(parents=True, exist_ok=True)
 
     def write(self, name: str, source: "_Readable", *, executable: bool) -> None:
-        """Write a file."""
         place = self._place(name)
         with _once(name):
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -190,7 +188,7 @@ class _Directory:
                 os.fchmod(file.fileno(), 0o755)
 
     def repeat(self, name: str, target: PurePosixPath) -> None:
-        """Give an unpacked file another name, as a hard link."""
+        """Create another name for an unpacked file, as a hard link."""
         place, source = self._place(name), self._root / target
         if not source.is_file():
             raise LoadError(f"the archive's {name!r} is a link to a file that is not in it")
@@ -221,7 +219,7 @@ class _Readable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Metered:
-    """A stream that counts all unpacked bytes, also those that are not written to a file."""
+    """Stream that counts all unpacked bytes, including those not written to a file."""
 
     stream: _Readable
     meter: ArchiveMeter
@@ -262,7 +260,7 @@ def _unzip(path: Path, target: Path, meter: ArchiveMeter, limits: ArchiveLimits)
 
 
 class _Member(tarfile.TarInfo):
-    """A member with headers that are checked before tarfile reads them into memory."""
+    """Archive member whose headers are checked before tarfile reads them into memory."""
 
     def _proc_member(self, archive: tarfile.TarFile) -> Any:
         if self.size < 0 or (self.type in _HEADERS and self.size > MAX_HEADER_BYTES):

@@ -1,8 +1,7 @@
-"""Batches for forwards before the model is ready: lazy kernels, compilation and CUDA graphs.
+"""Batches that are run before the model is ready, for lazy kernels, compilation and CUDA graphs.
 
-Inputs are zeros made from the signature, for every allowed batch size and every bucket of lengths. If inputs cannot be
-generated (BYTES), or `preprocess` rejects zeros, a handler may provide `warmup_items()`: a list of items for
-`preprocess`. The outputs are checked against the signature.
+Inputs are zeros for every allowed batch size and every bucket of lengths. A handler may provide `warmup_items()`, a
+list of items for `preprocess`, if inputs cannot be generated (BYTES) or `preprocess` rejects zeros.
 """
 
 import itertools
@@ -24,7 +23,7 @@ from shoal_schema.wire.datatypes import DTYPES
 
 @dataclass(frozen=True, slots=True)
 class WarmupBatch:
-    """A batch to warm with."""
+    """A batch for warm-up: its number of rows, and a function that makes it."""
 
     rows: int
     make: Callable[[], Any]
@@ -42,16 +41,16 @@ LONGER = 64
 
 
 def plan_warmup(stages: HandlerMethods, signature: Signature, handler: Any, library: Library) -> list[WarmupBatch]:
-    """Return the batches to warm with, largest first, so that memory runs out at once or never."""
+    """Return the batches for warm-up, largest first, so that a lack of memory shows early."""
     sizes = signature.allowed_batch_sizes or tuple(sorted({1, signature.max_batch_size}))
     return _batches(stages, signature, handler, sizes, library)
 
 
 def plan_measuring(stages: HandlerMethods, signature: Signature, handler: Any, library: Library) -> list[WarmupBatch]:
-    """Return batches between 1 and the largest size, doubling, that are run only to be measured.
+    """Return further batches of 2, 4, ... rows below the largest size, which are run only to be measured.
 
-    The largest is last, so that a short time shows most. There are none if sizes are fixed, because warm-up measures
-    all of them, or if rows are generated or have several lengths, because their times differ from those of real rows.
+    There are none if batch sizes are fixed, because warm-up measures all of them, or if rows are generated or have
+    several lengths, because such times differ from those of real rows.
     """
     if signature.allowed_batch_sizes:
         return []
@@ -77,7 +76,7 @@ def _batches(
         return collate([preprocess(item) for item in some], stages.preprocess_padding, library)
 
     def from_zeros(rows: int) -> Any:
-        """Repeat the row that `preprocess` makes of an item of zeros, which it may reject."""
+        # The same row repeated: preprocess may reject zeros.
         assert preprocess is not None
         shapes = {spec.name: [1 if size == ANY else size for size in spec.shape] for spec in signature.inputs}
         inputs = {spec.name: np.zeros(shapes[spec.name], DTYPES[spec.datatype]) for spec in signature.inputs}
@@ -93,7 +92,7 @@ def _batches(
 
 
 def shapes(signature: Signature, rows: int) -> dict[str, list[int]]:
-    """Return the shapes of a batch of the longest rows by input; 1 where no size is declared."""
+    """Return the shape of each input in a batch of the longest rows; undeclared sizes are 1."""
     lengths = next(_lengths(signature.inputs))
     return {
         spec.name: [1 if size == ANY else size for size in _shape(spec, rows, lengths)] for spec in signature.inputs
@@ -101,7 +100,7 @@ def shapes(signature: Signature, rows: int) -> dict[str, list[int]]:
 
 
 def _lengths(inputs: Sequence[TensorSpec]) -> Iterator[Mapping[tuple[str, int], int]]:
-    """Yield a length for every padded axis, longest first; inputs that are padded together grow together."""
+    """Yield a length for every padded axis, longest first; the lengths of all axes decrease together."""
     padded = {(s.name, s.pad_axis): s.pad_buckets for s in inputs if s.pad_axis is not None}
     count = max((len(buckets) for buckets in padded.values()), default=0)
     # The longest first, as memory runs out there.

@@ -1,8 +1,7 @@
-"""The end of a process whose device does not respond.
+"""Watchdog that ends the process when the device does not respond.
 
-A separate thread checks the executor and its threads, without the event loop or the device's thread. If a kernel never
-releases the GIL, this thread cannot run either; then the standard library's faulthandler, which needs no lock, ends the
-process a little later.
+A separate thread checks the executor, without the event loop or the device's thread. If a kernel never releases the
+GIL, this thread cannot run. Then the standard library's faulthandler, which needs no lock, ends the process later.
 """
 
 import faulthandler
@@ -26,7 +25,7 @@ MAX_TICK_S: Final = 1.0
 
 
 def exit_now(message: str, code: int = EXIT_DEVICE_LOST) -> None:
-    """End the process with a last log line, without destructors, because a thread is stuck."""
+    """End the process with a log line, without destructors, because a thread is stuck."""
     try:
         sys.stderr.flush()
         os.write(2, final_line("shoal_runtime", message).encode(errors="backslashreplace"))
@@ -35,13 +34,13 @@ def exit_now(message: str, code: int = EXIT_DEVICE_LOST) -> None:
 
 
 class Watchdog:
-    """Watch the executor; end the process when the device or a required thread is lost.
+    """Thread that ends the process when the device or a required thread is lost.
 
     Args:
-        executor: the watched executor.
-        readiness: set to lost before the end.
+        executor: executor to watch.
+        readiness: set to lost before the process ends.
         limit_s: time limit of a forward.
-        end: called once, with the last log line.
+        end: function that is called once, with the last log line.
     """
 
     def __init__(
@@ -59,35 +58,35 @@ class Watchdog:
         executor.on_death = self.lose
 
     def start(self) -> None:
-        """Start to watch."""
+        """Start the watchdog's thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop to watch."""
+        """Stop the watchdog's thread."""
         self._stopped = True
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def lose(self, reason: str) -> None:
-        """Mark the device as lost; the process ends shortly after. Thread-safe."""
+        """Mark the device as lost, which ends the process shortly after. Thread-safe."""
         self._readiness.lost(reason)
         self._reason = self._reason or reason
         self._wake.set()
 
     def enlist(self) -> None:
-        """Add the calling thread to the required threads."""
+        """Add the current thread to the required threads."""
         self._enlisted.append(threading.current_thread())
 
     def ended(self) -> str | None:
-        """Return the error of a required thread that has ended, or None."""
+        """Return an error message if a required thread has ended, or None."""
         for thread in tuple(self._enlisted):
             if not thread.is_alive():
                 return f"the thread {thread.name} ended; the log above has the reason"
         return None
 
     def overdue(self, now_s: float) -> str | None:
-        """Return the error of a forward that exceeds its limit at this time, or None."""
+        """Return an error message if a forward exceeds its time limit at ``now_s``, or None."""
         since_s = self._executor.busy_since_s
         if since_s is None or now_s - since_s <= self.limit_s:
             return None

@@ -1,1 +1,1 @@
-"""Batches: stacking rows, padding them, removing the padding."""
+"""Operations on batches: stacking rows, padding them, and removing the padding."""

@@ -1,6 +1,6 @@
-"""Collate rows that `preprocess` returned into the argument of `forward`.
+"""Collation of rows that `preprocess` returned to the argument of `forward`.
 
-dicts -> a dict of tensors; tensors or arrays -> one tensor; anything else -> a list.
+Dicts become a dict of tensors, tensors or arrays one tensor, and other values a list.
 """
 
 from collections import Counter
@@ -18,11 +18,11 @@ VALUE: Final = "value"
 
 
 def collate(rows: Sequence[Any], rules: Sequence[Rule], library: Library) -> Any:
-    """Collate preprocessed rows into one batch.
+    """Collate preprocessed rows to one batch.
 
     Args:
-        rows: at least one, all of one form (`misfits`).
-        rules: padding, by tensor name for dicts; otherwise only the first rule applies.
+        rows: at least one row, all of the same form (see `misfits`).
+        rules: padding rules by tensor name for dicts; for other rows only the first rule applies.
         library: tensor library of the rows.
 
     Raises:
@@ -58,9 +58,9 @@ def collate(rows: Sequence[Any], rules: Sequence[Rule], library: Library) -> Any
 
 
 def misfits(rows: Sequence[Any], rules: Sequence[Rule], library: Library) -> dict[int, str]:
-    """Return the rows whose form differs from the most common form, with the reason.
+    """Return the rows whose form differs from that of most rows, with an error for each.
 
-    Only these rows fail. Axes that `rules` pad may differ in length.
+    The form is the keys, types and shapes; axes that `rules` pad may differ in length.
     """
     by_name: Mapping[str, Rule] = {rule.name: rule for rule in rules}
     forms = []

@@ -1,7 +1,7 @@
-"""Padding: batches to the allowed sizes, and rows of different lengths to one tensor.
+"""Padding of batches to allowed sizes, and of rows of different lengths to one tensor.
 
-Rows are padded at the end of one axis, to the longest row of the batch or to the smallest bucket that
-holds it. An optional mask is 1 at real positions and 0 at padding.
+Rows are padded at the end of one axis, to the longest row of the batch or to the smallest sufficient bucket. An
+optional mask is 1 at real positions and 0 at padding.
 """
 
 from bisect import bisect_left
@@ -13,15 +13,15 @@ from shoal_runtime.tensors.library import Library, Tensor
 
 
 def next_size(count: int, sizes: Sequence[int]) -> int:
-    """Return the smallest of the increasing `sizes` that holds `count`, else `count`."""
+    """Return the smallest of the increasing `sizes` that is at least `count`, else `count`."""
     index = bisect_left(sizes, count)
     return sizes[index] if index < len(sizes) else count
 
 
 def powers_of_two(limit: int) -> tuple[int, ...]:
-    """Return 1, 2, 4... below `limit`, then `limit`.
+    """Return the powers of two below a limit, and the limit.
 
-    At most half of a batch padded to these sizes is padding.
+    At most half of a batch padded to one of these sizes is padding.
     """
     sizes = [1]
     while sizes[-1] * 2 < limit:
@@ -30,7 +30,7 @@ def powers_of_two(limit: int) -> tuple[int, ...]:
 
 
 def padded_length(lengths: Sequence[int], buckets: Sequence[int]) -> int:
-    """Return the padded length of rows with these lengths.
+    """Return the length to which rows with the given lengths are padded.
 
     Raises:
         ValueError: a row exceeds the last bucket.
@@ -42,15 +42,15 @@ def padded_length(lengths: Sequence[int], buckets: Sequence[int]) -> int:
 
 
 def pad_and_stack(rows: Sequence[Tensor], rule: Rule, library: Library) -> tuple[Tensor, Tensor]:
-    """Stack n rows of one type that differ in length along one axis.
+    """Pad and stack n rows of one type that differ in length along one axis.
 
     Args:
-        rows: without the batch dimension.
-        rule: its `pad_axis` counts the batch dimension.
+        rows: rows without the batch dimension.
+        rule: padding rule, whose `pad_axis` counts the batch dimension.
         library: tensor library of the rows.
 
     Returns:
-        The batch [n, ...], and its int64 mask [n, length].
+        The batch of shape [n, ...], and its int64 mask of shape [n, length].
 
     Raises:
         ValueError: rows differ along another axis, or exceed the last bucket.
@@ -79,10 +79,10 @@ def pad_rows(batch: Any, size: int, batch_dims: Mapping[str, int], library: Libr
     Repeated rows are valid input for any model, unlike zeros. A list is returned unchanged.
 
     Args:
-        batch: the argument of `forward`.
-        size: at least the rows of the batch.
+        batch: argument of `forward`.
+        size: number of rows to pad to.
         batch_dims: batch dimension by tensor name, where it is not 0.
-        library: tensor library of the tensors.
+        library: tensor library of the batch.
     """
 
     def pad(tensor: Tensor, dim: int) -> Tensor:
@@ -98,7 +98,7 @@ def pad_rows(batch: Any, size: int, batch_dims: Mapping[str, int], library: Libr
 
 
 def count_rows(batch: Any, batch_dims: Mapping[str, int]) -> int:
-    """Return the number of rows in the argument of `forward`."""
+    """Return the number of rows in a batch, the argument of `forward`."""
     if isinstance(batch, dict):
         name, value = next(iter(batch.items()))
         return int(value.shape[batch_dims.get(name, 0)]) if hasattr(value, "shape") else len(value)

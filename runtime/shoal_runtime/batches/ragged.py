@@ -1,7 +1,7 @@
-"""Padding of rows of one output that differ along `unpad_axis`.
+"""Padding of rows of an output that differ in length along `unpad_axis`.
 
-The signature cuts each row back to its own length, so that the padding never reaches clients. A row shorter than
-its own length is not padded: the cut would leave numbers that the model did not compute.
+In the response, each row is cut back to its own length, so padding never reaches clients. A row shorter than this
+length is not padded, because the response would hold numbers that the model did not compute.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from shoal_schema.wire.datatypes import Array
 
 
 def own_lengths(spec: TensorSpec, inputs: Mapping[str, Array], signature: Signature) -> Array | None:
-    """Return the length of each row of an output after the cut, or None without a mask."""
+    """Return the length of each row of an output in the response; None without a mask."""
     source = signature.input(spec.unpad_input) if spec.unpad_input is not None else None
     mask = signature.input(source.pad_mask) if source is not None and source.pad_mask is not None else None
     if source is None or source.pad_axis is None or mask is None or mask.name not in inputs:
@@ -26,15 +26,15 @@ def own_lengths(spec: TensorSpec, inputs: Mapping[str, Array], signature: Signat
 
 
 def pad_ragged(rows: Sequence[Array], spec: TensorSpec, lengths: Array) -> list[Array] | None:
-    """Pad the rows to one length along `unpad_axis`.
+    """Pad the rows of an output to one length along `unpad_axis`.
 
     Args:
-        rows: without the batch dimension.
-        spec: of the output.
-        lengths: of the rows after the cut.
+        rows: rows without the batch dimension.
+        spec: specification of the output.
+        lengths: length of each row in the response.
 
     Returns:
-        None when rows differ along another axis, or a row is shorter than its length after the cut.
+        The padded rows; None if rows differ along another axis, or a row is shorter than its length in the response.
     """
     if spec.unpad_axis is None:
         return None

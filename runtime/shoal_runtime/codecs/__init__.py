@@ -1,1 +1,1 @@
-"""Open Inference Protocol (V2): bytes to arrays and back, without torch."""
+"""Codecs of the Open Inference Protocol (V2): bytes to arrays and back, without torch."""

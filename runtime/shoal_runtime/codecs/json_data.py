@@ -1,6 +1,6 @@
-"""JSON `data` of a tensor: flat or nested lists to arrays, and back.
+"""Codec of a tensor's JSON `data`: flat or nested lists to arrays, and back.
 
-Strict: rejects numbers in strings, fractions for integers, numbers out of range, and ragged lists.
+Numbers in strings, fractions for integers, numbers out of range, and ragged lists are rejected.
 """
 
 import json
@@ -27,10 +27,10 @@ _KIND_NAMES = {"b": "true or false", "u": "whole numbers", "i": "whole numbers",
 
 
 def array_from_json(data: Any, datatype: str, shape: tuple[int, ...]) -> Array:
-    """Convert `data` to an array of the datatype and shape.
+    """Convert JSON data to an array of a datatype and shape.
 
     Raises:
-        ValueError: `data` does not match; the message continues "input x".
+        ValueError: the data does not match; the message continues "input x".
     """
     if not isinstance(data, list):
         raise ValueError("needs a list in `data`")
@@ -64,11 +64,11 @@ def array_from_json(data: Any, datatype: str, shape: tuple[int, ...]) -> Array:
 
 
 def exact_json(text: bytes) -> Any:
-    """Parse JSON with exact integers, where orjson returns floats beyond 64 bits.
+    """Parse JSON with exact integers; orjson returns floats beyond 64 bits.
 
     Raises:
-        orjson.JSONDecodeError: not JSON.
-        RecursionError: nested too deeply.
+        orjson.JSONDecodeError: the text is not JSON.
+        RecursionError: the value is nested too deeply.
     """
     value = orjson.loads(text)
     # json is slower, and accepts NaN and the like, which orjson has rejected above.
@@ -76,7 +76,7 @@ def exact_json(text: bytes) -> Any:
 
 
 def array_to_json(array: Array) -> Array | list[Any]:
-    """Return the row-major elements for orjson, which writes NaN and infinities as null.
+    """Return an array's row-major elements for orjson, which writes NaN and infinities as null.
 
     Raises:
         ValueError: a `BYTES` element is not UTF-8.

@@ -1,4 +1,4 @@
-"""V2 metadata of models and of the server."""
+"""V2 metadata of a model and of the server."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -14,13 +14,13 @@ SERVER_METADATA: Final = {"name": "shoal-runtime", "version": VERSION, "extensio
 def model_metadata(
     name: str, version: str, platform: str, signature: Signature, measured: Sequence[tuple[int, float]] = ()
 ) -> dict[str, Any]:
-    """Return the metadata described in docs/reference/model-metadata.md.
+    """Return a model's V2 metadata, described in docs/reference/model-metadata.md.
 
     Args:
-        name: of the model.
-        version: of the model.
-        platform: as in the metadata.
-        signature: of the model.
+        name: name of the model.
+        version: version of the model.
+        platform: platform in the metadata.
+        signature: the model's signature.
         measured: rows and seconds of forwards during warm-up.
     """
     # Parameters of V2 are scalars only, so lists become text.

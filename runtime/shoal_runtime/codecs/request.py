@@ -1,4 +1,4 @@
-"""Decoding of infer bodies to arrays, checked against the model's signature.
+"""Decoder of infer request bodies to arrays, checked against the model's signature.
 
 body = JSON                     without Inference-Header-Content-Length
 body = JSON, then raw tensors   the header holds the length of the JSON part in bytes
@@ -20,7 +20,7 @@ from shoal_schema.wire.elements import object_array, unpack_elements
 
 
 class RequestedOutput:
-    """A requested output and its encoding."""
+    """An output that a request asks for, and its encoding."""
 
     __slots__ = ("binary", "spec")
 
@@ -32,7 +32,7 @@ class RequestedOutput:
 
 
 class InferRequest:
-    """One decoded batch.
+    """A decoded infer request: the inputs of one batch, and the requested outputs.
 
     Arrays share the memory of the body. `BYTES` arrays hold `bytes`. The response repeats `id`.
     """
@@ -55,16 +55,16 @@ class InferRequest:
 
 
 def decode_request(body: memoryview, json_bytes: int, signature: Signature) -> InferRequest:
-    """Decode and check one infer body.
+    """Decode the body of an infer request, and check it against the signature.
 
     Args:
-        body: JSON, then raw tensors. Arrays share its memory.
+        body: JSON, then raw tensors; arrays share its memory.
         json_bytes: length of the JSON part.
-        signature: of the model.
+        signature: the model's signature.
 
     Raises:
         BadRequest: the body violates the protocol or the signature.
-        TooManyRows: more rows than `max_batch_size`.
+        TooManyRows: the batch has more rows than `max_batch_size`.
     """
     if not 0 <= json_bytes <= len(body):
         raise BadRequest(f"Inference-Header-Content-Length is {json_bytes}; the body has {len(body)} bytes")

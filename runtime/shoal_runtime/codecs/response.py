@@ -1,4 +1,4 @@
-"""Encoding of infer responses and errors."""
+"""Encoder of infer responses and of errors."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,13 +17,13 @@ from shoal_schema.wire.elements import pack_elements
 def encode_response(
     request: InferRequest, model: Mapping[str, str], outputs: Mapping[str, Array], parameters: Mapping[str, Any]
 ) -> tuple[int | None, bytes]:
-    """Encode one response with the requested outputs.
+    """Encode the response to an infer request, with the requested outputs.
 
     Returns:
-        The length of the JSON part when raw tensors follow it, else None; then the body.
+        The length of the JSON part if raw tensors follow it, else None; and the body.
 
     Raises:
-        BadRequest: JSON cannot hold an output.
+        BadRequest: an output cannot be written as JSON.
     """
     entries: list[dict[str, Any]] = []
     tails: list[bytes | memoryview] = []
@@ -56,5 +56,5 @@ def encode_response(
 
 
 def encode_error(message: str, code: str) -> bytes:
-    """Encode the body of a failed batch."""
+    """Encode the response body of a failed batch."""
     return orjson.dumps({"error": message_text(message), "code": code})

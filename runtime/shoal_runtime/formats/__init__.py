@@ -1,1 +1,1 @@
-"""Conversion of model files to handlers: a module per format, with a `load(source)`."""
+"""Loaders of model files: one module per format, each with a function `load(source)`."""

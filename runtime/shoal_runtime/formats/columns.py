@@ -1,4 +1,4 @@
-"""Columns of the table that a model was trained on, and the pandas frame of a batch.
+"""Columns of the table that a model was trained on, and conversion of a batch to that table.
 
 A model with only numeric columns has one input tensor that names its columns. Any other model has one input per column.
 """
@@ -32,7 +32,7 @@ Batch = Mapping[str, Array]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a model's table."""
+    """One column of the table that a model was trained on."""
 
     name: str
     """Name in training."""
@@ -59,13 +59,13 @@ class Column:
 
 
 def category(name: str, values: Sequence[Any], numbers: str = "FP64", *, rejects_unknown: bool = False) -> Column:
-    """Make the column of a pandas category.
+    """Return a `Column` for a pandas category.
 
     Args:
-        name: of the column.
+        name: name of the column.
         values: categories in the order of their codes.
-        numbers: floating-point datatype of numbers, also of integers, so that they can be null.
-        rejects_unknown: as in `Column`.
+        numbers: floating-point datatype of numeric categories; also of integers, so that they can be null.
+        rejects_unknown: see `Column`.
 
     Raises:
         LoadError: the categories have several types, or a type without a datatype.
@@ -91,14 +91,14 @@ def category(name: str, values: Sequence[Any], numbers: str = "FP64", *, rejects
 
 
 def inputs_of(columns: Sequence[Column], *, named: bool = True) -> tuple[TensorSpec, ...]:
-    """Return the inputs of these columns: one tensor of numbers or texts, or one per column.
+    """Return model inputs for columns: one tensor of numbers or texts, or one input per column.
 
     Args:
-        columns: in the model's order.
-        named: whether the model stores their names.
+        columns: columns in the model's order.
+        named: whether the model stores column names.
 
     Raises:
-        LoadError: a name is not valid for an input.
+        LoadError: a column's name is not valid for an input.
     """
     datatypes = {column.datatype for column in columns}
     # One tensor only if all columns have one datatype.
@@ -130,12 +130,12 @@ def inputs_of(columns: Sequence[Column], *, named: bool = True) -> tuple[TensorS
 
 
 def rows_of(features: int, datatype: str) -> tuple[TensorSpec, ...]:
-    """Return the only input of a model with this number of unnamed features."""
+    """Return one input tensor for ``features`` unnamed columns."""
     return (TensorSpec(INPUT, datatype, [ANY, features]),)
 
 
 def declared_columns(inputs: Sequence[TensorSpec]) -> list[Column]:
-    """Return the columns of inputs with one element per row."""
+    """Return one column per declared input, each with one element per row."""
     return [_merged(Column(spec.name), spec) for spec in inputs]
 
 
@@ -145,9 +145,9 @@ def reconciled(
     """Match declared inputs with the model's columns, and merge their attributes.
 
     Args:
-        inputs: from model.toml or MLmodel, in any order.
-        columns: of the model.
-        named: whether the model stores their names; otherwise a single tensor may declare them.
+        inputs: inputs declared in model.toml or MLmodel, in any order.
+        columns: columns stored in the model.
+        named: whether the model stores column names; otherwise a single tensor may declare them.
 
     Raises:
         LoadError: an input is not a column of the model, a column is missing, or a tensor has another width.
@@ -199,13 +199,13 @@ def _merged(column: Column, spec: TensorSpec) -> Column:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Join names for a message: the first ones, and the number of the others."""
+    """Join names for a message: the first five, and the number of further names."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(map(repr, names[:SHOWN])) + more
 
 
 def in_toml(columns: Sequence[Column]) -> str:
-    """Return `[[inputs]]` for a model.toml that declare these columns, for users to complete."""
+    """Return the `[[inputs]]` section of a model.toml that declares columns."""
     lines = []
     for column in columns:
         name = orjson.dumps(column.name).decode()  # TOML has the escapes of JSON
@@ -215,7 +215,7 @@ def in_toml(columns: Sequence[Column]) -> str:
 
 
 def frame_maker(inputs: Sequence[TensorSpec], columns: Sequence[Column], *, pandas: Any) -> Callable[[Batch], Any]:
-    """Return a function from a batch to the model's frame, with the column order and types of training."""
+    """Return a function that converts a batch to a pandas frame with the columns and types of training."""
     names = [column.name for column in columns]
     rows = inputs[0] if len(inputs) == 1 and len(inputs[0].shape) > 1 else None
 
@@ -244,11 +244,10 @@ def frame_maker(inputs: Sequence[TensorSpec], columns: Sequence[Column], *, pand
 
 
 def _series(column: Column, values: Array, pandas: Any) -> Any:
-    """Convert the values of a column to the type of training.
+    """Convert the values of a column to the type that the column had in training.
 
     Raises:
-        ValueError: a category is unknown, and `rejects_unknown` is set. xgboost 3.2 misses some unknown values and
-            mistakes them for others.
+        ValueError: a value is not a category, and `rejects_unknown` is set (xgboost 3.2 does not detect all of them).
     """
     if column.categories is not None:
         # Integers from requests may be floating-point numbers, which are equal as dict keys.
@@ -271,16 +270,12 @@ def _series(column: Column, values: Array, pandas: Any) -> Any:
 
 
 def is_missing(value: Any) -> bool:
-    """Return whether a value is null: None or NaN, the only value that differs from itself."""
+    """Return whether a value is None or NaN."""
     return value is None or bool(value != value)  # noqa: PLR0124
 
 
 def _date(column: Column, value: Any, pandas: Any) -> Any:
-    """Parse a text to a time without time zone; times with a zone are converted to UTC.
-
-    Raises:
-        ValueError: neither ISO 8601 nor digits of the declared unit.
-    """
+    """Parse ISO 8601 text, or digits in the declared unit; a time with a zone is converted to UTC."""
     if value is None:
         return pandas.NaT
     try:

@@ -1,4 +1,4 @@
-"""Tasks of encoder models, with the same results as the transformers pipelines.
+"""Handlers for encoder models (classification, fill-mask), with the results of transformers pipelines.
 
 Texts become rows of tokens, padded to the longest row of the batch and masked. Pictures become rows of pixels.
 """
@@ -33,7 +33,7 @@ PREDICTION: Final = TensorSpec("prediction", "BYTES", [-1], content_type="applic
 
 @dataclass(frozen=True, slots=True)
 class ModelParts:
-    """The loaded parts of a model directory."""
+    """A loaded model directory: network, tokenizer or image processor, and parameters."""
 
     model: Any
     """Network on its device."""
@@ -46,10 +46,10 @@ class ModelParts:
 
 
 class Tokens:
-    """Tokenization of texts.
+    """Tokenizer of one model, with its length limit and padding rules.
 
-    Calls the tokenizer itself. The library's wrapper sets padding and truncation at each call, which is not
-    thread-safe.
+    The fast tokenizer is called directly, because the wrapper of transformers sets padding and truncation at each call,
+    which is not thread-safe.
     """
 
     def __init__(self, parts: ModelParts, *, cuts: bool) -> None:
@@ -78,7 +78,7 @@ class Tokens:
         ]
 
     def row(self, *texts: str) -> tuple[dict[str, Array], Any]:
-        """Return the network's inputs for one text or a pair, and the tokenizer's encoding.
+        """Tokenize a text or a pair of texts; return the network's inputs and the encoding.
 
         Raises:
             ItemError: there are no tokens, or more than the limit.
@@ -96,9 +96,9 @@ class Tokens:
 
 
 def token_limit(parts: ModelParts) -> int:
-    """Return the maximum tokens of one row: the lower of the tokenizer's and the network's limits.
+    """Return the maximum number of tokens per row.
 
-    `max_tokens` in `[parameters]` lowers it.
+    It is the lowest of the tokenizer's limit, the network's, and `max_tokens` in `[parameters]`.
     """
     # sentence-transformers limits some models below their positions.
     stated = read_json(parts.directory / "sentence_bert_config.json", {}).get("max_seq_length")
@@ -114,7 +114,7 @@ def token_limit(parts: ModelParts) -> int:
 
 
 class Texts:
-    """Base of the tasks on texts."""
+    """Base class of handlers whose input is text."""
 
     inputs: Sequence[TensorSpec] = (TEXT,)
     outputs: Sequence[TensorSpec] = (PREDICTION,)
@@ -127,22 +127,23 @@ class Texts:
         self.preprocess_padding = self.tokens.rules
 
     def preprocess(self, text: str) -> dict[str, Any]:
-        """Return the tokens of a text."""
+        """Tokenize a text."""
         return dict(self.tokens.row(text)[0])
 
     def warmup_items(self) -> list[Any]:
-        """Return a typical sentence."""
+        """Return an example sentence for warm-up."""
         return [WARM_TEXT]
 
 
 def by_length(answer: Callable[[dict[str, Tensor]], Tensor], batch: dict[str, Tensor]) -> Tensor:
-    """Run rows of similar lengths together on a CPU, where padding costs as much as text.
+    """Run a forward on rows of similar length together, if the batch is on a CPU.
 
-    A GPU runs padding in parallel, and a compiled forward would be recompiled for each shape.
+    On a CPU padding costs as much as text. A GPU runs the whole batch at once, and a compiled forward would be
+    recompiled for each shape.
 
     Args:
-        answer: forward, from a batch to one result per row.
-        batch: with `attention_mask`.
+        answer: forward that returns one result per row.
+        batch: padded inputs, including `attention_mask`.
     """
     mask = batch["attention_mask"]
     if mask.device.type != "cpu" or torch.compiler.is_compiling():
@@ -160,23 +161,23 @@ def by_length(answer: Callable[[dict[str, Tensor]], Tensor], batch: dict[str, Te
 
 
 class ClassifyText(Texts):
-    """Best label of a text, or the best `top_k` labels."""
+    """Text classification: the best label of a text, or the best `top_k` labels."""
 
     def __init__(self, parts: ModelParts) -> None:
         super().__init__(parts)
         self._top_k = parts.parameters.get("top_k")
 
     def forward(self, batch: dict[str, Tensor]) -> Tensor:
-        """Return scores [n, labels]."""
+        """Return scores of shape [rows, labels]."""
         return by_length(lambda rows: scores_of(self.config, self.model(**rows).logits), batch)
 
     def postprocess(self, scores: Array) -> Any:
-        """Return the best label, or a list with `top_k`."""
+        """Return the best label of a text, or a list of labels if `top_k` is set."""
         return best(scores, self.config, self._top_k) if self._top_k else best(scores, self.config, 1)[0]
 
 
 class ClassifyImage:
-    """Best `top_k` labels of a picture, 5 by default."""
+    """Image classification: the best `top_k` labels of a picture, 5 by default."""
 
     inputs = (TensorSpec("image", "BYTES", [-1], content_type="image/jpeg,image/png"),)
     outputs = (PREDICTION,)
@@ -187,22 +188,22 @@ class ClassifyImage:
         self._top_k = parts.parameters.get("top_k", 5)
 
     def preprocess(self, image: bytes) -> dict[str, Array]:
-        """Return the network's inputs for a picture."""
+        """Convert a picture to the network's inputs."""
         made = self._processor(images=picture(image), return_tensors="np")
         return {name: np.asarray(value[0]) for name, value in made.items()}
 
     def forward(self, batch: dict[str, Tensor]) -> Tensor:
-        """Return scores [n, labels]."""
+        """Return scores of shape [rows, labels]."""
         dtype = self._model.dtype
         inputs = {name: each.to(dtype) if each.is_floating_point() else each for name, each in batch.items()}
         return scores_of(self._config, self._model(**inputs).logits)
 
     def postprocess(self, scores: Array) -> list[dict[str, Any]]:
-        """Return the best labels."""
+        """Return the best labels of a picture."""
         return best(scores, self._config, self._top_k)
 
     def warmup_items(self) -> list[bytes]:
-        """Return a black picture of 64 by 48 pixels."""
+        """Return a black picture of 64 by 48 pixels for warm-up."""
         from PIL import Image  # noqa: PLC0415
 
         file = BytesIO()
@@ -211,7 +212,7 @@ class ClassifyImage:
 
 
 class ClassifyTokens(Texts):
-    """Named entities and the like in a text; `aggregation_strategy` joins tokens to words."""
+    """Token classification, such as named entities; `aggregation_strategy` joins tokens to words."""
 
     cuts = False
 
@@ -229,17 +230,17 @@ class ClassifyTokens(Texts):
         self._wanted = pipeline._postprocess_params
 
     def preprocess(self, text: str) -> dict[str, Any]:
-        """Return the tokens of a text, with the text and its encoding."""
+        """Tokenize a text; keep the text and its encoding for `postprocess`."""
         row, encoding = self.tokens.row(text)
         return {**row, "text": (text, encoding)}
 
     def forward(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """Return logits [n, tokens, labels]."""
+        """Return logits of shape [rows, tokens, labels]."""
         tokens = {name: each for name, each in batch.items() if name != "text"}
         return {"logits": self.model(**tokens).logits.float(), "text": batch["text"]}
 
     def postprocess(self, row: dict[str, Any]) -> list[dict[str, Any]]:
-        """Return the entities in the order of the text."""
+        """Return a text's entities in the order of the text."""
         text, encoding = row["text"]
         output = {
             "logits": torch.from_numpy(row["logits"][None, : len(encoding.ids)]),
@@ -253,7 +254,7 @@ class ClassifyTokens(Texts):
 
 
 class FillMask(Texts):
-    """Best `top_k` tokens for each mask in a text, 5 by default."""
+    """Fill-mask: the best `top_k` tokens for each mask in a text, 5 by default."""
 
     cuts = False
 
@@ -267,10 +268,10 @@ class FillMask(Texts):
         self._top_k = parts.parameters.get("top_k", 5)
 
     def preprocess(self, text: str) -> dict[str, Any]:
-        """Return the tokens of a text.
+        """Tokenize a text.
 
         Raises:
-            ItemError: there is no mask.
+            ItemError: the text has no mask.
         """
         row = super().preprocess(text)
         if self._mask not in row["input_ids"]:
@@ -278,7 +279,7 @@ class FillMask(Texts):
         return row
 
     def forward(self, batch: dict[str, Tensor]) -> list[Any]:
-        """Return for each row its tokens, and the best tokens and probabilities at each mask."""
+        """Return each row's tokens, and the probabilities and ids of the best tokens at each mask."""
         logits, ids = self.model(**batch).logits, batch["input_ids"]
         # Only at the masks: the logits of a whole row are a megabyte.
         at = ids == self._mask
@@ -288,7 +289,7 @@ class FillMask(Texts):
         return list(zip(real, values.split(counts), tokens.split(counts), strict=True))
 
     def postprocess(self, row: tuple[Array, Array, Array]) -> list[Any]:
-        """Return the fillings of a single mask, or a list of them per mask."""
+        """Return the best tokens for a text's mask, or one list per mask if there are several."""
         ids, values, tokens = row
         places = np.flatnonzero(ids == self._mask).tolist()
         filled = []
@@ -305,12 +306,15 @@ class FillMask(Texts):
         return filled[0] if len(filled) == 1 else filled
 
     def warmup_items(self) -> list[str]:
-        """Return a sentence with a mask."""
+        """Return a sentence with a mask for warm-up."""
         return [f"{WARM_TEXT} {self._tokenizer.mask_token}."]
 
 
 def scores_of(config: Any, logits: Tensor) -> Tensor:
-    """Return scores [n, labels]: raw for a regression, sigmoid for independent labels, softmax for exclusive ones."""
+    """Convert logits to scores of shape [rows, labels].
+
+    Logits stay raw for a regression; independent labels get a sigmoid, exclusive labels a softmax.
+    """
     logits = logits.float()
     if config.problem_type == "regression":
         return logits
@@ -319,16 +323,16 @@ def scores_of(config: Any, logits: Tensor) -> Tensor:
 
 
 def best(scores: Array, config: Any, count: int) -> list[dict[str, Any]]:
-    """Return the labels with the highest scores, best first."""
+    """Return the ``count`` labels with the highest scores, best first."""
     order = np.argsort(-scores, kind="stable")[:count].tolist()
     return [{"label": config.id2label[index], "score": float(scores[index])} for index in order]
 
 
 def picture(data: bytes) -> Any:
-    """Decode a picture to upright RGB; transparency is dropped, as by `load_image` of transformers.
+    """Decode a JPEG or PNG to upright RGB; transparency is dropped.
 
     Raises:
-        ItemError: not a complete JPEG or PNG, or more than MAX_PIXELS.
+        ItemError: the bytes are not a complete JPEG or PNG, or the picture exceeds MAX_PIXELS.
     """
     from PIL import Image, ImageOps  # noqa: PLC0415
 

@@ -1,15 +1,16 @@
-"""scikit-learn estimators and compatible ones, served from memory, regardless of their file format."""
+"""Handler for scikit-learn estimators and compatible objects, independent of their file format."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.formats.columns import INPUT, TEXT, Batch, Column, declared_columns, inputs_of, reconciled
+from shoal_runtime.formats.columns import INPUT, TEXT, Column, declared_columns, inputs_of, reconciled
 from shoal_runtime.formats.fitted import fitted_columns
 from shoal_runtime.formats.lightgbm_columns import has_names
 from shoal_runtime.formats.source import LoadedModel, ModelSource
@@ -19,17 +20,17 @@ from shoal_runtime.handlers.spec import ANY, TensorSpec
 
 
 def limit_threads(threads: int) -> None:
-    """Limit the threads of numpy, OpenMP and joblib (`n_jobs=-1`) in this thread."""
+    """Limit the threads of numpy, OpenMP and joblib (`n_jobs=-1`) in the current thread."""
     os.environ["LOKY_MAX_CPU_COUNT"] = str(threads)
     imported("sklearn", "sklearn")  # loads OpenMP before the limit is set
     imported("threadpoolctl", "sklearn").threadpool_limits(threads)
 
 
 def serve(estimator: Any, source: ModelSource, path: Path) -> LoadedModel:
-    """Serve an estimator that was read from a file.
+    """Return an estimator that was read from a file as a loaded model.
 
     Raises:
-        LoadError: there is no `predict`, the columns differ from those declared, or trial predictions fail.
+        LoadError: the estimator has no `predict`, declared inputs differ from its columns, or trial predictions fail.
     """
     if not callable(getattr(estimator, "predict", None)):
         raise LoadError(f"{path.name} holds a {type(estimator).__name__}, which has no predict. Save an estimator")
@@ -41,8 +42,13 @@ def serve(estimator: Any, source: ModelSource, path: Path) -> LoadedModel:
     inputs: Sequence[TensorSpec] = source.inputs
     if inputs and names:
         inputs, columns = reconciled(inputs, columns)
+    elif len(inputs) == 1:
+        columns = []
     elif inputs:
-        columns = _placed(inputs, columns)
+        # Without names, declared inputs match the columns by position.
+        if columns and len(inputs) != len(columns):
+            raise LoadError(f"the model was trained on {len(columns)} columns; {len(inputs)} inputs are declared")
+        columns = declared_columns(inputs)
     elif columns:
         inputs = inputs_of(columns, named=bool(names))
     else:
@@ -57,22 +63,31 @@ def serve(estimator: Any, source: ModelSource, path: Path) -> LoadedModel:
             source = replace(source, described_outputs=(shown(OUTPUT, plain(classes)), probabilities))
         else:
             source = replace(source, described_outputs=())
-    handler = TableHandler(source, inputs, _table(inputs, columns, framed=bool(names)), outputs, columns)
-    handler.outputs = tuple(_with_classes(spec, estimator) for spec in handler.outputs)
+    if names:
+        table = frame(inputs, columns)
+    elif len(inputs) == 1 and len(inputs[0].shape) == 1:
+        table = itemgetter(inputs[0].name)  # one input of texts
+    else:
+        table = matrix(inputs, columns if len(inputs) > 1 else ())
+    handler = TableHandler(source, inputs, table, outputs, columns)
+    labels = tuple(str(each) for each in getattr(estimator, "classes_", ()))
+    if len(set(labels)) == len(labels):
+        # The columns of probabilities are named after the classes, in the estimator's order.
+        handler.outputs = tuple(
+            replace(spec, columns=labels)
+            if (spec.name, tuple(spec.shape)) == (PROBABILITIES, (ANY, len(labels)))
+            and spec.datatype != "BYTES"
+            and not spec.columns
+            else spec
+            for spec in handler.outputs
+        )
     if not columns:
         handler.trial_values = known_words(estimator)
     return handler.loaded("sklearn")
 
 
-def _with_classes(spec: TensorSpec, estimator: Any) -> TensorSpec:
-    """Return the output of the probabilities with a class for each of its columns, in the estimator's order."""
-    names = tuple(str(each) for each in getattr(estimator, "classes_", ()))
-    fits_them = spec.datatype != "BYTES" and tuple(spec.shape) == (ANY, len(names)) and len(set(names)) == len(names)
-    return replace(spec, columns=names) if spec.name == PROBABILITIES and fits_them and not spec.columns else spec
-
-
 def feature_names(estimator: Any) -> list[str]:
-    """Return the column names from training of an estimator or its first step, or an empty list."""
+    """Return the column names that an estimator or its first step stored in training, or an empty list."""
     for each in _with_first_step(estimator):
         names = getattr(each, "feature_names_in_", None)
         # A frame may repeat names, which inputs cannot.
@@ -82,34 +97,11 @@ def feature_names(estimator: Any) -> list[str]:
 
 
 def has_own_names(estimator: Any) -> bool:
-    """Return whether the names come from a data frame; lightgbm numbers the columns of arrays."""
+    """Return whether column names come from a data frame; lightgbm numbers the columns of arrays."""
     return not hasattr(estimator, "booster_") or has_names(estimator.booster_)
 
 
 def _with_first_step(estimator: Any) -> list[Any]:
-    """Return the estimator, and the first step of a pipeline."""
+    """Return the estimator, followed by the first step if it is a pipeline."""
     steps = [step for _, step in getattr(estimator, "steps", ()) if step not in (None, "passthrough")]
     return [estimator, *steps[:1]]
-
-
-def _placed(inputs: Sequence[TensorSpec], columns: Sequence[Column]) -> list[Column]:
-    """Return the columns of declared inputs in their order, for an estimator without names.
-
-    Raises:
-        LoadError: their number differs from training.
-    """
-    if len(inputs) == 1:
-        return []
-    if columns and len(inputs) != len(columns):
-        raise LoadError(f"the model was trained on {len(columns)} columns; {len(inputs)} inputs are declared")
-    return declared_columns(inputs)
-
-
-def _table(inputs: Sequence[TensorSpec], columns: Sequence[Column], *, framed: bool) -> Callable[[Batch], Any]:
-    """Return a function from a batch to the estimator's argument: a frame, an array or a list of texts."""
-    if framed:
-        return frame(inputs, columns)
-    # One input of texts.
-    if len(inputs) == 1 and len(inputs[0].shape) == 1:
-        return lambda batch: batch[inputs[0].name]
-    return matrix(inputs, columns if len(inputs) > 1 else ())

@@ -1,9 +1,8 @@
-"""Checks of expressions in model files, which torch evaluates while it loads the file.
+"""Checks of expressions in model files that torch evaluates during loading.
 
-There are two languages: sizes, as sympy writes them (`Mul(Integer(2), Symbol('s0', integer=True))`), and guards,
-Python arithmetic on the sizes of inputs (`L['x'].size()[0] % 2 == 0`). Torch passes both to `eval`, so each is
-parsed here first and limited to the forms that torch writes. The cost of an expression is limited too: the size of
-its numbers, and the bits that a power can produce.
+Torch passes two kinds of expressions to `eval`: sizes in sympy's notation (`Mul(Integer(2), Symbol('s0',
+integer=True))`), and guards, Python arithmetic on input sizes (`L['x'].size()[0] % 2 == 0`). Each expression is parsed
+here first, and only the forms that torch writes are accepted. The size of numbers and results is limited too.
 """
 
 import ast
@@ -57,10 +56,10 @@ _ARITHMETIC: Final = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod
 
 @functools.lru_cache(maxsize=4096)
 def checked_size(text: str) -> str:
-    """Check an expression in the form of sympy's `srepr`, and return it normalized.
+    """Check a size expression in the form of sympy's `srepr`, and return it normalized.
 
     Raises:
-        ValueError: another form, or too costly.
+        ValueError: the expression has another form, or is too costly.
     """
     parsed = _parsed(text)
     _sympy(parsed)
@@ -69,10 +68,10 @@ def checked_size(text: str) -> str:
 
 
 def checked_guard(text: str) -> str:
-    """Check a condition on inputs in the form of torch's guards, and return it normalized.
+    """Check a guard, a condition on input sizes as torch writes it, and return it normalized.
 
     Raises:
-        ValueError: another form, or too costly.
+        ValueError: the expression has another form, or is too costly.
     """
     parsed = _parsed(text)
     _python(parsed)
@@ -100,14 +99,14 @@ def _bounded(bits: int, node: ast.AST) -> int:
 
 
 def _literal(node: ast.expr) -> int:
-    """Return the bits of a numeric literal."""
+    """Return the number of bits of a numeric literal."""
     if not isinstance(node, ast.Constant) or not isinstance(node.value, int | float):
         raise _refused(node)
     return _bounded(node.value.bit_length() if isinstance(node.value, int) else SIZE_BITS, node)
 
 
 def _raised(node: ast.AST, base_bits: int, exponent: ast.expr) -> int:
-    """Return the bits of a power or shift, whose exponent must be a small literal."""
+    """Return the maximum bits of a power or shift, whose exponent must be a small literal."""
     if isinstance(exponent, ast.UnaryOp) and isinstance(exponent.op, ast.USub):
         exponent = exponent.operand
     value = _constant(exponent)
@@ -120,7 +119,7 @@ def _raised(node: ast.AST, base_bits: int, exponent: ast.expr) -> int:
 
 
 def _sympy(node: ast.expr) -> int:
-    """Return the maximum bits of the value."""
+    """Check a size expression, and return the maximum bits of its value."""
     if isinstance(node, ast.Name) and (node.id in _CONSTANTS or SYMBOL.fullmatch(node.id)):
         return SIZE_BITS
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
@@ -155,7 +154,7 @@ def _sympy_call(node: ast.Call, name: str) -> int:
 
 
 def _unwrapped(node: ast.expr) -> ast.expr:
-    """Return the literal in `Integer(...)` or `Float('...', precision=53)`."""
+    """Return the literal inside `Integer(...)` or `Float('...', precision=53)`."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.func.id not in _NUMBERS:
         return node
     _LEAVES[node.func.id](node)
@@ -218,7 +217,7 @@ def _infix(node: ast.BinOp | ast.Compare, value: Callable[[ast.expr], int]) -> i
 
 
 def _python(node: ast.expr) -> int:
-    """Return the maximum bits of the value."""
+    """Check a guard, and return the maximum bits of its value."""
     if isinstance(node, ast.BinOp | ast.Compare):
         return _infix(node, _python)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd | ast.Not):
@@ -258,7 +257,7 @@ def _is_of_module(node: ast.expr, module: str, names: frozenset[str]) -> bool:
 
 
 def _is_input(node: ast.expr) -> bool:
-    """Return whether the node is `L['x']` or an element of it."""
+    """Return whether a node is an input `L['x']`, or an element of one."""
     # From the outermost subscript inward to the name.
     while isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
         key = node.slice.value

@@ -1,8 +1,8 @@
-"""External data of ONNX graphs: weights in other files, also behind links.
+"""External data of ONNX models: weights in other files, which may be behind symbolic links.
 
-onnxruntime rejects a data file outside the model's directory after links are resolved: files of the Hugging Face cache,
-of ConfigMaps, and of several volumes. The user who created the directory chose its links, so this module follows them.
-The model file chose the location, so absolute locations and locations with `..` are rejected.
+onnxruntime rejects a data file whose resolved path is outside the model's directory, as in the Hugging Face cache and
+in ConfigMaps. Links are set by the user who created the directory, so they are followed here. The locations are set by
+the model file, so absolute locations and locations with `..` are rejected.
 """
 
 import mmap
@@ -38,7 +38,7 @@ _FIXED: Final = {1: 8, 5: 4}
 
 
 def locations(path: Path) -> list[str]:
-    """Return the distinct locations of external data in an ONNX file.
+    """Return the distinct external data locations in an ONNX file.
 
     Raises:
         ValueError: the file is not a protobuf message.
@@ -51,9 +51,9 @@ def locations(path: Path) -> list[str]:
 
 
 def linked_files(path: Path) -> dict[str, Path]:
-    """Return the files behind the locations of a model's external data.
+    """Return the file of each external data location of a model.
 
-    If the model's path is a link, the directories of each link and of its target are tried in order.
+    If the model's path is a link, the directory of each link in the chain is tried in order.
 
     Raises:
         LoadError: a location is outside the directory, or a file is missing.
@@ -85,7 +85,9 @@ def linked_files(path: Path) -> dict[str, Path]:
 
 
 def mapped(files: Mapping[str, Path]) -> tuple[list[str], list[mmap.mmap | bytes], list[int]]:
-    """Return names, contents and sizes for `add_external_initializers_from_files_in_memory`.
+    """Map files into memory as arguments of `add_external_initializers_from_files_in_memory`.
+
+    Returns: Names, contents and sizes.
 
     Raises:
         LoadError: a file cannot be read.
@@ -118,7 +120,7 @@ def _found(data: mmap.mmap, start: int, end: int, kind: str, depth: int) -> Iter
 
 
 def _fields(data: mmap.mmap, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield number, start and end of each length-delimited field of a message."""
+    """Yield number, start and end of each length-delimited field of a protobuf message."""
     while at < end:
         # A tag holds the number of the field and its wire type in the lowest 3 bits.
         tag, at = _varint(data, at, end)

@@ -1,7 +1,7 @@
 """Columns that a fitted scikit-learn estimator was trained on.
 
-Encoders store the values of their columns, vectorizers take texts, imputers take nulls, and composites assign columns
-to their parts. Any other column holds numbers.
+The parts of an estimator determine them: encoders store the values of their columns, vectorizers read text, imputers
+accept nulls, and composites assign columns to other parts. Any other column holds numbers.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,8 +25,8 @@ def fitted_columns(estimator: Any, names: Sequence[str]) -> list[Column]:
     """Return the columns of a fitted estimator, in the order of training.
 
     Args:
-        estimator: fitted.
-        names: of its columns.
+        estimator: fitted estimator.
+        names: names of its columns.
 
     Raises:
         LoadError: the categories of a column cannot be served.
@@ -36,7 +36,7 @@ def fitted_columns(estimator: Any, names: Sequence[str]) -> list[Column]:
 
 
 def _columns_of(estimator: Any, names: list[str]) -> Columns:
-    """Return the known columns among those given to an estimator."""
+    """Return the columns among ``names`` whose values an estimator restricts or describes."""
     for read in _READERS:
         if (known := read(estimator, names)) is not None:
             return known
@@ -44,10 +44,7 @@ def _columns_of(estimator: Any, names: list[str]) -> Columns:
 
 
 def _pipeline(estimator: Any, names: list[str]) -> Columns | None:
-    """Return the columns of the first steps.
-
-    Imputers and functions keep most columns, so the steps after them count too.
-    """
+    """Return the columns of a pipeline: of its first step, and of later steps after imputers and functions."""
     if not hasattr(estimator, "named_steps"):
         return None
     known: Columns = {}
@@ -116,7 +113,6 @@ def _union(estimator: Any, names: list[str]) -> Columns | None:
 
 
 def _encoder(estimator: Any, names: list[str]) -> Columns | None:
-    """Return the columns of an encoder, whose categories each have a type."""
     values = getattr(estimator, "categories_", None)
     if values is None or len(values) != len(names):
         return None
@@ -153,7 +149,6 @@ def _vectorizer(estimator: Any, names: list[str]) -> Columns | None:
 
 
 def _gradient_boosting(estimator: Any, names: list[str]) -> Columns | None:
-    """Return the columns of histogram gradient boosting, which stores its encoder in a private attribute."""
     if getattr(estimator, "is_categorical_", None) is None:
         return None
     # No public attribute has the type of the categories. Without the encoder they count as numbers, and are tried.
@@ -162,7 +157,6 @@ def _gradient_boosting(estimator: Any, names: list[str]) -> Columns | None:
 
 
 def _boosters(estimator: Any, names: list[str]) -> Columns | None:
-    """Return the columns of lightgbm and xgboost estimators."""
     found: Sequence[Column] | None = None
     if hasattr(estimator, "booster_"):
         found = lightgbm_columns(estimator.booster_)
@@ -174,8 +168,8 @@ def _boosters(estimator: Any, names: list[str]) -> Columns | None:
 
 
 def _inner(estimator: Any, names: list[str]) -> Columns | None:
-    """Return the columns of the inner estimators, which are given the same columns."""
     inner = [getattr(estimator, name) for name in _INNER if getattr(estimator, name, None) is not None]
+    # Each of these is trained on the same columns.
     for name in _SEVERAL:
         several = np.ravel(np.asarray(getattr(estimator, name, ()), dtype=object))
         inner += [getattr(each, "estimator", each) for each in several]

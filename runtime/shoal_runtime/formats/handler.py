@@ -1,4 +1,4 @@
-"""The Handler format: a Python class with a `forward` method."""
+"""The Handler format: a Python class of the user with a `forward` method."""
 
 import pickle
 from collections.abc import Iterator
@@ -11,11 +11,11 @@ from shoal_runtime.importing import HandlerFailed
 
 
 def load(source: ModelSource) -> LoadedModel:
-    """Create the handler and call its `load`.
+    """Create the user's handler and call its `load` method.
 
     Raises:
-        LoadError: there is no class, or it has no forward.
-        HandlerFailed: the handler raised.
+        LoadError: there is no class, or it has no `forward` method.
+        HandlerFailed: the handler raised an error.
     """
     if source.handler is None:
         raise LoadError(
@@ -37,10 +37,10 @@ def load(source: ModelSource) -> LoadedModel:
 
 @contextmanager
 def loading(name: str) -> Iterator[None]:
-    """Run the code of a handler while it loads.
+    """Context for loading a handler, which converts the handler's errors.
 
     Raises:
-        HandlerFailed: the handler raised anything but a LoadError.
+        HandlerFailed: the handler raised an error other than LoadError.
     """
     try:
         yield

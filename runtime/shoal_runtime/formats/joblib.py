@@ -1,4 +1,4 @@
-"""Estimators in pickles of joblib or Python, if allowed by the user."""
+"""The joblib format: pickled estimators, if the user allows pickles."""
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.faults import HANDLER_FAULTS, describe, remedy
@@ -10,7 +10,7 @@ from shoal_schema.resource.model import ModelFormat as Format
 
 
 def load(source: ModelSource) -> LoadedModel:
-    """Unpickle the estimator.
+    """Unpickle an estimator.
 
     Raises:
         LoadError: pickles are not allowed, the file is corrupt, or a library of the estimator is not installed.

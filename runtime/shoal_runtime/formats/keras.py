@@ -1,9 +1,9 @@
-"""Keras 3 models (.keras) on torch, loaded in Keras' safe mode with the signature in the file."""
+"""The Keras 3 format (.keras), run on torch and loaded in Keras' safe mode."""
 
 import os
 import re
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,7 +31,7 @@ UNSAFE: Final = ("safe_mode", "unsafe")
 
 
 def load(source: ModelSource) -> LoadedModel:
-    """Load the model onto the device.
+    """Load a Keras model onto the device.
 
     Raises:
         LoadError: the file is corrupt, holds code, or uses classes that are not Keras' own.
@@ -52,14 +52,23 @@ def load(source: ModelSource) -> LoadedModel:
             " clients' requests. Build it with stateful=False, set the weights, and save it again"
         )
     # Keras nests tensors; their flat order is that of the signature.
-    taken, given = _structures(keras, model, path.name)
+    try:
+        # A Sequential model wraps its only input in a list.
+        alone = isinstance(model, keras.Sequential) and model.inputs
+        taken, given = (model.inputs[0], model.outputs[0]) if alone else (model.input, model.output)
+    except (AttributeError, ValueError):
+        raise LoadError(f"{path.name} has no signature. Begin it with keras.Input(...) and save it again") from None
     inputs = source.inputs or _specs(keras.tree.flatten(taken), None)
     outputs = source.outputs or _specs(keras.tree.flatten(given), _output_names(keras, model, given))
     require_tensors(inputs, outputs, path.name)
     check_static_batch(
         source, path.name, inputs, "give keras.Input a shape, not a batch_shape or batch_size, and save it again"
     )
-    run = _by_position(keras, model, taken)
+
+    def run(*tensors: torch.Tensor) -> Any:
+        made = model(keras.tree.pack_sequence_as(taken, list(tensors)), training=False)
+        return made if _is_flat(keras, made) else keras.tree.flatten(made)
+
     return LoadedModel(ModuleHandler(run, inputs, outputs), inputs, outputs, "keras")
 
 
@@ -81,34 +90,12 @@ def _read(keras: Any, path: Path, *, trusted: bool) -> Any:
     return model.eval()
 
 
-def _structures(keras: Any, model: Any, name: str) -> tuple[Any, Any]:
-    """Return the model's inputs and outputs: one tensor, a list or a dict of them."""
-    # A Sequential model wraps its only input in a list.
-    if isinstance(model, keras.Sequential) and model.inputs:
-        return model.inputs[0], model.outputs[0]
-    try:
-        return model.input, model.output
-    except (AttributeError, ValueError):
-        raise LoadError(f"{name} has no signature. Begin it with keras.Input(...) and save it again") from None
-
-
-def _by_position(keras: Any, model: Any, taken: Any) -> Callable[..., Any]:
-    """Return the model as a function of its inputs by position."""
-
-    def run(*tensors: torch.Tensor) -> Any:
-        made = model(keras.tree.pack_sequence_as(taken, list(tensors)), training=False)
-        return made if _is_flat(keras, made) else keras.tree.flatten(made)
-
-    return run
-
-
 def _is_flat(keras: Any, made: Any) -> bool:
-    """Return whether the result is a flat dict of tensors, whose keys are their names."""
+    """Return whether a model's result is a flat dict of tensors, whose keys are output names."""
     return isinstance(made, dict) and len(keras.tree.flatten(made)) == len(made)
 
 
 def _output_names(keras: Any, model: Any, given: Any) -> list[str]:
-    """Return the keys of a dict, the names of the output layers, or output_0, output_1..."""
     if _is_flat(keras, given):
         return sorted(map(str, given))
     names = [str(name) for name in getattr(model, "output_names", (model.layers[-1].name,))]

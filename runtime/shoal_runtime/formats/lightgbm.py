@@ -1,4 +1,4 @@
-"""LightGBM boosters in the text format of `save_model`."""
+"""The LightGBM format: boosters in the text files of `save_model`."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from shoal_schema.resource.model import ModelFormat as Format
 
 
 def load(source: ModelSource) -> LoadedModel:
-    """Load the booster.
+    """Load a LightGBM booster.
 
     Raises:
         LoadError: the file is corrupt, or lightgbm is not installed.

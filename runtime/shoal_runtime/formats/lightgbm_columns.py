@@ -9,12 +9,12 @@ from shoal_runtime.formats.columns import Column, category
 
 
 def has_names(booster: Any) -> bool:
-    """Return whether a booster stores column names; trained on arrays, it numbers its columns."""
+    """Return whether a booster was trained with column names, rather than on an array."""
     return not all(re.fullmatch(r"Column_\d+", name) for name in booster.feature_name())
 
 
 def booster_columns(booster: Any) -> Sequence[Column]:
-    """Return the columns in the order of training; numbers may be missing.
+    """Return a booster's columns in the order of training.
 
     Raises:
         LoadError: the file does not assign categories to columns unambiguously.

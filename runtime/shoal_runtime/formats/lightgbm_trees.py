@@ -1,4 +1,4 @@
-"""Checks of LightGBM's text format, whose indices lightgbm follows without checks."""
+"""Checks of LightGBM model files, whose indices lightgbm uses without checks."""
 
 import re
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ Lines = Mapping[bytes, bytes]
 
 
 def check(data: bytes) -> int:
-    """Check that every index in a model is within its array, and return the number of features.
+    """Check that every index in a model is within its array; return the number of features.
 
     Raises:
         ValueError: an index is out of range, or the text is not in lightgbm's format.
@@ -110,7 +110,7 @@ def _check_splits(tree: Lines, leaves: int, features: int) -> None:
 
 
 def _lines(text: bytes) -> Lines:
-    """Return values by name; the first line of a model has no name."""
+    """Parse lines of the form ``name=value``; the first line of a model has no name."""
     pairs = [line.partition(b"=") for line in text.replace(b"\r\n", b"\n").split(b"\n") if line]
     held = {name: value for name, _, value in pairs}
     require_attributes(len(held) == len(pairs) and b"" not in held, "a line is repeated")

@@ -1,4 +1,4 @@
-"""Checks of tree nodes, whose indices the libraries follow in native code without checks."""
+"""Checks of tree nodes, whose indices libraries use in native code without checks."""
 
 from typing import Any
 
@@ -8,15 +8,15 @@ from shoal_schema.wire.datatypes import Array
 
 
 def check_links(nodes: Array, parents: Array, children: Array) -> None:
-    """Check that each node but the first is the child of an earlier node, so that there are no cycles.
+    """Check that each node except the first is the child of an earlier node, so there are no cycles.
 
     Args:
         nodes: indices of all nodes, in order.
-        parents: the parent of each of `children`.
-        children: of all inner nodes.
+        parents: parent of each node in `children`.
+        children: children of all inner nodes.
 
     Raises:
-        ValueError: otherwise.
+        ValueError: a node has no parent, several parents, or a later parent.
     """
     whole = nodes[:1].tolist() == [0] and np.array_equal(np.sort(children), nodes[1:])
     require_attributes(
@@ -25,15 +25,15 @@ def check_links(nodes: Array, parents: Array, children: Array) -> None:
 
 
 def check_features(used: Array, features: int) -> None:
-    """Check that each feature index is below `features`.
+    """Check that each feature index is at least 0 and below `features`.
 
     Raises:
-        ValueError: otherwise.
+        ValueError: an index is out of range.
     """
     require_attributes(np.all((used >= 0) & (used < features)), "a tree uses a feature that does not exist")
 
 
 def require_attributes(holds: Any, why: str) -> None:
-    """Raise ValueError unless the condition holds."""
+    """Raise ValueError with the message ``why`` if a condition is false."""
     if not holds:
         raise ValueError(why)

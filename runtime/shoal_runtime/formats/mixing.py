@@ -1,8 +1,8 @@
-"""Propagation of the batch axis through operators, and detection of those that mix rows along it.
+"""Propagation of the batch axis through operators, to detect operators that mix rows of a batch.
 
-Each value of a graph is one of: shared (the same for all clients: constants and sizes), apart (each row computed from
-the same row of the inputs), mixed (a row computed from other rows) or unknown. Only a model that is proven to mix is
-rejected. A rule without proof returns unknown, and warm-up tries the model instead.
+Each value of a graph is classified as shared (the same for all clients, such as constants), separate (each row
+computed from the same row of the inputs), mixed (a row computed from other rows) or unknown. Only a model that is
+proven to mix rows is rejected. Where nothing is proven, the value is unknown, and warm-up tests the model instead.
 """
 
 from collections.abc import Hashable, Sequence
@@ -15,7 +15,7 @@ Dims = tuple[Hashable, ...]
 
 
 class Combination(Enum):
-    """Kinds of mixing; the values continue a message after "which"."""
+    """Ways to mix rows; each value completes a message after "which"."""
 
     SUMMED = "computes over the rows of the batch"
     ORDERED = "puts the rows of the batch in another order"
@@ -25,7 +25,7 @@ class Combination(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SharedValue:
-    """The same for all clients."""
+    """A value of a graph that is the same for all clients."""
 
     uniform: bool = False
     """Whether the value is also the same for each row."""
@@ -33,7 +33,7 @@ class SharedValue:
 
 @dataclass(frozen=True, slots=True)
 class SeparateRows:
-    """Each row along the batch axis belongs to one row of the batch."""
+    """A value of a graph in which each row is computed from one row of the batch."""
 
     axis: int
     """Batch axis."""
@@ -45,7 +45,7 @@ class SeparateRows:
 
 @dataclass(frozen=True, slots=True)
 class MixedRows:
-    """A row is computed from other rows."""
+    """A value of a graph in which a row is computed from other rows of the batch."""
 
     by: str
     """Node that mixes rows."""
@@ -59,7 +59,7 @@ SHARED: Final = SharedValue()
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A tensor argument of a node."""
+    """Tensor argument of a graph node: its classification and its dimensions."""
 
     value: Value
     dims: Dims
@@ -71,18 +71,18 @@ class Operand:
 
 
 def mixed_along_batch(operand: Operand, by: str, how: Combination) -> Value:
-    """Return the result of an operator that mixes along the operand's batch axis; unknown if positions matter."""
+    """Classify the result of an operator that mixes rows; None if positions affect values."""
     value = operand.value
     return MixedRows(by, how) if isinstance(value, SeparateRows) and value.plain else None
 
 
 def with_batch_axis(value: Value, axis: int) -> Value:
-    """Return the value with another batch axis."""
+    """Return a value whose batch axis is replaced by ``axis``."""
     return replace(value, axis=axis) if isinstance(value, SeparateRows) else value
 
 
 def combined(operands: Sequence[Operand], by: str, rank: int) -> Value:
-    """Return the result of an elementwise operator with numpy's broadcasting."""
+    """Classify the result of an elementwise operator with numpy's broadcasting."""
     values = [operand.value for operand in operands]
     if any(value is None for value in values):
         return None
@@ -120,20 +120,20 @@ def _may_mask(operand: Operand, *, paired: bool) -> bool:
 
 
 def _places(operand: Operand, axis: int) -> bool:
-    """Return whether a shared operand may differ from row to row; the axis counts from the end."""
+    """Return whether a shared operand may have different values along the batch axis (negative index)."""
     value = operand.value
     return isinstance(value, SharedValue) and not value.uniform and -axis <= operand.rank and operand.dims[axis] != 1
 
 
 def reduced(operand: Operand, axes: Sequence[int] | None, by: str, *, keep: bool, largest: bool = False) -> Value:
-    """Return the result of a reduction.
+    """Classify the result of a reduction, such as a sum or maximum.
 
     Args:
-        operand: the tensor to reduce.
+        operand: tensor to reduce.
         axes: axes to reduce; None for all.
-        by: the node.
+        by: name of the node, for messages.
         keep: whether reduced axes stay, with size 1.
-        largest: whether it is a maximum or similar; over a whole tensor, its result may be a length or a scale.
+        largest: whether the reduction is like a maximum; over a whole tensor, its result may be a length or a scale.
     """
     value = operand.value
     every = tuple(range(operand.rank)) if axes is None else tuple(axis % max(operand.rank, 1) for axis in axes)
@@ -147,7 +147,7 @@ def reduced(operand: Operand, axes: Sequence[int] | None, by: str, *, keep: bool
 
 
 def along(operand: Operand, axes: Sequence[int], by: str, how: Combination = Combination.SUMMED) -> Value:
-    """Return the result of an operator that keeps the shape and computes along these axes, such as softmax."""
+    """Classify the result of an operator that computes along some axes and keeps the shape, such as softmax."""
     value = operand.value
     if isinstance(value, SeparateRows) and value.axis in {axis % operand.rank for axis in axes}:
         return mixed_along_batch(operand, by, how)
@@ -155,7 +155,7 @@ def along(operand: Operand, axes: Sequence[int], by: str, how: Combination = Com
 
 
 def transposed(operand: Operand, order: Sequence[int]) -> Value:
-    """Return the result of a permutation of axes."""
+    """Classify the result of a permutation of axes."""
     value = operand.value
     return (
         with_batch_axis(value, [axis % operand.rank for axis in order].index(value.axis))
@@ -165,7 +165,7 @@ def transposed(operand: Operand, order: Sequence[int]) -> Value:
 
 
 def squeezed(operand: Operand, axes: Sequence[int] | None) -> Value:
-    """Return the result of removing axes of size 1; None for all of them."""
+    """Classify the result of removing axes of size 1; all such axes if ``axes`` is None."""
     # Without axes, all of size 1.
     gone = {axis for axis, dim in enumerate(operand.dims) if dim == 1}
     chosen = gone if axes is None else {axis % max(operand.rank, 1) for axis in axes}
@@ -178,7 +178,7 @@ def squeezed(operand: Operand, axes: Sequence[int] | None) -> Value:
 
 
 def unsqueezed(operand: Operand, axes: Sequence[int]) -> Value:
-    """Return the result of inserting axes of size 1 at these positions of the result."""
+    """Classify the result of inserting axes of size 1; ``axes`` are positions in the result."""
     rank = operand.rank + len(axes)
     new = {axis % rank for axis in axes}
     old = [axis for axis in range(rank) if axis not in new]
@@ -190,7 +190,13 @@ def unsqueezed(operand: Operand, axes: Sequence[int]) -> Value:
 
 
 def reshaped(operand: Operand, dims: Dims, rows: Hashable) -> Value:
-    """Return the result of a reshape: rows stay together if the axes before them do."""
+    """Classify the result of a reshape, which keeps rows separate if the axes before the batch axis stay.
+
+    Args:
+        operand: tensor to reshape.
+        dims: new shape.
+        rows: symbol of the batch size.
+    """
     value = operand.value
     if not isinstance(value, SeparateRows):
         return value
@@ -216,7 +222,7 @@ def _without_ones(dims: Dims) -> list[Hashable]:
 
 
 def _product(dims: Dims) -> Any:
-    """Return the product of fixed sizes; an object that equals nothing if a size varies."""
+    """Return the product of fixed sizes; an object that equals nothing if any size varies."""
     total = 1
     for dim in dims:
         if not isinstance(dim, int):
@@ -226,7 +232,7 @@ def _product(dims: Dims) -> Any:
 
 
 def joined(operands: Sequence[Operand], axis: int, by: str, rank: int) -> Value:
-    """Return the layout of concatenated tensors; None (unknown) if ``axis`` is the batch axis."""
+    """Classify the result of a concatenation; unknown (None) along the batch axis."""
     value = combined(operands, by, rank)
     at = axis % rank
     if isinstance(value, MixedRows) and not any(isinstance(operand.value, MixedRows) for operand in operands):
@@ -235,13 +241,22 @@ def joined(operands: Sequence[Operand], axis: int, by: str, rank: int) -> Value:
 
 
 def multiplied(left: Operand, right: Operand, by: str) -> Value:
-    """Return the layout of a matrix product: numpy.matmul of operands with two or more dimensions."""
+    """Classify the result of numpy.matmul; unknown (None) for vectors."""
     a, b = left.value, right.value
     if left.rank < 2 or right.rank < 2 or a is None or b is None:
         return None
     rank = max(left.rank, right.rank)
     if isinstance(a, SeparateRows) and isinstance(b, SeparateRows):
-        return _product_of_rows(a, b, a.axis - left.rank, b.axis - right.rank, by, rank)
+        # The batch axes, counted from the end.
+        at, other_at = a.axis - left.rank, b.axis - right.rank
+        plain, alike = a.plain and b.plain, a.merged == b.merged
+        if at == other_at and at < -2 and alike:
+            return SeparateRows(rank + at, plain, a.merged)
+        if not plain or not alike:
+            return None
+        if at == -1 and other_at == -2:
+            return MixedRows(by, Combination.SUMMED)  # the batch axes are contracted
+        return None if a.merged or at == -1 or other_at == -2 else MixedRows(by, Combination.PAIRED)
     if isinstance(a, SeparateRows) and isinstance(b, SharedValue):
         return _with_weights(a, left, right, rank, contracted=-1)
     if isinstance(b, SeparateRows) and isinstance(a, SharedValue):
@@ -252,20 +267,8 @@ def multiplied(left: Operand, right: Operand, by: str) -> Value:
     return combined([left if isinstance(a, SharedValue) else Operand(a, ()), Operand(b, ())], by, left.rank)
 
 
-def _product_of_rows(left: SeparateRows, right: SeparateRows, left_at: int, right_at: int, by: str, rank: int) -> Value:
-    """Return the layout of a product of two tensors; the batch axes count from the end (negative)."""
-    plain, alike = left.plain and right.plain, left.merged == right.merged
-    if left_at == right_at and left_at < -2 and alike:
-        return SeparateRows(rank + left_at, plain, left.merged)
-    if not plain or not alike:
-        return None
-    if left_at == -1 and right_at == -2:
-        return MixedRows(by, Combination.SUMMED)  # the batch axes are contracted
-    return None if left.merged or left_at == -1 or right_at == -2 else MixedRows(by, Combination.PAIRED)
-
-
 def _with_weights(value: SeparateRows, operand: Operand, weights: Operand, rank: int, *, contracted: int) -> Value:
-    """Return the layout of the product of a batched tensor and a tensor shared by all rows."""
+    """Classify the result of a matrix product of a batched tensor and a shared tensor."""
     axis = value.axis - operand.rank
     if axis == contracted:
         return None
@@ -274,7 +277,7 @@ def _with_weights(value: SeparateRows, operand: Operand, weights: Operand, rank:
 
 
 def looked_up(data: Operand, index: Operand, axis: int, by: str) -> Value:
-    """Return the result of indexing an axis with a tensor of integers (`Gather`, `index_select`)."""
+    """Classify the result of indexing one axis with an integer tensor (`Gather`, `index_select`)."""
     axis %= max(data.rank, 1)
     d, i = data.value, index.value
     if d is None or i is None:
@@ -296,7 +299,7 @@ def looked_up(data: Operand, index: Operand, axis: int, by: str) -> Value:
 
 
 def looked_up_beside(data: Operand, index: Operand, axis: int, by: str) -> Value:
-    """Return the result of indexing an axis elementwise (`GatherElements`, `gather`)."""
+    """Classify the result of indexing one axis elementwise (`GatherElements`, `gather`)."""
     axis %= max(data.rank, 1)
     d, i = data.value, index.value
     if d is None or i is None or isinstance(d, MixedRows):
@@ -320,7 +323,7 @@ def looked_up_beside(data: Operand, index: Operand, axis: int, by: str) -> Value
 
 
 def scattered(data: Operand, index: Operand, updates: Operand, axis: int, by: str) -> Value:
-    """Return the result of writing along an axis with elementwise indices (`ScatterElements`, `scatter`)."""
+    """Classify the result of writing elementwise along one axis (`ScatterElements`, `scatter`)."""
     axis %= max(data.rank, 1)
     if any(operand.value is None or isinstance(operand.value, MixedRows) for operand in (data, index, updates)):
         return None
@@ -332,7 +335,7 @@ def scattered(data: Operand, index: Operand, updates: Operand, axis: int, by: st
 
 
 def looked_up_deep(data: Operand, index: Operand, before: int, depth: int, by: str) -> Value:
-    """Return the result of indexing `depth` axes after the first `before` ones with index tuples (`GatherND`)."""
+    """Classify the result of `GatherND`: index tuples select along `depth` axes after the first `before` axes."""
     d, i = data.value, index.value
     if d is None or i is None or isinstance(d, MixedRows) or isinstance(i, MixedRows) or _is_list(index):
         return None
@@ -346,7 +349,7 @@ def looked_up_deep(data: Operand, index: Operand, before: int, depth: int, by: s
 
 
 def scattered_deep(data: Operand, index: Operand, updates: Operand, depth: int, by: str) -> Value:
-    """Return the result of writing with index tuples (`ScatterND`)."""
+    """Classify the result of `ScatterND`: writing at positions given by index tuples."""
     if any(operand.value is None or isinstance(operand.value, MixedRows) for operand in (data, index, updates)):
         return None
     d, i, u = data.value, index.value, updates.value
@@ -357,12 +360,12 @@ def scattered_deep(data: Operand, index: Operand, updates: Operand, depth: int, 
 
 
 def _is_list(index: Operand) -> bool:
-    """Return whether the batch axis is the last axis, which holds the index tuples."""
+    """Return whether the batch axis of an index tensor is its last axis, which holds the index tuples."""
     return isinstance(index.value, SeparateRows) and index.value.axis == index.rank - 1
 
 
 def summed(operands: Sequence[Operand], equation: str, by: str) -> Value:
-    """Return the result of an Einstein sum."""
+    """Classify the result of an Einstein sum."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     terms = left.split(",")
     if not arrow or "." in equation or len(terms) != len(operands) or any(each.value is None for each in operands):

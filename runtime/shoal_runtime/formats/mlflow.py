@@ -1,4 +1,4 @@
-"""MLflow model directories that only mlflow can run (`python_function`), if allowed by the user."""
+"""The MLflow format: model directories that only mlflow can run, if the user allows pickles."""
 
 from functools import partial
 from typing import Any
@@ -11,7 +11,7 @@ from shoal_runtime.formats.tabular import OUTPUT, TableHandler, frame, imported,
 
 
 def load(source: ModelSource) -> LoadedModel:
-    """Load the directory with mlflow, and predict with `python_function`.
+    """Load a model directory with mlflow, for prediction with its `python_function` flavor.
 
     Raises:
         LoadError: pickles are not allowed, or mlflow is not installed or fails.
@@ -41,5 +41,5 @@ def load(source: ModelSource) -> LoadedModel:
 
 
 def _column(name: str, made: Any) -> Any:
-    """Return an output's column of a frame or dict; an array is the only output."""
+    """Return an output by name from a frame or dict; an array is itself the only output."""
     return made[name] if hasattr(made, "keys") and name in made else made

@@ -1,4 +1,4 @@
-"""MLflow's `MLmodel` file, read without mlflow: the model's file, its format, and often its signature."""
+"""Reader of MLflow's `MLmodel` file: the model's file, format and signature, without mlflow."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -47,7 +47,7 @@ FILE_KEYS: Final = ("pickled_model", "model_data", "data")
 
 @dataclass(frozen=True, slots=True)
 class ModelDescription:
-    """A model's description in files beside it."""
+    """Description of a model from model.toml or MLmodel: file, inputs and outputs."""
 
     file: Path | None
     inputs: Sequence[TensorSpec] = ()
@@ -57,7 +57,7 @@ class ModelDescription:
 
 
 def read_mlmodel(directory: Path, described: ModelDescription) -> tuple[Format, ModelDescription]:
-    """Return the format of the directory's flavor and the description in MLmodel.
+    """Read a directory's MLmodel file; return the model's format and description.
 
     The format is `MLflow` if only mlflow can run the model. Values in `described`, from model.toml, take precedence.
 
@@ -89,7 +89,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _file(directory: Path, flavour: Mapping[str, Any]) -> Path:
-    """Return the flavor's file, or the file named `model` in its directory."""
+    """Return the file of a flavor, or the file named `model` in the flavor's directory."""
     # The path is in an untrusted file, so it must stay within the directory.
     name = next((flavour[key] for key in FILE_KEYS if isinstance(flavour.get(key), str)), "")
     if not name or PurePath(name).is_absolute() or ".." in PurePath(name).parts:
@@ -124,7 +124,7 @@ def _with_signature(described: ModelDescription, document: Mapping[str, Any], fo
 
 
 def _tensors(text: Any, unnamed: str) -> tuple[TensorSpec, ...]:
-    """Convert MLflow's columns or tensors; unnamed ones are numbered like `unnamed`."""
+    """Convert a signature in JSON; unnamed tensors are numbered like `unnamed` (``input-0``)."""
     # "input-0" becomes "input-".
     stem = unnamed.removesuffix("0")
     entries = json.loads(text) if text else []
@@ -132,7 +132,7 @@ def _tensors(text: Any, unnamed: str) -> tuple[TensorSpec, ...]:
 
 
 def _tensor(entry: Mapping[str, Any], name: str) -> TensorSpec:
-    """Convert one tensor or column; an optional column may be omitted, and be null if its type has nulls."""
+    """Convert one tensor or column of a signature; an optional column may be omitted or null."""
     kind = entry["type"]
     if kind == "tensor":
         tensor = entry["tensor-spec"]

@@ -1,4 +1,4 @@
-"""Torch modules as handlers: inputs by position, outputs by name."""
+"""Torch modules as handlers: inputs are passed by position, outputs named by the signature."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -13,13 +13,13 @@ from shoal_runtime.importing import HandlerFailed
 
 
 class ModuleHandler:
-    """Call a module with the inputs in the signature's order, None for omitted ones.
+    """Handler that calls a torch module with the signature's inputs by position; an omitted input is None.
 
     Args:
-        module: returns a tensor, a tuple or list of them, or a dict.
-        inputs: of the signature.
-        outputs: of the signature.
-        dtype: type that floating-point inputs are cast to, if given.
+        module: callable that returns a tensor, a tuple, list or dict of tensors.
+        inputs: inputs of the signature.
+        outputs: outputs of the signature.
+        dtype: type to cast floating-point inputs to, if given.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class ModuleHandler:
         self._dtype = dtype
 
     def forward(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Run the module."""
+        """Call the module on a batch, and return its results by output name."""
         # Positional, as in the module's own forward.
         arguments = [batch.get(spec.name) for spec in self.inputs]
         if self._dtype is not None:
@@ -54,7 +54,7 @@ def name_outputs(values: Sequence[torch.Tensor], outputs: Sequence[TensorSpec]) 
     """Return a module's results by output name.
 
     Raises:
-        ForwardFailed: their number differs from the signature.
+        ForwardFailed: the number of results differs from the signature.
     """
     if len(values) != len(outputs):
         raise ForwardFailed(f"the module returned {len(values)} tensors; the signature declares {len(outputs)}")
@@ -62,7 +62,7 @@ def name_outputs(values: Sequence[torch.Tensor], outputs: Sequence[TensorSpec]) 
 
 
 def require_tensors(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], what: str) -> None:
-    """Raise LoadError if the signature is missing or has `BYTES`, which modules do not support."""
+    """Raise LoadError if a signature is missing or contains `BYTES`."""
     if not inputs or not outputs:
         raise LoadError(f"{what} has no signature. Add [[inputs]] and [[outputs]] to model.toml")
     for spec in (*inputs, *outputs):
@@ -71,11 +71,11 @@ def require_tensors(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec],
 
 
 def make_module(source: ModelSource, what: str) -> torch.nn.Module:
-    """Create the module of weights: its class, called with the model's parameters.
+    """Create the user's module class with the model's parameters, for weights without code.
 
     Raises:
-        LoadError: no class is set.
-        HandlerFailed: the class raised.
+        LoadError: no module class is set.
+        HandlerFailed: the constructor raised an error.
     """
     if source.handler is None or not issubclass(source.handler, torch.nn.Module):
         raise LoadError(
@@ -92,7 +92,7 @@ def make_module(source: ModelSource, what: str) -> torch.nn.Module:
 
 
 def loaded_module(module: torch.nn.Module, source: ModelSource, platform: str) -> LoadedModel:
-    """Move the module to its device and type, ready for inference."""
+    """Move a module to its device and dtype, and return it as a loaded model."""
     context, (inputs, outputs) = source.context, source.declared()
     # Without a requested dtype the module keeps its own.
     module = module.to(device=context.device) if context.dtype is None else module.to(context.device, context.dtype)

@@ -1,4 +1,4 @@
-"""ONNX models, run by onnxruntime, with the signature in the file."""
+"""The ONNX format, run by onnxruntime."""
 
 import logging
 import re
@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 
 
 class OnnxHandler:
-    """Run a session for the declared inputs and outputs."""
+    """Handler that runs an onnxruntime session."""
 
     def __init__(self, session: Any, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
         self.inputs = tuple(inputs)
@@ -55,15 +55,15 @@ class OnnxHandler:
         self._session = session
 
     def forward(self, batch: Mapping[str, Array]) -> dict[str, Array]:
-        """Run the graph."""
+        """Run the graph on a batch, and return its outputs by name."""
         return dict(zip(self._names, self._session.run(self._names, dict(batch)), strict=True))
 
 
 def load(source: ModelSource) -> LoadedModel:
-    """Load the graph.
+    """Load an ONNX model.
 
     Raises:
-        LoadError: the file is corrupt, of a later opset, has inputs without rows, or selects or mixes rows; or
+        LoadError: the file is corrupt, has an unsupported opset or inputs without rows, or selects or mixes rows; or
             onnxruntime is not installed.
     """
     path = model_file(source, Format.ONNX)
@@ -86,7 +86,7 @@ def load(source: ModelSource) -> LoadedModel:
 
 
 def _selected(spec: TensorSpec, inputs: Sequence[TensorSpec], traced: Mapping[str, Sequence[str]]) -> str | None:
-    """Return the operator that selects the rows of an output; empty for the batch's rows, None if unknown."""
+    """Return the operator that selects an output's rows; empty for all rows of the batch, None if unknown."""
     dims = traced.get(spec.name, ())
     dim = dims[spec.batch_dim] if spec.batch_dim < len(dims) else UNKNOWN
     rows = inputs[0].shape[inputs[0].batch_dim]
@@ -143,7 +143,10 @@ def _refused(name: str, why: str, version: str) -> str:
 
 
 def _outputs(nodes: Iterable[Any], path: Path, *, free: bool) -> list[TensorSpec]:
-    """Return the outputs that are tensors with rows; any number of rows if the inputs have a dynamic batch."""
+    """Return specifications of outputs that are tensors with rows.
+
+    If ``free`` is set, the number of rows is variable.
+    """
     made = []
     for node in nodes:
         if node.type not in DATATYPES or (node.shape is not None and not len(node.shape)):

@@ -1,4 +1,4 @@
-"""Calls of operators in an ONNX graph, with known attributes, constants and sizes."""
+"""Operator calls of an ONNX graph, with the attributes, constants and sizes that are fixed in the file."""
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
@@ -13,7 +13,7 @@ SMALL: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class OnnxCall:
-    """One call of an operator."""
+    """Call of an operator in an ONNX graph."""
 
     op: str
     """Operator, with its domain unless that is ONNX's own."""
@@ -32,10 +32,10 @@ class OnnxCall:
     """Dimension that counts the rows of the batch."""
 
     def given(self, place: int) -> Operand:
-        """Return an input.
+        """Return the input at a position.
 
         Raises:
-            LookupError: it is omitted, or its rank is unknown.
+            LookupError: the input is omitted, or its rank is unknown.
         """
         operand = self.inputs[place] if place < len(self.inputs) else None
         if operand is None:
@@ -43,14 +43,14 @@ class OnnxCall:
         return operand
 
     def tensors(self) -> list[Operand]:
-        """Return the known inputs."""
+        """Return the inputs that are given and have a known rank."""
         return [operand for operand in self.inputs if operand is not None]
 
     def dims(self, place: int = 0) -> Dims:
-        """Return an output's dimensions.
+        """Return the dimensions of an output.
 
         Raises:
-            LookupError: its rank is unknown.
+            LookupError: the output's rank is unknown.
         """
         dims = self.outputs[place]
         if dims is None:
@@ -58,7 +58,11 @@ class OnnxCall:
         return dims
 
     def axes(self, place: int, name: str = "axes") -> Sequence[int] | None:
-        """Return axes from an attribute or a constant input, or None without either.
+        """Return axes from an attribute or a constant input; None if neither is given.
+
+        Args:
+            place: position of the input.
+            name: name of the attribute.
 
         Raises:
             LookupError: the axes are not constant.
@@ -72,13 +76,13 @@ class OnnxCall:
         return None
 
     def axis(self, default: int) -> int:
-        """Return the attribute `axis`."""
+        """Return the attribute `axis`, or ``default`` without this attribute."""
         found: int = self.attributes.get("axis", default)
         return found
 
 
 class GraphFacts:
-    """Known values, shapes and constants of a graph by name."""
+    """Values, shapes and constants of an ONNX graph that are known so far, by name."""
 
     def __init__(self, onnx: Any, model: Any) -> None:
         graph = model.graph
@@ -101,14 +105,14 @@ class GraphFacts:
             self.add_constant(weight.name, weight)
 
     def add_constant(self, name: str, tensor: Any) -> None:
-        """Store a constant's shape, and its integers if it is small."""
+        """Store the shape of a constant, and its elements if they are few integers."""
         self.shapes[name] = tuple(tensor.dims)
         whole = tensor.data_type in (self._onnx.TensorProto.INT64, self._onnx.TensorProto.INT32)
         if whole and math.prod(tensor.dims) <= SMALL:
             self.constants[name] = self._onnx.numpy_helper.to_array(tensor).reshape(-1).tolist()
 
     def call(self, node: Any) -> OnnxCall:
-        """Return a node as an operator call."""
+        """Return a graph node as an operator call."""
         attributes = {each.name: self._onnx.helper.get_attribute_value(each) for each in node.attribute}
         domain = "" if node.domain in ("", "ai.onnx") else f"{node.domain}."
         # Exporters may omit names of nodes.

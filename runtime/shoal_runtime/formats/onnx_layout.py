@@ -1,4 +1,4 @@
-"""Batch axis of the results of ONNX operators that reshape, concatenate, index and multiply."""
+"""Batch axis of results of ONNX operators that reshape, concatenate, index or multiply tensors."""
 
 from collections.abc import Callable
 from typing import Final
@@ -49,8 +49,6 @@ LAYOUT: Final[dict[str, Rule]] = {
 
 
 def _rule(*operators: str) -> Callable[[Rule], Rule]:
-    """Register a function as the rule of these operators."""
-
     def registered(rule: Rule) -> Rule:
         LAYOUT.update(dict.fromkeys(operators, rule))
         return rule
@@ -98,7 +96,7 @@ def _split(call: OnnxCall) -> Value:
 
 @_rule("Slice")
 def _sliced(call: OnnxCall) -> Value:
-    """Return a slice; along the batch axis it must be all of it, or all of it reversed."""
+    """Classify the result of `Slice`; a slice along the batch axis must keep all rows."""
     operand = call.given(0)
     value, old = operand.value, "starts" in call.attributes
     if any(each is not None and not isinstance(each.value, SharedValue) for each in call.inputs[1:]):
@@ -148,7 +146,7 @@ def _resized(call: OnnxCall) -> Value:
 
 
 def _depth(call: OnnxCall) -> int:
-    """Return the length of the index tuples."""
+    """Return the length of the index tuples of `GatherND` or `ScatterND`."""
     depth = call.given(1).dims[-1]
     if not isinstance(depth, int):
         raise LookupError(depth)
@@ -157,7 +155,6 @@ def _depth(call: OnnxCall) -> int:
 
 @_rule("ai.onnx.ml.ArrayFeatureExtractor")
 def _extracted(call: OnnxCall) -> Value:
-    """Return the selection of `ArrayFeatureExtractor` (ai.onnx.ml) along the last axis."""
     data, index = call.given(0), call.given(1)
     if not isinstance(data.value, SeparateRows) or data.value.axis == data.rank - 1:
         return mixing.looked_up(data, index, data.rank - 1, call.by) if isinstance(data.value, SeparateRows) else None

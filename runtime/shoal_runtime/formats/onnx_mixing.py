@@ -1,7 +1,7 @@
-"""Detection of ONNX nodes that are proven to mix the rows of a batch.
+"""Detection of ONNX nodes that provably mix rows of a batch.
 
-The batch axis is propagated from the inputs through the operators in `_RULES`. The results of any other operator,
-including loops and branches, are unknown.
+The batch axis is propagated from the inputs through the operators in `_RULES`. Results of other operators, including
+loops and branches, are unknown.
 """
 
 import math
@@ -47,6 +47,7 @@ R = TypeVar("R", bound=Rule)
 
 _RULES: Final[dict[str, Rule]] = {
     **LAYOUT,
+    **dict.fromkeys(ELEMENTWISE, lambda call: mixing.combined(call.tensors(), call.by, len(call.dims()))),
     "CastLike": lambda call: call.given(0).value,
     **dict.fromkeys(
         ("ArgMax", "ArgMin"),
@@ -65,8 +66,6 @@ _RULES: Final[dict[str, Rule]] = {
 
 
 def _rule(*operators: str) -> Callable[[R], R]:
-    """Register a function as the rule of these operators."""
-
     def registered(rule: R) -> R:
         _RULES.update(dict.fromkeys(operators, rule))
         return rule
@@ -75,12 +74,12 @@ def _rule(*operators: str) -> Callable[[R], R]:
 
 
 def find_mixing(onnx: Any, model: Any, taken: Mapping[str, int]) -> dict[str, MixedRows]:
-    """Return the outputs whose rows are proven to depend on other rows, with the node that mixes them.
+    """Return the outputs whose rows provably depend on other rows, with the node that mixes them.
 
     Args:
-        onnx: the package.
-        model: with the shapes that `onnx_rows` inferred.
-        taken: batch axis by input.
+        onnx: the imported onnx package.
+        model: model with inferred shapes.
+        taken: batch axis of each input.
     """
     facts = GraphFacts(onnx, model)
     counts = {facts.shapes.get(name, ())[axis : axis + 1] for name, axis in taken.items()}
@@ -92,7 +91,27 @@ def find_mixing(onnx: Any, model: Any, taken: Mapping[str, int]) -> dict[str, Mi
             SeparateRows(taken[value.name]) if value.name in taken else _constant(facts, value.name)
         )
     for node in model.graph.node:
-        _follow(facts, node)
+        call = facts.call(node)
+        if call.op == "Constant":
+            if "value" in call.attributes:
+                facts.add_constant(node.output[0], call.attributes["value"])
+            elif "value_ints" in call.attributes or "value_int" in call.attributes:
+                whole = call.attributes.get("value_ints", [call.attributes.get("value_int")])
+                facts.constants[node.output[0]] = list(whole)
+            facts.values[node.output[0]] = _constant(facts, node.output[0])
+            continue
+        try:
+            rule = _RULES.get(call.op)
+            made = None if rule is None else rule(call)
+        except (LookupError, ValueError, TypeError, ArithmeticError):  # an argument that the rule needs is unknown
+            made = None
+        values = made if isinstance(made, list) else [made] * len(node.output)
+        for name, result in zip(node.output, values, strict=False):
+            facts.values[name] = result
+            dims = facts.shapes.get(name)
+            if isinstance(result, SeparateRows) and not result.merged and dims is not None and result.axis < len(dims):
+                # Shape inference loses the symbol of the batch dimension in some operators.
+                facts.shapes[name] = (*dims[: result.axis], facts.rows, *dims[result.axis + 1 :])
     found = {output.name: facts.values.get(output.name) for output in model.graph.output}
     return {name: value for name, value in found.items() if isinstance(value, MixedRows)}
 
@@ -102,38 +121,9 @@ def _constant(facts: GraphFacts, name: str) -> SharedValue:
     return SharedValue(math.prod(dim if isinstance(dim, int) else 2 for dim in dims) == 1)
 
 
-def _follow(facts: GraphFacts, node: Any) -> None:
-    call = facts.call(node)
-    if call.op == "Constant":
-        if "value" in call.attributes:
-            facts.add_constant(node.output[0], call.attributes["value"])
-        elif "value_ints" in call.attributes or "value_int" in call.attributes:
-            found = call.attributes.get("value_ints", [call.attributes.get("value_int")])
-            facts.constants[node.output[0]] = list(found)
-        facts.values[node.output[0]] = _constant(facts, node.output[0])
-        return
-    try:
-        rule = _RULES.get(call.op)
-        made = None if rule is None else rule(call)
-    except (LookupError, ValueError, TypeError, ArithmeticError):  # an argument that the rule needs is unknown
-        made = None
-    values = made if isinstance(made, list) else [made] * len(node.output)
-    for name, value in zip(node.output, values, strict=False):
-        facts.values[name] = value
-        dims = facts.shapes.get(name)
-        if isinstance(value, SeparateRows) and not value.merged and dims is not None and value.axis < len(dims):
-            # Shape inference loses the symbol of the batch dimension in some operators.
-            facts.shapes[name] = (*dims[: value.axis], facts.rows, *dims[value.axis + 1 :])
-
-
-@_rule(*ELEMENTWISE)
-def _elementwise(call: OnnxCall) -> Value:
-    return mixing.combined(call.tensors(), call.by, len(call.dims()))
-
-
 @_rule(*COMPARING)
 def _compared(call: OnnxCall) -> Value:
-    value = _elementwise(call)
+    value = mixing.combined(call.tensors(), call.by, len(call.dims()))
     # A comparison with a sum or length of the whole batch may have the same result for all batches.
     return None if isinstance(value, MixedRows) else value
 
@@ -191,7 +181,7 @@ def _batch_norm(call: OnnxCall) -> list[Value]:
 
 @_rule(*IMAGES)
 def _on_first_axis(call: OnnxCall) -> Value:
-    """Return the result of operators that compute each item along the first axis separately, with shared weights."""
+    """Classify the result of operators that process each item along the first axis separately."""
     operand, *others = call.tensors()
     value = operand.value
     if not all(isinstance(each.value, SharedValue) for each in others):

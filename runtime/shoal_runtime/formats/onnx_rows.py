@@ -1,8 +1,8 @@
-"""Rows of an ONNX graph's outputs, found by shape inference of the batch dimension.
+"""Number of rows of an ONNX graph's outputs, found by shape inference.
 
-The declared shapes of outputs are only claims, and are dropped. The batch dimensions of the inputs become one symbol,
-and onnx infers the shapes. An output with that symbol in its batch dimension has one row per row of the batch. A
-symbol created by an operator such as NonZero means as many rows as values in the batch select.
+Declared output shapes may be wrong, so they are dropped. The batch dimensions of all inputs get one symbol, and onnx
+infers the shapes. An output with this symbol in its batch dimension has one row per row of the batch. A symbol that an
+operator such as NonZero created means that the values in the batch determine the number of rows.
 """
 
 import importlib
@@ -31,7 +31,7 @@ LARGE: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class TracedRows:
-    """Rows of a graph's outputs."""
+    """Result of `trace_rows`: rows of a graph's outputs."""
 
     dims: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Dimensions of each output: `ROWS`, a number, the operator that selects its items, or `UNKNOWN`."""
@@ -40,13 +40,13 @@ class TracedRows:
 
 
 def trace_rows(path: Path, batch_dims: Mapping[str, int]) -> TracedRows:
-    """Propagate the batch dimension to the outputs.
+    """Infer the number of rows of a graph's outputs, and find nodes that mix rows.
 
     The result is empty if onnx is not installed or cannot read the graph.
 
     Args:
-        path: of the graph; external data is not read.
-        batch_dims: batch dimension by input, where it is not 0.
+        path: ONNX file; external data is not read.
+        batch_dims: batch dimension of each input where it is not 0.
     """
     try:
         onnx = importlib.import_module("onnx")
@@ -70,7 +70,7 @@ def trace_rows(path: Path, batch_dims: Mapping[str, int]) -> TracedRows:
 
 
 def _forget_claims(onnx: Any, model: Any, batch_dims: Mapping[str, int]) -> set[str]:
-    """Remove all declared shapes except the inputs', and return the names of the inputs."""
+    """Remove all declared shapes except those of inputs; return the names of the inputs."""
     graph = model.graph
     weights = {weight.name for weight in graph.initializer}
     taken = [value for value in graph.input if value.name not in weights]
@@ -116,7 +116,7 @@ def _bodies(node: Any) -> Iterator[Any]:
 
 
 def _shapes(graph: Any) -> dict[str, list[str]]:
-    """Return the dimensions of all values as text."""
+    """Return the dimensions of each value in a graph as text."""
     return {
         value.name: [dim.dim_param or str(dim.dim_value) for dim in value.type.tensor_type.shape.dim]
         for value in (*graph.input, *graph.value_info, *graph.output)
@@ -124,9 +124,9 @@ def _shapes(graph: Any) -> dict[str, list[str]]:
 
 
 def _selected(graph: Any, taken: set[str]) -> dict[str, str]:
-    """Return the symbols that operators in `SELECTING` created from clients' values, with the operator.
+    """Return the size symbols that operators in `SELECTING` created, each with its operator.
 
-    Values derived from shapes and weights only are excluded: NonZero of a tensor of ones counts its elements.
+    Operators on values that depend only on shapes and weights do not count.
     """
     shapes = _shapes(graph)
     sent, seen, selected = set(taken), {dim for name in taken for dim in shapes.get(name, ())}, dict[str, str]()
@@ -146,7 +146,6 @@ def _selected(graph: Any, taken: set[str]) -> dict[str, str]:
 
 
 def _used(node: Any) -> Iterator[str]:
-    """Yield the inputs of a node and of its bodies."""
     yield from node.input
     for body in _bodies(node):
         for inner in body.node:

@@ -1,7 +1,7 @@
-"""Operators of torch that an untrusted model file may call.
+"""Allowlist of torch operators that an untrusted model file may call.
 
-A graph names its operators, and torch looks the names up. Without limits that reaches every function and module of
-torch, including files, sockets and raw memory. The operators here only compute.
+A graph names its operators, and torch looks up the names. Without the list, a name could refer to any function of
+torch, including access to files, sockets or raw memory. Operators in the list only compute.
 """
 
 import re
@@ -48,7 +48,7 @@ _GROUPS: Final = {
 
 
 def may_call(target: str) -> bool:
-    """Return whether a graph may call a target: `torch.ops.aten.add.Tensor`, `_operator.mul`, `torch.sym_max`."""
+    """Return whether a model file may call an operator, such as `torch.ops.aten.add.Tensor` or `_operator.mul`."""
     # Operators of Python and torch by their full path, and torch.ops.NAMESPACE.NAME.OVERLOAD.
     *path, name = target.split(".")
     if name in _GROUPS.get(tuple(path), ()):

@@ -1,4 +1,4 @@
-"""Calls of operators in a torch.export program, with known arguments."""
+"""Operator calls of a torch.export program, with the arguments that are fixed in the file."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from shoal_runtime.formats.mixing import Dims, Operand, SharedValue, Value
 
 @dataclass(frozen=True, slots=True)
 class ProgramCall:
-    """One call of an operator."""
+    """Call of an operator in a torch.export program."""
 
     by: str
     """Node for messages."""
@@ -25,10 +25,10 @@ class ProgramCall:
     """Dimension that counts the rows of the batch."""
 
     def operand(self, name: str) -> Operand:
-        """Return an argument as a tensor; a number is the same for all rows.
+        """Return an argument as an operand; a number counts as the same for all rows.
 
         Raises:
-            LookupError: it is missing.
+            LookupError: the argument is missing.
         """
         return self.known(self.arguments[name])
 
@@ -45,10 +45,10 @@ class ProgramCall:
         return [self.known(node) for node in found]
 
     def number(self, name: str, default: int) -> int:
-        """Return a whole number.
+        """Return an integer argument.
 
         Raises:
-            TypeError: it is not fixed in the program.
+            TypeError: the argument is not an integer that is fixed in the program.
         """
         found = self.arguments.get(name, default)
         if not isinstance(found, int):
@@ -56,7 +56,7 @@ class ProgramCall:
         return found
 
     def axes(self, name: str = "dim") -> Sequence[int] | None:
-        """Return an argument that names axes; None for all."""
+        """Return an argument that lists axes; None for all axes."""
         found = self.arguments.get(name)
         if found is None or found == []:
             return None
@@ -64,7 +64,7 @@ class ProgramCall:
 
 
 def call_of(node: torch.fx.Node, values: Mapping[str, Value], rows: Hashable) -> ProgramCall:
-    """Return the operator call of a node."""
+    """Return a graph node as an operator call."""
     target: Any = node.target
     # Positional arguments get the names of the schema.
     schema = [argument.name for argument in target._schema.arguments]
@@ -81,7 +81,7 @@ def operator_of(node: torch.fx.Node) -> str:
 
 
 def dims_of(node: torch.fx.Node) -> Dims:
-    """Return the dimensions of a tensor, or of the first of several; empty for a number."""
+    """Return the dimensions of a node's result, or of the first of several; empty for a number."""
     value = node.meta.get("val")
     # An operator with several results has a tuple of values.
     while isinstance(value, tuple | list) and value:

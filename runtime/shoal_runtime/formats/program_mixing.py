@@ -1,4 +1,4 @@
-"""Detection of calls in a torch.export program that are proven to mix the rows of a batch (see `onnx_mixing`)."""
+"""Detection of calls in a torch.export program that provably mix rows (see `onnx_mixing`)."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -71,8 +71,6 @@ _RULES: Final[dict[str, Rule]] = {
 
 
 def _rule(operators: str) -> Callable[[Rule], Rule]:
-    """Register a function as the rule of these operators."""
-
     def registered(rule: Rule) -> Rule:
         _RULES.update(_rules(rule, operators))
         return rule
@@ -81,11 +79,11 @@ def _rule(operators: str) -> Callable[[Rule], Rule]:
 
 
 def find_mixing(program: torch.export.ExportedProgram, batch_dims: Mapping[str, int]) -> dict[str, MixedRows]:
-    """Return the nodes whose rows are proven to depend on other rows, with the call that mixes them.
+    """Return the nodes whose rows provably depend on other rows, with the call that mixes them.
 
     Args:
-        program: the program to check.
-        batch_dims: batch dimension by node name of the inputs.
+        program: program to check.
+        batch_dims: batch dimension of each input, by node name.
     """
     nodes = list(program.graph.nodes)
     values: dict[str, Value] = {}
@@ -164,7 +162,7 @@ def _batch_norm(call: ProgramCall) -> Value:
     " instance_norm max_pool1d max_pool2d avg_pool1d avg_pool2d adaptive_avg_pool2d"
 )
 def _on_first_axis(call: ProgramCall) -> Value:
-    """Return the result of operators that compute each item along the first axis separately, with shared weights."""
+    """Classify the result of operators that process each item along the first axis separately."""
     first, *others = call.tensors()
     if not all(isinstance(each.value, SharedValue) for each in others):
         return None
@@ -246,8 +244,8 @@ def _picked(call: ProgramCall) -> Value:
 
 @_rule("slice narrow chunk split split_with_sizes")
 def _part(call: ProgramCall) -> Value:
-    """Return the layout of a slice along an axis; along the batch axis, the slice must be the whole axis."""
     operand, value = call.operand("self"), call.operand("self").value
+    # Along the batch axis, the slice must be the whole axis.
     if not isinstance(value, SeparateRows) or call.number("dim", 0) % operand.rank != value.axis:
         return value
     return value if call.dims[value.axis] == operand.dims[value.axis] else None

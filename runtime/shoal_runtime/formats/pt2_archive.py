@@ -1,7 +1,7 @@
-"""Reader of untrusted `.pt2` archives that lets nothing in them run.
+"""Reader of untrusted `.pt2` archives that rejects records that could run code.
 
-Each record is checked when torch reads it, in torch's own reader: another zip reader could find another record under
-the same name, and a file that is read twice could change in between.
+Records are checked when torch's own reader reads them. A separate check could see other contents: another zip reader
+may resolve a repeated name differently, and the file could change between two reads.
 """
 
 import io
@@ -32,17 +32,17 @@ MAX_RECORD_BYTES: Final = 1024**3
 
 
 class CheckedReader(PT2ArchiveReader):
-    """Check each record of an archive before torch gets it."""
+    """Archive reader that checks each record before torch uses it."""
 
     def __init__(self, path: Path) -> None:
         self._name = path.name
         super().__init__(str(path))
 
     def read_bytes(self, name: str) -> bytes:
-        """Return a record that holds nothing that could run.
+        """Read a record, and check that nothing in it can run code.
 
         Raises:
-            NotTrusted: the record could run code.
+            UntrustedFile: the record could run code.
         """
         if name not in OLD_PAYLOADS and self.archive_file.get_record_size(name) > MAX_RECORD_BYTES:
             raise LoadError(f"{self._name}: {name} exceeds {MAX_RECORD_BYTES} bytes")
@@ -68,7 +68,7 @@ class CheckedReader(PT2ArchiveReader):
 
 
 def read_program(path: Path) -> torch.export.ExportedProgram:
-    """Return the exported program in an archive.
+    """Read the exported program of an archive.
 
     Raises:
         LoadError: the archive could run code, or has a format that cannot be checked.

@@ -1,8 +1,8 @@
-"""Checks of the documents in a `.pt2` against torch's schema, and of every text in them against a rule.
+"""Checks of the JSON documents in a `.pt2` archive against torch's schema.
 
-Torch trusts its documents: it evaluates sizes and guards, writes names into the source code of a module, imports
-containers by name, and looks up any operator name. Here a document is copied value by value as the schema declares,
-so that values without a rule do not pass. A text that a later schema adds must be an identifier.
+Torch trusts these documents: it evaluates sizes and guards, writes names into Python source, imports containers by
+name, and looks up any operator name. Here a document is copied field by field as the schema declares, and each text
+must satisfy a rule. A field that is not in the schema is dropped; a text without a rule must be an identifier.
 """
 
 import dataclasses
@@ -28,19 +28,19 @@ _NOT_FINITE: Final = ("Infinity", "-Infinity", "NaN")
 
 
 def checked_program(document: bytes) -> bytes:
-    """Return `models/model.json` with nothing in it that could run.
+    """Return `models/model.json` after a check that nothing in it can run code.
 
     Raises:
-        ValueError: it holds anything beyond a program that only computes.
+        ValueError: the document holds more than a program that only computes.
     """
     return _rewritten(schema.ExportedProgram, document)
 
 
 def checked_payloads(document: bytes, prefix: str) -> bytes:
-    """Return the list of a program's weights or constants, all tensors in records with this prefix.
+    """Return the document that lists a program's weights or constants, after a check.
 
     Raises:
-        ValueError: one is a pickle, or not a tensor.
+        ValueError: an entry is a pickle, or its record does not begin with ``prefix``.
     """
     rewritten = _rewritten(schema.PayloadConfig, document)
     for name, payload in json.loads(rewritten)["config"].items():
@@ -50,10 +50,10 @@ def checked_payloads(document: bytes, prefix: str) -> bytes:
 
 
 def checked_key(key: object) -> None:
-    """Check a key of a dict in the nesting of inputs or outputs.
+    """Check a key of a dict of inputs or outputs.
 
     Raises:
-        ValueError: neither a number nor a plain name.
+        ValueError: the key is neither an integer nor a plain name.
     """
     if not isinstance(key, int) and not (isinstance(key, str) and KEY.fullmatch(key)):
         raise ValueError(f"the key {key!r}")
@@ -69,7 +69,7 @@ def _rewritten(cls: type, document: bytes) -> bytes:
 
 
 def _value(cls: Any, data: Any, field: str) -> Any:
-    """Copy `data`, which must have the type of the schema; texts must satisfy the rule of `field`."""
+    """Copy `data` as the type `cls` of the schema; texts must satisfy the rule of `field`."""
     origin = typing.get_origin(cls)
     if origin is typing.Annotated:
         return _value(cls.__origin__, data, field)
@@ -155,7 +155,7 @@ _free = str
 
 
 def _tree(text: str) -> str:
-    """Check the nesting of inputs or outputs."""
+    """Check and normalize the nested structure (pytree) of inputs or outputs."""
     try:
         protocol, tree = json.loads(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Weights in safetensors with their module class."""
+"""The safetensors format: weights of a module class that the user provides."""
 
 from safetensors import SafetensorError
 from safetensors.torch import load_model
@@ -9,11 +9,11 @@ from shoal_runtime.formats.source import LoadedModel, ModelSource, UnreadableFil
 
 
 def load(source: ModelSource) -> LoadedModel:
-    """Create the module with `[parameters]` and load the weights; several files are shards.
+    """Create the user's module with `[parameters]`, and load its weights; several files are shards.
 
     Raises:
         LoadError: there is no class or file, or the weights do not match the module.
-        HandlerFailed: the class raised.
+        HandlerFailed: the constructor raised an error.
     """
     module = make_module(source, "safetensors hold")
     require_tensors(*source.declared(), "a safetensors model")

@@ -1,8 +1,7 @@
-"""Checks of the code in untrusted TorchScript archives.
+"""Checks of untrusted TorchScript archives for code that does more than compute.
 
-TorchScript is a language of its own, without Python, but it can read and write files, open connections and access raw
-addresses, and a module's `__setstate__` does so while the archive is loaded. So the code is searched for such calls
-before torch compiles it.
+TorchScript runs without Python, but its code can read and write files, open connections and access raw addresses. A
+module's `__setstate__` runs such code while the archive is loaded, so the code is checked before torch compiles it.
 """
 
 import re
@@ -32,10 +31,10 @@ _CLASS: Final = re.compile(r"\btorch\s*\.\s*classes\s*\.\s*(\w+)")
 
 
 def check_script(path: Path) -> None:
-    """Check the code and the pickled state of an archive, with torch's own reader.
+    """Check the code and the pickled state of a TorchScript archive, with torch's own reader.
 
     Raises:
-        NotTrusted: the archive does more than compute, such as reading or writing files.
+        UntrustedFile: the archive does more than compute, such as reading or writing files.
     """
     reader = torch._C.PyTorchFileReader(str(path))
     names: list[str] = reader.get_all_records()
@@ -54,7 +53,7 @@ def check_script(path: Path) -> None:
 
 
 def faults_of_code(code: str) -> Iterator[str]:
-    """Yield the calls in code that do more than compute."""
+    """Describe each call in TorchScript code that does more than compute."""
     # getattr could get a name as a text, with escapes and in pieces.
     unescaped = _ESCAPE.sub(
         lambda escape: chr(int(escape[1][1:], 16) if escape[1].startswith("x") else int(escape[1], 8)), code
@@ -70,7 +69,7 @@ def faults_of_code(code: str) -> Iterator[str]:
 
 
 def faults_of_state(pickled: bytes) -> Iterator[str]:
-    """Yield the native classes in a pickled state other than packed weights."""
+    """Describe each native class in a pickled state that is not for packed weights."""
     # A class is named on two lines, split anywhere between its parts.
     yield from _foreign_classes(pickled.decode("latin-1").replace("\n", "."))
 

@@ -1,4 +1,4 @@
-"""Sentence embeddings and reranking, as configured in the files of sentence-transformers."""
+"""Handlers for sentence embeddings and reranking, configured by the files of sentence-transformers."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,26 +19,23 @@ TOKENS: Final = "sentence_bert_config.json"
 
 
 def has_pooling(directory: Path) -> bool:
-    """Return whether the directory configures how tokens are pooled to one vector."""
+    """Return whether a model directory configures the pooling of tokens to one vector."""
     return "Pooling" in _modules(directory)
 
 
 def _modules(directory: Path) -> dict[str, str]:
-    """Return the path of each step by class name, in order; empty for a plain encoder."""
+    """Return the path of each processing step by class name, in order; empty for a plain encoder."""
     steps = read_json(directory / MODULES, [])
     return {str(step["type"]).rpartition(".")[2]: str(step.get("path", "")) for step in steps}
-
-
-def _mean(hidden: Tensor, mask: Tensor) -> Tensor:
-    # Padding has weight 0.
-    weights = mask.unsqueeze(-1).to(hidden.dtype)
-    return (hidden * weights).sum(1) / weights.sum(1).clamp(min=1e-9)
 
 
 POOLINGS: Final[Mapping[str, Callable[[Tensor, Tensor], Tensor]]] = {
     "cls": lambda hidden, _: hidden[:, 0],
     "max": lambda hidden, mask: hidden.masked_fill(mask.unsqueeze(-1) == 0, -torch.inf).amax(1),
-    "mean": _mean,
+    # Padding has weight 0.
+    "mean": lambda hidden, mask: (
+        (hidden * (weights := mask.unsqueeze(-1).to(hidden.dtype))).sum(1) / weights.sum(1).clamp(min=1e-9)
+    ),
     # The last token that is not padding.
     "lasttoken": lambda hidden, mask: hidden[torch.arange(len(hidden), device=hidden.device), mask.sum(1) - 1],
 }
@@ -54,10 +51,10 @@ _FLAGS: Final = {
 
 
 def poolings_of(config: Mapping[str, Any]) -> list[str]:
-    """Return the poolings in the config.json of a Pooling step, whose vectors are concatenated.
+    """Return the pooling methods in a Pooling step's config.json; their vectors are concatenated.
 
     Raises:
-        LoadError: a pooling is not supported.
+        LoadError: a pooling method is not supported.
     """
     stated = config.get("pooling_mode") or [name for flag, name in _FLAGS.items() if config.get(flag)] or "mean"
     names = [stated] if isinstance(stated, str) else list(stated)
@@ -68,7 +65,7 @@ def poolings_of(config: Mapping[str, Any]) -> list[str]:
 
 
 class Embed(Texts):
-    """Embedding of a text, pooled and normalized as configured; by default the mean of its tokens."""
+    """Text embedding, pooled and normalized as configured; by default the mean of the tokens."""
 
     def __init__(self, parts: ModelParts) -> None:
         super().__init__(parts)
@@ -91,23 +88,24 @@ class Embed(Texts):
         self.outputs = (TensorSpec("embedding", "FP32", [-1, width]),)
 
     def preprocess(self, text: str) -> dict[str, Any]:
-        """Return the tokens of a text with the configured prompt."""
+        """Tokenize a text, preceded by the configured prompt."""
         whole = self._prompt + text
         # Character by character, as tokenizers do: str.lower of a whole text depends on the context.
         return super().preprocess("".join(map(str.lower, whole)) if self._lowers else whole)
 
     def forward(self, batch: dict[str, Tensor]) -> Tensor:
-        """Return embeddings [n, width]."""
-        return by_length(self._embed, batch)
+        """Return embeddings of shape [rows, width]."""
 
-    def _embed(self, batch: dict[str, Tensor]) -> Tensor:
-        hidden = self.model(**batch).last_hidden_state.float()
-        pooled = torch.cat([POOLINGS[name](hidden, batch["attention_mask"]) for name in self._poolings], 1)
-        return functional.normalize(pooled, dim=1) if self._normalize else pooled
+        def embed(rows: dict[str, Tensor]) -> Tensor:
+            hidden = self.model(**rows).last_hidden_state.float()
+            pooled = torch.cat([POOLINGS[name](hidden, rows["attention_mask"]) for name in self._poolings], 1)
+            return functional.normalize(pooled, dim=1) if self._normalize else pooled
+
+        return by_length(embed, batch)
 
 
 class Rerank(Texts):
-    """Relevance of a document to a query, computed by a cross-encoder."""
+    """Reranking: the relevance of a document to a query, computed by a cross-encoder."""
 
     inputs = (
         TensorSpec("query", "BYTES", [-1], content_type="text/plain"),
@@ -133,14 +131,14 @@ class Rerank(Texts):
         self._plain = activation == "Identity"
 
     def preprocess(self, pair: dict[str, str]) -> dict[str, Any]:  # type: ignore[override]
-        """Return the tokens of query and document in one row; the longer text is truncated."""
+        """Tokenize a query and a document to one row; the longer text is truncated."""
         return dict(self.tokens.row(pair["query"], pair["document"])[0])
 
     def forward(self, batch: dict[str, Tensor]) -> Tensor:
-        """Return scores [n]."""
+        """Return one score per row."""
         logits = by_length(lambda rows: self.model(**rows).logits.float()[:, 0], batch)
         return logits if self._plain else logits.sigmoid()
 
     def warmup_items(self) -> list[dict[str, str]]:
-        """Return a query and a document."""
+        """Return an example query and document for warm-up."""
         return [{"query": "What does the fox do?", "document": WARM_TEXT}]

@@ -1,4 +1,4 @@
-"""scikit-learn estimators as skops files, which hold no code, but name the types of their objects."""
+"""The skops format: scikit-learn estimators in files without code, which name the types of their objects."""
 
 import io
 import sys
@@ -17,14 +17,20 @@ from shoal_schema.resource.model import ModelFormat as Format
 
 
 def load(source: ModelSource) -> LoadedModel:
-    """Load the estimator, if skops, Shoal or the settings trust its types.
+    """Load an estimator if all its types are trusted: by skops, by Shoal or by the settings.
 
     Raises:
-        LoadError: the file is corrupt, holds types that are not trusted or a tree with invalid indices, or skops is
-            not installed.
+        LoadError: the file is corrupt, or holds untrusted types or a tree with invalid indices; or skops is missing.
     """
     path = model_file(source, Format.SKOPS)
-    skops = _skops()
+    # Without torch: scikit-learn's adapters would import it, which takes hundreds of megabytes.
+    finder = _NoTorch()
+    # First in line, before the finders of installed packages.
+    sys.meta_path.insert(0, finder)
+    try:
+        skops = imported("skops.io", "sklearn")
+    finally:
+        sys.meta_path.remove(finder)
     from shoal_runtime.formats.trees import bind_trees  # noqa: PLC0415 (after scikit-learn was imported without torch)
 
     limit_threads(source.context.threads)
@@ -50,19 +56,8 @@ def load(source: ModelSource) -> LoadedModel:
 
 
 class _NoTorch(MetaPathFinder):
-    """Fail imports of torch, unless it is imported already."""
+    """Import hook that fails imports of torch."""
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
         if fullname == "torch":
             raise ModuleNotFoundError("torch is not needed here", name=fullname)
-
-
-def _skops() -> Any:
-    """Import skops without torch: scikit-learn's adapters would import it, which takes hundreds of megabytes."""
-    finder = _NoTorch()
-    # First in line, before the finders of installed packages.
-    sys.meta_path.insert(0, finder)
-    try:
-        return imported("skops.io", "sklearn")
-    finally:
-        sys.meta_path.remove(finder)

@@ -1,4 +1,4 @@
-"""Arguments and results of the formats' `load`, and checks that several formats share."""
+"""Arguments and results of each format's `load`, and checks that several formats share."""
 
 import json
 import logging
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class UntrustedFile(LoadError):
-    """The file could run code, and the user does not trust it."""
+    """A model file could run code, and the user has not allowed pickles."""
 
     def __init__(self, name: str, what: str) -> None:
         super().__init__(
@@ -35,7 +35,7 @@ class UntrustedFile(LoadError):
 
 
 class UnreadableFile(LoadError):
-    """The file is corrupt, or of another kind; `why` is the library's error."""
+    """A model file is corrupt or of another format; `why` is the library's error."""
 
     def __init__(
         self, name: str, kind: str, why: object, remedy: str = "Copy it here again, or export it again"
@@ -53,7 +53,7 @@ def first_bytes(path: Path) -> bytes:
 
 
 def unreadable_reason(path: Path) -> str:
-    """Return why a library cannot read a file, if its first bytes show it, else an empty text."""
+    """Return why a file is unreadable if its first bytes show the reason, else an empty text."""
     head = first_bytes(path).strip().lower()
     if not head:
         return "it is empty"
@@ -64,7 +64,7 @@ def unreadable_reason(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """Files of one model and their description."""
+    """Files and description of a model to load: the argument of each format's `load`."""
 
     directory: Path
     """Directory of the model."""
@@ -88,14 +88,14 @@ class ModelSource:
     """Maximum size of a request, and so of a row."""
 
     def declared(self) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
-        """Return the inputs and outputs of model.toml, else of the class."""
+        """Return the inputs and outputs declared in model.toml, or else by the handler class."""
         inputs = self.inputs or getattr(self.handler, "inputs", ())
         return tuple(inputs), tuple(self.outputs or getattr(self.handler, "outputs", ()))
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model in memory."""
+    """A loaded model: handler, signature and batch limits. The result of each format's `load`."""
 
     handler: Handler
     """On its device, ready for calls."""
@@ -118,12 +118,14 @@ class LoadedModel:
 
 
 def rows_are_proven(source: ModelSource, inputs: Sequence[TensorSpec], selected: Mapping[str, str | None]) -> bool:
-    """Return whether each output is proven to have one row per row of the batch; never if outputs are ragged.
+    """Return whether each output provably has one row per row of the batch.
+
+    False if outputs are ragged.
 
     Args:
-        source: of the model; its ragged outputs are grouped by row regardless of their operators.
-        inputs: of the model; batches of one row cannot mix clients' rows.
-        selected: by output, the operator that selects its items (`NonZero`...), empty if proven, None if unknown.
+        source: model; its ragged outputs are grouped by row regardless of operators.
+        inputs: the model's inputs, which determine whether batches have several rows.
+        selected: operator that selects the items of each output (`NonZero`), empty if there is none, None if unknown.
 
     Raises:
         LoadError: an operator selects the items of an output that is not declared ragged.
@@ -139,15 +141,15 @@ def rows_are_proven(source: ModelSource, inputs: Sequence[TensorSpec], selected:
 
 
 def reject_mixed_rows(source: ModelSource, inputs: Sequence[TensorSpec], mixed: Mapping[str, MixedRows]) -> None:
-    """Reject a model whose outputs are proven to mix the rows of a batch, unless batches have one row.
+    """Reject a model with an output that provably mixes rows of a batch, unless batches have one row.
 
     Args:
-        source: of the model; its ragged outputs are left to the trials in warm-up.
-        inputs: of the model.
-        mixed: outputs, with the node that mixes rows.
+        source: model; its ragged outputs are tested in warm-up instead.
+        inputs: the model's inputs.
+        mixed: outputs that mix rows, with the node that mixes them.
 
     Raises:
-        LoadError: names the node.
+        LoadError: an output mixes rows; the message names the node.
     """
     ragged = _ragged(source)
     for name, found in mixed.items():
@@ -161,19 +163,18 @@ def reject_mixed_rows(source: ModelSource, inputs: Sequence[TensorSpec], mixed: 
 
 
 def _ragged(source: ModelSource) -> set[str]:
-    """Return the ragged outputs and those with their row numbers."""
+    """Return the names of ragged outputs, and of outputs that hold their row numbers."""
     indices = {spec.row_index for spec in source.outputs}
     return {spec.name for spec in source.outputs if spec.rows is not None or spec.name in indices}
 
 
 def _has_several(source: ModelSource, inputs: Sequence[TensorSpec]) -> bool:
-    """Return whether a batch may have several rows."""
     rows = inputs[0].shape[inputs[0].batch_dim]
     return rows > 1 or (rows == ANY and source.context.max_batch_size > 1)
 
 
 def check_row(spec: TensorSpec, max_body_bytes: int) -> None:
-    """Raise LoadError if no request can hold a row, which warm-up would report as out of memory."""
+    """Raise LoadError if one row of an input is too large for any request."""
     elements = math.prod(size for size in spec.row_shape if size != ANY)
     # A BYTES element has at least its length of 4 bytes.
     row_bytes = elements * (4 if spec.datatype == "BYTES" else DTYPES[spec.datatype].itemsize)
@@ -185,10 +186,10 @@ def check_row(spec: TensorSpec, max_body_bytes: int) -> None:
 
 
 def find_file(source: ModelSource, suffixes: Sequence[str], holds: Callable[[Path], bool] = Path.is_file) -> Path:
-    """Return the model's only file with one of these suffixes for which `holds` is true.
+    """Return the only file of a model that has one of the suffixes and satisfies `holds`.
 
     Raises:
-        LoadError: there is none, or more than one.
+        LoadError: there is no such file, or more than one.
     """
     if source.file is not None:
         if not source.file.is_file():
@@ -205,15 +206,15 @@ def find_file(source: ModelSource, suffixes: Sequence[str], holds: Callable[[Pat
 
 
 def files_with(directory: Path, suffixes: Sequence[str] | None = None) -> list[Path]:
-    """Return the sorted files of a directory, optionally only with these suffixes."""
+    """Return a directory's files, sorted; with ``suffixes``, only files with one of these."""
     return sorted(p for p in directory.iterdir() if (suffixes is None or p.suffix in suffixes) and p.is_file())
 
 
 def check_static_batch(source: ModelSource, name: str, inputs: Sequence[TensorSpec], remedy: str) -> None:
-    """Warn about a model with a fixed batch size, which is served with that size.
+    """Warn about a model with a fixed batch size, which is served in batches of this size.
 
     Raises:
-        LoadError: another dimension is dynamic, and model.toml does not state which one counts rows.
+        LoadError: another dimension is dynamic, and model.toml does not state which dimension counts rows.
     """
     rows = inputs[0].shape[inputs[0].batch_dim]
     if rows == ANY or any(spec.shape[spec.batch_dim] != rows for spec in inputs):
@@ -235,10 +236,10 @@ def check_static_batch(source: ModelSource, name: str, inputs: Sequence[TensorSp
 
 
 def read_json(path: Path, default: Any = _REQUIRED) -> Any:
-    """Return the content of a JSON file, of the default's type; the default if there is no file.
+    """Read a JSON file whose value must have the default's type; return the default without a file.
 
     Raises:
-        LoadError: missing without a default, too large, not JSON, or of another type than the default.
+        LoadError: the file is missing without a default, too large, not JSON, or of another type.
     """
     try:
         if not path.is_file():
@@ -256,7 +257,7 @@ def read_json(path: Path, default: Any = _REQUIRED) -> Any:
 
 
 def is_transformers(directory: Path) -> bool:
-    """Return whether transformers wrote a directory: its config.json has a model type."""
+    """Return whether a directory's config.json has a `model_type`, as transformers writes it."""
     try:
         return "model_type" in read_json(directory / TRANSFORMERS_CONFIG, {})
     except LoadError:

@@ -1,4 +1,4 @@
-"""The formats: how each is recognized, and its module with `load`, which is imported on demand."""
+"""Table of model formats: how each format is recognized, and the module that loads it."""
 
 import importlib
 from collections.abc import Callable, Iterable, Mapping
@@ -13,7 +13,7 @@ from shoal_schema.resource.suffixes import SUFFIXES
 
 @dataclass(frozen=True, slots=True)
 class FormatEntry:
-    """One format."""
+    """Properties of one model format."""
 
     module: str
     """Module beside this one, with `load(source) -> LoadedModel`."""
@@ -43,11 +43,6 @@ def _begins(path: Path) -> bytes:
         return b""
 
 
-def _is_xgboost(path: Path) -> bool:
-    head = _begins(path)
-    return path.suffix == ".ubj" or (head.startswith(b"{") and b"learner" in head)
-
-
 FORMATS: Final[Mapping[Format, FormatEntry]] = {
     # In the order in which formats are reported when several match.
     Format.HANDLER: FormatEntry("handler", torch=None, code=True, apart=True),
@@ -57,7 +52,11 @@ FORMATS: Final[Mapping[Format, FormatEntry]] = {
     Format.ONNX: FormatEntry("onnx", torch=False),
     Format.SKOPS: FormatEntry("skops", torch=False),
     Format.JOBLIB: FormatEntry("joblib", torch=False),
-    Format.XGBOOST: FormatEntry("xgboost", _is_xgboost, torch=False),
+    Format.XGBOOST: FormatEntry(
+        "xgboost",
+        lambda path: path.suffix == ".ubj" or ((head := _begins(path)).startswith(b"{") and b"learner" in head),
+        torch=False,
+    ),
     Format.LIGHTGBM: FormatEntry(
         "lightgbm",
         lambda path: path.suffix == ".lgb" or _begins(path).startswith((b"tree\n", b"tree\r\n")),
@@ -80,7 +79,7 @@ FORMATS: Final[Mapping[Format, FormatEntry]] = {
 
 
 def loader(form: Format) -> Callable[[ModelSource], LoadedModel]:
-    """Return the format's `load`."""
+    """Import a format's module, and return its function `load`."""
     load: Callable[[ModelSource], LoadedModel] = importlib.import_module(
         f"shoal_runtime.formats.{FORMATS[form].module}"
     ).load
@@ -88,21 +87,21 @@ def loader(form: Format) -> Callable[[ModelSource], LoadedModel]:
 
 
 def marked_format(directory: Path) -> Format | None:
-    """Return the format that a directory is marked with, or None."""
+    """Return the format whose marker file is in a directory, or None."""
     return next((form for form, entry in FORMATS.items() if entry.marks is not None and entry.marks(directory)), None)
 
 
 def model_file(source: ModelSource, form: Format) -> Path:
-    """Return the model's only file of a format.
+    """Return the only file of a model that has the given format.
 
     Raises:
-        LoadError: there is none, or more than one.
+        LoadError: there is no such file, or more than one.
     """
     return find_file(source, SUFFIXES.get(form, ()), FORMATS[form].holds)
 
 
 def formats_of(paths: Iterable[Path]) -> list[Format]:
-    """Return the formats of files."""
+    """Return the formats that at least one of the files has."""
     given = list(paths)
     return [
         form
@@ -112,5 +111,5 @@ def formats_of(paths: Iterable[Path]) -> list[Format]:
 
 
 def by_suffix(suffix: str) -> Format | None:
-    """Return the format of files with this suffix, or None."""
+    """Return the format of files with a given suffix, or None."""
     return next((form for form, suffixes in SUFFIXES.items() if suffix in suffixes), None)

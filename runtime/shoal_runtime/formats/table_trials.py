@@ -1,4 +1,4 @@
-"""Values for trials of a table model: those from training, as clients send them."""
+"""Trial values for the inputs of a table model, taken from training."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -12,11 +12,11 @@ MOST: Final = 32
 
 
 def trial_values(inputs: Sequence[TensorSpec], columns: Sequence[Column]) -> dict[str, list[Values]]:
-    """Return the possible values of each column by input; none if any value of the datatype is valid.
+    """Return trial values for each column of each input; empty if any value of the datatype is valid.
 
     Args:
-        inputs: of the model: one per column, or one tensor of all columns.
-        columns: in the model's order.
+        inputs: the model's inputs: one per column, or one tensor of all columns.
+        columns: columns in the model's order.
     """
     by_name = {column.name: column for column in columns}
     by_input = {column.input or column.name: column for column in columns}
@@ -46,7 +46,7 @@ def trial_values(inputs: Sequence[TensorSpec], columns: Sequence[Column]) -> dic
 
 
 def known_words(estimator: Any) -> dict[str, list[Values]]:
-    """Return texts for the input of a text estimator: words of its vocabulary, singly and joined."""
+    """Return trial texts for a text estimator: words of its vocabulary, alone and joined."""
     steps = [step for _, step in getattr(estimator, "steps", ())]
     for each in (estimator, *steps):
         words = [word for word in list(getattr(each, "vocabulary_", None) or ())[:MOST] if isinstance(word, str)]

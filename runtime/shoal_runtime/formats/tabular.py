@@ -1,4 +1,4 @@
-"""Models of tables: rows or columns in, predictions out; shared by estimators and boosted trees."""
+"""Handler for models of tables, shared by scikit-learn estimators and boosted trees."""
 
 import importlib
 import time
@@ -38,16 +38,16 @@ BAD_VALUES: Final = (ValueError, TypeError, KeyError)
 
 
 class TableHandler:
-    """Make a table of the inputs, and compute each declared output from it.
+    """Handler that converts a batch to a table, and computes each output from the table.
 
-    Without declared outputs, a prediction of two example rows determines them.
+    Undeclared outputs are found by a prediction of two example rows.
 
     Args:
-        source: of the model.
-        inputs: of the model.
-        table: converts a batch to the model's table.
-        outputs: functions of the table by name; an output with another name is the prediction, `output-0`.
-        columns: in the model's order, if known.
+        source: model to serve.
+        inputs: the model's inputs.
+        table: function that converts a batch to the model's table.
+        outputs: functions of the table by output name; a declared output without a function is the prediction.
+        columns: columns in the model's order, if known.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class TableHandler:
         self.inputs = tuple(self._with_nulls(spec) for spec in self.inputs)
 
     def forward(self, batch: Batch) -> dict[str, Array] | list[Any]:
-        """Predict; if the library raises, only the rows that cause it fail."""
+        """Predict a batch; if the library raises an error, only the rows that cause it fail."""
         try:
             return self._predicted(batch)
         except HANDLER_FAULTS as error:
@@ -100,7 +100,7 @@ class TableHandler:
         return {name: plain(function(table)) for name, function in self._functions.items()}
 
     def _probed(self, described: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
-        """Return the outputs of a prediction of example rows, or else the described outputs."""
+        """Return the outputs of a prediction of example rows; if it fails, the described outputs."""
         try:
             made = self._predicted(self._examples(2))
             return tuple(shown(name, array) for name, array in made.items())
@@ -116,7 +116,7 @@ class TableHandler:
             ) from error
 
     def _with_nulls(self, spec: TensorSpec) -> TensorSpec:
-        """Mark the input as nullable if the model predicts a row with a null in any column."""
+        """Return an input, marked nullable if the model predicts a row with a null in any column."""
         if spec.nullable or spec.datatype not in NULLABLE:
             return spec
         row = self._examples(1)
@@ -138,7 +138,7 @@ class TableHandler:
         return spec
 
     def _examples(self, rows: int) -> dict[str, Array]:
-        """Return example rows: values from the columns where known, else zeros and empty texts."""
+        """Return example rows: known values of the columns, else zeros and empty texts."""
         examples: dict[str, Array] = {}
         for spec in self.inputs:
             # Dimensions of any size have size 1.
@@ -159,11 +159,11 @@ class TableHandler:
 
 
 def matrix(inputs: Sequence[TensorSpec], columns: Sequence[Column] = ()) -> Callable[[Batch], Array]:
-    """Return a function from a batch to an array, rows by features, in the order of the columns if given.
+    """Return a function that converts a batch to an array of shape [rows, features].
 
     Args:
-        inputs: as returned by `columns.reconciled`.
-        columns: in the model's order.
+        inputs: inputs that `columns.reconciled` returned.
+        columns: columns in the model's order; empty to keep the order of the inputs.
     """
     names = [column.input or column.name for column in columns] or [spec.name for spec in inputs]
     # A single tensor already has the columns; several inputs are stacked.
@@ -185,7 +185,7 @@ def matrix(inputs: Sequence[TensorSpec], columns: Sequence[Column] = ()) -> Call
 
 
 def frame(inputs: Sequence[TensorSpec], columns: Sequence[Column] = ()) -> Callable[[Batch], Any]:
-    """Return a function from a batch to a pandas frame of the columns, or with one column per input."""
+    """Return a function that converts a batch to a pandas frame."""
     pandas = imported("pandas", "sklearn")
     return frame_maker(inputs, columns or declared_columns(inputs), pandas=pandas)
 
@@ -193,7 +193,7 @@ def frame(inputs: Sequence[TensorSpec], columns: Sequence[Column] = ()) -> Calla
 def served_columns(
     source: ModelSource, columns: Sequence[Column], *, named: bool
 ) -> tuple[Sequence[TensorSpec], Sequence[Column]]:
-    """Return the inputs and columns of boosted trees, as declared, else as in the file.
+    """Return the inputs and columns of boosted trees: as declared, or else as in the file.
 
     Raises:
         LoadError: the declared inputs differ from the file.
@@ -212,20 +212,20 @@ def served_columns(
 
 
 def framed_if_categorical(inputs: Sequence[TensorSpec], columns: Sequence[Column]) -> Callable[[Batch], Any]:
-    """Return a function from a batch to an array, or to a frame if a column is a pandas category."""
+    """Return a function that converts a batch to an array, or a frame if a column is categorical."""
     categorical = any(column.categories is not None for column in columns)
     return frame(inputs, columns) if categorical else matrix(inputs, columns)
 
 
 def imported(module: str, extra: str | None) -> Any:
-    """Import a library that only one format requires.
+    """Import a library that only some formats require.
 
     Args:
         module: name of the module to import.
-        extra: the extra of this package that installs it, or None for a library of the user.
+        extra: extra of the package `shoal` that installs the library; None if the user must install it.
 
     Raises:
-        LoadError: it is not installed, or a system library is missing.
+        LoadError: the library is not installed, or a system library is missing.
     """
     try:
         return importlib.import_module(module)
@@ -237,14 +237,14 @@ def imported(module: str, extra: str | None) -> Any:
 
 
 def plain(value: Any) -> Array:
-    """Convert a library's result to an array with a wire datatype; texts become objects."""
+    """Convert a library's result to an array; texts become Python objects."""
     array = np.asarray(value)
     # numpy pads texts of fixed length, which the wire does not have.
     return array.astype(object) if array.dtype.kind in "US" else array
 
 
 def shown(name: str, array: Array) -> TensorSpec:
-    """Return the specification of an output with these rows."""
+    """Return the specification of an output whose value is ``array``."""
     if array.dtype == object:
         return TensorSpec(name, "BYTES", [ANY, *array.shape[1:]], content_type=TEXT)
     return TensorSpec(name, DATATYPES[array.dtype], [ANY, *array.shape[1:]])

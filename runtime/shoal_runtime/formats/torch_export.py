@@ -1,4 +1,4 @@
-"""`torch.export` programs (.pt2) with the signature in the file."""
+"""The `torch.export` format: exported programs (.pt2), whose file holds the signature."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,7 +10,6 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils import _pytree as pytree
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.formats.mixing import MixedRows
 from shoal_runtime.formats.module import name_outputs, require_tensors
 from shoal_runtime.formats.program_mixing import find_mixing
 from shoal_runtime.formats.source import (
@@ -28,7 +27,7 @@ from shoal_schema.resource.model import ModelFormat as Format
 
 
 class ExportHandler:
-    """Run an exported program with flat inputs and outputs in the declared order."""
+    """Handler that runs an exported program."""
 
     def __init__(
         self, program: torch.export.ExportedProgram, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
@@ -39,14 +38,14 @@ class ExportHandler:
         self._in_spec = program.call_spec.in_spec
 
     def forward(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Run the program with the nesting of inputs that it was exported with."""
+        """Run the program on a batch, with its inputs nested as in the export."""
         flat = [batch[spec.name] for spec in self.inputs]
         args, kwargs = pytree.tree_unflatten(flat, self._in_spec)
         return name_outputs(pytree.tree_leaves(self._module(*args, **kwargs)), self.outputs)
 
 
 def load(source: ModelSource) -> LoadedModel:
-    """Load the program onto the device.
+    """Load an exported program onto the device.
 
     Raises:
         LoadError: the file is corrupt, could run code, has another dtype than requested, or selects or mixes rows.
@@ -75,7 +74,14 @@ def load(source: ModelSource) -> LoadedModel:
     check_static_batch(source, path.name, inputs, dynamic)
     min_rows, max_rows = _row_limits(program)
     proven = rows_are_proven(source, inputs, _selected(program, inputs, outputs))
-    reject_mixed_rows(source, inputs, _mixed(program, inputs, outputs))
+    batch_dims = {str(name): spec.batch_dim for name, spec in zip(graph.user_inputs, inputs, strict=True)}
+    found, rows = find_mixing(program, batch_dims), inputs[0].shape[inputs[0].batch_dim]
+    mixed = {
+        spec.name: found[str(name)]
+        for name, spec in zip(graph.user_outputs, outputs, strict=True)
+        if str(name) in found and spec.shape[spec.batch_dim] == rows
+    }
+    reject_mixed_rows(source, inputs, mixed)
     # Programs contain devices as constants, so moving the weights is not enough.
     if source.context.device.type != "cpu":
         program = move_to_device_pass(program, source.context.device)
@@ -120,10 +126,7 @@ def _specs(program: torch.export.ExportedProgram, values: Sequence[Any], names: 
 def _selected(
     program: torch.export.ExportedProgram, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
 ) -> dict[str, str | None]:
-    """Return the operator that selects the rows of each output; empty for the batch's rows, None if unknown.
-
-    Torch represents sizes that depend on values by unbacked symbols.
-    """
+    """Return the operator that selects each output's rows; empty for all rows of the batch, None if unknown."""
     graph = program.graph_signature
     values = {node.name: node.meta.get("val") for node in program.graph.nodes}
     rows = {_size(values[str(name)], spec) for name, spec in zip(graph.user_inputs, inputs, strict=True)} - {None}
@@ -131,24 +134,10 @@ def _selected(
     for name, spec in zip(graph.user_outputs, outputs, strict=True):
         size = _size(values.get(str(name)), spec)
         # A fixed size has no symbols.
+        # Torch represents sizes that depend on values by unbacked symbols.
         unbacked = getattr(size, "free_symbols", ()) and free_unbacked_symbols(size)
         selected[spec.name] = f"the program ({name})" if unbacked else "" if size in rows else None
     return selected
-
-
-def _mixed(
-    program: torch.export.ExportedProgram, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
-) -> dict[str, MixedRows]:
-    """Return the outputs with the rows of the batch that are proven to depend on each other."""
-    graph = program.graph_signature
-    batch_dims = {str(name): spec.batch_dim for name, spec in zip(graph.user_inputs, inputs, strict=True)}
-    found = find_mixing(program, batch_dims)
-    rows = inputs[0].shape[inputs[0].batch_dim]
-    return {
-        spec.name: found[str(name)]
-        for name, spec in zip(graph.user_outputs, outputs, strict=True)
-        if str(name) in found and spec.shape[spec.batch_dim] == rows
-    }
 
 
 def _size(value: Any, spec: TensorSpec) -> Any:
@@ -158,12 +147,12 @@ def _size(value: Any, spec: TensorSpec) -> Any:
 
 
 def _expression(size: Any) -> Any:
-    """Return a size as an expression of symbols, or as a number."""
+    """Return a size as a number or as a symbolic expression."""
     return size if isinstance(size, int) else getattr(getattr(size, "node", None), "expr", None)
 
 
 def _row_limits(program: torch.export.ExportedProgram) -> tuple[int, int | None]:
-    """Return the range of batch sizes that the program was exported for."""
+    """Return the minimum and maximum batch size for which the program was exported."""
     names = [str(name) for name in program.graph_signature.user_inputs]
     node = next(node for node in program.graph.nodes if node.name == names[0])
     # The first dimension of the first input.

@@ -1,8 +1,7 @@
-"""TorchScript archives, and pickled modules and weights if allowed by the user.
+"""The TorchScript format; also pickled modules and weights, if the user allows pickles.
 
-A TorchScript archive is a program of its own that runs without Python and its unpickler; operators in it that access
-files and connections are rejected (`script_check`). A plain `torch.save` file is a pickle, which can run any code when
-it is read. For users who allow pickles both are loaded without checks.
+A TorchScript archive runs without Python; code in it that accesses files or connections is rejected (`script_check`). A
+file of `torch.save` is a pickle, which can run any code. If the user allows pickles, both are loaded without checks.
 """
 
 import pickle
@@ -26,7 +25,7 @@ MAX_PICKLE_BYTES: Final = 64 * 2**20
 
 
 def load(source: ModelSource) -> LoadedModel:
-    """Load the archive onto the device.
+    """Load an archive or pickle onto the device.
 
     Raises:
         LoadError: a pickle is not allowed, the file is corrupt, or model.toml has no signature.
@@ -61,7 +60,7 @@ def load(source: ModelSource) -> LoadedModel:
 
 
 def is_torch_script(path: Path) -> bool:
-    """Return whether the file is a TorchScript archive: a zip with code in it."""
+    """Return whether a file is a TorchScript archive: a zip file that holds code."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = [name.split("/", 1)[-1] for name in archive.namelist()]
@@ -71,7 +70,7 @@ def is_torch_script(path: Path) -> bool:
 
 
 def _pickle_refused(path: Path) -> str:
-    """Return how to serve a pickle, which may hold only the weights of a module."""
+    """Return the error message for a pickle, with a remedy; the remedy differs for weights without code."""
     try:
         with zipfile.ZipFile(path) as archive:
             pickles = [entry for entry in archive.infolist() if entry.filename.endswith("data.pkl")]
@@ -96,10 +95,10 @@ def _pickle_refused(path: Path) -> str:
 
 
 def load_script(path: Path, *, trusted: bool) -> torch.nn.Module:
-    """Load the module of an archive on the CPU.
+    """Load the module of a TorchScript archive on the CPU.
 
     Raises:
-        LoadError: it is corrupt, or is not trusted and does more than compute.
+        LoadError: the archive is corrupt, or is not trusted and does more than compute.
     """
     try:
         if not trusted:

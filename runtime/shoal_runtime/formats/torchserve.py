@@ -1,6 +1,6 @@
-"""TorchServe archives of `torch-model-archiver`, whose handlers run unchanged.
+"""The TorchServe format: archives of `torch-model-archiver`, whose handlers run unchanged.
 
-TorchServe's package `ts` is used if it is installed; otherwise `stand_in` provides the parts that handlers use.
+The installed package `ts` of TorchServe is used; without it, `stand_in` provides the parts that handlers use.
 """
 
 import importlib
@@ -38,11 +38,11 @@ logger = logging.getLogger(__name__)
 
 
 def load(source: ModelSource) -> LoadedModel:
-    """Import the archive's handler and initialize it.
+    """Import an archive's handler and initialize it.
 
     Raises:
         LoadError: the manifest names no existing handler, or a value in model-config.yaml is not a number.
-        HandlerFailed: the handler raised.
+        HandlerFailed: the handler raised an error.
     """
     directory = Path(os.path.abspath(source.directory))
     manifest = _manifest(directory)
@@ -51,7 +51,16 @@ def load(source: ModelSource) -> LoadedModel:
     batch_size = int(_positive(config, "batchSize", 1))
     # The archive's batchSize applies unless the user sets another maximum.
     chosen = source.context.max_batch_size != BatchingSpec().max_batch_size
-    _log_ignored(model, config, None if chosen else batch_size)
+    idle = sorted(IDLE & config.keys())
+    if requirements := model.get("requirementsFile"):
+        idle.append(f"{requirements} (packages are not installed at start)")
+    if idle:
+        logger.info("event=torchserve_without_effect keys=%s", ", ".join(idle))
+    if not chosen and batch_size == 1:
+        logger.info(
+            "event=torchserve_batch_size rows=1 advice=the archive sets no larger batchSize;"
+            " batching.maxBatchSize allows larger batches, if its handler supports them"
+        )
     rows = source.context.max_batch_size if chosen else batch_size
     context = Context(
         model.get("modelName"),
@@ -114,22 +123,8 @@ def _positive(config: Mapping[str, Any], key: str, unset: int) -> float:
     return float(value)
 
 
-def _log_ignored(model: Mapping[str, Any], config: Mapping[str, Any], batch_size: int | None) -> None:
-    """Log settings of the archive that have no effect."""
-    idle = sorted(IDLE & config.keys())
-    if requirements := model.get("requirementsFile"):
-        idle.append(f"{requirements} (packages are not installed at start)")
-    if idle:
-        logger.info("event=torchserve_without_effect keys=%s", ", ".join(idle))
-    if batch_size == 1:
-        logger.info(
-            "event=torchserve_batch_size rows=1 advice=the archive sets no larger batchSize;"
-            " batching.maxBatchSize allows larger batches, if its handler supports them"
-        )
-
-
 def _handler_module(directory: Path, model: Mapping[str, Any]) -> ModuleType:
-    """Import the handler from the archive, else the default handler of that name."""
+    """Import the handler from the archive, or else TorchServe's default handler of that name."""
     # The archive first; the stand-in last, so that an installed `ts` precedes it.
     if str(directory) not in sys.path:
         sys.path.insert(0, str(directory))
@@ -158,7 +153,7 @@ def _handler_module(directory: Path, model: Mapping[str, Any]) -> ModuleType:
 
 
 def _entry_point(module: ModuleType, handler: str) -> tuple[Handle, Callable[[Context], Any]]:
-    """Return `handle` and `initialize`: one function for both, or two methods of the module's only class."""
+    """Return the functions `handle` and `initialize` of a module or of its only class."""
     function = getattr(module, handler.partition(":")[2] or "handle", None)
     if function is not None:
         # TorchServe initializes a function by calling it without data.

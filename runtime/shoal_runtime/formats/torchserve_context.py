@@ -1,4 +1,4 @@
-"""TorchServe's `context` for handlers, with requests' headers, and metrics that are discarded."""
+"""TorchServe's `context` object for handlers: request headers, responses, and discarded metrics."""
 
 import os
 import uuid
@@ -10,8 +10,8 @@ class RequestProcessor:
     """Headers of one request, and the status and headers of its response.
 
     Args:
-        headers: with names in lower case.
-        parts: properties of each part of the data, by name.
+        headers: request headers, names in lower case.
+        parts: properties of each part of the request body, by name.
     """
 
     def __init__(self, headers: Mapping[str, Any], parts: Mapping[str, Any] | None = None) -> None:
@@ -22,23 +22,23 @@ class RequestProcessor:
         self._response_header: dict[str, str] = {}
 
     def get_request_property(self, key: str) -> Any:
-        """Return a header, ignoring case, or the properties of a part."""
+        """Return a request header (ignoring case), or the properties of a part of the body."""
         return self._request_header.get(key, self._request_header.get(key.lower()))
 
     def get_request_properties(self) -> dict[str, Any]:
-        """Return all headers and parts."""
+        """Return all request headers and properties of parts."""
         return self._request_header
 
     def report_status(self, code: int, reason_phrase: str | None = None) -> None:
-        """Set the status of the response."""
+        """Set status code and reason phrase of the response."""
         self._status_code, self._reason_phrase = code, reason_phrase
 
     def get_response_status_code(self) -> int:
-        """Return the status of the response."""
+        """Return the status code of the response."""
         return self._status_code
 
     def get_response_status_phrase(self) -> str | None:
-        """Return the phrase that was set; the response has the usual phrase of its status."""
+        """Return the reason phrase that the handler set; responses are sent with the usual phrase."""
         return self._reason_phrase
 
     def add_response_property(self, key: str, value: str) -> None:
@@ -50,18 +50,18 @@ class RequestProcessor:
         return self._response_header
 
     def get_response_header(self, key: str) -> str | None:
-        """Return a header of the response."""
+        """Return a header of the response, or None."""
         return self._response_header.get(key)
 
 
 class Metrics:
-    """Metrics of a handler, which are discarded: the proxy measures batches."""
+    """TorchServe's metrics object for handlers, which discards all values."""
 
     def __init__(self) -> None:
         self.request_ids: Any = None
 
     def nothing(self, *args: Any, **kwargs: Any) -> "Metrics":
-        """Discard the value."""
+        """Discard the arguments."""
         return self
 
     # Every method of TorchServe's metrics.
@@ -70,7 +70,7 @@ class Metrics:
 
 
 class Context:
-    """The one argument of `initialize`, and the second of `handle`."""
+    """TorchServe's context: the argument of `initialize`, and the second argument of `handle`."""
 
     def __init__(  # noqa: PLR0913, PLR0917 (TorchServe's)
         self,
@@ -102,7 +102,7 @@ class Context:
         self.header_key_sequence_id = os.getenv("TS_REQUEST_SEQUENCE_ID", "ts_request_sequence_id")
 
     def take(self, processors: Sequence[RequestProcessor]) -> None:
-        """Represent the requests of one batch from now on."""
+        """Set the requests of the batch that the handler processes next."""
         # The ids by position, as in TorchServe.
         ids = [processor.get_request_property("x-request-id") for processor in processors]
         self.request_processor = processors
@@ -110,7 +110,7 @@ class Context:
         self.metrics.request_ids = self.request_ids
 
     def get_request_id(self, idx: int = 0) -> str | None:
-        """Return the request's `x-request-id`, or a generated one."""
+        """Return a request's `x-request-id`, or the generated id."""
         return None if self.request_ids is None else self.request_ids.get(idx)
 
     def get_request_header(self, idx: int, key: str) -> Any:
@@ -122,7 +122,7 @@ class Context:
         return self.request_processor[idx].get_request_properties()
 
     def get_sequence_id(self, idx: int) -> Any:
-        """Return the header that names a sequence."""
+        """Return a request's header that identifies its sequence."""
         return self.get_request_header(idx, self.header_key_sequence_id)
 
     def set_response_status(self, code: int = 200, phrase: str = "", idx: int = 0) -> None:
@@ -136,7 +136,7 @@ class Context:
             processor.report_status(code, reason_phrase=phrase)
 
     def get_response_status(self, idx: int) -> tuple[int, str | None]:
-        """Return status and phrase of one response."""
+        """Return status code and reason phrase of one response."""
         processor = self.request_processor[idx]
         return processor.get_response_status_code(), processor.get_response_status_phrase()
 
@@ -153,5 +153,5 @@ class Context:
         self.set_response_header(idx, "content-type", value)
 
     def get_response_content_type(self, idx: int) -> str | None:
-        """Return the media type that was set."""
+        """Return the media type that the handler set for one response, or None."""
         return self.get_response_headers(idx).get("content-type")

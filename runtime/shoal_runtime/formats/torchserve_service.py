@@ -1,7 +1,7 @@
-"""TorchServe's `handle(data, context)` as a handler.
+"""Adapter that runs TorchServe's `handle(data, context)` as a Shoal handler.
 
-Each request is a dict: the parts of a form by name, or the body as `body`. JSON is parsed and text decoded; anything
-else, including invalid JSON or text, is a bytearray.
+Each request becomes a dict: the parts of a form by name, or the body as `body`. JSON is parsed and text decoded; other
+data, and malformed JSON or text, is a bytearray.
 """
 
 import io
@@ -35,14 +35,14 @@ Handle = Callable[[Any, Context], Any]
 
 
 class Service:
-    """A handler that runs batches through a TorchServe handler."""
+    """Shoal handler that runs batches through a TorchServe handler."""
 
     def __init__(self, handle: Handle, context: Context) -> None:
         self._handle = handle
         self._context = context
 
     def forward(self, batch: Sequence[Mapping[str, Any]]) -> list[Any]:
-        """Return the body and head of each row's response; an exception in place of a row fails only that row."""
+        """Return body and head of each row's response, or the error of a row."""
         # Requests with a malformed body never reach the handler.
         rows: list[Any] = [_row_of(item) for item in batch]
         good = [row for row in rows if not isinstance(row, ItemError)]
@@ -69,7 +69,7 @@ class Service:
 
 
 def _row_of(item: Any) -> tuple[dict[str, Any], RequestProcessor] | ItemError:
-    """Return the data and headers of one request, or the error in its body."""
+    """Return the data and headers of one request, or an error for a malformed body."""
     headers, body = item.get(HEADERS) or {}, item[BODY]
     if not isinstance(headers, dict):
         return ItemError(f"input {HEADERS} must be a JSON object of headers")
@@ -104,7 +104,7 @@ def _row_of(item: Any) -> tuple[dict[str, Any], RequestProcessor] | ItemError:
 
 
 def _encoded(result: Any, processor: RequestProcessor) -> dict[str, Any] | ItemError:
-    """Encode one row's result; anything but text, bytes and tensors becomes JSON, as in TorchServe."""
+    """Encode one row's result; values other than text, bytes and tensors become JSON."""
     try:
         content_type = "application/octet-stream"
         if isinstance(result, bytes | bytearray):

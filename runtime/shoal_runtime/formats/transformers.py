@@ -1,7 +1,7 @@
-"""Model directories of `save_pretrained`: config.json, safetensors, a tokenizer or image processor.
+"""The Transformers format: directories of `save_pretrained` with weights in safetensors.
 
-The task follows from the architecture in config.json, or from `task` in `[parameters]`. Only the library's own classes
-are used, never code in the directory, and only weights in safetensors.
+The task follows from the architecture in config.json, or from `task` in `[parameters]`. Code in the directory is never
+run.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -22,7 +22,7 @@ from shoal_runtime.formats.tabular import imported
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One task that a model directory can serve."""
+    """A task that a Transformers model can serve, such as text classification."""
 
     architecture: str
     """Suffix of the class name in config.json."""
@@ -64,10 +64,10 @@ _OWN: Final = (None, "eager", "sdpa")
 
 
 def load(source: ModelSource) -> LoadedModel:
-    """Load the model directory onto the device.
+    """Load a Transformers model directory onto the device.
 
     Raises:
-        LoadError: there is no task or no safetensors, weights are missing, or the directory requires its own code.
+        LoadError: the task is not supported, weights are missing or not safetensors, or the model is custom code.
     """
     config = read_json(source.directory / CONFIG)
     if (source.directory / "adapter_config.json").exists():
@@ -93,7 +93,7 @@ def load(source: ModelSource) -> LoadedModel:
 
 
 def choose_task(config: Mapping[str, Any], directory: Path) -> str:
-    """Return the task of a model directory.
+    """Return the task of a model directory, derived from config.json and its pooling step.
 
     Raises:
         LoadError: the task is not supported.
@@ -118,7 +118,7 @@ def choose_task(config: Mapping[str, Any], directory: Path) -> str:
 
 
 def _items(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the keys and values of all dicts in a document."""
+    """Yield the keys and values of all dicts in a JSON document, at any depth."""
     if isinstance(value, dict):
         yield from value.items()
     for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():

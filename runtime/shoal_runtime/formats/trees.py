@@ -1,7 +1,7 @@
-"""Checks of scikit-learn's trees, whose indices native code follows without checks.
+"""Checks of scikit-learn's trees, whose indices native code uses without checks.
 
-A tree is checked once after it is read. The width of its rows is checked in each call, because the file determines the
-estimator that passes them.
+A tree is checked once, when it is loaded. The number of features of the rows is checked in each call, because the file
+determines which estimator passes rows to the tree.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,20 +19,28 @@ from shoal_schema.wire.datatypes import Array
 
 
 class BoundedTree(Tree):  # type: ignore[misc]  # it has no types
-    """A checked tree that requires rows of its width; `predict` calls `apply`."""
+    """A checked tree that rejects rows with too few features; `predict` calls `apply`."""
 
     def apply(self, rows: Any) -> Array:
-        """Return each row's leaf."""
+        """Return the leaf of each row.
+
+        Raises:
+            ValueError: the rows have fewer features than the tree.
+        """
         require_attributes(rows.shape[1] >= self.n_features, "a tree has more features than the rows have")
         leaves: Array = super().apply(rows)
         return leaves
 
 
 class BoundedPredictor(TreePredictor):  # type: ignore[misc]  # it has no types
-    """A predictor of histogram gradient boosting that checks the width of rows and the tables of categories."""
+    """A checked tree of histogram gradient boosting that checks the width of its rows."""
 
     def predict(self, rows: Array, known_cat_bitsets: Array, f_idx_map: Array, n_threads: int) -> Array:
-        """Return each row's value."""
+        """Return the tree's value for each row.
+
+        Raises:
+            ValueError: the rows have fewer features or categories than the tree.
+        """
         categories = f_idx_map[self.categorical_features] < len(known_cat_bitsets)
         fits = rows.shape[1] >= self.n_features and known_cat_bitsets.shape[1] == 8 and categories.all()
         require_attributes(fits, "a tree has more rows or categories than there are")
@@ -41,7 +49,7 @@ class BoundedPredictor(TreePredictor):  # type: ignore[misc]  # it has no types
 
 
 def bind_trees(root: Any) -> None:
-    """Check all trees in an estimator, and replace them by bounded ones.
+    """Check all trees in an estimator, and replace them by trees that check their rows.
 
     Raises:
         ValueError: a tree has an invalid index.
@@ -66,7 +74,7 @@ def bind_trees(root: Any) -> None:
 
 
 def _parts(value: Any) -> Iterator[Any]:
-    """Yield the objects in a container, and the attributes of an object."""
+    """Yield the elements of a container, and the attributes of an object."""
     if isinstance(value, dict):
         yield from value.values()
     elif isinstance(value, list | tuple | set):
@@ -113,7 +121,7 @@ def _check_predictor(predictor: Any) -> None:
 
 
 def _first_guess(original: Callable[[Any], Array], features: int, columns: int, rows: Any) -> Array:
-    """Return the value to which boosting adds its trees in native code, after checking its shape."""
+    """Return the initial values of gradient boosting, after a check of their shape."""
     guess = original(rows)
     fits = guess.shape == (rows.shape[0], columns) and rows.shape[1] >= features
     require_attributes(fits, "fewer rows or initial values than the trees have")

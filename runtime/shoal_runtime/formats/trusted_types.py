@@ -1,7 +1,7 @@
-"""Types in scikit-learn's ordinary estimators that skops does not trust and Shoal does.
+"""Types in ordinary scikit-learn estimators that Shoal trusts in addition to skops.
 
-Each type is trusted only with the loader that skops saves it with: under another loader it would be called with
-arguments from the file, or get the state of another type.
+A type is trusted only together with the loader that skops uses for it. With another loader it would be called with
+arguments from the file, or receive the state of another type.
 """
 
 import json
@@ -58,7 +58,7 @@ _PROTOCOL: Final = 1
 
 
 def trusted_types(schema: bytes) -> Set[str]:
-    """Return the types that are trusted in a file with this schema.json."""
+    """Return the types that are trusted in a skops file, given its schema.json."""
     misused: set[str] = set()
 
     def note(node: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The subset of UBJSON that xgboost writes: objects, texts, numbers, and arrays of one numeric type."""
+"""Decoder for the subset of UBJSON that xgboost writes: objects, texts, numbers and numeric arrays."""
 
 import struct
 from typing import Any, Final
@@ -10,10 +10,10 @@ _CONSTANTS: Final = {"Z": None, "T": True, "F": False}
 
 
 def decode(data: bytes) -> Any:
-    """Decode a document; arrays of one numeric type become numpy arrays.
+    """Decode a UBJSON document; an array of one numeric type becomes a numpy array.
 
     Raises:
-        ValueError: another type, a repeated name, a truncated document, or bytes after its end.
+        ValueError: an unsupported type, a repeated name, a truncated document, or bytes after its end.
     """
     reader = _Reader(data)
     try:
@@ -27,7 +27,7 @@ def decode(data: bytes) -> Any:
 
 
 class _Reader:
-    """A cursor over the bytes of a file; `value` reads the next value."""
+    """Cursor over a UBJSON document; `value` decodes the next value."""
 
     def __init__(self, data: bytes) -> None:
         self.at = 0

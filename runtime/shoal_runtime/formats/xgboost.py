@@ -1,4 +1,4 @@
-"""XGBoost models in the formats of `save_model`."""
+"""The XGBoost format: boosters in the files of `save_model`."""
 
 import json
 import re
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from shoal_runtime.faults import exception_message
-from shoal_runtime.formats.columns import rows_of
+from shoal_runtime.formats.columns import Batch, rows_of
 from shoal_runtime.formats.source import LoadedModel, ModelSource, UnreadableFile, check_row, unreadable_reason
 from shoal_runtime.formats.table import model_file
 from shoal_runtime.formats.tabular import (
@@ -26,10 +26,10 @@ from shoal_schema.wire.datatypes import Array
 
 
 def load(source: ModelSource) -> LoadedModel:
-    """Load the booster.
+    """Load an XGBoost booster.
 
-    If an estimator wrote the file, predictions equal the estimator's: with its best iteration, and for a classifier
-    with labels and probabilities. Otherwise they equal those of `Booster.predict`.
+    If an estimator wrote the file, predictions equal the estimator's: it uses the best iteration, and a classifier
+    returns labels and probabilities. Otherwise predictions equal those of `Booster.predict`.
 
     Raises:
         LoadError: the file is corrupt, or xgboost is not installed.
@@ -57,21 +57,17 @@ def load(source: ModelSource) -> LoadedModel:
     attributes = booster.attributes()
     estimator = json.loads(attributes.get("scikit_learn", "{}")).get("_estimator_type")
     rounds = (0, int(attributes["best_iteration"]) + 1) if estimator and "best_iteration" in attributes else (0, 0)
-    predict = _predict(xgboost, booster, rounds, learner["gradient_booster"]["name"])
+    # Only trees predict without a copy of the table.
+    linear = learner["gradient_booster"]["name"] == "gblinear"
+    run, wrapped = (booster.predict, xgboost.DMatrix) if linear else (booster.inplace_predict, lambda table: table)
     table = framed_if_categorical(inputs, columns)
+
+    def predicted(batch: Batch) -> Any:
+        return run(wrapped(table(batch)), iteration_range=rounds, validate_features=False)
+
     outputs = _classes(learner) if estimator == "classifier" else {OUTPUT: np.asarray}
-    handler = TableHandler(source, inputs, lambda batch: predict(table(batch)), outputs, columns)
+    handler = TableHandler(source, inputs, predicted, outputs, columns)
     return handler.loaded("xgboost_booster")
-
-
-def _predict(xgboost: Any, booster: Any, rounds: tuple[int, int], kind: str) -> Callable[[Array], Array]:
-    def linear(table: Array) -> Any:
-        return booster.predict(xgboost.DMatrix(table), iteration_range=rounds, validate_features=False)
-
-    def trees(table: Array) -> Any:
-        return booster.inplace_predict(table, iteration_range=rounds, validate_features=False)
-
-    return linear if kind == "gblinear" else trees
 
 
 def _classes(learner: Mapping[str, Any]) -> dict[str, Callable[[Array], Array]]:

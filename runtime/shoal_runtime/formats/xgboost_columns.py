@@ -13,12 +13,12 @@ CATEGORY: Final = "c"
 
 
 def booster_columns(booster: Any) -> Sequence[Column]:
-    """Return the columns in the order of training; numbers may be missing.
+    """Return a booster's columns in the order of training.
 
-    A model trained on codes without column names takes codes.
+    Without column names, a column of categories is a column of integer codes.
 
     Raises:
-        LoadError: the model was trained on categories that the file does not store, or not completely.
+        LoadError: the model was trained on categories that the file does not store completely.
     """
     names = booster.feature_names or [str(place) for place in range(booster.num_features())]
     types = booster.feature_types or [""] * len(names)
@@ -42,7 +42,7 @@ def booster_columns(booster: Any) -> Sequence[Column]:
 
 
 def _values(encoded: Mapping[str, Any]) -> Sequence[Any]:
-    """Return one column's categories: numbers, or texts stored as bytes with end offsets."""
+    """Decode one column's categories: numbers, or texts stored as bytes with end offsets."""
     values = encoded.get("values", [])
     if "offsets" not in encoded:
         return list(values)

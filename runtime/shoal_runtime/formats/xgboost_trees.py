@@ -1,4 +1,4 @@
-"""Checks of XGBoost's file formats, whose indices xgboost follows without checks."""
+"""Checks of XGBoost model files, whose indices xgboost uses without checks."""
 
 import json
 import re
@@ -22,7 +22,7 @@ Json = Mapping[str, Any]
 
 
 def check(data: bytes) -> int:
-    """Check that every index in a model, JSON or UBJSON, is within its array, and return the number of features.
+    """Check that every index in a model (JSON or UBJSON) is within its array; return the number of features.
 
     Raises:
         ValueError: an index is out of range, or the document is not in xgboost's format.

@@ -1,1 +1,1 @@
-"""The handler interface: tensor specifications, context, and calls of a handler's methods."""
+"""Interface of handlers, which run models: tensor specifications, context, and calls of their methods."""

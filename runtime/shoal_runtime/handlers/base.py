@@ -1,4 +1,4 @@
-"""The interface of a model: its context and its methods."""
+"""Interface of a handler: the methods of a model's class, and the context that it receives."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from shoal_runtime.handlers.spec import Rule
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Arguments of a handler's `load`."""
+    """Device, parameters and limits that a handler's `load` receives."""
 
     model_dir: Path
     """Directory of the model's files. Treat it as read-only."""
@@ -28,15 +28,15 @@ class Context:
 
 
 class Handler(Protocol):
-    """Required methods of a model. docs/reference/handler-api.md lists the optional methods."""
+    """A model that the runtime can run. docs/reference/handler-api.md lists its optional methods."""
 
     def forward(self, batch: Any) -> Any:
-        """Run one batch."""
+        """Run the model on one batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class HandlerMethods:
-    """Methods of a handler, looked up once; None where the handler does not define one."""
+    """Methods of a handler, looked up once; None for a method that the handler does not define."""
 
     forward: Callable[[Any], Any]
     preprocess: Callable[[Any], Any] | None = None
@@ -46,10 +46,10 @@ class HandlerMethods:
 
 
 def methods_of(handler: Handler) -> HandlerMethods:
-    """Look up the stages of a handler.
+    """Look up the methods of a handler.
 
     Raises:
-        LoadError: `preprocess_padding` holds anything but padding rules.
+        LoadError: `preprocess_padding` holds an object other than a padding rule.
     """
     # Checked when the model loads, not with the first request.
     rules = tuple(getattr(handler, "preprocess_padding", ()))

@@ -1,4 +1,4 @@
-"""Calls of a handler's per-row methods, in which a bad row fails alone."""
+"""Calls of a handler's preprocess and postprocess, in which an invalid row fails alone."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -16,7 +16,7 @@ BAD_ITEM = (ValueError, TypeError, KeyError, OSError)
 def preprocess_rows(
     rows: Sequence[int], inputs: Mapping[str, Array], signature: Signature, preprocess: Callable[[Any], Any] | None
 ) -> list[Any]:
-    """Preprocess each row, in order; a row that raised becomes a FailedRow."""
+    """Preprocess rows in order; a row whose preprocess raises becomes a FailedRow."""
 
     def made_of(row: int) -> Any:
         try:
@@ -31,9 +31,9 @@ def preprocess_rows(
 
 
 def postprocess_row(row: int, value: Any, postprocess: Callable[[Any], Any] | None) -> Any:
-    """Postprocess one row of a result; a row that raised becomes a FailedRow.
+    """Postprocess one row of a result; an exception becomes a FailedRow.
 
-    `value` may be an exception, which `forward` returned for this row.
+    `value` may itself be an exception that `forward` returned for the row.
     """
     if isinstance(value, BaseException):
         return failed_row(row, value)
@@ -44,7 +44,7 @@ def postprocess_row(row: int, value: Any, postprocess: Callable[[Any], Any] | No
 
 
 def failed_row(row: int, error: BaseException) -> FailedRow:
-    """Convert an exception of the handler; an ItemError has a status of its own."""
+    """Convert a handler's exception to a FailedRow; an ItemError determines the status."""
     if not isinstance(error, ItemError):
         return FailedRow(row, 500, describe(error), error)
     try:

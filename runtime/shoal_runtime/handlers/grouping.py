@@ -1,7 +1,7 @@
-"""Ragged outputs: any number of items per row, in one tensor, with the row number of each item.
+"""Grouping by row of ragged outputs, which have any number of items per row.
 
-Detectors return such outputs: the boxes of all images, and the image number of each box. Items are grouped by row in
-their order, and the items of a row become one JSON value. A row number outside the batch fails the batch.
+Detectors return such outputs: the boxes of all images, and the image number of each box. The items of each row become
+one JSON value, in their original order. A row number outside the batch fails the batch.
 """
 
 from collections.abc import Mapping
@@ -20,10 +20,10 @@ from shoal_schema.wire.elements import object_array
 
 
 class Grouping:
-    """Group items of ragged outputs by row.
+    """Conversion of a model's ragged outputs to one JSON value per row.
 
     Args:
-        signature: with the outputs as `forward` returns them (`as_returned`).
+        signature: signature with the outputs that `forward` returns (`as_returned`).
     """
 
     def __init__(self, signature: Signature) -> None:
@@ -35,12 +35,12 @@ class Grouping:
         self._rows = replace(signature, outputs=rows)
 
     def take(self, outputs: Mapping[str, Array], *, given: int, kept: int) -> dict[str, Array]:
-        """Return each output with one element per row, without the padded rows.
+        """Return each output with one element per row, without padding rows.
 
         Args:
-            outputs: as returned by `forward`.
-            given: rows of the batch, with padding.
-            kept: rows without padding.
+            outputs: outputs that `forward` returned.
+            given: number of rows in the batch, including padding.
+            kept: number of rows without padding.
 
         Raises:
             WrongRows: an item has a row number outside the batch, or an output has another number of rows.
@@ -70,7 +70,7 @@ class Grouping:
         return taken
 
     def _numbers(self, spec: TensorSpec, items: Array, outputs: Mapping[str, Array], given: int) -> Array:
-        """Return the row number of each item."""
+        """Return the row number of each item of a ragged output."""
         # Row numbers are in another output, in a column, or absent with one row.
         source = self._index.get(spec.name)
         if source is None and spec.row_column is None:

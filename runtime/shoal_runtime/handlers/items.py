@@ -1,4 +1,4 @@
-"""Conversion of wire arrays to the arguments of handlers: one item per row, or one batch of tensors."""
+"""Conversion of wire arrays to arguments of a handler: one item per row, or one batch of tensors."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -17,9 +17,9 @@ from shoal_schema.wire.elements import object_array
 
 
 def row_item(inputs: Mapping[str, Array], row: int, signature: Signature) -> Any:
-    """Return one row: the value for a model with one input, else a dict of the given inputs.
+    """Return one row as a handler's item: a value if the model has one input, else a dict by input.
 
-    A null is None.
+    A null becomes None.
 
     Raises:
         ItemError: a text is not UTF-8, or an element is not JSON.
@@ -31,7 +31,7 @@ def row_item(inputs: Mapping[str, Array], row: int, signature: Signature) -> Any
 
 
 def unreadable_rows(inputs: Mapping[str, Array], signature: Signature) -> dict[int, str]:
-    """Return the rows whose `BYTES` elements cannot be decoded, with the reason."""
+    """Return the rows whose `BYTES` elements cannot be decoded, with the error of each."""
     found: dict[int, str] = {}
     for spec in signature.inputs:
         array = inputs.get(spec.name)
@@ -47,15 +47,15 @@ def unreadable_rows(inputs: Mapping[str, Array], signature: Signature) -> dict[i
 
 
 def without_rows(inputs: Mapping[str, Array], rows: Sequence[int], signature: Signature) -> dict[str, Array]:
-    """Return the inputs without these rows."""
+    """Return all inputs without the given rows."""
     given = [spec for spec in signature.inputs if spec.name in inputs]
     return {spec.name: np.delete(inputs[spec.name], rows, spec.batch_dim) for spec in given}
 
 
 def tensor_batch(inputs: Mapping[str, Array], signature: Signature, library: Library) -> dict[str, Any]:
-    """Return the batch as tensors by input name; a missing mask marks every position as real.
+    """Convert the inputs to tensors by name; an omitted mask becomes all ones.
 
-    `BYTES` inputs become arrays of values if the library supports them, else lists with one value per row.
+    `BYTES` inputs become arrays of values if the library supports these, else lists with one value per row.
 
     Raises:
         ItemError: a `BYTES` element cannot be decoded (see `unreadable_rows`).
@@ -86,9 +86,7 @@ def tensor_batch(inputs: Mapping[str, Array], signature: Signature, library: Lib
 
 
 def batch_of_items(items: Sequence[Any], signature: Signature, library: Library) -> Any:
-    """Return items of `warmup_items()` as the argument of `forward`: tensors by input, or a list.
-
-    Applies to handlers without `preprocess`.
+    """Convert items of `warmup_items()` to the argument of `forward`, for a handler without `preprocess`.
 
     Raises:
         ValueError: an item is not a row of the signature.

@@ -1,7 +1,7 @@
-"""Conversion of the result of `forward` into outputs, for requests and for warm-up alike.
+"""Conversion of the result of `forward` to outputs, for requests and warm-up.
 
-Without `postprocess`, tensors stay whole: they are cast and checked at once, and only rows with numbers out of range
-are removed. Any other result is processed row by row.
+Without `postprocess`, tensors are cast and checked as a whole, and only rows with numbers out of range fail. Any other
+result is processed row by row.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +27,7 @@ _NO_MISFITS: Final[dict[int, str]] = {}
 
 
 class HostResult:
-    """A result of `forward`, on the host."""
+    """A result of `forward`, copied to the host."""
 
     __slots__ = ("misfits", "per_row", "result")
 
@@ -41,13 +41,13 @@ class HostResult:
 
 
 class OutputConverter:
-    """Convert results of `forward` into outputs.
+    """Converter of results of `forward` to outputs.
 
     Args:
-        signature: of the model.
-        postprocess: of the handler, if any.
-        fetch: copies tensors to the CPU, all in one call.
-        library: of the model's tensors.
+        signature: the model's signature.
+        postprocess: the handler's postprocess, if any.
+        fetch: function that copies tensors to the CPU, all in one call.
+        library: library of the model's tensors.
         strict: whether an undeclared output is an error; otherwise it is dropped.
     """
 
@@ -140,13 +140,13 @@ class OutputConverter:
     def finish(
         self, collected: HostResult, rows: Sequence[int], given: int, inputs: Mapping[str, Array]
     ) -> tuple[Outputs, list[FailedRow]]:
-        """Return the outputs of the rows that succeeded, in order, and the errors of the others.
+        """Return the outputs of successful rows, in order, and the errors of the others.
 
         Args:
-            collected: a result of `forward`.
-            rows: indices of its rows in the batch as received.
-            given: number of rows of the batch for `forward`, with padding.
-            inputs: of the batch as received; their masks give the lengths of rows.
+            collected: copied result of `forward`.
+            rows: indices of the result's rows in the received batch.
+            given: number of rows that `forward` received, including padding.
+            inputs: inputs of the received batch, whose masks give the lengths of rows.
 
         Raises:
             WrongRows, WrongShape, RaggedRows: the result contradicts the signature.

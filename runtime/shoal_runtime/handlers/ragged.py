@@ -1,4 +1,4 @@
-"""Checks of ragged outputs, and the form in which they are published."""
+"""Ragged outputs: checks of their declarations, and the form in which they are published."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -20,7 +20,7 @@ def check_ragged(outputs: Sequence[TensorSpec], *, max_batch_size: int) -> None:
     """Check that each ragged output declares the row numbers of its items.
 
     Raises:
-        LoadError: row numbers are missing, or the named output or column cannot hold them.
+        LoadError: no row numbers are declared, or the named output or column cannot hold them.
     """
     specs = {spec.name: spec for spec in outputs}
     for spec in outputs:
@@ -42,7 +42,7 @@ def check_ragged(outputs: Sequence[TensorSpec], *, max_batch_size: int) -> None:
 
 
 def published(outputs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
-    """Return the outputs that clients see.
+    """Return a model's outputs as clients receive them.
 
     A ragged output becomes one JSON value per row. Outputs that hold row numbers are omitted.
     """
@@ -72,5 +72,5 @@ def _check_numbers(source: TensorSpec, spec: TensorSpec) -> None:
 
 
 def index_names(outputs: Sequence[TensorSpec]) -> set[str]:
-    """Return the names of the outputs that hold row numbers."""
+    """Return the names of outputs that hold row numbers of ragged outputs."""
     return {spec.row_index for spec in outputs if spec.row_index is not None}

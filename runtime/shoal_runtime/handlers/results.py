@@ -1,8 +1,8 @@
-"""Conversion of the result of `forward` to arrays on the host.
+"""Checks of the result of `forward`, and its division into outputs or rows.
 
-tensor, array   the only output
-dict of them    outputs by name
-list            one result per row; an exception in it fails that row alone
+tensor, array              the only output
+dict of tensors, arrays    outputs by name
+list                       one result per row; an exception in the list fails its row alone
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from shoal_schema.wire.datatypes import Array
 
 
 def named_outputs(result: Any, signature: Signature, library: Library) -> dict[str, Tensor | Array]:
-    """Return the declared outputs of a result, for a handler without `postprocess`.
+    """Return a result's tensors by output name, for a handler without `postprocess`.
 
     Raises:
         ForwardFailed: an output is missing, or not a tensor.
@@ -39,7 +39,7 @@ def named_outputs(result: Any, signature: Signature, library: Library) -> dict[s
 
 
 def undeclared(value: Any, signature: Signature) -> str | None:
-    """Return a message about outputs that the signature does not declare, or None."""
+    """Return an error message if a result has outputs that the signature does not declare, else None."""
     if not isinstance(value, dict):
         return None
     names = {spec.name for spec in signature.outputs}
@@ -48,7 +48,7 @@ def undeclared(value: Any, signature: Signature) -> str | None:
 
 
 def take_rows(outputs: Mapping[str, Array], signature: Signature, *, given: int, kept: int) -> dict[str, Array]:
-    """Cut whole outputs from `given` rows with padding to the first `kept` rows.
+    """Remove padding from outputs: cut `given` rows to the first `kept` rows.
 
     Raises:
         WrongRows: an output has another number of rows.
@@ -74,17 +74,17 @@ def take_rows(outputs: Mapping[str, Array], signature: Signature, *, given: int,
 
 
 def check_rows(got: int, given: int, what: str) -> None:
-    """Raise WrongRows unless the model returned as many rows as it was given."""
+    """Raise WrongRows if the model returned another number of rows than it received."""
     if got != given:
         raise WrongRows(f"forward returned {got} rows of {what} for a batch of {given}")
 
 
 def check_result_rows(result: Any, given: int, signature: Signature) -> None:
-    """Check that every part of a result has as many rows as the batch.
+    """Check that every output of a result has as many rows as the batch.
 
     Raises:
-        WrongRows: a part has another number of rows.
-        ForwardFailed: a part has no rows.
+        WrongRows: an output has another number of rows.
+        ForwardFailed: an output has no rows.
     """
     # Names that `postprocess` alone reads are not in the signature; their rows are along the first dimension.
     dims = {spec.name: spec.batch_dim for spec in signature.outputs}
@@ -100,7 +100,7 @@ def check_result_rows(result: Any, given: int, signature: Signature) -> None:
 
 
 def split_rows(result: Any, rows: int, signature: Signature) -> list[Any]:
-    """Return the first ``rows`` rows of a result: elements of an array, or dicts of elements for a dict."""
+    """Split a result into its first ``rows`` rows: elements of an array, or a dict of elements per row."""
     if not isinstance(result, dict):
         return [result[row] for row in range(rows)]
     dims = {spec.name: spec.batch_dim for spec in signature.outputs if spec.batch_dim}

@@ -1,4 +1,4 @@
-"""Signatures of loaded models: their tensors and batch sizes."""
+"""Signature of a loaded model: inputs, outputs and batch sizes."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ class Signature:
     """Outputs as `forward` returns them, if some are ragged; otherwise empty."""
 
     def input(self, name: str) -> TensorSpec | None:
-        """Return the input with this name, or None."""
+        """Return the input with a given name, or None."""
         for spec in self.inputs:
             if spec.name == name:
                 return spec
@@ -33,7 +33,7 @@ class Signature:
 
 
 def as_returned(signature: Signature) -> Signature:
-    """Return the signature with the outputs as `forward` returns them."""
+    """Return a signature with the outputs that `forward` returns, before ragged ones are grouped."""
     return replace(signature, outputs=signature.returned, returned=()) if signature.returned else signature
 
 
@@ -44,9 +44,9 @@ def make_signature(
     max_batch_size: int,
     allowed_batch_sizes: Sequence[int],
 ) -> Signature:
-    """Make a signature of tensors and limits.
+    """Check inputs, outputs and batch sizes, and return them as a signature.
 
-    A model with a fixed batch dimension accepts batches of exactly that size, to which smaller batches are padded.
+    A model with a fixed batch dimension accepts batches of exactly this size, to which smaller batches are padded.
 
     Raises:
         LoadError: names repeat, a mask or unpad_input names no input, batch dimensions differ, or a ragged output
@@ -55,7 +55,16 @@ def make_signature(
     _check_names(inputs, outputs)
     indices = index_names(outputs)
     by_row = [spec for spec in outputs if spec.rows is None and spec.name not in indices]
-    rows = _rows(inputs, by_row)
+    # If an input has another size, its dimension does not count rows: values of one client would apply to others.
+    rows = inputs[0].shape[inputs[0].batch_dim]
+    odd = [spec for spec in inputs if spec.shape[spec.batch_dim] != rows]
+    odd += [spec for spec in by_row if spec.shape[spec.batch_dim] not in (rows, ANY)]
+    if odd:
+        shapes = ", ".join(f"{spec.name} {list(spec.shape)}" for spec in (inputs[0], *odd))
+        raise LoadError(
+            f"the batch dimensions of inputs and outputs differ: {shapes}. Set batch_dim in model.toml to the dimension"
+            " that counts rows, or export tensors without rows as constants"
+        )
     # A fixed batch is the only allowed size.
     if rows != ANY:
         max_batch_size, allowed_batch_sizes = rows, (rows,)
@@ -70,24 +79,6 @@ def make_signature(
     check_ragged(outputs, max_batch_size=max_batch_size)
     returned = tuple(free_rows(spec) if spec in by_row else spec for spec in outputs)
     return Signature(taken, published(returned), max_batch_size, sizes, returned)
-
-
-def _rows(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> int:
-    """Return the fixed number of rows of all tensors, or ANY.
-
-    If an input has another size, its dimension does not count rows, and values from one client would apply to rows of
-    others. Outputs may leave their size undeclared.
-    """
-    rows = inputs[0].shape[inputs[0].batch_dim]
-    odd = [spec for spec in inputs if spec.shape[spec.batch_dim] != rows]
-    odd += [spec for spec in outputs if spec.shape[spec.batch_dim] not in (rows, ANY)]
-    if odd:
-        shapes = ", ".join(f"{spec.name} {list(spec.shape)}" for spec in (inputs[0], *odd))
-        raise LoadError(
-            f"the batch dimensions of inputs and outputs differ: {shapes}. Set batch_dim in model.toml to the dimension"
-            " that counts rows, or export tensors without rows as constants"
-        )
-    return rows
 
 
 def _check_names(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:

@@ -1,4 +1,4 @@
-"""Tensor specifications: the signature that a model publishes.
+"""Tensor specifications: datatype, shape and attributes of a model's inputs and outputs.
 
 Fields are the metadata keys of docs/reference/model-metadata.md, except the internal keys of ragged outputs.
 """
@@ -18,7 +18,7 @@ RAGGED: Final = "ragged"
 
 @dataclass(frozen=True, slots=True)
 class PaddingRule:
-    """Padding of rows of different lengths to one tensor."""
+    """Rule that pads rows of different lengths to one tensor."""
 
     name: str
     """Tensor to pad."""
@@ -40,10 +40,10 @@ class PaddingRule:
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """One input or output of a model.
+    """Specification of one input or output of a model.
 
     Raises:
-        ValueError: a field is out of range; the message names tensor and field.
+        ValueError: a field is out of range; the message names the tensor and the field.
     """
 
     name: str
@@ -136,12 +136,12 @@ Rule = PaddingRule | TensorSpec
 
 
 def every_length(rule: Rule) -> Rule:
-    """Return the rule with a bucket for each length up to its last bucket."""
+    """Return a padding rule with one bucket for each length up to its last bucket."""
     return replace(rule, pad_buckets=range(1, rule.pad_buckets[-1] + 1)) if rule.pad_buckets else rule
 
 
 def fits(shape: Sequence[int], declared: Sequence[int]) -> bool:
-    """Return whether a shape matches the declared shape."""
+    """Return whether a shape matches a declared shape, in which ANY matches every size."""
     if len(shape) != len(declared):
         return False
     for got, want in zip(shape, declared, strict=True):  # noqa: SIM110 (a generator is an object with a frame)

@@ -1,7 +1,7 @@
-"""Conversion of one row's outputs, as handlers return them, to wire arrays.
+"""Conversion of one row's outputs, as a handler returns them, to wire arrays.
 
-Python scalars, str, bytes, lists, arrays and tensors are cast to the declared datatype without loss of kind: a
-fraction never becomes an integer. An output of content type application/json holds any JSON value.
+Python scalars, str, bytes, lists, arrays and tensors are cast to the declared datatype; a fraction never becomes an
+integer. An output of content type application/json holds any JSON value.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from shoal_schema.wire.elements import object_array
 
 
 def row_outputs(value: Any, signature: Signature, library: Library) -> dict[str, Array]:
-    """Convert the outputs of one row to their wire datatypes.
+    """Convert the outputs of one row to arrays of their declared datatypes.
 
     Raises:
         ValueError: an output is missing, or cannot be cast without loss.
@@ -39,10 +39,10 @@ def row_outputs(value: Any, signature: Signature, library: Library) -> dict[str,
 
 
 def row_array(value: Any, spec: TensorSpec, library: Library) -> Array:
-    """Convert one row's value to the output's datatype and shape, without the batch dimension.
+    """Convert one output of one row to an array of the declared datatype and row shape.
 
     Raises:
-        ValueError: the value does not fit.
+        ValueError: the value does not fit the declaration.
     """
     value = library.readable(value)
     if spec.datatype == "BYTES":
@@ -70,12 +70,12 @@ def row_array(value: Any, spec: TensorSpec, library: Library) -> Array:
 def stack_rows(
     rows: Sequence[Mapping[str, Array]], signature: Signature, lengths: Mapping[str, Array] | None = None
 ) -> dict[str, Array]:
-    """Stack outputs of rows along each batch dimension; no rows give no outputs.
+    """Stack the outputs of rows along each output's batch dimension; without rows, return no outputs.
 
     Args:
         rows: outputs by name, one dict per row.
-        signature: of the model.
-        lengths: length of each row after the cut along `unpad_axis`, by output, where known.
+        signature: the model's signature.
+        lengths: length of each row along `unpad_axis` in the response, by output, where known.
 
     Raises:
         RaggedRows: rows of one output have different shapes.
@@ -124,7 +124,7 @@ def _numeric_array(value: Any, spec: TensorSpec) -> Array:
 
 
 def text_array(array: Array, spec: TensorSpec) -> Array:
-    """Convert a batch of texts, bytes or JSON values to a wire array.
+    """Encode an array of texts, bytes or JSON values as a wire array.
 
     Raises:
         ForwardFailed: an element has another type.
@@ -155,5 +155,5 @@ def _text_element(element: Any, spec: TensorSpec) -> bytes:
 
 
 def is_json(spec: TensorSpec) -> bool:
-    """Return whether each element of the tensor is a JSON value."""
+    """Return whether each element of a tensor is a JSON value, by its content type."""
     return "application/json" in spec.media_types

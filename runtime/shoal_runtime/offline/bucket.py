@@ -1,4 +1,4 @@
-"""A directory of an object store: S3, Google Cloud Storage, Azure."""
+"""Input and output directories in an object store: S3, Google Cloud Storage, Azure."""
 
 import tempfile
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ _AGAIN: Final = "Run the job again: it resumes where it stopped"
 
 
 class BucketDirectory:
-    """Keys below one prefix of a bucket; or one key."""
+    """Objects of a bucket whose keys begin with one prefix, or one object."""
 
     def __init__(self, store: Any, prefix: str, shown: str) -> None:
         self._store = store
@@ -28,7 +28,7 @@ class BucketDirectory:
         self.shown = shown
 
     def files(self, pattern: str) -> list[InputFile]:
-        """Return the objects below the prefix, or the object whose key it is."""
+        """Return the objects below the prefix that match a pattern, or the one object."""
         with _job_errors(self.shown), translated_errors(self.shown):
             if self._prefix and not pattern:
                 with suppress(FileNotFoundError):
@@ -47,10 +47,10 @@ class BucketDirectory:
             return matching([each for each in files if each.path and not each.path.endswith("/")], pattern)
 
     def open(self, file: InputFile, ahead_bytes: int = READ_BYTES) -> BinaryIO:
-        """Open an object for reading in pieces.
+        """Open an object for reading in pieces of ``ahead_bytes``.
 
         Raises:
-            JobError: it has changed since it was listed.
+            JobError: the object has changed since it was listed.
         """
         what = f"{self.shown} ({file.path})"
         with _job_errors(self.shown), translated_errors(what):
@@ -61,7 +61,7 @@ class BucketDirectory:
             return cast(BinaryIO, _ObjectReader(opened, what))
 
     def read(self, name: str) -> bytes | None:
-        """Return the content of an object, or None."""
+        """Return the content of an object; None if there is no such object."""
         with _job_errors(self.shown), translated_errors(f"{self.shown} ({name})"):
             try:
                 return bytes(obstore.get(self._store, self._key(name)).bytes())
@@ -69,12 +69,12 @@ class BucketDirectory:
                 return None
 
     def put(self, name: str, content: bytes) -> None:
-        """Put an object."""
+        """Write an object."""
         with _job_errors(self.shown), translated_errors(f"{self.shown} ({name})"):
             obstore.put(self._store, self._key(name), content)
 
     def put_new(self, name: str, content: bytes) -> bool:
-        """Put an object unless its key exists; return whether this call did."""
+        """Write an object unless its key exists; return whether it was written."""
         with _job_errors(self.shown), translated_errors(f"{self.shown} ({name})"):
             try:
                 # The store decides between workers that put the same key at once.
@@ -85,7 +85,7 @@ class BucketDirectory:
 
     @contextmanager
     def writing(self, name: str) -> Iterator[Path]:
-        """Yield a local path; put the file that was written there at the end."""
+        """Yield a temporary local path; at exit, upload the file at this path."""
         try:
             with tempfile.TemporaryDirectory(prefix="shoal-batch-") as directory:
                 path = Path(directory, "part")
@@ -96,17 +96,17 @@ class BucketDirectory:
             raise unwritten(error.filename or f"{tempfile.gettempdir()} (TMPDIR)", error) from error
 
     def leave(self) -> None:
-        """Do nothing: an object that was not written completely does not exist."""
+        """Do nothing: a store has no incomplete objects."""
 
     def sweep(self) -> None:
-        """Do nothing: an object that was not written completely does not exist."""
+        """Do nothing: a store has no incomplete objects."""
 
     def _key(self, name: str) -> str:
         return f"{self._prefix}/{name}" if self._prefix else name
 
 
 class _ObjectReader:
-    """A file object over an object of a store; errors become `JobError`."""
+    """Read-only file object over an object of a store; the store's errors become `JobError`."""
 
     closed = False
 
@@ -115,7 +115,7 @@ class _ObjectReader:
         self._what = what
 
     def read(self, size: int | None = None) -> bytes:
-        """Return bytes from the current position."""
+        """Return at most ``size`` bytes from the current position."""
         with _job_errors(self._what), translated_errors(self._what):
             try:
                 return bytes(self._opened.read(size) if size is not None and size >= 0 else self._opened.read())
@@ -123,11 +123,11 @@ class _ObjectReader:
                 raise error_of(self._what, str(error)) from None
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """Move to a position."""
+        """Set the read position; return the new one."""
         return int(self._opened.seek(offset, whence))
 
     def tell(self) -> int:
-        """Return the current position."""
+        """Return the read position in bytes."""
         return int(self._opened.tell())
 
     def readable(self) -> bool:
@@ -139,14 +139,14 @@ class _ObjectReader:
         return True
 
     def writable(self) -> bool:
-        """Return False: it is read-only."""
+        """Return False: the object is read-only."""
         return False
 
     def flush(self) -> None:
-        """Do nothing: it is read-only."""
+        """Do nothing: the object is read-only."""
 
     def close(self) -> None:
-        """Release the object."""
+        """Close the object."""
         self.closed = True
         self._opened.close()
 
@@ -158,7 +158,7 @@ class _ObjectReader:
 
 
 def open_bucket(uri: str) -> BucketDirectory:
-    """Return the place at an `s3://`, `gs://`, `az://` or `abfss://` URI."""
+    """Return the directory at an `s3://`, `gs://`, `az://` or `abfss://` URI."""
     with _job_errors(uri):
         check_environment(scheme_of(uri))
         location = parse(uri)
@@ -166,13 +166,13 @@ def open_bucket(uri: str) -> BucketDirectory:
 
 
 def _tag(found: Any) -> str:
-    """Return an object's entity tag; some stores quote it in one response only."""
+    """Return an object's entity tag without quotes, which stores add inconsistently."""
     return (found["e_tag"] or "").strip('"')
 
 
 @contextmanager
 def _job_errors(what: str) -> Iterator[None]:
-    """Raise a store's errors as errors of the job."""
+    """Raise errors of the object store as `JobError`."""
     try:
         yield
     except AccessDenied as error:

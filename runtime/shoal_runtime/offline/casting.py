@@ -1,6 +1,6 @@
-"""Tables of files, in the types of the whole input. Pure.
+"""Casts of a file's table to the schema of the whole input. Pure.
 
-A missing column is null. A cell that does not fit its column's type is an error of its row.
+A missing column becomes null. A cell that does not fit its column's type is an error of its row.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ _SHOWN: Final = 60
 
 
 def cast_table(table: pa.Table, schema: pa.Schema, path: str = "") -> Window:
-    """Return a table in the schema, with partition columns from the file's ``path``."""
+    """Cast a file's table to a schema, with partition columns from the file's ``path``."""
     faults: dict[int, str] = {}
     names = set(table.column_names)
     columns = []
@@ -39,10 +39,10 @@ def cast_table(table: pa.Table, schema: pa.Schema, path: str = "") -> Window:
 
 
 def _cast(column: Any, kind: pa.DataType) -> Any:
-    """Return a column in another type; only fractions are rounded.
+    """Cast a column to another type; only floats may be rounded.
 
     Raises:
-        ArrowException: a cell would change its value.
+        ArrowException: the cast would change the value of a cell.
     """
     if pa.types.is_null(column.type):
         return pa.nulls(len(column), kind)
@@ -64,10 +64,10 @@ def _cast(column: Any, kind: pa.DataType) -> Any:
 
 
 def _float64(column: Any) -> Any:
-    """Return integers or decimals as float64.
+    """Cast integers or decimals to float64.
 
     Raises:
-        ArrowInvalid: one has more digits than float64 holds.
+        ArrowInvalid: a number has more digits than float64 holds.
     """
     # Arrow casts large integers to float64 with an error, and decimals with silent rounding.
     whole = pa.types.is_integer(column.type)
@@ -99,7 +99,7 @@ def _cell_by_cell(column: pa.ChunkedArray, wanted: pa.Field, faults: dict[int, s
 
 
 def cast_error(wanted: pa.Field, cell: Any) -> str:
-    """Return the error of a cell that does not fit its column's type."""
+    """Return the error message for a cell that does not fit its column's type."""
     return f"{wanted.name} is {str(cell)[:_SHOWN]!r}, expected {wanted.type}"
 
 
@@ -109,7 +109,10 @@ def constant(value: Any, rows: int, kind: pa.DataType) -> Any:
 
 
 def _partition(own: Any, wanted: pa.Field, path: str, rows: int, faults: dict[int, str]) -> Any:
-    """Return the partition value of the path for all rows; a row whose cell in the file differs gets an error."""
+    """Return a partition column: the value in ``path`` for all rows.
+
+    A row whose cell in the file differs from this value gets an error in ``faults``.
+    """
     # The path wins over a column of the same name in the file.
     value = partition_cell(path, wanted)
     if own is not None and own.null_count < rows:
@@ -123,7 +126,7 @@ def _partition(own: Any, wanted: pa.Field, path: str, rows: int, faults: dict[in
 
 
 def _comparable(own: Any, kind: pa.DataType) -> list[Any]:
-    """Return cells in a partition's type; cells that do not fit are returned as text."""
+    """Return a column's cells in a partition's type; a cell that does not fit becomes text."""
     for wanted in (kind, pa.string()):
         try:
             found: list[Any] = plain(own).cast(wanted).to_pylist()
@@ -137,7 +140,7 @@ def _comparable(own: Any, kind: pa.DataType) -> list[Any]:
 
 
 def cells_column(rows: Sequence[Mapping[str, Any]], wanted: pa.Field, faults: dict[int, str], path: str = "") -> Any:
-    """Return one key of JSON objects as a column."""
+    """Return the values of one key of JSON objects as a column; errors go to ``faults``."""
     cells = [row.get(wanted.name) for row in rows]
     if is_partition(wanted):
         texts = [None if cell is None else str(cell) for cell in cells]
@@ -175,7 +178,7 @@ def _holds_bool(cell: Any) -> bool:
 
 
 def _same(found: Any, given: Any) -> bool:
-    """Return whether a cell kept its value; missing keys are null."""
+    """Return whether a cell is unchanged after a cast; a missing key equals null."""
     if isinstance(found, dict):
         extra_null = isinstance(given, dict) and all(name in found or value is None for name, value in given.items())
         return extra_null and all(_same(value, given.get(name)) for name, value in found.items())

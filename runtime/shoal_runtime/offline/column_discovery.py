@@ -1,6 +1,7 @@
-"""The columns of an input: from footers of Parquet files, headers of CSV files, lines of JSON.
+"""Columns of an input: from footers of Parquet files, headers of CSV files, lines of JSON.
 
-Types of JSON are inferred from the lines: all of the first GiB, and the first 1,000 lines of each file after it.
+Types of JSON columns are inferred: from all lines in the first GiB of the input, then from the first 1,000 lines of
+each further file.
 """
 
 import itertools
@@ -32,7 +33,7 @@ FOOTER_BYTES: Final = 2**16
 
 
 def find_columns(place: Directory, files: Sequence[InputFile], kind: RowFormat) -> InputSchema:
-    """Return the columns of an input, without those of files that cannot be read.
+    """Return the columns of all readable files of an input.
 
     Raises:
         JobError: no file can be read, or a store is unavailable.
@@ -62,7 +63,7 @@ def find_columns(place: Directory, files: Sequence[InputFile], kind: RowFormat) 
 
 
 def _each(files: Sequence[InputFile], read: Callable[[InputFile], _T]) -> Iterable[_T]:
-    """Yield the result for each readable file, in order; files are read in parallel.
+    """Apply ``read`` to files in parallel; yield the results of readable files in order.
 
     Raises:
         JobError: no file can be read.
@@ -92,7 +93,7 @@ def _each(files: Sequence[InputFile], read: Callable[[InputFile], _T]) -> Iterab
 
 
 def _json_types(place: Directory, files: Sequence[InputFile]) -> dict[str, Counter[pa.DataType]]:
-    """Return how often each key has values of each type."""
+    """Count the types of the values of each JSON key, over all files."""
     ends = itertools.accumulate(each.size_bytes for each in files)
     # Infinite within the first GiB of the input: a compressed file holds more than its size.
     limits_bytes = {

@@ -1,7 +1,7 @@
-"""Types of columns: forms of one type, and the type that holds the values of two. Pure.
+"""Arrow column types: types without their storage form, and the common type of two types. Pure.
 
-Dictionaries, views, run-end encodings and extensions are forms of other types. CSV files and the paths of Hive
-partitions hold text only: such a column is marked as spelled, and its cells are parsed where numbers are expected.
+Dictionaries, views, run-end encodings and extensions are storage forms of other types. CSV files and the paths of Hive
+partitions hold text only. Such a column is marked as spelled: its cells are parsed where numbers are expected.
 """
 
 from collections.abc import Mapping
@@ -30,38 +30,38 @@ _MAX_DIGITS: Final = 76
 
 
 def is_spelled(column: pa.Field) -> bool:
-    """Return whether a column's cells are text that may spell numbers."""
+    """Return whether a column holds text that may spell numbers, as in CSV files."""
     found = (column.metadata or {}).get(b"shoal")
     return found == b"spelled" or (found == b"partition" and is_text(column.type))
 
 
 def is_partition(column: pa.Field) -> bool:
-    """Return whether a column's values stand in the paths of the files."""
+    """Return whether a column's values come from file paths (Hive partition)."""
     return (column.metadata or {}).get(b"shoal") == b"partition"
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Return whether cells are text."""
+    """Return whether an Arrow type is text."""
     return any(each(kind) for each in _TEXTS)
 
 
 def is_bytes(kind: pa.DataType) -> bool:
-    """Return whether cells are bytes."""
+    """Return whether an Arrow type is bytes."""
     return any(each(kind) for each in _BYTES)
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Return whether cells are lists."""
+    """Return whether an Arrow type is a list."""
     return any(each(kind) for each in _LISTS)
 
 
 def is_time(kind: pa.DataType) -> bool:
-    """Return whether cells are dates or timestamps."""
+    """Return whether an Arrow type is a date or a timestamp."""
     return any(each(kind) for each in _TIMES)
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type of a column's values, without its form of storage."""
+    """Return a type without its storage form, such as a dictionary or a view."""
     if isinstance(kind, pa.FixedShapeTensorType):
         return reduce(pa.list_, reversed(kind.shape), kind.value_type)
     if isinstance(kind, pa.BaseExtensionType):
@@ -79,7 +79,7 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def permuted(kind: pa.DataType) -> bool:
-    """Return whether a tensor's dimensions are stored in another order."""
+    """Return whether a tensor type stores its dimensions in a permuted order."""
     return isinstance(kind, pa.FixedShapeTensorType) and list(kind.permutation or []) not in (
         [],
         list(range(len(kind.shape))),
@@ -87,7 +87,7 @@ def permuted(kind: pa.DataType) -> bool:
 
 
 def plain(column: Any) -> Any:
-    """Return a column as one array in the type of `plain_type`; text and bytes as large ones."""
+    """Return a column as one array without its storage form; text and bytes get 64-bit offsets."""
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     made = []
     for each in chunks:
@@ -132,7 +132,10 @@ def _large_type(kind: pa.DataType) -> pa.DataType:
 
 
 def storable(kind: pa.DataType) -> pa.DataType:
-    """Return the type in which a column is stored: views and run-end encodings, which few readers support, as plain."""
+    """Return the type in which a column is stored in a file.
+
+    Views and run-end encodings, which few readers support, are replaced by plain types.
+    """
     odd = (pa.types.is_string_view, pa.types.is_binary_view, pa.types.is_run_end_encoded, *_VIEWS)
     return plain_type(kind) if any(each(kind) for each in odd) else kind
 
@@ -140,7 +143,7 @@ def storable(kind: pa.DataType) -> pa.DataType:
 def promoted(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     """Return the type that can hold the values of both types, or None.
 
-    Text and bytes have none: text would become bytes.
+    Text and bytes have no common type.
     """
     if one == other or pa.types.is_null(other):
         return one
@@ -180,7 +183,10 @@ def _promoted_lists(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
 
 
 def _promoted_decimals(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """Return a decimal with the digits of both before and after the point, or float64 if one is a float."""
+    """Return a decimal type with enough digits on both sides of the point for two types, or None.
+
+    If either type is a float, return float64.
+    """
     if pa.types.is_floating(one) or pa.types.is_floating(other):
         return pa.float64()
     # Digits before and after the point.

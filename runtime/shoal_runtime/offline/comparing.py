@@ -1,6 +1,6 @@
-"""Exact comparisons of columns with values and with each other, for all types. Pure.
+"""Exact comparisons of a column with a value or another column, for all types. Pure.
 
-A null cell compares as null. Numbers compare by value, without rounding; times with an offset compare as instants.
+A comparison with a null cell gives null. Numbers compare without rounding; times with an offset compare as instants.
 """
 
 import math
@@ -42,12 +42,12 @@ _TIME: Final = re.compile(
 
 
 class IncomparableTypes(ValueError):
-    """Two types that do not compare; the message names them."""
+    """Two types have no comparison; the message names both."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """A column to compare."""
+    """A column as the operand of a comparison."""
 
     name: str
     values: Any
@@ -57,21 +57,21 @@ class Cells:
 
     @property
     def is_number(self) -> bool:
-        """Return whether cells are numbers."""
+        """Return whether the column's type is a number."""
         kind = self.values.type
         return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
     @property
     def is_null(self) -> bool:
-        """Return whether all cells are null."""
+        """Return whether the column's type is null."""
         return bool(pa.types.is_null(self.values.type))
 
 
 def truth(cells: Cells, unread: dict[int, str]) -> Any:
-    """Return a column of booleans; text that is neither true nor false is added to ``unread``.
+    """Return a column as booleans; add text that is neither true nor false to ``unread``.
 
     Raises:
-        Incomparable: the column is not boolean or text of booleans.
+        IncomparableTypes: the column is not boolean or text of booleans.
     """
     if cells.is_null or pa.types.is_boolean(cells.values.type):
         return cells.values.cast(pa.bool_())
@@ -85,10 +85,10 @@ def truth(cells: Cells, unread: dict[int, str]) -> Any:
 
 
 def with_literal(cells: Cells, sign: str, value: Literal, unread: dict[int, str]) -> Any:
-    """Compare each cell with a value; rows whose text cannot be compared are added to ``unread``.
+    """Compare each cell with a value; add rows with incomparable text to ``unread``.
 
     Raises:
-        Incomparable: the types do not compare.
+        IncomparableTypes: the column's type does not compare with the value.
     """
     values = cells.values
     if cells.is_null:
@@ -105,14 +105,25 @@ def with_literal(cells: Cells, sign: str, value: Literal, unread: dict[int, str]
         return _by_floor(values, sign, *_integer_floor(value, *range_of(values.type)))
     if not cells.spelled:
         raise IncomparableTypes(f"{cells.name} is {values.type}, but {value} is a number")
-    return _with_spelled(cells, sign, value, unread)
+    # Fast path: all cells at once as float64.
+    near = near_fractions(trimmed(values))
+    if near is None or abs(value) > sys.float_info.max:
+        return _each(_spelled_numbers(cells, unread), sign, repeat(_as_written(value)))
+    # Rounding keeps the order of two numbers, so only cells that round to the value itself are compared exactly.
+    found = _ARRAYS[sign](near, pa.scalar(float(value)))
+    if ties := np.flatnonzero(near.to_numpy(zero_copy_only=False) == float(value)).tolist():
+        exact = _each(exact_numbers(trimmed(values.take(pa.array(ties)))), sign, repeat(_as_written(value)))
+        rows = np.arange(len(found))
+        rows[ties] = np.arange(len(found), len(found) + len(ties))
+        found = pa.concat_arrays([found, exact]).take(pa.array(rows))
+    return found
 
 
 def among(cells: Cells, values: Sequence[Literal | None], unread: dict[int, str]) -> Any:
-    """Return whether each cell is one of the values; a null cell gives null.
+    """Return whether each cell equals one of the values; null for a null cell.
 
     Raises:
-        Incomparable: the column's type does not compare with that of a value.
+        IncomparableTypes: the column's type does not compare with that of a value.
     """
     if is_text(cells.values.type) and all(isinstance(each, str) for each in values):
         found = pc.is_in(cells.values, pa.array(values, cells.values.type))
@@ -123,10 +134,10 @@ def among(cells: Cells, values: Sequence[Literal | None], unread: dict[int, str]
 
 
 def of_columns(one: Cells, sign: str, other: Cells, unread: dict[int, str]) -> Any:
-    """Compare the cells of two columns.
+    """Compare two columns row by row; add rows with incomparable text to ``unread``.
 
     Raises:
-        Incomparable: their types do not compare.
+        IncomparableTypes: the columns' types do not compare.
     """
     kinds = one.values.type, other.values.type
     if one.is_null or other.is_null:
@@ -155,7 +166,7 @@ def _constant(values: Any, *, result: bool) -> Any:
 
 
 def _each(cells: Iterable[Any], sign: str, others: Iterable[Any]) -> Any:
-    """Compare numbers of Python, whose comparisons are exact; NaN differs from every number."""
+    """Compare Python numbers exactly, pair by pair; NaN differs from every number."""
     compare = _CELLS[sign]
     return pa.array(
         [
@@ -173,23 +184,8 @@ def _is_nan(number: Number | None) -> bool:
 
 
 def _as_written(value: float) -> Number:
-    """Return a fraction as the decimal that its literal spells."""
+    """Return a float as the decimal that its literal spells."""
     return Decimal(repr(value)) if isinstance(value, float) and math.isfinite(value) else value
-
-
-def _with_spelled(cells: Cells, sign: str, value: float, unread: dict[int, str]) -> Any:
-    # Fast path: all cells at once as float64.
-    near = near_fractions(trimmed(cells.values))
-    if near is None or abs(value) > sys.float_info.max:
-        return _each(_spelled_numbers(cells, unread), sign, repeat(_as_written(value)))
-    # Rounding keeps the order of two numbers, so only cells that round to the value itself are compared exactly.
-    found = _ARRAYS[sign](near, pa.scalar(float(value)))
-    if ties := np.flatnonzero(near.to_numpy(zero_copy_only=False) == float(value)).tolist():
-        exact = _each(exact_numbers(trimmed(cells.values.take(pa.array(ties)))), sign, repeat(_as_written(value)))
-        rows = np.arange(len(found))
-        rows[ties] = np.arange(len(found), len(found) + len(ties))
-        found = pa.concat_arrays([found, exact]).take(pa.array(rows))
-    return found
 
 
 def _spelled_numbers(cells: Cells, unread: dict[int, str]) -> list[Number | None]:
@@ -202,7 +198,7 @@ def _spelled_numbers(cells: Cells, unread: dict[int, str]) -> list[Number | None
 
 
 def _integer_floor(value: float, least: int, most: int) -> tuple[int | None, bool]:
-    """Return the largest integer of a range not above a value, and whether they are equal."""
+    """Return the largest integer in a range that is at most a value, and whether the two are equal."""
     if math.isinf(value):
         return (most if value > 0 else None), False
     floor = math.floor(value)
@@ -212,7 +208,7 @@ def _integer_floor(value: float, least: int, most: int) -> tuple[int | None, boo
 
 
 def _float64_floor(value: float) -> tuple[float, bool]:
-    """Return the largest float64 not above a value, and whether they are equal."""
+    """Return the largest float64 that is at most a value, and whether the two are equal."""
     try:
         near = float(value)
     except OverflowError:
@@ -221,7 +217,14 @@ def _float64_floor(value: float) -> tuple[float, bool]:
 
 
 def _by_floor(values: Any, sign: str, floor: float | None, exact: bool) -> Any:  # noqa: FBT001 (of a pair)
-    """Compare with the largest value of the column's type not above a number; None: all are above."""
+    """Compare a column with a number that its type may not hold.
+
+    Args:
+        values: the column.
+        sign: comparison operator.
+        floor: largest value of the column's type that is at most the number; None if there is none.
+        exact: whether ``floor`` equals the number.
+    """
     # The number itself is a value of the column's type.
     if exact:
         return _ARRAYS[sign](values, pa.scalar(floor, values.type))
@@ -264,7 +267,10 @@ def _with_text(cells: Cells, sign: str, value: str) -> Any:
 
 
 def _instant(text: str) -> tuple[int, bool]:
-    """Return nanoseconds since 1970 of an ISO 8601 date or time, and whether it has an offset."""
+    """Parse an ISO 8601 date or time.
+
+    Returns: Nanoseconds since 1970, and whether the text has an offset.
+    """
     if (found := _TIME.fullmatch(text)) is None:
         raise IncomparableTypes(f"{text!r:.60} is not an ISO 8601 date or time")
     date, time, fraction, utc, sign, hours, minutes = found.groups()
@@ -286,7 +292,7 @@ def _unit_nanoseconds(kind: pa.DataType) -> int:
 
 
 def _counts(values: Any) -> Any:
-    """Return times as integers of their unit since 1970."""
+    """Return dates or timestamps as integers: days or units of the type since 1970."""
     return (values.cast(pa.date32()).cast(pa.int32()) if pa.types.is_date(values.type) else values).cast(pa.int64())
 
 

@@ -1,6 +1,6 @@
-"""Columns of numbers in the datatype of a model's input, and the cells that do not fit it. Pure.
+"""Conversion of number columns to the datatype of a model's input. Pure.
 
-Integers are exact, or errors of their rows; fractions are rounded to the nearest value of the datatype.
+An integer is converted exactly or is an error of its row. A fraction is rounded to the nearest value of the datatype.
 """
 
 from decimal import Decimal
@@ -15,7 +15,7 @@ from shoal_schema.wire.datatypes import DTYPES, FIRST_ROUNDED, Array, bfloat16_t
 
 
 def parsed(texts: Any, datatype: str) -> tuple[Any, dict[int, str]]:
-    """Return the values that trimmed text spells, null where it is wrong, and the reasons by row."""
+    """Parse trimmed text as numbers of a datatype; return the column and the errors by row."""
     if datatype == "BOOL":
         return bools(texts)
     # pandas writes flags as True and False: in a column of numbers they are 1 and 0.
@@ -27,16 +27,18 @@ def parsed(texts: Any, datatype: str) -> tuple[Any, dict[int, str]]:
 
 
 def is_whole(datatype: str) -> bool:
-    """Return whether a datatype holds integers."""
+    """Return whether a datatype is an integer type."""
     return DTYPES[datatype].kind in "iu" and datatype != "BF16"
 
 
 def converted(part: Any, datatype: str) -> tuple[Array, Array]:
-    """Return a flat column in a datatype, and the cells that do not fit it; nulls become zeros.
+    """Convert a flat column to a datatype; nulls become zeros.
 
     Args:
-        part: numbers, booleans, or nulls only.
-        datatype: of the input.
+        part: column of numbers, booleans, or only nulls.
+        datatype: V2 name of the datatype, such as ``FP32``.
+
+    Returns: The numbers, and a mask of the cells that do not fit the datatype.
     """
     lost = np.zeros(len(part), bool)
     if pa.types.is_decimal(part.type):
@@ -49,7 +51,7 @@ def converted(part: Any, datatype: str) -> tuple[Array, Array]:
 
 
 def fitted_to(given: Array, datatype: str) -> tuple[Array, Array]:
-    """Return numpy numbers in a datatype, and the positions that do not fit it."""
+    """Convert a numpy array to a datatype; also return a mask of the values that do not fit."""
     with np.errstate(all="ignore"):
         if datatype == "BF16":
             found = float32_to_bfloat16(given.astype(np.float32))
@@ -68,7 +70,7 @@ def fitted_to(given: Array, datatype: str) -> tuple[Array, Array]:
 
 
 def _lost(given: Array, found: Array) -> Array:
-    """Return the numbers that floating point does not hold: beyond its range, or integers that float64 rounds."""
+    """Return a mask of numbers that overflow a float type, or integers that float64 rounds."""
     # A finite number that becomes infinite is out of range.
     beyond: Array = np.isfinite(given) & ~np.isfinite(found)
     if given.dtype.kind in "iu" and given.dtype.itemsize == np.dtype(np.int64).itemsize:
@@ -82,7 +84,7 @@ def _lost(given: Array, found: Array) -> Array:
 
 
 def _decimals(part: Any, datatype: str) -> tuple[Any, Array]:
-    """Return decimals as integers or the nearest fractions, and the positions that do not fit."""
+    """Convert decimals to integers or floats; also return a mask of the cells that do not fit."""
     if not is_whole(datatype):
         # Through text: Arrow's cast to float64 does not always round to nearest.
         near = part.cast(pa.string()).cast(pa.float64())

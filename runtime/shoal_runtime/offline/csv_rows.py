@@ -1,4 +1,4 @@
-"""CSV files as tables of text: headers, blocks of rows, and lines with too few or too many fields."""
+"""Reader of CSV files as tables of text, with errors of malformed lines."""
 
 import io
 import itertools
@@ -23,7 +23,7 @@ _SHOWN: Final = 60
 
 
 class _Checked(io.RawIOBase):
-    """A CSV file without the bytes before its header; quotes are checked as it is read."""
+    """CSV file without the bytes before its header, whose quotes are checked during reading."""
 
     def __init__(self, file: Any) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class _Checked(io.RawIOBase):
 
 
 def csv_names(place: Directory, file: InputFile) -> list[str]:
-    """Return the names in a file's header.
+    """Return the column names in the header of a CSV file.
 
     Raises:
         QuoteError: a quote in the header does not close.
@@ -85,12 +85,12 @@ def _names(header: bytes) -> list[str]:
 
 
 def csv_tables(opened: BinaryIO, file: InputFile, names: Sequence[str], wanted: Sequence[str]) -> Iterator[pa.Table]:
-    """Yield a file's rows as text with the column `FAULT`; malformed rows are null.
+    """Yield a CSV file's rows as tables of text, with errors in the column `FAULT`; malformed rows are null.
 
     Args:
-        opened: the file.
-        file: its name.
-        names: of its header.
+        opened: content of the file.
+        file: its name decides whether the content is compressed.
+        names: column names in the header.
         wanted: columns to return; missing ones are null.
     """
     texts = csv.ConvertOptions(
@@ -134,11 +134,11 @@ def csv_tables(opened: BinaryIO, file: InputFile, names: Sequence[str], wanted: 
 
 
 def with_bad_lines(tables: Iterable[pa.Table], bad: dict[int, str]) -> Iterator[pa.Table]:
-    """Yield tables with a row of nulls, and the reason, for each skipped line.
+    """Insert a row of nulls with an error for each CSV line that the parser skipped.
 
     Args:
         tables: rows of a file.
-        bad: skipped lines by row; each is added before the row after it is read.
+        bad: error of each skipped line, by row number; filled while ``tables`` is read.
     """
     at = 0
     for table in tables:

@@ -12,7 +12,7 @@ _OFFSET: Final = r"([+-]\d\d)(\d\d)$"
 
 
 def iso_texts(times: Any) -> Any:
-    """Return dates or timestamps as ISO 8601 text, without a fraction of zeros.
+    """Format dates or timestamps as ISO 8601 text; a zero fraction is omitted.
 
     Local times whose zone offset has seconds (before about 1900) are written in UTC: ISO 8601 has no such offset.
     """

@@ -1,6 +1,6 @@
-"""Directories of rows and results: local, or in an object store.
+"""Directories of input rows and of results: local, or in an object store.
 
-Files are written atomically: locally by a rename after it is on disk, in a store by a single put.
+A file is written atomically: a local file is renamed once it is on disk, an object is written by a single put.
 """
 
 import os
@@ -17,49 +17,49 @@ from shoal_schema.resource.offline import IN_WORDS, STORES
 
 
 class Directory(Protocol):
-    """A directory. Every method may raise `JobError`."""
+    """A local directory or a prefix of an object store. Every method may raise `JobError`."""
 
     shown: str
     """Its address, without secrets."""
 
     def files(self, pattern: str) -> list[InputFile]:
-        """Return the files that match a pattern, in order of their names."""
+        """Return the files that match a pattern, sorted by name."""
 
     def open(self, file: InputFile, ahead_bytes: int = ...) -> BinaryIO:
         """Open a listed file for reading; the file is seekable.
 
         Args:
-            file: one of `files`.
-            ahead_bytes: size of a read from a store.
+            file: a file that `files` returned.
+            ahead_bytes: bytes to fetch from an object store at a time.
 
         Raises:
             JobError: the file has changed since it was listed.
         """
 
     def read(self, name: str) -> bytes | None:
-        """Return the content of a file, or None."""
+        """Return the content of a file; None if there is no such file."""
 
     def put(self, name: str, content: bytes) -> None:
         """Write a small file."""
 
     def put_new(self, name: str, content: bytes) -> bool:
-        """Write a small file unless it exists; return whether this call did. Of concurrent calls, exactly one does."""
+        """Write a small file unless it exists; return whether it was written. Only one concurrent call writes."""
 
     def writing(self, name: str) -> Any:
-        """Return a context that yields a temporary path; at its end the file is renamed to its final name."""
+        """Return a context that yields a temporary path; at exit the file gets its final name."""
 
     def leave(self) -> None:
-        """Remove the files that this process has begun and will not complete."""
+        """Remove incomplete files of this process."""
 
     def sweep(self) -> None:
-        """Remove the incomplete files of processes that have ended."""
+        """Remove incomplete files of processes that have ended."""
 
 
 def open_outputs(uri: str, errors_uri: str | None) -> tuple[Directory, Directory | None]:
-    """Return the directory of results, and that of failed rows if it is a separate one.
+    """Return the directory of results, and the directory of failed rows if it is separate.
 
     Raises:
-        WrongSettings: one is a file or not an address, or both are the same.
+        InvalidSettings: an address is a file or invalid, or both addresses are the same.
     """
     results, failures = _open_output(uri), _open_output(errors_uri) if errors_uri else None
     if failures and failures.shown.rstrip("/") == results.shown.rstrip("/"):
@@ -75,10 +75,14 @@ def _open_output(uri: str) -> Directory:
 
 
 def open_input(uri: str, written: Sequence[Directory]) -> tuple[Directory, list[InputFile]]:
-    """Return the place of an input and its files, without those below outputs.
+    """Return the directory and the files of an input, without files below output directories.
+
+    Args:
+        uri: address of the input.
+        written: output directories.
 
     Raises:
-        WrongSettings: there are no files.
+        InvalidSettings: there are no files.
     """
     folder, pattern = split_pattern(uri)
     place = open_directory(folder)
@@ -92,10 +96,10 @@ def open_input(uri: str, written: Sequence[Directory]) -> tuple[Directory, list[
 
 
 def open_directory(uri: str) -> Directory:
-    """Return the directory or the file at an address.
+    """Return the directory or the single file at an address.
 
     Raises:
-        WrongSettings: it is not an address, or its library is not installed.
+        InvalidSettings: the address is invalid, or the library for its store is not installed.
     """
     scheme = scheme_of(uri)
     try:
@@ -115,7 +119,7 @@ def open_directory(uri: str) -> Directory:
 
 
 def decompressed_file(opened: BinaryIO, file: InputFile) -> Any:
-    """Return a file's content, decompressed if its name ends in ``.gz``."""
+    """Return a file's content as a stream, decompressed if the name ends in ``.gz``."""
     if not file.path.lower().endswith(".gz"):
         return opened
     import gzip  # noqa: PLC0415 (seldom)

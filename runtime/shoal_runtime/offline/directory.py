@@ -1,4 +1,4 @@
-"""A local directory, or one file of it."""
+"""Input and output directories on the local file system."""
 
 import fcntl
 import os
@@ -16,7 +16,7 @@ PARTIAL: Final = ".begun-"
 
 
 class LocalDirectory:
-    """A local directory, or one file of it."""
+    """A local directory, or a single local file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -26,7 +26,7 @@ class LocalDirectory:
         self.shown = str(path)
 
     def files(self, pattern: str) -> list[InputFile]:
-        """Return the files that match, in order of their names."""
+        """Return the files that match a pattern, sorted by name."""
         if self.is_file:
             return [self._file(self._path)]
         with self._job_errors(written=False):
@@ -46,10 +46,10 @@ class LocalDirectory:
         return InputFile(path.relative_to(self._directory).as_posix(), stat.st_size, f"{stat.st_mtime_ns}")
 
     def open(self, file: InputFile, ahead_bytes: int = 0) -> BinaryIO:
-        """Open a file.
+        """Open a listed file.
 
         Raises:
-            JobError: it has changed since it was listed.
+            JobError: the file has changed since it was listed.
         """
         path = self._directory / file.path
         with self._job_errors(written=False):
@@ -61,7 +61,7 @@ class LocalDirectory:
         return opened
 
     def read(self, name: str) -> bytes | None:
-        """Return the content of a file, or None."""
+        """Return the content of a file; None if there is no such file."""
         with self._job_errors(written=False):
             try:
                 return (self._directory / name).read_bytes()
@@ -69,12 +69,12 @@ class LocalDirectory:
                 return None
 
     def put(self, name: str, content: bytes) -> None:
-        """Write a file under a hidden name, then rename it."""
+        """Write a small file atomically: under a hidden name, then renamed."""
         with self.writing(name) as path:
             path.write_bytes(content)
 
     def put_new(self, name: str, content: bytes) -> bool:
-        """Write a file unless its name exists; return whether this call did."""
+        """Write a file unless its name exists; return whether it was written."""
         with self._job_errors(written=True), self._begin(name) as begun:
             # Complete and on disk before it gets its name.
             begun.write_bytes(content)
@@ -89,7 +89,7 @@ class LocalDirectory:
 
     @contextmanager
     def writing(self, name: str) -> Iterator[Path]:
-        """Yield a hidden path; rename the file to its name once it is on disk."""
+        """Yield a hidden path; at exit, flush the file to disk and rename it to ``name``."""
         with self._job_errors(written=True), self._begin(name) as begun:
             yield begun
             _sync(begun)
@@ -97,12 +97,12 @@ class LocalDirectory:
             _sync(begun.parent)
 
     def leave(self) -> None:
-        """Remove the files that this process has begun and will not complete."""
+        """Remove incomplete files of this process."""
         for begun in tuple(self._under_way):
             begun.unlink(missing_ok=True)
 
     def sweep(self) -> None:
-        """Remove the files of processes that have ended: their locks are free."""
+        """Remove incomplete files of processes that have ended, whose locks are free."""
         for begun in self._directory.glob(f"**/{PARTIAL}*"):
             with suppress(OSError), begun.open("rb") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -110,7 +110,7 @@ class LocalDirectory:
 
     @contextmanager
     def _begin(self, name: str) -> Iterator[Path]:
-        """Yield a hidden path of its own, so that two attempts at one shard do not meet."""
+        """Yield a unique hidden path, so that two attempts at one shard write different files."""
         path = self._directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
         begun = path.parent / f"{PARTIAL}{path.name}-{uuid4().hex[:12]}"
@@ -136,7 +136,6 @@ class LocalDirectory:
 
 
 def _sync(path: Path) -> None:
-    """Flush a file or directory to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,9 +1,9 @@
-"""The order in which rows are computed, and the retries of failed batches. Pure.
+"""The order in which batches are computed, and the retries of failed batches. Pure.
 
-A batch that fails is halved until the failing row is alone. When an engine's process ends, each row that it held is
-tried alone and its result discarded: if the process ends again, exactly one row is the cause. The model is loaded once
-for each such row, and the other rows are computed in their original batches, with bit-identical results. A batch that
-ends the process, although none of its rows does alone, is halved: memory is too small for it.
+A failed batch is halved until the failing row is alone. When an engine process ends, each of its rows is tried alone
+and the result discarded: if the process ends again, that row is the cause. The model is loaded once for each such row,
+and the other rows are computed in their original batches, with bit-identical results. If a batch ends the process but
+none of its rows does, memory is too small for the batch, and it is halved.
 """
 
 from collections import deque
@@ -19,7 +19,7 @@ from shoal_schema.wire.engine_messages import OUT_OF_MEMORY
 
 @dataclass(frozen=True, slots=True)
 class WorkUnit:
-    """Rows of one window that are computed together."""
+    """A batch: rows of one window that are computed together."""
 
     window: int
     rows: Array
@@ -27,13 +27,13 @@ class WorkUnit:
     """No row ends the process alone, but the batch did. It runs alone, so that another end is its own."""
 
     def halved(self) -> list["WorkUnit"]:
-        """Return the rows in two halves."""
+        """Split the batch into two batches."""
         return [WorkUnit(self.window, rows, self.tried) for rows in halves(self.rows)]
 
 
 @dataclass(slots=True)
 class _Suspect:
-    """A batch whose rows are tried one at a time."""
+    """A batch that ended an engine's process, and whose rows are tried one at a time."""
 
     work: WorkUnit
     left: int
@@ -42,7 +42,7 @@ class _Suspect:
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """A batch that an engine holds; ``suspect``: the batch that a tried row belongs to."""
+    """A batch that an engine computes; ``suspect``: the batch whose rows are tried one at a time."""
 
     engine: int
     work: WorkUnit
@@ -53,8 +53,8 @@ class BatchDispatcher:
     """Queue of batches, and the batches that each engine computes.
 
     Args:
-        limit: rows of a batch; lowered when memory runs out.
-        in_flight: batches that one engine holds at once.
+        limit: maximum rows of a batch; lowered when memory runs out.
+        in_flight: maximum batches sent to one engine and not finished.
     """
 
     def __init__(self, limit: int, in_flight: int) -> None:
@@ -71,11 +71,14 @@ class BatchDispatcher:
         return not (self._waiting or self._trials or self._running)
 
     def enqueue(self, works: Iterable[WorkUnit]) -> None:
-        """Queue batches."""
+        """Add batches to the queue."""
         self._waiting.extend(works)
 
     def next_batch(self, engine: int) -> tuple[int, WorkUnit] | None:
-        """Return the number and the rows of an engine's next batch; None: it holds enough."""
+        """Return the number and the batch to send to an engine next.
+
+        None if no batch is queued, or the engine must finish other batches first.
+        """
         mine = [each for each in self._running.values() if each.engine == engine]
         # Trials run alone, so that the end of a process has one row to blame.
         alone = bool(self._trials or (self._waiting and self._waiting[0].tried))
@@ -87,7 +90,7 @@ class BatchDispatcher:
         return self._begin(_Running(engine, self._waiting.popleft())) if self._waiting else None
 
     def complete(self, number: int) -> WorkUnit | None:
-        """Return the rows that were computed; None: they were only tried."""
+        """Remove a finished batch and return it; None if it was only a trial of a row."""
         ran = self._running.pop(number)
         if ran.suspect is not None:
             self._tried(ran.suspect)
@@ -95,7 +98,7 @@ class BatchDispatcher:
         return ran.work
 
     def fail(self, number: int, code: str) -> WorkUnit | None:
-        """Return the row to blame for a failed batch; None: its halves are queued."""
+        """Return a batch of the one row that failed; None if the batch was halved and queued again."""
         work = self.complete(number)
         if work is None or len(work.rows) == 1:
             return work
@@ -106,7 +109,10 @@ class BatchDispatcher:
         return None
 
     def engine_ended(self, engine: int) -> WorkUnit | None:
-        """Return the row to blame for the end of an engine; None: it held none, or several that are now tried."""
+        """Return a batch of the one row that ended an engine's process.
+
+        None if the engine had no batch, or if the rows of its batches will be tried one at a time.
+        """
         had = [number for number, each in self._running.items() if each.engine == engine]
         ran = [self._running.pop(number) for number in had]
         # One row was running, so it ended the process.
@@ -125,7 +131,7 @@ class BatchDispatcher:
         return None
 
     def _tried(self, suspect: _Suspect) -> None:
-        """Queue the good rows of a batch once each of its rows was tried."""
+        """Count one tried row of a batch; after the last, queue the rows that did not end the process."""
         suspect.left -= 1
         good = suspect.work.rows[~np.isin(suspect.work.rows, suspect.bad)]
         if not suspect.left and len(good):

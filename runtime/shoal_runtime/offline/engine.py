@@ -1,4 +1,4 @@
-"""The process that computes, as the batch program sees it: start, send, receive, restart."""
+"""The engine process, which runs the model, from the batch program's side."""
 
 import logging
 import os
@@ -25,15 +25,15 @@ logger = logging.getLogger(__name__)
 
 
 class EngineEnded(Exception):
-    """The process ended, perhaps because of a row in its batch."""
+    """The engine process ended, perhaps because of a row in its batch."""
 
 
 class EngineProcess:
-    """One process with a model.
+    """An engine process with a model, and the socket to it.
 
     Args:
-        environment: of the process.
-        command: the command to start instead of the runtime.
+        environment: environment variables of the process.
+        command: command to start instead of the runtime.
     """
 
     def __init__(self, environment: Mapping[str, str], command: str = "") -> None:
@@ -45,7 +45,7 @@ class EngineProcess:
         self.started_s = 0.0
 
     def start(self) -> EngineReady:
-        """Start the process and wait for its model.
+        """Start the process and wait until its model is loaded.
 
         Raises:
             JobError: the model cannot be loaded, or the process ends repeatedly.
@@ -80,7 +80,7 @@ class EngineProcess:
         return first
 
     def send(self, batch: EngineBatch) -> None:
-        """Send a batch.
+        """Send a batch to the process.
 
         Raises:
             EngineEnded: the process has ended.
@@ -92,7 +92,7 @@ class EngineProcess:
             raise EngineEnded(self._how()) from None
 
     def receive(self) -> Message:
-        """Wait for a message.
+        """Wait for a message from the process.
 
         Raises:
             EngineEnded: the process has ended.
@@ -110,7 +110,7 @@ class EngineProcess:
         return message
 
     def stop(self) -> None:
-        """Kill the process and its children."""
+        """Kill the process and its child processes."""
         if self._process is None:
             return
         if self.connection is not None:
@@ -121,7 +121,7 @@ class EngineProcess:
         self._process.wait()
 
     def _how(self) -> str:
-        """Return the end of the process as a predicate ("ended with exit status 1"). Its socket is closed."""
+        """Wait for the end of the process; return it as a predicate ("ended with exit status 1")."""
         assert self._process is not None
         try:
             code = self._process.wait(timeout=5)

@@ -1,10 +1,10 @@
-"""Errors of a job, and their scope.
+"""Errors of a job, by scope.
 
-JobError               the job ends: the settings, the model or the output; exit status 1 or 2
-├── WrongSettings      the settings cannot work: exit status 2
-├── PlaceUnavailable   a store is unreachable or rejects the credentials
-└── TooManyErrors      more rows failed than allowed
-ShardError             one shard cannot be read; the others continue, and the job fails at its end
+JobError                   the job ends: the settings, the model or the output; exit status 1 or 2
+├── InvalidSettings        the settings cannot work: exit status 2
+├── DirectoryUnavailable   a store is unreachable or rejects the credentials
+└── TooManyErrors          more rows failed than allowed
+ShardError                 one shard cannot be read; the others continue, and the job fails at its end
 """
 
 import errno
@@ -14,19 +14,19 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class JobError(Exception):
-    """The job ends. The message is a sentence with its remedy."""
+    """The job cannot continue. The message is a sentence with its remedy."""
 
     status = 1
 
 
 class InvalidSettings(JobError):
-    """The job cannot be done with these settings."""
+    """The settings do not allow the job to run."""
 
     status = 2
 
 
 class DirectoryUnavailable(JobError):
-    """A store is unreachable or rejects the credentials; no row is to blame."""
+    """An object store is unreachable or rejects the credentials; no row is the cause."""
 
 
 class TooManyErrors(JobError):
@@ -34,11 +34,11 @@ class TooManyErrors(JobError):
 
 
 class ShardError(Exception):
-    """One shard cannot be read."""
+    """A shard cannot be read; other shards are not affected."""
 
 
 def unwritten(where: object, error: OSError) -> JobError:
-    """Return the error of a failed write, with its remedy."""
+    """Return the error for a failed write, with its remedy."""
     # A full disk or quota is the usual cause, with a remedy of its own.
     if error.errno in _FULL:
         return JobError(f"{where} has no space left. Free some, then run the same command again to resume")

@@ -14,7 +14,7 @@ _MODEL_FIELDS = ("format", "handler", "parameters")
 
 
 def digest_of(files: ModelFiles) -> str:
-    """Return ``sha256:`` and the digest of a model's files, without hidden files and bytecode."""
+    """Return ``sha256:`` and the hex digest of a model's files, without hidden files and bytecode."""
     paths = [files.directory / files.file] if files.file else []
     if not files.file:
         for parent, folders, names in os.walk(files.directory, followlinks=True):
@@ -31,7 +31,7 @@ def digest_of(files: ModelFiles) -> str:
 
 
 def settings_of(settings: Settings) -> dict[str, Any]:
-    """Return the settings besides the files that change a model's results."""
+    """Return the settings that change a model's results."""
     model = as_json(settings.model)
     return {
         **{name: model[name] for name in _MODEL_FIELDS if name in model},

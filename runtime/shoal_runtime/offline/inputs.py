@@ -1,4 +1,4 @@
-"""A window's columns as rows of the model's inputs: arrays, batch keys, sizes and errors."""
+"""Conversion of a window's columns to the model's inputs."""
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
@@ -29,7 +29,7 @@ MAX_DIGITS: Final = 10**19
 
 @dataclass(frozen=True, slots=True)
 class InputRows:
-    """A window's rows as the model takes them."""
+    """A window's rows in the form of the model's inputs."""
 
     values: Mapping[str, Array]
     """By input; the first dimension counts rows. Ragged rows are arrays in an array of objects."""
@@ -42,12 +42,12 @@ class InputRows:
 
     @property
     def good(self) -> Array:
-        """Return the rows that are sent to the model."""
+        """Return the numbers of the rows without errors."""
         return np.array([row for row in range(len(self.keys)) if row not in self.errors], dtype=np.int64)
 
 
 def make_rows(window: Window, specs: Sequence[TensorSpec], columns: Mapping[str, Sequence[str]]) -> InputRows:
-    """Return a window's rows as the model takes them."""
+    """Convert a window's columns to the model's inputs."""
     table, errors = window.table, dict(window.faults)
     values: dict[str, Array] = {}
     for spec in specs:
@@ -80,7 +80,7 @@ def make_rows(window: Window, specs: Sequence[TensorSpec], columns: Mapping[str,
 
 
 def _cells(table: pa.Table, name: str, spec: TensorSpec, errors: dict[int, str]) -> Any:
-    """Return a column's cells; forbidden nulls and text that is not a number are errors of their rows."""
+    """Return a column's cells; errors of cells go to ``errors`` by row."""
     column = table.schema.field(name)
     part = plain(table.column(name))
     if spec.datatype == "BYTES" and JSON not in spec.media_types and is_file(part.type):
@@ -92,7 +92,14 @@ def _cells(table: pa.Table, name: str, spec: TensorSpec, errors: dict[int, str])
         for row, why in wrong.items():
             errors.setdefault(row, f"{name} is {texts[row].as_py()[:60]!r}, which {why}")
     elif spec.logical_type == "datetime" and (pa.types.is_integer(part.type) or pa.types.is_floating(part.type)):
-        part = _digits(part, name, errors)
+        # Numbers of a date travel as decimal digits.
+        digits: list[str | None] = []
+        for row, cell in enumerate(part.to_pylist()):
+            good = cell is not None and math.isfinite(cell) and abs(cell) < MAX_DIGITS and cell == int(cell)
+            digits.append(str(int(cell)) if good else None)
+            if cell is not None and not good:
+                errors.setdefault(row, f"{name} is {cell}, expected an integer")
+        part = pa.array(digits, pa.large_string())
     if part.null_count and not (spec.nullable and not is_list(part.type)):
         which = f" (column '{name}')" if name != spec.name else ""
         for row in np.flatnonzero(_is_null(part)).tolist():
@@ -100,19 +107,8 @@ def _cells(table: pa.Table, name: str, spec: TensorSpec, errors: dict[int, str])
     return part
 
 
-def _digits(part: Any, name: str, errors: dict[int, str]) -> Any:
-    """Return integers as decimal digits; other cells are errors of their rows."""
-    cells: list[str | None] = []
-    for row, cell in enumerate(part.to_pylist()):
-        good = cell is not None and math.isfinite(cell) and abs(cell) < MAX_DIGITS and cell == int(cell)
-        cells.append(str(int(cell)) if good else None)
-        if cell is not None and not good:
-            errors.setdefault(row, f"{name} is {cell}, expected an integer")
-    return pa.array(cells, pa.large_string())
-
-
 def batch_of_rows(rows: InputRows, chosen: Array, specs: Sequence[TensorSpec]) -> dict[str, Array]:
-    """Return chosen rows as a batch, padded, with the masks that the model takes."""
+    """Return the chosen rows as one batch: padded, with padding masks."""
     given = [spec for spec in specs if spec.name in rows.values]
     # Fast path: no ragged rows, so nothing is padded.
     if not any(rows.values[spec.name].dtype == object and spec.datatype != "BYTES" for spec in given):
@@ -141,7 +137,10 @@ def _bytes(part: Any, spec: TensorSpec) -> Array:
 
 
 def _tensor(part: Any, spec: TensorSpec, errors: dict[int, str]) -> Array:
-    """Return numbers, or lists of them at any depth, as rows; of different shapes, as arrays of objects."""
+    """Convert a column of numbers, or of nested lists of numbers, to rows of an input.
+
+    Rows of different shapes are returned as an array of objects.
+    """
     if not is_list(part.type):
         return _fit_rank(_numbers(part, spec, errors), spec, errors)
     # Fast path: all rows of one shape are converted as one flat array.
@@ -155,7 +154,7 @@ def _tensor(part: Any, spec: TensorSpec, errors: dict[int, str]) -> Array:
 
 
 def _unfolded(part: Any, rows: int) -> tuple[tuple[int, ...] | None, Any]:
-    """Return the shape of all rows, or None if they differ, and the flat numbers."""
+    """Return the common shape of all rows, or None, and the flat numbers."""
     shape: list[int] = []
     count = rows
     while is_list(part.type):
@@ -196,7 +195,7 @@ def _row_by_row(part: Any, spec: TensorSpec, errors: dict[int, str]) -> Array:
 
 
 def _array(cell: Any, kind: Any, spec: TensorSpec) -> Array:
-    """Return nested lists of numbers as an array.
+    """Convert nested lists of numbers to an array.
 
     Raises:
         ValueError: the lists are ragged or hold nulls, or a number does not fit the datatype.
@@ -219,14 +218,14 @@ def _array(cell: Any, kind: Any, spec: TensorSpec) -> Array:
 
 
 def _is_odd(cell: Any, depth: int, *, nullable: bool) -> bool:
-    """Return whether lists hold nulls that are not accepted, or have different depths."""
+    """Return whether a nested list holds forbidden nulls, or lists of different depths."""
     if isinstance(cell, list):
         return depth == 0 or any(_is_odd(each, depth - 1, nullable=nullable) for each in cell)
     return cell is None and (depth > 0 or not nullable)
 
 
 def _numbers(part: Any, spec: TensorSpec, errors: dict[int, str]) -> Array:
-    """Return a column in the input's datatype; cells that do not fit are errors of their rows."""
+    """Convert a column to the input's datatype; cells that do not fit are errors of their rows."""
     found, wrong = converted(part, spec.datatype)
     for row in np.flatnonzero(wrong).tolist():
         errors.setdefault(row, f"{spec.name}: {part[row].as_py()} does not fit {spec.datatype}")
@@ -238,7 +237,7 @@ def _with_nan(found: Array, nulls: Array) -> Array:
 
 
 def _fit_rank(array: Array, spec: TensorSpec, errors: dict[int, str]) -> Array:
-    """Return rows with the rank of the model's input: a number becomes a list of one, or the reverse."""
+    """Convert rows to the rank of the model's input: numbers to lists of one number, or the reverse."""
     # A column of numbers for a model with rows of one number.
     if array.ndim == 1 and len(spec.row_shape) == 1:
         array = array[:, None]
@@ -270,7 +269,7 @@ def _is_null(part: Any) -> Array:
 
 
 def lengths(rows: InputRows) -> dict[str, list[int]]:
-    """Return the length of each row of ragged inputs, along the first axis."""
+    """Return the length of each row along the first axis, for each ragged input."""
     return {
         name: [each.shape[0] if each.ndim else 0 for each in array]
         for name, array in rows.values.items()

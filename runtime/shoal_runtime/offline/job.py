@@ -1,4 +1,4 @@
-"""One job: agree on its plan, find the finished shards, and score the others."""
+"""One batch job: agree on a plan, find the finished shards, score the others."""
 
 import base64
 import logging
@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 
 
 class Job:
-    """One job; `run` does the unfinished part of it."""
+    """A batch job; `run` scores the shards that are not finished."""
 
     def __init__(self, settings: JobSettings, environment: Mapping[str, str]) -> None:
         process = settings.process
@@ -69,10 +69,10 @@ class Job:
         self.plan: JobPlan
 
     def run(self) -> None:
-        """Run the job.
+        """Score all unfinished shards of the job.
 
         Raises:
-            JobError: it could not be done, or not completely.
+            JobError: the job failed, or part of the rows could not be scored.
         """
         settings = self._settings
         self._place, self._failures = open_outputs(settings.output.uri, settings.errors_uri)
@@ -127,23 +127,11 @@ class Job:
         )
         self._columns = columns
         shards = cut(files, kind, settings.job.shard_bytes)
-        planned = self._new_plan(files, kind, schema, kept, ready)
-        self.plan = agree_on_plan(output, begun, planned, lambda: self._best_size(shards, ready))
-        if begun is None and self.plan.schema != planned.schema:
-            # Another worker began the job first, and could read other files than this one: use its schema.
-            self._run(files, kind, ready)
-            return
-        self._score(shards, kept, ready)
-
-    def _new_plan(
-        self, files: list[InputFile], kind: RowFormat, schema: pa.Schema, kept: Mapping[str, str], ready: EngineReady
-    ) -> JobPlan:
-        settings = self._settings
-        return JobPlan(
+        planned = JobPlan(
             input=readable(settings.input.uri),
             files=named(files),
             format=kind.value,
-            columns=self._columns,
+            columns=columns,
             where=settings.input.where,
             keep=keep_options(kept),
             errors=settings.output.errors,
@@ -154,9 +142,15 @@ class Job:
             schema=base64.b64encode(schema.serialize().to_pybytes()).decode(),
             batch_size=settings.job.batch_size or 0,
         )
+        self.plan = agree_on_plan(output, begun, planned, lambda: self._best_size(shards, ready))
+        if begun is None and self.plan.schema != planned.schema:
+            # Another worker began the job first, and could read other files than this one: use its schema.
+            self._run(files, kind, ready)
+            return
+        self._score(shards, kept, ready)
 
     def _best_size(self, shards: list[Shard], ready: EngineReady) -> int:
-        """Return the fastest number of rows of a forward, tried on the first rows of the input."""
+        """Return the batch size with the highest throughput, measured on the first rows of the input."""
         parameters = ready.metadata.get("parameters", {})
         if self._settings.process.engine or "allowed_batch_sizes" in parameters:
             return int(parameters.get("max_batch_size", USUAL_ROWS))
@@ -183,7 +177,7 @@ class Job:
         return None
 
     def _timed(self, inputs: Mapping[str, Any], rows: int, expected_s: float) -> float | None:
-        """Return the seconds of a batch, or None if it fails; a batch that is slower than expected runs twice."""
+        """Return the seconds that a batch takes, or None if it fails; a slow batch runs twice."""
         engine = self._engines[0]
         seconds = math.inf
         # Negative numbers: batches of the job count from 1.
@@ -202,7 +196,7 @@ class Job:
         return seconds
 
     def _remaining(self, shards: list[Shard]) -> list[Shard]:
-        """Return the unfinished shards in this worker's order, and count the finished ones."""
+        """Return the unfinished shards in this worker's order; add the finished ones to the tally."""
         tally, process = self.tally, self._settings.process
         with ThreadPoolExecutor(READERS, "records") as pool:
             records = list(pool.map(lambda each: self._place.read(record_name(each.name)), shards))
@@ -225,7 +219,7 @@ class Job:
         return [each for each in own_order(shards, process.worker, process.workers) if each.name not in done]
 
     def _claim(self, shard: Shard) -> bool:
-        """Claim a shard for this worker; False: it is done, or another worker of the run has claimed it."""
+        """Claim a shard for this worker; False if the shard is done or another worker has claimed it."""
         process = self._settings.process
         if process.workers == 1:
             return True
@@ -287,10 +281,10 @@ class Job:
 
 
 def check_found(found: InputSchema, needed: Sequence[str], required: Sequence[str]) -> None:
-    """Reject files that do not fit each other, before the first row is read.
+    """Reject an input whose files have conflicting or missing columns.
 
     Raises:
-        WrongSettings: a needed column has no type that holds the values of all files, or a file has no such column.
+        InvalidSettings: no type holds a needed column's values of all files, or a file has no required column.
     """
     if conflict := next((found.conflicts[name] for name in needed if name in found.conflicts), None):
         raise InvalidSettings(conflict)
@@ -301,10 +295,10 @@ def check_found(found: InputSchema, needed: Sequence[str], required: Sequence[st
 
 
 def check_output_is_own(output: Directory, failures: Directory | None) -> None:
-    """Reject directories with files of another job, whose names may be the same.
+    """Reject output directories that belong to another job, whose files might be replaced.
 
     Raises:
-        WrongSettings: a directory belongs to another job.
+        InvalidSettings: a directory belongs to another job.
     """
     if owner := output.read(FAILED_OF):
         raise InvalidSettings(f"{output.shown} holds failed rows of {owner.decode()}. Give another --output")
@@ -314,16 +308,16 @@ def check_output_is_own(output: Directory, failures: Directory | None) -> None:
 
 
 def agree_on_plan(output: Directory, begun: bytes | None, planned: JobPlan, best_size: Callable[[], int]) -> JobPlan:
-    """Return the plan of all workers: the recorded one, or the given one if this worker records it first.
+    """Return the plan that all workers use: the recorded plan, or ``planned`` if none is recorded yet.
 
     Args:
-        output: place of the plan.
-        begun: the recorded plan, as it was read before.
-        planned: plan of this worker; its batch size is 0 unless the user gave one.
-        best_size: finds the batch size.
+        output: directory of the results and of the recorded plan.
+        begun: recorded plan; None if there was none when the job started.
+        planned: plan of this worker; its batch size is 0 unless the user set one.
+        best_size: function that finds the batch size.
 
     Raises:
-        WrongSettings: the recorded plan is of another job.
+        InvalidSettings: the recorded plan belongs to another job.
     """
     if begun is None:
         first = planned if planned.batch_size else replace(planned, batch_size=best_size())
@@ -350,10 +344,10 @@ def _decoded_plan(text: bytes, output: Directory) -> JobPlan:
 
 
 def _checked_record(text: bytes, shard: Shard, output: Directory) -> ShardRecord:
-    """Return the record of a shard whose files have not changed.
+    """Return the record of a finished shard, after a check that its files have not changed.
 
     Raises:
-        WrongSettings: the files have changed, or the text is not a record.
+        InvalidSettings: the files have changed, or the text is not a record.
     """
     try:
         record = ShardRecord.decoded(text)

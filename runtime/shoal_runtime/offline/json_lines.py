@@ -1,4 +1,4 @@
-"""Lines of JSON objects, one row each. Pure."""
+"""Parser of JSON lines: one object, and one row, per line. Pure."""
 
 import json
 import re
@@ -13,11 +13,11 @@ _APART: Final = re.compile(rb'"\s+:')
 
 
 class _DuplicateKey(ValueError):
-    """A JSON object contains a key twice."""
+    """A JSON object has two values of one key."""
 
 
 def parsed_line(line: bytes) -> dict[str, Any] | str:
-    """Return the object on a line of JSON, or the line's error."""
+    """Parse a line as a JSON object; return an error message if that fails."""
     try:
         row = exact_json(line)
         if isinstance(row, dict):
@@ -34,7 +34,7 @@ def parsed_line(line: bytes) -> dict[str, Any] | str:
 
 
 def _keys(value: dict[str, Any] | list[Any]) -> int:
-    """Return the number of keys of all objects in a value."""
+    """Count the keys of all objects in a value, at any depth."""
     inner = value.values() if isinstance(value, dict) else value
     return (len(value) if isinstance(value, dict) else 0) + sum(_keys(each) for each in inner if type(each) in _NESTED)
 

@@ -1,7 +1,7 @@
-"""Mapping of columns to the model's inputs, with checks. Pure.
+"""Mapping of the input's columns to the model's inputs, with checks. Pure.
 
-Columns are matched by name with the model's inputs, or with the named columns of its only numeric input, in any order.
-Columns of a model without names are mapped by position, and only if the user lists them.
+A column is matched by name with an input of the model, or with a named column of the model's only numeric input. The
+order of columns does not matter. If the model has no column names, the user must list the columns in order.
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -38,15 +38,15 @@ _NAMED: Final = (*_NUMBERS, pa.types.is_boolean)
 
 
 def mapped_columns(specs: Sequence[TensorSpec], asked: Mapping[str, str], schema: pa.Schema) -> dict[str, list[str]]:
-    """Return the columns of each input, in the model's order.
+    """Return the columns of each of the model's inputs, in the model's order.
 
     Args:
         specs: the model's inputs.
-        asked: value of ``--columns`` by input: columns, separated by commas.
-        schema: of the input's rows.
+        asked: value of ``--columns`` for each input: column names, separated by commas.
+        schema: columns of the rows.
 
     Raises:
-        WrongSettings: an input has no column, a column does not exist, or is at the position of another.
+        InvalidSettings: an input has no column, or a listed column does not exist or is at the wrong position.
     """
     inputs = {spec.name: spec for spec in specs}
     if unknown := sorted(set(asked) - set(inputs)):
@@ -77,10 +77,10 @@ def mapped_columns(specs: Sequence[TensorSpec], asked: Mapping[str, str], schema
 
 
 def _listed(spec: TensorSpec, text: str, names: Set[str]) -> list[str]:
-    """Return the columns that a user lists for an input.
+    """Return the columns that a user lists for one input of the model.
 
     Raises:
-        WrongSettings: a column of the model is at the position of another column.
+        InvalidSettings: a listed column is at the position of another column.
     """
     listed = [text] if text in names else [part.strip() for part in text.split(",")]
     if len(listed) != len(spec.columns):
@@ -98,7 +98,7 @@ def _listed(spec: TensorSpec, text: str, names: Set[str]) -> list[str]:
 
 
 def _only_column(spec: TensorSpec, schema: pa.Schema) -> str | None:
-    """Return the only column that fits an input of text, bytes or lists; one of numbers needs a name."""
+    """Return the only column that fits an input of text, bytes or lists, or None."""
     fields = [each for each in schema if not is_partition(each)]
     if len(fields) == 1 and (spec.datatype == "BYTES" or is_list(plain_type(fields[0].type))):
         return str(fields[0].name) if spec.logical_type is None else None
@@ -108,7 +108,7 @@ def _only_column(spec: TensorSpec, schema: pa.Schema) -> str | None:
 
 
 def _missing_columns(spec: TensorSpec, schema: pa.Schema, names: Set[str]) -> str:
-    """Return the error of an input without columns, with its remedy."""
+    """Return the error message for an input without columns, with its remedy."""
     if spec.columns:
         missing = [name for name in spec.columns if name not in names]
         return (
@@ -130,21 +130,21 @@ def _columns_text(schema: pa.Schema) -> str:
 
 
 def required_columns(specs: Sequence[TensorSpec], columns: Mapping[str, Sequence[str]], schema: pa.Schema) -> list[str]:
-    """Return the columns that every file must have: the columns of required inputs, without partitions."""
+    """Return the columns that every file must have, without partitions."""
     needed = dict.fromkeys(name for spec in specs if not spec.optional for name in columns.get(spec.name, ()))
     return [name for name in needed if not is_partition(schema.field(name))]
 
 
 def check_extra(policy: ExtraColumns, schema: pa.Schema, read: Iterable[str]) -> None:
-    """Reject columns that nothing reads, if the model rejects extra columns.
+    """Reject columns that the job does not read, if the model rejects extra columns.
 
     Args:
-        policy: of the model; `Auto` ignores extra columns.
-        schema: of the input's rows; partitions are not columns of a file.
-        read: columns of the model's inputs, and columns that the user names.
+        policy: the model's policy; `Auto` ignores extra columns.
+        schema: columns of the rows; partitions are never extra.
+        read: names of columns that the model reads or the user names.
 
     Raises:
-        WrongSettings: there is an extra column.
+        InvalidSettings: there is an extra column.
     """
     known = set(read)
     extra = [each.name for each in schema if each.name not in known and not is_partition(each)]
@@ -159,7 +159,7 @@ def check_kinds(specs: Sequence[TensorSpec], columns: Mapping[str, Sequence[str]
     """Reject columns whose type does not fit the model's input.
 
     Raises:
-        WrongSettings: names the column.
+        InvalidSettings: a type does not fit; the message names the column.
     """
     for spec in specs:
         names = columns.get(spec.name, [])

@@ -1,4 +1,4 @@
-"""A model's tensors from its V2 metadata, the inverse of `shoal_runtime.codecs.metadata`."""
+"""Tensor specifications from V2 model metadata, the inverse of `shoal_runtime.codecs.metadata`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ _PARAMETERS = (
 
 
 def tensors(described: list[Mapping[str, Any]]) -> tuple[TensorSpec, ...]:
-    """Return the tensors that metadata describes."""
+    """Return the specification of each tensor in V2 metadata."""
     found = []
     for each in described:
         given = each.get("parameters") or {}

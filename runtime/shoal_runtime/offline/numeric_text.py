@@ -1,6 +1,6 @@
-"""Text that represents numbers or booleans: cells of CSV files and of paths. Pure.
+"""Parsers for text that represents numbers or booleans, as in CSV files and file paths. Pure.
 
-Numbers are exact: an integer is never rounded, independent of other rows.
+Integers are parsed exactly, regardless of the other rows.
 """
 
 import math
@@ -31,13 +31,13 @@ Number = int | Decimal | float
 
 
 def trimmed(texts: Any) -> Any:
-    """Return large text without surrounding spaces, null where none is left."""
+    """Return text without surrounding spaces, null if nothing is left; offsets have 64 bits."""
     cut = pc.utf8_trim_whitespace(texts)
     return pc.if_else(pc.equal(cut, pa.scalar("", cut.type)), pa.scalar(None, cut.type), cut)
 
 
 def exact_number(cell: str) -> Number | None:
-    """Return the number that a text spells, or None; NaN and infinities are floats."""
+    """Parse text as a number; None if it is not one. NaN and infinities are floats."""
     # Decimal would also accept these, but integers compare faster.
     if _IS_WHOLE.fullmatch(cell) and len(cell) < _MAX_DIGITS:
         return int(cell)
@@ -50,19 +50,19 @@ def exact_number(cell: str) -> Number | None:
 
 
 def exact_numbers(texts: Any) -> list[Number | None]:
-    """Return trimmed text as numbers; None for text that is not a number."""
+    """Parse trimmed text as numbers; None for text that is not a number."""
     return [None if cell is None else exact_number(cell) for cell in texts.to_pylist()]
 
 
 def near_fractions(texts: Any) -> Any:
-    """Return the float64 nearest to each cell of trimmed text, or None if one is not a number of digits."""
+    """Parse trimmed text as float64; None unless all cells are numbers in digits."""
     return texts.cast(pa.float64()) if _all(texts, _NUMBER) else None
 
 
 def fractions(texts: Any) -> tuple[Any, dict[int, str]]:
-    """Return the float64 nearest to each cell of trimmed text, and errors by row.
+    """Parse trimmed text as float64, rounded to nearest; return the column and errors by row.
 
-    A number beyond the range is an error, as is an integer without point or exponent that float64 does not hold.
+    A number out of range is an error, and so is an integer without point or exponent that float64 would round.
     """
     bad: dict[int, str] = {}
     found = near_fractions(texts)
@@ -92,10 +92,10 @@ def fractions(texts: Any) -> tuple[Any, dict[int, str]]:
 
 
 def wholes(texts: Any, kind: pa.DataType) -> tuple[Any, dict[int, str]]:
-    """Return trimmed text as integers (``1.0`` is accepted), and errors by row.
+    """Parse trimmed text as integers; return the column and errors by row. ``1.0`` is accepted.
 
     Args:
-        texts: as `trimmed` returns them.
+        texts: result of `trimmed`.
         kind: int64 or uint64.
     """
     # Fast path: Arrow parses plain digits exactly.
@@ -111,7 +111,7 @@ def wholes(texts: Any, kind: pa.DataType) -> tuple[Any, dict[int, str]]:
 
 
 def whole_within(number: Number | None, kind: pa.DataType) -> int | None:
-    """Return a number if it is an integer that a 64-bit type holds, else None."""
+    """Return a number as an integer if a 64-bit type holds it exactly, else None."""
     least, most = range_of(kind)
     if isinstance(number, Decimal):
         # The exponent is checked first: int() of a huge one would take all memory.
@@ -122,7 +122,7 @@ def whole_within(number: Number | None, kind: pa.DataType) -> int | None:
 
 
 def range_of(kind: pa.DataType) -> tuple[int, int]:
-    """Return the smallest and the largest number of an integer type."""
+    """Return the smallest and the largest value of an integer type."""
     signed = pa.types.is_signed_integer(kind)
     return (-(2 ** (kind.bit_width - 1)) if signed else 0), 2 ** (kind.bit_width - signed) - 1
 
@@ -133,7 +133,7 @@ def _all(texts: Any, pattern: str) -> bool:
 
 
 def bools(texts: Any) -> tuple[Any, dict[int, str]]:
-    """Return the booleans that trimmed text spells, and errors by row."""
+    """Parse trimmed text as booleans; return the column and errors by row."""
     lower = pc.utf8_lower(texts)
     known = pc.is_in(lower, pa.array(list(BOOLS), lower.type))
     wrong = pc.and_(pc.invert(known), pc.is_valid(lower)).to_numpy(zero_copy_only=False)

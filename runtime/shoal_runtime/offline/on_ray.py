@@ -1,7 +1,7 @@
 """`python -m shoal_runtime batch-ray`: one job whose workers are tasks of a Ray cluster.
 
-Each task runs the batch program. Finished shards and the worker that claimed each are recorded beside the results, so
-Ray can restart a worker of a lost node elsewhere, and it resumes with the shards that it had claimed.
+Each task runs the batch program. Finished shards, and the worker that claimed each shard, are recorded beside the
+results. Ray can therefore restart a worker of a lost node elsewhere, where it resumes with the same shards.
 """
 
 import logging
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 def run_on_ray(environ: Mapping[str, str]) -> int:
-    """Run the workers; return the exit status of the first that failed, or 0."""
+    """Run a job's workers as Ray tasks; return the first exit status other than 0, or 0."""
     try:
         settings = from_env(environ)
     except SettingsError as error:

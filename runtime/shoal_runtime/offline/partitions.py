@@ -1,4 +1,4 @@
-"""Hive partitions: columns with values in file paths, ``day=2024-01-01/rows.parquet``. Pure."""
+"""Hive partitions: columns whose values are in file paths, as in ``day=2024-01-01/rows.parquet``. Pure."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -17,10 +17,10 @@ _MOST: Final = 2**63
 
 @lru_cache(65536)
 def partition_values(path: str) -> Mapping[str, str | None]:
-    """Return the values in a file's path by column, percent-decoded.
+    """Return the partition values in a file's path by column name, percent-decoded.
 
     Raises:
-        WrongSettings: a value is not UTF-8, or the path has two values of one column.
+        InvalidSettings: a value is not UTF-8, or the path has two values of one column.
     """
     found: dict[str, str | None] = {}
     # The file's own name is not a partition, even with an equals sign.
@@ -54,17 +54,17 @@ def partition_types(paths: Iterable[str]) -> dict[str, pa.DataType]:
 
 
 def partition_cell(path: str, column: pa.Field) -> str | int | None:
-    """Return a partition column's value in all rows of a file."""
+    """Return a partition column's value for all rows of a file."""
     value = partition_values(path).get(column.name)
     return int(value) if value is not None and pa.types.is_integer(column.type) else value
 
 
 def partitions_above(folder: str, paths: Iterable[str]) -> str:
-    """Return the partitions in the input's own path, as ``day=2024-01-01``.
+    """Return the partitions in the path of the input itself, such as ``day=2024-01-01``.
 
     Args:
-        folder: directory or file that the input names.
-        paths: of the files below it.
+        folder: path of the directory or file that the input names.
+        paths: paths of the files below this directory.
     """
     listed = list(paths)
     if len(listed) == 1 and (folder == listed[0] or folder.endswith(f"/{listed[0]}")):

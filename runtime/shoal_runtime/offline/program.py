@@ -1,4 +1,4 @@
-"""`python -m shoal_runtime batch`: run one job from the settings in the environment."""
+"""`python -m shoal_runtime batch`: run one batch job with settings from the environment."""
 
 import logging
 import os
@@ -30,13 +30,13 @@ class _Stopped(BaseException):
 
 
 def run_job(environ: Mapping[str, str], command: str = "") -> int:
-    """Run the job; return the exit status.
+    """Run a batch job and exit the process; return only if the settings are invalid.
 
-    It is 0 if the job is complete, 1 if it failed, 2 for invalid settings, 130 after a signal.
+    The exit status is 0 if the job is complete, 1 if it failed, 2 for invalid settings, 130 after a signal.
 
     Args:
-        environ: settings.
-        command: the command that a user typed; its errors are messages instead of log lines.
+        environ: environment variables with the settings.
+        command: command that the user typed; errors are then printed instead of logged.
     """
     try:
         settings = from_env(environ)

@@ -1,4 +1,4 @@
-"""Progress of a job: counted, shown on a terminal, served over HTTP, and summarized at the end."""
+"""Progress of a batch job: counted, displayed, served over HTTP, and summarized at the end."""
 
 import logging
 import socket
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class JobTally:
-    """Counts of work so far."""
+    """Counts of a job's shards, rows, bytes and errors so far."""
 
     shards_total: int = 0
     bytes_total: int = 0
@@ -47,7 +47,7 @@ class JobTally:
     begun_s: float | None = None
 
     def add(self, rows: int, errors: Collection[str], share_bytes: float) -> None:
-        """Count rows that have a result or an error, and their part of the shard in bytes."""
+        """Count rows that have a result or an error, and the bytes of the shard that they represent."""
         self.bytes_under_way += share_bytes
         self.rows += rows
         self.failed += len(errors)
@@ -60,11 +60,11 @@ class JobTally:
 
     @property
     def found(self) -> WorkDone:
-        """Return the work that was found done."""
+        """Return the work that other runs, processes or workers had finished."""
         return self.before + self.resumed + self.siblings
 
     def rate(self, now_s: float) -> float:
-        """Return rows per second since the first of them."""
+        """Return this process's rows per second since scoring began."""
         return self.rows / max(now_s - self.begun_s, 1e-9) if self.begun_s is not None and self.rows else 0.0
 
     def encoded(self, now_s: float, message: str = "") -> bytes:
@@ -82,7 +82,10 @@ class JobTally:
 
 
 class ProgressDisplay:
-    """The tally shown: a bar on a terminal; elsewhere a line every 10 s, in the log if it has INFO lines."""
+    """Display of a job's progress: a bar on a terminal, else a line every 10 s.
+
+    The line is logged if INFO is enabled, else written to standard error.
+    """
 
     def __init__(self, tally: JobTally) -> None:
         self._tally = tally
@@ -97,7 +100,7 @@ class ProgressDisplay:
             self._next_s = 0.0
 
     def update(self) -> None:
-        """Show what has changed."""
+        """Show the current counts, if the last display is old enough."""
         tally, now_s = self._tally, time.monotonic()
         text = f"{tally.rows:,} rows, {tally.rate(now_s):,.0f} rows/s, {tally.failed:,} failed"
         if self._bar is not None:
@@ -116,7 +119,7 @@ class ProgressDisplay:
                 sys.stderr.write(f"scoring: {tally.share:.0%}, {text}\n")
 
     def close(self) -> None:
-        """End the bar's line on the terminal."""
+        """Complete the progress bar on a terminal."""
         if self._bar is not None:
             self.update()
             self._bar.close()
@@ -145,12 +148,12 @@ def summary(tally: JobTally, output: str, batch_size: int, now_s: float) -> str:
 
 
 def most_frequent(errors: Counter[str], most: int = SHOWN_ERRORS) -> Sequence[str]:
-    """Return the most frequent errors with their counts."""
+    """Return the most frequent error messages with their counts."""
     return [f"{message} ({count:,})" if count > 1 else message for message, count in errors.most_common(most)]
 
 
 def serve_progress(address: TcpAddress, tally: JobTally) -> int:
-    """Serve `GET /v1/progress` from a thread for the life of the process; return the port."""
+    """Serve `GET /v1/progress` from a thread until the process ends; return the port."""
 
     class Handler(BaseHTTPRequestHandler):
         timeout = 5

@@ -1,7 +1,8 @@
-"""Quotes of CSV, checked before cells are read: an unclosed quote would join all later rows into one cell. Pure.
+"""Check of quotes in a CSV file before it is parsed. Pure.
 
-A cell that begins with a quote ends with one, followed by a comma or the end of the line; a quote within it is doubled.
-Elsewhere in a cell a quote is an ordinary character.
+An unclosed quote would join all later rows into one cell. A cell that begins with a quote must end with a quote,
+followed by a comma or the end of the line; quotes within the cell are doubled. In other cells a quote is an ordinary
+character.
 """
 
 import re
@@ -16,14 +17,14 @@ _SHOWN: Final = 20
 
 
 class QuoteError(ValueError):
-    """A quoted cell does not end; the message names its first line."""
+    """A quoted cell of a CSV file does not end properly; the message names its line."""
 
 
 class Quotes:
-    """Quotes of one file, fed in blocks.
+    """Incremental check of the quotes in one CSV file.
 
     Args:
-        most_bytes: limit of one cell.
+        most_bytes: maximum size of one cell.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -33,7 +34,7 @@ class Quotes:
         self._line = 1
 
     def feed(self, block: bytes) -> None:
-        """Check the cells that end in a block.
+        """Check the cells that end in the next block of the file.
 
         Raises:
             QuoteError: a cell continues after its closing quote, or is too large.
@@ -65,19 +66,19 @@ class Quotes:
             self.check_closed()
 
     def end(self) -> None:
-        """Check the last cell.
+        """Check the last cell of the file.
 
         Raises:
-            QuoteError: its quote never closes.
+            QuoteError: the cell's quote never closes.
         """
         if self._held.startswith(b'"') and not _QUOTED.fullmatch(self._held.rstrip(b"\r\n")):
             raise QuoteError(f"a quote in line {self._line} never closes")
 
     def check_closed(self) -> None:
-        """Check that no quoted cell continues beyond the limit.
+        """Reject a quoted cell that has not ended yet.
 
         Raises:
-            QuoteError: a quoted cell continues beyond the limit.
+            QuoteError: there is such a cell.
         """
         if self._held.startswith(b'"'):
             raise QuoteError(
@@ -86,6 +87,9 @@ class Quotes:
 
 
 def first_line(text: bytes) -> bytes | None:
-    """Return the first line, with cells that may contain newlines; None if it has no end."""
+    """Return the first line of CSV text; None if the line has no end.
+
+    Cells of the line may contain newlines.
+    """
     found = _FIRST.match(text)
     return found[1] if found else None

@@ -1,4 +1,4 @@
-"""The thread that reads ahead: shards in windows, within a budget of bytes."""
+"""Thread that reads shards ahead of the engines, in windows of rows, within a memory budget."""
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,14 +20,14 @@ MAX_WINDOWS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class ShardStarted:
-    """A shard begins; its rows follow."""
+    """Event: the reader has begun a shard, whose windows follow."""
 
     shard: Shard
 
 
 @dataclass(frozen=True, slots=True)
 class WindowRead:
-    """A window of the shard that began last."""
+    """Event: the reader has read a window of the shard that it began last."""
 
     kept: pa.Table
     """Columns to write beside the results."""
@@ -41,7 +41,7 @@ class WindowRead:
 
 @dataclass(frozen=True, slots=True)
 class ShardEnded:
-    """The shard has no more rows; or cannot be read, for the reason ``broken``."""
+    """Event: all windows of a shard are read, or reading it failed for the reason ``broken``."""
 
     shard: Shard
     broken: str | None = None
@@ -49,13 +49,13 @@ class ShardEnded:
 
 @dataclass(frozen=True, slots=True)
 class InputEnded:
-    """There are no more shards; or the reading failed with ``error``."""
+    """Event: all shards are read, or reading failed with ``error``."""
 
     error: BaseException | None = None
 
 
 class ByteBudget:
-    """Bytes that may be held. A window larger than the budget is read when nothing else is held."""
+    """Limit of the bytes held in memory. A window larger than the limit is read when no other is held."""
 
     def __init__(self, size_bytes: int) -> None:
         self.whole_bytes = size_bytes
@@ -63,14 +63,14 @@ class ByteBudget:
         self._changed = threading.Condition()
 
     def acquire(self, size_bytes: int) -> None:
-        """Wait until the budget allows more bytes, and reserve them."""
+        """Wait until the budget has room for ``size_bytes`` more, and reserve them."""
         with self._changed:
             # A window larger than the whole budget must be read too.
             self._changed.wait_for(lambda: self._left >= size_bytes or self._left == self.whole_bytes)
             self._left -= size_bytes
 
     def release(self, size_bytes: int) -> None:
-        """Release bytes."""
+        """Return reserved bytes to the budget."""
         with self._changed:
             self._left += size_bytes
             self._changed.notify_all()
@@ -78,7 +78,7 @@ class ByteBudget:
 
 @dataclass(frozen=True, slots=True)
 class ShardReader:
-    """Reads the shards of a job."""
+    """Reader of a job's shards, which reports their windows as events."""
 
     source: TableSource
     """Rows of the input."""
@@ -94,7 +94,7 @@ class ShardReader:
     """Bytes that are read and not yet written."""
 
     def run(self, shards: Iterable[Shard], batch_size: int, report: Callable[[Any], None]) -> None:
-        """Report the windows of every claimed shard, then the end."""
+        """Claim and read shards; report a start, the windows and an end for each, then the end of the input."""
         try:
             for shard in shards:
                 if not self.claim(shard):
@@ -118,5 +118,11 @@ class ShardReader:
 
 
 def all_columns(columns: Mapping[str, Sequence[str]], kept: Iterable[str], where: Iterable[str]) -> list[str]:
-    """Return the columns to read."""
+    """Return the columns that a job reads, each once.
+
+    Args:
+        columns: columns of each of the model's inputs.
+        kept: columns to write beside the results.
+        where: columns of the row filter.
+    """
     return list(dict.fromkeys([*kept, *(name for names in columns.values() for name in names), *where]))

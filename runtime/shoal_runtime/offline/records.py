@@ -1,8 +1,8 @@
-"""Records of a job beside its results: the plan, written once, and a record of each finished shard. Pure.
+"""Records of a job beside its results: the plan, and a record of each finished shard. Pure.
 
 OUTPUT/part-00000.parquet         results of a shard
-OUTPUT/_shoal/plan.json           the job; a run with other settings is rejected
-OUTPUT/_shoal/part-00000.json     written last: the shard is done
+OUTPUT/_shoal/plan.json           plan of the job; a run with other settings is rejected
+OUTPUT/_shoal/part-00000.json     record of a finished shard, written after its results
 """
 
 import base64
@@ -37,7 +37,7 @@ _NAMES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class JobPlan:
-    """The settings that determine a job's results."""
+    """Plan of a job: the settings that determine its results."""
 
     input: str
     """Address of the input."""
@@ -68,7 +68,7 @@ class JobPlan:
 
     @property
     def arrow(self) -> pa.Schema:
-        """Return the schema of the input."""
+        """Return the schema of the input's rows."""
         return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(self.schema)))
 
     def encoded(self) -> bytes:
@@ -77,10 +77,10 @@ class JobPlan:
 
     @classmethod
     def decoded(cls, text: bytes) -> Self:
-        """Return a plan from JSON.
+        """Parse a plan from JSON.
 
         Raises:
-            ValueError: it is not a plan.
+            ValueError: the text is not a plan.
         """
         # Unknown or missing fields are a TypeError here.
         try:
@@ -90,7 +90,7 @@ class JobPlan:
 
 
 def difference(begun: JobPlan, planned: JobPlan) -> str | None:
-    """Return the first difference between two plans in words, or None."""
+    """Describe the first difference between two plans; None if they are equal."""
     was, now = orjson.loads(begun.encoded()), orjson.loads(planned.encoded())
     for key, label in _NAMES.items():
         name, old, new = label, was[key], now[key]
@@ -110,7 +110,7 @@ def _shown(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ShardRecord:
-    """The outcome of a shard."""
+    """Record of a finished shard: its files, row counts and errors."""
 
     shard: str
     """Name of the shard."""
@@ -134,7 +134,7 @@ class ShardRecord:
 
     @property
     def name(self) -> str:
-        """Return the name of the record's file."""
+        """Return the path of the record's file below the output directory."""
         return record_name(self.shard)
 
     def encoded(self) -> bytes:
@@ -143,15 +143,15 @@ class ShardRecord:
 
     @classmethod
     def decoded(cls, text: bytes) -> Self:
-        """Return a record from JSON."""
+        """Parse a record from JSON."""
         return cls(**orjson.loads(text))
 
 
 def record_name(shard: str) -> str:
-    """Return the name of a shard's record."""
+    """Return the path of a shard's record below the output directory."""
     return f"{DIRECTORY}/{shard}.json"
 
 
 def lease_name(shard: str, run: str) -> str:
-    """Return the name of a shard's lease file, which records the worker of ``run`` that claimed the shard."""
+    """Return the path of a shard's lease, the file that names the worker of ``run`` that claimed the shard."""
     return f"{DIRECTORY}/leases/{run or 'run'}/{shard}"

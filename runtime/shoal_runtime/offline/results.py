@@ -1,7 +1,6 @@
-"""Results of a window's rows, in row order, as a table of the output's schema.
+"""Results of a window's rows, in row order, as a table with the output schema.
 
-The schema follows from the model's signature and the kept columns, never from the results: a shard without rows, or
-with failed rows only, has the same schema as every other.
+The schema depends only on the model's signature and the kept columns, so all shards have the same schema.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,16 +33,16 @@ _TEXTS: Final = ("text/", "application/json")
 def kept_columns(
     schema: pa.Schema, keep: Sequence[str] | None, read: Mapping[str, Sequence[str]], specs: Sequence[TensorSpec]
 ) -> dict[str, str]:
-    """Return the input columns to keep beside the results, by output name.
+    """Return the input columns to write beside the results, by their name in the output.
 
     Args:
-        schema: of the input.
+        schema: columns of the input's rows.
         keep: ``NAME`` or ``NEW=NAME`` each; None keeps all columns except bytes that the model reads.
         read: columns of each of the model's inputs.
         specs: the model's outputs.
 
     Raises:
-        WrongSettings: a column does not exist, or has the name of an output.
+        InvalidSettings: a column does not exist, or has the name of an output.
     """
     columns = set(schema.names)
     if keep is None:
@@ -78,14 +77,14 @@ def keep_options(kept: Mapping[str, str]) -> list[str]:
 
 
 def result_schema(schema: pa.Schema, kept: Mapping[str, str], specs: Sequence[TensorSpec]) -> pa.Schema:
-    """Return the schema of every shard's results."""
+    """Return the output schema: kept columns, the model's outputs, and errors."""
     outputs = [pa.field(spec.name, result_type(spec)) for spec in specs]
     beside = [pa.field(name, schema.field(column).type) for name, column in kept.items()]
     return pa.schema([*beside, *outputs, pa.field(ERROR, pa.string())])
 
 
 def result_type(spec: TensorSpec) -> pa.DataType:
-    """Return the type of an output's column: a number, text, bytes, or lists of them."""
+    """Return the column type of a model output: a number, text, bytes, or lists of these."""
     kind = _TYPES[spec.datatype] if spec.datatype != "BYTES" else pa.string() if is_text(spec) else pa.binary()
     for size in reversed(_row_shape(spec)):
         kind = pa.list_(kind) if size == ANY else pa.list_(kind, size)
@@ -93,7 +92,7 @@ def result_type(spec: TensorSpec) -> pa.DataType:
 
 
 def is_text(spec: TensorSpec) -> bool:
-    """Return whether an output of `BYTES` holds text. True without a content type."""
+    """Return whether a `BYTES` output holds text; true if it declares no content type."""
     return all(each.startswith(_TEXTS) for each in spec.media_types)
 
 
@@ -108,23 +107,23 @@ def _all_text(cell: Any) -> bool:
 
 
 def _row_shape(spec: TensorSpec) -> list[int]:
-    """Return the shape of a row, with any size along the axis that is unpadded."""
+    """Return an output's row shape; the unpadded axis has any size."""
     return [ANY if dimension == _unpad_axis(spec) else size for dimension, size in enumerate(spec.row_shape)]
 
 
 def _unpad_axis(spec: TensorSpec) -> int | None:
-    """Return the unpadded axis of one row, counted without the batch dimension."""
+    """Return the axis of a row from which padding is removed, or None."""
     return None if spec.unpad_axis is None else spec.unpad_axis - (spec.unpad_axis > spec.batch_dim)
 
 
 class WindowResults:
-    """Results and errors of a window's rows.
+    """Results and errors of a window's rows, collected batch by batch.
 
     Args:
-        rows: number of rows.
+        rows: number of rows in the window.
         specs: the model's outputs.
-        errors: rows that failed before they reached the model, with the reason.
-        lengths: of each ragged input, the length of each row.
+        errors: errors of rows that are not sent to the model, by row.
+        lengths: length of each row, for each ragged input.
     """
 
     def __init__(
@@ -139,16 +138,16 @@ class WindowResults:
 
     @property
     def complete(self) -> bool:
-        """Return whether each row has a result or an error."""
+        """Return whether each row of the window has a result or an error."""
         return self._left == 0
 
     def add(self, chosen: Array, outputs: Mapping[str, Array], errors: Mapping[int, str]) -> list[str]:
-        """Store the outcome of a batch.
+        """Store the results and errors of a batch.
 
         Args:
-            chosen: the window's row numbers, in the batch's order.
-            outputs: of the rows that succeeded, in order.
-            errors: of the rows that failed, by position in the batch.
+            chosen: row numbers in the window, in the batch's order.
+            outputs: outputs of the successful rows, in order.
+            errors: errors of the failed rows, by position in the batch.
 
         Returns: Errors of the batch's rows, including outputs that are not valid text.
         """
@@ -171,7 +170,7 @@ class WindowResults:
         self.add(chosen, {}, dict.fromkeys(range(len(chosen)), message))
 
     def _store_cells(self, spec: TensorSpec, good: Sequence[int], values: Array) -> None:
-        """Store rows of different shapes, or bytes, as Python objects."""
+        """Store outputs that are bytes, or have different shapes, as Python objects."""
         stored = self._stored.setdefault(spec.name, [None] * self.rows)
         axis, lengths = _unpad_axis(spec), self._lengths.get(spec.unpad_input or "")
         for row, value in zip(good, values, strict=True):
@@ -186,7 +185,7 @@ class WindowResults:
                 self.errors.setdefault(row, f"{spec.name} {NO_TEXT}")
 
     def table(self, kept: pa.Table, schema: pa.Schema) -> pa.Table:
-        """Return kept columns, outputs and errors as a table of the schema."""
+        """Return kept columns, outputs and errors of all rows as a table with ``schema``."""
         failed = np.array([row in self.errors for row in range(self.rows)], dtype=bool)
         outputs = []
         for spec in self._specs:

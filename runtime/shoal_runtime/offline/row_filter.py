@@ -1,7 +1,7 @@
-"""The filter of rows: an expression over columns, evaluated on Arrow's arrays. Pure.
+"""Filter of rows: an expression over columns, evaluated on Arrow arrays. Pure.
 
-Text of CSV files and of paths is parsed for a comparison with a number or a boolean, and compared with text as text.
-Two such columns are compared as numbers where both cells are numbers, otherwise as text.
+Text of CSV files and paths is parsed for a comparison with a number or boolean. Two such columns are compared as
+numbers in rows where both cells are numbers, otherwise as text.
 """
 
 from collections.abc import Sequence
@@ -33,25 +33,27 @@ from shoal_schema.expressions import (
 
 @dataclass(frozen=True, slots=True)
 class RowFilter:
-    """A filter over the columns of a table."""
+    """A boolean expression over the columns of a table."""
 
     expression: Expression
 
     def select(self, table: pa.Table) -> tuple[Any, dict[int, str]]:
-        """Return whether each row is selected, null where unknown, and errors of rows whose text cannot be compared.
+        """Evaluate the filter for each row of a table.
+
+        Returns: Booleans, null where the result is unknown, and errors of rows whose text cannot be compared.
 
         Raises:
-            Incomparable: columns have types that do not compare.
+            IncomparableTypes: the expression compares columns of incomparable types.
         """
         unread: dict[int, str] = {}
         return _evaluate(self.expression, table, unread), unread
 
 
 def compiled(text: str | None, schema: pa.Schema) -> RowFilter | None:
-    """Return the filter; None selects all rows.
+    """Parse and check a filter; None selects all rows.
 
     Raises:
-        WrongSettings: the text is not an expression, names an unknown column, or compares types that do not compare.
+        InvalidSettings: the text is not an expression, names an unknown column, or compares incomparable types.
     """
     if text is None:
         return None
@@ -67,7 +69,7 @@ def compiled(text: str | None, schema: pa.Schema) -> RowFilter | None:
 
 
 def columns_of(text: str | None, schema: pa.Schema) -> list[str]:
-    """Return the columns of the input that an expression names."""
+    """Return the columns of the input that a filter expression names."""
     # Unknown columns are an error of `compiled`.
     known = set(schema.names)
     return [] if text is None else [name for name in _names(_parsed(text)) if name in known]

@@ -1,4 +1,4 @@
-"""The columns of all files of an input: names, types that hold the values of each file, and conflicts. Pure."""
+"""The common schema of an input's files, and conflicts between files. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ _SHOWN: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class InputSchema:
-    """The columns of an input."""
+    """Common schema of an input's files, with conflicting and missing columns."""
 
     schema: pa.Schema
     """Of all files."""
@@ -29,10 +29,10 @@ class InputSchema:
 
 
 def unified(files: Iterable[tuple[str, pa.Schema]]) -> InputSchema:
-    """Return the columns of tables, in order of their first appearance.
+    """Return the common schema of files; columns are in order of their first appearance.
 
     Args:
-        files: name and schema of each.
+        files: name and schema of each file.
     """
     # Most files have the same schema, which is compared once.
     distinct: dict[bytes, tuple[str, pa.Schema]] = {}
@@ -62,12 +62,12 @@ def unified(files: Iterable[tuple[str, pa.Schema]]) -> InputSchema:
 
 
 def with_partitions(found: InputSchema, paths: Sequence[str], prefix: str) -> InputSchema:
-    """Return the columns with those of partitions.
+    """Add partition columns to an input's schema.
 
     Args:
-        found: columns of the files.
-        paths: of the files, below the input's directory.
-        prefix: partitions of that directory itself; a column of the same name in the files is not a partition.
+        found: schema of the files.
+        paths: paths of the files below the input's directory.
+        prefix: partitions in the path of that directory; a column of the files has precedence over these.
     """
     below = partition_types(paths)
     above = {name: kind for name, kind in partition_types([f"{prefix}/"]).items() if name not in found.schema.names}
@@ -80,7 +80,7 @@ def with_partitions(found: InputSchema, paths: Sequence[str], prefix: str) -> In
 
 
 def kinds_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Counter[pa.DataType]]:
-    """Return the number of values of each type, by key of JSON objects."""
+    """Count the types of the values of each key, over JSON objects."""
     counted = {}
     for name in dict.fromkeys(name for row in rows for name in row):
         cells = [row[name] for row in rows if row.get(name) is not None]
@@ -101,7 +101,10 @@ def _inferred(cells: Sequence[Any]) -> pa.DataType | None:
 
 
 def chosen(counted: Mapping[str, Counter[pa.DataType]]) -> InputSchema:
-    """Return the columns of JSON objects, each of its most frequent type, widened to hold the others if possible."""
+    """Return the schema of JSON objects from the counted types of each key.
+
+    A column has its most frequent type, widened to hold the values of the others where possible.
+    """
     fields, conflicts = [], {}
     for name, counter in counted.items():
         kind = pa.null()
@@ -123,17 +126,17 @@ def _is_empty(kind: pa.DataType) -> bool:
 
 
 def check_names(names: Sequence[str], path: str) -> None:
-    """Reject a file with two columns of one name.
+    """Reject a file that has two columns of the same name.
 
     Raises:
-        ShardError: it has such columns.
+        ShardError: two columns have the same name.
     """
     if twice := sorted(name for name, count in Counter(names).items() if count > 1):
         raise ShardError(f"{path} has two columns called {few(twice)}. Rename one")
 
 
 def few(names: Iterable[str]) -> str:
-    """Return the first eight names, and the number of the others."""
+    """Return the first eight names as text, and the number of further names."""
     listed = list(names)
     more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
     return ", ".join(listed[:_SHOWN]) + more

@@ -1,6 +1,7 @@
-"""The loop that turns rows into written results.
+"""Event loop that sends batches of rows to engines and queues results for writing.
 
-Threads read, write, and receive from each engine. They report to the loop through one queue, and only the loop decides.
+Other threads read, write, and receive from each engine. They report events through one queue to the loop, which alone
+decides.
 """
 
 import logging
@@ -51,15 +52,13 @@ class TensorSignature:
 
 @dataclass(frozen=True, slots=True)
 class _FromEngine:
-    """A message of an engine."""
-
     engine: int
     message: Any
 
 
 @dataclass(frozen=True, slots=True)
 class _EngineEnded:
-    """An engine ended (``how``), or cannot be started (``error``)."""
+    """Event: an engine process ended (``how``), or cannot be started (``error``)."""
 
     engine: int
     how: str
@@ -68,7 +67,7 @@ class _EngineEnded:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """A shard is done; or reading or writing it failed with ``error``."""
+    """Event: a shard is written, or reading or writing the shard failed with ``error``."""
 
     shard: Shard
     error: BaseException | None = None
@@ -76,7 +75,7 @@ class _Written:
 
 @dataclass(slots=True)
 class _Open:
-    """A window that was read, with the results so far."""
+    """A window whose rows are being scored, with the results so far."""
 
     read: WindowRead
     results: WindowResults
@@ -87,14 +86,14 @@ class _Recording(Protocol):
 
 
 class ResultWriter:
-    """The thread that writes, shard after shard.
+    """Thread that writes results and records, one shard after another.
 
     Args:
-        destination: of the results.
-        place: of the records.
-        record: makes the record of a shard.
-        budget: bytes of written windows are released to it.
-        report: receives the outcome of each shard.
+        destination: writer of the result files.
+        place: directory of the shards' records.
+        record: function that makes the record of a shard.
+        budget: memory budget, to which the bytes of written windows are returned.
+        report: function that receives the outcome of each shard.
     """
 
     def __init__(
@@ -114,7 +113,7 @@ class ResultWriter:
         self.queued: queue.Queue[ShardStarted | ShardEnded | tuple[pa.Table, int] | None] = queue.Queue(QUEUED_TABLES)
 
     def run(self) -> None:
-        """Write until the queue ends with None."""
+        """Write queued tables until the queue yields None."""
         while isinstance(begun := self.queued.get(), ShardStarted):
             try:
                 with self._destination.part(begun.shard.name) as part:
@@ -139,7 +138,7 @@ class ResultWriter:
 
 
 class ShardScorer:
-    """The loop, and what it has received and not yet passed on."""
+    """Event loop that scores the rows of a job's shards with its engines."""
 
     def __init__(
         self,
@@ -167,11 +166,16 @@ class ShardScorer:
         self._under_way_bytes: dict[str, float] = {}
 
     def report(self, event: Any) -> None:
-        """Add an event; from any thread."""
+        """Add an event to the loop's queue; callable from any thread."""
         self._events.put(event)
 
     def run(self, read: Callable[[], None], writer: ResultWriter, shown: Callable[[], None]) -> None:
-        """Score all rows that are read.
+        """Score all rows until the last shard is written.
+
+        Args:
+            read: runs the reader, in a thread of its own.
+            writer: thread that writes the results.
+            shown: updates the progress display, after each event.
 
         Raises:
             JobError: the job cannot continue.
@@ -222,9 +226,27 @@ class ShardScorer:
         elif isinstance(event, ShardStarted | ShardEnded):
             self._order.append(event)
         elif isinstance(event, _EngineEnded):
-            self._on_end(event)
+            if event.error is not None:
+                raise event.error
+            # No batches are sent to it until it reports Ready again.
+            self._up.discard(event.engine)
+            blamed = self._dispatch.engine_ended(event.engine)
+            logger.warning("event=engine_ended engine=%d how=%s", event.engine, event.how)
+            if blamed is not None:
+                self._fail(blamed, f"the model's process {event.how} while it ran this row")
+            threading.Thread(target=self._start, args=(event.engine,), daemon=True).start()
         elif isinstance(event, _Written):
-            self._on_written(event)
+            if isinstance(event.error, ShardError):
+                # One unreadable shard does not stop the others.
+                self._tally.broken.append(str(event.error))
+                logger.error("event=shard_failed shard=%s why=%s", event.shard.name, event.error)
+            elif event.error is not None:
+                raise event.error
+            else:
+                self._tally.shards_done += 1
+            self._unwritten -= 1
+            self._tally.bytes_done += event.shard.size_bytes
+            self._tally.bytes_under_way -= self._under_way_bytes.pop(event.shard.name, 0.0)
         elif isinstance(event, InputEnded):
             if event.error is not None:
                 raise event.error
@@ -243,18 +265,6 @@ class ShardScorer:
             if blamed is not None:
                 self._fail(blamed, message.why)
 
-    def _on_end(self, ended: _EngineEnded) -> None:
-        """Fail the row that ended an engine, if it is found, and start the engine again."""
-        if ended.error is not None:
-            raise ended.error
-        # No batches are sent to it until it reports Ready again.
-        self._up.discard(ended.engine)
-        blamed = self._dispatch.engine_ended(ended.engine)
-        logger.warning("event=engine_ended engine=%d how=%s", ended.engine, ended.how)
-        if blamed is not None:
-            self._fail(blamed, f"the model's process {ended.how} while it ran this row")
-        threading.Thread(target=self._start, args=(ended.engine,), daemon=True).start()
-
     def _fail(self, work: WorkUnit, why: str) -> None:
         window = self._windows[work.window]
         window.results.fail(work.rows, why)
@@ -264,7 +274,7 @@ class ShardScorer:
         self._tally.add(rows, errors, window.read.share_bytes * rows / window.results.rows)
 
     def _feed(self) -> None:
-        """Send every engine the batches that it may hold."""
+        """Send batches to all engines that accept more."""
         for number in sorted(self._up):
             while (taken := self._dispatch.next_batch(number)) is not None:
                 batch, work = taken
@@ -280,7 +290,7 @@ class ShardScorer:
                     break  # the thread that receives from it reports the end
 
     def _pass_on(self) -> None:
-        """Pass complete windows to the writer, in the order in which they were read."""
+        """Queue complete windows for writing, in the order in which they were read."""
         while self._order:
             head = self._order[0]
             if isinstance(head, int):
@@ -302,30 +312,17 @@ class ShardScorer:
                 self._writer.queued.put(head)
             self._order.popleft()
 
-    def _on_written(self, written: _Written) -> None:
-        if isinstance(written.error, ShardError):
-            # One unreadable shard does not stop the others.
-            self._tally.broken.append(str(written.error))
-            logger.error("event=shard_failed shard=%s why=%s", written.shard.name, written.error)
-        elif written.error is not None:
-            raise written.error
-        else:
-            self._tally.shards_done += 1
-        self._unwritten -= 1
-        self._tally.bytes_done += written.shard.size_bytes
-        self._tally.bytes_under_way -= self._under_way_bytes.pop(written.shard.name, 0.0)
-
 
 def check_errors(tally: JobTally, share: float, *, ended: bool = False) -> None:
-    """Check the number of failed rows.
+    """Reject a job with too many failed rows.
 
     Args:
         tally: counts so far.
-        share: of the rows that may fail, 0 to 1.
-        ended: all rows are counted.
+        share: share of rows that may fail, 0 to 1.
+        ended: whether all rows are counted.
 
     Raises:
-        TooManyErrors: more rows failed; the message has the most frequent errors.
+        TooManyErrors: more rows failed; the message lists the most frequent errors.
     """
     found = tally.found
     rows, failed = tally.rows + found.rows, tally.failed + found.failed_rows

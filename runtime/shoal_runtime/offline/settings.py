@@ -1,4 +1,4 @@
-"""Settings of a job, read once from the environment."""
+"""Settings of a batch job, read once from the environment."""
 
 from collections.abc import Mapping
 
@@ -14,7 +14,7 @@ from shoal_schema.resource.offline import ERRORS_IN_COLUMN, BatchInput, BatchLim
 
 
 class JobSettings(Struct, frozen=True):
-    """All settings of a job. It has only the model's settings that affect rows; the engine reads the rest."""
+    """Settings of a batch job. Model settings that do not affect rows are read by the engine process."""
 
     job: BatchLimits
     input: BatchInput
@@ -25,7 +25,7 @@ class JobSettings(Struct, frozen=True):
 
     @property
     def errors_uri(self) -> str | None:
-        """Address for failed rows; None: among the results."""
+        """Address of the directory of failed rows; None if they are written among the results."""
         return None if self.output.errors == ERRORS_IN_COLUMN else self.output.errors
 
     @property
@@ -35,10 +35,10 @@ class JobSettings(Struct, frozen=True):
 
 
 def from_env(environ: Mapping[str, str]) -> JobSettings:
-    """Return the settings in the environment.
+    """Read a job's settings from environment variables.
 
     Raises:
-        SettingsError: names every variable that is missing, misspelled or out of range, with its value.
+        SettingsError: a variable is missing, misspelled or out of range; the message names each with its value.
     """
     # Reported together, before the values of the others are checked.
     required = {"SHOAL_BATCH_INPUT": "the address of the rows", "SHOAL_BATCH_OUTPUT": "the address for the results"}

@@ -1,8 +1,8 @@
-"""Shards, the unit of work: a range of bytes of one file, or a run of small files. Pure.
+"""Shards, the unit of work: a range of bytes of one file, or consecutive small files. Pure.
 
-Shards follow from the files' names and sizes alone, so every worker computes the same ones without communication. A
-shard's name has its file's number and its own within the file. A line belongs to the shard with its first byte, a row
-group to the shard with its middle.
+Shards depend only on the files' names and sizes, so all workers compute the same shards without communication. A
+shard's name holds the number of its file, and the shard's number within the file. A line belongs to the shard that
+holds its first byte, a row group to the shard that holds its middle byte.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ _TOKENS: Final = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 @dataclass(frozen=True, slots=True)
 class InputFile:
-    """One file of the input."""
+    """A file of the input."""
 
     path: str
     """Below the input's directory."""
@@ -43,7 +43,7 @@ class InputFile:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """The rows that one worker claims at a time."""
+    """Part of the input that one worker claims at a time."""
 
     name: str
     """Name of its results, without a suffix."""
@@ -66,12 +66,12 @@ class Shard:
 
     @property
     def validator(self) -> str:
-        """Return a digest that changes when the shard's files do."""
+        """Return a digest of the shard's files, which changes when a file changes."""
         return digest(self.files)
 
 
 def split_pattern(path: str) -> tuple[str, str]:
-    """Split a path into its directory and a pattern of names; the pattern may be empty."""
+    """Split a path into a directory and a glob pattern; the pattern may be empty."""
     magic = _MAGIC.search(path)
     if magic is None:
         return path, ""
@@ -80,9 +80,9 @@ def split_pattern(path: str) -> tuple[str, str]:
 
 
 def matching(files: Iterable[InputFile], pattern: str) -> list[InputFile]:
-    """Return the files that match a pattern, sorted by name; without a pattern all but hidden ones.
+    """Return the files that match a glob pattern, sorted by path, without hidden files.
 
-    A star matches within one directory, two stars match any number of directories.
+    A star matches within one directory, two stars match any number of directories. An empty pattern matches all files.
     """
     found = [each for each in files if not is_hidden(each.path)]
     if pattern:
@@ -98,14 +98,14 @@ def matching(files: Iterable[InputFile], pattern: str) -> list[InputFile]:
 
 
 def readable(path: str) -> str:
-    """Return a file's name as UTF-8 text, with other bytes escaped."""
+    """Return a file path as valid UTF-8 text; other bytes are escaped."""
     return path.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
 def is_hidden(path: str) -> bool:
-    """Return whether a file is metadata of another program: ``.name``, ``_name``, or below such a directory.
+    """Return whether a name in a path begins with ``.`` or ``_``.
 
-    The directory of a Hive partition is not hidden, regardless of its column's name.
+    A directory of a Hive partition is not hidden if its column's name begins with ``_``.
     """
     *folders, name = path.split("/")
     return name.startswith((".", "_")) or any(
@@ -114,10 +114,10 @@ def is_hidden(path: str) -> bool:
 
 
 def format_of(files: Sequence[InputFile], asked: RowFormat) -> RowFormat:
-    """Return the format of the rows.
+    """Return the format of the input's rows: ``asked``, or the format of the file names' suffixes.
 
     Raises:
-        WrongSettings: the files have several formats.
+        InvalidSettings: the files have several formats.
     """
     if asked is not RowFormat.AUTO:
         return asked
@@ -133,7 +133,7 @@ def format_of(files: Sequence[InputFile], asked: RowFormat) -> RowFormat:
 
 
 def cut(files: Sequence[InputFile], kind: RowFormat, shard_bytes: int) -> list[Shard]:
-    """Return the shards of the files, in order; a replaced file changes only its own."""
+    """Divide files into shards, in order; a replaced file changes only its own shards."""
     if kind is RowFormat.FILES:
         # A shard ends before the file that would exceed its size.
         runs: list[list[InputFile]] = []
@@ -161,28 +161,34 @@ def cut(files: Sequence[InputFile], kind: RowFormat, shard_bytes: int) -> list[S
 
 
 def begins_in(shard: Shard, start: int, stop: int) -> bool:
-    """Return whether the middle of a row group, given by its bytes, lies in the shard."""
+    """Return whether the middle byte of a row group lies in a shard.
+
+    Args:
+        shard: byte range of a file.
+        start: first byte of the row group.
+        stop: byte after the row group's last.
+    """
     # The middle, so that every row group has exactly one shard.
     middle = (start + stop) // 2
     return shard.start <= middle < shard.stop or (shard.stop >= shard.files[0].size_bytes <= middle)
 
 
 def own_order(shards: Sequence[Shard], worker: int, workers: int) -> list[Shard]:
-    """Return the shards in a worker's order: its own, then the others', last first."""
+    """Return all shards in one worker's order: its own, then those of others in reverse."""
     own = [each for number, each in enumerate(shards) if number % workers == worker]
     others = [each for number, each in enumerate(shards) if number % workers != worker]
     return own + others[::-1]
 
 
 def named(files: Sequence[InputFile]) -> str:
-    """Return the number of files and a digest of their names."""
+    """Return a text with the number of files and a digest of their names."""
     # Names may hold bytes that are not UTF-8.
     names = "\n".join(each.path for each in files).encode(errors="surrogateescape")
     return f"{len(files):,}, named {hashlib.sha256(names).hexdigest()[:16]}"
 
 
 def digest(files: Iterable[InputFile]) -> str:
-    """Return the SHA-256 of names, sizes and validators of files, in hex."""
+    """Return the SHA-256 of the names, sizes and validators of files, in hex."""
     sha256 = hashlib.sha256()
     for each in files:
         sha256.update(f"{each.path}\0{each.size_bytes}\0{each.validator}\n".encode(errors="surrogateescape"))

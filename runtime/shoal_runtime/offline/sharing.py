@@ -1,4 +1,4 @@
-"""A machine divided among several engines: a GPU each, or a part of the cores. Pure."""
+"""Division of a machine among several engine processes, by GPUs or cores. Pure."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 def part_of_the_machine(
     environment: Mapping[str, str], number: int, engines: int, *, gpus: Sequence[str], cores: int
 ) -> dict[str, str]:
-    """Return an engine's environment.
+    """Return the environment variables of one engine process, limited to its share of the machine.
 
     Args:
-        environment: of all engines; thread counts in it stay.
-        number: of the engine, from 0.
+        environment: variables of all engines; existing thread counts are kept.
+        number: number of the engine, from 0.
         engines: number of engines.
-        gpus: visible GPUs, by number or by name.
-        cores: usable cores.
+        gpus: visible GPUs, by number or name.
+        cores: number of usable cores.
     """
     if engines == 1:
         return dict(environment)
@@ -27,8 +27,8 @@ def seen_gpus(environment: Mapping[str, str], devices: Sequence[str]) -> list[st
     """Return the visible GPUs: those in ``CUDA_VISIBLE_DEVICES``, or all with a device file.
 
     Args:
-        environment: may name GPUs.
-        devices: names of files in /dev, as ``nvidia0``.
+        environment: environment variables.
+        devices: file names in /dev, such as ``nvidia0``.
     """
     named = environment.get("CUDA_VISIBLE_DEVICES")
     if named is not None:

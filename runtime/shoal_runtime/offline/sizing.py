@@ -1,4 +1,4 @@
-"""Find the batch size with the highest throughput by doubling it. Pure."""
+"""Search for the batch size with the highest throughput, by doubling the number of rows. Pure."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -15,11 +15,11 @@ _WORSE: Final = 0.85
 
 
 def next_trial(seconds: Mapping[int, float | None], most: int) -> int | None:
-    """Return the number of rows to try next; None if no further trial is needed.
+    """Return the number of rows to try next; None to stop the search.
 
     Args:
-        seconds: of each number of rows; None if it failed.
-        most: rows available, or accepted by the model.
+        seconds: measured time for each number of rows; None if the batch failed.
+        most: maximum number of rows.
     """
     if not seconds:
         return 1
@@ -34,9 +34,9 @@ def next_trial(seconds: Mapping[int, float | None], most: int) -> int | None:
 
 
 def best_size(seconds: Mapping[int, float | None], most: int) -> int:
-    """Return the smallest number of rows with about the best rate.
+    """Return the smallest number of rows whose throughput is close to the best.
 
-    If the time ran out while the rate still grew, it is at least `SURE`, though not tried.
+    If the last trial was still the fastest, return at least `SURE` rows, because the search had to stop early.
     """
     tried = sorted(rows for rows, each in seconds.items() if each is not None)
     if not tried:
@@ -47,7 +47,7 @@ def best_size(seconds: Mapping[int, float | None], most: int) -> int:
 
 
 def expected_s(rows: int, seconds: Mapping[int, float | None]) -> float:
-    """Return the time of a batch at the best rate so far; a slower one was not warm and runs again."""
+    """Return the time of a batch at the best throughput so far; 0 without an earlier trial."""
     return rows / best if (best := max((_rate(each, seconds) for each in seconds), default=0)) else 0.0
 
 

@@ -1,6 +1,6 @@
-"""Rows of a shard in windows: Arrow tables of one schema, with the errors of rows that cannot be read.
+"""Tables of a shard's rows: windows with one schema, and errors of unreadable rows.
 
-A cell that does not fit the schema, or a line that is not JSON, is an error of its row; a file that cannot be read is
+A cell that does not fit the schema, or a line that is not JSON, is an error of its row. A file that cannot be read is
 an error of its shard.
 """
 
@@ -38,15 +38,15 @@ _READ_ERRORS: Final = (pa.ArrowException, OSError, ValueError, UnicodeError)
 
 
 class TableSource:
-    """The rows of an input.
+    """Reader of an input's rows.
 
     Args:
-        place: of its files.
-        kind: their format.
-        schema: of every window.
-        where: filter of the rows; None: all.
+        place: directory of the input's files.
+        kind: format of the files.
+        schema: schema of every window.
+        where: row filter; None selects all rows.
         required: columns that every file must have.
-        prefix: partitions of the input's own directory, as ``day=2024-01-01``.
+        prefix: partitions in the path of the input's directory, such as ``day=2024-01-01``.
     """
 
     def __init__(
@@ -72,10 +72,10 @@ class TableSource:
         self._where = where
 
     def windows(self, shard: Shard, batch_size: int) -> Iterator[Window]:
-        """Yield a shard's rows in order.
+        """Yield the windows of a shard's rows, in order, without rows that the filter excludes.
 
         Raises:
-            ShardError: its file cannot be read.
+            ShardError: a file of the shard cannot be read.
         """
         with shard_errors(shard):
             for window in self._read(shard, batch_size):
@@ -108,7 +108,7 @@ class TableSource:
                 yield replace(cast_table(table, self.schema, self._path(shard)), share_bytes=share_bytes)
 
     def _checked(self, names: Sequence[str], file: InputFile) -> set[str]:
-        """Return the names of a file's columns.
+        """Return a file's column names as a set.
 
         Raises:
             ShardError: two columns have the same name, or a column that the model reads is missing.
@@ -188,7 +188,7 @@ class TableSource:
 
 
 def regrouped(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
-    """Regroup tables into tables of ``rows`` rows; large tables and the last one have fewer."""
+    """Join and split tables into tables of ``rows`` rows; the last, and those of large rows, have fewer."""
     held: list[pa.Table] = []
     count = 0
     for table in tables:
@@ -209,7 +209,7 @@ def regrouped(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
 
 
 def lines_of(opened: BinaryIO, shard: Shard) -> Iterator[bytes]:
-    """Yield the lines that begin within a shard's bytes, without empty ones."""
+    """Yield the non-empty lines whose first byte lies in a shard."""
     file = decompressed_file(opened, shard.files[0])
     at = 0
     if not shard.whole:
@@ -226,7 +226,7 @@ def lines_of(opened: BinaryIO, shard: Shard) -> Iterator[bytes]:
 
 
 def from_lines(lines: Sequence[bytes], schema: pa.Schema, path: str = "") -> Window:
-    """Parse lines of JSON to a table of the schema, with the errors of invalid rows."""
+    """Parse JSON lines to a table with ``schema``, and errors of invalid rows."""
     rows = [parsed_line(line) for line in lines]
     faults = {row: error for row, error in enumerate(rows) if isinstance(error, str)}
     good = [{} if isinstance(row, str) else row for row in rows]
@@ -235,9 +235,9 @@ def from_lines(lines: Sequence[bytes], schema: pa.Schema, path: str = "") -> Win
 
 
 def filtered(window: Window, where: RowFilter) -> Window:
-    """Return the rows that a filter selects.
+    """Return the rows of a window that a filter selects.
 
-    If the filter depends on an unreadable cell, or on text that is not a number, the row is kept with its error.
+    A row stays, with its error, if the filter depends on an unreadable cell or on text that is not a number.
     """
     found, unread = where.select(window.table)
     mask = pc.fill_null(found, fill_value=False).to_numpy(zero_copy_only=False).copy()
@@ -251,7 +251,7 @@ def filtered(window: Window, where: RowFilter) -> Window:
 
 
 def _measured(windows: Iterable[Window], opened: BinaryIO, shard: Shard) -> Iterator[Window]:
-    """Add to each window the bytes that were read for it."""
+    """Set each window's ``share_bytes`` to the bytes that were read for the window."""
     at = shard.start
     for each in windows:
         now = min(opened.tell(), shard.stop)
@@ -261,11 +261,7 @@ def _measured(windows: Iterable[Window], opened: BinaryIO, shard: Shard) -> Iter
 
 @contextmanager
 def shard_errors(shard: Shard) -> Iterator[None]:
-    """Raise errors of a file as errors of its shard.
-
-    Raises:
-        ShardError: the file cannot be read.
-    """
+    """Raise errors of a shard's file as `ShardError`."""
     try:
         yield
     except _READ_ERRORS as error:

@@ -1,7 +1,7 @@
-"""Windows of rows, and the batches within them. Pure.
+"""Windows of consecutive rows, and their division into batches. Pure.
 
-Online, rows are batched as they arrive. Here a whole window is at hand, so its rows are sorted by shape and length: a
-batch holds rows of about one length, with little padding. The results are put back into the rows' order.
+All rows of a window are sorted by shape and length, so a batch holds rows of about one length, with little padding.
+Results are written in the original order.
 """
 
 import itertools
@@ -26,7 +26,7 @@ EARLY_ROWS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Consecutive rows of a shard."""
+    """Consecutive rows of a shard, with errors of unreadable rows."""
 
     table: pa.Table
     faults: Mapping[int, str] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class Window:
     """The window's part of its shard, estimated, for the progress."""
 
     def cut(self, rows: int) -> list["Window"]:
-        """Split the window after the given number of rows."""
+        """Split the window after ``rows`` rows."""
         if self.table.num_rows <= rows:
             return [self]
         before = {row: error for row, error in self.faults.items() if row < rows}
@@ -48,25 +48,25 @@ class Window:
 
 
 def is_file(kind: pa.DataType) -> bool:
-    """Return whether cells are files as Hugging Face writes them: ``struct<bytes: binary, path: string>``."""
+    """Return whether a column holds ``struct<bytes: binary, path: string>``, Hugging Face's files."""
     names = {each.name for each in kind} if pa.types.is_struct(kind) else set()
     return names == {"bytes", "path"} and is_bytes(kind.field("bytes").type)
 
 
 def holds_bytes(kind: pa.DataType) -> bool:
-    """Return whether cells are bytes, with or without a path."""
+    """Return whether a column holds bytes, with or without a path."""
     return is_bytes(kind) or is_file(kind)
 
 
 def window_rows(row_bytes: float, batch_size: int) -> int:
-    """Return the number of rows in a window: several batches, within about 32 MiB."""
+    """Return the number of rows of a window: several batches, but at most about 32 MiB."""
     # Not less than a batch of up to 64 rows, however large they are.
     fitting = int(TARGET_BYTES / max(row_bytes, 1.0))
     return max(min(fitting, max(MAX_ROWS, 8 * batch_size)), min(batch_size, 64), 1)
 
 
 def early_first(windows: Iterable[Window], batch_size: int) -> Iterator[Window]:
-    """Yield the first rows of a shard in a small window, so that the first results appear soon."""
+    """Make the first window of a shard small, so that the first results appear soon."""
     rest = iter(windows)
     for first in itertools.islice(rest, 1):
         yield from first.cut(min(batch_size, EARLY_ROWS))
@@ -74,13 +74,13 @@ def early_first(windows: Iterable[Window], batch_size: int) -> Iterator[Window]:
 
 
 def cut_batches(keys: Sequence[Hashable], sizes: Array, rows: Array, limit: int) -> list[Array]:
-    """Return batches of at most ``limit`` rows with one key each.
+    """Divide rows into batches of at most ``limit`` rows, each with one batch key.
 
     Args:
-        keys: batch key of every row of the window.
-        sizes: length of every row.
-        rows: rows to batch.
-        limit: rows of a batch.
+        keys: batch key of each row of the window.
+        sizes: length of each row of the window.
+        rows: row numbers to batch.
+        limit: maximum rows of a batch.
     """
     # A stable sort keeps rows of one length in their order, so batches are reproducible.
     order = rows[np.argsort(sizes[rows], kind="stable")]
@@ -91,6 +91,6 @@ def cut_batches(keys: Sequence[Hashable], sizes: Array, rows: Array, limit: int)
 
 
 def halves(rows: Array) -> list[Array]:
-    """Split a batch's rows into two batches."""
+    """Split an array of row numbers into two halves."""
     middle = (len(rows) + 1) // 2
     return [rows[:middle], rows[middle:]]

@@ -1,4 +1,4 @@
-"""`python -m shoal_runtime engine FD`: compute batches of a socket with the stages that run online.
+"""`python -m shoal_runtime engine FD`: compute batches that arrive on a socket, with the online pipeline.
 
 The process ends when the socket closes.
 """
@@ -36,13 +36,21 @@ logger = logging.getLogger(__name__)
 
 
 def work(settings: Settings, descriptor: int) -> int:
-    """Load the model and compute until the socket closes; return the exit status."""
+    """Load the model and compute batches until the socket closes; then exit the process."""
     connection = Connection(descriptor)
     # The same parts as the server's, without HTTP.
     executor, readiness = Executor(), Readiness()
     watchdog = Watchdog(executor, readiness, limit_s=settings.runtime.forward_timeout_seconds)
     messages: _Messages = SimpleQueue()
-    sender = threading.Thread(target=_send, args=(connection, messages), name="send", daemon=True)
+
+    def send() -> None:
+        try:
+            while (message := messages.get()) is not None:
+                connection.send(message)
+        except OSError:  # the batch program has ended
+            os._exit(0)
+
+    sender = threading.Thread(target=send, name="send", daemon=True)
     sender.start()
 
     def load() -> tuple[ModelFiles, StartedModel]:
@@ -87,7 +95,7 @@ def work(settings: Settings, descriptor: int) -> int:
 
 
 async def _compute(connection: Connection, pipeline: Pipeline, messages: _Messages) -> None:
-    """Run received batches concurrently until the socket closes."""
+    """Compute received batches concurrently until the socket closes."""
     loop = asyncio.get_running_loop()
     received: asyncio.Queue[EngineBatch | None] = asyncio.Queue()
 
@@ -119,11 +127,3 @@ async def _compute(connection: Connection, pipeline: Pipeline, messages: _Messag
         task = asyncio.create_task(compute(batch))
         running.add(task)
         task.add_done_callback(running.discard)
-
-
-def _send(connection: Connection, messages: _Messages) -> None:
-    try:
-        while (message := messages.get()) is not None:
-            connection.send(message)
-    except OSError:  # the batch program has ended
-        os._exit(0)

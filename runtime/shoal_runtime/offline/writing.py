@@ -1,4 +1,4 @@
-"""A shard's results, written as they come, and named when they are complete."""
+"""Files of a shard's results: written window by window, and named once they are complete."""
 
 import base64
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ class _Sink(Protocol):
 
 @dataclass(slots=True)
 class ShardWriter:
-    """Results of one shard that is being written."""
+    """Writer of one shard's results."""
 
     results: Any
     failures: Any
@@ -39,7 +39,7 @@ class ShardWriter:
     """The first distinct errors."""
 
     def write(self, table: pa.Table) -> None:
-        """Write a window's rows, failed ones to their own file if there is one."""
+        """Write the results of a window; failed rows go to their own file if there is one."""
         errors = table.column(ERROR)
         self.rows += table.num_rows
         self.failed += table.num_rows - errors.null_count
@@ -57,13 +57,13 @@ class ShardWriter:
 
 
 class OutputWriter:
-    """The files of results, and of failed rows.
+    """Writer of the files of results and failed rows.
 
     Args:
-        place: of the results.
-        failures: place of failed rows; None: they are written among the results.
+        place: directory of results.
+        failures: directory of failed rows; None if they are written among the results.
         form: format of the files.
-        schema: of the results, with the column of errors.
+        schema: schema of the results, including the column of errors.
     """
 
     def __init__(self, place: Directory, failures: Directory | None, form: ResultFormat, schema: pa.Schema) -> None:
@@ -74,7 +74,7 @@ class OutputWriter:
 
     @contextmanager
     def part(self, shard: str) -> Iterator[ShardWriter]:
-        """Yield the part of a shard; its files appear at the end, or not at all after an exception."""
+        """Yield a writer for one shard; the shard's files appear at exit, or not at all after an exception."""
         name = f"{shard}{SUFFIX[self._form]}"
         with ExitStack() as stack:
             if self._failures is None:
@@ -97,13 +97,13 @@ class OutputWriter:
 
 
 class _Lines:
-    """Rows as lines of JSON."""
+    """Writer of rows as JSON lines."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
 
     def write(self, table: pa.Table) -> None:
-        """Write each row as a line, bytes as base64.
+        """Write each row of a table as a JSON line; bytes become base64.
 
         Raises:
             JobError: a cell has no form in JSON.
@@ -133,5 +133,5 @@ class _Lines:
             ) from error
 
     def close(self) -> None:
-        """Write buffered lines and close the file."""
+        """Flush buffered lines and close the file."""
         self._file.close()

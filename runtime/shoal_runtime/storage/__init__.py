@@ -1,4 +1,4 @@
-"""Stores of models: object stores, hubs and registries, each a `Store` that lists and reads a model's files.
+"""Stores of model files: object stores, hubs and registries.
 
-It decides which files are downloaded, in which order and within which limits. It never interprets a file.
+Stores decide which files are downloaded, in which order and within which limits. They never interpret a file.
 """

@@ -1,11 +1,10 @@
-"""Download of a store's files: each once and complete, under their final name only all together.
+"""Download of a model's files from a store to the cache.
 
-    CACHE/.parts-LISTING/sums.json    SHA-256 of the complete files; a killed download resumes from them
-                        /files/       these files
-    CACHE/TREE/                       all files
+    CACHE/.parts-LISTING/sums.json    SHA-256 of complete files, from which an interrupted download resumes
+                        /files/       the complete files
+    CACHE/TREE/                       all files, once the download is complete
 
-A process that downloads holds a lock on the first directory. Another process on the same volume waits, and then uses
-``CACHE/TREE/``.
+A downloading process locks the first directory. Other processes on the same volume wait, and then use ``CACHE/TREE/``.
 """
 
 import fcntl
@@ -40,15 +39,15 @@ logger = logging.getLogger(__name__)
 
 
 class Download:
-    """Download the files that a store lists into a directory of the cache.
+    """Download of one model from a store to the cache.
 
     Args:
-        store: of the model.
+        store: store of the model.
         cache_dir: directory of the cache.
         readiness: receives the progress.
-        limits: of the download.
-        deadline_s: in monotonic seconds.
-        pause_s: seconds to wait after an attempt, by its number.
+        limits: limits of size and number of files.
+        deadline_s: deadline of the download, in monotonic seconds.
+        pause_s: function from the number of an attempt to the pause after it, in seconds.
     """
 
     def __init__(
@@ -69,11 +68,11 @@ class Download:
         self._pause_s = pause_s
 
     def list(self) -> Listing:
-        """Return the files in the store.
+        """List the model's files in the store.
 
         Raises:
-            LoadError: there are none, or more than the limits allow.
-            StoreUnavailable: it is unreachable.
+            LoadError: there are no files, or more than the limits allow.
+            StoreUnavailable: the store is unreachable.
         """
         try:
             listing = self._retried(lambda: self._store.list(self._limits.max_files))
@@ -82,9 +81,9 @@ class Download:
         return checked(listing, self._limits, self._store.shown)
 
     def download(self, listing: Listing, keep: Callable[[Path, Mapping[str, str]], None]) -> None:
-        """Download all files; pass their directory, to be moved, and their SHA-256 by path to ``keep``.
+        """Download all files, then call ``keep`` with their directory and the SHA-256 of each path.
 
-        If another process downloads the same files, wait for it and do not call ``keep``.
+        ``keep`` moves the directory. If another process downloads the same files, wait for it and do not call ``keep``.
 
         Raises:
             LoadError: a file cannot be downloaded.
@@ -163,7 +162,7 @@ class Download:
 
     @contextmanager
     def _locked(self, parts: Path) -> Iterator[bool]:
-        """Yield whether this process holds the directory's lock; if not, another process has just finished with it."""
+        """Lock a directory; yield False if another process has meanwhile completed or removed it."""
         try:
             self._cache_dir.mkdir(parents=True, exist_ok=True)
             remove_stale(self._cache_dir)
@@ -183,7 +182,7 @@ class Download:
             os.close(lock)
 
     def _wait_for(self, lock: int) -> bool:
-        """Wait for the lock; return whether it is held. Not every file system has locks."""
+        """Wait for a file lock; return False if the file system has no locks."""
         while True:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,7 +1,7 @@
-"""The Hugging Face hub: `hf://OWNER/NAME[@REVISION][/PATH]`.
+"""Store for models on the Hugging Face hub: `hf://OWNER/NAME[@REVISION][/PATH]`.
 
-A branch or tag is resolved to its commit once, and all files are those of that commit. Token and address of the hub are
-found as huggingface_hub finds them (`HF_TOKEN`, `HF_ENDPOINT`).
+A branch or tag is resolved to its commit once, and all files are read from this commit. Token and address of the hub
+come from the variables of huggingface_hub (`HF_TOKEN`, `HF_ENDPOINT`).
 """
 
 import os
@@ -40,7 +40,7 @@ REPEATED: Final = (".bin", ".h5", ".msgpack", ".ot", ".onnx", ".tflite", ".ckpt"
 
 
 class HubRepository:
-    """Files of one repository at one commit."""
+    """Files of one hub repository at one commit."""
 
     def __init__(self, location: Location, shown: str) -> None:
         self._repository = location.authority
@@ -51,13 +51,22 @@ class HubRepository:
         self.shown = shown
 
     def list(self, at_most: int) -> Listing:
-        """Return the files that serving may need."""
+        """List the files that serving may need."""
         with _mapped(self.shown):
             info = self._api.model_info(self._repository, revision=self._revision, timeout=60.0)
             # Pinned: a branch may move during the download.
             self._revision = info.sha or self._revision
             tree = self._api.list_repo_tree(self._repository, recursive=True, revision=self._revision)
-            files = (_entry(item) for item in tree if isinstance(item, RepoFile))
+            files = (
+                ListedFile(
+                    each.path.rpartition("/")[2],
+                    each.size,
+                    each.blob_id if each.lfs is None else each.lfs.sha256,
+                    each.path,
+                )
+                for each in tree
+                if isinstance(each, RepoFile)
+            )
             path = self._path
             wanted = (each for each in files if not path or each.key == path or each.key.startswith(f"{path}/"))
             found = list(bounded(wanted, at_most))
@@ -66,7 +75,7 @@ class HubRepository:
         return Listing(needed_files(below(self._path, found)))
 
     def read(self, entry: ListedFile) -> Iterator[bytes]:
-        """Yield a file of the listed commit."""
+        """Yield the content of a file at the listed commit."""
         url = hf_hub_url(self._repository, entry.key, revision=self._revision, endpoint=self._api.endpoint)
         with (
             _mapped(f"{self.shown} ({entry.path})"),
@@ -88,12 +97,12 @@ def _client(**more: Any) -> httpx2.Client:
 
 
 def open_store(uri: str) -> HubRepository:
-    """Return the repository of a `hf://` URI."""
+    """Return the repository at an `hf://` URI."""
     return HubRepository(parse(uri), uri)
 
 
 def needed_files(entries: Sequence[ListedFile]) -> list[ListedFile]:
-    """Return the files without the hub's own, and without weights that are also there as safetensors."""
+    """Omit the hub's own files, and weights that also exist as safetensors."""
     safe = any(entry.path.endswith(SAFETENSORS) for entry in entries)
     return [
         entry
@@ -102,14 +111,9 @@ def needed_files(entries: Sequence[ListedFile]) -> list[ListedFile]:
     ]
 
 
-def _entry(file: RepoFile) -> ListedFile:
-    validator = file.lfs.sha256 if file.lfs is not None else file.blob_id
-    return ListedFile(file.path.rpartition("/")[2], file.size, validator, file.path)
-
-
 @contextmanager
 def _mapped(what: str) -> Iterator[None]:
-    """Raise errors of the hub's library as errors of Shoal."""
+    """Raise errors of huggingface_hub as `LoadError` or `StoreUnavailable`."""
     try:
         yield
     except GatedRepoError:

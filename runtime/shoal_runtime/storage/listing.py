@@ -1,7 +1,7 @@
-"""The files of a model in a store, checked before the download. Pure.
+"""Listing of a model's files in a store, checked before the download. Pure.
 
-A model is a directory, unless its URI names one file. Object stores have no directories: a directory is all keys below
-`PREFIX/`, so `model` never includes `model-old/`, and a key that ends in `/` only marks a directory.
+A model is a directory, unless its URI names one file. In an object store, a directory is all keys that begin with
+`PREFIX/`, so `model` does not include `model-old/`. A key that ends in `/` only marks a directory.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ListedFile:
-    """One file of a model."""
+    """A file of a model in a store."""
 
     path: str
     """Below the model's directory."""
@@ -30,18 +30,18 @@ class ListedFile:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A model's files; ``file`` if the URI names one of them instead of a directory."""
+    """Files of a model in a store; ``file`` is set if the URI names a single file."""
 
     entries: Sequence[ListedFile]
     file: str | None = None
 
     @property
     def size_bytes(self) -> int:
-        """Return the size of the download."""
+        """Return the total size of the files."""
         return sum(entry.size_bytes for entry in self.entries)
 
     def digest(self) -> str:
-        """Return a SHA-256 in hex that changes when the files in the store do."""
+        """Return a digest of paths, sizes and validators, in hex, which changes with the files."""
         return _sha256(f"{entry.path}\0{entry.size_bytes}\0{entry.validator}\n" for entry in self.entries)
 
 
@@ -50,10 +50,10 @@ class TooManyFiles(Exception):
 
 
 def bounded(items: Iterable[T], at_most: int) -> Iterator[T]:
-    """Yield the items of a store's listing, which may be endless.
+    """Yield the items of a store's listing, up to a limit.
 
     Raises:
-        TooMany: there are more than ``at_most``.
+        TooManyFiles: there are more than ``at_most`` items.
     """
     for count, item in enumerate(items, start=1):
         if count > at_most:
@@ -62,7 +62,7 @@ def bounded(items: Iterable[T], at_most: int) -> Iterator[T]:
 
 
 def below(prefix: str, entries: Iterable[ListedFile]) -> list[ListedFile]:
-    """Return the entries whose keys are below ``prefix``, by whole segments, with paths relative to it."""
+    """Return the files in the directory ``prefix`` of an object store, with relative paths."""
     root = f"{prefix.rstrip('/')}/" if prefix.strip("/") else ""
     return [
         replace(entry, path=entry.key.removeprefix(root))
@@ -72,10 +72,10 @@ def below(prefix: str, entries: Iterable[ListedFile]) -> list[ListedFile]:
 
 
 def checked(listing: Listing, limits: ArchiveLimits, what: str) -> Listing:
-    """Return the listing sorted by path.
+    """Check a listing, and return it sorted by path.
 
     Raises:
-        LoadError: it is empty, exceeds the limits, or has a path outside the directory or two files of one path.
+        LoadError: the listing is empty, exceeds the limits, repeats a path, or has a path outside the directory.
     """
     if not listing.entries:
         raise LoadError(f"there are no files at {what}")
@@ -97,9 +97,9 @@ def checked(listing: Listing, limits: ArchiveLimits, what: str) -> Listing:
 
 
 def tree_digest(files: Mapping[str, str]) -> str:
-    """Return one SHA-256 for a tree, from the SHA-256 of each file by path.
+    """Return one SHA-256 for a directory, from the SHA-256 of each file by path.
 
-    It is the digest of the lines ``HEX  PATH``, sorted by path, as `sha256sum` prints them.
+    It is the digest of the lines ``HEX  PATH`` that `sha256sum` prints, sorted by path.
     """
     return _sha256(f"{files[path]}  {path}\n" for path in sorted(files))
 

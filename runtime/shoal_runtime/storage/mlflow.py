@@ -1,7 +1,7 @@
-"""Models and runs of an MLflow server, over its REST API: `models:/NAME/3`, `models:/NAME@ALIAS`, `runs:/RUN/PATH`.
+"""Store for models and runs on an MLflow server: `models:/NAME/3`, `models:/NAME@ALIAS`, `runs:/RUN/PATH`.
 
-A few requests (`shoal_schema.resource.locations`) find the files: in the server's own artifact store, which this module
-reads, or in a bucket, which another store reads.
+Requests to the server's REST API find the files: in the server's own artifact store, which this module reads, or in a
+bucket, which another store reads.
 """
 
 import os
@@ -81,23 +81,23 @@ class _ModelResponse(Struct):
 
 @dataclass(frozen=True, slots=True)
 class MlflowServer:
-    """An MLflow server: its address, and headers for each request."""
+    """Client of an MLflow server: address, and headers for each request."""
 
     base: str
     headers: Mapping[str, str] = field(repr=False)
 
     def get(self, url: str, what: str, kind: type[T]) -> T:
-        """Return the server's response about ``what``.
+        """Send a GET request, and parse the response as JSON; ``what`` names the subject in errors.
 
         Raises:
-            StoreUnavailable: a later request may succeed.
-            LoadError: no request will.
+            StoreUnavailable: the server fails, perhaps temporarily.
+            LoadError: the server rejects the request.
         """
         with self.opened(url, what) as response:
             return self.read(response.read(), kind)
 
     def read(self, body: bytes, kind: type[T]) -> T:
-        """Return the JSON of a response."""
+        """Parse a response body as JSON of a given type."""
         try:
             return msgspec.json.decode(body, type=kind, strict=False)
         except msgspec.DecodeError:
@@ -105,7 +105,7 @@ class MlflowServer:
 
     @contextmanager
     def opened(self, url: str, what: str) -> Iterator[httpx.Response]:
-        """Yield a successful response, to be read."""
+        """Send a GET request, and yield the successful response before its body is read."""
 
         def check_redirect(response: httpx.Response) -> None:
             # Credentials in headers would follow a redirect to another host.
@@ -138,7 +138,7 @@ class MlflowServer:
 
 
 class RegisteredFiles:
-    """The files that an MLflow server registers for a URI, wherever they are."""
+    """Files of a model version or run on an MLflow server, in whichever store the server names."""
 
     def __init__(self, uri: str, environment: Mapping[str, str]) -> None:
         self._uri = uri
@@ -148,7 +148,7 @@ class RegisteredFiles:
         self.shown = shown(uri)
 
     def list(self, at_most: int) -> Listing:
-        """Return the files of the version, or of the model that a run logged under that path."""
+        """List the files of a model version, or of the model that a run logged."""
         found = Listing([])
         for place in self._places():
             self._store = self._store_at(place)
@@ -158,12 +158,12 @@ class RegisteredFiles:
         return found
 
     def read(self, entry: ListedFile) -> Iterator[bytes]:
-        """Yield a file's content."""
+        """Yield the content of a listed file."""
         assert self._store is not None, "only listed files are read"
         return self._store.read(entry)
 
     def _places(self) -> Iterator[str]:
-        """Yield the addresses where the files may be, the likeliest first."""
+        """Yield addresses where the files may be, most likely first."""
         uri = self._uri
         for _ in range(MAX_STEPS):
             following, body = self._next(uri)
@@ -183,7 +183,10 @@ class RegisteredFiles:
         raise LoadError(f"{self.shown} refers to other models in a cycle")
 
     def _next(self, uri: str) -> tuple[str, bytes]:
-        """Return the URI that a URI refers to, and the response; ``uri`` itself and b"" if it locates files."""
+        """Query the server for the URI that a model or run refers to; also return the response.
+
+        A URI that locates files is returned unchanged, with an empty response.
+        """
         try:
             # The server is only asked about its own schemes: its credentials are sent to no other address.
             asked = version_request(uri, self._environment) if scheme_of(uri) in MLFLOW else None
@@ -215,7 +218,7 @@ class RegisteredFiles:
 
 
 class ArtifactFiles:
-    """The files below a path of an MLflow server's own store."""
+    """Files below a path of an MLflow server's own artifact store."""
 
     def __init__(self, server: MlflowServer, path: str, what: str) -> None:
         self._server = server
@@ -223,7 +226,7 @@ class ArtifactFiles:
         self.shown = what
 
     def list(self, at_most: int) -> Listing:
-        """Return the files in all directories, or the file at the path."""
+        """List the files below the path, or the single file at the path."""
         found = [each for each in bounded(self._all(), at_most) if not each.is_dir]
         if found:
             return Listing([self._entry(each.path, each, f"{self._path}/{each.path}") for each in found])
@@ -232,13 +235,13 @@ class ArtifactFiles:
         return Listing([self._entry(name, each, self._path) for each in files], name if files else None)
 
     def read(self, entry: ListedFile) -> Iterator[bytes]:
-        """Yield a file's content."""
+        """Yield the content of a listed file."""
         url = f"{self._server.base}{ARTIFACTS}/{quote(entry.key)}"
         with self._server.opened(url, f"{self.shown} ({entry.path})") as response:
             yield from response.iter_bytes(CHUNK_BYTES)
 
     def _all(self) -> Iterator[_File]:
-        """Yield all files and directories with their relative paths."""
+        """Yield all files and directories below the path, with relative paths."""
         # Depth first; the server lists one directory per request.
         folders = [""]
         while folders:
@@ -260,7 +263,7 @@ class ArtifactFiles:
 
 
 def open_store(uri: str) -> RegisteredFiles:
-    """Return the files of a `models:/` or `runs:/` URI.
+    """Return the files at a `models:/` or `runs:/` URI.
 
     Raises:
         LoadError: the environment names no MLflow server.

@@ -1,7 +1,7 @@
-"""S3, Google Cloud Storage and Azure, through obstore.
+"""Store for models in object stores: S3, Google Cloud Storage and Azure, through obstore.
 
-Credentials, region and endpoint are found as each cloud's own tools find them: in the environment, or by the identity
-of the pod or machine.
+Credentials, region and endpoint come from the environment, as for the clouds' own tools, or from the identity of the
+pod or machine.
 """
 
 import os
@@ -46,7 +46,7 @@ _STATUS: Final = re.compile(r"status code: (\d{3}[ A-Za-z]*)")
 
 
 class BucketObjects:
-    """A key, or all keys below it, in one bucket or container."""
+    """Objects of a bucket or container: one key, or all keys in a directory."""
 
     def __init__(self, store: Any, key: str, shown: str) -> None:
         self._store = store
@@ -54,7 +54,7 @@ class BucketObjects:
         self.shown = shown
 
     def list(self, at_most: int) -> Listing:
-        """Return the object whose key it is, or else the objects below it."""
+        """List the object with the key, or else the objects in the directory."""
         with translated_errors(self.shown):
             if self._key and not self._key.endswith("/"):
                 with suppress(FileNotFoundError):
@@ -66,7 +66,7 @@ class BucketObjects:
             return Listing(list(bounded(found, at_most)))
 
     def read(self, entry: ListedFile) -> Iterator[bytes]:
-        """Yield an object's content, if it has the listed entity tag."""
+        """Yield the content of an object, if its entity tag is the listed one."""
         with translated_errors(f"{self.shown} ({entry.path})"):
             options: Any = {"if_match": entry.validator} if entry.validator else {}
             for chunk in obstore.get(self._store, entry.key, options=options).stream(min_chunk_size=CHUNK_BYTES):
@@ -74,15 +74,15 @@ class BucketObjects:
 
 
 def open_store(uri: str) -> BucketObjects:
-    """Return the objects of an `s3://`, `gs://`, `az://` or `abfss://` URI."""
+    """Return the objects at an `s3://`, `gs://`, `az://` or `abfss://` URI."""
     return BucketObjects(open_bucket_of(uri), parse(uri).path, uri)
 
 
 def open_bucket_of(uri: str) -> Any:
-    """Return the library's object for a URI's bucket or container.
+    """Return obstore's object for the bucket or container of a URI.
 
     Raises:
-        LoadError: a variable is invalid.
+        LoadError: an environment variable is invalid.
     """
     location = parse(uri)
     # obstore refuses plain HTTP unless it is allowed explicitly.
@@ -102,12 +102,12 @@ def _entry(meta: Any) -> ListedFile:
 
 
 class AccessDenied(LoadError):
-    """The store does not recognize the credentials, or they do not allow reading this."""
+    """The store does not recognize the credentials, or they do not permit reading."""
 
 
 @contextmanager
 def translated_errors(what: str) -> Iterator[None]:
-    """Raise errors of the store's library as errors of Shoal."""
+    """Raise errors of obstore as `LoadError` or `StoreUnavailable`."""
     try:
         yield
     except FileNotFoundError as error:
@@ -126,7 +126,7 @@ def translated_errors(what: str) -> Iterator[None]:
 
 
 def error_of(what: str, text: str) -> Exception:
-    """Return the error for a message of the library, which has no types for most errors."""
+    """Return the error for an error message of obstore, which has no types for most errors."""
     status = _STATUS.search(text)
     credentials = _credentials(what)
     server = _SERVER.search(text)
@@ -162,5 +162,4 @@ def _credentials(uri: str) -> str:
 
 
 def _last(text: str) -> str:
-    """Return the last cause named in the first line of an error message."""
     return text.strip().partition("\n")[0].rpartition(" - ")[2]

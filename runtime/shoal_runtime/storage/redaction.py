@@ -1,4 +1,4 @@
-"""Messages of libraries and servers, without secrets. Pure."""
+"""Removal of secrets from messages of libraries and servers. Pure."""
 
 import base64
 import json
@@ -22,7 +22,7 @@ _QUERY: Final = re.compile(r"\?[^\s\"'()<>]+")
 
 
 def redacted_line(text: str, environment: Mapping[str, str]) -> str:
-    """Return a text's first line without secrets of the environment, and without users and queries of URLs."""
+    """Return a text's first line without secrets of the environment and parts of URLs that may hold secrets."""
     text = without_secrets(text, environment)
     # Addresses of servers may hold credentials that are in no variable.
     line = _QUERY.sub("", _USER.sub("", text.strip().partition("\n")[0]))
@@ -30,7 +30,7 @@ def redacted_line(text: str, environment: Mapping[str, str]) -> str:
 
 
 def without_secrets(text: str, environment: Mapping[str, str]) -> str:
-    """Return a text without secrets of the environment, in any encoding that a library or protocol uses."""
+    """Remove secrets of the environment from a text, also in encoded form."""
     secrets = {secret for name, value in environment.items() for secret in _secrets(name, value)}
     forms = {form for secret in secrets for form in _forms(secret) if len(form) >= _SHORT}
     # Longest first: a secret may contain another.
@@ -40,7 +40,7 @@ def without_secrets(text: str, environment: Mapping[str, str]) -> str:
 
 
 def _secrets(name: str, value: str) -> Iterator[str]:
-    """Yield the secret parts of a variable: user and password of an address, else the value and its lines."""
+    """Yield the secret parts of a variable: user and password of a URL, or else the value."""
     if "://" in value:
         # Up to the last @: an unquoted password may contain others.
         user = value.partition("://")[2].rpartition("@")[0]
@@ -55,7 +55,7 @@ def _secrets(name: str, value: str) -> Iterator[str]:
 
 
 def _forms(secret: str) -> Iterator[str]:
-    """Yield a secret as it is, trimmed, escaped as in Python and JSON, quoted as in URLs, and within base64."""
+    """Yield a secret in each form that may occur in text: escaped, quoted, in base64."""
     for text in {secret, secret.strip()}:
         raw = text.encode(errors="surrogateescape")
         yield from (text, repr(text)[1:-1], repr(raw)[2:-1], json.dumps(text)[1:-1])

@@ -1,4 +1,4 @@
-"""The interface of stores of models."""
+"""Interface of the stores of models."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -12,23 +12,23 @@ from shoal_schema.resource.locations import scheme_of
 
 
 class StoreUnavailable(Exception):
-    """The store or the network fails, perhaps temporarily."""
+    """A store or the network fails, perhaps temporarily."""
 
 
 class Store(Protocol):
-    """One model in a store. Methods may raise `StoreUnavailable`, or `LoadError` if another attempt is useless."""
+    """Files of one model in a store. Methods raise `StoreUnavailable`, or `LoadError` if a retry is useless."""
 
     shown: str
     """Its URI, without secrets."""
 
     def list(self, at_most: int) -> Listing:
-        """Return the files; raise `TooMany` if there are more files, or files and directories, than ``at_most``."""
+        """List the model's files; raise `TooManyFiles` if there are more than ``at_most``, including directories."""
 
     def read(self, entry: ListedFile) -> Iterator[bytes]:
         """Yield the content of a listed file.
 
         Raises:
-            LoadError: it has changed since.
+            LoadError: the file has changed since it was listed.
         """
 
 
@@ -47,10 +47,10 @@ STORES: Final[Mapping[str, tuple[str, str]]] = {
 
 
 def open_store(uri: str) -> Store:
-    """Return the store of ``uri``.
+    """Return the store for a URI.
 
     Raises:
-        LoadError: the scheme's library is not installed, or a variable or the URI is invalid.
+        LoadError: the library for the URI's scheme is not installed, or a variable or the URI is invalid.
     """
     check_environment(scheme_of(uri))
     module, extra = STORES[scheme_of(uri)]
@@ -63,7 +63,7 @@ def open_store(uri: str) -> Store:
 
 
 def check_environment(scheme: str) -> None:
-    """Check variables before a library reads them, because the library's errors would contain their values.
+    """Check a store's environment variables, because its library's errors would contain their values.
 
     Raises:
         LoadError: a variable is invalid.

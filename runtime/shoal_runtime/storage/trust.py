@@ -1,6 +1,6 @@
-"""Certificate authorities that are trusted when a model or rows are fetched, the same for every store.
+"""Certificate authorities trusted by all stores when models or rows are fetched.
 
-By themselves the libraries honor different variables, and some trust only public authorities.
+The stores' own libraries honor different variables, and some of them trust only public authorities.
 """
 
 import os
@@ -30,19 +30,19 @@ _NO_TLS: Final = re.compile(r"\[SSL|InvalidContentType|InvalidMessage", re.IGNOR
 
 
 def tls_context() -> ssl.SSLContext:
-    """Return the TLS context of a client that trusts the authorities of the environment.
+    """Return a TLS context for clients that trusts the authorities in the environment.
 
     Raises:
-        LoadError: a variable names no certificates.
+        LoadError: a variable does not name certificates.
     """
     return _context(tuple((name, os.environ.get(name, "")) for name in (*INSTEAD, *ADDED)))
 
 
 def root_certificates() -> bytes:
-    """Return the certificates of all files that the environment names, in PEM; empty if there are none.
+    """Return all certificates that the environment names, in PEM; empty if there are none.
 
     Raises:
-        LoadError: a variable names no certificates.
+        LoadError: a variable does not name certificates.
     """
     named = [Path(value) for name in (*INSTEAD, *ADDED) if (value := os.environ.get(name))]
     if named:
@@ -53,7 +53,7 @@ def root_certificates() -> bytes:
 
 
 def tls_fault(host: str, text: str) -> str:
-    """Return the error, with its remedy, if a text is about TLS; else nothing."""
+    """Return an error message with its remedy if a library's error is about TLS, else an empty text."""
     if _UNTRUSTED.search(text):
         certificate = f"the TLS certificate of {host}"
         if _OTHER_NAME.search(text):

@@ -1,4 +1,4 @@
-"""Download of one file from a web server. Imported on demand: a pod's runtime finds its model in the cache."""
+"""Download of one file from a web server; imported only where it is used."""
 
 import hashlib
 import os
@@ -24,7 +24,7 @@ TIMEOUT: Final = httpx.Timeout(60.0, connect=10.0)
 
 
 class WebDownload:
-    """Download a file within limits; ``deadline_s`` is in monotonic seconds."""
+    """Download of a file within limits of size and time; ``deadline_s`` is in monotonic seconds."""
 
     def __init__(self, readiness: Readiness, limits: ArchiveLimits, deadline_s: float) -> None:
         self._readiness = readiness
@@ -32,11 +32,13 @@ class WebDownload:
         self._deadline_s = deadline_s
 
     def receive(self, uri: str, path: Path, conditions: Mapping[str, str]) -> DownloadOrigin | None:
-        """Write the file at ``uri`` to a path; return its digest and validators, or None if it has not changed.
+        """Download a file to a path, and return its digest and validators.
+
+        Return None if the server reports, for the given ``conditions``, that the file has not changed.
 
         Raises:
-            StoreUnavailable: a later attempt may succeed.
-            LoadError: no attempt will.
+            StoreUnavailable: the server fails, perhaps temporarily.
+            LoadError: the file cannot be downloaded.
         """
         try:
             with (
@@ -83,7 +85,7 @@ class WebDownload:
 
 
 def reject_insecure_redirects(uri: str) -> dict[str, list[Callable[[httpx.Request], None]]]:
-    """Return hooks that reject a redirect from https to http."""
+    """Return httpx event hooks that reject a redirect from https to http."""
     secure = urlsplit(uri).scheme == "https"
 
     def check(request: httpx.Request) -> None:
@@ -94,12 +96,12 @@ def reject_insecure_redirects(uri: str) -> dict[str, list[Callable[[httpx.Reques
 
 
 def tls_context_for(url: str) -> ssl.SSLContext:
-    """Return the TLS context for an address; for plain HTTP an empty one, as reading all authorities takes 50 ms."""
+    """Return the TLS context for a URL; empty for plain HTTP, because loading authorities takes 50 ms."""
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if url.startswith("http://") else tls_context()
 
 
 def why_unreachable(url: str, error: Exception) -> str:
-    """Return the reason that a server is unreachable."""
+    """Return the reason why a server is unreachable, as text."""
     text = str(error)
     request = getattr(error, "_request", None)  # after a redirect, of the other server
     host = (request.url.host if request is not None else urlsplit(url).hostname) or ""

@@ -1,4 +1,4 @@
-"""Tensor libraries: PyTorch, or numpy alone, behind one interface.
+"""Tensor operations on PyTorch tensors or numpy arrays, behind one interface.
 
-Owns how each library creates, casts and reads tensors. Independent of models, requests and CUDA streams.
+Models, requests and CUDA streams are outside its scope.
 """

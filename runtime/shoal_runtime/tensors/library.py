@@ -1,4 +1,4 @@
-"""The tensor operations that the pipeline requires; `torch_tensors` and `numpy_tensors` implement them."""
+"""Interface of the tensor libraries, `torch_tensors` and `numpy_tensors`."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -11,7 +11,7 @@ Tensor = Any
 
 
 class Library(Protocol):
-    """A library of tensors. `Tensor` is the library's type, `Array` is numpy's."""
+    """A tensor library: PyTorch or numpy. `Tensor` is the library's type, `Array` is numpy's."""
 
     holds_text: bool
     """Whether a tensor may hold `BYTES`; otherwise `BYTES` are lists with one value per row."""
@@ -30,44 +30,44 @@ class Library(Protocol):
         """Convert a numeric wire array to a tensor, without a copy where possible."""
 
     def dtype(self, datatype: str) -> Any:
-        """Return the library's type for a numeric datatype, or None without a type of the same bits."""
+        """Return the library's type for a numeric datatype; None if no type has the same bits."""
 
     def filled(self, shape: Sequence[int], datatype: str, value: float) -> Tensor:
         """Return a tensor filled with one number."""
 
     def filled_like(self, like: Tensor, shape: Sequence[int], value: float) -> Tensor:
-        """Return a tensor filled with one number, of the type of `like`."""
+        """Return a tensor filled with one number, with the type of `like`."""
 
     def stack(self, tensors: Sequence[Tensor]) -> Tensor:
         """Stack tensors of one shape along a new first dimension."""
 
     def repeat_first(self, tensor: Tensor, dim: int, count: int) -> Tensor:
-        """Append the first row `count` times along `dim`."""
+        """Extend a tensor along `dim` with `count` copies of its first row."""
 
     def is_declared(self, value: object, dtype: Any) -> bool:
-        """Return whether a value is a dense tensor of this type, which needs no cast."""
+        """Return whether a value is a dense tensor of a type, which needs no cast."""
 
     def cast(self, tensor: Tensor, spec: TensorSpec) -> tuple[Tensor, Tensor | None]:
-        """Cast a tensor to the output's datatype, on its device.
+        """Cast a tensor to an output's datatype, on the tensor's device.
 
         Returns:
-            The tensor, and flags of the numbers that the datatype cannot hold; None if it holds all.
+            The cast tensor, and a mask of the numbers that the datatype cannot hold; None if there are no such numbers.
 
         Raises:
             ForwardFailed: the cast would drop fractions, or the tensor is not dense.
         """
 
     def rows_with(self, where: Tensor, batch_dim: int) -> Tensor:
-        """Return for each row whether any of its flags is set."""
+        """Return for each row whether a mask is set at any position of the row."""
 
     def first_misfit(self, row: Tensor, spec: TensorSpec) -> int | float:
-        """Return the first number of a row that the output's datatype cannot hold. There is at least one."""
+        """Return the first number of a row that the output's datatype cannot hold; there must be one."""
 
     def host_array(self, tensor: Tensor) -> Array:
-        """Return a tensor on the host as a wire array, without a copy; bfloat16 as its bits."""
+        """Return a host tensor as a wire array, without a copy; bfloat16 as its bits."""
 
     def readable(self, value: Any) -> Any:
-        """Convert a tensor to an array for handlers; other values stay."""
+        """Convert a tensor to an array for handlers; other values are returned unchanged."""
 
     def fetch_all(self, result: Any, fetch: Callable[[list[Tensor]], list[Tensor]]) -> Any:
-        """Replace tensors by arrays at any depth of dicts and lists."""
+        """Replace the tensors in nested dicts and lists by arrays, with one call of `fetch`."""

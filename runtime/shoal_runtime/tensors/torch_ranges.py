@@ -1,7 +1,7 @@
-"""Ranges of torch's types: a cast must not wrap around, nor turn a finite number into an infinity.
+"""Range checks of casts between torch types: no wrap-around, and no finite number becomes infinite.
 
-Floating-point outputs are rounded to the nearest number; NaN and infinities pass. Numbers that are already of the
-declared type cost nothing.
+Floating-point numbers are rounded to nearest; NaN and infinities are allowed. Numbers that already have the declared
+type are not read.
 """
 
 from functools import cache
@@ -14,7 +14,7 @@ _SMALL_UNSIGNED = (torch.uint16, torch.uint32)
 
 
 def holds_all(wanted: torch.dtype, source: torch.dtype) -> bool:
-    """Return whether `wanted` holds the range of `source`; floating-point types may lose precision."""
+    """Return whether one type holds the range of another; floating-point types may lose precision."""
     if source in (wanted, torch.bool):
         return True
     (low, high), (needed_low, needed_high) = _limits(wanted), _limits(source)
@@ -22,9 +22,9 @@ def holds_all(wanted: torch.dtype, source: torch.dtype) -> bool:
 
 
 def misfits(tensor: Tensor, cast: Tensor) -> Tensor | None:
-    """Flag the numbers of a tensor that are lost in `cast`, or return None if none can be.
+    """Return a mask of the numbers that a cast has changed; None if the types exclude such numbers.
 
-    Runs on the tensor's device without synchronizing.
+    The mask is computed on the tensor's device without synchronizing.
     """
     # Usually decided by the types alone, without reading numbers.
     if holds_all(cast.dtype, tensor.dtype):

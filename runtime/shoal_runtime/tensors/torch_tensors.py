@@ -1,4 +1,4 @@
-"""PyTorch tensors on any device."""
+"""Tensor library of PyTorch, for tensors on any device."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -23,16 +23,20 @@ DATATYPE_OF: Final = {dtype: name for name, dtype in _DTYPES.items()}
 
 
 class TorchTensors:
-    """Tensor library of PyTorch (`Library`)."""
+    """Implementation of `Library` with PyTorch tensors."""
 
     holds_text = False
 
     def is_tensor(self, value: object) -> bool:
-        """Return whether a value is a tensor."""
+        """Return whether a value is a torch tensor."""
         return isinstance(value, Tensor)
 
     def as_tensor(self, value: Any) -> Tensor:
-        """Convert an array or number to a tensor, without a copy where possible."""
+        """Convert an array or number to a tensor, without a copy where possible.
+
+        Raises:
+            ValueError: the array has masked numbers.
+        """
         if isinstance(value, Tensor):
             return value
         if isinstance(value, np.ndarray):
@@ -43,13 +47,13 @@ class TorchTensors:
         return torch.as_tensor(value)
 
     def from_wire(self, array: Array, datatype: str) -> Tensor:
-        """Convert an array to a tensor without a copy; bits of `BF16` become bfloat16."""
+        """Convert an array to a tensor without a copy; `BF16` bits become bfloat16."""
         if datatype == "BF16":
             return self.as_tensor(array.view(np.int16)).view(torch.bfloat16)
         return self.as_tensor(array)
 
     def dtype(self, datatype: str) -> torch.dtype:
-        """Return torch's type."""
+        """Return the torch type of a datatype."""
         return _DTYPES[datatype]
 
     def filled(self, shape: Sequence[int], datatype: str, value: float) -> Tensor:
@@ -57,7 +61,7 @@ class TorchTensors:
         return torch.full(tuple(shape), value, dtype=_DTYPES[datatype])
 
     def filled_like(self, like: Tensor, shape: Sequence[int], value: float) -> Tensor:
-        """Return a tensor filled with one number, of the type of `like`."""
+        """Return a tensor filled with one number, with the type of `like`."""
         return torch.full(tuple(shape), value, dtype=like.dtype)
 
     def stack(self, tensors: Sequence[Tensor]) -> Tensor:
@@ -65,17 +69,17 @@ class TorchTensors:
         return torch.stack(list(tensors))
 
     def repeat_first(self, tensor: Tensor, dim: int, count: int) -> Tensor:
-        """Append the first row `count` times along `dim`."""
+        """Extend a tensor along `dim` with `count` copies of its first row."""
         shape = list(tensor.shape)
         shape[dim] = count
         return torch.cat((tensor, tensor.narrow(dim, 0, 1).expand(shape)), dim)
 
     def is_declared(self, value: object, dtype: Any) -> bool:
-        """Return whether a value is a dense tensor of this type."""
+        """Return whether a value is a dense tensor of a type."""
         return isinstance(value, Tensor) and value.dtype == dtype and is_dense(value)
 
     def cast(self, tensor: Tensor, spec: TensorSpec) -> tuple[Tensor, Tensor | None]:
-        """Cast a tensor to the output's datatype, on its device, and flag the numbers that it cannot hold."""
+        """Cast a tensor to an output's datatype; also return a mask of the numbers that do not fit."""
         if not is_dense(tensor):
             kind = "nested" if tensor.is_nested else "meta" if tensor.is_meta else "sparse"
             raise ForwardFailed(
@@ -90,7 +94,7 @@ class TorchTensors:
         return cast, misfits(tensor, cast)
 
     def rows_with(self, where: Tensor, batch_dim: int) -> Tensor:
-        """Return for each row whether any of its flags is set."""
+        """Return for each row whether a mask is set at any position of the row."""
         others = [dim for dim in range(where.ndim) if dim != batch_dim]
         return where.any(others) if others else where
 
@@ -113,11 +117,11 @@ class TorchTensors:
         return array
 
     def readable(self, value: Any) -> Any:
-        """Convert a tensor of any device to an array; bfloat16 becomes float32."""
+        """Convert a tensor on any device to an array; bfloat16 becomes float32."""
         return _readable_array(value.cpu()) if isinstance(value, Tensor) else value
 
     def fetch_all(self, result: Any, fetch: Callable[[list[Tensor]], list[Tensor]]) -> Any:
-        """Replace tensors by arrays at any depth of dicts and lists."""
+        """Replace the tensors in nested dicts and lists by arrays, with one call of `fetch`."""
         # One fetch for all tensors.
         leaves, structure = pytree.tree_flatten(result)
         fetched = iter(fetch([leaf for leaf in leaves if isinstance(leaf, Tensor)]))
@@ -129,7 +133,7 @@ TORCH: Final = TorchTensors()
 
 
 def is_dense(tensor: Tensor) -> bool:
-    """Return whether a tensor holds its numbers densely."""
+    """Return whether a tensor is dense: not sparse, nested or a meta tensor."""
     return tensor.layout is torch.strided and not tensor.is_nested and not tensor.is_meta
 
 

@@ -1,3 +1,3 @@
-"""The part of TorchServe's package that handlers use, for installations without that package."""
+"""Replacement for the part of TorchServe's package `ts` that handlers use."""
 
 __version__ = "0.12.0"

@@ -1,4 +1,4 @@
-"""The context of handlers."""
+"""TorchServe's context, imported by handlers from this module."""
 
 from shoal_runtime.formats.torchserve_context import Context, RequestProcessor
 

@@ -1,4 +1,4 @@
-"""The error with a status, which handlers import from this module."""
+"""TorchServe's PredictionException, imported by handlers from this module."""
 
 from ts.utils.util import PredictionException
 

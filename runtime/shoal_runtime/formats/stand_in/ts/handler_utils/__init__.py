@@ -1,1 +1,1 @@
-"""Decorators for methods of handlers."""
+"""Decorators for methods of TorchServe handlers."""

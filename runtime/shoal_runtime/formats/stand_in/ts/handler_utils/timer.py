@@ -1,4 +1,4 @@
-"""Timing of single methods, which is discarded: metrics of the proxy and Server-Timing cover whole batches."""
+"""TorchServe's `timed` decorator, without effect: Shoal's metrics measure whole batches."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -7,5 +7,5 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def timed(function: F) -> F:
-    """Return the method unchanged."""
+    """Return a method unchanged."""
     return function

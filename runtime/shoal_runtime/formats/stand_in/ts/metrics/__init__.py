@@ -1,1 +1,1 @@
-"""Metrics of handlers, which are discarded."""
+"""TorchServe's metrics for handlers; their values are discarded."""

@@ -1,8 +1,8 @@
-"""A dimension of a metric."""
+"""TorchServe's class for the dimension of a metric."""
 
 
 class Dimension:
-    """Name and value of a dimension."""
+    """Name and value of a metric's dimension."""
 
     def __init__(self, name: str, value: str) -> None:
         self.name = name

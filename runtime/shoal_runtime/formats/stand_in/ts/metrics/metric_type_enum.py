@@ -1,10 +1,10 @@
-"""Kinds of metrics."""
+"""TorchServe's enumeration of metric types."""
 
 from enum import Enum
 
 
 class MetricTypes(Enum):
-    """Kind of a metric."""
+    """Type of a metric."""
 
     COUNTER = "counter"
     GAUGE = "gauge"

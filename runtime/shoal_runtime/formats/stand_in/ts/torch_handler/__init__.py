@@ -1,1 +1,1 @@
-"""Default handlers, which archives name instead of a file of their own."""
+"""TorchServe's default handlers, for archives without a handler file."""

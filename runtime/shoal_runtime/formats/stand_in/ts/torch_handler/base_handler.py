@@ -1,4 +1,4 @@
-"""The base class of most handlers: preprocess, inference, postprocess of a whole batch."""
+"""TorchServe's base class of handlers: preprocess, inference and postprocess of a whole batch."""
 
 import abc
 import importlib
@@ -13,7 +13,7 @@ from ts.utils.util import list_classes_from_module, load_label_mapping
 
 
 class BaseHandler(abc.ABC):  # noqa: B024 (as TorchServe's)
-    """Load the archive's model (eager, TorchScript or ONNX), and run batches of tensors through it."""
+    """Handler that loads the archive's model (eager, TorchScript or ONNX) and runs batches of tensors."""
 
     def __init__(self) -> None:
         self.model: Any = None
@@ -29,7 +29,7 @@ class BaseHandler(abc.ABC):  # noqa: B024 (as TorchServe's)
         self.target = 0
 
     def initialize(self, context: Any) -> None:
-        """Load model and labels, and set `self.device` to the runtime's device."""
+        """Load the archive's model and labels, and set `self.device`."""
         properties = context.system_properties
         gpu = properties.get("gpu_id")
         self.map_location = "cpu" if gpu is None else "cuda"
@@ -75,20 +75,20 @@ class BaseHandler(abc.ABC):  # noqa: B024 (as TorchServe's)
         return model
 
     def preprocess(self, data: Any) -> Any:
-        """Return the batch as a tensor."""
+        """Convert a batch to a tensor on the device."""
         return torch.as_tensor(data, device=self.device)
 
     def inference(self, data: Any, *args: Any, **kwargs: Any) -> Any:
-        """Return the model's result for a batch."""
+        """Run the model on a batch."""
         with torch.inference_mode():
             return self.model(data.to(self.device), *args, **kwargs)
 
     def postprocess(self, data: Any) -> Any:
-        """Return a list with one result per row."""
+        """Convert a batch's results to a list with one result per row."""
         return data.tolist()
 
     def handle(self, data: Any, context: Any) -> Any:
-        """Process one batch."""
+        """Preprocess a batch, run the model, and postprocess the results."""
         self.context = context
         return self.postprocess(self.inference(self.preprocess(data)))
 

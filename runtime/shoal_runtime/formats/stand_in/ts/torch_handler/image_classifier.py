@@ -1,4 +1,4 @@
-"""Classification of pictures."""
+"""TorchServe's default handler `image_classifier`."""
 
 from typing import Any
 
@@ -9,19 +9,19 @@ from ts.utils.util import map_class_to_label
 
 
 class ImageClassifier(VisionHandler):
-    """Return the five most probable classes and their probabilities."""
+    """Handler that returns the most probable classes of a picture, five by default."""
 
     topk = 5
 
     def set_max_result_classes(self, topk: int) -> None:
-        """Set the number of classes to return."""
+        """Set how many classes are returned per picture."""
         self.topk = topk
 
     def get_max_result_classes(self) -> int:
-        """Return the number of classes to return."""
+        """Return how many classes are returned per picture."""
         return self.topk
 
     def postprocess(self, data: Any) -> list[dict[str, float]]:
-        """Return probabilities by label."""
+        """Return the probabilities of each picture's best classes, by label."""
         probabilities, classes = torch.topk(torch.softmax(data, dim=1), self.topk, dim=1)
         return map_class_to_label(probabilities.tolist(), self.mapping, classes.tolist())

@@ -1,4 +1,4 @@
-"""Segmentation of pictures: the class of each pixel."""
+"""TorchServe's default handler `image_segmenter`."""
 
 from typing import Any
 
@@ -8,9 +8,9 @@ from ts.torch_handler.vision_handler import VisionHandler
 
 
 class ImageSegmenter(VisionHandler):
-    """Return height x width x [class, probability]."""
+    """Handler that returns the class of each pixel of a picture."""
 
     def postprocess(self, data: Any) -> Any:
-        """Return the most probable class of each pixel."""
+        """Return [class, probability] of each pixel, for each picture of a batch."""
         best = torch.max(torch.softmax(data["out"], dim=1), dim=1)
         return torch.stack([best.indices.type(best.values.dtype), best.values], dim=3).tolist()

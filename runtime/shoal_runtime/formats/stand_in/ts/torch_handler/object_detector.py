@@ -1,4 +1,4 @@
-"""Detection of objects in pictures."""
+"""TorchServe's default handler `object_detector`."""
 
 from typing import Any
 
@@ -10,16 +10,16 @@ from ts.utils.util import map_class_to_label
 
 
 class ObjectDetector(VisionHandler):
-    """Return the box of each object by its label, and its score."""
+    """Handler that returns the label, box and score of each object in a picture."""
 
     threshold = 0.5
 
     def image_processing(self, image: Image.Image) -> torch.Tensor:
-        """Return a picture of any size as a tensor."""
+        """Convert a picture of any size to a tensor."""
         return to_tensor(image)
 
     def postprocess(self, data: Any) -> list[list[dict[str, Any]]]:
-        """Return the objects with a score of at least `threshold`."""
+        """Return each picture's objects whose score is at least `threshold`."""
         results = []
         for row in data:
             sure = row["scores"] >= self.threshold

@@ -1,4 +1,4 @@
-"""Placeholder of TorchServe's text classifier, which requires a package that ended with torch 2.3."""
+"""Placeholder for TorchServe's `text_classifier`, which requires the discontinued torchtext."""
 
 raise ImportError(
     "TorchServe's text_classifier requires torchtext, which does not run with this version of torch. Read the"

@@ -1,4 +1,4 @@
-"""Pictures to a batch of tensors, without torchvision: Pillow resizes, as in torchvision."""
+"""TorchServe's base class of handlers of pictures, with Pillow instead of torchvision."""
 
 import io
 from typing import Any
@@ -16,10 +16,10 @@ MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def to_tensor(image: Image.Image) -> torch.Tensor:
-    """Convert a picture to channels x height x width, from 0 to 1.
+    """Convert a picture to a tensor of shape [channels, height, width], values from 0 to 1.
 
     Raises:
-        ValueError: more than 8 bits per channel, which torchvision does not scale either.
+        ValueError: the picture has more than 8 bits per channel.
     """
     if image.mode.startswith(("I", "F")):
         raise ValueError(f"a picture of mode {image.mode} has more than 8 bits per channel. Send it as RGB")
@@ -29,7 +29,7 @@ def to_tensor(image: Image.Image) -> torch.Tensor:
 
 
 def imagenet(image: Image.Image) -> torch.Tensor:
-    """Return the center of a picture, 224 x 224, normalized as ImageNet."""
+    """Resize and crop a picture to its center, 224 x 224, normalized with ImageNet's mean and deviation."""
     width, height = image.size
     long = int(SHORT_EDGE * max(width, height) / min(width, height))
     # Resize the shorter edge to 256, then crop 224 x 224.
@@ -43,20 +43,20 @@ def imagenet(image: Image.Image) -> torch.Tensor:
 
 
 class VisionHandler(BaseHandler):
-    """Take pictures as bytes, in base64, or as lists of numbers."""
+    """Handler of pictures sent as bytes, base64 or lists of numbers."""
 
     def initialize(self, context: Any) -> None:
-        """Load the model."""
+        """Load the archive's model, and apply the limit on the size of pictures."""
         super().initialize(context)
         if not context.system_properties.get("limit_max_image_pixels"):
             Image.MAX_IMAGE_PIXELS = None
 
     def image_processing(self, image: Image.Image) -> torch.Tensor:
-        """Convert a picture to a tensor."""
+        """Resize, crop and normalize a picture to a tensor."""
         return imagenet(image)
 
     def preprocess(self, data: Any) -> torch.Tensor:
-        """Return the batch."""
+        """Convert the pictures of a batch to one tensor on the device."""
         images = []
         for row in data:
             # A form has the part "data", any other request the body.

@@ -1,1 +1,1 @@
-"""Functions for handlers."""
+"""TorchServe's utility functions for handlers."""

@@ -1,4 +1,4 @@
-"""Functions for handlers: labels, classes of a module, an error with a status."""
+"""TorchServe's utility functions for handlers: labels, classes, errors."""
 
 import inspect
 import json
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class PredictionException(Exception):
-    """An error with this message and status."""
+    """Error of a TorchServe handler with a message and an HTTP status."""
 
     def __init__(self, message: str, error_code: int = 500) -> None:
         super().__init__(message)
@@ -22,13 +22,13 @@ class PredictionException(Exception):
 
 
 def list_classes_from_module(module: ModuleType, parent_class: type | None = None) -> list[type]:
-    """Return the classes defined in a module, optionally only subclasses of `parent_class`."""
+    """Return the classes defined in a module; only subclasses of `parent_class`, if given."""
     own = [each for _, each in inspect.getmembers(module, inspect.isclass) if each.__module__ == module.__name__]
     return [each for each in own if parent_class is None or issubclass(each, parent_class)]
 
 
 def load_label_mapping(mapping_file_path: str) -> dict[str, str] | None:
-    """Return the labels in `index_to_name.json` by class, or None without the file."""
+    """Read the label of each class from `index_to_name.json`; None if there is no such file."""
     path = Path(mapping_file_path)
     if not path.is_file():
         return None
@@ -48,7 +48,7 @@ def load_label_mapping(mapping_file_path: str) -> dict[str, str] | None:
 def map_class_to_label(
     probs: list[Any], mapping: Mapping[str, str] | None = None, lbl_classes: Iterable[Iterable[Any]] | None = None
 ) -> list[dict[str, Any]]:
-    """Return a row's values by label, or by class without labels."""
+    """Return each row's values by label; by class if ``mapping`` is None."""
     classes = repeat(range(len(probs[0])), len(probs)) if lbl_classes is None else lbl_classes
     return [
         {str(each) if mapping is None else mapping[str(each)]: value for each, value in zip(row, values, strict=False)}
