@@ -68,7 +68,7 @@ def _inputs(graph: TypedGraph | None, step: GraphStep, *, composed: bool) -> Des
 
 
 def draw_graph(graph: Described) -> str:
-    """Return boxes and arrows: concurrent steps side by side, below the steps that they need."""
+    """Return a text drawing of a graph: concurrent steps side by side, below the steps that they need."""
     parts = [f"{graph['name']}: {_tensors(graph['request']) or 'its inputs are not known here'}"]
     if graph["composer"]:
         parts += ["  ▼", *_boxed(_COMPOSER, [graph["composer"]])]

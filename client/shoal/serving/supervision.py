@@ -1,4 +1,4 @@
-"""The meaning of a process's exit: restart it after a delay, or give up with the cause."""
+"""Decide what follows a process's exit: a restart after a delay, or the end with a cause."""
 
 import re
 import signal
@@ -88,7 +88,7 @@ def cause(written: str) -> str:
 
 
 def is_exit_line(line: bytes) -> bool:
-    """Return whether a process announces its exit in this line, so that the exit message can replace it."""
+    """Return whether a process announces its exit in ``line``, which the exit message then replaces."""
     if b"CRITICAL" not in line and not line.startswith(b"shoal"):  # a fast check, since every line is tested
         return False
     found = read(line.decode(errors="replace"))
