@@ -213,7 +213,7 @@ def _json(measured: Measurement, knee: Knee, sentences: list[str], explained: Pr
 
 
 def _check_plot(file: Path | None) -> None:
-    """Raise InvalidInput if the plot cannot be written, before the measurement starts."""
+    """Check before the measurement that the plot can be written; raise InvalidInput otherwise."""
     if file is None:
         return
     if file.suffix.lower() not in _PICTURES:

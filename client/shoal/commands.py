@@ -92,7 +92,6 @@ def completion(options: argparse.Namespace) -> int:
 
 
 def _with_headline(text: str) -> str:
-    """Return a text of several lines with the first one in bold."""
     first, newline, rest = text.partition("\n")
     return f"{styled(first, Style.BOLD, stream=sys.stdout)}{newline}{rest}" if rest else text
 
@@ -122,7 +121,6 @@ def inspect(options: argparse.Namespace) -> int:
 
 
 def _inspect_graphs(options: argparse.Namespace, graphs: Sequence[ServedGraph]) -> int:
-    """Draw the graphs of a file; raise LocalError if the models of a graph do not fit each other."""
     # Metadata of the models, and then of inner graphs, by name.
     known: dict[str, Any] = {}
     for plan in plan_services(options.target, options.set):

@@ -237,7 +237,6 @@ def _spec(model_uri: str | None, config: Config | None) -> tuple[dict[str, Any],
 
 
 def _describe(service: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an InferenceService as MLflow's description of a deployment."""
     metadata, status = service["metadata"], service.get("status") or {}
     ready: Mapping[str, Any] = next((each for each in status.get("conditions") or () if each["type"] == "Ready"), {})
     # A condition of an older generation says nothing about this spec.

@@ -37,7 +37,7 @@ def own_directory() -> Iterator[str]:
 
 
 def _is_abandoned(directory: Path) -> bool:
-    """Return whether the process of a directory has ended; False for other users' directories and others' names."""
+    """Return whether the process that owned a directory has ended; False for another user's directory."""
     try:
         if directory.is_symlink() or directory.stat().st_uid != os.geteuid():
             return False

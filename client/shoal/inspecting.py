@@ -71,7 +71,7 @@ def _report(role: str, command: str, environment: Mapping[str, str]) -> bytes:
 
 
 def inspect_graph(graph: ServedGraph, known: dict[str, Any]) -> dict[str, Any]:
-    """Return the description of a graph; ``refused`` is an error if its models do not fit, otherwise None.
+    """Return the description of a graph; its key ``refused`` is an error if the models do not fit, else None.
 
     Args:
         graph: the graph.

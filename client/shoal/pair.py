@@ -187,8 +187,8 @@ class Pair:
         self._environment = launch.environment(directory, sockets)
         self._socket = Path(directory, SOCKET)
         self._runtime = Supervisor("runtime", self._start_runtime, self._report)
-        proxys = without_secrets(self._environment)
-        start_proxy = partial(Process.start, MODULES["proxy"], proxys, log=launch.reporter.log)
+        own = without_secrets(self._environment)
+        start_proxy = partial(Process.start, MODULES["proxy"], own, log=launch.reporter.log)
         self._proxy = Supervisor("proxy", start_proxy, self._report)
         # A graph has no runtime: its proxy calls the models of its steps.
         # In the order of starting; they stop in reverse.

@@ -100,7 +100,6 @@ class Addresses(httpx.AsyncBaseTransport):
                 return response
 
     async def _send(self, number: int, request: httpx.Request) -> httpx.Response:
-        """Send a request to one address, and record the outcome."""
         state, address = self._states[number], self._addresses[number]
         # The request was built for the first address.
         request.url = request.url.copy_with(scheme=address.scheme, host=address.host, port=address.port)

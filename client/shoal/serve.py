@@ -161,7 +161,6 @@ class Server:
         return INTERRUPTED if self._interrupted else 0
 
     async def _share(self, shared: Shared) -> None:
-        """Listen on the shared port, and on the management port if there is one."""
         from shoal.server_routes import ServerRoutes  # noqa: PLC0415 (an HTTP server, which one model does not need)
 
         pages = ServerRoutes(self)

@@ -204,8 +204,6 @@ class ServerRoutes:
 
 
 def _constant(document: Mapping[str, Any]) -> Any:
-    """Return a handler that responds with ``document``."""
-
     async def handle(request: Request) -> Response:
         return JSONResponse(document)
 

@@ -197,7 +197,6 @@ def _remote(uri: str) -> Service:
 
 
 def _found(path: Path, *, named: bool) -> Service:
-    """Return the fields of a path on this machine."""
     if path.is_dir():
         manifests = [each for each in sorted(path.iterdir()) if _may_be_service(each)]
         services = {each.name: service for each in manifests if (service := _read(each))}

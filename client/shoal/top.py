@@ -39,7 +39,6 @@ def top(options: argparse.Namespace) -> int:
 
 
 async def _print(seen: AsyncIterator[Sample], options: argparse.Namespace) -> None:
-    """Print the figures of each interval between two samples."""
     watched, count = Histories(), 0
     async with aclosing(seen):  # type: ignore[type-var]
         async for sample in seen:

@@ -184,7 +184,6 @@ def _runtime(over: LoadStep, max_batch_rows: int | None, bound: Bound | None) ->
 
 
 def _remarks(steps: Sequence[LoadStep]) -> Iterator[str]:
-    """Yield remarks on queueing at the lowest rate, rejections and failures."""
     first = steps[0]
     parts = first.parts_ms
     if parts and parts["queue"] > max(2.0, 2 * parts["runtime"]) and first.answered_per_s > 0.9 * first.offered_per_s:

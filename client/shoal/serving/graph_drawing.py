@@ -57,7 +57,6 @@ def describe_graph(name: str, spec: GraphSpec, plan: GraphPlan, graph: TypedGrap
 
 
 def _inputs(graph: TypedGraph | None, step: GraphStep, *, composed: bool) -> Described:
-    """Return the source and type of each input of a step."""
     if composed:
         wanted = {} if graph is None else graph.signatures[step.name].inputs
         return {each: {"from": _COMPOSER, "type": str(tensor)} for each, tensor in wanted.items()}

@@ -52,7 +52,7 @@ def after_exit(backoff: Backoff, *, started_s: float, now_s: float) -> Backoff:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """The end of a process."""
+    """Exit of a process, with its cause and what preceded it."""
 
     role: str
     """``runtime`` or ``proxy``."""
@@ -96,7 +96,7 @@ def is_exit_line(line: bytes) -> bool:
 
 
 def is_final(exit_: Exit) -> bool:
-    """Return whether a restart cannot help.
+    """Return whether an exit is final, because a restart cannot help.
 
     A restart cannot repair a model that cannot be loaded. An exit status before the process was ever ready means a
     wrong setting or a missing package. A signal or a lost device may be transient, but repeated signals before the

@@ -196,7 +196,6 @@ def _side_by_side(columns: Sequence[tuple[Any, Array]], tensor: Tensor) -> Array
 
 
 def _unnamed(names: Sequence[Any], column: Callable[[Any], Array], only: Tensor, signature: Signature) -> Any:
-    """Return unnamed columns as the rows of a model's only input."""
     row_shape = signature.row_shape(only)
     check_order(names, signature)
     if not default_names(names):

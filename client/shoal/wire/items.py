@@ -205,7 +205,6 @@ def _cast(value: Any, tensor: Tensor, rank: int) -> Array:
 
 
 def _hides(value: Any) -> bool:
-    """Return whether a value is or contains an array with masked elements."""
     if isinstance(value, list | tuple):
         # Checking the types first keeps long lists of numbers fast.
         kinds = set(map(type, value))

@@ -145,7 +145,6 @@ class Session:
         return signature
 
     def _only_model(self, call: Call) -> Conversation[str]:
-        """Request the name of the server's only model."""
         response = yield from self._persistent(Request("GET", "/v1/models"), call)
         if response.status == 404:
             raise NotFound(
