@@ -7,7 +7,7 @@ from shoal_schema.exit_status import run_command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit status."""
+    """Run the ``shoal`` command, by default with the process's arguments; return its exit status."""
 
     def run() -> int:
         from shoal.command_line import run  # noqa: PLC0415 (guarded)

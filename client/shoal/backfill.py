@@ -56,7 +56,7 @@ logger = logging.getLogger("shoal.backfill")
 
 
 class Service:
-    """A model of a service, called over HTTP."""
+    """HTTP client of one model of a service, with a concurrency limit."""
 
     # Called from the threads of `serve`; _limiter and _running are guarded by _changed.
     def __init__(self, http: httpx.Client, name: str, key_file: Path | None = None) -> None:
@@ -71,7 +71,7 @@ class Service:
         self._told_s = 0.0
 
     def compute(self, batch: EngineBatch) -> BatchDone | BatchFailed:
-        """Send a batch until it succeeds or fails for its own fault, and return the outcome."""
+        """Send a batch to the service, with retries; return its results or its final error."""
         headers = {PRIORITY: LOWEST_PRIORITY, TIMEOUT_MS: str(int(1000 * TIMEOUT_S))}
         # The engine has BF16 as bits, the client as float32.
         bits = {each.name for each in self._signature.inputs if each.datatype == "BF16"}
@@ -106,7 +106,7 @@ class Service:
             return response_of(self._http.send(request_of(self._http.build_request, request, TIMEOUT_S + 5)))
 
     def _end(self, refusal: ShoalError | None) -> None:
-        """Record the end of a request and adapt the concurrency."""
+        """Record the end of a request; a ``refusal`` lowers the concurrency limit, None raises it."""
         now_s = time.monotonic()
         with self._changed:
             self._running -= 1
@@ -127,7 +127,7 @@ class Service:
 
 
 def _as_declared(outputs: Mapping[str, Array], signature: Signature) -> dict[str, Array]:
-    """Return the outputs in a runtime's form.
+    """Convert a client's outputs back to the arrays that a runtime sends.
 
     Raises:
         ServerFailed: an output is missing, or does not match the signature.
@@ -158,7 +158,7 @@ def _as_declared(outputs: Mapping[str, Array], signature: Signature) -> dict[str
 
 
 def serve(connection: Connection, service: Service) -> None:
-    """Compute the batches that arrive on the connection, until the parent closes it."""
+    """Compute each batch received on ``connection``; exit when the batch program closes it."""
     sending = threading.Lock()
 
     def compute(batch: EngineBatch) -> None:
@@ -176,7 +176,7 @@ def serve(connection: Connection, service: Service) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Request the service's metadata, report readiness, and compute."""
+    """Request the model's metadata, report readiness to the batch program, and compute batches."""
     parser = argparse.ArgumentParser()
     parser.add_argument("url")
     parser.add_argument("descriptor", type=int)

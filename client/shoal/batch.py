@@ -1,4 +1,4 @@
-"""``shoal batch``: its options as settings of the runtime's batch program."""
+"""Convert the options of ``shoal batch`` to settings of the runtime's batch program."""
 
 import argparse
 import json
@@ -12,7 +12,7 @@ from shoal_schema.resource.offline import ERRORS_IN_COLUMN
 
 
 def batch_environment(options: argparse.Namespace) -> dict[str, str]:
-    """Return a job's settings as environment variables, without options that are not given.
+    """Return a batch job's settings as environment variables; omitted options have none.
 
     Raises:
         FieldError: an assignment of --columns is not INPUT=COLUMN.
@@ -54,5 +54,5 @@ def batch_environment(options: argparse.Namespace) -> dict[str, str]:
 
 
 def _absolute(url: str) -> str:
-    """Return an absolute path, so that a job resumed from another directory is the same; a URL unchanged."""
+    """Return a path as an absolute path, so that a job can be resumed from any directory; a URL unchanged."""
     return url if scheme_of(url) else str(Path(url).absolute())

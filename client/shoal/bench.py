@@ -54,7 +54,7 @@ class Measurement:
 
 
 def bench(options: argparse.Namespace) -> int:
-    """Load the server and print the report."""
+    """Measure a server under rising load, and print the report."""
     _check_plot(options.plot)
     key, context = key_in(options.api_key_file), trusted(options)
     with Client(options.url, options.model, timeout_s=options.timeout, api_key=key, verify=context) as client:
@@ -98,7 +98,7 @@ def bench(options: argparse.Namespace) -> int:
 
 
 async def _measure(options: argparse.Namespace, load: Callable[[float], Load], admin: "_Admin") -> Measurement:
-    """Measure the idle server, then rising rates; ``load`` makes a load with a timeout per request (s)."""
+    """Measure the idle server, then rising request rates; ``load`` takes the timeout of each request (s)."""
     ends_s, random = time.monotonic() + options.seconds, Random(options.seed)
     step_s = max(MIN_STEP_S, options.seconds / STEPS)
     # Latencies of requests sent one at a time (ms).
@@ -132,48 +132,37 @@ async def _measure(options: argparse.Namespace, load: Callable[[float], Load], a
         loader.close()
 
 
-async def _alone(loader: Load, seconds: float, random: Random) -> list[float]:
-    """Return the latencies of requests sent one at a time (ms), sorted."""
-    try:
-        alone = await loader.alone(ALONE_REQUESTS, seconds, random)
-    finally:
-        loader.close()
-    good = sorted(each.latency_ms for each in alone if each.status == 200)
-    if not good:
-        status = alone[-1].status
-        found = f"status {status}" if status else "no response in time"
-        raise ServerFailed(f"the sample failed ({found}). Try it with `shoal predict`", status=status or None)
-    return good
-
-
 class ProxyConclusion(msgspec.Struct):
-    """The fields of the server's report that are used here."""
+    """Bottleneck and latency objective in a ``/v1/explain`` response."""
 
     bound: Bound
     objective_ms: float | None = None
 
 
 class ProxyExplanation(msgspec.Struct):
-    """The response of ``/v1/explain``."""
+    """The parts of a ``/v1/explain`` response that ``shoal bench`` uses."""
 
     sentences: list[str]
     report: ProxyConclusion
 
     @property
     def bound(self) -> Bound:
-        """The bound that the server reports."""
+        """The bottleneck that the server reports."""
         return self.report.bound
 
 
 class _Admin:
-    """The server's admin port; trusted only if its row counter matches the sent rows."""
+    """Client of the server's admin port.
+
+    Another server may listen on the default admin port, so the rows that it counts are compared with the rows sent.
+    """
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._url = options.admin or f"http://{base_url(options.url).host}:{ADMIN_PORT}"
         self._rows = self._rows_served()
 
     def explained(self, rows: int) -> ProxyExplanation | None:
-        """Return the response of ``/v1/explain``; None unless that server answered ``rows``."""
+        """Return the response of ``/v1/explain``; None if the server counted fewer than ``rows`` since the start."""
         before, after = self._rows, self._rows_served()
         # Another server may listen on the default admin port.
         if before is None or after is None or after - before < rows:
@@ -184,7 +173,7 @@ class _Admin:
             return None
 
     def objective_ms(self, rows: int) -> float | None:
-        """Return the latency objective of the server that answered ``rows``; None if unknown."""
+        """Return the server's latency objective; None if it has none, or in the cases of `explained`."""
         explained = self.explained(rows)
         return explained.report.objective_ms if explained else None
 
@@ -224,7 +213,7 @@ def _json(measured: Measurement, knee: Knee, sentences: list[str], explained: Pr
 
 
 def _check_plot(file: Path | None) -> None:
-    """Raise InvalidInput before the run for a plot that could not be written after it."""
+    """Check before the measurement that the plot can be written; raise InvalidInput otherwise."""
     if file is None:
         return
     if file.suffix.lower() not in _PICTURES:

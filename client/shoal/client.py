@@ -28,7 +28,7 @@ Result = TypeVar("Result")
 
 
 class SentPortion(NamedTuple):
-    """A portion that was sent."""
+    """A portion of a batch, with its result or error."""
 
     portion: Portion
     outcome: Any
@@ -46,11 +46,11 @@ class Client:
         timeout_s: default time for a call, retries included (s); for a large ``predict_batch``, for each portion.
         api_key: an API key or token, sent as ``Authorization: Bearer ...``.
         headers: headers sent with every request.
-        retries: how often a call is retried if it certainly did not run: no connection was made, or the server reports
-            it. Each retry waits for ``Retry-After`` plus a random pause that doubles from 0.1 s to 5 s, within
+        retries: maximum retries of a call that certainly did not run: no connection was made, or the server reports so.
+            Each retry waits for ``Retry-After`` plus a random pause that doubles from 0.1 s to 5 s, within
             ``timeout_s``.
-        retry_executed: retry also if the call may have run (the connection broke, the server lost its runtime, or does
-            not report it): for models that may run twice.
+        retry_executed: retry also a call that may have run (broken connection, lost runtime); only for models for which
+            running twice is harmless.
         transport: a transport of httpx, such as ``httpx.HTTPTransport(uds="/run/shoal/proxy.sock")``.
         verify: a file of trusted certificate authorities, or an ``ssl.SSLContext``, which may hold a client
             certificate; by default the public authorities.
@@ -77,7 +77,7 @@ class Client:
     def predict(
         self, item: Any, *, timeout_s: float | None = None, request_id: str | None = None, retries: int | None = None
     ) -> Any:
-        """Predict one item.
+        """Return the model's result for one item.
 
         Args:
             item: the value of a model with one input, or a dict ``{input: value}``; for an input with named columns
@@ -90,11 +90,11 @@ class Client:
             retries: see :class:`Client`.
 
         Returns:
-            The output without the batch dimension, or a dict of outputs if the model has several. Text is ``str``, JSON
-            its value, other bytes ``bytes``; arrays of these are object arrays.
+            The output without the batch dimension, or a dict of outputs if the model has several. A text is
+            ``str``, a JSON document its Python value, other bytes ``bytes``; several of them are an object array.
 
         Raises:
-            ShoalError: a class of the tree in :mod:`shoal.errors`.
+            ShoalError: the call failed; the subclasses are in :mod:`shoal.errors`.
         """
         options = self._options.override(timeout_s=timeout_s, request_id=request_id or uuid4().hex, retries=retries)
         return self._run(self._session.predict(item, options), options.timeout_s)
@@ -108,15 +108,15 @@ class Client:
         retries: int | None = None,
         progress: Progress = False,
     ) -> Any:
-        """Predict several items.
+        """Return the model's results for several items.
 
         More items than the model's batch size are sent in concurrent portions; a portion that the full queue rejects
         is sent again.
 
         Args:
-            items: items as for :meth:`predict`, an array whose first dimension counts them, a data frame, an Arrow
+            items: a list of items as for :meth:`predict`, an array with one item per entry, a data frame, an Arrow
                 table, a structured array, or a dict of columns. Columns are matched by name; columns named 0 to n - 1,
-                in this order, are together the rows of the only input.
+                in this order, are the elements of the only input.
             timeout_s: time for all items (s); by default each portion may take the client's ``timeout_s``.
             request_id: as for :meth:`predict`; sent with every portion.
             retries: as for :meth:`predict`, for each portion.
@@ -211,7 +211,7 @@ class Client:
 
 
 class AsyncClient:
-    """The client for asyncio: the same arguments, results and errors as :class:`Client`.
+    """An asyncio client with the arguments, results and errors of :class:`Client`.
 
     ``url`` may be several addresses of replicas of one model. Each call goes to the one of two random addresses that
     reports the shorter wait. An address that rejects, fails or is unreachable is avoided for a while; a call that
@@ -341,7 +341,7 @@ class AsyncClient:
 
 
 def _times(options: CallOptions, timeout_s: float | None) -> Times:
-    """Return the time limits of a call with several portions: ``timeout_s`` for all, otherwise the default for each."""
+    """Return a batch call's time limits: ``timeout_s`` for all portions, or the default for each portion."""
     ends_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
     return Times(ends_s, options.timeout_s, options.retry_executed)
 

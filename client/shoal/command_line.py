@@ -1,6 +1,6 @@
-"""The arguments of the ``shoal`` command.
+"""Command-line arguments of ``shoal``, and the dispatch to its commands.
 
-Imports little: the modules of a command are imported after its arguments are parsed.
+The modules of a command are imported after its arguments are parsed, which keeps the start fast.
 """
 
 import argparse
@@ -135,7 +135,7 @@ examples:
 
 
 def run(given: list[str]) -> int:
-    """Run one command; return its exit status."""
+    """Run the command in the arguments ``given``, and return its exit status."""
     if completion.is_requested():
         command = completion.command_to_complete(OTHER_PROGRAMS)
         if command and not _missing(command):
@@ -166,7 +166,7 @@ def _print_error(what: object) -> None:
 
 
 def _missing(command: str) -> str | None:
-    """Return the distribution of another component's command if it is not installed."""
+    """Return the distribution to install for a command of another component; None if it is installed."""
     module = OTHER_PROGRAMS[command][0]
     return DISTRIBUTIONS[module] if module in DISTRIBUTIONS and find_spec(module) is None else None
 
@@ -177,7 +177,7 @@ def _exec(command: str, arguments: Sequence[str]) -> None:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Return the argument parser; commands of other components have no options in it."""
+    """Return the parser of all arguments, except those of other components' commands."""
     parser = CommandParser(
         "shoal",
         description="Serve models, query servers, and inspect models.",

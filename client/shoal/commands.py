@@ -1,4 +1,4 @@
-"""The commands, from parsed options to an exit status."""
+"""Commands of ``shoal``: each takes parsed options and returns an exit status."""
 
 import argparse
 import asyncio
@@ -92,7 +92,6 @@ def completion(options: argparse.Namespace) -> int:
 
 
 def _with_headline(text: str) -> str:
-    """Return a text of several lines with the first one in bold."""
     first, newline, rest = text.partition("\n")
     return f"{styled(first, Style.BOLD, stream=sys.stdout)}{newline}{rest}" if rest else text
 
@@ -106,7 +105,7 @@ def init(options: argparse.Namespace) -> int:
 
 
 def inspect(options: argparse.Namespace) -> int:
-    """Load a model as for serving, and report its signature or its error."""
+    """Load a model as ``shoal serve`` would, and print its signature or raise its error."""
     if graphs := graphs_in(options.target):
         return _inspect_graphs(options, graphs)
     plan = make_plan(None, options.target, options.set)
@@ -122,7 +121,6 @@ def inspect(options: argparse.Namespace) -> int:
 
 
 def _inspect_graphs(options: argparse.Namespace, graphs: Sequence[ServedGraph]) -> int:
-    """Draw the graphs of a file, and report mismatches."""
     # Metadata of the models, and then of inner graphs, by name.
     known: dict[str, Any] = {}
     for plan in plan_services(options.target, options.set):
@@ -198,7 +196,7 @@ def serve(options: argparse.Namespace) -> int:
 
 
 def _check_keys(options: argparse.Namespace, plans: Sequence["ServePlan | ServedGraph"], *, alone: bool) -> None:
-    """Check that API keys, if required, are given and protect everything that is served.
+    """Check that required API keys are given, and that they protect every served model.
 
     Raises:
         FieldError: keys are required but not given, or would protect only some of the models.
@@ -215,15 +213,15 @@ def _check_keys(options: argparse.Namespace, plans: Sequence["ServePlan | Served
 
 
 class _Launcher:
-    """Creates the launches, each with its own admin port.
+    """Factory of `Launch` objects, each with its own admin port.
 
     Args:
-        options: of the command.
+        options: options of ``shoal serve``.
         reporter: prints events.
-        port: of the models.
-        shared: several models share the port.
-        usual: index of the launch that gets the admin port 9090; None if it is not available.
-        main: the default graph; may be empty.
+        port: port on which the models are served.
+        shared: whether several models share the port.
+        usual: index of the launch that gets the admin port 9090; None if that port is not available.
+        main: name of the default graph; may be empty.
     """
 
     def __init__(
@@ -238,7 +236,7 @@ class _Launcher:
         self._count = 0
 
     def launch(self, plan: ServePlan) -> Launch:
-        """Return the launch of one model, and report it."""
+        """Return the `Launch` of a model, and print what is served."""
         options, index = self._options, self._count
         self._count += 1
         files = {
@@ -270,7 +268,7 @@ class _Launcher:
         return launch
 
     def _settings(self, index: int, fields: Values) -> dict[str, str]:
-        """Return the environment of the processes, from the fields and the command's options."""
+        """Return the environment variables of a model's processes, from its fields and the command's options."""
         options = self._options
         grpc: Values = {}
         if options.grpc_port is not None:
@@ -287,7 +285,7 @@ class _Launcher:
             launch.report(f"without effect on one machine: {', '.join(ignored)}", ignored=ignored)
 
     def launch_graph(self, graph: ServedGraph) -> Launch:
-        """Return the launch of a graph, and report it."""
+        """Return the `Launch` of a graph, and print its steps."""
         index = self._count
         self._count += 1
         launch = Launch(
@@ -306,7 +304,7 @@ class _Launcher:
         return launch
 
     def shared_port(self) -> serving.Shared | None:
-        """Return the port that several models share; None for one model."""
+        """Return the settings of the port that several models share; None for one model."""
         if not self._shared:
             return None
         management = None
@@ -316,7 +314,7 @@ class _Launcher:
         return serving.Shared(self._options.host, self._port, management, self._register, self._main)
 
     def _register(self, query: Mapping[str, str], taken: Container[str]) -> Launch:
-        """Return the launch for the query of TorchServe's ``POST /models``, with a name that is not ``taken``."""
+        """Return the `Launch` for a TorchServe ``POST /models`` query; its name must not be in ``taken``."""
         if not query.get("url"):
             raise FieldError("the query has no url: POST /models?url=MODEL.mar")
         named = {"batch_size": "batching.maxBatchSize", "response_timeout": "runtime.forwardTimeoutSeconds"}
@@ -330,7 +328,7 @@ class _Launcher:
         return self.launch(plan)
 
     def _admin_port(self, index: int) -> int:
-        """Return an admin port: the given one and those after it, otherwise the claimed 9090, otherwise a free one."""
+        """Return a launch's admin port: counted from --admin-port, otherwise 9090 if claimed, otherwise a free port."""
         options = self._options
         if options.admin_port is not None:
             return ports.find_port(options.host, _following(options.admin_port, index), option="--admin-port")
@@ -341,5 +339,5 @@ class _Launcher:
 
 
 def _following(port: int, index: int) -> int:
-    """Return the port of the model with this index, counted from the first model's port; 0 is any port."""
+    """Return the port of the launch ``index``, counted from the first launch's ``port``; 0 stays 0."""
     return port + index if port else 0

@@ -1,7 +1,7 @@
 """Command-line completion for bash, zsh and fish, with argcomplete.
 
-The shell's script calls the command with the current line in the environment. Commands of another component are
-completed by that component's parser.
+The shell's completion script runs ``shoal`` with the current line in environment variables. Commands of another
+component are completed by that component's parser.
 """
 
 import os
@@ -14,7 +14,7 @@ REQUEST_VARIABLE = "_ARGCOMPLETE"
 
 
 def is_requested() -> bool:
-    """Return whether this process was started to complete a line."""
+    """Return whether a shell started this process to complete a command line."""
     return REQUEST_VARIABLE in os.environ
 
 
@@ -27,7 +27,7 @@ def command_to_complete(others: Collection[str]) -> str | None:
 
 
 def run_completer() -> None:
-    """Let the program executed next complete the line as if it started with the subcommand."""
+    """Set the environment in which the program executed next completes the arguments of a subcommand."""
     os.environ[REQUEST_VARIABLE] = "2"
 
 

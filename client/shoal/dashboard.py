@@ -43,7 +43,7 @@ HEADERS: Final = page_headers(PAGE)
 
 
 class Dashboard:
-    """The routes of the page and its data."""
+    """Routes of the dashboard's page and of its data."""
 
     def __init__(self) -> None:
         self.watched = Histories()
@@ -56,7 +56,7 @@ class Dashboard:
             self.take(sample)
 
     def take(self, sample: Sample) -> None:
-        """Record one sample; after a failure, keep the last samples and the cause."""
+        """Record one sample; if it failed, keep the earlier figures and store the error."""
         self._source, self._trouble = sample.source, sample.error
         if not sample.error:
             self.watched.add(sample.seen, sample.time_s)
@@ -69,11 +69,11 @@ class Dashboard:
         )
 
     async def page(self, _: Request) -> Response:
-        """Return the page."""
+        """Return the dashboard's HTML page."""
         return Response(PAGE, headers=HEADERS, media_type="text/html")
 
     async def data(self, request: Request) -> Response:
-        """Return the table of all services, and the intervals of the picked or first one."""
+        """Return the table of all services, and the intervals of the queried service (by default the first)."""
         histories, service = self.watched.services, request.query_params.get("service", "")
         picked = service if service in histories else min(histories, default="")
         found = {
@@ -91,7 +91,7 @@ class Dashboard:
         return Response(orjson.dumps(found), headers={"cache-control": "no-store"}, media_type="application/json")
 
     async def explain(self, request: Request) -> Response:
-        """Return sentences about a service's bottleneck."""
+        """Return sentences about the bottleneck of the queried service."""
         service = request.query_params.get("service", "")
         if service not in self.watched.services:
             return JSONResponse({"sentences": []})
@@ -104,7 +104,7 @@ class Dashboard:
 
 
 def dashboard(options: argparse.Namespace) -> int:
-    """Serve the page until interrupted."""
+    """Serve the dashboard's page until interrupted."""
     asyncio.run(_serve(ports.find_port(LOOPBACK, options.port, option="--port"), options))
     return 0
 

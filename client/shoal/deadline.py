@@ -22,7 +22,7 @@ _PIECE_BYTES = 65536
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """Bound the exchanges of `bounded` clients in this thread and block to ``seconds``."""
+    """Set a deadline, in ``seconds`` from now, for the HTTP exchanges of `bounded` clients inside the block."""
     token = _ENDS_S.set(time.monotonic() + seconds)
     try:
         yield
@@ -31,7 +31,7 @@ def within(seconds: float) -> Iterator[None]:
 
 
 def bounded(client: httpx.Client) -> httpx.Client:
-    """Make ``client`` honor `within`, and return it; transports that are not httpx's own are unchanged."""
+    """Make a client honor the deadlines of `within`, and return the client; custom transports are unchanged."""
     # httpx has no public access to its sockets; tests/client/test_client.py checks these attributes.
     for transport in (client._transport, *client._mounts.values()):
         pool = getattr(transport, "_pool", None)

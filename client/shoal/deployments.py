@@ -53,12 +53,12 @@ Config = Mapping[str, Any]
 
 
 def target_help() -> str:
-    """Return the help on targets and config (MLflow)."""
+    """Return MLflow's help text on deployment targets and config."""
     return HELP
 
 
 def run_local(name: str, model_uri: str, flavor: str | None = None, config: Config | None = None) -> None:
-    """Run ``shoal serve`` until it is stopped (MLflow)."""
+    """Serve a model on this machine with ``shoal serve``, until the command exits."""
     given = dict(config or {})
     options = [word for key in _SERVE_OPTIONS if key in given for word in (f"--{key}", str(given.pop(key)))]
     fields = {"metadata.name": name, **given}
@@ -70,7 +70,7 @@ def run_local(name: str, model_uri: str, flavor: str | None = None, config: Conf
 
 
 class ShoalDeployments(BaseDeploymentClient):
-    """Deployments in one namespace of a cluster (MLflow)."""
+    """MLflow's deployments client for the InferenceServices of one namespace."""
 
     def __init__(self, target_uri: str) -> None:
         super().__init__(target_uri)
@@ -208,7 +208,7 @@ class _Services:
                 raise
 
     def _call(self, method: Callable[..., Any], **arguments: Any) -> Any:
-        """Call the API, with its errors as MLflow's."""
+        """Call a method of the Kubernetes API; raise its errors as MlflowException."""
         try:
             return method(**self._where, **arguments)
         except self._refused as error:
@@ -220,7 +220,7 @@ class _Services:
 
 
 def _spec(model_uri: str | None, config: Config | None) -> tuple[dict[str, Any], float]:
-    """Return the spec for dotted fields, and the time limit for readiness (s)."""
+    """Return an InferenceService's spec from dotted config fields, and the readiness timeout (s)."""
     given = dict(config or {})
     timeout_s = float(given.pop("timeoutSeconds", _TIMEOUT_S))
     spec: dict[str, Any] = {"model": {"uri": model_uri}} if model_uri else {}
@@ -237,7 +237,6 @@ def _spec(model_uri: str | None, config: Config | None) -> tuple[dict[str, Any],
 
 
 def _describe(service: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an InferenceService as MLflow's description of a deployment."""
     metadata, status = service["metadata"], service.get("status") or {}
     ready: Mapping[str, Any] = next((each for each in status.get("conditions") or () if each["type"] == "Ready"), {})
     # A condition of an older generation says nothing about this spec.

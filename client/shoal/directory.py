@@ -1,4 +1,4 @@
-"""The temporary directory of a ``shoal serve`` process, and the removal of abandoned ones."""
+"""Temporary directory of a process, and the removal of directories whose process was killed."""
 
 import fcntl
 import os
@@ -17,7 +17,7 @@ MAX_PATH_BYTES = 90
 
 @contextmanager
 def own_directory() -> Iterator[str]:
-    """Create a directory for the duration of the block; remove directories whose owner was killed."""
+    """Create a temporary directory for the block, and remove directories whose process was killed."""
     # TMPDIR may be too long for the paths of unix sockets.
     parent = tempfile.gettempdir()
     if len(os.fsencode(parent)) > MAX_PATH_BYTES:
@@ -37,7 +37,7 @@ def own_directory() -> Iterator[str]:
 
 
 def _is_abandoned(directory: Path) -> bool:
-    """Return whether the lock is free; False for another user's directory, or a directory without the file."""
+    """Return whether the process that owned a directory has ended; False for another user's directory."""
     try:
         if directory.is_symlink() or directory.stat().st_uid != os.geteuid():
             return False

@@ -64,7 +64,7 @@ def read_yaml(text: str) -> list[Any]:
 
 
 def _size(node: Any, known: dict[int, tuple[int, int]], around: set[int]) -> tuple[int, int]:
-    """Return the number of nodes and the depth, with aliases expanded."""
+    """Return the number of nodes and the depth of a YAML tree, counting the target of each alias."""
     key = id(node)
     if key in around:
         raise FieldError("an alias contains itself")

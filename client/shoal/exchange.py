@@ -21,10 +21,10 @@ Verify = bool | str | os.PathLike[str] | ssl.SSLContext
 
 
 def base_url(url: str) -> httpx.URL:
-    """Return the base URL; ``127.0.0.1:8080`` means http.
+    """Parse a server's base URL; ``127.0.0.1:8080`` means http.
 
     Raises:
-        WrongAddress: the URL is invalid; the message has neither user, password nor query.
+        WrongAddress: the URL is invalid; the message omits user, password and query.
     """
     address = url if "://" in url else f"http://{url}"
     wrong = f"{redacted_value(address)} is not the address of a server"
@@ -44,10 +44,10 @@ def base_url(url: str) -> httpx.URL:
 
 
 def base_urls(url: str | Sequence[str], *, alone: bool) -> list[httpx.URL]:
-    """Return the base URLs of the replicas of one model.
+    """Parse the base URLs of the replicas of one model.
 
     Raises:
-        WrongAddress: a URL is invalid, there is none, their paths differ, or only one is allowed (``alone``).
+        WrongAddress: a URL is invalid, there is none, paths differ, or there are several although ``alone`` is set.
     """
     urls = [base_url(each) for each in ((url,) if isinstance(url, str) else url)]
     if not urls:
@@ -60,14 +60,14 @@ def base_urls(url: str | Sequence[str], *, alone: bool) -> list[httpx.URL]:
 
 
 def trust(verify: Verify, own: tuple[str, str | None] | None = None) -> ssl.SSLContext:
-    """Return the TLS context.
+    """Return the TLS context of a client.
 
     Args:
-        verify: the trusted authorities.
+        verify: as in `Verify`; a context is returned unchanged.
         own: files of the client certificate, and of its key if separate.
 
     Raises:
-        InvalidInput: a file cannot be used.
+        InvalidInput: a certificate or key file cannot be loaded.
     """
     if isinstance(verify, ssl.SSLContext):
         return verify
@@ -87,12 +87,12 @@ def trust(verify: Verify, own: tuple[str, str | None] | None = None) -> ssl.SSLC
 
 
 def trusted(options: argparse.Namespace) -> ssl.SSLContext:
-    """Return the TLS context for the options of a command."""
+    """Return the TLS context for a command's options --ca-file, --cert and --key."""
     return trust(options.ca_file or True, (options.cert, options.key) if options.cert else None)
 
 
 def request_of(build: Callable[..., httpx.Request], request: Request, left_s: float) -> httpx.Request:
-    """Return the httpx request made by ``build``, with ``left_s`` as the timeout of each of its phases."""
+    """Convert a request to httpx's with ``build``; connecting, reading and writing may take ``left_s`` each."""
     # httpx treats a timeout of 0 as an immediate failure.
     left_s = max(0.001, left_s)
     timeout = httpx.Timeout(left_s, connect=min(left_s, CONNECT_TIMEOUT_S))
@@ -100,14 +100,14 @@ def request_of(build: Callable[..., httpx.Request], request: Request, left_s: fl
 
 
 def response_of(response: httpx.Response) -> Response:
-    """Return a complete httpx response."""
+    """Convert an httpx response whose body has been read."""
     headers = {name.lower(): value for name, value in response.headers.items()}
     return Response(response.status_code, headers, response.content)
 
 
 @contextmanager
 def mapped_errors(timeout_s: float) -> Iterator[None]:
-    """Map the errors of httpx to those of this package."""
+    """Raise httpx's errors inside the block as errors of this package."""
     # The most specific first.
     try:
         yield
@@ -122,5 +122,5 @@ def mapped_errors(timeout_s: float) -> Iterator[None]:
 
 
 def too_late(request: httpx.Request, timeout_s: float) -> DeadlineExceeded:
-    """Return the error of an exchange past its deadline."""
+    """Return the error for a request without a response within ``timeout_s``."""
     return DeadlineExceeded(f"no response from {request.url} within {timeout_s:g} s", may_have_run=True)

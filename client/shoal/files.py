@@ -51,7 +51,7 @@ def parse(data: bytes, path: Path) -> Any:
 
 
 def parse_json(text: str | bytes, source: str) -> Any:
-    """Return a JSON value; the error names ``source``."""
+    """Parse JSON; an error names ``source``, such as a file or an option."""
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError as error:

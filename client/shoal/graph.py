@@ -1,6 +1,7 @@
 """Build an ``InferenceGraph`` in Python: the inputs of steps are references to the outputs of other steps.
 
-The result is the same document as written by hand, for ``kubectl apply`` and ``shoal serve``. No step runs here.
+The result is the same document as written by hand, for ``kubectl apply`` and ``shoal serve``. Building a graph runs
+no step.
 """
 
 import json
@@ -37,15 +38,15 @@ class Condition:
         self.text = text
 
     def __and__(self, other: "Condition") -> "Condition":
-        """Return the conjunction."""
+        """Return the condition that both conditions hold."""
         return Condition(f"({self.text}) and ({other.text})")
 
     def __or__(self, other: "Condition") -> "Condition":
-        """Return the disjunction."""
+        """Return the condition that at least one of the conditions holds."""
         return Condition(f"({self.text}) or ({other.text})")
 
     def __invert__(self) -> "Condition":
-        """Return the negation."""
+        """Return the condition that this condition does not hold."""
         return Condition(f"not ({self.text})")
 
     def __bool__(self) -> bool:
@@ -100,7 +101,7 @@ class Tensor:
 
 
 def _written(value: object) -> str:
-    """Return a value in the syntax of expressions; numpy's numbers as Python's."""
+    """Return a value in the syntax of expressions; numpy numbers become Python numbers."""
     if isinstance(value, Tensor):
         return value.column
     if value is None or isinstance(value, str | bool | int):
@@ -111,7 +112,7 @@ def _written(value: object) -> str:
 
 
 class Step:
-    """A step, whose tensors are ``step.NAME``, or ``step["NAME"]`` if NAME is not a Python identifier."""
+    """A step of a graph, or the request; its tensors are ``step.NAME``, or ``step["NAME"]`` for other names."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -128,13 +129,13 @@ class Step:
 
 
 class Graph:
-    """A graph of models.
+    """Builder of an ``InferenceGraph`` document.
 
     Args:
         name: the graph's name.
-        deadline_ms: deadline of each response.
-        composer: the file of a class that runs the steps, or ``MODULE:CLASS`` in an image; then steps have no inputs,
-            and the graph has no outputs.
+        deadline_ms: time within which each response is wanted (ms).
+        composer: Python file whose class runs the steps, or ``MODULE:CLASS`` in an image. Steps then declare no inputs,
+            and the graph no outputs.
     """
 
     def __init__(self, name: str, *, deadline_ms: float | None = None, composer: Path | str | None = None) -> None:
@@ -160,7 +161,7 @@ class Graph:
         inputs: Mapping[str, Tensor] | None = None,
         **more: Tensor,
     ) -> Step:
-        """Add a step with a tensor for each input, by name; return a reference to its outputs."""
+        """Add a step, and return a reference to its outputs; ``inputs`` and ``more`` give the tensor of each input."""
         tensors = {**(inputs or {}), **more}
         for key, tensor in tensors.items():
             if not isinstance(tensor, Tensor):
@@ -184,7 +185,10 @@ class Graph:
         return Step(name)
 
     def output(self, combine: How | None = None, **outputs: Tensor | Sequence[Tensor]) -> None:
-        """Add outputs: one tensor, or several; a row gets the first that it has, or a combination of them."""
+        """Add outputs of the graph, by name.
+
+        Of several tensors, a row gets the first that exists for the row, or the combination that ``combine`` names.
+        """
         if combine is not None and not isinstance(combine, str):
             raise TypeError(f"combine must be one word for all outputs of this call, such as 'Vote', not {combine!r}")
         for name, given in outputs.items():
@@ -197,7 +201,7 @@ class Graph:
                 self._combine[name] = combine
 
     def to_dict(self) -> Document:
-        """Return the document.
+        """Return the graph as an ``InferenceGraph`` document.
 
         Raises:
             SpecError, GraphError: the graph is invalid; the message names the field.
@@ -226,12 +230,12 @@ class Graph:
         return json.loads(json.dumps(document))  # type: ignore[no-any-return]  # a copy
 
     def to_yaml(self) -> str:
-        """Return the document as YAML; raises as `to_dict`."""
+        """Return the graph as YAML; raises as `to_dict`."""
         return "\n".join(_lines(self.to_dict())) + "\n"
 
 
 def _lines(value: Document, indent: str = "") -> list[str]:
-    """Return YAML with scalars and lists as JSON, a subset of YAML, and multi-line texts as blocks."""
+    """Return a document as lines of YAML: scalars and lists as JSON, a subset of YAML; long texts as blocks."""
     lines = []
     for key, each in value.items():
         name = _json(key) if key.lower() in _YAML_WORDS or not _PLAIN.fullmatch(key) else key

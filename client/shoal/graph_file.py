@@ -1,4 +1,4 @@
-"""A file with an ``InferenceGraph`` and the ``InferenceService`` of each of its steps."""
+"""Read a file with an ``InferenceGraph`` and the ``InferenceService`` of each of its steps."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,16 +36,16 @@ class ServedGraph:
 
     @property
     def services(self) -> Iterator[str]:
-        """Yield the services of its steps."""
+        """Names of the services that the steps call."""
         yield from dict.fromkeys(step.service for step in self.spec.steps if step.service)
 
     @property
     def graphs(self) -> Iterator[str]:
-        """Yield the graphs that are steps of this graph."""
+        """Names of the graphs that the steps call."""
         yield from dict.fromkeys(step.graph for step in self.spec.steps if step.graph)
 
     def environment(self, sockets: Mapping[str, str]) -> dict[str, str]:
-        """Return the environment of the graph's proxy; ``sockets`` has the socket of each model's proxy."""
+        """Return the environment of the graph's proxy; ``sockets`` maps models to the sockets of their proxies."""
         steps = []
         for step in self.spec.steps:
             name = step.service or step.graph
@@ -58,7 +58,7 @@ class ServedGraph:
 
 
 def graphs_in(target: str) -> list[ServedGraph]:
-    """Return the graphs in a file, inner ones first; empty if the target is not a manifest file.
+    """Return the graphs in a manifest file, called graphs before their callers; empty for other targets.
 
     Raises:
         FieldError: a graph is invalid, or refers to a service or graph that is not in the file.
@@ -104,7 +104,7 @@ def _graph(document: Mapping[str, Any], directory: Path) -> ServedGraph | None:
 
 
 def _in_order(graphs: Mapping[str, ServedGraph], services: set[str]) -> Iterator[ServedGraph]:
-    """Yield the graphs, inner ones first, after checking their references."""
+    """Check references to services and graphs, and yield called graphs before their callers."""
     left = dict(graphs)
     for graph in graphs.values():
         for missing in (each for each in graph.services if each not in services):

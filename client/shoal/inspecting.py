@@ -1,4 +1,4 @@
-"""``shoal inspect``: run a runtime or a graph's proxy that loads its code and reports instead of serving."""
+"""``shoal inspect``: load a model or a composer in a child process, and return the report on it."""
 
 import asyncio
 import os
@@ -30,7 +30,7 @@ DRAIN_TIMEOUT_S = 2.0
 
 
 def inspect(environment: Mapping[str, str]) -> dict[str, Any]:
-    """Return the report of a runtime with this environment; output of the model's code goes to standard error.
+    """Load a model in a runtime process, and return its report; other output goes to standard error.
 
     Raises:
         LocalError: the runtime exited without a report.
@@ -41,7 +41,7 @@ def inspect(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _report(role: str, command: str, environment: Mapping[str, str]) -> bytes:
-    """Run a component and return the report that it writes to a file."""
+    """Run a component's ``command``, and return the report that the process writes to a file."""
     with own_directory() as directory:
         file = Path(directory, "report.json")
         log = Outlet(STANDARD_ERROR)
@@ -71,7 +71,7 @@ def _report(role: str, command: str, environment: Mapping[str, str]) -> bytes:
 
 
 def inspect_graph(graph: ServedGraph, known: dict[str, Any]) -> dict[str, Any]:
-    """Return the description of a graph; ``refused`` is the mismatch of its models, or None if they fit.
+    """Return the description of a graph; its key ``refused`` is an error if the models do not fit, else None.
 
     Args:
         graph: the graph.

@@ -36,5 +36,5 @@ def key_in(file: Path | None) -> str | None:
 
 
 def shown(key: str | None) -> dict[str, str]:
-    """Return the header for a key; empty without a key."""
+    """Return the ``authorization`` header for an API key; empty without a key."""
     return {} if key is None else {"authorization": f"Bearer {key}"}

@@ -1,4 +1,4 @@
-"""Open load on one server: send requests on schedule over kept connections, and time them.
+"""Send the requests of a load test on schedule over persistent connections, and time them.
 
 Uses asyncio's streams, because a full HTTP client takes a millisecond of a core per request and would limit most
 measurements.
@@ -31,7 +31,7 @@ Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 @dataclass
 class Load:
-    """The load on one server; use it within one event loop."""
+    """Load generator for one server; bound to one event loop."""
 
     url: httpx.URL
     request: Request
@@ -58,9 +58,9 @@ class Load:
         self._tls = (self.context or ssl.create_default_context()) if self.url.scheme == "https" else None
 
     async def alone(self, requests: int, seconds: float, random: Random) -> list[Outcome]:
-        """Send one request after another, up to a count or a time, with short pauses.
+        """Send requests one at a time, with short pauses, until ``requests`` or ``seconds`` is reached.
 
-        Without pauses the server's processes stay awake and answer faster than occasional clients would observe.
+        Without pauses, the server's processes stay awake and respond faster than to occasional clients.
         """
         outcomes: list[Outcome] = []
         ends_s = time.monotonic() + seconds

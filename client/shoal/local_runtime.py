@@ -1,4 +1,4 @@
-"""A runtime as a child of this process, without a proxy, reached over a unix socket."""
+"""A runtime in a child process without a proxy, reached over a unix socket."""
 
 import asyncio
 import time
@@ -33,11 +33,11 @@ EXIT_TIMEOUT_S = 10.0
 
 
 class LocalRuntime:
-    """One model in a child process, which ends with this process in any case.
+    """A runtime with one model in a child process, which ends when this process ends.
 
     Args:
         name: the model's name.
-        environment: the environment of the child.
+        environment: environment variables of the child process.
 
     Raises:
         LocalError: the runtime cannot load the model; the message is the runtime's.
@@ -109,7 +109,7 @@ class LocalRuntime:
         return exit_message(Exit("runtime", self._exit.result(), cause(self._process.last_written), self._served))
 
     def close(self) -> None:
-        """End the runtime."""
+        """Kill the runtime and free all resources."""
         # The process may have failed to start.
         if hasattr(self, "_exit"):
             self._process.kill()

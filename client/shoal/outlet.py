@@ -1,4 +1,4 @@
-"""Output that never blocks its writer: a thread writes it from a bounded buffer."""
+"""Output that never blocks the caller: a thread writes from a bounded buffer."""
 
 import os
 import threading
@@ -11,15 +11,15 @@ HELD_BYTES = 1 << 20
 
 
 def lines_lost(count: int) -> str:
-    """Return the line that replaces dropped lines."""
+    """Return the message that replaces ``count`` dropped lines."""
     return f"shoal: {count} lines of output were dropped here because they were not read in time"
 
 
 class Outlet:
-    """An open file with a separate writer thread.
+    """Buffered output to a file descriptor, written by a separate thread.
 
-    A write to a full pipe blocks. O_NONBLOCK would not help: a terminal or pipe is shared with other programs, and the
-    flag would affect them too.
+    A write to a full pipe blocks. O_NONBLOCK is no remedy: the flag would also affect the other programs that share the
+    terminal or pipe.
 
     Args:
         number: the file descriptor.
@@ -38,7 +38,7 @@ class Outlet:
         self._thread.start()
 
     def write(self, text: bytes) -> None:
-        """Queue whole lines; drop them if the buffer is full."""
+        """Queue ``text``, which consists of whole lines; drop it if the buffer is full."""
         with self._changed:
             if self._gone or not text:
                 return
@@ -50,7 +50,7 @@ class Outlet:
             self._add(text)
 
     def drain(self, timeout_s: float) -> None:
-        """Wait until everything is written, at most ``timeout_s``."""
+        """Wait until all queued lines are written, at most ``timeout_s``."""
         ends_s = time.monotonic() + timeout_s
         with self._changed:
             self._changed.wait_for(self._is_idle, timeout_s)
@@ -58,7 +58,7 @@ class Outlet:
             self._changed.wait_for(self._is_idle, max(0.0, ends_s - time.monotonic()))
 
     def close(self, timeout_s: float) -> None:
-        """Wait until everything is written, at most ``timeout_s``, and discard later writes."""
+        """Wait until all queued lines are written, at most ``timeout_s``, and discard later writes."""
         self.drain(timeout_s)
         with self._changed:
             self._gone = True

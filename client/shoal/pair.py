@@ -7,7 +7,9 @@ import ssl
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -52,7 +54,7 @@ CLEAR = "\r\x1b[K"
 
 @dataclass(frozen=True, slots=True)
 class Reporter:
-    """Prints the events of the command."""
+    """Printer of the events of ``shoal serve``, as text or JSON."""
 
     output: Outlet
     """For events."""
@@ -64,14 +66,14 @@ class Reporter:
     """Print one JSON object per line."""
 
     def report(self, line: str, *styles: Style, **facts: object) -> None:
-        """Print an event: the line, or with ``json`` an object with the line and its facts."""
+        """Print an event: the line, or with ``json`` an object of the line and ``facts``."""
         if not self.quiet:
             document = orjson.dumps({"message": line, **facts}).decode()
             text = document if self.json else styled(line, *styles, stream=sys.stdout) if styles else line
             self.output.write(f"{CLEAR if self._draws else ''}{text}\n".encode(errors="replace"))
 
     def draw(self, line: str) -> bool:
-        """Print a line that the next one overwrites; return False without a terminal."""
+        """Print a line that the next line overwrites; without a terminal, print nothing and return False."""
         if self._draws and not self.quiet:
             self.output.write(f"{CLEAR}{line}\r".encode(errors="replace"))
         return self._draws
@@ -81,14 +83,14 @@ class Reporter:
         return not self.json and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
     def close(self) -> None:
-        """Wait up to 2 s until the output is written."""
+        """Close both outputs, each after waiting up to 2 s until it is written."""
         for each in (self.output, self.log):
             each.close(DRAIN_TIMEOUT_S)
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One model or graph to serve, and its address."""
+    """Settings and addresses with which to serve one model or graph."""
 
     name: str
     settings: Mapping[str, str]
@@ -126,11 +128,16 @@ class Launch:
 
     @property
     def admin_url(self) -> str:
-        """URL of /readyz and /metrics."""
+        """Base URL of the admin port, with /readyz and /metrics."""
         return url_of(self.host, self.admin_port)
 
     def environment(self, directory: str, sockets: Mapping[str, str]) -> dict[str, str]:
-        """Return the environment of both processes; their socket is in ``directory``, other models' in ``sockets``."""
+        """Return the environment of the runtime and the proxy.
+
+        Args:
+            directory: directory of their unix sockets.
+            sockets: the proxy socket of each model that a graph may call, by model.
+        """
         runtime = f"unix:{directory}/{SOCKET}"
         graph = {} if self.graph is None else self.graph.environment(sockets)
         return {
@@ -149,7 +156,7 @@ class Launch:
 
 
 def outlets(*, json: bool) -> tuple[Outlet, Outlet]:
-    """Return the outlets for events and for the processes' logs."""
+    """Return the outlets for events (standard output) and for the processes' logs (standard error)."""
 
     def lost(count: int) -> str:
         line = lines_lost(count)
@@ -159,7 +166,7 @@ def outlets(*, json: bool) -> tuple[Outlet, Outlet]:
 
 
 def warn_of_everywhere(host: str, reporter: Reporter) -> None:
-    """Warn of a server that listens on every interface."""
+    """Print a warning if ``host`` means every interface."""
     if host in EVERYWHERE:
         reporter.report(
             f"{host} is every interface: any client that reaches this machine can query the model, read metrics and"
@@ -168,7 +175,7 @@ def warn_of_everywhere(host: str, reporter: Reporter) -> None:
 
 
 class Pair:
-    """The two processes of one model, with a directory of their own."""
+    """The runtime and the proxy of one model, supervised together."""
 
     def __init__(self, launch: Launch, directory: str, sockets: Mapping[str, str]) -> None:
         self.launch = launch
@@ -180,15 +187,17 @@ class Pair:
         self._environment = launch.environment(directory, sockets)
         self._socket = Path(directory, SOCKET)
         self._runtime = Supervisor("runtime", self._start_runtime, self._report)
-        self._proxy = Supervisor("proxy", self._start_proxy, self._report)
+        own = without_secrets(self._environment)
+        start_proxy = partial(Process.start, MODULES["proxy"], own, log=launch.reporter.log)
+        self._proxy = Supervisor("proxy", start_proxy, self._report)
         # A graph has no runtime: its proxy calls the models of its steps.
         # In the order of starting; they stop in reverse.
         self._processes = [self._proxy] if launch.graph else [self._runtime, self._proxy]
 
     async def run(self) -> list[Exit]:
-        """Keep both running until an exit is final or the proxy was drained; return the final exits.
+        """Keep the processes running until the exit of one is final; return the final exits.
 
-        The other process keeps running, as both do if this is cancelled.
+        The other process keeps running. Cancelling this call leaves both running.
         """
         supervisors = [asyncio.create_task(each.run()) for each in self._processes]
         announcing = asyncio.create_task(self._announce())
@@ -219,9 +228,6 @@ class Pair:
         self._socket.unlink(missing_ok=True)
         return await Process.start(MODULES["runtime"], self._environment, log=self.launch.reporter.log)
 
-    async def _start_proxy(self) -> Process:
-        return await Process.start(MODULES["proxy"], without_secrets(self._environment), log=self.launch.reporter.log)
-
     async def _announce(self) -> None:
         """Report each time the server becomes ready, the first time with a sample request; never returns."""
         # The environment's HTTP proxies do not apply to this machine.
@@ -241,7 +247,7 @@ class Pair:
                     self.ready.set()
 
     async def _until_ready(self, http: httpx.AsyncClient) -> None:
-        """Poll /readyz, and report the progress of a slow start.
+        """Poll /readyz until the server is ready, and report the progress of a slow start.
 
         Raises:
             LocalError: the models of a graph's steps do not match, or its composer cannot be loaded.
@@ -263,7 +269,11 @@ class Pair:
             found = body.get("reason") if isinstance(body, dict) else None
             now = str(found or response.text.strip()[:200])
             if self.launch.graph:
-                await self._check_graph(http)
+                # Waiting does not repair some faults of a graph.
+                with suppress(httpx.TransportError):  # the proxy has exited, and its supervisor reports it
+                    state = (await http.get(f"{self.launch.admin_url}{LOAD}")).json().get("graph") or {}
+                    if state.get("reason") in NEVER_READY:
+                        raise LocalError(f"the graph {self.launch.name} cannot work: {state.get('message')}")
             # A download is drawn in place; any other reason is printed when it changes.
             if (bar := progress_bar(now)) and self.launch.reporter.draw(f"{self.launch.name}: {bar}"):
                 reason = now
@@ -271,14 +281,6 @@ class Pair:
                 reason, report_s = now, time.monotonic() + SILENCE_S
                 self._report(f"not ready yet: {reason}", not_ready=reason)
             await asyncio.sleep(POLL_INTERVAL_S)
-
-    async def _check_graph(self, http: httpx.AsyncClient) -> None:
-        try:
-            state = (await http.get(f"{self.launch.admin_url}{LOAD}")).json().get("graph") or {}
-        except httpx.TransportError:  # the proxy has exited, and its supervisor reports it
-            return
-        if state.get("reason") in NEVER_READY:
-            raise LocalError(f"the graph {self.launch.name} cannot work: {state.get('message')}")
 
     async def _show_first_requests(self) -> None:
         url, admin = self.launch.url, self.launch.admin_url
@@ -328,5 +330,5 @@ class Pair:
 
 
 def url_of(host: str, port: int, scheme: str = "http") -> str:
-    """Return the URL of a server for this machine, also if it listens on every interface."""
+    """Return the URL of a server for clients on this machine, even if the server listens on every interface."""
     return f"{scheme}://{Address(EVERYWHERE.get(host, host), port)}"

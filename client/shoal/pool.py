@@ -1,8 +1,8 @@
 """Connection pools of the asyncio client, with constant-time lookup.
 
-httpcore's pool polls every idle connection whenever a request starts or ends; with 32 concurrent requests that was most
-of their cost. Here each connection has a transport of its own. The last one used is used next, so that surplus
-connections become idle and are closed.
+httpcore's pool polls every idle connection whenever a request starts or ends, which was most of the cost of 32
+concurrent requests. Here each connection has a transport of its own. The connection used last is reused first, so that
+surplus connections become idle and are closed.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ _TIMEOUT_SHARE: Final = 0.9
 
 
 class ConnectionPool(httpx.AsyncBaseTransport):
-    """Send each request on an idle connection; responses are read completely."""
+    """Pool of connections to one server; each response is read completely."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._ssl = context
@@ -37,7 +37,7 @@ class ConnectionPool(httpx.AsyncBaseTransport):
         self._idle: deque[tuple[httpx.AsyncHTTPTransport, float]] = deque()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send one request (httpx)."""
+        """Send one request on an idle or a new connection."""
         async with self._slots:
             if self._idle:
                 connection = self._idle.pop()[0]
@@ -62,15 +62,16 @@ class ConnectionPool(httpx.AsyncBaseTransport):
         )
 
     async def aclose(self) -> None:
-        """Close the connections (httpx)."""
+        """Close all connections."""
         while self._idle:
             await self._idle.popleft()[0].aclose()
 
 
 class Addresses(httpx.AsyncBaseTransport):
-    """Send each request to one of several addresses of a model, chosen by expected wait.
+    """Load balancer over the replicas' addresses of one model, by expected wait.
 
-    A request that certainly did not run at one address goes to another at once, unless all others are in backoff.
+    A request that certainly did not run at one address goes to another at once, unless all
+    other addresses are in backoff.
     """
 
     def __init__(self, addresses: Sequence[httpx.URL], context: ssl.SSLContext) -> None:
@@ -80,7 +81,7 @@ class Addresses(httpx.AsyncBaseTransport):
         self._pools = [ConnectionPool(context) for _ in addresses]
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send one request (httpx)."""
+        """Send a request to the address with the shorter expected wait, or to others if it did not run there."""
         request.headers.setdefault(*REPORT_REQUEST)
         number: int | None = choose(self._states, time.monotonic(), _sample)
         tried: list[int] = []
@@ -99,7 +100,6 @@ class Addresses(httpx.AsyncBaseTransport):
                 return response
 
     async def _send(self, number: int, request: httpx.Request) -> httpx.Response:
-        """Send a request to one address, and record the outcome."""
         state, address = self._states[number], self._addresses[number]
         # The request was built for the first address.
         request.url = request.url.copy_with(scheme=address.scheme, host=address.host, port=address.port)
@@ -128,7 +128,7 @@ class Addresses(httpx.AsyncBaseTransport):
         return choose_other(self._states, tried, time.monotonic(), _sample)
 
     async def aclose(self) -> None:
-        """Close the connections (httpx)."""
+        """Close the connections to all addresses."""
         for pool in self._pools:
             await pool.aclose()
 

@@ -26,7 +26,7 @@ def claimed(host: str, port: int) -> Iterator[bool]:
     """Claim ``port`` of ``host`` during the block; yield whether it is free and no other ``shoal serve`` claims it.
 
     A port stays free until the proxy listens, seconds later, so two servers started together would choose the same
-    one. An abstract socket (Linux) has the same network namespace as the port, and vanishes with its owner.
+    port. The claim is an abstract socket (Linux): it has the port's network namespace, and vanishes with its process.
     """
     if not is_free(host, port):
         yield False

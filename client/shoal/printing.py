@@ -1,4 +1,4 @@
-"""Results and signatures as text: tables of rows, or JSON."""
+"""Format results and signatures as text tables or JSON."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ _PERCENTAGE = re.compile(r"(?P<what>\w+) (?P<percent>\d{1,3}) %")
 
 
 def result_text(answer: Any, names: Sequence[str]) -> str:
-    """Return a result of ``Client.predict`` as text; ``names`` are the outputs in order."""
+    """Format a result of ``Client.predict`` as text; ``names`` are the model's outputs in order."""
     outputs = answer if isinstance(answer, Mapping) and len(names) > 1 else {names[0]: answer}
     ordered = {name: outputs[name] for name in (*names, *outputs) if name in outputs}
     # Outputs of one dimension and one length (labels, probabilities) are a table.
@@ -38,7 +38,7 @@ def result_text(answer: Any, names: Sequence[str]) -> str:
 
 
 def json_text(value: Any) -> str:
-    """Return a value, such as a result of ``Client.predict``, as indented JSON; bytes as text."""
+    """Format a value, such as a result of ``Client.predict``, as indented JSON; bytes become text."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, bytes):
@@ -52,7 +52,7 @@ def json_text(value: Any) -> str:
 
 
 def signature_text(signature: Signature) -> str:
-    """Return a signature as a headline and a table of the tensors."""
+    """Format a signature as a headline and a table of the inputs and outputs."""
     parts = [signature.name, *(f"version {version}" for version in signature.versions)]
     if not signature.batches:
         parts.append("one item per call")
@@ -64,21 +64,16 @@ def signature_text(signature: Signature) -> str:
     for kind, tensors in (("input", signature.inputs), ("output", signature.outputs)):
         for each in tensors:
             lengths = ", ".join("any" if length < 0 else str(length) for length in signature.row_shape(each))
-            notes = ", ".join(
-                (*each.content_types, *(("optional",) if each.optional else ()), *_columns_text(each.columns))
-            )
-            rows.append((kind, each.name, each.datatype, f"[{lengths}]" if lengths else "scalar", notes))
+            notes = [*each.content_types, *(("optional",) if each.optional else ())]
+            if each.columns:
+                more = f" and {len(each.columns) - MAX_COLUMNS} more" if len(each.columns) > MAX_COLUMNS else ""
+                notes.append(f"columns {', '.join(each.columns[:MAX_COLUMNS])}{more}")
+            rows.append((kind, each.name, each.datatype, f"[{lengths}]" if lengths else "scalar", ", ".join(notes)))
     return f"{'; '.join(parts)}\n\n{table(rows)}"
 
 
-def _columns_text(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of columns as one text; none without names."""
-    more = f" and {len(names) - MAX_COLUMNS} more" if len(names) > MAX_COLUMNS else ""
-    return (f"columns {', '.join(names[:MAX_COLUMNS])}{more}",) if names else ()
-
-
 def signature_json(signature: Signature) -> str:
-    """Return a signature as JSON, with the shapes of a row; -1 is a free length."""
+    """Format a signature as JSON; shapes are of one row, and -1 is a free length."""
 
     def tensors(given: Sequence[Tensor]) -> list[Any]:
         return [
@@ -116,7 +111,7 @@ def progress_bar(text: str) -> str:
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Return rows of cells as aligned columns."""
+    """Format rows of cells as a text table with aligned columns."""
     # Control characters of a server's names must not reach the terminal.
     rows = [[visible(cell) for cell in row] for row in rows]
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]

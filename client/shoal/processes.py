@@ -56,7 +56,7 @@ class Process:
         """Wait for the exit; return the exit status, or minus the signal's number.
 
         The process's children are killed too, since they may hold the device's memory. A child in a session of its own
-        survives and may hold the pipe forever; it is not awaited.
+        survives and may hold the output pipe forever, so the end of the pipe is awaited for at most 1 s.
         """
         await self._output.exited.wait()
         self.kill()
@@ -83,9 +83,9 @@ class Process:
 
 
 class Output(asyncio.SubprocessProtocol):
-    """The output of a process, passed on line by line, and its exit.
+    """Protocol that forwards a process's output line by line, and records its exit.
 
-    A protocol of its own, because asyncio's ``Process.wait`` also waits for the end of the pipe.
+    asyncio's ``Process.wait`` is not used, because it also waits for the end of the output pipe.
     """
 
     def __init__(self, log: Outlet | None) -> None:
@@ -98,15 +98,15 @@ class Output(asyncio.SubprocessProtocol):
 
     @property
     def last_written(self) -> str:
-        """The last output so far."""
+        """The line that announced the exit, or the last output (up to 32 KiB)."""
         return (self._exit_line or self._tail).decode(errors="replace")
 
     def process_exited(self) -> None:
-        """Record the exit (asyncio); children may still write."""
+        """Record the exit of the process; its children may still write."""
         self.exited.set()
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        """Pass on the complete lines (asyncio)."""
+        """Forward complete lines to the log."""
         self._tail = (self._tail + data)[-TAIL_BYTES:]
         *lines, self._begun = (self._begun + data).split(b"\n")
         whole = b"".join(line + b"\n" for line in lines if not self._keeps(line))
@@ -116,7 +116,7 @@ class Output(asyncio.SubprocessProtocol):
         self._forward(whole)
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
-        """Pass on the last, unterminated line (asyncio)."""
+        """Forward an unterminated last line to the log."""
         if self._begun and not self._keeps(self._begun):
             self._forward(self._begun + b"\n")
         self.closed.set()
@@ -126,7 +126,7 @@ class Output(asyncio.SubprocessProtocol):
             self._log.write(text)
 
     def _keeps(self, line: bytes) -> bool:
-        """Store an exit line and return True; the exit message repeats it, so it is not logged."""
+        """Store a line that announces the exit, and return True: the exit message replaces that line in the log."""
         if is_exit_line(line):
             self._exit_line = line
             return True
@@ -134,7 +134,7 @@ class Output(asyncio.SubprocessProtocol):
 
 
 class Supervisor:
-    """Keep one component running: restart it after an exit, unless the exit is final."""
+    """Supervisor that restarts one component after an exit, unless the exit is final."""
 
     def __init__(self, role: str, start: Callable[[], Awaitable[Process]], report: Callable[[str], None]) -> None:
         self.served = False
@@ -146,7 +146,7 @@ class Supervisor:
         self._process: Process | None = None
 
     async def run(self) -> Exit:
-        """Run the process; return its final exit. Cancelling leaves the process as it is."""
+        """Run the process, with restarts, and return its final exit; cancelling leaves the process running."""
         backoff, crashes = Backoff(), 0
         while True:
             self._process = process = await self._start()

@@ -10,7 +10,7 @@ Progress = bool | Report
 
 @contextmanager
 def reporting(progress: Progress) -> Iterator[Report]:
-    """Yield a callable for the rows done and all rows, to be called after each portion."""
+    """Yield the function to call after each portion with the rows done and the number of all rows."""
     # bool is not callable.
     if callable(progress):
         yield progress

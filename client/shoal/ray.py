@@ -31,13 +31,13 @@ class Model:
     """A model in a runtime of its own, called with batches of rows; pass it to Ray Data's ``map_batches``.
 
     The class does not import Ray, so Daft and Spark's ``mapInPandas`` can call it too. The runtime needs
-    ``shoal[runtime]``, or ``shoal[serve-light]`` without PyTorch. It ends with this process in any case.
+    ``shoal[runtime]``, or ``shoal[serve-light]`` without PyTorch. The runtime ends when this process ends.
 
     Args:
         uri: the model, as for ``shoal serve``: a directory, a file or a URL; a path should be absolute.
-        columns: the column of each input, or the numeric columns that form its rows; by default the columns with the
-            names of the inputs, or of an input's columns.
-        outputs: column names of outputs, by output; by default the output's name.
+        columns: the column of each input, or the numeric columns that form an input; by default columns are matched by
+            name.
+        outputs: the new column for each output, by output; by default the output's name.
         device: ``cpu``, ``cuda``, ``cuda:1``; by default a GPU if available. Ray's ``num_gpus`` makes GPUs visible.
         set: fields, as for ``shoal serve --set``: ``{"batching.maxBatchSize": 64}``.
         error_column: the column of error messages.
@@ -122,7 +122,7 @@ class Model:
 
 
 class _BatchSender:
-    """One batch in progress: the outputs so far, and the errors."""
+    """Sender of one batch to the runtime, which collects outputs and errors by row."""
 
     def __init__(
         self, runtime: LocalRuntime, signature: Signature, rows: int, failed: dict[int, str], timeout_s: float

@@ -34,7 +34,7 @@ _FORWARDING: Final = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) ->")
 
 
 class Source(Protocol):
-    """A source of samples."""
+    """Source of load samples: proxies on one machine, or a cluster."""
 
     async def sample(self) -> dict[str, ServiceSample]:
         """Return a sample of every service.
@@ -51,7 +51,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One sample of all services."""
+    """Sample of all services at one time, or the error of the source."""
 
     source: Source | None
     """Its source; None if there is none."""
@@ -66,14 +66,14 @@ class _Report(msgspec.Struct, frozen=True):
 
 
 class _ProxyExplanation(msgspec.Struct, frozen=True):
-    """The fields of ``/v1/explain`` that are used here."""
+    """The model and the sentences in a ``/v1/explain`` response."""
 
     report: _Report
     sentences: list[str]
 
 
 class ProxySource:
-    """Proxies by the addresses of their admin ports."""
+    """Source of samples that queries proxies at their admin ports."""
 
     def __init__(self, client: httpx.AsyncClient, urls: Sequence[str]) -> None:
         self._client = client
@@ -85,7 +85,7 @@ class ProxySource:
         self._names: dict[str, str] = {}
 
     async def sample(self) -> dict[str, ServiceSample]:
-        """Return a sample of each proxy; an unreachable one keeps its name."""
+        """Return a sample of each proxy, by model name; unreachable proxies are included."""
         seen = await asyncio.gather(*(self._sample(url) for url in self._urls))
         # Without any name, no proxy has ever answered.
         if not self._names:
@@ -111,14 +111,14 @@ class ProxySource:
         )
 
     async def explain(self, service: str) -> list[str]:
-        """Return the sentences of ``/v1/explain``."""
+        """Return the sentences of the service's ``/v1/explain`` response."""
         named = self._urls | self._names
         url = next((url for url, name in named.items() if name == service), service)
         return await _sentences(self._client, url)
 
 
 class ClusterSource:
-    """The services of a cluster.
+    """Source of samples that reads a cluster's services from the operator and the API server.
 
     Args:
         client: the HTTP client for forwarded ports.
@@ -153,7 +153,7 @@ class ClusterSource:
         return seen
 
     async def explain(self, service: str) -> list[str]:
-        """Return the sentences of one pod's ``/v1/explain``."""
+        """Return the sentences of the ``/v1/explain`` response of one of the service's pods."""
         if service not in self._pods:
             return []
         namespace, pod = self._pods[service]
@@ -163,14 +163,14 @@ class ClusterSource:
 
 @asynccontextmanager
 async def proxy_source(urls: Sequence[str]) -> AsyncIterator[Source]:
-    """Sample proxies at their admin ports during the block."""
+    """Yield a source that samples the proxies at these admin ports, open during the block."""
     async with httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False) as client:
         yield ProxySource(client, urls)
 
 
 @asynccontextmanager
 async def cluster_source(context: str, namespace: str) -> AsyncIterator[Source]:
-    """Sample the services of a cluster during the block.
+    """Yield a source that samples the services of a cluster, open during the block.
 
     Raises:
         LocalError: kubectl is not installed, or the cluster has no leading operator.
@@ -203,7 +203,7 @@ async def cluster_source(context: str, namespace: str) -> AsyncIterator[Source]:
 async def samples(
     opened: Callable[[], AbstractAsyncContextManager[Source]], interval_s: float
 ) -> AsyncIterator[Sample]:
-    """Yield samples forever; reopen a source that fails, and yield the failure.
+    """Yield samples forever; if the source fails, yield the error and open the source again.
 
     Raises:
         ShoalError, LocalError: the first sample fails.
@@ -225,7 +225,7 @@ async def samples(
 
 @asynccontextmanager
 async def forwarded(kubectl: Sequence[str], namespace: str, pod: str, port: int) -> AsyncIterator[str]:
-    """Forward a port of a pod to this machine during the block; yields its URL.
+    """Forward a port of a pod to this machine during the block; yield the local URL.
 
     Raises:
         ConnectionFailed: kubectl failed; the message is kubectl's.
@@ -249,7 +249,7 @@ async def forwarded(kubectl: Sequence[str], namespace: str, pod: str, port: int)
 
 
 async def _objects(kubectl: Sequence[str], *words: str) -> list[Any]:
-    """Return the items of a list that kubectl prints."""
+    """Run kubectl, and return the items of the list that it prints."""
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
         *kubectl, *words, "--output", "json", stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe

@@ -26,7 +26,7 @@ MakeLaunch = Callable[[Mapping[str, str], Container[str]], Launch]
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """A port that several models share."""
+    """Settings of a port that several models share."""
 
     host: str
     port: int
@@ -40,7 +40,7 @@ class Shared:
 async def serve(launches: Sequence[Launch], reporter: Reporter, shared: Shared | None = None) -> int:
     """Serve until SIGINT, SIGTERM or SIGHUP; return the exit status of the command.
 
-    0 after SIGTERM, SIGHUP or ``POST /drain``, 130 after Ctrl-C or a second signal, 1 if an exit of a process is final.
+    The status is 0 after SIGTERM, SIGHUP or ``POST /drain``, 130 after Ctrl-C or a second signal, otherwise 1.
     """
     with own_directory() as directory:
         server = Server(launches, reporter, shared, directory)
@@ -48,7 +48,7 @@ async def serve(launches: Sequence[Launch], reporter: Reporter, shared: Shared |
 
 
 class Server:
-    """The pairs of processes, and the port that they share."""
+    """The processes of all served models, and the port that the models share."""
 
     def __init__(self, launches: Sequence[Launch], reporter: Reporter, shared: Shared | None, directory: str) -> None:
         self._launches = launches
@@ -117,7 +117,7 @@ class Server:
         return pair
 
     async def _watch(self, pair: Pair) -> None:
-        """Run a pair; a final exit stops the server if the command named the model, otherwise only the model."""
+        """Run a model's processes; a final exit stops the server, or only a model that was registered later."""
         try:
             ends = [(pair.launch, end) for end in await pair.run()]
             # The cause is printed at the very end, by `run`.
@@ -132,7 +132,7 @@ class Server:
                 self._stop.set()
 
     async def _leave(self, pair: Pair) -> None:
-        """Stop the processes of one model; its name can be reused at once."""
+        """Remove a model, so that its name can be reused at once, and stop its processes."""
         for each in (self._pairs, self._sockets, self._watches):
             each.pop(pair.launch.name, None)
         await pair.stop()
@@ -161,7 +161,6 @@ class Server:
         return INTERRUPTED if self._interrupted else 0
 
     async def _share(self, shared: Shared) -> None:
-        """Listen on the shared port and on the management port."""
         from shoal.server_routes import ServerRoutes  # noqa: PLC0415 (an HTTP server, which one model does not need)
 
         pages = ServerRoutes(self)
@@ -186,22 +185,24 @@ class Server:
 
     @property
     def sockets(self) -> Mapping[str, str]:
-        """Return the socket of each model's proxy, by the model's name."""
+        """Path of the socket of each model's proxy, by model."""
         return self._sockets
 
     @property
     def urls(self) -> Mapping[str, str]:
-        """Return the URI of each model."""
+        """URI of each served model, by name."""
         return {name: shown(pair.launch.settings.get("SHOAL_MODEL_URI", name)) for name, pair in self._pairs.items()}
 
     @property
     def counted(self) -> Mapping[str, str]:
-        """Return the sockets that readiness depends on, which excludes models that are being registered."""
+        """Proxy sockets of the models that count for readiness: all but registered models that are still starting."""
         named = {launch.name for launch in self._launches}
         return {name: self._sockets[name] for name, pair in self._pairs.items() if name in named or pair.ready.is_set()}
 
     async def register(self, query: Mapping[str, str]) -> tuple[Launch, str]:
-        """Start a model, and with ``synchronous`` wait until it is ready; return the reason of its end, or nothing.
+        """Start the model of a TorchServe query; return its launch, and the reason if it has ended.
+
+        With ``synchronous=true`` in the query, wait until the model is ready or has ended.
 
         Raises:
             FieldError, LocalError: the model cannot be started.
@@ -217,7 +218,7 @@ class Server:
         return launch, pair.end
 
     async def unregister(self, name: str) -> bool:
-        """Stop a registered model, which completes its accepted requests; return whether there was one."""
+        """Stop a registered model after its accepted requests; return whether there was a model of this name."""
         pair, watch = self._pairs.get(name), self._watches.get(name)
         if pair is None or watch is None or pair.launch in self._launches:
             return False

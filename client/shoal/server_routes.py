@@ -36,25 +36,25 @@ REGISTER: Final = "models are registered at the port of `shoal serve --managemen
 
 
 class ServedModels(Protocol):
-    """The models that are served."""
+    """Interface to the models of ``shoal serve``, for the routes."""
 
     @property
     def sockets(self) -> Mapping[str, str]:
-        """Return the socket of each model's proxy."""
+        """Path of the socket of each model's proxy, by model."""
 
     @property
     def urls(self) -> Mapping[str, str]:
-        """Return the URI of each model."""
+        """URI of each served model, by name."""
 
     @property
     def counted(self) -> Mapping[str, str]:
-        """Return the sockets that the port's readiness depends on."""
+        """Proxy sockets of the models that the port's readiness depends on."""
 
     async def register(self, query: Mapping[str, str]) -> tuple[Launch, str]:
-        """Start a model."""
+        """Start the model of a TorchServe query; return its launch, and the reason if it has ended."""
 
     async def unregister(self, name: str) -> bool:
-        """Stop a model."""
+        """Stop a registered model; return whether there was a model of this name."""
 
 
 class Listener(uvicorn.Server):
@@ -64,23 +64,23 @@ class Listener(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Do nothing (uvicorn)."""
+        """Disable uvicorn's signal handling."""
         yield
 
     async def stop(self) -> None:
-        """Complete the open requests and stop."""
+        """Complete the open requests, and stop the server."""
         self.should_exit = True
         await self.task
 
 
 class ServerRoutes:
-    """The route handlers."""
+    """Route handlers of the shared port and of TorchServe's management API."""
 
     def __init__(self, models: ServedModels) -> None:
         self._models = models
 
     async def listen(self, path: str) -> Listener:
-        """Serve the shared port, on a unix socket."""
+        """Serve the shared port's own routes on the unix socket ``path``."""
         routes = [
             Route("/", _constant({"status": "alive"})),
             Route("/v2", _constant({"name": "shoal", "version": VERSION, "extensions": ["binary_tensor_data"]})),
@@ -108,7 +108,7 @@ class ServerRoutes:
         return listener
 
     async def failed(self, request: Request, error: Exception) -> Response:
-        """Return an error in the form of the path's protocol."""
+        """Return an error as JSON, in TorchServe's or V2's form by path."""
         assert isinstance(error, HTTPException)
         path = request.url.path
         message = error.detail
@@ -126,7 +126,7 @@ class ServerRoutes:
         return JSONResponse({"code": error.status_code, "type": kind, "message": message}, error.status_code)
 
     async def _unready(self) -> list[str]:
-        """Return the models that are not ready, among those that readiness depends on."""
+        """Return the names of models that are not ready, among those that the port's readiness depends on."""
 
         async def is_ready(socket: str) -> bool:
             try:
@@ -181,7 +181,7 @@ class ServerRoutes:
         return JSONResponse({"status": status})
 
     async def one(self, request: Request) -> Response:
-        """Describe or stop a model (TorchServe); it always has one worker, regardless of PUT."""
+        """Describe or stop a model (TorchServe); PUT does not change its single worker."""
         _reject_browsers(request)
         name = request.path_params["m"]
         socket = self._models.sockets.get(name)
@@ -204,8 +204,6 @@ class ServerRoutes:
 
 
 def _constant(document: Mapping[str, Any]) -> Any:
-    """Return a handler with a constant response."""
-
     async def handle(request: Request) -> Response:
         return JSONResponse(document)
 

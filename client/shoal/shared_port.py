@@ -1,7 +1,7 @@
 """One port for several models: pass the bytes of each request to the proxy of the model in its path.
 
-Each client connection has at most one upstream connection at a time, and upstream connections are never shared, so a
-proxy's handling of a connection (deadlines, priorities, timeouts, hang-ups) applies to the client's own. When the next
+Each client connection has at most one upstream connection at a time, which no other client shares, so a proxy's
+handling of a connection (deadlines, priorities, timeouts, hang-ups) applies to one client. When the next
 request is for another model, the write half of the upstream connection is closed; the proxy completes its responses and
 closes the other half, and only then is the next upstream connected.
 """
@@ -42,12 +42,12 @@ UNAVAILABLE: Final = unavailable(_UNAVAILABLE_BODY)
 
 
 class SharedPort:
-    """The listener.
+    """Listener that passes each request to the proxy of its model.
 
     Args:
         models: path of each proxy's unix socket, by model.
         pages: path of the socket for requests that are for no model.
-        default: the model of paths that name none; may be empty.
+        default: the model of paths without a model name; may be empty.
     """
 
     def __init__(self, models: Mapping[str, str], pages: str, default: str = "") -> None:
@@ -74,12 +74,12 @@ class SharedPort:
             client.transport.abort()
 
     def address(self, model: str) -> str:
-        """Return the socket of a model's proxy, or of the pages if there is no such model."""
+        """Return the socket of a model's proxy; for an unknown model, the socket of ``pages``."""
         return self._models.get(self._default if model.startswith("/") else model, self._pages)
 
 
 class ClientConnection(asyncio.Protocol):
-    """The connection of a client."""
+    """Protocol of a client's connection to the shared port."""
 
     transport: asyncio.Transport
 
@@ -95,7 +95,7 @@ class ClientConnection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start the timeout of the first head, or reject the connection (asyncio)."""
+        """Start the timeout of the first request head, or reject the connection."""
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
         transport.set_write_buffer_limits(HIGH_WATER_BYTES)
@@ -109,7 +109,7 @@ class ClientConnection(asyncio.Protocol):
         self._wait_for_head()
 
     def data_received(self, data: bytes) -> None:
-        """Pass on received bytes (asyncio)."""
+        """Forward received bytes to the proxy of their model."""
         self._pieces.extend(self._scanner.feed(data))
         self._wait_for_head()
         self._forward()
@@ -157,7 +157,7 @@ class ClientConnection(asyncio.Protocol):
         self._forward()
 
     def pause_reading(self) -> None:
-        """Stop reading from the client."""
+        """Stop reading from the client until `resume_reading`."""
         if not self.transport.is_closing():
             self.transport.pause_reading()
 
@@ -167,17 +167,17 @@ class ClientConnection(asyncio.Protocol):
             self.transport.resume_reading()
 
     def pause_writing(self) -> None:
-        """Stop reading from the upstream: the client reads slowly (asyncio)."""
+        """Stop reading from the upstream, because the client reads slowly."""
         if self._upstream is not None:
             self._upstream.transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """Resume reading from the upstream (asyncio)."""
+        """Resume reading from the upstream."""
         if self._upstream is not None:
             self._upstream.transport.resume_reading()
 
     def eof_received(self) -> bool:
-        """Pass on the end of the client's half; responses may still follow (asyncio)."""
+        """Forward the end of the client's requests; the connection stays open for responses."""
         self._ended = True
         if self._upstream is None and self._connecting is None:
             return False
@@ -186,7 +186,7 @@ class ClientConnection(asyncio.Protocol):
         return True
 
     def _check_disconnected(self, after_s: float) -> None:
-        """Abort if the client has closed both halves; its machine answers keep-alive bytes with a reset."""
+        """Abort if the client has closed the connection completely; otherwise check again later."""
         if self._gone:
             return
         ends = select.poll()
@@ -198,7 +198,7 @@ class ClientConnection(asyncio.Protocol):
         asyncio.get_running_loop().call_later(after_s, self._check_disconnected, after_s)
 
     def upstream_closed(self) -> None:
-        """Continue with the next upstream, or close if no request is left."""
+        """Connect to the proxy of the next request, or close if no request is left."""
         self._upstream = None
         if self._pieces and not self._gone:
             self._forward()
@@ -206,7 +206,7 @@ class ClientConnection(asyncio.Protocol):
             self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Abort the upstream connection too (asyncio)."""
+        """Abort the upstream connection of a client that has disconnected."""
         self._gone = True
         self._shared_port.clients.discard(self)
         if self._timer is not None:
@@ -218,7 +218,7 @@ class ClientConnection(asyncio.Protocol):
 
 
 class Upstream(asyncio.Protocol):
-    """The connection to the proxy of the current request."""
+    """Protocol of the connection to the proxy of the current request."""
 
     transport: asyncio.Transport
 
@@ -228,34 +228,34 @@ class Upstream(asyncio.Protocol):
         """Whether the write half is closed."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Store the transport (asyncio)."""
+        """Store the transport, and limit its write buffer."""
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
         transport.set_write_buffer_limits(HIGH_WATER_BYTES)
 
     def write(self, data: bytes) -> None:
-        """Send bytes of the client."""
+        """Send a client's bytes to the proxy."""
         self.transport.write(data)
 
     def end(self) -> None:
-        """Close the write half."""
+        """Close the write half of the connection to the proxy."""
         if not self.ending and not self.transport.is_closing():
             self.ending = True
             self.transport.write_eof()
 
     def data_received(self, data: bytes) -> None:
-        """Pass responses to the client (asyncio)."""
+        """Forward responses to the client."""
         if not self._client.transport.is_closing():
             self._client.transport.write(data)
 
     def pause_writing(self) -> None:
-        """Stop reading from the client: the proxy reads slowly (asyncio)."""
+        """Stop reading from the client, because the proxy reads slowly."""
         self._client.pause_reading()
 
     def resume_writing(self) -> None:
-        """Resume reading from the client (asyncio)."""
+        """Resume reading from the client."""
         self._client.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Notify the client's connection (asyncio)."""
+        """Notify the client's connection that the proxy has closed this one."""
         self._client.upstream_closed()

@@ -1,4 +1,4 @@
-"""Resolve a target (a manifest, a model directory, a model file, a URL) to fields and an environment."""
+"""Resolve a target (manifest, model directory, model file or URL) to fields and environment variables."""
 
 import os
 import re
@@ -58,7 +58,7 @@ class ServePlan:
     """Fields that have an effect in a cluster only."""
 
     def environment(self) -> dict[str, str]:
-        """Return the environment of a runtime: this process's, and the variables of the fields."""
+        """Return a runtime's environment: this process's variables, overridden by those of the fields."""
         named = {"SHOAL_MODEL_NAME": self.name}
         # Unbuffered, so that output of a handler appears at once.
         return {"PYTHONUNBUFFERED": "1", **os.environ, **to_environment(self.fields), **named}
@@ -92,10 +92,10 @@ def make_plan(name: str | None, target: str, assignments: Sequence[str]) -> Serv
 
 
 def plan_services(target: str, assignments: Sequence[str]) -> list[ServePlan]:
-    """Return how to serve every service of a graph's file; ``--set`` is not allowed.
+    """Return how to serve every service in a graph's file.
 
     Raises:
-        FieldError: a service is invalid.
+        FieldError: a service is invalid, or there are ``--set`` assignments, which apply to one model only.
         LocalError: the file cannot be read.
     """
     if assignments:
@@ -128,7 +128,7 @@ def named_target(text: str) -> tuple[str | None, str]:
 
 
 def find_target(target: str, *, named: bool = False) -> Service:
-    """Return the fields of a path or URL; ``model.uri`` is absolute.
+    """Return the fields for a path or URL; ``model.uri`` becomes absolute.
 
     Args:
         target: the path or URL.
@@ -145,14 +145,14 @@ def find_target(target: str, *, named: bool = False) -> Service:
 
 
 def files_beside(target: str) -> tuple[str, ...]:
-    """Return the paths of the files in the directory that ``target`` is, or is in; none for a URL."""
+    """Return the paths of the files in a target directory, or beside a target file; none for a URL."""
     path = Path(target)
     directory = path if path.is_dir() else path.parent
     return () if scheme_of(target) else tuple(str(each) for each in sorted(directory.iterdir()) if each.is_file())
 
 
 def check_is_here(uri: str, remedy: str = "pass --set model.uri=DIR") -> None:
-    """Check early, before the processes start, that a model's path exists.
+    """Check that a model's path exists, before any process starts.
 
     Args:
         uri: the model's URI.
@@ -184,7 +184,7 @@ def _path_of(target: str) -> Path:
 
 
 def _remote(uri: str) -> Service:
-    """Return the fields of a remote URI; the runtime downloads it, and reports its errors."""
+    """Return the fields of a remote URI, from which the runtime downloads the model."""
     try:
         location = parse(uri)
     except LocationError as error:
@@ -197,7 +197,6 @@ def _remote(uri: str) -> Service:
 
 
 def _found(path: Path, *, named: bool) -> Service:
-    """Return the fields of a path on this machine."""
     if path.is_dir():
         manifests = [each for each in sorted(path.iterdir()) if _may_be_service(each)]
         services = {each.name: service for each in manifests if (service := _read(each))}

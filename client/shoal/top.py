@@ -25,21 +25,20 @@ _LEFT = ("service", "state", "rows")
 
 
 def select_source(options: argparse.Namespace) -> Callable[[], AbstractAsyncContextManager[Source]]:
-    """Return the context manager of the source in the options."""
+    """Return a function that opens the source of samples that a command's options select."""
     if options.cluster or options.context:
         return partial(cluster_source, options.context or "", options.namespace or "")
     return partial(proxy_source, options.urls or [USUAL])
 
 
 def top(options: argparse.Namespace) -> int:
-    """Show services until interrupted; with ``--once`` or ``--json`` print intervals instead."""
+    """Show the load of services until interrupted; with ``--once`` or ``--json``, print it instead."""
     seen = samples(select_source(options), options.interval)
     asyncio.run(_print(seen, options) if options.once or options.json else _follow(seen))
     return 0
 
 
 async def _print(seen: AsyncIterator[Sample], options: argparse.Namespace) -> None:
-    """Print each interval; the first one ends with the second sample."""
     watched, count = Histories(), 0
     async with aclosing(seen):  # type: ignore[type-var]
         async for sample in seen:
@@ -73,14 +72,14 @@ async def _follow(seen: AsyncIterator[Sample]) -> None:
 
 
 def render(watched: Histories, *, width: int, said: bool, last: Text | None = None) -> Group:
-    """Return the table, with ``said`` the explanations of the services, and a last line; ``width`` in characters."""
+    """Return the table of services, their explanations if ``said``, and the ``last`` line; ``width`` in characters."""
     services = watched.sorted if said else ()
     words = [Text(f"{name}: {each.last.says}", style="dim") for name, each in services if each.last.says]
     return Group(table(watched, narrow=width < _WIDE), *words, *([last] if last else []))
 
 
 def table(watched: Histories, *, narrow: bool) -> Table:
-    """Return the table of services."""
+    """Return the table of services; a ``narrow`` table omits some columns."""
     columns = [name for name in COLUMNS if not (narrow and name in LESS)]
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for name in columns:

@@ -3,8 +3,8 @@
     GET OPERATOR/v1/rooms?seen=VERSION       -> ActivatorTable: services at zero replicas, their ports and ready pods
     GET ACTIVATOR/v1/waiting?seen=REPORT     -> ActivatorReport: services with held requests, and the activator's table
 
-These are long polls: a request that names the last response waits until there is a newer one, at most
-``MAX_POLL_S``. Marks are opaque: compare them and send them back.
+These are long polls: ``seen`` is the opaque mark of the last response, and the request waits until there is a newer
+response, at most ``MAX_POLL_S``.
 """
 
 from typing import Annotated, Final
@@ -31,7 +31,7 @@ _Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
 
 class ActivatorService(Struct, frozen=True, omit_defaults=True):
-    """A service of the activator."""
+    """A service for which the activator has a port."""
 
     name: _Service
     """Namespace and name, ``default/adder``."""
@@ -50,7 +50,7 @@ class ActivatorService(Struct, frozen=True, omit_defaults=True):
 
 
 class ActivatorTable(Struct, frozen=True):
-    """All services of the activator."""
+    """All services for which the activator has a port."""
 
     version: _Mark
     """Mark of this table, which an activator reports back."""
@@ -58,7 +58,7 @@ class ActivatorTable(Struct, frozen=True):
 
 
 class ActivatorReport(Struct, frozen=True):
-    """Held requests of one activator."""
+    """Requests held by one activator, by service."""
 
     news: _Mark
     """Mark of this document, for the next request."""
@@ -71,23 +71,23 @@ class ActivatorReport(Struct, frozen=True):
 
 
 def encode(document: ActivatorTable | ActivatorReport) -> bytes:
-    """Return a document as JSON."""
+    """Encode a response of the operator or the activator as JSON."""
     return msgspec.json.encode(document)
 
 
 def decode_table(body: bytes) -> ActivatorTable:
-    """Parse the operator's response.
+    """Decode the operator's response.
 
     Raises:
-        ValueError: it is malformed.
+        ValueError: the body is malformed.
     """
     return msgspec.json.decode(body, type=ActivatorTable)
 
 
 def decode_report(body: bytes) -> ActivatorReport:
-    """Parse an activator's response.
+    """Decode an activator's response.
 
     Raises:
-        ValueError: it is malformed.
+        ValueError: the body is malformed.
     """
     return msgspec.json.decode(body, type=ActivatorReport)

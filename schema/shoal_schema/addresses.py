@@ -35,13 +35,13 @@ class Address:
 
 
 class TcpAddress(Address):
-    """A host and port."""
+    """A TCP address: host and port."""
 
     __slots__ = ()
 
 
 def parse_address(text: str) -> Address:
-    """Parse an address; without a host it is ``0.0.0.0``.
+    """Parse ``unix:PATH`` or a TCP address; a missing host means ``0.0.0.0``.
 
     Raises:
         ValueError: the text is not an address.
@@ -82,7 +82,7 @@ def parse_origin(text: str) -> Origin:
     """Parse ``http://HOST[:PORT]``, ``https://HOST[:PORT]`` or ``unix:PATH``.
 
     Raises:
-        ValueError: the text is none of these.
+        ValueError: the text has none of these forms.
     """
     secure = text.startswith("https://")
     if secure:

@@ -18,14 +18,14 @@ _OPTION = "O"
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """An option that has an effect only where ``where`` holds; ``needs`` describes it."""
+    """An option that has an effect only if ``where`` holds; ``needs`` is the remedy in the error."""
 
     option: Action
     where: Callable[[Namespace], bool]
     needs: str
 
     def idle(self, options: Namespace) -> bool:
-        """Return whether the option was given without effect."""
+        """Return whether the option was given although it has no effect."""
         return getattr(options, self.option.dest) != self.option.default and not self.where(options)
 
 
@@ -34,7 +34,6 @@ class CommandParser(ArgumentParser):
 
     argparse leaves unknown options to the parser of all commands and reports missing arguments first; by then it may
     have parsed an unknown option's value as an argument.
-
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -42,11 +41,11 @@ class CommandParser(ArgumentParser):
         self._uses: list[_Use] = []
 
     def only(self, option: Action, where: Callable[[Namespace], bool], needs: str) -> None:
-        """Reject ``option`` if ``where`` is false and it is not at its default; ``needs`` is the error's remedy."""
+        """Reject ``option``, if given, unless ``where`` holds; the error ends with the remedy ``needs``."""
         self._uses.append(_Use(option, where, needs))
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse arguments, rejecting unknown ones with the command's own usage, before missing ones."""
+        """Parse arguments; report unknown options with this command's usage, before missing arguments."""
         unknown = []
         for word in args or ():
             # The words after `--` are arguments, and those after a command belong to its parser.
@@ -95,34 +94,34 @@ class CommandParser(ArgumentParser):
 
 
 def integer(least: int | None = None, most: int | None = None) -> Callable[[str], int]:
-    """Return the type of an integer with optional bounds."""
+    """Return the argparse type of an integer from ``least`` to ``most``."""
     allowed = "a whole number" if least is None else f"a whole number of at least {least}"
     low, high = -math.inf if least is None else least, math.inf if most is None else most
     return _checked(int, lambda value: low <= value <= high, allowed if most is None else f"{least} to {most}")
 
 
 def number(above: float, most: float, unit: str = "") -> Callable[[str], float]:
-    """Return the type of a number within bounds."""
+    """Return the argparse type of a number greater than ``above`` and at most ``most``."""
     return _checked(float, lambda value: above < value <= most, f"above {above} and at most {most}{unit}")
 
 
 def share() -> Callable[[str], float]:
-    """Return the type of a share, 0 to 1."""
+    """Return the argparse type of a share, 0 to 1."""
     return _checked(float, lambda value: 0 <= value <= 1, "a share of 0 to 1")
 
 
 def positive() -> Callable[[str], float]:
-    """Return the type of a finite number above 0."""
+    """Return the argparse type of a finite number above 0."""
     return _checked(float, _positive, "a positive number")
 
 
 def at_least(least: float) -> Callable[[str], float]:
-    """Return the type of a finite number with a lower bound."""
+    """Return the argparse type of a finite number with a lower bound."""
     return _checked(float, lambda value: least <= value < math.inf, f"a number of at least {least:g}")
 
 
 def numbers(count: int) -> Callable[[str], tuple[float, ...]]:
-    """Return the type of ``count`` finite numbers above 0, separated by commas."""
+    """Return the argparse type of ``count`` finite numbers above 0, separated by commas."""
     return _checked(
         lambda text: tuple([float(part) for part in text.split(",")]),
         lambda values: len(values) == count and all(map(_positive, values)),
@@ -131,7 +130,7 @@ def numbers(count: int) -> Callable[[str], tuple[float, ...]]:
 
 
 def choice(kind: type[Choice]) -> Callable[[str], Choice]:
-    """Return the type of a choice among words, in upper or lower case."""
+    """Return the argparse type of a word of an enumeration, in upper or lower case."""
     words = {word.casefold(): word for word in kind}
     return _checked(lambda text: kind(words.get(text.casefold(), text)), lambda _: True, f"one of {', '.join(kind)}")
 

@@ -24,7 +24,7 @@ class Bound(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """The words for a bound, the same in every component."""
+    """Cause and remedy of a bottleneck, as texts for users."""
 
     cause: str
     """Completes "The bound is ...", without a full stop."""

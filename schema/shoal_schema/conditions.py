@@ -5,7 +5,7 @@ from typing import Literal
 
 
 class ConditionType(StrEnum):
-    """Conditions of a service."""
+    """Types of a service's conditions."""
 
     # Conditions that every service has.
     READY = "Ready"
@@ -46,7 +46,7 @@ class ConditionType(StrEnum):
 
 
 class BatchConditionType(StrEnum):
-    """Conditions of a job: the conditions of a Kubernetes Job, and `Running`."""
+    """Types of a batch job's conditions: those of a Kubernetes Job, and `Running`."""
 
     COMPLETE = "Complete"
     """All rows have a result or an error."""

@@ -1,7 +1,7 @@
 """Declarations of settings: type, range, default, description, and the processes that read them.
 
 A setting is an annotated attribute of a `SettingsSection`. Sections of the custom resources are in ``resource``,
-those of the environment only in ``processes``.
+sections that exist only in the environment in ``processes``.
 """
 
 import types
@@ -34,7 +34,7 @@ def _written(value: Any) -> str | int:
 
 
 def as_json(value: Any) -> Any:
-    """Return a section, or a tuple of them, as JSON without defaults."""
+    """Return a section, or a tuple of sections, as JSON values without defaults."""
     return msgspec.json.decode(msgspec.json.encode(value, enc_hook=_written))
 
 
@@ -56,10 +56,10 @@ PROXY, RUNTIME, MODEL, OPERATOR, ACTIVATOR, BATCH = Process
 
 
 class FieldFault(ValueError):
-    """A fault of a field that its type cannot express.
+    """Error of a field whose value fits its type but is invalid.
 
     Args:
-        name: of the field, in JSON.
+        name: the field's name in JSON.
         what: the error without the field's name.
     """
 
@@ -81,9 +81,9 @@ class Env:
     """The environment variable of a setting.
 
     Args:
-        name: of the variable.
+        name: name of the variable.
         readers: the processes that read it.
-        unset: value without the variable, if not the field's default.
+        unset: value if the variable is not set, unless it is the field's default.
         reads: the type that a process reads, if it accepts more than the resource.
         allowed: the allowed values in words, if the type does not define them.
         lower: whether the operator writes the value in lower case.
@@ -108,7 +108,7 @@ class Env:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A declared setting."""
+    """A setting as declared in a section: type, default, description and environment variable."""
 
     path: tuple[str, ...]
     """Attributes from the root, ``("batching", "max_batch_size")``."""
@@ -161,7 +161,7 @@ class Setting:
 
 @cache
 def fields_of(cls: type[Struct]) -> tuple[Setting, ...]:
-    """Return the section's own settings, in the order of the source."""
+    """Return a section's settings in source order, without those of inner sections."""
     hints = typing.get_type_hints(cls, include_extras=True)
     settings = []
     for field in structs.fields(cls):
@@ -191,7 +191,7 @@ def settings_of(cls: type[Struct]) -> Iterator[Setting]:
 
 
 def section_of(kind: Any) -> type[SettingsSection] | None:
-    """Return the section that a field holds, or None for a value."""
+    """Return ``kind`` if it is a section, or None for a type of values."""
     return kind if isinstance(kind, type) and issubclass(kind, SettingsSection) else None
 
 

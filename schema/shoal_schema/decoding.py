@@ -60,14 +60,14 @@ _WORDS = tuple(
 
 
 class SpecError(ValueError):
-    """A spec is invalid; the message names the field, the allowed values and the value found."""
+    """Error of an invalid spec; the message names the field, the allowed values and the value found."""
 
 
 def parse_spec(resource: Json) -> InferenceServiceSpec:
     """Return the typed spec of an ``InferenceService``.
 
-    Rules between fields are not errors here, except those of the model's location: the object may be older than a rule,
-    and its pods must still be followed. `broken_rules` returns them.
+    Rules between fields are not checked, except those of the model's location: an object may be older than a rule,
+    and its pods must still be reconciled. `broken_rules` checks all rules.
 
     Raises:
         SpecError: a field is missing, of the wrong type, or out of range.
@@ -96,7 +96,7 @@ def parse_batch_spec(resource: Json) -> BatchInferenceSpec:
 
 
 class GraphSpecError(SpecError):
-    """A graph is invalid regardless of its models; ``fault`` is the reason."""
+    """Error of a graph that is invalid regardless of its models; ``fault`` is the reason."""
 
     def __init__(self, error: GraphError) -> None:
         super().__init__(f"spec.{error}")
@@ -126,7 +126,7 @@ def parse_graph_spec(resource: Json) -> InferenceGraphSpec:
 
 
 def decode(cls: type[T], value: Any, path: str) -> T:
-    """Return a section from JSON. Unknown names and broken rules are errors, and null means absent.
+    """Decode a section from JSON and check its rules; null means absent.
 
     Raises:
         SpecError: the value is invalid.
@@ -138,7 +138,7 @@ def decode(cls: type[T], value: Any, path: str) -> T:
 
 
 def broken_rules(section: Struct, path: str) -> list[str]:
-    """Return an error for each rule that a section or a section in it breaks: path and sentence."""
+    """Return a message, with path, for each broken rule of a section and its inner sections."""
     return [
         f"{'.'.join(part for part in (path, where, rule.path) if part)}: {rule.message}"
         for where, rule in broken(section)
@@ -146,10 +146,10 @@ def broken_rules(section: Struct, path: str) -> list[str]:
 
 
 def convert(cls: type[T], value: Any, path: str) -> T:
-    """Return a section from JSON without evaluating rules.
+    """Decode a section from JSON without checking its rules.
 
     Raises:
-        SpecError: as `decode`.
+        SpecError: the value is invalid.
     """
     try:
         # JSON may hold an unpaired surrogate, which is not text; msgspec accepts it in free-form objects.
@@ -194,7 +194,7 @@ def _part(kind: Any, value: Any) -> Any:
 
 
 def _sentence(text: str, cls: type[Struct], value: Any, path: str) -> str:
-    """Return an error of msgspec with the field's path and the value found."""
+    """Rewrite an error message of msgspec with the field's path and the value found."""
     # msgspec writes "MESSAGE - at `$.path`".
     what, _, place = text.partition(" - at `$")
     place = _keyed(cls, value, place.removesuffix("`"))
@@ -226,7 +226,7 @@ def nearest(name: str, known: Collection[str]) -> str:
 
 
 def _keyed(cls: type[Struct], value: Any, place: str) -> str:
-    """Return a place with the keys of objects' entries, which msgspec omits."""
+    """Return a path in a section with the keys of maps, which msgspec writes as ``[...]``."""
     # msgspec writes [...] for any key of an object: find the first entry that fails.
     while "[...]" in place:
         before, _, after = place.partition("[...]")
@@ -245,7 +245,7 @@ def _keyed(cls: type[Struct], value: Any, place: str) -> str:
 
 
 def _kind_at(kind: Any, place: str) -> Any:
-    """Return the declared type at a place."""
+    """Return the declared type at a path, such as ``.steps[0].name``."""
     for step in _STEPS.finditer(place):
         # An index: continue with the elements' type.
         if not step["name"]:
@@ -264,7 +264,7 @@ def _struct(kind: Any) -> type[Struct] | None:
 
 
 def _value_at(value: Any, place: str) -> Any:
-    """Return the value at a place; None if a user's key makes the place ambiguous."""
+    """Return the value at a path, such as ``.steps[0].name``; None if a user's key makes the path ambiguous."""
     for step in _STEPS.finditer(place):
         key = step["name"] or int(step["index"])
         try:

@@ -1,4 +1,4 @@
-"""Environments of processes, as the operator and ``shoal serve`` write them and the processes read them."""
+"""Settings as environment variables of processes: reading and writing."""
 
 import json
 import typing
@@ -42,7 +42,7 @@ MAX_VARIABLE_BYTES = 128 * KIB - 1
 
 
 class SettingsError(ValueError):
-    """A setting is malformed, out of range, missing or misspelt; the message has the allowed range and the value."""
+    """Error of a malformed, missing or misspelt setting; the message has the allowed range and the value."""
 
 
 @cache
@@ -67,9 +67,9 @@ def read(
 
     Args:
         cls: a struct of sections.
-        environ: names and values.
-        process: the reader.
-        faults: earlier errors, to report with the others.
+        environ: environment variables.
+        process: the process that reads the settings.
+        faults: errors found before, to report together with those found here.
         show_values: whether errors may contain values.
 
     Raises:
@@ -145,7 +145,7 @@ def parse_text(setting: Setting, text: str) -> Any:
 
 
 def rendered(setting: Setting, value: Any) -> str:
-    """Return the text of a setting's variable."""
+    """Return a setting's value as the text of its environment variable."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, dict):
@@ -177,7 +177,7 @@ def checked_length(setting: Setting, text: str) -> str:
 
 
 def variables_of_spec(section: Struct, process: Process, path: str = "spec") -> Iterator[tuple[str, str]]:
-    """Yield name and text of a process's variables from a spec, in the spec's order.
+    """Yield name and text of the variables that a process reads from a spec, in the spec's order.
 
     Raises:
         SpecError: a variable is longer than Linux allows.

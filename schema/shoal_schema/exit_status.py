@@ -1,6 +1,6 @@
-"""Exit of every command on Ctrl-C, a closed pipe or a full disk.
+"""Exit statuses of commands after Ctrl-C, a closed pipe or a full disk.
 
-It imports little, so that Ctrl-C is handled while a command's own imports run.
+This module imports little, so that Ctrl-C is handled while a command's own imports run.
 """
 
 import errno
@@ -17,7 +17,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def run_command(run: Callable[[], int]) -> int:
-    """Run a command and return its exit status."""
+    """Run a command and return its exit status, also after Ctrl-C, a closed pipe or a full disk."""
     _open_closed_streams()
     try:
         try:

@@ -22,19 +22,19 @@ MAX_DEPTH: Final = 50
 
 
 class ExpressionError(ValueError):
-    """A text is not an expression; the message follows the quoted text."""
+    """Error of a text that is not an expression; the message is a continuation of the quoted text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table, or ``step.output`` of a graph. Alone it is a truth value."""
+    """A column of a table, or ``step.output`` of a graph. By itself it is a condition, and must be a truth value."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A column compared with a value other than null, or with another column."""
+    """Comparison of a column with a value other than null, or with another column."""
 
     column: Column
     operator: str
@@ -43,7 +43,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """A column's value is one of several."""
+    """Test whether a column's value is one of several values."""
 
     column: Column
     values: tuple[str | int | float | bool | None, ...]
@@ -51,21 +51,21 @@ class Membership:
 
 @dataclass(frozen=True, slots=True)
 class IsNull:
-    """Tests whether a column's value is unknown; the result is always true or false."""
+    """Test whether a column's value is unknown; the result is always true or false."""
 
     column: Column
 
 
 @dataclass(frozen=True, slots=True)
 class Negation:
-    """Negation; the negation of unknown is unknown."""
+    """Negation of an expression; unknown stays unknown."""
 
     part: "Expression"
 
 
 @dataclass(frozen=True, slots=True)
 class BooleanOperation:
-    """All of the parts (``every``), or any of them."""
+    """Conjunction (``every``) or disjunction of expressions."""
 
     every: bool
     parts: tuple["Expression", ...]
@@ -75,7 +75,7 @@ Expression = Column | Comparison | Membership | IsNull | Negation | BooleanOpera
 
 
 def parse(text: str) -> Expression:
-    """Parse an expression.
+    """Parse the text of an expression into a tree.
 
     Raises:
         ExpressionError: the text is not an expression.

@@ -1,6 +1,6 @@
 """The document of ``GET /v1/fleet`` at the operator: pods and load of every service.
 
-Only the leader returns it; other operators respond with 503. `load` is None for pods that were not scraped.
+Only the leading operator returns the document; others respond with 503. `load` is None for pods that were not scraped.
 """
 
 from typing import Final
@@ -13,7 +13,7 @@ PATH: Final = "/v1/fleet"
 
 
 class FleetPod(Struct, frozen=True):
-    """A ready pod and its proxy's last report."""
+    """A ready pod and the last load report of its proxy."""
 
     name: str
     # None if the pod was not scraped since it became ready.
@@ -29,6 +29,6 @@ class FleetService(Struct, frozen=True):
 
 
 class Fleet(Struct, frozen=True):
-    """All services."""
+    """All services and their ready pods."""
 
     services: tuple[FleetService, ...] = ()

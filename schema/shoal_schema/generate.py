@@ -27,7 +27,7 @@ PAGES = (
 
 
 class _Plain(yaml.SafeDumper):
-    """YAML without anchors: shared values are repeated."""
+    """YAML dumper without anchors: shared values are repeated."""
 
     def ignore_aliases(self, data: object) -> bool:
         del data
@@ -35,7 +35,7 @@ class _Plain(yaml.SafeDumper):
 
 
 def generated_files(root: Path) -> dict[str, str]:
-    """Return path in the repository -> text."""
+    """Return the generated files: path in the repository -> text."""
     # Files that are generated in part keep the rest of their text.
     pages = {page: filled((root / page).read_text(encoding="utf-8")) for page in PAGES}
     versions = {path: versioned(path, (root / path).read_text(encoding="utf-8")) for path in VERSIONED}
@@ -56,7 +56,7 @@ def _definition(definition: Definition) -> dict[str, str]:
 
 
 def main() -> None:
-    """Write the files below the current directory."""
+    """Write the generated files below the current directory."""
     for path, text in generated_files(Path()).items():
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         Path(path).write_text(text, encoding="utf-8")

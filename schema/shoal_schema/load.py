@@ -1,7 +1,7 @@
 """The document of ``GET /v1/load`` on a proxy's admin port.
 
-It holds counters and time integrals since the process started, so that two readings give exact means over any interval:
-``row_seconds`` gained / seconds gained is the mean number of rows in the system.
+The document holds counters and time integrals since the process started, so that two readings give exact means over any
+interval: ``row_seconds`` gained / seconds gained is the mean number of rows in the system.
 """
 
 from typing import Annotated, Final
@@ -18,7 +18,7 @@ Amount = Annotated[float, Meta(gt=0, le=1e9)]
 
 
 class RejectedRows(Struct, frozen=True):
-    """Rejected rows by reason. They count as demand: more replicas would have served them."""
+    """Rejected rows by reason, which count as demand: more replicas would have served them."""
 
     queue_rows: Count
     queue_bytes: Count
@@ -67,7 +67,7 @@ class RowsChecked(Struct, frozen=True):
 
 
 class Load(Struct, frozen=True):
-    """Load of one proxy."""
+    """Load report of one proxy."""
 
     # Counters and integrals since the process started.
     time_s: Seconds

@@ -27,19 +27,19 @@ Fields = dict[str, Any]
 
 
 class Line(NamedTuple):
-    """Level and message of a line."""
+    """Level and message of a log line."""
 
     level: str
     message: str
 
     @property
     def is_last(self) -> bool:
-        """Whether the line is the reason that a process ended."""
+        """Whether the line states why a process ended."""
         return self.level == _ENDS
 
 
 def read(line: str) -> Line | None:
-    """Parse a line of a Shoal process in either format, or the last line of a command; None for other lines."""
+    """Parse a log line of a Shoal process (text or JSON), or the last line of a command; None for other lines."""
     if line.startswith("{"):
         with suppress(ValueError, RecursionError):
             record = json.loads(line)
@@ -58,12 +58,12 @@ def read(line: str) -> Line | None:
 
 
 def word(text: str) -> str:
-    """Return an untrusted value for a message: a word as it is, other text quoted as JSON."""
+    """Quote an untrusted value for a log message as JSON, unless it is a single word."""
     return text if _WORD.fullmatch(text) else json.dumps(text)
 
 
 def as_json(time: str, level: str, logger: str, fields: Mapping[str, Any]) -> str:
-    """Return a line as a JSON object in ASCII."""
+    """Return a log line as a JSON object in ASCII."""
     head = dict(zip(_HEAD, (time, level, logger), strict=True))
     return json.dumps({**head, **{name: _plain(value) for name, value in fields.items()}}, allow_nan=False)
 
@@ -79,13 +79,13 @@ def _plain(value: Any) -> Any:
 
 
 def fields_of(template: object, arguments: object = ()) -> Fields:
-    """Return the fields of ``event=NAME key=value ... key=free text``; other text is the field ``message``.
+    """Return the fields of a message ``event=NAME key=value ... key=free text``; other text is ``message``.
 
     Fields are delimited in the template only: an argument cannot start or end a field.
 
     Args:
         template: the format string of `logging`, with ``%s`` placeholders.
-        arguments: their values.
+        arguments: values of the placeholders.
     """
     if isinstance(template, str) and template.startswith("event=") and isinstance(arguments, tuple):
         with suppress(Exception):  # __str__ of an argument may raise anything

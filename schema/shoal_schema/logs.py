@@ -24,7 +24,7 @@ QUIET = {
 
 
 class TextFormatter(logging.Formatter):
-    """Formats text lines, with tracebacks on lines of their own."""
+    """Formatter of text log lines, with tracebacks on lines of their own."""
 
     def __init__(self) -> None:
         super().__init__(TEXT, datefmt="%Y-%m-%dT%H:%M:%S")
@@ -32,10 +32,10 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(TextFormatter):
-    """Formats JSON lines, with tracebacks as a field."""
+    """Formatter of JSON log lines, with tracebacks as a field."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return a record as a JSON object."""
+        """Return a log record as a JSON object."""
         fields = fields_of(record.msg, record.args)
         if record.exc_info and (error := record.exc_info[1]) is not None:
             fields.setdefault("error", f"{type(error).__name__}: {error}")
@@ -45,7 +45,7 @@ class JsonFormatter(TextFormatter):
 
 
 def configure(level: str = "INFO", form: str = LogForm.TEXT) -> None:
-    """Log to standard error, from this `processes.Level` on and in this format."""
+    """Set up logging to standard error, from ``level`` on and in the format ``form``."""
     in_json = form == LogForm.JSON
     # One handler on the root logger, replacing any other.
     handler = logging.StreamHandler()
@@ -60,12 +60,12 @@ def configure(level: str = "INFO", form: str = LogForm.TEXT) -> None:
 
 
 def requested_format(environ: Mapping[str, str]) -> LogForm:
-    """Return the log's format before settings are validated; an invalid one is text."""
+    """Return the log format in an environment that is not validated yet; an invalid format is text."""
     return LogForm.JSON if environ.get(LOG_FORMAT, "").strip().lower() == LogForm.JSON else LogForm.TEXT
 
 
 def final_line(program: str, why: object) -> str:
-    """Return the line with the reason that a process ends: a JSON log line, or an error as of commands."""
+    """Return a process's last line, with the reason for its end, in the configured log format."""
     if not any(isinstance(handler.formatter, JsonFormatter) for handler in logging.getLogger().handlers):
         return f"{program}: {why}\n"
     record = logging.makeLogRecord({"name": program, "levelname": "CRITICAL", "msg": why})

@@ -1,6 +1,6 @@
 """Tuning of glibc's allocator for serving processes; other C libraries are left alone.
 
-By default glibc returns large blocks to the kernel, which zeroes their pages again for the next ones.
+By default glibc returns large blocks to the kernel, which has to zero pages again for the next blocks.
 """
 
 import ctypes
@@ -27,7 +27,7 @@ network's time on a CPU. There is only one arena, because a secondary arena cann
 
 
 def keep_freed_memory(options: Mapping[int, int]) -> None:
-    """Set options of `mallopt`; call it before threads exist."""
+    """Set options of glibc's `mallopt`; must be called before threads exist."""
     # Other C libraries have no mallopt.
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

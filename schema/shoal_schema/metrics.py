@@ -36,7 +36,7 @@ class RejectionReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric."""
+    """Declaration of a Prometheus metric."""
 
     family: str
     """Its name without the suffix ``_total`` of a counter's samples."""
@@ -47,7 +47,7 @@ class Metric:
 
     @property
     def name(self) -> str:
-        """Name of the samples."""
+        """Name of the metric's samples."""
         return f"{self.family}_total" if self.kind is MetricKind.COUNTER else self.family
 
 

@@ -4,7 +4,7 @@ import resource
 
 
 def open_files(wanted: int) -> int:
-    """Raise this process's limit to ``wanted``, as far as allowed, and return it."""
+    """Raise this process's limit of open files to ``wanted``, as far as allowed, and return the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     # A process may raise its soft limit up to the hard one without privileges.

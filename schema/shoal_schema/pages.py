@@ -1,7 +1,7 @@
 """Response headers of HTML pages.
 
 A page is one file that sends requests to its own server only. Its content security policy names the script and the
-style that may run, and forbids converting text to HTML, so that names of models and services cannot inject any.
+style that may run, and forbids converting text to HTML, so that names of models and services cannot inject HTML.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 
 def page_headers(page: str) -> Mapping[str, str]:
-    """Return the headers of a page with one script and one style, both inside it."""
+    """Return the response headers of a page with one inline script and one inline style."""
     policy = (
         "default-src 'none'",
         f"script-src {_hash(page, 'script')}",

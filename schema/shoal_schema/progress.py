@@ -22,7 +22,7 @@ class WorkDone(Struct, frozen=True, rename="camel"):
     bytes: Count = 0
 
     def __add__(self, other: "WorkDone") -> "WorkDone":
-        """Return the sum."""
+        """Return the sum of the work of both."""
         pairs = zip(astuple(self), astuple(other), strict=True)
         return WorkDone(*(one + another for one, another in pairs))
 

@@ -69,7 +69,7 @@ class Quantity:
 
 
 def read_quantity(value: object) -> Quantity:
-    """Parse a quantity.
+    """Validate a quantity, and return it as written.
 
     Raises:
         ValueError: the value is not a quantity, or is too large.

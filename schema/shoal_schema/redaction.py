@@ -15,12 +15,12 @@ _USER: Final = re.compile(r"[^\s/]*:(?!/)")
 
 
 def redacted(text: str) -> str:
-    """Return a text without the secrets in its URLs; redact before truncating, which would hide a URL."""
+    """Return a text without the secrets in its URLs. Redact before truncating: a part of a URL is not recognized."""
     return _URL.sub(r"\1\2\3", text) if ":/" in text else text
 
 
 def redacted_value(text: str) -> str:
-    """Return an address, or the value of a setting, without its secrets, also where it has no scheme."""
+    """Return an address or the value of a setting without secrets, even if it has no scheme."""
     # A space inside a password would hide its end.
     text = redacted("".join(text.split()) if "@" in text else text)
     return ",".join(map(_without_user, text.split(",")))

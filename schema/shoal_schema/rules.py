@@ -1,7 +1,7 @@
 """Rules over several fields of a section: one declaration gives CEL for the API server and a check in Python.
 
 A `Rule` pairs a `Predicate` with the error for users. Most rules have one of the shapes at the end of this file; the
-others combine predicates, or are a `Custom` pair of CEL and Python. ``tests/schema/test_rules.py`` compares both sides.
+others combine predicates, or are a `Custom` pair of CEL and Python, which ``tests/schema/test_rules.py`` compares.
 """
 
 import json
@@ -19,7 +19,7 @@ from shoal_schema.declaring import Setting, SettingsSection, element_of, fields_
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The object that a predicate is about, in CEL."""
+    """The variable that a predicate tests in CEL, and its type."""
 
     name: str
     """``self``, or the variable of a list's element."""
@@ -38,7 +38,7 @@ class Scope:
         return " && ".join(parts)
 
     def guarded(self, test: str, *paths: str) -> str:
-        """Return CEL that holds if the paths are present and a test of them holds; the test may be empty."""
+        """Return CEL that holds if the paths are present and ``test`` holds; ``test`` may be empty."""
         return " && ".join(part for part in (*map(self.has, paths), test) if part)
 
     def at(self, path: str) -> str:
@@ -68,7 +68,7 @@ class Predicate(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A field has a value other than its default; a list, a set and a map have an element."""
+    """Condition that a field has a value other than its default, or elements if it is a list or map."""
 
     path: str
 
@@ -95,7 +95,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class In:
-    """A field has one of several values."""
+    """Condition that a field has one of several values."""
 
     path: str
     values: tuple[str | int, ...]
@@ -114,7 +114,7 @@ class In:
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """A text matches a regular expression; RE2 and Python interpret it identically, except for ``$``."""
+    """Condition that a text matches a regular expression, which RE2 and Python interpret alike except for ``$``."""
 
     path: str
     pattern: str
@@ -133,7 +133,7 @@ class Matches:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Two fields are present, and compare as the sign states."""
+    """Condition that two fields are present and compare as ``sign`` states."""
 
     path: str
     sign: Literal["<", "=="]
@@ -153,7 +153,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """All elements of a list meet a condition; so does a list that is absent or empty."""
+    """Condition that all elements of a list meet ``part``; true of an absent or empty list."""
 
     path: str
     part: Predicate
@@ -175,7 +175,7 @@ class Every:
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """A condition does not hold."""
+    """Condition that another condition does not hold."""
 
     part: Predicate
 
@@ -190,7 +190,7 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """The number of conditions that hold lies in a range."""
+    """Condition that ``least`` to ``most`` of several conditions hold."""
 
     parts: tuple[Predicate, ...]
     least: int
@@ -251,7 +251,7 @@ def any_of(*parts: Predicate) -> Predicate:
 
 
 def checked_by_api_server(expression: str) -> Predicate:
-    """Return a condition that always holds in Python: it needs a former object, or another module checks it there."""
+    """Return a condition for the API server only: in Python it always holds, or another module checks it."""
     return Custom(expression, lambda _: True)
 
 
@@ -262,23 +262,23 @@ def all_of(*parts: Predicate) -> Predicate:
 
 # The shapes of most rules.
 def requires(name: str, other: str, why: str = "") -> Rule:
-    """Return the rule that a field requires another to be set."""
+    """Return the rule that field ``name`` may be set only if field ``other`` is set."""
     return Rule(any_of(Not(Given(name)), Given(other)), f"{name} requires {other}{_because(why)}", name)
 
 
 def requires_value(name: str, other: str, *values: str | int, why: str = "") -> Rule:
-    """Return the rule that a field is set only while another has one of several values."""
+    """Return the rule that field ``name`` may be set only while ``other`` has one of several values."""
     message = f"{name} requires {other} {' or '.join(map(str, values))}{_because(why)}"
     return Rule(any_of(Not(Given(name)), In(other, values)), message, name)
 
 
 def excludes(name: str, other: str, message: str) -> Rule:
-    """Return the rule that a field and another are not both set."""
+    """Return the rule that fields ``name`` and ``other`` are not both set."""
     return Rule(any_of(Not(Given(name)), Not(Given(other))), message, name)
 
 
 def at_most(name: str, limit: str) -> Rule:
-    """Return the rule that a number does not exceed another."""
+    """Return the rule that the number ``name`` does not exceed the number ``limit``."""
     return Rule(Not(Compared(limit, "<", name)), f"{name} must not exceed {limit}", name)
 
 
@@ -305,7 +305,7 @@ def some_of(names: tuple[str, ...], subject: str, why: str) -> Rule:
 
 
 def broken(section: Struct) -> Iterator[tuple[str, Rule]]:
-    """Yield the rules that a section and the sections in it break, each with the path of its section.
+    """Yield each broken rule of a section and its inner sections, with the path of its section.
 
     Paths are relative (``scaling``, ``steps[1]``), empty for the section itself.
     """
@@ -327,7 +327,7 @@ def broken_among(rules: Iterable[Rule], value: Any) -> Iterator[Rule]:
 
 
 def value_at(value: Any, path: str) -> Any:
-    """Return a part of a section or of a free-form object; None if it is absent."""
+    """Return the value at a dotted path of a section or a free-form object; None if it is absent."""
     for name in path.split(".") if path else []:
         if isinstance(value, Mapping):
             value = value.get(name)
@@ -354,7 +354,7 @@ def _default(setting: Setting) -> Any:
 
 
 def _is_sized(kind: Any) -> bool:
-    """Return whether CEL has a size for a type: it has none for an object of any fields."""
+    """Return whether CEL has ``size()`` for a type: for lists and typed maps, not for free-form objects."""
     return element_of(kind) is not None or (typing.get_origin(kind) is dict and typing.get_args(kind)[1] is not Any)
 
 
@@ -365,5 +365,5 @@ def _literal(value: Any) -> str:
 
 
 def _grouped(expression: str) -> str:
-    """Return an expression that an operator may stand before or after: in parentheses, if it has one of its own."""
+    """Put a CEL expression into parentheses if it contains an operator."""
     return f"({expression})" if re.search(r"[!=<&|]| in ", expression) else expression

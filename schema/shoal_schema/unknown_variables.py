@@ -1,4 +1,4 @@
-"""Variables that look like settings and are not."""
+"""Errors for environment variables that look like settings but are unknown."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -25,12 +25,12 @@ _SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://")
 
 
 def unknown_variable_errors(environ: Mapping[str, str], process: Process, known: Collection[str]) -> list[str]:
-    """Return an error for each unknown name of ``environ`` that starts as settings do.
+    """Return an error for each unknown variable that has the prefix of settings.
 
     Args:
-        environ: names and values.
-        process: the reader.
-        known: the settings of all processes.
+        environ: environment variables.
+        process: the process that reads the settings.
+        known: variables of the settings of all processes.
     """
     # The init container is a program of the runtime.
     own = Process.RUNTIME if process is Process.MODEL else process

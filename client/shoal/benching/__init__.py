@@ -1,4 +1,4 @@
-"""Computes steps, the knee and advice from responses under a rising load. Pure: no I/O, no clock.
+"""Analysis of a load test: steps, capacity (the knee) and advice. Pure: no I/O, no clock.
 
 Names ending in ``_s`` are in seconds, names ending in ``_ms`` in milliseconds.
 """

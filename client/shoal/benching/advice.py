@@ -1,4 +1,4 @@
-"""Turn measured steps into sentences: the capacity, the bound, and the field to change."""
+"""Turn the measurements of a load test into sentences: capacity, bottleneck and remedies."""
 
 from collections.abc import Iterator, Sequence
 from math import ceil
@@ -17,10 +17,10 @@ IDLE = 0.2
 def advice(
     steps: Sequence[LoadStep], within_ms: float, *, alone_ms: float, max_batch_rows: int | None, bound: Bound | None
 ) -> list[str]:
-    """Return the sentences, the most important first.
+    """Return the conclusions of a load test as sentences, the most important first.
 
     Args:
-        steps: one for each measured rate.
+        steps: the measurement at each rate.
         within_ms: latency up to which a response is in time.
         alone_ms: latency of a request on an idle server.
         max_batch_rows: the model's maximum batch size; None if the server does not report it.
@@ -43,7 +43,7 @@ def advice(
 
 
 def _generator(steps: Sequence[LoadStep]) -> Iterator[str]:
-    """Report a load generator that limited the measurement."""
+    """Yield a sentence if the load generator limited the measurement."""
     full = next((step for step in steps if step.busy > BUSY), None)
     late = next((step for step in steps if judge(step) is StepVerdict.GENERATOR and step is not full), None)
     if full:
@@ -96,7 +96,7 @@ def _knee(knee: Knee, within_ms: float, alone_ms: float) -> Iterator[str]:
 
 
 def _unsure(knee: Knee) -> Iterator[str]:
-    """Explain why the rates around the knee are inconclusive."""
+    """Yield the reason why each rate near the knee is inconclusive."""
     for step in knee.unsure:
         verdict, rate = judge(step), figure(step.offered_per_s)
         if verdict is StepVerdict.FEW:
@@ -115,7 +115,7 @@ def _unsure(knee: Knee) -> Iterator[str]:
 
 
 def _bound(over: LoadStep | None, max_batch_rows: int | None, bound: Bound | None) -> Iterator[str]:
-    """State the bottleneck, from the server's report or otherwise from the stages of the latency.
+    """Yield sentences about the bottleneck: from the server's report, or from the parts of the latency.
 
     Args:
         over: the first rate above the server's capacity; None if there was none.
@@ -158,7 +158,7 @@ def _bound(over: LoadStep | None, max_batch_rows: int | None, bound: Bound | Non
 
 
 def _runtime(over: LoadStep, max_batch_rows: int | None, bound: Bound | None) -> str:
-    """Return the remedy where the runtime takes most of the time; only the server can attribute it to the model."""
+    """Return the remedy if most of the latency is spent in the runtime."""
     parts, runtime_ms = over.parts_ms, figure(over.parts_ms["runtime"])
     name = "model" if bound is Bound.MODEL else "runtime"
     if over.batch_rows is None or max_batch_rows is None:
@@ -184,7 +184,6 @@ def _runtime(over: LoadStep, max_batch_rows: int | None, bound: Bound | None) ->
 
 
 def _remarks(steps: Sequence[LoadStep]) -> Iterator[str]:
-    """Report waiting at a light load, rejections and failures."""
     first = steps[0]
     parts = first.parts_ms
     if parts and parts["queue"] > max(2.0, 2 * parts["runtime"]) and first.answered_per_s > 0.9 * first.offered_per_s:
@@ -205,7 +204,7 @@ def _remarks(steps: Sequence[LoadStep]) -> Iterator[str]:
 
 
 def _idle(step: LoadStep, alone_ms: float) -> bool:
-    """Return whether requests at this rate hardly ever overlap."""
+    """Return whether fewer than `IDLE` requests are in the server on average at the step's rate."""
     return step.offered_per_s * alone_ms / 1000 < IDLE
 
 

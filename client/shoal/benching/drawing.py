@@ -1,4 +1,4 @@
-"""Steps as a table and as bars of the mean latency, for a terminal or as SVG."""
+"""Present the steps of a load test as a table, text bars or an SVG bar chart."""
 
 from collections.abc import Sequence
 from html import escape
@@ -30,12 +30,12 @@ _HEADINGS = (
 
 
 def figure(value: float) -> str:
-    """Return a measured figure in three digits: 1,570, 12.3, 0.48."""
+    """Return a number with at least three significant digits: 1,570, 12.3, 0.48."""
     return f"{value:,.0f}" if value >= 99.95 else f"{value:.3g}"
 
 
 def steps_table(steps: Sequence[LoadStep], held: LoadStep | None) -> str:
-    """Return the steps as a table, sorted by rate; the knee is marked."""
+    """Return the steps as a table sorted by rate; ``held`` is marked as the knee."""
     rows = []
     for step in by_rate(steps):
         parts = [figure(step.parts_ms[name]) if name in step.parts_ms else "-" for name in PARTS]
@@ -55,7 +55,7 @@ def steps_table(steps: Sequence[LoadStep], held: LoadStep | None) -> str:
 
 
 def legend(within_ms: float) -> str:
-    """Return the meaning of the table's columns."""
+    """Return the legend of `steps_table`: the meaning of each column."""
     return (
         f"in time: response within {figure(within_ms)} ms of the scheduled time; answered/s: responses in time or "
         "late\n"
@@ -66,7 +66,7 @@ def legend(within_ms: float) -> str:
 
 
 def bars(steps: Sequence[LoadStep], held: LoadStep | None) -> str:
-    """Return a bar for each step: its mean latency, one letter for each part."""
+    """Return the mean latency of each step as a text bar, with a letter for each part, such as the queue."""
     longest = max((_mean_ms(step) for step in steps), default=0.0) or 1.0
     lines = [f"mean latency, {figure(longest)} ms wide: " + "  ".join(f"{LETTERS[name]} {name}" for name in PARTS)]
     for step in by_rate(steps):
@@ -81,7 +81,7 @@ def bars(steps: Sequence[LoadStep], held: LoadStep | None) -> str:
 
 
 def svg(steps: Sequence[LoadStep], held: LoadStep | None, title: str) -> str:
-    """Return the bars upright, as an SVG document."""
+    """Return the mean latency of each step as an SVG bar chart; ``held`` is marked as the knee."""
     ordered = by_rate(steps)
     longest = max((_mean_ms(step) for step in ordered), default=0.0) or 1.0
     # Pixels: 60 for each bar, which stands on y = 320 and is at most 240 high.
@@ -114,7 +114,7 @@ def by_rate(steps: Sequence[LoadStep]) -> list[LoadStep]:
 
 
 def _split(step: LoadStep) -> dict[str, float]:
-    """Return the parts of the mean latency; everything is `rest` without Server-Timing."""
+    """Return the parts of a step's mean latency (ms); without Server-Timing, the median as `rest`."""
     return dict(step.parts_ms) or {"rest": step.p50_ms}
 
 

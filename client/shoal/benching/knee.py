@@ -1,7 +1,7 @@
-"""Find the knee: judge each step, choose the next rate and its duration, and bracket the knee.
+"""Find the knee of a load test: the highest rate at which 95 % of requests are answered in time.
 
-The knee is the highest rate at which 95 % of requests are answered in time. A step holds only with enough requests, and
-bends only if responses were late throughout the run: a short burst of late responses is noise of the machine.
+The server holds a rate only if enough requests were sent. It bends only if responses were late throughout the run: a
+short burst of late responses is noise of the machine.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ MAX_RUN_SHARE: Final = 1 / 3
 
 
 class StepVerdict(StrEnum):
-    """The verdict on a rate; the last three are inconclusive."""
+    """Verdict on a rate: held, bent (too high), or one of three inconclusive results."""
 
     HELD = "held"
     BENT = "bent"
@@ -59,7 +59,7 @@ def judge(step: LoadStep) -> StepVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Knee:
-    """The rates between which the knee lies."""
+    """Bracket of the knee: the highest rate that held, and the lowest rate that bent."""
 
     held: LoadStep | None
     """The highest rate that held below all bent ones; None if none held."""
@@ -70,7 +70,7 @@ class Knee:
 
     @property
     def found(self) -> bool:
-        """Whether the two are close enough to name one rate."""
+        """Whether ``held`` and ``bent`` are close enough to report one rate."""
         return bool(self.held and self.bent and _close(self.held, self.bent))
 
 
@@ -88,8 +88,9 @@ def find(steps: Sequence[LoadStep]) -> Knee:
 def next_rate(steps: Sequence[LoadStep], alone_ms: float) -> float | None:
     """Return the next rate to measure (requests/s), new or repeated; None when no rate would add information.
 
-    The rate starts at half the rate of one request at a time and doubles until the server bends. Then it bisects the
-    gap geometrically, and repeats the two deciding rates. ``steps`` are in the order of their first measurement.
+    The first rate is half that of requests sent one at a time. Rates double until the server bends. Then the
+    search bisects between the held and the bent rate, and repeats both. ``steps`` are in the order of their first
+    measurement.
     """
     if not steps:
         return 500 / max(alone_ms, 0.1)
@@ -116,12 +117,12 @@ def next_rate(steps: Sequence[LoadStep], alone_ms: float) -> float | None:
 
 
 def run_s(rate_per_s: float, *, step_s: float, whole_s: float) -> float:
-    """Return the duration of a run at a rate: until there are enough requests, at most a third of the whole time."""
+    """Return the duration of a run (s): ``step_s``, or longer for a verdict, up to a third of ``whole_s``."""
     return min(max(step_s, MIN_REQUESTS / rate_per_s), max(step_s, MAX_RUN_SHARE * whole_s))
 
 
 def _again(step: LoadStep) -> bool:
-    """Return whether another run may be conclusive; False if the load generator is the bottleneck."""
+    """Return whether to repeat a step: it has fewer than `MAX_RUNS` runs, and the load generator has spare CPU."""
     return step.runs < MAX_RUNS and step.busy <= BUSY
 
 

@@ -1,4 +1,4 @@
-"""Steps of a rising load: the measurement at each rate.
+"""Measurements of a load test at rising request rates.
 
 The load is open: requests leave at random times at a given rate, independent of the responses, as from many clients. A
 closed loop (N clients, each waiting for its response) slows down with the server and hides the queue.
@@ -44,13 +44,13 @@ class Outcome:
 
     @property
     def latency_ms(self) -> float:
-        """Time from the schedule to the response: a client also waits for a request that leaves late."""
+        """Time from the scheduled sending to the response (ms), which includes a late start."""
         return 1000 * (self.ended_s - self.due_s)
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run at a rate."""
+    """The requests of one run at a constant rate, and their outcomes."""
 
     seconds: float
     outcomes: Sequence[Outcome]
@@ -60,7 +60,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class LoadStep:
-    """The measurement at one rate over all its runs; times are of requests with status 200."""
+    """Measurement at one request rate, over all runs; times are of requests with status 200."""
 
     offered_per_s: float
     runs: int
@@ -86,7 +86,7 @@ class LoadStep:
 
     @property
     def generator_bound(self) -> bool:
-        """Whether the load generator, not the server, was exhausted."""
+        """Whether the load generator was too busy to send on time."""
         return self.busy > BUSY or self.sent_late_ms > max(LATE_MS, LATE * self.p95_ms)
 
     @property
@@ -98,7 +98,7 @@ class LoadStep:
 def limit_ms(alone_ms: float, objective_ms: float | None = None) -> float:
     """Return the latency up to which a response is in time: the objective, otherwise a multiple of ``alone_ms``.
 
-    An objective below ``alone_ms`` does not count, since the server cannot meet it.
+    ``alone_ms`` is the latency on an idle server. A lower objective is ignored, since the server cannot meet it.
     """
     if objective_ms is not None and objective_ms > alone_ms:
         return objective_ms
@@ -106,7 +106,7 @@ def limit_ms(alone_ms: float, objective_ms: float | None = None) -> float:
 
 
 def summarize(offered_per_s: float, runs: Sequence[Run], within_ms: float) -> LoadStep:
-    """Combine the ``runs`` at a rate; a response within ``within_ms`` is in time."""
+    """Summarize all runs at one rate; a response within ``within_ms`` is in time."""
     outcomes = [each for run in runs for each in run.outcomes]
     good = [each for each in outcomes if each.status == 200]
     latencies = sorted(each.latency_ms for each in good)
@@ -123,6 +123,13 @@ def summarize(offered_per_s: float, runs: Sequence[Run], within_ms: float) -> Lo
         parts = {name: sum(each.parts_ms.get(name, 0.0) for each in timed) / len(timed) for name in PARTS[:3]}
         mean_ms = sum(each.latency_ms for each in timed) / len(timed)
         parts["rest"] = max(0.0, mean_ms - sum(parts.values()))
+    # Time until the responses were complete, extrapolated from 95 % of them.
+    spent_s = 0.0
+    for run in runs:
+        answered = [each for each in run.outcomes if each.status == 200]
+        typical_s = _median([each.latency_ms for each in answered]) / 1000
+        ended_s = percentile(sorted(each.ended_s for each in answered), MOST) / MOST
+        spent_s += max(run.seconds, ended_s - typical_s)
     return LoadStep(
         offered_per_s=offered_per_s,
         runs=len(runs),
@@ -134,7 +141,7 @@ def summarize(offered_per_s: float, runs: Sequence[Run], within_ms: float) -> Lo
         failed=len(outcomes) - len(good) - refused - late,
         bad_stretches=sum(bad) / len(bad) if bad else 0.0,
         backlog=_median([_backlog(run) for run in runs]),
-        answered_per_s=len(good) / sum(map(_spent_s, runs)) if good else 0.0,
+        answered_per_s=len(good) / spent_s if good else 0.0,
         p50_ms=percentile(latencies, 0.5),
         p95_ms=percentile(latencies, 0.95),
         p99_ms=percentile(latencies, 0.99),
@@ -155,13 +162,13 @@ def _in_time(answer: Outcome, within_ms: float) -> bool:
 
 
 def _stretches(run: Run, count: int) -> list[list[Outcome]]:
-    """Return the outcomes by the part of the run in which they were scheduled."""
+    """Split a run into ``count`` equal periods; return the requests scheduled in each period."""
     edges_s = [run.seconds * number / count for number in range(count + 1)]
     return [[each for each in run.outcomes if low <= each.due_s < high] for low, high in pairwise(edges_s)]
 
 
 def _backlog(run: Run) -> float:
-    """Compare the medians of the first and the last third, which a short burst does not move."""
+    """Return the growth of the latency over a run (s per s), from medians, which short bursts do not move."""
     first, _, last = _stretches(run, 3)
     if not first or not last:
         return 0.0
@@ -172,10 +179,3 @@ def _backlog(run: Run) -> float:
 
 def _median(values: Sequence[float]) -> float:
     return percentile(sorted(values), 0.5)
-
-
-def _spent_s(run: Run) -> float:
-    """Return the time until a run's responses were complete, extrapolated from 95 % of them."""
-    good = [each for each in run.outcomes if each.status == 200]
-    typical_s = _median([each.latency_ms for each in good]) / 1000
-    return max(run.seconds, percentile(sorted(each.ended_s for each in good), MOST) / MOST - typical_s)

@@ -1,4 +1,4 @@
-"""Fields of an InferenceService from ``--set`` to the environment of the processes."""
+"""Convert InferenceService fields, from ``--set`` to environment variables of processes."""
 
 import re
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ class LocalError(Exception):
 
 
 def parse_assignment(text: str) -> Values:
-    """Return the field and value of ``FIELD=VALUE``.
+    """Parse ``FIELD=VALUE`` into a dict of the field and its value.
 
     ``model.parameters.NAME=VALUE`` sets one parameter; VALUE is JSON, otherwise text.
 
@@ -73,7 +73,7 @@ def without_effect(text: str) -> str | None:
 
 
 def _clusters_fields() -> list[str]:
-    """Return the fields without an environment variable."""
+    """Return the names of fields without an environment variable, which have an effect only in a cluster."""
     return [each.name for each in settings_of(InferenceServiceSpec) if not each.env and not section_of(each.kind)]
 
 
@@ -116,7 +116,7 @@ def check_rules(values: Values, environment: Mapping[str, str]) -> None:
         environment: variables of the processes, for fields without a value.
 
     Raises:
-        FieldError: a rule of these sections, or between them, is broken.
+        FieldError: a rule is broken.
     """
     known = dict(values)
     for name, setting in manifest_fields().items():
@@ -129,17 +129,16 @@ def check_rules(values: Values, environment: Mapping[str, str]) -> None:
     known["model.uri"] = "file:///model"
     try:
         ruled = (each for each in fields_of(InferenceServiceSpec) if each.name in _RULED)
-        spec = InferenceServiceSpec(**{each.name: _section_of(known, each) for each in ruled})
+        sections = {}
+        for section in ruled:
+            # The section's own fields only: the sections in it keep their defaults.
+            given = {each.path[0]: known.get(f"{section.name}.{each.name}") for each in fields_of(section.kind)}
+            sections[section.name] = section.kind(**{path: value for path, value in given.items() if value is not None})
+        spec = InferenceServiceSpec(**sections)
     except FieldFault as fault:
         raise FieldError(str(fault).lstrip(".")) from None
     if faults := broken_rules(spec, ""):
         raise FieldError("; ".join(faults))
-
-
-def _section_of(values: Values, setting: Setting) -> Any:
-    """Return a section of the spec with the values of its own fields; the sections in it keep their defaults."""
-    given = {each.path[0]: values.get(f"{setting.name}.{each.name}") for each in fields_of(setting.kind)}
-    return setting.kind(**{path: value for path, value in given.items() if value is not None})
 
 
 def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
@@ -156,10 +155,10 @@ def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def to_environment(values: Values) -> dict[str, str]:
-    """Return the environment variables of ``values``.
+    """Return the environment variables that set the fields in ``values``.
 
     Raises:
-        FieldError: a value that cannot be an environment variable.
+        FieldError: a value cannot be an environment variable.
     """
     environment = {}
     for name, value in values.items():
@@ -181,7 +180,7 @@ def to_environment(values: Values) -> dict[str, str]:
 
 
 def with_field_names(sentence: str) -> str:
-    """Return a process's message with the field of each variable that it names."""
+    """Add the field's name to each environment variable in a process's message."""
     names = {each.env.name: name for name, each in manifest_fields().items() if each.env}
 
     def named(match: re.Match[str]) -> str:

@@ -57,7 +57,6 @@ def describe_graph(name: str, spec: GraphSpec, plan: GraphPlan, graph: TypedGrap
 
 
 def _inputs(graph: TypedGraph | None, step: GraphStep, *, composed: bool) -> Described:
-    """Return the source and type of each input of a step."""
     if composed:
         wanted = {} if graph is None else graph.signatures[step.name].inputs
         return {each: {"from": _COMPOSER, "type": str(tensor)} for each, tensor in wanted.items()}
@@ -68,7 +67,7 @@ def _inputs(graph: TypedGraph | None, step: GraphStep, *, composed: bool) -> Des
 
 
 def draw_graph(graph: Described) -> str:
-    """Return boxes and arrows: concurrent steps side by side, below the steps that they need."""
+    """Return a text drawing of a graph: concurrent steps side by side, below the steps that they need."""
     parts = [f"{graph['name']}: {_tensors(graph['request']) or 'its inputs are not known here'}"]
     if graph["composer"]:
         parts += ["  ▼", *_boxed(_COMPOSER, [graph["composer"]])]

@@ -67,7 +67,6 @@ def first_requests(
 
 
 def _generated_requests(url: str, server: str, signature: Signature, required: list[Tensor]) -> tuple[str, str]:
-    """Return requests with arrays that a Python program generates."""
     # As source code: too many numbers for a command line.
     arrays = [f"numpy.full({_sample_shape(each, signature)}, {_element(each)!r}).tolist()" for each in required]
     row = arrays[0]

@@ -29,7 +29,7 @@ class Service:
     """Fields of the spec with an effect in a cluster only."""
 
     def without_effect(self, assigned: Iterable[str]) -> list[str]:
-        """Return the manifest's ignored fields and ``assigned``, without duplicates and children of listed fields."""
+        """Return the names of ``ignored`` and ``assigned`` fields, without duplicates and children of listed fields."""
         names: list[str] = []
         for name in (*self.ignored, *assigned):
             if not any(name == each or name.startswith(f"{each}.") for each in names):
@@ -91,7 +91,7 @@ def _service(document: Mapping[str, Any]) -> Service:
 
 
 def fields_alike(spec: Any, document: Mapping[str, Any], own: Collection[str]) -> Service:
-    """Return the proxy and queue fields that another resource shares with services, without its ``own`` fields."""
+    """Return the proxy and queue fields in another resource's ``document``, except those of its ``own``."""
     given = [each for each in _leaves(document, prefix="") if each.partition(".")[0] not in own]
     read = [each for each in given if each.startswith(("proxy.", "queue.")) and each in manifest_fields()]
     return Service(_values(spec, read), tuple(each for each in given if each not in read))
@@ -103,7 +103,7 @@ def _values(spec: Any, given: list[str]) -> Values:
 
 
 def _leaves(branch: Mapping[str, Any], *, prefix: str) -> Iterator[str]:
-    """Yield the fields with a value; null counts as absent."""
+    """Yield the dotted names of fields with a value; null counts as absent."""
     for key, value in branch.items():
         name = f"{prefix}{key}"
         if value is None:

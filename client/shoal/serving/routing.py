@@ -1,6 +1,7 @@
-"""Route requests by the model in their path; a scanner finds heads and the ends of bodies.
+"""Route HTTP requests by the model in their path. Pure.
 
-Pure. Malformed framing is passed on to the proxy: a connection belongs to one client, so it affects no other.
+A scanner splits a connection's bytes into requests. Malformed requests are passed on to the proxy: a connection belongs
+to one client, so no other client is affected.
 """
 
 import re
@@ -32,7 +33,7 @@ class Piece:
 
 
 def model_of(target: str) -> str:
-    """Return the model in a request target; the path if it is for an unnamed model; otherwise ``""``."""
+    """Return the model in a request target; the path itself if its route names no model; otherwise ``""``."""
     path = target.partition("?")[0]
     # Absolute form, as sent to HTTP proxies: http://host/path.
     if not path.startswith("/"):
@@ -44,7 +45,7 @@ def model_of(target: str) -> str:
 
 
 class Scanner:
-    """Split the bytes of one connection into pieces of requests."""
+    """Parser that splits the bytes of one connection into pieces of requests."""
 
     def __init__(self) -> None:
         self._held = b""

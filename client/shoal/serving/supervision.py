@@ -1,4 +1,4 @@
-"""The meaning of a process's exit: restart it after a delay, or give up with the cause."""
+"""Decide what follows a process's exit: a restart after a delay, or the end with a cause."""
 
 import re
 import signal
@@ -52,7 +52,7 @@ def after_exit(backoff: Backoff, *, started_s: float, now_s: float) -> Backoff:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """The end of a process."""
+    """Exit of a process, with its cause and what preceded it."""
 
     role: str
     """``runtime`` or ``proxy``."""
@@ -88,7 +88,7 @@ def cause(written: str) -> str:
 
 
 def is_exit_line(line: bytes) -> bool:
-    """Return whether a process announces its exit in this line, so that the exit message can replace it."""
+    """Return whether a process announces its exit in ``line``, which the exit message then replaces."""
     if b"CRITICAL" not in line and not line.startswith(b"shoal"):  # a fast check, since every line is tested
         return False
     found = read(line.decode(errors="replace"))
@@ -96,7 +96,7 @@ def is_exit_line(line: bytes) -> bool:
 
 
 def is_final(exit_: Exit) -> bool:
-    """Return whether a restart cannot help.
+    """Return whether an exit is final, because a restart cannot help.
 
     A restart cannot repair a model that cannot be loaded. An exit status before the process was ever ready means a
     wrong setting or a missing package. A signal or a lost device may be transient, but repeated signals before the

@@ -1,4 +1,4 @@
-"""Figures of services between two samples, and their presentation.
+"""Load figures of services between two samples, and their presentation.
 
 Pure: `shoal.sampling` takes the samples, `shoal.top` and `shoal.dashboard` show the figures.
 """

@@ -1,4 +1,4 @@
-"""Present figures as cells of a table, sparklines and JSON."""
+"""Format load figures as table cells, sparklines and JSON."""
 
 import math
 from collections.abc import Sequence
@@ -41,14 +41,14 @@ def cells(name: str, history: History) -> tuple[str, ...]:
 
 
 def rate(per_s: float | None) -> str:
-    """Return a rate in two or more digits."""
+    """Return a rate per second as text; a dash for None."""
     if per_s is None:
         return _NOTHING
     return f"{per_s:,.0f}" if per_s >= 10 or per_s == 0 else f"{per_s:.1f}"
 
 
 def duration(time_ms: float | None) -> str:
-    """Return a time in three digits, with its unit."""
+    """Return a time as text with its unit, ms or s; a dash for None."""
     if time_ms is None:
         return _NOTHING
     return f"{time_ms / 1000:.3g} s" if time_ms >= 1000 else f"{time_ms:.3g} ms"

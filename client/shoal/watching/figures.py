@@ -11,7 +11,7 @@ Loads = Mapping[str, Load | None]
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The figures of a service between two samples; None for a mean of nothing."""
+    """Load figures of a service between two samples; None where there is nothing to average."""
 
     pods: int
     """Ready replicas."""
@@ -42,7 +42,7 @@ class Figures:
 
 
 def between(before: Loads, now: Loads) -> Figures:
-    """Return the figures between two samples. New or restarted pods count only with their current rows."""
+    """Return the figures between two samples; new or restarted pods do not count in rates."""
     known = [load for load in now.values() if load is not None]
     # Counters that fell, or a clock that stood still, mean another process.
     pairs = [
@@ -68,7 +68,7 @@ def between(before: Loads, now: Loads) -> Figures:
 
 
 def _rates(pairs: list[tuple[Load, Load]]) -> dict[str, float | None]:
-    """Return the rates and means over the interval; ``pairs`` is not empty."""
+    """Return the rates and means between old and new loads; ``pairs`` is not empty."""
     # Little's law: mean latency = row-seconds / rows.
     answered = _gained(pairs, "answered_rows")
     batches = _gained(pairs, "batches")
@@ -84,7 +84,7 @@ def _rates(pairs: list[tuple[Load, Load]]) -> dict[str, float | None]:
 
 
 def _asked(load: Load) -> int:
-    """Return the requested rows of a replica, without forwarded rows."""
+    """Return a replica's arrived rows without those forwarded to a peer, where they count."""
     return load.arrived_rows - load.forwarded_rows
 
 

@@ -16,7 +16,7 @@ MAX_PODS = 12
 
 @dataclass(frozen=True, slots=True)
 class ServiceSample:
-    """A sample of one service."""
+    """State and load of one service at one time."""
 
     loads: Loads
     """The load of its ready pods."""
@@ -32,7 +32,7 @@ class ServiceSample:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """The time between two samples of one service."""
+    """Figures of one service and its pods between two samples."""
 
     time_s: float
     """Monotonic time of its end."""
@@ -61,7 +61,7 @@ class Histories:
     services: dict[str, History] = field(default_factory=dict)
 
     def add(self, seen: Mapping[str, ServiceSample], time_s: float) -> None:
-        """Add the samples of one time; services that are not among them are removed."""
+        """Add samples taken at one time; remove services without a sample."""
         for name in self.services.keys() - seen.keys():
             del self.services[name]
         for name, service in seen.items():
@@ -74,12 +74,12 @@ class Histories:
 
     @property
     def sorted(self) -> list[tuple[str, History]]:
-        """The services, sorted by name."""
+        """Pairs of service name and history, sorted by name."""
         return sorted(self.services.items())
 
 
 def condition(resource: Mapping[str, Any], kind: str) -> Mapping[str, str]:
-    """Return one condition of a Kubernetes object, or an empty one."""
+    """Return a Kubernetes object's condition of type ``kind``; empty if there is none."""
     conditions = (resource.get("status") or {}).get("conditions") or ()
     return next((each for each in conditions if each.get("type") == kind), {})
 

@@ -1,9 +1,9 @@
 """Choose among several addresses of a model by their expected wait. Pure: time is an argument.
 
 Each response reports the expected wait of a request (`endpoint-load-metrics`). Of two addresses drawn at random, the
-one with the shorter wait is chosen (power of two choices), so that clients with the same data do not choose the same.
-An address without a report ranks last. An address that rejects, fails or is unreachable is avoided, with exponential
-backoff: failures are fast, so it would otherwise attract every request.
+one with the shorter wait is chosen (power of two choices), so that clients with the same reports do not all choose
+the same address. An address without a report ranks last. An address that rejects, fails or is unreachable is avoided,
+with exponential backoff: its fast failures would otherwise attract every request.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +38,7 @@ _SERVER_FAULTS: Final = frozenset({404, 405, 408, 415})
 
 
 class AddressState:
-    """One address: its last report, and the requests sent since."""
+    """State of one address: its last load report, and the requests sent since the report."""
 
     __slots__ = ("backoff_until_s", "errors", "failures", "in_flight", "reported_s", "sent", "wait_s")
 
@@ -58,7 +58,7 @@ class AddressState:
         self.backoff_until_s = float("-inf")
 
     def record_response(self, status: int, headers: Mapping[str, str], now_s: float) -> None:
-        """Record a response."""
+        """Update the state from a response: its load report, and a backoff after a rejection or failure."""
         wait_s = expected_wait_s(headers.get(_REPORT, ""))
         self.wait_s, self.reported_s, self.sent = _UNKNOWN_S if wait_s is None else wait_s, now_s, 0
         if status in _REJECTS and headers.get(EXECUTED) == "no":
@@ -75,7 +75,7 @@ class AddressState:
             self.failures = self.errors = 0
 
     def record_failure(self, now_s: float) -> None:
-        """Record that the address was unreachable or did not answer."""
+        """Start a backoff: the address was unreachable or did not respond."""
         self._back_off(MIN_PAUSE_S, MAX_PAUSE_S, now_s)
 
     def score(self, now_s: float) -> tuple[float, float, int]:
@@ -105,7 +105,7 @@ def choose(states: Sequence[AddressState], now_s: float, sample: Callable[[int, 
 def choose_other(
     states: Sequence[AddressState], tried: Sequence[int], now_s: float, sample: Callable[[int, int], Sequence[int]]
 ) -> int | None:
-    """Return the next address for a request that did not run at those ``tried``; None to give up."""
+    """Return the index of another address for a request that did not run at the ``tried`` ones; None to give up."""
     others = [number for number in open_addresses(states, now_s) if number not in tried]
     return _drawn(states, others, now_s, sample) if others and len(tried) < MAX_TRIES else None
 

@@ -22,7 +22,9 @@ def places_of(
     *,
     ignore_extra: bool = False,
 ) -> dict[str, Sequence[str] | None]:
-    """Return the inputs found among named columns: by input its columns, or None for a column named as the input.
+    """Match columns with inputs: return each input found, with the names of its columns.
+
+    None instead of names means a single column, named as the input.
 
     Args:
         signature: the model's signature.
@@ -65,7 +67,7 @@ def own_names(signature: Signature) -> set[str]:
 
 
 def only_input(signature: Signature) -> Tensor | None:
-    """Return the only required input; None if there are several."""
+    """Return the only required input (or the only input); None if there are several."""
     required = [tensor for tensor in signature.inputs if not tensor.optional] or list(signature.inputs[:1])
     return required[0] if len(required) == 1 else None
 
@@ -107,7 +109,7 @@ def are_places(labels: Sequence[Any]) -> bool:
 
 
 def nameless(signature: Signature, names: str, remedy: str) -> str:
-    """Return the message for named columns and a model without column names."""
+    """Return the error message for named columns if the model has no column names."""
     return (
         f"model {signature.name} has no column names, but the columns are named {names}. Pass {remedy}, in the order of"
         " the columns that the model was trained with"

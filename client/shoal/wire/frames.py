@@ -25,7 +25,7 @@ from shoal_schema.wire.datatypes import Array
 
 
 class Rows:
-    """Items that can be counted and sliced; files in them are read when they are sliced."""
+    """Sequence of items; files among the items are read when a slice is taken."""
 
     def __init__(self, items: Any, plain: Callable[[Any], Any]) -> None:
         try:
@@ -107,7 +107,7 @@ def row_of_frame(item: Any, signature: Signature) -> Any:
 
 
 def _takes_tables(signature: Signature) -> bool:
-    """Return whether a frame means several rows, rather than one row of two dimensions."""
+    """Return whether a frame holds several rows; False if one row of the model has two dimensions."""
     return len(signature.row_shape(signature.inputs[0])) < 2
 
 
@@ -152,7 +152,10 @@ def _rows(
     signature: Signature,
     block: Callable[[Sequence[Any]], Array | None] = lambda parts: None,
 ) -> Any:
-    """Return rows of named columns as items. ``block`` returns several columns as one array, or None."""
+    """Return the rows of named columns as items.
+
+    ``column`` returns the values of one column, ``block`` those of several as one array, or None.
+    """
     only, own = only_input(signature), own_names(signature)
     if only is not None and only.is_json and only.name not in names:
         return FrameRows({str(name): column(name) for name in names})
@@ -183,7 +186,7 @@ def _rows(
 
 
 def _side_by_side(columns: Sequence[tuple[Any, Array]], tensor: Tensor) -> Array:
-    """Return columns of numbers as rows of an input, nulls as NaN.
+    """Join columns of numbers to the rows of one input, with NaN for null.
 
     Raises:
         InvalidInput: a column does not fit; the message names it.
@@ -193,7 +196,6 @@ def _side_by_side(columns: Sequence[tuple[Any, Array]], tensor: Tensor) -> Array
 
 
 def _unnamed(names: Sequence[Any], column: Callable[[Any], Array], only: Tensor, signature: Signature) -> Any:
-    """Return unnamed columns as the rows of a model's only input."""
     row_shape = signature.row_shape(only)
     check_order(names, signature)
     if not default_names(names):

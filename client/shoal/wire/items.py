@@ -52,7 +52,7 @@ def encode_items(items: Items, signature: Signature, first: int | None = None) -
         first: the index of the first row in the client's batch; None for a single item.
 
     Raises:
-        InvalidInput: as for one item; or there are no items, the model does not batch, or the rows have different
+        InvalidInput: as in `encode_item`; or there are no items, the model does not batch, or the rows have different
             shapes. The message names the row.
     """
     check_countable(items, signature)
@@ -74,13 +74,13 @@ def column_tensor(values: Array, tensor: Tensor) -> Array:
     """Return the tensor of a column whose rows have one shape, cast in one step.
 
     Raises:
-        InvalidInput: a row does not fit; the message does not name it.
+        InvalidInput: a row does not fit; the message does not name the row.
     """
     return np.moveaxis(_cast(values, tensor, len(tensor.shape)), 0, tensor.batch_dim)
 
 
 def check_countable(items: Any, signature: Signature) -> None:
-    """Raise InvalidInput if there are no items, or they are not a sequence."""
+    """Raise InvalidInput if the model does not batch, or ``items`` is empty or no sequence."""
     if not signature.batches:
         raise InvalidInput(f"model {signature.name} takes no batches. Call predict for each item")
     if isinstance(items, str | bytes | Mapping) or not hasattr(items, "__len__"):
@@ -91,7 +91,7 @@ def check_countable(items: Any, signature: Signature) -> None:
 
 
 def _by_name(item: Any, signature: Signature) -> Mapping[str, Any]:
-    """Return the item by input name; a bare value belongs to the only required input."""
+    """Return the value of each input, by name; a bare value belongs to the only required input."""
     item = by_name(item, signature)
     names = [tensor.name for tensor in signature.inputs]
     only = only_input(signature)
@@ -112,7 +112,7 @@ def _by_name(item: Any, signature: Signature) -> Mapping[str, Any]:
 
 
 def _nested(value: Any, tensor: Tensor, signature: Signature) -> Any:
-    """Return the value of an input: a dict is read by column name, a scalar becomes a row if a row is one number."""
+    """Return the value of an input: a dict in column order, a scalar as a row of one if rows have one number."""
     value = value if tensor.is_json else by_name(value, signature, tensor)
     if tensor.columns and isinstance(value, Mapping):
         return _by_name(value, replace(signature, inputs=(tensor,)))[tensor.name]
@@ -205,7 +205,6 @@ def _cast(value: Any, tensor: Tensor, rank: int) -> Array:
 
 
 def _hides(value: Any) -> bool:
-    """Return whether a value is or contains an array with masked elements."""
     if isinstance(value, list | tuple):
         # Checking the types first keeps long lists of numbers fast.
         kinds = set(map(type, value))

@@ -12,7 +12,7 @@ MAX_PAUSE_S = 600.0
 
 @dataclass(slots=True)
 class ConcurrencyLimiter:
-    """The current concurrency limit."""
+    """Limit of concurrent requests, which grows with successes and halves on a rejection."""
 
     limit: float = 1.0
     """Mean number of concurrent requests."""
@@ -27,11 +27,11 @@ class ConcurrencyLimiter:
         return 0.0 if running < max(1, int(self.limit)) else None
 
     def record_success(self) -> None:
-        """Record a successful response: grow by one request per round trip."""
+        """Raise the limit after a successful response, by one request per round trip."""
         self.limit = min(MAX_CONCURRENCY, self.limit + 1 / max(1.0, self.limit))
 
     def record_rejection(self, now_s: float, retry_after_s: float | None) -> None:
-        """Record a rejection and its ``Retry-After``."""
+        """Halve the limit after a rejection, and pause for ``retry_after_s``."""
         if now_s >= self.closed_until_s:  # concurrent rejections count once
             self.limit = max(1.0, self.limit / 2)
         pause_s = DEFAULT_PAUSE_S if retry_after_s is None else min(retry_after_s, MAX_PAUSE_S)

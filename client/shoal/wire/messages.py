@@ -34,7 +34,7 @@ class Response:
 
 
 def model_path(model: str) -> str:
-    """Return the V2 path of a model, with its name quoted."""
+    """Return the V2 path of a model, with its name percent-encoded."""
     return f"/v2/models/{quote(model, safe='')}"
 
 

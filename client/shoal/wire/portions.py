@@ -1,7 +1,7 @@
 """Send a large batch in portions: their size, concurrency, and handling of rejections.
 
-Works like a congestion window: portions start small and one at a time, grow to the model's batch size, and then run
-concurrently while each is answered in a quarter of its time. The driver reports events with their time (monotonic
+As in TCP congestion control, portions start small and one at a time, grow to the model's batch size, and then run
+concurrently while each takes less than a quarter of its timeout. The driver reports events with their time (monotonic
 seconds) and sends the portions that `take` returns.
 """
 
@@ -56,7 +56,7 @@ class Times:
 
 @dataclass(slots=True)
 class Portions:
-    """The state of one large batch."""
+    """State of a large batch that is sent in portions."""
 
     rows: Rows
     signature: Signature
@@ -95,7 +95,7 @@ class Portions:
 
     @property
     def done(self) -> bool:
-        """Whether nothing is left to send."""
+        """Whether the batch has ended: all rows have results, or an error occurred."""
         return self.error is not None or self._answered_rows == len(self.rows)
 
     def take(self, now_s: float) -> Portion | None:
@@ -132,7 +132,7 @@ class Portions:
         return max(0.001, min(self.times.ends_s, began_s + self.times.portion_s) - portion.sent_s)
 
     def ended(self, portion: Portion, outcome: Any, now_s: float) -> None:
-        """Record the result of a portion, or its error."""
+        """Record the result of a portion, or its error; a rejected portion may be sent again."""
         self._in_flight -= 1
         if not isinstance(outcome, ShoalError):
             self._answers[portion.start] = outcome
@@ -183,7 +183,7 @@ class Portions:
         return (Portion(portion.start, middle, first), Portion(portion.start + middle, portion.rows - middle, second))
 
     def _adapt(self, took_s: float) -> None:
-        """Grow while portions take less than an eighth of their time; shrink above a quarter."""
+        """Adapt size and number of portions: grow after less than 1/8 of the timeout, shrink after more than 1/4."""
         if took_s > self.times.portion_s / 4:
             if self.allowed > 1:
                 self.allowed -= 1
@@ -213,7 +213,7 @@ class Portions:
         return True
 
     def _located(self, portion: Portion, error: ShoalError) -> ShoalError:
-        """Return the error with row numbers of the whole batch."""
+        """Return an error of a portion with row numbers of the whole batch."""
         if portion.rows == len(self.rows):
             return error
         where = f"rows {portion.start} to {portion.start + portion.rows - 1}"

@@ -33,21 +33,21 @@ DEFAULT_RETRY_AFTER_S = 1.0
 
 
 def single_result(response: Response, signature: Signature) -> Any:
-    """Return the outputs of one item without the batch dimension; a single output as its value."""
+    """Return the outputs of one item without the batch dimension; of a single output, only the value."""
     if not signature.batches:
         return _simplified(_outputs(response, signature))
     return _simplified({name: rows[0] for name, rows in _rows(response, signature, 1).items()})
 
 
 def batch_result(response: Response, signature: Signature, rows: int) -> Any:
-    """Return the outputs of ``rows`` items, each with the batch dimension first."""
+    """Return the outputs of ``rows`` items, batch dimension first; of a single output, only the value."""
     return _simplified(_rows(response, signature, rows))
 
 
 def partial_results(
     response: Response, signature: Signature, rows: int
 ) -> tuple[dict[str, Array], tuple[RowError, ...]]:
-    """Return a runtime's response to a batch: outputs of rows that succeeded, in order, and the errors of others."""
+    """Return a runtime's outputs of the rows that succeeded, in order, and the errors of the other rows."""
     raise_for_status(response)
     try:
         parameters = _split(response)[0].get("parameters") or {}
@@ -151,7 +151,7 @@ def _split(response: Response) -> tuple[Any, bytes]:
 
 
 def _tensor(output: Mapping[str, Any], tail: bytes) -> tuple[Array, bytes]:
-    """Return the array of an output and the raw bytes after it; JSON ``data`` uses no raw bytes."""
+    """Decode one output; return its array, and the binary data that follows it in ``tail``."""
     datatype, shape = str(output["datatype"]), tuple(int(n) for n in output["shape"])
     if datatype not in DATATYPES or min(shape, default=0) < 0:
         raise ValueError(f"output {output['name']}: datatype {datatype}, shape {list(shape)}")
@@ -168,7 +168,7 @@ def _tensor(output: Mapping[str, Any], tail: bytes) -> tuple[Array, bytes]:
 
 
 def _elements(array: Array, declared: Tensor | None) -> Array:
-    """Return BYTES elements as JSON values, as text, or as bytes."""
+    """Decode BYTES elements to JSON values, texts or bytes, by the output's content type."""
     if array.dtype != object:
         return array
     # Without a declaration, text is assumed, and bytes that are not UTF-8 stay bytes.

@@ -15,7 +15,7 @@ MAX_BACKOFF_S = 5.0
 
 
 def may_retry(error: ShoalError, *, repeatable: bool) -> bool:
-    """Return whether a request that ended with ``error`` may be retried; ``repeatable``: it may run twice."""
+    """Return whether a request that failed with ``error`` may be retried; ``repeatable`` if it may run twice."""
     return isinstance(error, ConnectionFailed | Overloaded | Unavailable) and (repeatable or not error.may_have_run)
 
 

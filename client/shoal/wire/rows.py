@@ -92,7 +92,7 @@ def _names_and_values(row: Any) -> tuple[list[Any], list[Any]] | None:
 
 
 def _is_row_of_pandas(value: Any) -> bool:
-    """Return whether a value is a Series, whose index has the column names if it is a row."""
+    """Return whether a value is a pandas Series; the index of a row holds its column names."""
     return hasattr(type(value), "iloc") and not hasattr(type(value), "columns")
 
 

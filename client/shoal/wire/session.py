@@ -29,14 +29,14 @@ NAME_MODEL_REMEDY = "Name the model with model=... (`--model` on the command lin
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Sleep before the next step."""
+    """Instruction to sleep before the next step."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """The outcome of a step."""
+    """Outcome of a step, from the driver."""
 
     outcome: Response | ShoalError | None
     """None after a pause."""
@@ -74,7 +74,7 @@ class Call:
         self.left_s = options.timeout_s
 
     def step(self, step: Request | Pause) -> Conversation[Response | ShoalError | None]:
-        """Take a step and return its outcome."""
+        """Yield a step to the driver, and return its outcome."""
         result = yield step
         if result is None:
             raise TypeError("a step must be answered with a StepResult")
@@ -83,7 +83,7 @@ class Call:
 
 
 class Session:
-    """A server's model, whose name and signature are requested once and cached.
+    """Protocol state for one model of a server; its name and signature are requested once and cached.
 
     Args:
         model: the model's name; None to discover it.
@@ -103,7 +103,7 @@ class Session:
         self._signature: Signature | None = None
 
     def predict(self, item: Any, options: CallOptions) -> Conversation[Any]:
-        """Predict one item."""
+        """Send one item, and return the model's result."""
         call = Call(options)
         signature = self._signature or (yield from self._request_signature(call))
         tensors = encode_item(self._plain(row_of_frame(item, signature)), signature)
@@ -112,20 +112,20 @@ class Session:
         return single_result(response, signature)
 
     def portions(self, items: Items, times: Times, options: CallOptions) -> Conversation[Portions]:
-        """Prepare to send several items in portions."""
+        """Check the items of a batch, and return the state with which to send them in portions."""
         signature = self._signature or (yield from self._request_signature(Call(options)))
         unfolded = rows_of_frame(items, signature)
         check_countable(unfolded, signature)
         return Portions(Rows(unfolded, self._plain), signature, times, self._jitter())
 
     def predict_portion(self, portion: Portion, signature: Signature, options: CallOptions) -> Conversation[Any]:
-        """Predict the rows of one portion."""
+        """Send one portion, and return the results of its rows."""
         request = infer_request(signature.name, signature, portion.tensors, options.headers())
         response = yield from self._persistent(request, Call(options))
         return batch_result(response, signature, portion.rows)
 
     def signature(self, options: CallOptions) -> Conversation[Signature]:
-        """Request the model's signature, cached or not."""
+        """Request the model's signature again, even if one is cached."""
         return (yield from self._request_signature(Call(options)))
 
     def ready(self, options: CallOptions) -> Conversation[bool]:
@@ -145,7 +145,6 @@ class Session:
         return signature
 
     def _only_model(self, call: Call) -> Conversation[str]:
-        """Request the name of the server's only model."""
         response = yield from self._persistent(Request("GET", "/v1/models"), call)
         if response.status == 404:
             raise NotFound(

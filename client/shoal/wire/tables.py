@@ -43,9 +43,9 @@ def rows_in(batch: Any) -> int:
 
 
 def chosen_columns(columns: Mapping[str, Wanted] | None, batch: Any, signature: Signature) -> dict[str, Wanted]:
-    """Return the column or columns of each input; by default the columns with the model's names.
+    """Return the column or columns of each input: from ``columns``, otherwise matched by name.
 
-    Other columns are ignored.
+    Columns of the batch that the model does not have are ignored.
 
     Raises:
         InvalidInput: an input has no column, or a named column or input does not exist.
@@ -80,7 +80,7 @@ def chosen_columns(columns: Mapping[str, Wanted] | None, batch: Any, signature: 
 
 
 def _placed(tensor: Tensor, wanted: Sequence[str]) -> Sequence[str]:
-    """Return an input's own columns in the model's order; any other columns count by position.
+    """Return an input's columns in the model's order if the names are the model's, otherwise as listed.
 
     Raises:
         InvalidInput: one of the model's own names is listed at the position of another.
@@ -134,7 +134,7 @@ def _with_nan(values: Array) -> Array:
 
 
 def with_columns(batch: Any, outputs: Mapping[str, tuple[Tensor, Array]], failed: Failed, error_column: str) -> Any:
-    """Return the batch with an additional column for each output, and for errors.
+    """Return the batch with an additional column for each output, and one for errors.
 
     Args:
         batch: the rows.
@@ -152,26 +152,19 @@ def with_columns(batch: Any, outputs: Mapping[str, tuple[Tensor, Array]], failed
         return batch
     # Ray's default: a dict of numpy arrays.
     if isinstance(batch, Mapping):
-        # Floats with one free dimension fit a numpy array, with NaN for null.
-        floats = {
-            name: _floats(values, tensor)
-            for name, (tensor, values) in outputs.items()
-            if numpy_dtype(tensor.datatype).kind == "f" and sum(n < 0 for n in tensor.shape) == 1
-        }
-        return {**batch, **arrays, **floats}
+        for name, (tensor, values) in outputs.items():
+            # Floats with one free dimension fit a numpy array, with NaN for null.
+            if numpy_dtype(tensor.datatype).kind == "f" and sum(n < 0 for n in tensor.shape) == 1:
+                shape = tensor.shape[: tensor.batch_dim] + tensor.shape[tensor.batch_dim + 1 :]
+                arrays[name] = np.full((len(values), *shape), np.nan, numpy_dtype(tensor.datatype))
+                for row, value in enumerate(values):
+                    if value is not None:
+                        arrays[name][row] = value
+        return {**batch, **arrays}
     from pandas import Series  # noqa: PLC0415 (the batch is a pandas frame)
     from pandas.arrays import ArrowExtensionArray  # noqa: PLC0415 (likewise)
 
     return batch.assign(**{name: Series(ArrowExtensionArray(each), batch.index) for name, each in arrays.items()})
-
-
-def _floats(values: Array, tensor: Tensor) -> Array:
-    shape = tensor.shape[: tensor.batch_dim] + tensor.shape[tensor.batch_dim + 1 :]
-    array = np.full((len(values), *shape), np.nan, numpy_dtype(tensor.datatype))
-    for row, value in enumerate(values):
-        if value is not None:
-            array[row] = value
-    return array
 
 
 def _arrow(values: Array, tensor: Tensor, pyarrow: Any) -> Any:

@@ -15,7 +15,7 @@ _NULLS: Final = ("NAType", "NaTType")
 
 
 def column_values(column: Any) -> Array:
-    """Return the values of a column of Arrow, pandas, polars or a list, with None for the nulls that it marks."""
+    """Return a column's values (Arrow, pandas, polars, numpy or list), with None for marked nulls."""
     if hasattr(type(column), "to_pylist"):  # Arrow
         column = column.combine_chunks() if hasattr(column, "combine_chunks") else column
         zoned = getattr(column.type, "tz", None) is not None  # numpy's times have no zone
@@ -87,7 +87,7 @@ def date_text(value: Any, tensor: Tensor) -> bytes:
 
 
 def without_flags(value: Any, tensor: Tensor) -> Any:
-    """Return the values of a named column, with booleans as 1 and 0 where the model takes numbers, as pandas does."""
+    """Return a named column's values, with booleans as 1 and 0 if the model takes numbers, as pandas does."""
     if tensor.datatype in ("BOOL", "BYTES"):
         return value
     if isinstance(value, bool | np.bool_):

@@ -1,4 +1,4 @@
 """Graphs as values: the order of steps, their rows, and whether their models fit one another.
 
-Shared by the operator, the proxy, `shoal inspect` and `shoal.graph`. It calls no model and computes no row.
+Shared by the operator, the proxy, `shoal inspect` and `shoal.graph`. This package calls no model and computes no row.
 """

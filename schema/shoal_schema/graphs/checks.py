@@ -16,7 +16,7 @@ _MAX_NAME: Final = 256
 
 
 def step_paths(spec: GraphSpec) -> dict[str, str]:
-    """Return step -> path of its field.
+    """Return the path of each step's field, by step name.
 
     Raises:
         GraphError: two steps have one name, or a step is called `request`.
@@ -37,11 +37,11 @@ def check_spec(spec: GraphSpec, name: str, paths: Mapping[str, str]) -> None:
 
     Args:
         spec: the graph.
-        name: its name, to detect that it calls itself.
-        paths: step -> path of its field.
+        name: the graph's name, to reject a graph that calls itself.
+        paths: step name -> path of its field.
 
     Raises:
-        GraphError: names the field.
+        GraphError: a check fails; the error names the field.
     """
     for each in spec.steps:
         path = paths[each.name]
@@ -91,7 +91,7 @@ def _check_composer(spec: GraphSpec, paths: Mapping[str, str]) -> None:
 
 
 def _check_names(names: Iterable[str], path: str) -> None:
-    """Check names for lengths, and for words that YAML turned into booleans."""
+    """Check the length of tensor names, and reject names that YAML turned into booleans."""
     for name in names:
         if not 0 < len(name) <= _MAX_NAME:
             raise GraphError(path, f"a tensor's name must have 1 to {_MAX_NAME} characters, not {len(name)}")

@@ -17,7 +17,7 @@ _ASYNC_RUN = "a composer is a class with `inputs`, `outputs` and `async def run(
 
 
 class DeclaredComposer(NamedTuple):
-    """The composer class and its signature."""
+    """Name and signature of a composer class."""
 
     name: str
     signature: Signature
@@ -36,7 +36,7 @@ class ComposerReport(Struct, frozen=True, omit_defaults=True):
 
 
 def as_declared(tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    """Return tensors in the notation of a composer's class."""
+    """Return tensors as texts in the notation of a composer's class, ``FP32[-1, 4]``."""
     return {name: str(tensor) for name, tensor in tensors.items()}
 
 
@@ -72,7 +72,7 @@ def read_source(source: str) -> DeclaredComposer:
 
 
 def declared_signature(inputs: object, outputs: object, path: str) -> Signature:
-    """Return a composer's signature from declarations like ``FP32[-1, 4]``, the shape of one row, by name.
+    """Parse a composer's declarations: name -> datatype and shape of one row, such as ``FP32[-1, 4]``.
 
     Raises:
         GraphError: a declaration is malformed.

@@ -17,10 +17,10 @@ class GraphFault(StrEnum):
 
 
 class GraphError(ValueError):
-    """A graph is invalid.
+    """Error of an invalid graph.
 
     Args:
-        path: of the field at fault (``steps[1].inputs.x``).
+        path: path of the field at fault (``steps[1].inputs.x``).
         what: the error without the path.
         fault: the reason.
     """

@@ -1,8 +1,8 @@
 """The execution plan of a graph: the order of its steps, and their rows.
 
-Rows are the unit. The request's rows are the first *space*; ``each: detect.crops`` opens another space with a row per
-item; the parent of a row is the row that contains the item. Steps with the same ``each`` share its rows. A value used
-in another space is repeated for each item on the way down, and becomes a list of items on the way up.
+A *space* is a set of rows. The request's rows are the first space; ``each: detect.crops`` opens another space with one
+row per item, whose parent is the row that contains the item. Steps with the same ``each`` share a space. A value used
+in an inner space is repeated for each item; used in an outer space, it becomes a list of items.
 """
 
 from collections.abc import Iterator, Mapping
@@ -34,7 +34,7 @@ class TensorRef:
 
 @dataclass(frozen=True, slots=True)
 class GraphStep:
-    """A step with its dependencies."""
+    """A step of a plan, with parsed references and its dependencies."""
 
     name: str
     path: str
@@ -56,7 +56,7 @@ class GraphStep:
 
 @dataclass(frozen=True, slots=True)
 class GraphOutput:
-    """An output; ``space`` is where its values are combined, before they become lists of the request's rows."""
+    """An output of a graph. Its values are combined in ``space``, and then become lists in the request's rows."""
 
     name: str
     path: str
@@ -74,7 +74,7 @@ class GraphPlan:
     outputs: tuple[GraphOutput, ...]
 
     def space_of(self, ref: TensorRef) -> Space:
-        """Return the space of a tensor."""
+        """Return the space that holds a tensor's rows."""
         return ROOT if ref.step == REQUEST else next(step.space for step in self.steps if step.name == ref.step)
 
     def may_be_absent(self, name: str) -> bool:
@@ -82,12 +82,12 @@ class GraphPlan:
         return any(step.absent for step in self.steps if step.name == name)
 
     def opener(self, space: Space) -> GraphStep:
-        """Return the first step whose ``each`` opened a space."""
+        """Return the first step whose ``each`` opens a space."""
         return next(step for step in self.steps if step.each and step.space == space)
 
     @property
     def refs(self) -> Iterator[tuple[str, TensorRef]]:
-        """Yield every reference with the path of its field."""
+        """Every reference in the graph, with the path of its field."""
         for step in self.steps:
             for name, ref in step.inputs.items():
                 yield f"{step.path}.inputs.{name}", ref
@@ -106,10 +106,10 @@ def reference(text: str) -> TensorRef:
 
 
 def make_plan(spec: GraphSpec, name: str = "") -> GraphPlan:
-    """Return the plan of a graph; ``name`` is its own, to detect that it calls itself.
+    """Return the plan of a graph; ``name`` is the graph's name, to reject a graph that calls itself.
 
     Raises:
-        GraphError: names the field.
+        GraphError: the graph is invalid; the error names the field.
     """
     paths = step_paths(spec)
     check_spec(spec, name, paths)
@@ -128,7 +128,7 @@ def make_plan(spec: GraphSpec, name: str = "") -> GraphPlan:
 
 
 def innermost_common(a: Space, b: Space) -> Space:
-    """Return the innermost space that contains both."""
+    """Return the innermost space that contains ``a`` and ``b``."""
     shared = 0
     while shared < min(len(a), len(b)) and a[shared] == b[shared]:
         shared += 1
@@ -136,7 +136,7 @@ def innermost_common(a: Space, b: Space) -> Space:
 
 
 def is_item(ref: TensorRef, step: GraphStep) -> bool:
-    """Return whether a step reads the item of a tensor instead of the whole tensor."""
+    """Return whether a step reads single items of a tensor instead of the whole tensor."""
     return ref in step.each or str(ref) in step.space
 
 
@@ -149,7 +149,7 @@ def _checked(text: str, path: str, steps: Mapping[str, str]) -> TensorRef:
 
 
 def _draft(spec: StepSpec, path: str, steps: Mapping[str, str]) -> GraphStep:
-    """Return a step whose space is not yet determined."""
+    """Return a step with parsed references; its space is not yet determined."""
     inputs = {name: _checked(text, f"{path}.inputs.{name}", steps) for name, text in spec.inputs.items()}
     each = tuple(_checked(text, f"{path}.each", steps) for text in (spec.each or "").split(",") if text.strip())
     if len({ref.step for ref in each}) > 1:
@@ -188,7 +188,7 @@ def _draft(spec: StepSpec, path: str, steps: Mapping[str, str]) -> GraphStep:
 
 
 def _ordered(drafts: Mapping[str, GraphStep]) -> Iterator[GraphStep]:
-    """Yield steps in order of execution, otherwise as written."""
+    """Yield each step after the steps that it depends on, otherwise in the order of the spec."""
     left = dict(drafts)
     while left:
         ready = [step for step in left.values() if not step.after & left.keys()]

@@ -17,7 +17,7 @@ _AGREED = ("columns", "nullable", "logical_type", "unit")
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """Datatype and shape of one row; ``parameters`` are those for clients."""
+    """Datatype and shape of one row of a tensor; ``parameters`` are those published to clients."""
 
     datatype: str
     shape: tuple[int, ...]
@@ -35,12 +35,12 @@ class Tensor:
 
     @property
     def listed(self) -> "Tensor":
-        """The tensor that holds a list of such values in each row."""
+        """The tensor with a list of this tensor's values in each row."""
         return replace(self, shape=(ANY, *self.shape), parameters=_without(self.parameters, {"columns"}))
 
     @property
     def item(self) -> "Tensor":
-        """The tensor of one item."""
+        """The tensor of one item, if each row of this tensor is a list."""
         return replace(self, shape=self.shape[1:], parameters=_without(self.parameters, {"columns"}))
 
     def __str__(self) -> str:
@@ -67,7 +67,7 @@ def read_signature(metadata: Mapping[str, Any]) -> Signature:
     """Return the signature in V2 model metadata.
 
     Raises:
-        ValueError: the metadata has none, or the model has no batch dimension.
+        ValueError: the metadata has no signature, or the model has no batch dimension.
     """
     try:
         inputs, outputs = metadata["inputs"], metadata["outputs"]
@@ -97,7 +97,7 @@ def read_signature(metadata: Mapping[str, Any]) -> Signature:
 
 
 def fits(given: Tensor, wanted: Tensor) -> bool:
-    """Return whether one tensor may be passed for another; unknown sizes fit any."""
+    """Return whether tensor ``given`` may be passed for ``wanted``; an unknown size fits any size."""
     if len(given.shape) != len(wanted.shape):
         return False
     # The runtime converts FP32 to FP64 exactly.
@@ -107,13 +107,13 @@ def fits(given: Tensor, wanted: Tensor) -> bool:
 
 
 def narrower(a: Tensor, b: Tensor) -> Tensor:
-    """Return the narrower of two tensors that fit: all known sizes, and the parameters on which both agree."""
+    """Combine two tensors that fit: a size is known if either is, and equal parameters are kept."""
     shape = tuple(max(pair) for pair in zip(a.shape, b.shape, strict=True))
     return replace(a, shape=shape, parameters=_agreed(a, b))
 
 
 def wider(a: Tensor, b: Tensor) -> Tensor:
-    """Return a tensor that holds either of two that fit: a size unknown in one is unknown."""
+    """Combine two tensors that fit: a size is known only if both are, and equal parameters are kept."""
     shape = tuple(ANY if ANY in pair else max(pair) for pair in zip(a.shape, b.shape, strict=True))
     return replace(a, shape=shape, parameters=_agreed(a, b))
 

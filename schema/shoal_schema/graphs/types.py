@@ -24,10 +24,10 @@ _NO_ITEMS = "`each` requires a list of items, shape [items, ...]"
 
 
 class TypedGraph:
-    """The tensors of a graph with known signatures.
+    """A type-checked graph: the tensors of its request, steps and outputs.
 
     Args:
-        plan: the graph.
+        plan: plan of the graph.
         signatures: step -> signature of its model.
         composer: signature that the composer declares; None if the steps define the graph's signature.
 
@@ -50,7 +50,7 @@ class TypedGraph:
         self.outputs = {output.name: self._output(output) for output in plan.outputs}
 
     def tensor(self, ref: TensorRef, path: str) -> Tensor:
-        """Return the tensor of a reference in a row of its own space."""
+        """Return the tensor that ``ref`` names, as in the rows of its own step."""
         if ref.step == REQUEST:
             if ref.tensor not in self.request:
                 raise GraphError(
@@ -69,7 +69,7 @@ class TypedGraph:
         return outputs[ref.tensor]
 
     def tensor_in_step(self, ref: TensorRef, step: GraphStep, path: str) -> Tensor:
-        """Return the tensor of a reference in a row of a step."""
+        """Return the tensor that ``step`` reads by ``ref``: unchanged, an item of it, or a list of its values."""
         tensor = self.tensor(ref, path)
         if is_item(ref, step):
             return self._item(ref, tensor, path)
@@ -81,7 +81,7 @@ class TypedGraph:
         return tensor.item
 
     def _moved(self, ref: TensorRef, tensor: Tensor, space: Space, path: str) -> Tensor:
-        """Return a tensor in a row of another space: unchanged, or a list for each level up."""
+        """Return a tensor as read in the rows of ``space``: unchanged, or as a list for each level up."""
         # Down the spaces a value is repeated unchanged; each level up makes it a list.
         own = self.plan.space_of(ref)
         shared = len(innermost_common(own, space))
@@ -94,7 +94,7 @@ class TypedGraph:
         return tensor
 
     def _infer_request(self, step: GraphStep) -> None:
-        """Infer the request's tensors from the inputs of the steps that read them."""
+        """Infer tensors of the request from the inputs of a step that reads them."""
         wanted = self.signatures[step.name].inputs
         for name, ref in step.inputs.items():
             path = f"{step.path}.inputs.{name}"
@@ -166,7 +166,7 @@ def combined_tensor(combine: CombineRule, tensors: list[Tensor], path: str) -> T
     """Return the datatype and shape of several combined tensors.
 
     Raises:
-        GraphError: they cannot be combined.
+        GraphError: the tensors cannot be combined.
     """
     first = tensors[0]
     joins = combine is CombineRule.CONCAT
@@ -193,7 +193,7 @@ def check_expression(expression: Expression, tensor_of: Callable[[str], Tensor],
     """Check the types of an expression's comparisons.
 
     Raises:
-        GraphError: names the comparison.
+        GraphError: a comparison mixes types; the error names the column.
     """
     match expression:
         case Negation(part=part):
@@ -243,8 +243,8 @@ def type_check(
 
     Args:
         plan: the graph.
-        documents: step -> metadata.
-        name: the graph's name, to detect that a graph it calls calls it.
+        documents: step -> V2 metadata of its model.
+        name: the graph's name, to reject cycles of graphs.
         composer: as in `TypedGraph`.
 
     Raises:

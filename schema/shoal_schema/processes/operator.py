@@ -220,7 +220,7 @@ class OperatorProcess(SettingsSection, frozen=True):
     ] = 1000
 
     def __post_init__(self) -> None:
-        """Check that the last port exists."""
+        """Check that the activator's last port is at most 65535."""
         if (last := self.activator_first_port + self.activator_ports - 1) > _LAST_PORT:
             first = self.activator_first_port
             what = f"from {first} end at {last}, beyond the last port {_LAST_PORT}. Use fewer, or a lower first port"

@@ -1,4 +1,4 @@
-"""The CustomResourceDefinitions."""
+"""Build the CustomResourceDefinitions of the custom resources."""
 
 import hashlib
 import json
@@ -87,7 +87,7 @@ _CONDITIONS: Json = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """Parts in which the custom resources differ."""
+    """The properties of one custom resource from which its CRD is built."""
 
     kind: str
     plural: str
@@ -187,7 +187,7 @@ def _root_schema(definition: Definition) -> Json:
 
 
 def images_schema() -> Json:
-    """Return the schema of a status's images."""
+    """Return the OpenAPI schema of the field ``images`` of a status."""
     return {
         "type": "object",
         "description": "The operator's images of the pods, if the spec names none.",
@@ -199,7 +199,7 @@ def images_schema() -> Json:
 
 
 def upgrade_schema() -> Json:
-    """Return the schema of a status's upgrade."""
+    """Return the OpenAPI schema of the field ``upgrade`` of a status."""
     return {
         "type": "object",
         "description": "The running upgrade to other images or another pod template.",

@@ -31,7 +31,7 @@ def object_schema(cls: type[Struct]) -> Json:
 
 
 def plain(value: Any) -> Any:
-    """Return a default as JSON, or None without one.
+    """Return a field's default as JSON, or None if it has no default.
 
     A nested section is written out whole: API servers check a default against the CEL rules before they fill in the
     defaults inside it.
@@ -53,7 +53,7 @@ def _custom(kind: type) -> Json:
 
 
 def _classes(cls: type[Struct]) -> dict[str, type[Struct]]:
-    """Return the sections below one, by the names of msgspec's components."""
+    """Return a section and all sections inside it, by class name."""
     found: dict[str, type[Struct]] = {cls.__name__: cls}
     for each in fields_of(cls):
         if section := section_of(each.kind) or section_of(next(iter(typing.get_args(each.kind)), None)):
@@ -62,7 +62,7 @@ def _classes(cls: type[Struct]) -> dict[str, type[Struct]]:
 
 
 def _structural(schema: Json, components: Json, classes: dict[str, type[Struct]]) -> Json:
-    """Return a schema without references and unions with null."""
+    """Convert a JSON schema to a structural one, without references and unions with null."""
     if schema.get("x-kubernetes-int-or-string"):
         return schema
     # An optional field: a union with null.

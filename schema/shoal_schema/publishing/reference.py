@@ -62,7 +62,7 @@ _SHARED_WITH_GRAPHS = (
 
 
 def reference_page() -> str:
-    """Return the page as Markdown."""
+    """Return the reference page as Markdown."""
     condition_section = [
         "### `status.conditions`\n",
         "| type | `True` means |\n|---|---|",
@@ -88,7 +88,7 @@ def reference_page() -> str:
 
 
 def _sections(cls: type[Struct], path: str, *, elsewhere: Collection[str] = ()) -> Iterator[str]:
-    """Yield the section of a struct and those of its fields, except of fields that an InferenceService documents."""
+    """Yield the page's sections on a struct and its inner structs; fields in ``elsewhere`` have theirs elsewhere."""
     yield f"### `{path}`\n\n{cls.__doc__}\n"
     yield "| field | type | default | meaning |\n|---|---|---|---|"
     for each in fields_of(cls):

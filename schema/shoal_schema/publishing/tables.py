@@ -17,11 +17,11 @@ _MARK = re.compile(r"(?<=<!-- generated: )(?P<name>[\w ]+) -->\n.*?(?=<!-- end -
 
 
 class UnknownTableError(ValueError):
-    """A page has a marker for an unknown table."""
+    """Error of a page with a marker for an unknown table."""
 
 
 def filled(page: str) -> str:
-    """Return a page with its tables generated again.
+    """Return a page with newly generated tables.
 
     Raises:
         UnknownTableError: a marker names an unknown table.

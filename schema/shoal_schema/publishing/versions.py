@@ -1,4 +1,4 @@
-"""The version, in the files that cannot import it."""
+"""Write Shoal's version into files that cannot import it."""
 
 import re
 
@@ -15,14 +15,14 @@ Chart and images are released together, and the local cluster runs components of
 
 
 class NoVersionError(Exception):
-    """A file has no version; the message names it."""
+    """Error of a file without a version; the message names the file."""
 
 
 def versioned(path: str, text: str) -> str:
-    """Return the text of a file, with Shoal's version at every place of a version.
+    """Return a file's text with Shoal's version wherever the pattern of ``path`` matches.
 
     Raises:
-        NoVersionError: the file has no such place.
+        NoVersionError: the pattern does not match.
     """
     # Only the group's text changes.
     updated, places = re.subn(VERSIONED[path], lambda match: match[0].replace(match[1], VERSION), text)

@@ -1,4 +1,4 @@
-"""Types, ranges and defaults of settings, as pages show them."""
+"""Format types, ranges and defaults of settings for documentation pages."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ _UNITS = {TIB: "TiB", GIB: "GiB", MIB: "MiB", KIB: "KiB"}
 
 
 def kind_of(setting: Setting) -> str:
-    """Return type and range of a field of the resource."""
+    """Return the type and range of a resource's field, as Markdown."""
     if (element := element_of(setting.kind)) is not None:
         return (
             "list" if section_of(element) is None and not _named(element) else f"list of {_named(element) or 'object'}"
@@ -25,7 +25,7 @@ def kind_of(setting: Setting) -> str:
 
 
 def default_of(setting: Setting) -> str:
-    """Return the default of a field of the resource."""
+    """Return the default of a resource's field, as Markdown."""
     if setting.required:
         return "required"
     value = plain(setting.default)
@@ -33,7 +33,7 @@ def default_of(setting: Setting) -> str:
 
 
 def unset_of(setting: Setting) -> str:
-    """Return the value of a process without the variable."""
+    """Return the value that a process uses if the setting's variable is not set, as Markdown."""
     value = setting.unset
     if value is None or value in ((), ""):
         return "none"
@@ -45,7 +45,7 @@ def unset_of(setting: Setting) -> str:
 
 
 def range_of(setting: Setting) -> str:
-    """Return the range of a variable, sizes in their units."""
+    """Return the range of a setting's variable; sizes have units."""
     if setting.kind in (int, float):
         meta = setting.meta
         size = _is_size(setting)
@@ -56,7 +56,7 @@ def range_of(setting: Setting) -> str:
 
 
 def number(value: float, *, is_size: bool) -> str:
-    """Return a number; of bytes, in the largest unit that divides it."""
+    """Format a number; a size (bytes) in the largest unit that divides it."""
     # Largest unit first.
     for unit, name in _UNITS.items():
         if is_size and value >= unit and value % unit == 0:
@@ -69,7 +69,7 @@ def _is_size(setting: Setting) -> bool:
 
 
 def in_a_table(text: str) -> str:
-    """Return a text escaped for a cell of a table."""
+    """Escape a text for a cell of a Markdown table."""
     return text.replace("|", "\\|")
 
 

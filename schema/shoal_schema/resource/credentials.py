@@ -1,4 +1,4 @@
-"""Checks of the environment variables of model stores. The stores' libraries would print an invalid value. Pure."""
+"""Check environment variables of model stores, whose libraries would print an invalid value. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -26,11 +26,11 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def fault(scheme: str, environment: Mapping[str, str]) -> str:
-    """Return the fault of the first invalid variable, without its value; empty without one.
+    """Return the error in the first invalid variable, without its value; empty if all are valid.
 
     Args:
-        scheme: of the model's URI; variables of proxies are checked with every scheme.
-        environment: names and values; empty values are ignored.
+        scheme: scheme of the model's URI; variables of HTTP proxies are checked for every scheme.
+        environment: environment variables; empty values are ignored.
     """
     prefix = PREFIXES.get(scheme)
     # Variables of other schemes are not read, so their values do not matter.
@@ -62,7 +62,7 @@ def _text_fault(name: str, value: str, *, is_url: bool) -> str:
 
 
 def _url_fault(value: str, *, proxy: bool) -> str:
-    """Return the fault of a server's URL; the URL of a proxy may have no scheme."""
+    """Return the error in a server's URL; empty if valid. The URL of an HTTP proxy may have no scheme."""
     value = f"http://{value}" if proxy and "://" not in value else value
     scheme, _, rest = value.partition("://")
     host = rest.partition("/")[0]

@@ -49,7 +49,7 @@ class OnError(StrEnum):
 
 
 class CombineRule(StrEnum):
-    """How several values become one output."""
+    """Rule that combines several values into one output."""
 
     FIRST = "First"
     MEAN = "Mean"
@@ -148,7 +148,7 @@ class StepSpec(SettingsSection, frozen=True):
 
 
 class ComposerSpec(SettingsSection, frozen=True):
-    """Python that calls the steps, where fields cannot express it."""
+    """Python code that calls the steps, for data flow that fields cannot express."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (one_of(("source", "importPath"), "a composer"),)
 
@@ -184,7 +184,7 @@ Outputs = Annotated[dict[str, Annotated[tuple[Reference, ...], Meta(min_length=1
 
 
 class GraphSpec(SettingsSection, frozen=True, kw_only=True):
-    """Steps of a graph, and the outputs made of theirs."""
+    """Steps of a graph, and the graph's outputs."""
 
     steps: Annotated[
         tuple[StepSpec, ...],
@@ -319,7 +319,7 @@ class InferenceGraphSpec(GraphSpec, frozen=True, kw_only=True):
     pod: PodSpec = PodSpec()
 
     def graph(self, steps: tuple[StepSpec, ...]) -> GraphSpec:
-        """Return the graph that its proxy runs, with these steps instead of the spec's."""
+        """Return the graph that its proxy runs, with ``steps`` instead of the spec's."""
         fields = {name: getattr(self, name) for name in GraphSpec.__struct_fields__}
         return GraphSpec(**{**fields, "steps": steps})
 

@@ -59,12 +59,12 @@ _AUTHORITY: Final = re.compile(r"([^@]*@)?(\[[^\]@]*\]|[^:@]*)(:[0-9]*)?")
 
 
 class LocationError(ValueError):
-    """A URI does not name a model, or a response does not locate one; the message has the remedy."""
+    """Error of a URI or a server's response that does not locate a model; the message has the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A parsed URI."""
+    """A parsed model URI."""
 
     scheme: str
     """One of `SCHEMES`."""
@@ -80,7 +80,7 @@ class Location:
 
     @property
     def name(self) -> str:
-        """A name for the model: the last part of the path with its suffix, else of the authority."""
+        """Name for the model: the last part of the path with its suffix, or else of the authority."""
         return unquote(self.path.rstrip("/").rpartition("/")[2]) or self.authority.rpartition("/")[2]
 
 
@@ -122,7 +122,7 @@ def local_path(uri: str) -> str:
     """Return the local path of a ``file://`` URI.
 
     Raises:
-        LocationError: it names another machine.
+        LocationError: the URI names another machine.
     """
     location = parse(uri)
     if location.authority not in ("", "localhost"):
@@ -131,7 +131,7 @@ def local_path(uri: str) -> str:
 
 
 def moves(uri: str) -> bool:
-    """Return whether ``uri`` may name another version later, and a server resolves it.
+    """Return whether ``uri`` is a moving name, which a server resolves to a version.
 
     Raises:
         LocationError: as in `parse`.
@@ -169,7 +169,7 @@ def version_request(uri: str, environment: Mapping[str, str]) -> VersionRequest 
 
 
 def rejection_reason(uri: str, status: int) -> str:
-    """Return the error for a response status that a retry would not change."""
+    """Return the error message for a final response status, such as 404, of the server that resolves ``uri``."""
     scheme = uri.partition(":")[0]
     server, credentials = ("the hub", "HF_TOKEN") if scheme == "hf" else ("the MLflow server", "MLFLOW_TRACKING_TOKEN")
     if status in (401, 403):
@@ -343,7 +343,6 @@ def _of_mlflow(uri: str, location: Location, environment: Mapping[str, str]) -> 
 
 
 def _text(answer: Any, *keys: str, of: str) -> str:
-    """Return the text at a path of keys."""
     for key in keys:
         answer = answer.get(key) if isinstance(answer, Mapping) else None
     if not isinstance(answer, str) or not answer:

@@ -43,7 +43,7 @@ class ModelFormat(StrEnum):
 
 
 class Follow(StrEnum):
-    """Handling of a new version of the model's name."""
+    """Handling of a new version behind a moving model name."""
 
     NEVER = "Never"
     ROLLOUT = "Rollout"
@@ -313,7 +313,7 @@ class ModelSpec(SettingsSection, frozen=True):
     ] = Follow.NEVER
 
     def __post_init__(self) -> None:
-        """Check the parts of the URI that no rule can."""
+        """Check the parts of the URI that CEL rules cannot check."""
         if self.uri is None or any(broken_among(self.RULES, self)):
             return  # a broken rule is the clearer error
         try:

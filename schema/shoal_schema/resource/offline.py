@@ -32,7 +32,7 @@ class RowFormat(StrEnum):
 
 
 class ResultFormat(StrEnum):
-    """How results are stored."""
+    """File format of the results."""
 
     PARQUET = "Parquet"
     JSON_LINES = "JSONLines"

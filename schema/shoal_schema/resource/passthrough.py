@@ -1,7 +1,7 @@
 """Kubernetes types that the spec passes through to pods.
 
-Small types are spelled out. Deep ones (affinity, security contexts) are open objects: the API server validates them
-strictly when the Deployment is applied, and its error becomes the condition's message.
+Small types are declared in full. Large types (affinity, security contexts) are open objects: the API server validates
+them strictly when the Deployment is applied, and its error becomes the condition's message.
 """
 
 from enum import StrEnum
@@ -62,7 +62,7 @@ HIDES_OURS = (
 
 
 class PassedThrough(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """An object of Kubernetes; unnamed fields are dropped, as the API server drops them."""
+    """A Kubernetes object; undeclared fields are dropped, as by the API server."""
 
 
 class Claim(PassedThrough, frozen=True):
@@ -186,8 +186,8 @@ def _named(meaning: str, **properties: Json) -> Meta:
     """Return the schema of an open object with a required name and some typed properties.
 
     Args:
-        meaning: description of the name.
-        properties: schemas of the others.
+        meaning: description of the field ``name``.
+        properties: schemas of the other typed fields.
     """
     name = {**_NAME, "description": meaning}
     return Meta(extra_json_schema={**OPEN, "properties": {"name": name, **properties}, "required": ["name"]})

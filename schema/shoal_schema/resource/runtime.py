@@ -33,7 +33,7 @@ OWN_RUNTIME_ONLY = "has no effect on a foreign runtime (runtime.port is set). Re
 
 
 class Device(StrEnum):
-    """Devices."""
+    """Devices that run a model."""
 
     AUTO = "Auto"
     CPU = "CPU"

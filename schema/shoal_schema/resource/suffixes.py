@@ -34,6 +34,6 @@ REMEDIES: Final[Mapping[str, str]] = {
 
 
 def remedy(names: list[str]) -> str:
-    """Return the remedy for the first file of a known foreign format; empty without one."""
+    """Return the remedy for the first file name of a known foreign format; empty if there is none."""
     found = ((name, REMEDIES[suffix]) for name in names for suffix in REMEDIES if name.lower().endswith(suffix))
     return next((f"{name} is {what}" for name, what in found), "")

@@ -235,7 +235,7 @@ class QueueSpec(SettingsSection, frozen=True):
 
 
 class ScalingMode(StrEnum):
-    """Writers of `replicas`."""
+    """Controllers that may set `replicas`."""
 
     INTERNAL = "Internal"
     EXTERNAL = "External"

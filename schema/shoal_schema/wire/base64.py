@@ -1,4 +1,4 @@
-"""Base64 in all forms: standard or URL-safe, with or without padding, with line breaks, as a ``data:`` URI."""
+"""Decode base64 in all forms: standard or URL-safe, with or without padding, line breaks, or as a ``data:`` URI."""
 
 import re
 from base64 import b64decode
@@ -12,7 +12,7 @@ def decode_base64(text: str) -> bytes:
     """Decode base64 (RFC 4648).
 
     Args:
-        text: in either alphabet; white space, missing padding and a ``data:`` URI are accepted.
+        text: standard or URL-safe; white space, missing padding and a ``data:`` URI are accepted.
 
     Raises:
         ValueError: the text is not base64; the message names the fault.

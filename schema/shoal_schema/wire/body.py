@@ -1,4 +1,4 @@
-"""Buffers for large bodies, which are read from the socket directly into place.
+"""Buffers into which large bodies are read directly from the socket.
 
 A parser copies a body several times: the event loop's chunk, the parser's slice of it, the joined whole. If the length
 is known, the rest of the body needs no parser.
@@ -18,10 +18,9 @@ class Body:
     trusted, the whole buffer is allocated only after the first part has arrived.
 
     Args:
-        size_bytes: of the whole body.
+        size_bytes: size of the whole body.
         first_bytes: size of the initial buffer; None for the whole body.
         aligned_at: offset of the tensors, to align them for use in place; None without alignment.
-
     """
 
     __slots__ = ("_aligned_at", "_filled_bytes", "_room", "_size_bytes")

@@ -54,10 +54,10 @@ def checked_head(status: Any, headers: Mapping[Any, Any]) -> ResponseHead:
 
 
 def decode_head(element: bytes) -> ResponseHead:
-    """Decode an element.
+    """Decode the response head in an element of an output.
 
     Raises:
-        ValueError: it is not a head.
+        ValueError: the element is not a response head.
     """
     document = orjson.loads(element)
     if not isinstance(document, dict) or not isinstance(document.get("headers"), dict):

@@ -22,7 +22,7 @@ def encode_columns(names: Sequence[str]) -> str:
 
 
 def decode_columns(text: str) -> tuple[str, ...]:
-    """Decode the metadata's `columns`.
+    """Decode the column names in the metadata's `columns`.
 
     Raises:
         ValueError: the text is not a JSON list of distinct texts.

@@ -27,7 +27,7 @@ FIRST_ROUNDED: Final = first_rounded(DTYPES["FP64"])
 
 
 def is_widened(given: object, declared: str) -> bool:
-    """Return whether values of a datatype convert exactly to the declared one, as FP32 does to FP64."""
+    """Return whether ``given`` converts exactly to the declared datatype, as FP32 does to FP64."""
     return given == "FP32" and declared == "FP64"
 
 

@@ -43,14 +43,14 @@ def pack_elements(elements: Iterable[bytes]) -> bytes:
 
 
 def bytes_array(elements: list[bytes], shape: tuple[int, ...]) -> Array:
-    """Return an object array of bytes, which numpy does not inspect."""
+    """Return an object array of ``bytes`` elements."""
     flat = np.empty(len(elements), dtype=object)
     flat[:] = elements
     return flat.reshape(shape)
 
 
 def object_array(elements: Sequence[object], shape: tuple[int, ...]) -> Array:
-    """Return an object array of any objects, unchanged."""
+    """Return an object array of any elements; numpy leaves elements that are sequences unchanged."""
     array = np.empty(len(elements), dtype=object)
     # Slice assignment would unpack elements that are sequences.
     for index, element in enumerate(elements):

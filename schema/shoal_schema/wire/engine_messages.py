@@ -16,7 +16,7 @@ OUT_OF_MEMORY = "OUT_OF_MEMORY"
 
 @dataclass(frozen=True, slots=True)
 class EngineReady:
-    """The first message: the model is loaded."""
+    """First message of an engine that has loaded its model."""
 
     metadata: Mapping[str, Any]
     """As in `GET /v2/models/NAME` (docs/reference/model-metadata.md)."""
@@ -30,7 +30,7 @@ class EngineReady:
 
 @dataclass(frozen=True, slots=True)
 class EngineFailed:
-    """The first message of a failed engine, which then ends."""
+    """First message of an engine that cannot start, and ends."""
 
     why: str
 
@@ -55,7 +55,7 @@ class BatchDone:
 
 @dataclass(frozen=True, slots=True)
 class BatchFailed:
-    """A batch failed as a whole; smaller batches find the row at fault."""
+    """Failure of a whole batch; the batch process repeats it in smaller batches to find the row at fault."""
 
     number: int
     code: str

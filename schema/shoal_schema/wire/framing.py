@@ -2,7 +2,7 @@
 
 The parser (llhttp) rejects most malformed requests. It accepts more than a server behind other servers may: a body
 whose end is ambiguous (request smuggling, RFC 9112, section 11.2), upgrades, unbounded headers and chunk extensions.
-Pure: the connections are in each process.
+Pure: no I/O.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ _FRAMING: Final = 16
 
 
 class FramingError(Exception):
-    """A request cannot be processed further; ``status`` is the status of the response."""
+    """Error of a request that cannot be processed further; ``status`` is the HTTP status of the response."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -26,7 +26,7 @@ class FramingError(Exception):
 
 
 class HeadMeter:
-    """Counter of a request's head, trailers and framing against one limit."""
+    """Counter of the bytes of a request's head, trailers and framing, with one limit."""
 
     __slots__ = ("_head_bytes", "_max_head_bytes", "_unreported_bytes", "body_bytes")
 
@@ -37,11 +37,11 @@ class HeadMeter:
         self.body_bytes = 0
 
     def begin(self) -> None:
-        """Start a request."""
+        """Reset all counters for the next request."""
         self._head_bytes = self._unreported_bytes = self.body_bytes = 0
 
     def begin_body(self) -> None:
-        """Start the body of the request."""
+        """Reset the count of unreported bytes at the start of a body."""
         self._unreported_bytes = 0
 
     def target(self, size_bytes: int) -> None:
@@ -76,7 +76,7 @@ def check_head(version: str, headers: Mapping[bytes, bytes]) -> None:
 
     Args:
         version: HTTP version, such as "1.1".
-        headers: names in lower case. The parser has rejected several lengths, and a length beside a coding.
+        headers: names in lower case. The parser has rejected repeated lengths, and a length beside a coding.
 
     Raises:
         FramingError: the body's end is ambiguous, or the version is not supported.
@@ -130,11 +130,10 @@ def check_upgrade(method: bytes) -> None:
 
 
 def without_upgrade(method: bytes, url: bytes, version: str, headers: Sequence[tuple[bytes, bytes]]) -> bytes:
-    """Return a head without its offer to upgrade.
+    """Return a request head as bytes, without its offer to upgrade the protocol.
 
     The parser treats data after such an offer as another protocol's, although it is the body. A server declines an
     upgrade by continuing in HTTP/1.1 (RFC 9110, section 7.8).
-
     """
     # Headers keep their order, as repeated ones are joined in it.
     lines = [b"%b %b HTTP/%b" % (method, url, version.encode())]

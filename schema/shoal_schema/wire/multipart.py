@@ -46,7 +46,7 @@ def form_parts(body: bytes, content_type: bytes) -> list[FormPart]:
 
 
 class _Reader:
-    """Collects parts in the callbacks of python-multipart."""
+    """Collector of a form's parts, from the callbacks of python-multipart."""
 
     def __init__(self) -> None:
         self.parts: list[FormPart] = []

@@ -17,12 +17,12 @@ class RowError(NamedTuple):
 
 
 def encode_row_errors(errors: Sequence[RowError]) -> list[dict[str, Any]]:
-    """Return errors as JSON values."""
+    """Return errors of rows as JSON values."""
     return [{"row": error.row, "status": error.status, "message": error.message} for error in errors]
 
 
 def decode_row_errors(entries: Any) -> tuple[RowError, ...]:
-    """Return errors from JSON values.
+    """Return errors of rows from JSON values.
 
     Raises:
         ValueError: an entry is not an error of a row.

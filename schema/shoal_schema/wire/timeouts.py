@@ -36,9 +36,9 @@ class DeadlineTimer:
     """The timer of a connection, which calls ``on_timeout`` at the earliest requested time.
 
     Args:
-        call_later: of the event loop; returns a handle with ``cancel``.
-        clock: monotonic seconds.
-        on_timeout: called with the time.
+        call_later: method of the event loop; returns a handle with ``cancel``.
+        clock: returns monotonic seconds.
+        on_timeout: called with the present time.
     """
 
     __slots__ = ("_at_s", "_call_later", "_clock", "_on_timeout", "_timer")
@@ -56,7 +56,7 @@ class DeadlineTimer:
         self._at_s = 0.0
 
     def check_by(self, at_s: float, now_s: float) -> None:
-        """Schedule a call at ``at_s`` at the latest."""
+        """Schedule a call of ``on_timeout`` at ``at_s`` at the latest."""
         if self._timer is not None:
             # An earlier call is scheduled already.
             if self._at_s <= at_s:
@@ -67,7 +67,7 @@ class DeadlineTimer:
         self._timer = self._call_later(max(0.0, at_s - now_s), self._check_timeouts)
 
     def stop(self) -> None:
-        """Cancel the call."""
+        """Cancel the scheduled call."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

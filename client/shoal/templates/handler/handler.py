@@ -10,7 +10,7 @@ from shoal_runtime import ItemError, TensorSpec
 
 
 class Mood:
-    """Classify the mood of a text by its words."""
+    """Classifier of a text's mood, by the scores of its words."""
 
     # Without this line, forward gets PyTorch tensors, on the GPU if there is one.
     tensors = "numpy"
@@ -18,7 +18,7 @@ class Mood:
     outputs = (TensorSpec("mood", "BYTES", [-1]), TensorSpec("score", "FP32", [-1]))
 
     def preprocess(self, text: str) -> Mapping[str, Any]:
-        """Return one row: the sum of the scores of its words."""
+        """Return one row: the sum of the scores of the text's words."""
         if not text.strip():
             raise ItemError("the text is empty")
         return {"sum": np.float32(sum(WORDS.get(word, 0) for word in text.lower().split()))}

@@ -1,6 +1,6 @@
 """Fit a scikit-learn pipeline and save it as model.skops, which `shoal serve` loads.
 
-It classifies irises. Change it, and run it again: `python train.py`.
+The pipeline classifies irises. Change this script, and run it again: `python train.py`.
 """
 
 from pathlib import Path

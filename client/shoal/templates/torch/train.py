@@ -1,6 +1,6 @@
 """Train a small network and export it as model.pt2, which `shoal serve` loads.
 
-It classifies points as inside or outside a circle. Change it, and run it again: `python train.py`.
+The network classifies points as inside or outside a circle. Change this script, and run it again: `python train.py`.
 """
 
 from pathlib import Path

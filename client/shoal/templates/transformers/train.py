@@ -1,7 +1,8 @@
 """Train a tiny text classifier and save it with transformers, which `shoal serve` loads.
 
-It classifies the mood of a text. Change it, and run it again: `python train.py`. To serve another model, save it with
-`AutoModelForSequenceClassification.from_pretrained(...).save_pretrained(folder)`, and its tokenizer likewise.
+The classifier detects the mood of a text. Change this script, and run it again: `python train.py`. To serve another
+model, save it with `AutoModelForSequenceClassification.from_pretrained(...).save_pretrained(folder)`, and its tokenizer
+likewise.
 """
 
 from pathlib import Path
