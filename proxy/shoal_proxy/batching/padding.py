@@ -1,4 +1,4 @@
-"""Padding of variable-length rows: the bucket of a request, and filling and cutting arrays.
+"""Pad rows of variable length: select buckets, fill inputs, cut outputs.
 
 Inputs that name the same mask form one pad group and share their lengths; an input without a mask is its own group.
 
@@ -28,7 +28,7 @@ def pad_group(spec: InputSpec) -> str:
 
 
 def fill_value(spec: InputSpec) -> float | bytes:
-    """Return the value of a padded element."""
+    """Return the value that fills the padding of an input."""
     return b"" if spec.datatype == "BYTES" else spec.pad_value
 
 
@@ -64,7 +64,7 @@ def check_lengths(lengths: Mapping[str, Sequence[int]], signature: ModelSignatur
 def shape_key(
     inputs: Mapping[str, Array], signature: ModelSignature, factor: float = FACTOR
 ) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """Return names and trailing shapes, padded axes replaced by bucket or class: equal keys may share a batch."""
+    """Return inputs' names and trailing shapes, padded axes by bucket or class."""
     key: list[tuple[str, tuple[int, ...]]] = []
     for name, array in sorted(inputs.items()):
         spec, shape = signature.inputs[name], list(array.shape)
@@ -76,7 +76,7 @@ def shape_key(
 
 
 def size_class(elements: int, factor: float) -> int:
-    """Return -1 for a row of up to `SMALL_ELEMENTS`, -2 for one up to ``factor`` times as large, and so on."""
+    """Return -1 for rows of up to `SMALL_ELEMENTS`, one less per ``factor`` above."""
     number, most = -1, float(SMALL_ELEMENTS)
     while elements > most:
         number -= 1
@@ -85,7 +85,7 @@ def size_class(elements: int, factor: float) -> int:
 
 
 def pad_inputs(slices: Sequence[RequestSlice], signature: ModelSignature) -> tuple[Mapping[str, Array], int]:
-    """Return the slices' rows as one array per input, missing masks made, and the number of padded elements."""
+    """Return the padded inputs and masks of a batch, and the padding elements."""
     names = list(slices[0].inputs)
     targets = _targets(slices, names, signature)
     merged: dict[str, Array] = {}
@@ -115,7 +115,7 @@ def pad_inputs(slices: Sequence[RequestSlice], signature: ModelSignature) -> tup
 
 
 def _targets(slices: Sequence[RequestSlice], names: Iterable[str], signature: ModelSignature) -> Mapping[str, int]:
-    """Return, per pad group, the length that every row is padded to."""
+    """Return the padded length of each pad group."""
     targets: dict[str, int] = {}
     for name in names:
         spec = signature.inputs[name]
@@ -148,7 +148,7 @@ def _row_lengths(slices: Sequence[RequestSlice], name: str) -> list[int]:
 
 
 def check_unpad(outputs: Mapping[str, Array], signature: ModelSignature) -> None:
-    """Reject outputs without the axis that is to be cut."""
+    """Reject outputs that have no ``unpad_axis``."""
     for name, array in outputs.items():
         spec = signature.outputs.get(name)
         if spec is not None and spec.unpad_axis is not None and array.ndim <= spec.unpad_axis:
@@ -158,7 +158,7 @@ def check_unpad(outputs: Mapping[str, Array], signature: ModelSignature) -> None
 
 
 def unpad_rows(outputs: Mapping[str, Array], part: RequestSlice, signature: ModelSignature) -> Mapping[str, Array]:
-    """Cut each output that follows an input's length to the longest of the request's own rows."""
+    """Cut padded outputs to the longest row of the slice's request."""
     cut: dict[str, Array] = {}
     for name, array in outputs.items():
         spec = signature.outputs.get(name)
