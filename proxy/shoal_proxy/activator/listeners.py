@@ -1,4 +1,4 @@
-"""The ports of all services, in one server; a request belongs to the service of the port that it arrived at."""
+"""The ports of all services, in one server; the port of a request determines its service."""
 
 import asyncio
 import logging
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 def make_listener(app: Any, protocol: Any) -> Listener:
-    """Return a server of an ASGI application."""
+    """Create a server for an ASGI application and a connection protocol."""
     config = uvicorn.Config(
         app,
         interface="asgi3",
@@ -53,11 +53,11 @@ class ServiceListeners:
         self.listener = make_listener(self._handle, protocol)
 
     async def serve(self) -> None:
-        """Serve until the listener leaves and all accepted requests have their response."""
+        """Serve until the listener has left and all accepted requests have a response."""
         await self.listener.serve([])
 
     async def open(self, names: Mapping[int, str]) -> dict[str, str]:
-        """Listen on exactly these ports; return the reason for each that is not open, by service."""
+        """Listen on exactly the ports in ``names``; return failures by service."""
         self.names = names
         for port in self._servers.keys() - names.keys():
             # Established connections stay; their requests are rejected by `RequestHolder`.
@@ -70,7 +70,7 @@ class ServiceListeners:
         return self._refused
 
     async def _open(self, port: int) -> str:
-        """Listen on a port; return the reason where that fails, else an empty text."""
+        """Listen on a port; return the reason of a failure, else an empty text."""
         await asyncio.sleep(0)  # a long table must not block the requests that are already here
         listener = self.listener
         if listener.should_exit:
