@@ -31,10 +31,10 @@ def room_rows(batcher: Batcher, key: BatchKey, table: LatencyTable) -> int:
 
 
 def capacity(batcher: Batcher, busiest: BusiestSecond | None, limiting: Bound, last: BatchKey) -> Capacity | None:
-    """Return what a replica can serve, for the mix of shapes seen so far; None while no batch's time is known.
+    """Return the capacity of a replica for recent shapes; None if unknown.
 
     Args:
-        batcher: the learned times.
+        batcher: source of the measured batch times.
         busiest: the second in which most rows were served.
         limiting: the bottleneck. If it is not the model, the rows of a saturated second are the capacity.
         last: the most recent shape, used until batches have run.
