@@ -79,6 +79,7 @@ class RequestHandler:
         """Whether a part of a pod's response has been sent to the client."""
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        """Hold the request, and forward it to a pod (ASGI)."""
         if is_liveness(scope["path"]):
             await _respond(send, 200, liveness_response(scope["path"]))
             return

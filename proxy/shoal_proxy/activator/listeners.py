@@ -7,7 +7,7 @@ from typing import Any
 
 import uvicorn
 
-from shoal_proxy.activator.handler import Receive, RequestHandler, RequestReleaser, Send
+from shoal_proxy.activator.handler import RequestHandler, RequestReleaser
 from shoal_proxy.listener import Listener
 from shoal_proxy.server import bind
 from shoal_schema.activator import MAX_REASON_LENGTH
@@ -44,13 +44,15 @@ class ServiceListeners:
 
     def __init__(self, host: str, releaser: RequestReleaser, protocol: Any) -> None:
         self._host = host
-        self._releaser = releaser
         self.names: Mapping[int, str] = {}
         """The service of each port."""
         self._servers: dict[int, asyncio.Server] = {}
         self._refused: dict[str, str] = {}
         # One listener for all ports: each would run a timer of its own.
-        self.listener = make_listener(self._handle, protocol)
+        self.listener = make_listener(
+            lambda scope, *channel: RequestHandler(self.names.get(scope["server"][1], ""), releaser)(scope, *channel),
+            protocol,
+        )
 
     async def serve(self) -> None:
         """Serve until the listener has left and all accepted requests have a response."""
@@ -89,6 +91,3 @@ class ServiceListeners:
         listener.servers.append(server)
         logger.info("event=opened service=%s port=%d", self.names[port], port)
         return ""
-
-    async def _handle(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        await RequestHandler(self.names.get(scope["server"][1], ""), self._releaser)(scope, receive, send)

@@ -118,10 +118,7 @@ class Batcher:
 
     def can_meet_objective(self, key: BatchKey) -> bool:
         """Return whether one row of ``key`` meets the objective on an idle runtime."""
-        return self._meets_objective(self._costs(key))
-
-    def _meets_objective(self, costs: BatchCosts) -> bool:
-        return costs.finish_s(0.0, 1) <= self.objective_s
+        return self._costs(key).finish_s(0.0, 1) <= self.objective_s
 
     def _within_s(self, costs: BatchCosts) -> float:
         """Return the time (s) from arrival within which a response is wanted.
@@ -129,7 +126,7 @@ class Batcher:
         This is the objective, if a single row can meet it, otherwise at least the time of two full batches. Without a
         limit the queue would fill, and every response would be late.
         """
-        if self._meets_objective(costs):
+        if costs.finish_s(0.0, 1) <= self.objective_s:
             return self.objective_s
         return max(self.objective_s, 2 * costs.finish_s(0.0, costs.max_rows))
 
@@ -148,7 +145,7 @@ class Batcher:
         return None
 
     def _full_rows(self, key: BatchKey) -> int:
-        # Not `self.tables.max_rows` itself: `serve` replaces the tables.
+        # Not `self.tables.max_rows` itself: `set_model` replaces the tables.
         return self.tables.max_rows(key)
 
     def _weigh(self, changed: Group) -> None:

@@ -8,7 +8,7 @@ row is padded to more than 128 elements or `FACTOR` times its own size, whicheve
 batch key, so the time and memory of long rows are learned separately.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -87,7 +87,13 @@ def size_class(elements: int, factor: float) -> int:
 def pad_inputs(slices: Sequence[RequestSlice], signature: ModelSignature) -> tuple[Mapping[str, Array], int]:
     """Return the padded inputs and masks of a batch, and the padding elements."""
     names = list(slices[0].inputs)
-    targets = _targets(slices, names, signature)
+    # The length that every row of a pad group is padded to.
+    targets: dict[str, int] = {}
+    for spec in [signature.inputs[name] for name in names]:
+        if spec.pad_axis is not None:
+            longest = max([part.inputs[spec.name].shape[spec.pad_axis] for part in slices])
+            target = bucket_for(longest, spec) if spec.pad_buckets else longest
+            targets[pad_group(spec)] = max(target, targets.get(pad_group(spec), 0))
     merged: dict[str, Array] = {}
     padded_elements = 0
     for name in names:
@@ -112,18 +118,6 @@ def pad_inputs(slices: Sequence[RequestSlice], signature: ModelSignature) -> tup
         merged[mask.name] = made
         padded_elements += int(made.size - lengths.sum())
     return merged, padded_elements
-
-
-def _targets(slices: Sequence[RequestSlice], names: Iterable[str], signature: ModelSignature) -> Mapping[str, int]:
-    """Return the padded length of each pad group."""
-    targets: dict[str, int] = {}
-    for name in names:
-        spec = signature.inputs[name]
-        if spec.pad_axis is not None:
-            longest = max(part.inputs[name].shape[spec.pad_axis] for part in slices)
-            target = bucket_for(longest, spec) if spec.pad_buckets else longest
-            targets[pad_group(spec)] = max(target, targets.get(pad_group(spec), 0))
-    return targets
 
 
 def _fill(parts: Sequence[Array], spec: InputSpec, target: int) -> Array:

@@ -99,9 +99,16 @@ def decide_batch(queue: Queue, limits: BatchLimits, device: DeviceState, outlook
     forms_alone = group.key.solo > 0 and limits.policy is BatchingPolicy.ADAPTIVE
     if limits.policy is BatchingPolicy.NONE or (limits.alone and not forms_alone):
         return CloseBatch(group, min(group.head.remaining_rows, outlook.costs_of(group).max_rows))
-    if limits.policy is BatchingPolicy.FIXED:
-        return _close_fixed(queue, group, limits, device, outlook)
-    return _close_adaptive(queue, group, limits, device, outlook)
+    if limits.policy is BatchingPolicy.ADAPTIVE:
+        return _close_adaptive(queue, group, limits, device, outlook)
+    busy = device.in_flight == limits.in_flight
+    close_at_s = group.oldest_s + limits.max_delay_s
+    # Before its time only a full batch closes, of any key.
+    if device.now_s < close_at_s or (busy and not queue.full):
+        if not queue.full:
+            return WaitUntil() if busy else WaitUntil(close_at_s)
+        group = next(iter(queue.full.values()))
+    return CloseBatch(group, min(group.rows, outlook.costs_of(group).max_rows))
 
 
 def select_from(group: Group, costs: BatchCosts, start_s: float) -> BatchSelection[PendingRequest]:
@@ -141,17 +148,3 @@ def _close_adaptive(
     if not selection.rejected and (hold_s := outlook.hold_s(group, costs, device)) > 0:
         return WaitUntil(device.free_s + hold_s)
     return CloseBatch(group, selection.rows, selection.rejected)
-
-
-def _close_fixed(
-    queue: Queue, group: Group, limits: BatchLimits, device: DeviceState, outlook: Estimates
-) -> CloseBatch | WaitUntil:
-    """Close the batch of ``group`` if it is old enough, else a full batch."""
-    busy = device.in_flight == limits.in_flight
-    close_at_s = group.oldest_s + limits.max_delay_s
-    # Before its time only a full batch closes, of any key.
-    if device.now_s < close_at_s or (busy and not queue.full):
-        if not queue.full:
-            return WaitUntil() if busy else WaitUntil(close_at_s)
-        group = next(iter(queue.full.values()))
-    return CloseBatch(group, min(group.rows, outlook.costs_of(group).max_rows))

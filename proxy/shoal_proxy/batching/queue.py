@@ -10,9 +10,9 @@ other requests are served in between. Only one portion counts against the row li
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from shoal_proxy.batching.fair_shares import FairShares, Lane
+from shoal_proxy.batching.fair_shares import FairShares
 from shoal_proxy.batching.group import Group
-from shoal_proxy.batching.pending import BatchKey, LaneKey, PendingRequest, RequestSlice
+from shoal_proxy.batching.pending import BatchKey, PendingRequest, RequestSlice
 from shoal_proxy.batching.serving_order import ServingOrder
 from shoal_schema.metrics import RejectionReason
 
@@ -82,8 +82,14 @@ class Queue:
         lane = group.add(pending)
         if self._classes:
             self.shares.add_request(pending.lane.share)
-        if lane is not None:
-            self._add_to_order(group, pending.lane, lane)
+        if lane is not None and self._lined_up:
+            self._line.add(group, pending.lane, lane)
+        elif lane is not None and len(self.groups) > 1:
+            # The second group: the order of groups begins with all lanes.
+            self._lined_up = True
+            for each in self.groups.values():
+                for lane_key, its_lane in each.lanes.items():
+                    self._line.add(each, lane_key, its_lane)
         # Rows beyond the portion do not count against the bound.
         if pending.rows > self._portion_rows:
             self._count_beyond_portion(group, pending.rows, 1)
@@ -123,8 +129,16 @@ class Queue:
                 self.shares.charge(pending.lane.share, count * row_cost)
             if count == left:
                 self._forget(group, pending, count)
-            else:
-                self._requeue_rest(group, pending, start, now_s)
+                continue
+            # The rest stays at the head.
+            if pending.rows > self._portion_rows:
+                self._count_beyond_portion(group, left, -1)
+                self._count_beyond_portion(group, left - count, 1)
+            group.rows -= count
+            self.rows -= count
+            # A portion is complete: other requests are served before the next one.
+            if start // self._portion_rows != pending.dequeued_rows // self._portion_rows:
+                group.wait_again(pending, now_s)
         if self.full and group.key in self.full:
             del self.full[group.key]  # the other full groups are next
             if self._fills(group):
@@ -135,28 +149,6 @@ class Queue:
         """Record the expected time of the batches of ``group``."""
         self.work_s += work_s - group.work_s
         group.work_s = work_s
-
-    def _add_to_order(self, group: Group, key: LaneKey, lane: Lane) -> None:
-        """Add a lane to the serving order, which begins with the second group."""
-        if self._lined_up:
-            self._line.add(group, key, lane)
-        elif len(self.groups) > 1:
-            self._lined_up = True
-            for each in self.groups.values():
-                for lane_key, its_lane in each.lanes.items():
-                    self._line.add(each, lane_key, its_lane)
-
-    def _requeue_rest(self, group: Group, pending: PendingRequest, start: int, now_s: float) -> None:
-        """Keep the remaining rows of ``pending`` in the queue."""
-        count, portion_rows = pending.dequeued_rows - start, self._portion_rows
-        if pending.rows > portion_rows:
-            self._count_beyond_portion(group, pending.remaining_rows + count, -1)
-            self._count_beyond_portion(group, pending.remaining_rows, 1)
-        group.rows -= count
-        self.rows -= count
-        # A portion is complete: other requests are served before the next one.
-        if start // portion_rows != pending.dequeued_rows // portion_rows:
-            group.wait_again(pending, now_s)
 
     def _count_beyond_portion(self, group: Group, rows: int, sign: int) -> None:
         """Add (``sign`` 1) or subtract (-1) the ``rows`` beyond the first portion."""
