@@ -1,4 +1,4 @@
-"""The queues of all services, within the activator's limits."""
+"""The held requests of all services, within the activator's limits."""
 
 from collections.abc import Iterable, Mapping
 

@@ -149,7 +149,7 @@ class Batcher:
         return self.tables.max_rows(key)
 
     def _weigh(self, changed: Group) -> None:
-        """Update ``changed.work_s``, the time for which other keys' requests wait."""
+        """Update the expected time of the batches of ``changed``."""
         # Work is not tracked while a group is alone, so the first group's is stale when a second one comes.
         second = len(self.queue.groups) == 2 and not changed.work_s
         for group in self.queue.groups.values() if second else (changed,):
@@ -204,7 +204,7 @@ class Batcher:
         return costs.finish_s(start_s, rows_ahead - full * costs.max_rows + 1) - now_s
 
     def soft_deadline_for(self, pending: PendingRequest) -> float:
-        """Return the deadline of ``pending`` by its client or the objective."""
+        """Return the earlier of the client's and the objective's deadline."""
         soft_deadline_s = min(pending.soft_deadline_s, pending.deadline_s)
         if self.objective_s == NEVER_S:
             return soft_deadline_s

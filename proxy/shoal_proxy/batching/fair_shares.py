@@ -98,5 +98,5 @@ class FairShares:
                 heapq.heapreplace(heap, entry)
 
     def turn(self, key: LaneKey, request: PendingRequest) -> float:
-        """Return the queueing time of ``request`` plus one ageing time per level."""
+        """Return the arrival time of ``request`` plus an ageing time per priority level."""
         return request.turn_s + key.level * self._ageing_s

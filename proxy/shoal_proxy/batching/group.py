@@ -41,7 +41,7 @@ class Group:
 
     @property
     def oldest_s(self) -> float:
-        """Return the earliest time at which a waiting request took its place."""
+        """Return the time at which the longest waiting request joined its lane."""
         return min([next(iter(lane)).turn_s for lane in self.lanes.values()])
 
     @property
@@ -78,7 +78,7 @@ class Group:
         self.rows -= rows
 
     def wait_again(self, pending: PendingRequest, now_s: float) -> None:
-        """Move ``pending`` to the end of its lane, as if its rest arrived now."""
+        """Move ``pending`` to the end of its lane, with ``now_s`` as its turn."""
         pending.turn_s = max(pending.turn_s, now_s)
         self.lanes[pending.lane].move_to_end(pending)
         if pending.soft_deadline_s < self.latest_soft_deadline_s:

@@ -11,7 +11,7 @@ class Margin:
     """A percentile of recent prediction errors, at least 0.
 
     The percentile is a factor times the mean deviation. An error above the percentile raises the factor, and an error
-    below lowers it, in the ratio that keeps the percentile's share of errors below.
+    below lowers it, in the ratio that leaves the wanted share of errors below.
     """
 
     __slots__ = ("_deviation", "_factor", "_quantile")

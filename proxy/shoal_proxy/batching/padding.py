@@ -64,7 +64,7 @@ def check_lengths(lengths: Mapping[str, Sequence[int]], signature: ModelSignatur
 def shape_key(
     inputs: Mapping[str, Array], signature: ModelSignature, factor: float = FACTOR
 ) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """Return inputs' names and trailing shapes, padded axes by bucket or class."""
+    """Return input names and trailing shapes, with bucket or class of padded axes."""
     key: list[tuple[str, tuple[int, ...]]] = []
     for name, array in sorted(inputs.items()):
         spec, shape = signature.inputs[name], list(array.shape)
@@ -76,7 +76,7 @@ def shape_key(
 
 
 def size_class(elements: int, factor: float) -> int:
-    """Return -1 for rows of up to `SMALL_ELEMENTS`, one less per ``factor`` above."""
+    """Return the size class of a row: -1 for the smallest, then -2, -3 and so on."""
     number, most = -1, float(SMALL_ELEMENTS)
     while elements > most:
         number -= 1
@@ -85,7 +85,7 @@ def size_class(elements: int, factor: float) -> int:
 
 
 def pad_inputs(slices: Sequence[RequestSlice], signature: ModelSignature) -> tuple[Mapping[str, Array], int]:
-    """Return the padded inputs and masks of a batch, and the padding elements."""
+    """Return a batch's padded inputs and masks, and the number of padding elements."""
     names = list(slices[0].inputs)
     # The length that every row of a pad group is padded to.
     targets: dict[str, int] = {}
@@ -142,7 +142,7 @@ def _row_lengths(slices: Sequence[RequestSlice], name: str) -> list[int]:
 
 
 def check_unpad(outputs: Mapping[str, Array], signature: ModelSignature) -> None:
-    """Reject outputs that have no ``unpad_axis``."""
+    """Reject outputs with too few dimensions for their ``unpad_axis``."""
     for name, array in outputs.items():
         spec = signature.outputs.get(name)
         if spec is not None and spec.unpad_axis is not None and array.ndim <= spec.unpad_axis:

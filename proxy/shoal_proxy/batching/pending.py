@@ -216,8 +216,8 @@ def join_parts(parts: list[tuple[int, Mapping[str, Array]]]) -> Mapping[str, Arr
 class RequestSlice:
     """The ``rows`` rows of a request, from row ``start``, that a batch contains.
 
-    ``inputs`` are all rows of the request. The slice refers to them itself, since a request that is cancelled before
-    the merge drops its own inputs, and the batch must not change.
+    ``inputs`` are all rows of the request. The slice keeps its own reference, since a request that is cancelled before
+    the merge drops its inputs, and the batch must not change.
     """
 
     __slots__ = ("inputs", "pending", "rows", "start")

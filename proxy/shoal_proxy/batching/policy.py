@@ -77,7 +77,7 @@ class WaitUntil:
 
 @dataclass(frozen=True)
 class Estimates:
-    """Functions that estimate batch times and holds for `decide_batch`."""
+    """Functions that estimate batch times and hold times for `decide_batch`."""
 
     costs_of: Callable[[Group], BatchCosts]
     """Costs of a group's batches."""

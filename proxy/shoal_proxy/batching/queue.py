@@ -75,7 +75,7 @@ class Queue:
         return self._line.first()
 
     def add(self, pending: PendingRequest) -> None:
-        """Put ``pending`` at the end of its lane; `rejection_reason` must be None."""
+        """Put ``pending``, for which `rejection_reason` is None, at the end of its lane."""
         group = self.groups.get(pending.key)
         if group is None:
             group = self.groups[pending.key] = Group(pending.key, self.shares)

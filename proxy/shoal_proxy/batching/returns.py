@@ -67,7 +67,7 @@ class Burst:
             self.returned_rows += rows
 
     def think_time_counts(self) -> list[int]:
-        """Return clients per bucket of `THINK_S`; the last bucket holds the slower."""
+        """Return the clients per bucket of `THINK_S`, slower ones in the last bucket."""
         counts = [0] * (len(THINK_S) + 1)
         for think_s in self.back_s:
             counts[bisect_left(THINK_S, think_s)] += 1
@@ -81,7 +81,7 @@ class Burst:
 
 
 class ReturningClients:
-    """Recent bursts, and how soon clients return after a response."""
+    """Statistics on how soon clients return after a response."""
 
     def __init__(self) -> None:
         self._bursts: deque[Burst] = deque()

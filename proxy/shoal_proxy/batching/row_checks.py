@@ -207,7 +207,7 @@ class RowChecks:
         return RowCheck(samples if anchor is None else [*samples, anchor], self._model)
 
     def _chosen(self, batcher: Batcher, now_s: float) -> Group | None:
-        """Return the group to check next, or set the time of the next try."""
+        """Return the group of rows to check next; None if no group is ready."""
         while self._partners:
             partner = self._partners[0]
             if partner.samples and row_check_size(batcher, partner.group[0]):

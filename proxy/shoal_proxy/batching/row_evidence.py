@@ -131,7 +131,7 @@ class Evidence:
 
 
 def at_least_by_chance(found: int, expected: float) -> float:
-    """Return the Poisson probability of ``found`` or more events of ``expected``."""
+    """Return the Poisson probability of ``found`` or more events."""
     if expected > found:
         return 1.0
     term = exp(-expected)

@@ -46,7 +46,7 @@ class InferCall:
 
     @property
     def is_json(self) -> bool:
-        """Whether the content type is exactly ``application/json``, a quick check."""
+        """Whether the content type is exactly ``application/json``."""
         return self.headers.get(b"content-type") == JSON
 
     @property

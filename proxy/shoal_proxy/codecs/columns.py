@@ -28,7 +28,7 @@ _COMPARED: Final = 64
 
 
 class InputMatch:
-    """The keys under which a row holds an input; the row itself if there are none.
+    """The keys of an input's values in a row; without keys, the row is the value.
 
     ``named``: whether keys are names, not positions.
     """

@@ -36,7 +36,7 @@ MAX_PADDING_BYTES = 64 << 20
 
 
 class V1Form(StrEnum):
-    """A request's form; the value names the results in the response."""
+    """The form of a V1 request; the value names the results in the response."""
 
     ROWS = "predictions"
     COLUMNS = "outputs"
@@ -73,7 +73,7 @@ class V1:
         lengths: Mapping[str, Sequence[int]],
         signature: ModelSignature,
     ) -> HttpResponse:
-        """Return ``predictions`` by row, or ``outputs`` by name, as the request's form."""
+        """Return results by row or by output, in the same form as the request."""
         if decoded.style is V1Form.ROWS:
             return json_response(200, {V1Form.ROWS.value: rows_of(outputs, lengths, signature)})
         columns = {name: _column(name, array, signature) for name, array in outputs.items()}
@@ -133,7 +133,7 @@ def decode_matches(
     body: bytes | memoryview,
     max_padding_bytes: int,
 ) -> DecodedRequest:
-    """Decode ``rows``, with each input under the keys of its match.
+    """Decode ``rows``, reading each input under the keys of its match.
 
     Raises:
         InvalidRequest: ``rows`` do not match the signature.

@@ -109,7 +109,7 @@ def decode_document(
     *,
     ignore_extra: bool = False,
 ) -> DecodedRequest:
-    """Decode a V2 ``document``, its JSON ``text``, and the binary ``tail``."""
+    """Decode a V2 ``document``, parsed from ``text``, with binary data in ``tail``."""
     if type(document) is not dict or type(document.get("inputs")) is not list:
         raise InvalidRequest('a V2 request must be an object with a list "inputs"')
     # Parameters of single tensors to forward: {"inputs": {NAME: {...}}, "outputs": {...}}.
@@ -210,7 +210,7 @@ def _check_names(tensors: list[Any], signature: ModelSignature, *, ignore_extra:
 
 
 def _meant(tensor: dict[str, Any], signature: ModelSignature) -> tuple[InputSpec, InputSpec | None]:
-    """Return a tensor's declaration (or `_NOTHING`), and the input of a column."""
+    """Return a tensor's declaration, and for a column its input; `_NOTHING` for a tensor to ignore."""
     name, datatype = tensor["name"], tensor.get("datatype")
     spec = signature.inputs.get(name)
     if spec is not None and not (name in spec.columns and name in signature.columns and _is_flat(tensor)):
@@ -308,7 +308,7 @@ def check_complete(inputs: Mapping[str, Array], signature: ModelSignature) -> No
 
 
 def take_parameters(parameters: Any) -> tuple[bool, float | None, bytes]:
-    """Return binary output flag, timeout (ms), and JSON text of other parameters."""
+    """Split parameters into binary output flag, timeout (ms), and other JSON text."""
     if type(parameters) is not dict:
         raise InvalidRequest("parameters must be an object")
     if "requests" in parameters:

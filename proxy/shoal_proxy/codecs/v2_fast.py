@@ -113,7 +113,7 @@ class V2Fast:
     def encode_response(
         self, style: ResponseStyle, outputs: Mapping[str, Array], signature: ModelSignature
     ) -> HttpResponse | None:
-        """Return the response for a single output of numbers; None for others."""
+        """Return the response for a single output of numbers; None for other outputs."""
         if signature is not self.signature or len(outputs) != 1 or not (style is PLAIN or style is ALL_BINARY):
             return None
         ((name, array),) = outputs.items()
@@ -132,7 +132,7 @@ class V2Fast:
 
 
 def _around(style: ResponseStyle, name: str, array: Array, signature: ModelSignature) -> tuple[bytes, bytes] | None:
-    """Return the constant bytes of a response: JSON around the numbers, or header line."""
+    """Return the JSON around an output's numbers, or JSON and header line if binary."""
     spec = output_spec(name, array, signature)
     if spec.batch_dim or spec.datatype in _NOT_PLAIN:
         return None

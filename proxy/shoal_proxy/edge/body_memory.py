@@ -56,9 +56,9 @@ class BodyTransfer:
 
 
 class DelegatedTransfer(BodyTransfer):
-    """A transfer that a function evicts, for modules that are not compiled.
+    """A transfer whose `evict` calls a function.
 
-    Such modules cannot subclass a compiled class.
+    Used by modules that are not compiled, which cannot subclass a compiled class.
     """
 
     __slots__ = ("_evict",)

@@ -2,7 +2,7 @@
 
 A request that just misses a batch waits for it and runs in the next. So the capacity is the throughput of the largest
 batch size at which two successive batches end within the objective. Without an objective, or if even a single request
-misses it, it is the throughput of the batch size with the most rows per second.
+misses it, the capacity is the throughput of the batch size with the most rows per second.
 """
 
 from shoal_proxy.batching.batcher import Batcher
