@@ -1,4 +1,4 @@
-"""The access log: one line per sampled request, with its fields.
+"""The access log: the selection of requests, and the fields of a line.
 
 Text from clients is truncated and quoted, so that it cannot end a line or begin a field.
 """
@@ -28,14 +28,14 @@ _NOT_ALLOWED: Final = 405
 
 
 class AccessLogEntry:
-    """The access log entry of one request. Times are monotonic (s).
+    """One request, from its head to its response. Times are monotonic (s).
 
     Args:
         method: HTTP method; empty if the head is malformed.
         path: path and query, as the client sent them.
-        protocol: name of the codec, or "http" for other routes.
-        headers: request headers with lower-case names.
-        client: address of the client; empty for a Unix socket.
+        protocol: the codec's name, or "http" for pages.
+        headers: with lower-case names.
+        client: the client's address; empty for a Unix socket.
     """
 
     __slots__ = (
@@ -62,7 +62,7 @@ class AccessLogEntry:
         self.client_name = ""
 
     def fields(self) -> dict[str, Any]:
-        """Return the entry's fields in the order of the line, without unknown ones."""
+        """Return the line's fields in order, without unknown ones."""
         fields = {
             "method": _text(self.method),
             "path": _text(self.path),
@@ -87,14 +87,14 @@ def _text(value: bytes) -> str:
 
 
 class AccessLogLine(NamedTuple):
-    """The template and the arguments of a log line, for `logging`."""
+    """A line's template and arguments, for `logging`."""
 
     template: str
     arguments: tuple[Any, ...]
 
 
 def format_entry(entry: AccessLogEntry) -> AccessLogLine:
-    """Return the log line of a finished request, with texts quoted."""
+    """Return the line of a finished request, with texts quoted."""
     fields = entry.fields()
     # `word` quotes texts, so that none can end its field.
     values = (word(value) if isinstance(value, str) else value for value in fields.values())
@@ -102,7 +102,7 @@ def format_entry(entry: AccessLogEntry) -> AccessLogLine:
 
 
 class AccessLog:
-    """Sampled requests, buffered until a thread writes their lines.
+    """Samples requests, and buffers finished entries until they are written.
 
     Args:
         percent: share of requests to log, above 0.
@@ -129,7 +129,7 @@ class AccessLog:
         pending: PendingRequest | None = None,
         authenticated: AuthenticatedClient | None = None,
     ) -> None:
-        """Complete an entry, once; ``status`` is the response's status, or `GONE`."""
+        """Complete an entry, once; ``status`` is the response's, or `GONE`."""
         if entry.status:
             return
         entry.status, entry.bytes_out, entry.ended_s = status, bytes_out, time.monotonic()
@@ -147,12 +147,12 @@ class AccessLog:
             self.dropped += 1
 
     def take(self) -> list[AccessLogEntry]:
-        """Remove and return all finished entries; callable from any thread."""
+        """Remove and return all entries; callable from any thread."""
         return [self._ring.popleft() for _ in range(len(self._ring))]
 
 
 def with_access_log(pages: ASGIApp, log: AccessLog) -> ASGIApp:
-    """Wrap the application ``pages`` to log its requests, except reads."""
+    """Return ``pages`` with an access log line for each request other than reads."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
