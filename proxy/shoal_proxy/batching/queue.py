@@ -82,14 +82,15 @@ class Queue:
         lane = group.add(pending)
         if self._classes:
             self.shares.add_request(pending.lane.share)
-        if lane is not None and self._lined_up:
-            self._line.add(group, pending.lane, lane)
-        elif lane is not None and len(self.groups) > 1:
-            # The second group: the order of groups begins with all lanes.
-            self._lined_up = True
-            for each in self.groups.values():
-                for lane_key, its_lane in each.lanes.items():
-                    self._line.add(each, lane_key, its_lane)
+        if lane is not None:
+            if self._lined_up:
+                self._line.add(group, pending.lane, lane)
+            elif len(self.groups) > 1:
+                # The second group: the order of groups begins with all lanes.
+                self._lined_up = True
+                for each in self.groups.values():
+                    for lane_key, its_lane in each.lanes.items():
+                        self._line.add(each, lane_key, its_lane)
         # Rows beyond the portion do not count against the bound.
         if pending.rows > self._portion_rows:
             self._count_beyond_portion(group, pending.rows, 1)
