@@ -1,4 +1,4 @@
-"""Authentication and limits of clients: decided from a request's headers and the time.
+"""Authentication of clients and limits on their requests. Pure: no I/O.
 
-Pure: `shoal_proxy.credentials` reads files, issuers and clocks.
+`shoal_proxy.credentials` loads API keys and the keys of token issuers.
 """

@@ -17,11 +17,11 @@ _BEARER: Final = re.compile(rb"(?i)bearer +(\S+)")
 _CLIENT_NAME: Final = re.compile(rb"[\x21-\x7e]([\x20-\x7e]{0,251}[\x21-\x7e])?")
 _KEY_HEADERS: Final = "as Authorization: Bearer KEY, or as x-api-key: KEY"
 CheckToken = Callable[[bytes], str]
-"""Returns the client's name for a token; raises Unauthenticated, Forbidden or IssuerAway."""
+"""Returns the client's name for a token; raises Unauthenticated, Forbidden or IssuerUnavailable."""
 
 
 class AuthenticatedClient:
-    """A client, and the rows that are charged to its limits now."""
+    """An authenticated client, and the rows of its request that count against limits."""
 
     __slots__ = ("credentials", "label", "name", "quota", "rows")
 
@@ -37,13 +37,13 @@ class AuthenticatedClient:
 
 
 class AccessControl:
-    """Verifies keys and tokens, and counts requests of clients.
+    """Authentication of requests by keys and tokens, and counters by client.
 
     Args:
         limits: limits of clients.
         header: header (lower case) in which a gateway names its client; empty for none.
-        gateways: names of the keys of such gateways.
-        check_token: None if tokens are not accepted.
+        gateways: names of the keys that belong to gateways.
+        check_token: verifies a token; None if tokens are not accepted.
     """
 
     def __init__(
@@ -70,11 +70,13 @@ class AccessControl:
 
     @property
     def reason(self) -> str:
-        """Return why clients cannot be authenticated, for readiness; empty where they can."""
+        """Return why clients cannot be authenticated now; empty if they can."""
         return "; ".join(self.reasons.values())
 
     def reject_repeated_credentials(self, headers: Sequence[tuple[bytes, bytes]]) -> None:
-        """Reject a head with a credential header twice: one component would use the first, another the last.
+        """Reject a request that has the same credential header twice.
+
+        Otherwise one component could use the first value, and another the last.
 
         Args:
             headers: headers with names in lower case.
@@ -88,10 +90,12 @@ class AccessControl:
                 raise InvalidRequest(f"the request has more than one {once.decode()} header. Send one.")
 
     def identify(self, headers: Mapping[bytes, bytes]) -> AuthenticatedClient:
-        """Return the client.
+        """Return the client whose credentials a request's headers contain.
 
         Raises:
-            Unauthenticated, Forbidden, IssuerAway: the credentials are missing, invalid, or cannot be checked yet.
+            Unauthenticated: the credentials are missing or invalid.
+            Forbidden: the request must name a client, or the token does not have a required claim.
+            IssuerUnavailable: the token cannot be checked yet.
         """
         name_of_header = API_KEY
         presented = headers.get(API_KEY)
@@ -126,7 +130,7 @@ class AccessControl:
     def charge(self, client: AuthenticatedClient, rows: int, now_s: float, *, forwarded: bool) -> None:
         """Charge a request's rows to its client.
 
-        Requests marked as forwarded (``forwarded``) are counted like all others: any client can send the mark.
+        Requests marked as ``forwarded`` are charged, too, since any client can send the mark.
 
         Raises:
             LimitReached: the client is at its limit.
@@ -138,12 +142,15 @@ class AccessControl:
         self.rows[client.label] += rows
 
     def record_response(self, client: AuthenticatedClient, status: int) -> None:
-        """Count the client's response and release its rows."""
+        """Count a response to the client, and release the rows of its request."""
         self.requests[client.label, status] += 1
         self.release(client)
 
     def release(self, client: AuthenticatedClient) -> None:
-        """Release the rows that the client holds, once; rows that still run are released with their batch."""
+        """Release the rows charged to the client, once.
+
+        Rows that still run were moved to their batch, and are released with it.
+        """
         if client.quota is not None:
             client.quota.rows -= client.rows
             client.quota = None

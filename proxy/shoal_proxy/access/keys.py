@@ -1,4 +1,4 @@
-"""API keys: their storage, and the owner of a presented key."""
+"""API keys: salted hashes of keys, and the names of their owners."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -16,13 +16,13 @@ _HASHED: Final = re.compile(rb"sha256:[0-9a-fA-F]{64}")
 
 
 class ApiKeys:
-    """An immutable set of keys; a rotation creates a new object.
+    """An immutable set of API keys; a rotation creates a new object.
 
     A key is stored as a hash of its hash, under a ``salt`` that only this process has. A client cannot predict the
     compared hash, so the duration of a look-up reveals nothing about any key.
 
     Args:
-        entries: by client name, one key per line; ``sha256:`` and 64 hexadecimal digits denote a key with that hash.
+        entries: keys by client name, one per line; ``sha256:`` and 64 hexadecimal digits denote a key with that hash.
         salt: random bytes, 16 to 64.
     """
 
@@ -36,11 +36,11 @@ class ApiKeys:
 
     @property
     def names(self) -> frozenset[str]:
-        """Return the names of the keys."""
+        """Return the names of the clients with a key."""
         return frozenset(self._names.values())
 
     def owner(self, presented: bytes) -> str | None:
-        """Return the name of a presented key; None if the key is unknown."""
+        """Return the name of the client that a key belongs to; None if unknown."""
         # Long input is not hashed at all.
         return (
             None if len(presented) > MAX_CHARACTERS else self._names.get(self._salted_hash(sha256(presented).digest()))
@@ -76,10 +76,10 @@ class ApiKeys:
 
 
 def parse_key_file(text: bytes) -> tuple[dict[str, bytes], Sequence[str]]:
-    """Return keys by name from ``NAME=KEY`` lines, and the faults of invalid lines; a name may have several keys.
+    """Parse ``NAME=KEY`` lines into keys by name, and the faults of invalid lines.
 
-    The form is that of ``kubectl create secret generic --from-env-file``; empty lines and lines with ``#`` are skipped.
-    A fault contains only the line number, because a misplaced key could appear as a name.
+    A name may have several keys. The form is that of ``kubectl create secret generic --from-env-file``; empty lines and
+    lines with ``#`` are skipped. A fault contains only the line number, because a misplaced key could appear as a name.
     """
     entries: dict[str, bytes] = {}
     faults = []

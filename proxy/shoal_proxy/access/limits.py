@@ -13,7 +13,7 @@ MAX_QUOTAS: Final = 10_000
 
 
 class ClientQuota:
-    """Remaining quota of one client; a ``rate_s`` or ``most_rows`` of 0 means no limit."""
+    """The remaining quota of one client; 0 for ``rate_s`` or ``most_rows`` is no limit."""
 
     __slots__ = ("_at_s", "_burst", "_most_rows", "_rate_s", "_tokens", "rows")
 
@@ -28,7 +28,7 @@ class ClientQuota:
         """Rows that wait or run."""
 
     def charge(self, rows: int, now_s: float) -> None:
-        """Charge ``rows``.
+        """Charge ``rows`` of a request to the quota.
 
         A request of more rows than the limit is admitted if the client has no other rows; the excess is charged to its
         later requests.
@@ -54,11 +54,11 @@ class ClientQuota:
 
 
 class ClientLimits:
-    """Accounts by client.
+    """The limits of all clients, and the remaining quota of each.
 
     Args:
         rows_per_second: limit by client name, or ``*`` for all others; clients without an entry have no limit.
-        rows_in_flight: as ``rows_per_second``.
+        rows_in_flight: maximum rows waiting and running, by client name as in ``rows_per_second``.
     """
 
     def __init__(self, rows_per_second: Mapping[str, float], rows_in_flight: Mapping[str, int]) -> None:
@@ -68,10 +68,10 @@ class ClientLimits:
         self.names = (self._rates.keys() | self._rows.keys()) - {OTHERS}
 
     def quota(self, name: str, now_s: float, *, forwarded: bool) -> ClientQuota | None:
-        """Return a client's account; None for no limit.
+        """Return a client's quota; None if the client has no limit.
 
-        Forwarded requests have a separate account, because the first replica has charged them. A client that falsely
-        marks requests as forwarded gains only that account.
+        Forwarded requests have a separate quota, because the first replica has charged them. A client that falsely
+        marks requests as forwarded gains only that quota.
         """
         quota = self._quotas.get((name, forwarded))
         if quota is None:

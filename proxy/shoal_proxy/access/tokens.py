@@ -1,4 +1,4 @@
-"""Tokens of an issuer (JWT): the client's name in a token, verified with the issuer's keys.
+"""JSON web tokens: verified with the issuer's keys, they name the client.
 
 PyJWT checks signatures and claims. This module restricts algorithms to public-key ones, binds each key to its
 algorithm, and handles unknown keys.
@@ -30,7 +30,7 @@ _FAULTS: Final[Mapping[type[Exception], str]] = {
 
 
 class TokenVerifier:
-    """Verifies tokens.
+    """The verifier of tokens from one issuer.
 
     Args:
         issuer: expected ``iss``.
@@ -54,10 +54,10 @@ class TokenVerifier:
         return self._keys is not None
 
     def set_keys(self, document: Any) -> int:
-        """Replace the known keys by the issuer's key set (RFC 7517); return how many of them are usable.
+        """Replace the issuer's keys by a key set (RFC 7517); count usable keys.
 
         Raises:
-            ValueError: it is not a key set, or none of its keys can verify a signature.
+            ValueError: ``document`` is not a key set, or none of its keys can verify a signature.
         """
         listed = document.get("keys") if isinstance(document, dict) else None
         if not isinstance(listed, list):
@@ -79,12 +79,12 @@ class TokenVerifier:
         return len(found)
 
     def check(self, token: bytes) -> str:
-        """Return the client's name in a token.
+        """Verify a token and return its client's name.
 
         Raises:
-            Unauthenticated: it is not from the issuer, not for this service, or not valid now.
-            Forbidden: its scope or its claim is missing.
-            IssuerAway: its key is not known yet.
+            Unauthenticated: the token is not from the issuer, not for this service, or not valid now.
+            Forbidden: the token does not have the scope or the claim.
+            IssuerUnavailable: the issuer's keys are being fetched.
         """
         # A JWT has three parts; anything else is a wrong key.
         if len(token) > MAX_TOKEN_BYTES or token.count(b".") != 2:

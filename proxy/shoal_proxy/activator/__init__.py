@@ -1,1 +1,1 @@
-"""The activator: holds requests of services at zero replicas until a pod is ready. It uses no Kubernetes API."""
+"""The activator: holds requests of services at zero replicas until a pod is ready. Uses no Kubernetes API."""

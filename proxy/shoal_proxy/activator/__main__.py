@@ -1,6 +1,6 @@
 """``python -m shoal_proxy.activator``: run an activator with settings from the environment.
 
-Handles Ctrl-C from here on, also while the other modules are imported.
+Handles Ctrl-C from the start, also during the import of other modules.
 """
 
 import sys
@@ -9,7 +9,7 @@ from shoal_schema.exit_status import run_command
 
 
 def main() -> int:
-    """Run until stopped; return the exit status."""
+    """Run the activator until it is stopped; return the exit status."""
 
     def run() -> int:
         from shoal_proxy.activator.process import run  # noqa: PLC0415 (guarded)

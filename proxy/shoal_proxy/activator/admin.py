@@ -17,12 +17,12 @@ from shoal_schema.activator import MAX_POLL_S, REPORT_PATH, SEEN, ActivatorRepor
 
 
 class Admin:
-    """The handlers of the admin port.
+    """The HTTP application of the activator's admin port.
 
     Args:
-        metrics: served at ``/metrics``.
+        metrics: metrics to serve at ``/metrics``.
         waiting: returns the number of waiting requests, by service.
-        reason: returns why this activator is not ready; empty when it is.
+        reason: returns why the activator is not ready; empty if it is ready.
     """
 
     def __init__(self, metrics: Metrics, waiting: Callable[[], Mapping[str, int]], reason: Callable[[], str]) -> None:
@@ -40,7 +40,7 @@ class Admin:
         """By service, the reason that its port is not open."""
 
     def news(self) -> None:
-        """Respond to the waiting long polls, if the report has changed."""
+        """Respond to waiting long polls if the report has changed."""
         news = ActivatorReport("", self.version, dict(self._waiting()), dict(self.refused))
         if news != self._sent:
             self._sent = news
@@ -60,11 +60,11 @@ class Admin:
         )
 
     async def healthz(self, request: Request) -> Response:
-        """Respond that the process is alive."""
+        """Respond with 200, since the process is alive."""
         return JSONResponse({"alive": True})
 
     async def readyz(self, request: Request) -> Response:
-        """Respond whether the activator is ready."""
+        """Respond with 200 if the activator is ready, else with 503 and the reason."""
         reason = self._reason()
         return JSONResponse({"ready": not reason, "reason": reason}, 503 if reason else 200)
 
@@ -73,7 +73,7 @@ class Admin:
         return Response(self._metrics.text(), headers={"content-type": CONTENT_TYPE_LATEST})
 
     async def waiting(self, request: Request) -> Response:
-        """Respond with `ActivatorReport`, once it differs from the report that the request names."""
+        """Respond with the report once it differs from the one the client has."""
         # A long poll: the response waits for the next change.
         if request.query_params.get(SEEN) == self._mark:
             with contextlib.suppress(TimeoutError):

@@ -1,4 +1,4 @@
-"""Forwards one request to one pod by HTTP/1.1, and streams the response back."""
+"""Forward one request to one pod by HTTP/1.1, and stream its response back."""
 
 import asyncio
 import logging
@@ -31,7 +31,7 @@ _KEEPALIVE = (
 
 
 class ForwardedRequest(NamedTuple):
-    """A request as a pod receives it."""
+    """A request in the form that is sent to a pod."""
 
     method: str
     target: bytes
@@ -40,13 +40,15 @@ class ForwardedRequest(NamedTuple):
 
 
 class PodTimeoutError(DeadlineExceeded):
-    """The pod received the request and did not respond before the deadline; the request may have run."""
+    """No response before the deadline by a pod that may have run the request."""
 
     may_have_run = True
 
 
 class Forwarder:
-    """Connections to pods. Each carries one request: a kept one may be closed by its pod when the next request comes.
+    """The HTTP client for pods, with a new connection for each request.
+
+    A pod might close a kept connection while the next request is sent.
 
     Args:
         max_pause_s: the longest pause within a pod's response.
@@ -67,14 +69,14 @@ class Forwarder:
         """Forward a request; return False if the pod did not run it, so that another pod may.
 
         Args:
-            pod: its ``HOST:PORT``.
+            pod: ``HOST:PORT`` of the pod.
             request: the request to send.
             within_s: the time until the response must begin.
             send: receives the response (ASGI).
 
         Raises:
             InvalidRequest: the request is not valid HTTP/1.1; nothing was sent.
-            PodSilent: the pod received it and did not respond within that time.
+            PodTimeoutError: the pod received the request and did not respond within ``within_s``.
             RuntimeLost: the connection was lost, perhaps within the response; the request may have run.
         """
         try:

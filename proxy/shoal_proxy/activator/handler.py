@@ -1,4 +1,4 @@
-"""Handles requests at a service's port: holds each one, and forwards it to a pod in its turn."""
+"""Handle requests at a service's port: hold each one until a pod can run it."""
 
 import asyncio
 import contextlib
@@ -38,7 +38,7 @@ class ClientDisconnected(Exception):
 
 
 class RequestReleaser:
-    """Releases held requests to pods; shared by all `RequestHandler`.
+    """The release of held requests to pods, shared by all `RequestHandler`.
 
     Args:
         news: called when the numbers of waiting requests may have changed.
@@ -52,7 +52,7 @@ class RequestReleaser:
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     def release(self, name: str) -> None:
-        """Forward the requests of a service that a pod has room for, and schedule the next attempt."""
+        """Forward requests of a service to pods with room; schedule the next attempt."""
         queue = self.holder.queues.get(name)
         if queue is None:
             return
@@ -68,7 +68,7 @@ class RequestReleaser:
 
 
 class RequestHandler:
-    """The ASGI application for one request at one service's port."""
+    """The ASGI application that handles one request at the port of a service."""
 
     def __init__(self, name: str, releaser: RequestReleaser) -> None:
         self._name = name
@@ -79,7 +79,7 @@ class RequestHandler:
         """Whether a part of a pod's response has been sent to the client."""
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        """Respond to one request (ASGI)."""
+        """Hold the request, and forward it to a pod (ASGI)."""
         if is_liveness(scope["path"]):
             await _respond(send, 200, liveness_response(scope["path"]))
             return
@@ -120,7 +120,7 @@ class RequestHandler:
             self._releaser.release(self._name)
 
     async def _body(self, scope: dict[str, Any], receive: Receive, held: HeldRequest) -> bytes:
-        """Return the body. Its transfer does not count against the deadline; `Guard` limits its pace, as at a proxy."""
+        """Receive the body, whose transfer does not count against the deadline."""
         pieces = []
         while True:
             message = await receive()
@@ -139,10 +139,10 @@ class RequestHandler:
     async def _forward(
         self, scope: dict[str, Any], body: bytes, held: HeldRequest, turns: "asyncio.Queue[str]", send: Send
     ) -> None:
-        """Forward the request to one pod after another, each in its turn, until one has run it.
+        """Forward the request to one pod after another until one has run it.
 
         Raises:
-            ProxyError: no pod ran it before its deadline, or the service is gone.
+            ProxyError: no pod ran the request before its deadline, or the service is gone.
         """
         begun_s = time.monotonic()
         own_s = requested_timeout_s(scope["headers"])
@@ -185,11 +185,6 @@ class RequestHandler:
         return ran
 
     def _queue(self) -> ServiceQueue:
-        """Return the service's queue.
-
-        Raises:
-            ServiceGone: the service is no longer in the table.
-        """
         if self._name not in self._releaser.holder.queues:
             raise _service_gone()
         return self._releaser.holder.queues[self._name]
@@ -197,11 +192,7 @@ class RequestHandler:
 
 @contextlib.asynccontextmanager
 async def _while_connected(receive: Receive) -> Any:
-    """Cancel the block when the client closes the connection.
-
-    Raises:
-        ClientGone: the client closed the connection.
-    """
+    """Cancel the block and raise `ClientDisconnected` if the client disconnects."""
     task, gone = asyncio.current_task(), False
     assert task is not None
 

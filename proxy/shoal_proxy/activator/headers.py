@@ -1,4 +1,4 @@
-"""The headers of forwarded requests and responses: all but those of the connection (RFC 9110, section 7.6.1)."""
+"""End-to-end headers of forwarded requests and responses (RFC 9110, section 7.6.1)."""
 
 import re
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ UNAVAILABLE = 503
 
 
 def is_liveness(path: str) -> bool:
-    """Return whether a path is a liveness check, which starts no pod."""
+    """Return whether a request to ``path`` is a liveness check, which starts no pod."""
     return path in _ALIVE
 
 
@@ -37,7 +37,7 @@ def liveness_response(path: str) -> bytes:
 
 
 def requested_timeout_s(headers: Headers) -> float | None:
-    """Return the client's timeout; None if there is none, or an invalid one, which the pod rejects."""
+    """Return the client's timeout (s); None if it is missing or invalid."""
     given = dict(headers).get(_TIMEOUT_MS)  # the last of several counts, as at a proxy
     return None if given is None else _timeout_s(given)
 
@@ -48,7 +48,7 @@ def content_length(headers: Headers) -> int:
 
 
 def request_headers(headers: Headers, size_bytes: int, waited_s: float) -> list[tuple[bytes, bytes]]:
-    """Return the headers for the pod: the client's, with the timeout reduced by the time that has passed."""
+    """Return the client's headers for the pod, with the timeout minus ``waited_s``."""
     # A client must not remove the Host header by naming it in Connection.
     dropped = (_hop_by_hop(headers) | {_LENGTH}) - {_HOST}
     kept = [(name, value) for name, value in headers if name not in dropped]
@@ -61,12 +61,15 @@ def request_headers(headers: Headers, size_bytes: int, waited_s: float) -> list[
 
 
 def is_response(status: int, headers: Headers) -> bool:
-    """Return whether this is a valid final response of HTTP."""
+    """Return whether status and headers form a valid final HTTP response."""
     return 200 <= status <= 599 and not any(_CONTROL.search(value) for _, value in headers)
 
 
 def response_headers(status: int, headers: Headers) -> list[tuple[bytes, bytes]]:
-    """Return the headers for the client; the connection closes, so that its next request goes to the pods."""
+    """Return the pod's headers for the client, with ``connection: close``.
+
+    So the client's next request goes to the pods.
+    """
     lower = [(name.lower(), value) for name, value in headers]
     # With a Content-Length uvicorn would wait for a body, which these statuses do not have.
     dropped = _hop_by_hop(lower) | {b"date"} | ({_LENGTH} if status in _NO_BODY else set())

@@ -1,4 +1,4 @@
-"""The queues of all services, within the activator's limits."""
+"""The held requests of all services, within the activator's limits."""
 
 from collections.abc import Iterable, Mapping
 
@@ -10,7 +10,7 @@ from shoal_schema.processes.activator import ActivatorProcess
 
 
 class RequestHolder:
-    """All held requests."""
+    """The held requests of all services."""
 
     def __init__(self, settings: ActivatorProcess) -> None:
         self._settings = settings
@@ -19,7 +19,7 @@ class RequestHolder:
         self.size_bytes = 0
 
     def follow(self, services: Iterable[ActivatorService]) -> list[HeldRequest]:
-        """Apply a new table; return the held requests of services that are no longer in it."""
+        """Apply a new table of services; return the held requests of removed services."""
         known = {service.name: service for service in services}
         # Collected before they are removed.
         orphans = [held for name, queue in self.queues.items() if name not in known for held in queue.held]
@@ -36,21 +36,21 @@ class RequestHolder:
         return orphans
 
     def waiting(self) -> Mapping[str, int]:
-        """Return the number of waiting requests by service, without services that have none."""
+        """Return the number of waiting requests by service, if above 0."""
         return {name: queue.waiting for name, queue in self.queues.items() if queue.waiting}
 
     def check_size(self, name: str, size_bytes: int) -> None:
         """Check a body's size against the limit of the service's pods.
 
         Raises:
-            BodyTooLarge: the body exceeds it.
+            BodyTooLarge: the size exceeds the limit.
         """
         most_bytes = self.queues[name].service.max_body_bytes
         if size_bytes > most_bytes:
             raise BodyTooLarge(f"the body is over the limit of {most_bytes} bytes")
 
     def enter(self, name: str, held: HeldRequest, now_s: float) -> None:
-        """Hold one more request.
+        """Hold another request.
 
         Raises:
             Overloaded: the service or the activator has reached its limit of requests.
@@ -64,7 +64,7 @@ class RequestHolder:
         self.requests += 1
 
     def grow(self, name: str, held: HeldRequest, size_bytes: int, now_s: float) -> None:
-        """Account for received bytes of a body.
+        """Add received bytes of a held request's body.
 
         Raises:
             ProxyError: the body is too large, or the service or the activator has reached its limit of bytes.
@@ -80,7 +80,7 @@ class RequestHolder:
         self.size_bytes += size_bytes
 
     def leave(self, name: str, held: HeldRequest) -> None:
-        """Remove a request; a second call has no effect."""
+        """Remove a held request; a second call has no effect."""
         if held.gone:
             return
         self.queues[name].leave(held)

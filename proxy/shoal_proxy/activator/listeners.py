@@ -1,4 +1,4 @@
-"""The ports of all services, in one server; a request belongs to the service of the port that it arrived at."""
+"""The ports of all services, in one server; the port of a request determines its service."""
 
 import asyncio
 import logging
@@ -7,7 +7,7 @@ from typing import Any
 
 import uvicorn
 
-from shoal_proxy.activator.handler import Receive, RequestHandler, RequestReleaser, Send
+from shoal_proxy.activator.handler import RequestHandler, RequestReleaser
 from shoal_proxy.listener import Listener
 from shoal_proxy.server import bind
 from shoal_schema.activator import MAX_REASON_LENGTH
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 def make_listener(app: Any, protocol: Any) -> Listener:
-    """Return a server of an ASGI application."""
+    """Create a server for an ASGI application and a connection protocol."""
     config = uvicorn.Config(
         app,
         interface="asgi3",
@@ -44,20 +44,22 @@ class ServiceListeners:
 
     def __init__(self, host: str, releaser: RequestReleaser, protocol: Any) -> None:
         self._host = host
-        self._releaser = releaser
         self.names: Mapping[int, str] = {}
         """The service of each port."""
         self._servers: dict[int, asyncio.Server] = {}
         self._refused: dict[str, str] = {}
         # One listener for all ports: each would run a timer of its own.
-        self.listener = make_listener(self._handle, protocol)
+        self.listener = make_listener(
+            lambda scope, *channel: RequestHandler(self.names.get(scope["server"][1], ""), releaser)(scope, *channel),
+            protocol,
+        )
 
     async def serve(self) -> None:
-        """Serve until the listener leaves and all accepted requests have their response."""
+        """Serve until the listener has left and all accepted requests have a response."""
         await self.listener.serve([])
 
     async def open(self, names: Mapping[int, str]) -> dict[str, str]:
-        """Listen on exactly these ports; return the reason for each that is not open, by service."""
+        """Listen on exactly the ports in ``names``; return failures by service."""
         self.names = names
         for port in self._servers.keys() - names.keys():
             # Established connections stay; their requests are rejected by `RequestHolder`.
@@ -70,7 +72,7 @@ class ServiceListeners:
         return self._refused
 
     async def _open(self, port: int) -> str:
-        """Listen on a port; return the reason where that fails, else an empty text."""
+        """Listen on a port; return the reason of a failure, else an empty text."""
         await asyncio.sleep(0)  # a long table must not block the requests that are already here
         listener = self.listener
         if listener.should_exit:
@@ -89,6 +91,3 @@ class ServiceListeners:
         listener.servers.append(server)
         logger.info("event=opened service=%s port=%d", self.names[port], port)
         return ""
-
-    async def _handle(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        await RequestHandler(self.names.get(scope["server"][1], ""), self._releaser)(scope, receive, send)

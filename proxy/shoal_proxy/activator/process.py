@@ -46,7 +46,7 @@ _RETRY_S = 1.0
 
 
 class Settings(Struct, frozen=True):
-    """The activator's settings."""
+    """The settings of the activator process, by section."""
 
     process: ActivatorProcess
     logging: LogSettings
@@ -62,7 +62,7 @@ class Settings(Struct, frozen=True):
 
 
 class Activator:
-    """One activator. Create and `run` it inside a running event loop."""
+    """The activator process; create and `run` it inside a running event loop."""
 
     def __init__(self, settings: ActivatorProcess) -> None:
         self._settings = settings
@@ -101,7 +101,7 @@ class Activator:
         self._leave = asyncio.Event()
 
     async def run(self) -> None:
-        """Serve until `stop`; then close the ports, and return when no request is held."""
+        """Serve until `stop`; then close the ports, and return once no request is held."""
         admin = asyncio.create_task(self._admin_listener.serve([self.admin_socket]))
         services = asyncio.create_task(self._listeners.serve())
         tables = asyncio.create_task(follow_tables(self._settings.operator, self._receive))
@@ -123,7 +123,7 @@ class Activator:
         await self._forwarder.close()
 
     def stop(self) -> None:
-        """Begin the shutdown."""
+        """Start the shutdown, which `run` performs."""
         self._leave.set()
 
     def _reason(self) -> str:
@@ -136,7 +136,7 @@ class Activator:
         self._table_changed.set()
 
     async def _follow(self) -> None:
-        """Apply each table: open and close ports, and forward requests to pods that are ready."""
+        """Apply each new table: open and close ports, and forward requests to ready pods."""
         while True:
             await self._table_changed.wait()
             self._table_changed.clear()
@@ -170,7 +170,7 @@ async def serve(settings: Settings) -> None:
 
 
 def run() -> int:
-    """Run until stopped; return the exit status."""
+    """Run the activator until it is stopped; return the exit status."""
     configure(form=requested_format(os.environ))
     try:
         settings = Settings.from_env(os.environ)

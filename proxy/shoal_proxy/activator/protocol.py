@@ -1,4 +1,4 @@
-"""A client's connection to the activator, whose bodies are passed to the ASGI application."""
+"""The protocol of client connections to the activator."""
 
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ REFUSED: Final = "shoal.refused"
 
 
 class HeldProtocol(FramedProtocol):
-    """The proxy's protocol, with its limits on heads, pace and framing, for requests that are held."""
+    """The proxy's HTTP protocol for requests that the ASGI application holds."""
 
     def on_body(self, body: bytes) -> None:
         """Pass a piece of the body to the application (httptools)."""
@@ -20,7 +20,7 @@ class HeldProtocol(FramedProtocol):
         HttpToolsProtocol.on_body(self, body)
 
     def fail_open(self, cycle: Any, error: ProxyError) -> bool:
-        """Report to the application that its request is rejected."""
+        """Report a rejected request to the ASGI application."""
         cycle.scope[REFUSED] = error
         return super().fail_open(cycle, error)
 

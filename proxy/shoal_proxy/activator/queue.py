@@ -1,8 +1,8 @@
-"""The held requests of one service: their order, and the pod that each is forwarded to.
+"""The held requests of one service, in order, and the assignment to pods.
 
 Requests are forwarded in the order in which their bodies were complete. A pod gets at most `ActivatorService.forwards`
-requests at a time, and the pod with the fewest goes first. A pod that refused a request is skipped for `PAUSE_S`; a
-pod that was silent until a deadline gets one request at a time until it responds.
+requests at a time, and the pod with the fewest is next. A pod that rejected a request is skipped for `PAUSE_S`. A pod
+that missed a deadline gets one request at a time until it responds.
 """
 
 import heapq
@@ -17,7 +17,7 @@ PAUSE_S = 0.25
 
 
 class HeldRequest:
-    """One request. Times are monotonic seconds.
+    """A request that the activator holds. Times are monotonic seconds.
 
     Args:
         forward: called with a pod's address, each time the request is to be forwarded.
@@ -61,24 +61,24 @@ class ServiceQueue:
         return len(self.held) - self._at_pods.total()
 
     def follow(self, service: ActivatorService) -> None:
-        """Apply the operator's current description of the service."""
+        """Apply the operator's current entry for the service."""
         self.service = service
         self._paused_until_s = {pod: end for pod, end in self._paused_until_s.items() if pod in service.addresses}
         # Addresses that left the table may come back as other pods.
         self._silent &= set(service.addresses)
 
     def enter(self, held: HeldRequest) -> None:
-        """Hold a request, whose body may still be incomplete."""
+        """Hold a request, whose body may be incomplete."""
         self.held.add(held)
 
     def enqueue(self, held: HeldRequest) -> None:
-        """Append a request whose body is complete."""
+        """Append a request whose body is complete to the waiting requests."""
         held.order = self._next_order
         self._next_order += 1
         heapq.heappush(self._waiting, (held.order, held))
 
     def leave(self, held: HeldRequest) -> None:
-        """Remove a request: it has its response, was rejected, or its client is gone."""
+        """Remove a request that was answered, rejected or cancelled."""
         if held.gone:
             return
         held.gone = True
@@ -87,7 +87,7 @@ class ServiceQueue:
         self._free_slot(held)
 
     def release(self, now_s: float) -> list[tuple[HeldRequest, str]]:
-        """Assign waiting requests to pods, and return the requests to forward now with their pods."""
+        """Assign waiting requests to pods; return the requests to forward now."""
         released = []
         while self._first() is not None:
             pods = (pod for pod in self.service.addresses if self._paused_until_s.get(pod, now_s) <= now_s)
@@ -103,7 +103,7 @@ class ServiceQueue:
         return released
 
     def requeue(self, held: HeldRequest, now_s: float) -> None:
-        """Requeue a request that its pod did not run, at its old position, and skip that pod for `PAUSE_S`."""
+        """Requeue a request at its old position, and skip its pod for `PAUSE_S`."""
         if held.gone:
             return
         held.refusals += 1
@@ -112,22 +112,22 @@ class ServiceQueue:
         heapq.heappush(self._waiting, (held.order, held))
 
     def record_timeout(self, pod: str, now_s: float) -> None:
-        """Note that a pod did not respond to a request before its deadline."""
+        """Record that a pod did not respond to a request before its deadline."""
         if pod in self.service.addresses:
             self._silent.add(pod)
             self._paused_until_s[pod] = now_s + PAUSE_S
 
     def record_response(self, pod: str) -> None:
-        """Note that a pod has responded to a request."""
+        """Record that a pod has responded to a request."""
         self._silent.discard(pod)
 
     def next_release_s(self, now_s: float) -> float | None:
-        """Return when a skipped pod may be tried again; None if no request or no skipped pod waits for that."""
+        """Return when to try a skipped pod again; None if no request waits for one."""
         ends = [end for end in self._paused_until_s.values() if end > now_s]
         return min(ends) if self._first() is not None and ends else None
 
     def retry_after_s(self, now_s: float) -> int:
-        """Return when a rejected client should retry: when a pod is expected to be ready, by the last start."""
+        """Return the seconds until a pod is expected to be ready, for Retry-After."""
         if self.service.addresses:
             return 1
         start_s = self.service.start_s

@@ -1,4 +1,4 @@
-"""Long-polls the operator for the table of services; the last table stays in effect while it does not respond."""
+"""Long-poll the operator for the table of services; the last one stays in effect during outages."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ async def follow_tables(operator: str, take: Callable[[ActivatorTable], None]) -
 
     Args:
         operator: ``http://HOST:PORT`` of the Service of all operators, of which only the leader responds.
-        take: called with each table that differs from the last one.
+        take: receives each table that differs from the previous one.
     """
     # A new connection for each request, so that the next one may reach another operator.
     limits = httpx.Limits(max_keepalive_connections=0)

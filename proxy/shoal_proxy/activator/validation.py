@@ -1,4 +1,4 @@
-"""Validates the operator's table: an invalid entry affects its own service only."""
+"""Validate the operator's table: an invalid entry affects only its own service."""
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
@@ -12,19 +12,19 @@ from shoal_schema.addresses import parse_tcp_address
 
 
 class ValidatedServices(NamedTuple):
-    """The accepted services of a table, with their valid addresses; and the reason for each rejected one, by name."""
+    """The valid services of a table, and by name the reason for each rejected one."""
 
     services: tuple[ActivatorService, ...]
     refused: Mapping[str, str]
 
 
 def validate_services(services: Iterable[ActivatorService], names: Mapping[int, str], most: int) -> ValidatedServices:
-    """Return the services of a table to serve: each name and each port once, at most ``most``.
+    """Return the valid services: each name and port once, at most ``most``.
 
     Args:
-        services: the table's.
-        names: the service that each port is open for now; it has priority over a new one.
-        most: the limit on services.
+        services: entries of the table.
+        names: name of the service at each open port; these services take precedence.
+        most: maximum number of services.
     """
     taken: dict[str, ActivatorService] = {}
     ports: dict[int, str] = {}
@@ -49,7 +49,7 @@ def validate_services(services: Iterable[ActivatorService], names: Mapping[int, 
 
 @lru_cache(maxsize=4096)
 def is_pod(address: str) -> bool:
-    """Return whether this can be a pod's ``HOST:PORT``: an IP address in a range that pods have."""
+    """Return whether ``address`` is a ``HOST:PORT`` with an IP that pods can have."""
     try:
         parsed = parse_tcp_address(address)
         host = ip_address(parsed.host)

@@ -1,4 +1,4 @@
-"""Which peer a request is forwarded to, and how load is reported: values and their rules.
+"""Selection of the peer for request forwarding, and reports of load.
 
 Pure: times are arguments, in monotonic seconds.
 """

@@ -1,6 +1,6 @@
-"""Load reports as Envoy, vLLM and Triton send them: ORCA's header `endpoint-load-metrics`, as text or JSON.
+"""Load reports in ORCA's response header, as text or JSON, as Envoy, vLLM and Triton send them.
 
-A client requests it with `endpoint-load-metrics-format: TEXT` or `JSON`. The expected wait is a named metric of ORCA.
+A client requests the header by `endpoint-load-metrics-format: TEXT` or `JSON`. The expected wait is a named metric.
 """
 
 from typing import Final
@@ -19,7 +19,7 @@ _MAX_BYTES: Final = 1024
 
 
 class OrcaReport:
-    """The load of this replica."""
+    """The load of this replica, as reported by ORCA."""
 
     __slots__ = ("expected_wait_s", "requests_per_s", "utilization")
 
@@ -32,17 +32,17 @@ class OrcaReport:
 
 
 def requested_format(value: bytes | None) -> int:
-    """Return `TEXT`, `JSON`, or 0 where no format or an unknown one is requested."""
+    """Return the requested format: `TEXT`, `JSON`, or 0 for none or an unknown one."""
     return 0 if value is None else _FORMATS.get(value.lower(), 0)
 
 
 def load_line(load: OrcaReport, form: int) -> bytes:
-    """Return the header as a line."""
+    """Return the load report as a header line."""
     return b"%b%b\r\n" % (_LINE, load_value(load, form))
 
 
 def load_value(load: OrcaReport, form: int) -> bytes:
-    """Return the header's value."""
+    """Return the load report as a header value."""
     if form == JSON:
         named = {_WAIT: round(load.expected_wait_s, 6)}
         return b"JSON " + orjson.dumps({
@@ -59,7 +59,7 @@ def load_value(load: OrcaReport, form: int) -> bytes:
 
 
 def parse_expected_wait_s(value: bytes | None) -> float | None:
-    """Return the expected wait of a text report; None where it has none, or is malformed."""
+    """Return the expected wait (s) in a text report; None if missing or malformed."""
     # The peer's header is not trusted.
     if value is None or len(value) > _MAX_BYTES or not value.startswith(b"TEXT "):
         return None

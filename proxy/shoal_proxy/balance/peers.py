@@ -1,11 +1,11 @@
 """Load of the peers, and selection of the peer for a late request.
 
 A replica reports the expected wait of a request that arrives now. The report is old when it is read, several replicas
-may act on it at once, and it may be wrong. So it counts for a short time only, and rows forwarded since are added to
-it. The rows forwarded at once are bounded. A peer that exceeds its expected wait is skipped for a while, each time
-twice as long. A failing peer responds fast and reports short waits, so errors count too, unless requests also fail on
-this replica. A peer that failed gets one request at a time until one succeeds. If all replicas are full, all expected
-waits are too long, and no request is forwarded.
+may act on it at once, and it may be wrong. So a report counts for a short time only, and the wait for rows forwarded
+since is added. The rows at one peer are bounded. A peer that exceeds its expected wait is skipped for a while, each
+time twice as long. A failing peer responds fast and reports short waits, so errors count too, unless requests also fail
+on this replica. A peer that failed gets one request at a time until one succeeds. If all replicas are full, all
+expected waits are too long, and no request is forwarded.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ _TRAVEL_WEIGHT: Final = 0.2
 
 
 class ForwardingOutcome(StrEnum):
-    """The outcome of a forwarded request: the label of the metric."""
+    """The outcome of a forwarded request, as the label of a metric."""
 
     ANSWERED = "answered"
     REFUSED = "refused"
@@ -54,7 +54,7 @@ class ForwardingOutcome(StrEnum):
 
 
 class Peer:
-    """A peer: its expected wait, the rows forwarded since, and its failures in a row."""
+    """The reported load of a peer, the rows forwarded to it, and its failures."""
 
     __slots__ = (
         "errors", "failures", "forwarded_rows", "is_self", "on_trial", "polled_s", "reported_s", "rows_since_report",
@@ -84,7 +84,7 @@ class Peer:
         """Whether the address belongs to this replica itself."""
 
     def record_expected_wait(self, wait_s: float | None, now_s: float, travel_s: float | None = None) -> None:
-        """Record an expected wait; None and values out of range are unknown."""
+        """Record the wait (s) that the peer reports; None or out of range is unknown."""
         sensible = wait_s is not None and isfinite(wait_s) and 0 <= wait_s <= MAX_WAIT_S
         self.wait_s = wait_s if wait_s is not None and sensible else NEVER_S
         self.reported_s = self.polled_s = now_s
@@ -106,7 +106,10 @@ class Peer:
         self.rows_since_report += rows
 
     def record_outcome(self, rows: int, end: ForwardingOutcome, now_s: float, own_failures: float = 0.0) -> None:
-        """Record the outcome of forwarded rows; ``own_failures`` is the share of requests that fail here, 0 to 1."""
+        """Record the outcome of forwarded ``rows``.
+
+        ``own_failures`` is the share of requests that fail on this replica, 0 to 1.
+        """
         self.forwarded_rows -= rows
         if end is ForwardingOutcome.REFUSED:
             self._skip(FIRST_PAUSE_S, MAX_PAUSE_S, now_s)
@@ -128,7 +131,7 @@ class Peer:
         self._skip(FIRST_FAILED_PAUSE_S, MAX_FAILED_PAUSE_S, now_s)
 
     def finish_s(self, now_s: float, row_s: float) -> float:
-        """Return when a request forwarded now should be answered; `NEVER_S` where that is unknown."""
+        """Return when the peer is expected to respond; `NEVER_S` if unknown."""
         if self.is_self or now_s < self.skipped_until_s or now_s - self.reported_s > MAX_REPORT_AGE_S:
             return NEVER_S
         return now_s + self.travel_s + self.wait_s + self.rows_since_report * row_s
@@ -143,12 +146,12 @@ class Peer:
 def choose_peer(
     peers: Sequence[Peer], rows: int, *, soft_deadline_s: float, now_s: float, row_s: float, most_rows: int
 ) -> Peer | None:
-    """Return the peer that is expected to finish soonest, and before ``soft_deadline_s``; None for none.
+    """Return the peer expected to respond first, before ``soft_deadline_s``; or None.
 
     Args:
         peers: the known peers.
         rows: rows of the request.
-        soft_deadline_s: when its response is wanted here.
+        soft_deadline_s: time by which this replica needs the response.
         now_s: monotonic time (s).
         row_s: time that each row forwarded since a report adds to the wait.
         most_rows: maximum of unfinished rows forwarded to one peer, unless one request alone is larger. A peer that
@@ -168,6 +171,6 @@ def choose_peer(
 
 
 def least_recently_polled(peers: Sequence[Peer], count: int, now_s: float) -> list[Peer]:
-    """Return the peers to poll next: those polled longest ago, without those that are skipped."""
+    """Return up to ``count`` peers to poll, polled longest ago and not skipped."""
     asked = [each for each in peers if not each.is_self and now_s >= each.skipped_until_s]
     return sorted(asked, key=lambda each: each.polled_s)[:count]

@@ -1,12 +1,12 @@
 """Predict the response time of a request that arrives now.
 
-If the objective allows for two of the largest batches (the running batch and the request's own), serving full batches
-in order of arrival is optimal. A request whose place in that order is too late is then rejected at once instead of
-after a wait. If the objective is shorter, a later request may be worth more than a waiting request (`selection`, case
-3). Then only requests that would be late even in the next batch are rejected at once.
+If the latency objective is at least the time of two full batches (the running batch and the request's own), full
+batches in order of arrival are optimal. A request that would be late in that order is then rejected on arrival instead
+of after a wait. With a shorter objective, a later request may be served instead of a waiting one (`selection`, case 3).
+A request is then rejected on arrival only if it would be late even in the next batch.
 
-Batches before the request's own are assumed to be full. If they have other keys, the request's own batch may be small,
-because its key may be rare.
+Batches before the request's own are assumed to be full. If those batches have other keys, the request's own batch may
+be small, because its key may be rare.
 """
 
 from shoal_proxy.batching.selection import BatchCosts
@@ -29,14 +29,14 @@ def predict_finish_s(  # noqa: PLR0913 (the work before a request has that many 
     queued_behind: bool,
     others_first: bool = False,
 ) -> float:
-    """Return the earliest time at which a request of ``rows`` would be answered.
+    """Return the expected time of the response to a request of ``rows`` rows.
 
     Args:
-        rows_ahead: rows that already wait with the same key.
+        rows_ahead: waiting rows with the same batch key.
         rows: rows of the request.
-        costs: costs of batches of the key.
-        free_s: when the runtime could start the next batch of this key.
-        within_s: the time a request may take in all.
+        costs: times of batches with this key.
+        free_s: time at which the runtime could start the next batch of this key.
+        within_s: seconds from the request's arrival to its deadline.
         queued_behind: whether a full batch already waits at the runtime.
         others_first: whether batches of other keys run first.
     """

@@ -33,17 +33,17 @@ class Batch:
 
     @property
     def key(self) -> BatchKey:
-        """Return the key that all its requests share."""
+        """Return the batch key of the batch's requests."""
         return self.slices[0].pending.key
 
     @property
     def has_unresolved(self) -> bool:
-        """Return whether any of its requests has no outcome yet."""
+        """Return whether any request of the batch has no outcome yet."""
         return any(not part.pending.resolved for part in self.slices)
 
     @property
     def deadline_s(self) -> float:
-        """Return the latest deadline of its requests."""
+        """Return the latest deadline of the batch's requests."""
         return max(part.pending.deadline_s for part in self.slices)
 
 
@@ -60,7 +60,7 @@ class MergedInputs:
 
 
 class BatchResult:
-    """The runtime's result for one batch: the rows that succeeded, in order, and the errors of the others."""
+    """Outputs of the successful rows of a batch, and errors of the failed rows."""
 
     __slots__ = ("errors", "forward_s", "outputs")
 
@@ -74,12 +74,12 @@ class BatchResult:
 
 
 def make_batch(slices: Sequence[RequestSlice], tries: int = 0, fitting_rows: int = 0) -> Batch:
-    """Return the batch of ``slices``."""
+    """Create a batch of ``slices``, with the sum of their rows."""
     return Batch(tuple(slices), sum([part.rows for part in slices]), tries, fitting_rows)
 
 
 def merge(batch: Batch, signature: ModelSignature) -> MergedInputs:
-    """Concatenate the batch's rows, padding where the model has a rule."""
+    """Concatenate the rows of a batch, padded where the signature requires it."""
     if signature.pads:
         filled, padded = pad_inputs(batch.slices, signature)
         return MergedInputs(filled, sum(array.size for array in filled.values()), padded)
@@ -100,7 +100,7 @@ def merge(batch: Batch, signature: ModelSignature) -> MergedInputs:
 
 
 def split(batch: Batch, result: BatchResult, signature: ModelSignature) -> list[Delivery]:
-    """Give each request exactly its own rows; resolve and return the requests that are complete.
+    """Split a batch's result by request; resolve and return complete requests.
 
     Raises:
         ModelFailed: the result cannot be split; no request was resolved.
@@ -135,10 +135,10 @@ def split(batch: Batch, result: BatchResult, signature: ModelSignature) -> list[
 
 
 def check_rows(batch: Batch, result: BatchResult, signature: ModelSignature) -> None:
-    """Reject a result that cannot be split without guessing.
+    """Check that a batch's result can be split into the rows of each request.
 
     Raises:
-        ModelFailed: error rows are duplicate or out of range, or outputs have another number of rows than the batch.
+        ModelFailed: error rows are duplicate or out of range, or an output has the wrong number of rows.
     """
     failed = [error.row for error in result.errors]
     if len(set(failed)) != len(failed) or not all(0 <= row < batch.rows for row in failed):

@@ -1,6 +1,6 @@
-"""Admission and batch formation (when a batch closes, and its contents), from the runtime's measured speed.
+"""Admission and batch formation, based on measured batch times.
 
-The part of the `scheduler` that serves successful requests. The scheduler handles failed and cancelled ones.
+The `scheduler` uses this module, and itself handles failed batches and cancelled requests.
 """
 
 from collections import deque
@@ -30,7 +30,7 @@ SLACK_QUANTILE = 0.75
 
 
 class RunningBatch:
-    """A batch at the runtime, and its expected times."""
+    """A batch at the runtime, and the times expected and measured for it."""
 
     def __init__(
         self, batch: Batch, sent_s: float, finish_s: float, *, guessed: bool, alone: bool, check: RowCheck | None = None
@@ -57,7 +57,7 @@ class RunningBatch:
 
 
 class FormedBatch:
-    """Requests to reject because they would be late, and the batch to send, if there is one."""
+    """The next batch, if any, and the late requests to reject before it."""
 
     __slots__ = ("rejected", "running")
 
@@ -67,7 +67,7 @@ class FormedBatch:
 
 
 class Batcher:
-    """Owns the queue and the estimates of the runtime's speed."""
+    """The queue of one model, with the measured times that decide on batches."""
 
     def __init__(
         self,
@@ -102,38 +102,36 @@ class Batcher:
         allowed_sizes: tuple[int, ...] = (),
         measured: tuple[tuple[int, float], ...] = (),
     ) -> None:
-        """Start with a model: set its row limit, its padded sizes, and its warm-up measurements."""
+        """Set a new model's row limit, padded batch sizes and warm-up batch times."""
         rows = self.configured_rows if max_rows is None else min(self.configured_rows, max_rows)
         self.limits = replace(self.limits, max_rows=rows)
         self.tables = LatencyTables(rows, allowed_sizes)
         self.tables.preset(measured)
 
     def isolate_requests(self, *, alone: bool) -> None:
-        """Form batches of one request each (``alone``), or of several requests."""
+        """Set whether each batch holds rows of only one request."""
         self.limits = replace(self.limits, alone=alone)
 
     def costs(self, group: Group) -> BatchCosts:
-        """Return the costs of batches of ``group``."""
+        """Return the batch times and the row limit for batches of ``group``."""
         return self._costs(group.key)
 
     def can_meet_objective(self, key: BatchKey) -> bool:
-        """Return whether a request alone on an idle runtime would meet the objective."""
-        return self._meets_objective(self._costs(key))
-
-    def _meets_objective(self, costs: BatchCosts) -> bool:
-        return costs.finish_s(0.0, 1) <= self.objective_s
+        """Return whether one row of ``key`` meets the objective on an idle runtime."""
+        return self._costs(key).finish_s(0.0, 1) <= self.objective_s
 
     def _within_s(self, costs: BatchCosts) -> float:
-        """Return the objective, or the time of two full batches where no request could meet the objective.
+        """Return the time (s) from arrival within which a response is wanted.
 
-        Without a bound the queue would fill, and every response would be late.
+        This is the objective, if a single row can meet it, otherwise at least the time of two full batches. Without a
+        limit the queue would fill, and every response would be late.
         """
-        if self._meets_objective(costs):
+        if costs.finish_s(0.0, 1) <= self.objective_s:
             return self.objective_s
         return max(self.objective_s, 2 * costs.finish_s(0.0, costs.max_rows))
 
     def admit(self, pending: PendingRequest, now_s: float) -> RejectionReason | None:
-        """Queue ``pending`` and set its ``soft_deadline_s``, or return why it is rejected."""
+        """Queue ``pending`` and return None, or return the reason for rejection."""
         self.clumps.arrived(now_s)
         rejection = self.queue.rejection_reason(pending.rows, pending.size_bytes)
         if rejection is not None:
@@ -147,11 +145,11 @@ class Batcher:
         return None
 
     def _full_rows(self, key: BatchKey) -> int:
-        # Not `self.tables.max_rows` itself: `serve` replaces the tables.
+        # Not `self.tables.max_rows` itself: `set_model` replaces the tables.
         return self.tables.max_rows(key)
 
     def _weigh(self, changed: Group) -> None:
-        """Update the work that waits in ``changed``: requests of other keys wait for it."""
+        """Update the expected time of the batches of ``changed``."""
         # Work is not tracked while a group is alone, so the first group's is stale when a second one comes.
         second = len(self.queue.groups) == 2 and not changed.work_s
         for group in self.queue.groups.values() if second else (changed,):
@@ -206,19 +204,19 @@ class Batcher:
         return costs.finish_s(start_s, rows_ahead - full * costs.max_rows + 1) - now_s
 
     def soft_deadline_for(self, pending: PendingRequest) -> float:
-        """Return when the response to ``pending`` is wanted, whether it was admitted or not."""
+        """Return the earlier of the client's and the objective's deadline."""
         soft_deadline_s = min(pending.soft_deadline_s, pending.deadline_s)
         if self.objective_s == NEVER_S:
             return soft_deadline_s
         return min(soft_deadline_s, pending.arrived_s + self._within_s(self._costs(pending.key)))
 
     def row_s(self, key: BatchKey) -> float:
-        """Return the time (s) of an additional row in full batches."""
+        """Return the time (s) per row of a full batch of ``key``."""
         most = self.tables.max_rows(key)
         return self.tables[key].mean_s(most) / most
 
     def _others_s(self, pending: PendingRequest, group: Group | None, costs: BatchCosts) -> float:
-        """Return the time (s) of the batches of other keys that run before ``pending``'s."""
+        """Return the time (s) of batches of other keys that run before ``pending``."""
         if group is None:
             if len(self.queue.groups) == 1:
                 self._weigh(self.queue.first())
@@ -263,11 +261,11 @@ class Batcher:
 
     @property
     def is_serving(self) -> bool:
-        """Return whether a client's batch is at the runtime."""
+        """Return whether a batch of clients' requests is at the runtime."""
         return any(running.check is None for running in self.running)
 
     def has_spare_time(self, seconds: float, now_s: float) -> bool:
-        """Return whether the next batch is in time if the runtime first works ``seconds`` on something else."""
+        """Return whether the next batch is in time after ``seconds`` of other work."""
         if not self.queue.groups:
             return True
         group = self.queue.first()
@@ -277,7 +275,7 @@ class Batcher:
         )
 
     def start_batch(self, batch: Batch, now_s: float, check: RowCheck | None = None) -> RunningBatch:
-        """Record that ``batch`` goes to the runtime; with a ``check`` it belongs to no client."""
+        """Record that ``batch`` is sent, as a row check if ``check`` is given."""
         table = self.tables[batch.key]
         finish_s = self.free_s(now_s) + table.p95_s(batch.rows) + self.pace.overhead_s
         running = RunningBatch(batch, now_s, finish_s, guessed=not table.known, alone=not self.running, check=check)
@@ -292,7 +290,7 @@ class Batcher:
         self._freed_s = now_s
 
     def record_delivered(self, running: RunningBatch, now_s: float) -> None:
-        """Learn from a batch that was `released` and succeeded, and whose responses have left."""
+        """Update the measured times after a successful batch's responses are sent."""
         forward_s = running.forward_s
         # With several executors a batch never waits for the one before it, so its time starts when it is sent.
         took_s = running.completed_s - (running.sent_s if self.limits.in_flight > 1 else running.started_s)
@@ -308,7 +306,7 @@ class Batcher:
             self.slack.observe(now_s - running.finish_s)
 
     def free_s(self, now_s: float) -> float:
-        """Return when the runtime could start another batch: now, or when its present batches should end."""
+        """Return the earliest time at which the runtime could start another batch."""
         if len(self.running) < self.limits.in_flight:
             return now_s
         ends_s: list[float] = []

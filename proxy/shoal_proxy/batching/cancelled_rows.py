@@ -7,7 +7,7 @@ from shoal_proxy.batching.pending import PendingRequest
 
 
 class CancelledRows:
-    """Charged rows of ``batch``; made when the first of its requests is cancelled while it runs."""
+    """Rows of a running batch's cancelled requests, charged to their clients."""
 
     __slots__ = ("_quotas", "_rows_of")
 
@@ -18,7 +18,7 @@ class CancelledRows:
             self._rows_of[part.pending] = self._rows_of.get(part.pending, 0) + part.rows
 
     def charge(self, client: AuthenticatedClient, runs: PendingRequest) -> None:
-        """Charge the rows of ``runs`` in this batch here instead of to ``client``, which no longer exists then."""
+        """Keep the rows of ``runs`` charged to the quota of ``client`` until `release`."""
         rows = self._rows_of.get(runs, 0)
         if rows and client.quota is not None:
             # The account keeps the rows, which the client no longer releases.
@@ -26,7 +26,7 @@ class CancelledRows:
             self._quotas.append((client.quota, rows))
 
     def release(self) -> None:
-        """Release the rows: the batch has ended."""
+        """Release the charged rows, after the batch has ended."""
         for quota, rows in self._quotas:
             quota.rows -= rows
         self._quotas.clear()

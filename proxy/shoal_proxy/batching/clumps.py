@@ -1,4 +1,4 @@
-"""Hold a batch for an idle runtime by 0.2 ms if requests tend to arrive in clumps.
+"""Hold a batch for an idle runtime by 0.2 ms if requests arrive in clumps.
 
 Clients that fan out, retry together, or sit behind a gateway that batches its wake-ups send many requests within
 microseconds. Starting the first request of a clump alone makes the rest wait for it. While more than half of all
@@ -18,7 +18,7 @@ _WEIGHT = 0.01
 
 
 class Clumps:
-    """The share of requests that came right after another, as a moving average."""
+    """Moving average of the share of requests that arrive in clumps."""
 
     __slots__ = ("_last_s", "_share")
 
@@ -27,7 +27,7 @@ class Clumps:
         self._share = 0.0
 
     def arrived(self, now_s: float) -> None:
-        """Count an arrival, admitted or rejected."""
+        """Record the arrival of a request, admitted or rejected."""
         self._share += _WEIGHT * ((now_s - self._last_s <= PATIENCE_S) - self._share)
         self._last_s = now_s
 

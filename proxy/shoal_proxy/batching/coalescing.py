@@ -1,4 +1,4 @@
-"""Coalesce identical waiting requests: one is executed, and all get its result. Off by default."""
+"""Execute one of several identical waiting requests for all. Off by default."""
 
 from collections.abc import Sequence
 
@@ -10,12 +10,12 @@ _Mark = tuple[BatchKey, LaneKey, float, bytes]
 
 
 class Coalescing:
-    """The executed request of each set of identical requests.
+    """Sets of identical requests, each with the request executed for the set.
 
-    The executed request is separate and belongs to no client, so a cancelled request takes nothing from the others.
-    Requests of another class, priority or time to live are not coalesced, since those decide order and rejection. A
-    request that arrives after execution began is not coalesced either: the deadline sent to the runtime is earlier than
-    its own.
+    The executed request is a copy that belongs to no client, so cancelling a request does not affect the others.
+    Requests that differ in class, priority or time to live are not coalesced, since these decide order and rejection. A
+    request that arrives after execution began is not coalesced either, since its deadline is later than the one sent to
+    the runtime.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Coalescing:
         return not (self._joinable or self._requests or self._executed or self._marks)
 
     def join(self, request: PendingRequest) -> PendingRequest | None:
-        """Return the request to execute for ``request``; None when an identical one already waits."""
+        """Return the request to execute for ``request``; None if one already waits."""
         time_to_live_s = round(request.soft_deadline_s - request.arrived_s, 3)
         mark = (request.key, request.lane, time_to_live_s, payload_digest(request))
         shared = self._joinable.get(mark)
@@ -53,7 +53,7 @@ class Coalescing:
         return shared
 
     def leave(self, request: PendingRequest) -> PendingRequest | None:
-        """Forget a cancelled request; return the executed request if it served no other."""
+        """Remove a cancelled request; return its executed request if now unused."""
         shared = self._executed.pop(request, None)
         if shared is None:
             return None
@@ -73,7 +73,7 @@ class Coalescing:
         return self._requests.get(shared, ())
 
     def deliveries(self, shared: PendingRequest, outcome: Outcome) -> list[Delivery]:
-        """Resolve all requests that share ``shared`` with its outcome; return what to deliver."""
+        """Resolve all requests that share ``shared``, and return their outcomes."""
         deliveries: list[Delivery] = []
         for request in self._forget(shared):
             del self._executed[request]

@@ -1,4 +1,4 @@
-"""Deadlines of requests."""
+"""The deadlines of unresolved requests, in a heap."""
 
 import heapq
 

@@ -13,7 +13,7 @@ class DrainRate:
         self.row_s = 0.0
 
     def observe(self, rows: int, seconds: float) -> None:
-        """Learn from one finished batch."""
+        """Record that a batch of ``rows`` took ``seconds``."""
         row_s = seconds / rows
         self.row_s = row_s if not self.row_s else self.row_s + _WEIGHT * (row_s - self.row_s)
 

@@ -1,8 +1,8 @@
-"""Totals of batches by size since the process started, for statistics. Pure."""
+"""Totals of executed batches by size, for the statistics API. Pure."""
 
 
 class ExecutionTimes:
-    """Seconds of a number of executions, by what they were spent on."""
+    """A number of executions, and the total time (s) of each of their phases."""
 
     __slots__ = ("count", "infer_s", "input_s", "output_s")
 
@@ -13,7 +13,7 @@ class ExecutionTimes:
         self.output_s = 0.0
 
     def add(self, count: int, input_s: float, infer_s: float, output_s: float) -> None:
-        """Count executions, each of these durations (s)."""
+        """Add ``count`` executions, each with the given times (s)."""
         self.count += count
         self.input_s += count * input_s
         self.infer_s += count * infer_s
@@ -21,7 +21,7 @@ class ExecutionTimes:
 
 
 class Executions:
-    """Totals of all batches that the runtime answered."""
+    """Totals of all completed batches since the process started."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -36,15 +36,15 @@ class Executions:
     def record(
         self, rows: int, requests: int, *, input_s: float, infer_s: float, output_s: float, now_s: float
     ) -> None:
-        """Count a batch.
+        """Add a completed batch to the totals.
 
         Args:
             rows: rows of the batch.
-            requests: requests that it completed.
-            input_s: time from its formation until it was sent.
+            requests: number of requests that the batch completed.
+            input_s: time from forming to sending the batch.
             infer_s: time at the runtime.
-            output_s: time from its return until its results were split.
-            now_s: monotonic time at which its results were split.
+            output_s: time from receiving to splitting the result.
+            now_s: monotonic time at which the result was split.
         """
         self.rows += rows
         self.batches += 1

@@ -1,9 +1,9 @@
 """Serving order within a group: first come first served within a lane, and selection of the next lane.
 
-A lane is one priority level of one client class. Level n is served as if it had arrived n ageing times later, so a low
-level waits longer but not forever. Classes (such as API keys) share the runtime by weight: the waiting class with the
-fewest rows per weight is next. A class that was idle resumes at the level of the others: it cannot accumulate unused
-shares. This is start-time fair queueing (Goyal, Vin, Cheng 1996), counted in rows.
+A lane is one priority level of one client class. A request of level n is served as if it had arrived n ageing times
+later, so low priority waits longer but not forever. Classes (such as API keys) share the runtime by weight: the waiting
+class with the fewest served rows per weight is next. A class that was idle resumes at the count of the class served
+last, so it cannot accumulate unused shares. This is start-time fair queueing (Goyal, Vin, Cheng 1996), counted in rows.
 
 Without priorities and classes there is one lane, and the order costs nothing.
 """
@@ -20,7 +20,7 @@ _MAX_AWAY = 512
 
 
 class FairShares:
-    """Rows per weight that each class has been served; only of classes that wait or were served recently."""
+    """The served rows per weight of each client class, for fair queueing."""
 
     def __init__(
         self, weights: Mapping[bytes, float] | None = None, ageing_s: float = 1.0, *, classes: bool = True
@@ -57,25 +57,25 @@ class FairShares:
                 self._had = {**{key: self._had[key] for key in self._waiting}, **dict(kept)}
 
     def charge(self, share: bytes, rows: float) -> None:
-        """Count ``rows`` that leave for the runtime."""
+        """Charge class ``share`` for ``rows`` that are sent to the runtime."""
         self._level = self._had[share]
         self._had[share] += self.cost(share, rows)
 
     def charge_retry(self, share: bytes, rows: int) -> None:
-        """Count ``rows`` that ran again because of class ``share``, while others wait."""
+        """Charge class ``share`` for ``rows`` that its faulty request made run again."""
         if self.classes and self._waiting:
             self._had[share] = max(self._had.get(share, 0.0), self._level) + self.cost(share, rows)
 
     def served_rows(self, share: bytes) -> float:
-        """Return the count of class ``share``, which must be waiting."""
+        """Return the served rows per weight of class ``share``, which must be waiting."""
         return self._had[share] if self.classes else 0.0
 
     def cost(self, share: bytes, rows: float) -> float:
-        """Return the count that ``rows`` add for class ``share``."""
+        """Return ``rows`` divided by the weight of class ``share``."""
         return rows / self._weights.get(share, 1.0)
 
     def serving_order(self, lanes: Mapping[LaneKey, Lane]) -> Iterator[PendingRequest]:
-        """Yield all requests of ``lanes`` in the order in which they would be served, if no more came."""
+        """Yield the requests of ``lanes`` in serving order."""
         had = {key.share: self._had.get(key.share, 0.0) for key in lanes}
         heap: list[tuple[float, float, int, LaneKey, PendingRequest, Iterator[PendingRequest]]] = []
         for number, (lane_key, lane) in enumerate(lanes.items()):
@@ -98,5 +98,5 @@ class FairShares:
                 heapq.heapreplace(heap, entry)
 
     def turn(self, key: LaneKey, request: PendingRequest) -> float:
-        """Return the arrival time that ``request`` is ordered by: later by an ageing time per level."""
+        """Return the arrival time of ``request`` plus an ageing time per priority level."""
         return request.turn_s + key.level * self._ageing_s

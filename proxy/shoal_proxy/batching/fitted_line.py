@@ -1,11 +1,11 @@
-"""A duration with a fixed part and a part per row: a straight line through recent observations."""
+"""Durations with a fixed part and a part per row, as a fitted straight line."""
 
 _MEMORY = 0.95
 """Weight that an observation keeps after each later one: about the last 20 count."""
 
 
 class FittedLine:
-    """A straight line from rows to seconds, least squares with exponential forgetting."""
+    """Least-squares line from rows to seconds; old observations fade out."""
 
     __slots__ = ("_products", "_rows", "_seconds", "_squares", "weight")
 
@@ -31,7 +31,7 @@ class FittedLine:
         return base_s + slope_s * rows
 
     def line(self) -> tuple[float, float]:
-        """Return the seconds of an empty batch and of each additional row; both are at least 0."""
+        """Return the line's intercept (s) and slope (s per row), each at least 0."""
         if not self.weight:
             return 0.0, 0.0
         # Weighted least squares from running sums.

@@ -1,4 +1,4 @@
-"""The waiting requests of one batch key, in lanes by class and priority. The queue is made of these."""
+"""The waiting requests of one batch key, in lanes by class and priority."""
 
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from shoal_proxy.batching.pending import BatchKey, LaneKey, PendingRequest
 
 
 class Group:
-    """The waiting requests of one batch key, in lanes."""
+    """The waiting requests of one batch key, in lanes by class and priority."""
 
     __slots__ = (
         "_shares",
@@ -36,12 +36,12 @@ class Group:
 
     @property
     def claimed_rows(self) -> int:
-        """Return the rows that later requests of this key wait for."""
+        """Return the rows that are served before a new request of this key."""
         return self.rows - self.later_rows
 
     @property
     def oldest_s(self) -> float:
-        """Return the arrival time of the oldest request, or of its present portion."""
+        """Return the time at which the longest waiting request joined its lane."""
         return min([next(iter(lane)).turn_s for lane in self.lanes.values()])
 
     @property
@@ -78,7 +78,7 @@ class Group:
         self.rows -= rows
 
     def wait_again(self, pending: PendingRequest, now_s: float) -> None:
-        """Move ``pending`` behind the others of its lane, as if its remaining rows arrived now."""
+        """Move ``pending`` to the end of its lane, with ``now_s`` as its turn."""
         pending.turn_s = max(pending.turn_s, now_s)
         self.lanes[pending.lane].move_to_end(pending)
         if pending.soft_deadline_s < self.latest_soft_deadline_s:

@@ -1,13 +1,13 @@
 """Batch times by size, estimated from completed batches.
 
-A table of knots (the runtime's allowed sizes, or eight to an octave) with the mean time at each. Sizes between two
+The table has knots: the runtime's allowed sizes, or eight per power of two, each with its mean time. Sizes between two
 knots are interpolated; a padded size has the time of the size that it is padded to. A knot with few observations uses a
 straight line, fitted to recent batches of every size. The table never falls with size.
 
-A margin above the mean makes the estimate the 95th percentile. It is measured in mean deviations, and follows the share
-of batches that take longer than predicted. A runtime with constant times has no margin. Four successive batches that
-all took a quarter more, or all a fifth less, than expected are not noise: the device has become slower or faster, and
-the whole table is scaled. A single slow batch counts as at most twice its expected time.
+A margin above the mean makes the estimate the 95th percentile. The margin is measured in mean deviations, and follows
+the share of batches that take longer than predicted. A runtime with constant times has no margin. Four successive
+batches that all took a quarter more, or all a fifth less, than expected are not noise: the device has become slower or
+faster, and the whole table is scaled. A single slow batch counts as at most twice its expected time.
 """
 
 from bisect import bisect_left, bisect_right
@@ -33,7 +33,7 @@ _MIN_S = 1e-7
 
 
 def knots_for(max_rows: int, allowed_sizes: Sequence[int] = ()) -> tuple[int, ...]:
-    """Return the sizes that get a knot: the last is ``max_rows``, or the first allowed size from there on."""
+    """Return the batch sizes of a table's knots, up to one for ``max_rows``."""
     if allowed_sizes:
         below = [size for size in allowed_sizes if size < max_rows]
         return tuple(allowed_sizes[: len(below) + 1])
@@ -45,7 +45,7 @@ def knots_for(max_rows: int, allowed_sizes: Sequence[int] = ()) -> tuple[int, ..
 
 
 class LatencyTable:
-    """Seconds per batch size; 0 for every size before the first batch."""
+    """Estimated batch time (s) by batch size; 0 before the first batch."""
 
     def __init__(self, max_rows: int, allowed_sizes: Sequence[int] = ()) -> None:
         self.sizes = knots_for(max_rows, allowed_sizes)
@@ -110,7 +110,7 @@ class LatencyTable:
         return self._at(self._highs, rows)
 
     def largest(self, within_s: float, most: int) -> int:
-        """Return the largest size up to ``most`` whose `seconds` stay within ``within_s``; 0 for none."""
+        """Return the largest size up to ``most`` with a `p95_s` up to ``within_s``, or 0."""
         if self.p95_s(most) <= within_s:
             return most
         index = bisect_right(self._highs, within_s) - 1
@@ -124,15 +124,15 @@ class LatencyTable:
         return min(rows, most)
 
     def measurements(self) -> list[tuple[int, float, float, bool]]:
-        """Return size, mean, 95th percentile and whether it was measured of each knot."""
+        """Return each knot's size, mean, 95th percentile, and if it was measured."""
         seen = [weight > 0 for weight in self._weights]
         return list(zip(self.sizes, self._means, self._highs, seen, strict=True))
 
     def bounds(self, rows: int) -> tuple[float, float]:
-        """Return bounds of the mean time of ``rows`` by measured sizes; both are equal for a measured size.
+        """Return a lower and an upper bound of the mean time of a batch of ``rows``.
 
-        More rows never take less time, so the nearest measured sizes bound it: 0 where none is smaller, infinity where
-        none is larger.
+        A larger batch never takes less time, so the nearest measured sizes are the bounds: 0 if none is smaller,
+        infinity if none is larger. For a measured size, both bounds are its time.
         """
         rows = self._padded(rows)
         below = [mean for size, mean, _, seen in self.measurements() if seen and size <= rows]
@@ -145,7 +145,7 @@ class LatencyTable:
         return max([size for size, weight in zip(self.sizes, self._weights, strict=True) if weight > 0], default=0)
 
     def preset(self, seconds: Sequence[tuple[int, float]]) -> None:
-        """Start with earlier measurements, such as the runtime's warm-up."""
+        """Add earlier measurements (rows, seconds), such as the runtime's warm-up."""
         for rows, time_s in sorted(seconds):
             self._learn(rows, max(time_s, _MIN_S))
             # A size between two knots is divided by their expected times, which must be current.
@@ -179,7 +179,7 @@ class LatencyTable:
         return self.sizes[min(bisect_left(self.sizes, rows), len(self.sizes) - 1)] if self.padded_sizes else rows
 
     def _shares(self, rows: int) -> list[tuple[int, float]]:
-        """Return the knots on both sides of ``rows``, and the share of each by distance."""
+        """Return the indices of the knots around ``rows``, with their weights."""
         index = min(bisect_left(self.sizes, rows), len(self.sizes) - 1)
         if index == 0 or self.padded_sizes or self.sizes[index] <= rows:
             return [(index, 1.0)]

@@ -1,4 +1,4 @@
-"""A safety margin: a percentile of errors, tracked one error at a time."""
+"""A safety margin: a percentile of prediction errors, updated by each error."""
 
 _STEP = 0.25
 """Change of the factor after one error."""
@@ -8,10 +8,10 @@ _FOLLOW = 0.05
 
 
 class Margin:
-    """A percentile of recent errors, at least 0.
+    """A percentile of recent prediction errors, at least 0.
 
-    It is a factor times the mean deviation. An error above it raises the factor, one below lowers it, in the ratio that
-    leaves the wanted share of errors above.
+    The percentile is a factor times the mean deviation. An error above the percentile raises the factor, and an error
+    below lowers it, in the ratio that leaves the wanted share of errors below.
     """
 
     __slots__ = ("_deviation", "_factor", "_quantile")
@@ -23,7 +23,7 @@ class Margin:
 
     @property
     def value(self) -> float:
-        """Return the bound that the wanted share of errors stays below."""
+        """Return the current percentile."""
         return self._factor * self._deviation
 
     def observe(self, error: float) -> None:

@@ -1,4 +1,4 @@
-"""Padding of variable-length rows: the bucket of a request, and filling and cutting arrays.
+"""Pad rows of variable length: select buckets, fill inputs, cut outputs.
 
 Inputs that name the same mask form one pad group and share their lengths; an input without a mask is its own group.
 
@@ -8,7 +8,7 @@ row is padded to more than 128 elements or `FACTOR` times its own size, whicheve
 batch key, so the time and memory of long rows are learned separately.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -28,7 +28,7 @@ def pad_group(spec: InputSpec) -> str:
 
 
 def fill_value(spec: InputSpec) -> float | bytes:
-    """Return the value of a padded element."""
+    """Return the value that fills the padding of an input."""
     return b"" if spec.datatype == "BYTES" else spec.pad_value
 
 
@@ -64,7 +64,7 @@ def check_lengths(lengths: Mapping[str, Sequence[int]], signature: ModelSignatur
 def shape_key(
     inputs: Mapping[str, Array], signature: ModelSignature, factor: float = FACTOR
 ) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """Return names and trailing shapes, padded axes replaced by bucket or class: equal keys may share a batch."""
+    """Return input names and trailing shapes, with bucket or class of padded axes."""
     key: list[tuple[str, tuple[int, ...]]] = []
     for name, array in sorted(inputs.items()):
         spec, shape = signature.inputs[name], list(array.shape)
@@ -76,7 +76,7 @@ def shape_key(
 
 
 def size_class(elements: int, factor: float) -> int:
-    """Return -1 for a row of up to `SMALL_ELEMENTS`, -2 for one up to ``factor`` times as large, and so on."""
+    """Return the size class of a row: -1 for the smallest, then -2, -3 and so on."""
     number, most = -1, float(SMALL_ELEMENTS)
     while elements > most:
         number -= 1
@@ -85,9 +85,15 @@ def size_class(elements: int, factor: float) -> int:
 
 
 def pad_inputs(slices: Sequence[RequestSlice], signature: ModelSignature) -> tuple[Mapping[str, Array], int]:
-    """Return the slices' rows as one array per input, missing masks made, and the number of padded elements."""
+    """Return a batch's padded inputs and masks, and the number of padding elements."""
     names = list(slices[0].inputs)
-    targets = _targets(slices, names, signature)
+    # The length that every row of a pad group is padded to.
+    targets: dict[str, int] = {}
+    for spec in [signature.inputs[name] for name in names]:
+        if spec.pad_axis is not None:
+            longest = max([part.inputs[spec.name].shape[spec.pad_axis] for part in slices])
+            target = bucket_for(longest, spec) if spec.pad_buckets else longest
+            targets[pad_group(spec)] = max(target, targets.get(pad_group(spec), 0))
     merged: dict[str, Array] = {}
     padded_elements = 0
     for name in names:
@@ -114,18 +120,6 @@ def pad_inputs(slices: Sequence[RequestSlice], signature: ModelSignature) -> tup
     return merged, padded_elements
 
 
-def _targets(slices: Sequence[RequestSlice], names: Iterable[str], signature: ModelSignature) -> Mapping[str, int]:
-    """Return, per pad group, the length that every row is padded to."""
-    targets: dict[str, int] = {}
-    for name in names:
-        spec = signature.inputs[name]
-        if spec.pad_axis is not None:
-            longest = max(part.inputs[name].shape[spec.pad_axis] for part in slices)
-            target = bucket_for(longest, spec) if spec.pad_buckets else longest
-            targets[pad_group(spec)] = max(target, targets.get(pad_group(spec), 0))
-    return targets
-
-
 def _fill(parts: Sequence[Array], spec: InputSpec, target: int) -> Array:
     axis = spec.pad_axis or 0
     shape = list(parts[0].shape)
@@ -148,7 +142,7 @@ def _row_lengths(slices: Sequence[RequestSlice], name: str) -> list[int]:
 
 
 def check_unpad(outputs: Mapping[str, Array], signature: ModelSignature) -> None:
-    """Reject outputs without the axis that is to be cut."""
+    """Reject outputs with too few dimensions for their ``unpad_axis``."""
     for name, array in outputs.items():
         spec = signature.outputs.get(name)
         if spec is not None and spec.unpad_axis is not None and array.ndim <= spec.unpad_axis:
@@ -158,7 +152,7 @@ def check_unpad(outputs: Mapping[str, Array], signature: ModelSignature) -> None
 
 
 def unpad_rows(outputs: Mapping[str, Array], part: RequestSlice, signature: ModelSignature) -> Mapping[str, Array]:
-    """Cut each output that follows an input's length to the longest of the request's own rows."""
+    """Cut padded outputs to the longest row of the slice's request."""
     cut: dict[str, Array] = {}
     for name, array in outputs.items():
         spec = signature.outputs.get(name)

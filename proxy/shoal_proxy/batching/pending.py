@@ -1,4 +1,4 @@
-"""A request on its way through the queue, and the key of requests that may share a batch."""
+"""The pending request with its result, and the key that it is queued under."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
@@ -15,7 +15,7 @@ from shoal_schema.wire.row_errors import RowError
 
 
 class BatchKey(NamedTuple):
-    """Requests with equal keys may share a batch."""
+    """The properties in which requests must agree to share a batch."""
 
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
     """Name and trailing shape of each input, padded axes replaced by their bucket (or -1 without buckets)."""
@@ -28,7 +28,7 @@ class BatchKey(NamedTuple):
     """A serial number for requests that must run alone, else 0."""
 
     def alone(self) -> "BatchKey":
-        """Return this key for a request that must run alone."""
+        """Return a copy of the key that equals no other key."""
         return self._replace(solo=next(_serial))
 
 
@@ -50,7 +50,7 @@ NEVER_S = float("inf")
 
 
 class RequestResult:
-    """A request's own rows, in its own order, and their lengths where they were padded."""
+    """The outputs of a request's rows, in order, and the lengths of padded rows."""
 
     __slots__ = ("lengths", "outputs")
 
@@ -65,9 +65,10 @@ Delivery = tuple["PendingRequest", Outcome]
 
 
 class PendingRequest:
-    """One request, from admission until its outcome is delivered, exactly once.
+    """One request, from admission until its only outcome is delivered.
 
-    ``inputs`` are canonical arrays of ``rows`` rows; ``lengths`` holds each row's own length per padded input.
+    ``inputs`` are arrays of ``rows`` rows, batch dimension first; ``lengths`` holds each row's own length per padded
+    input.
     """
 
     __slots__ = (
@@ -131,7 +132,7 @@ class PendingRequest:
         """Errors of single rows."""
 
     def copy_without_client(self) -> "PendingRequest":
-        """Return a copy that has not begun and belongs to no client."""
+        """Return an unstarted copy of the request that belongs to no client."""
         return PendingRequest(
             inputs=self.inputs,
             rows=self.rows,
@@ -153,22 +154,22 @@ class PendingRequest:
 
     @property
     def remaining_rows(self) -> int:
-        """Return how many rows still wait."""
+        """Return the number of rows that still wait."""
         return self.rows - self.dequeued_rows
 
     def resolve(self, outcome: Outcome) -> Delivery:
-        """Resolve the request, at most once: keep only the client's callback, which receives ``outcome``."""
+        """Mark the request as resolved, drop its data, and pair it with ``outcome``."""
         self._drop_data()
         return self, outcome
 
     def deliver_outcome(self, outcome: Outcome) -> None:
-        """Deliver ``outcome`` to the client unless it has gone, and drop the callback."""
+        """Deliver ``outcome`` unless the client has disconnected, and drop the callback."""
         deliver = self.deliver
         self.deliver = discard
         deliver(outcome)
 
     def abandon(self) -> None:
-        """Resolve without an outcome: the client has gone."""
+        """Resolve the request without an outcome: its client has disconnected."""
         self._drop_data()
         self.deliver = discard
 
@@ -179,7 +180,7 @@ class PendingRequest:
         self.parts = []
 
     def finish(self, rows: int) -> Outcome | None:
-        """Count ``rows`` more as executed; after the last, return the joined result or the rows' errors."""
+        """Count executed ``rows``; return the outcome once all rows have run."""
         self.finished += rows
         if self.resolved or self.finished < self.rows:
             return None
@@ -193,7 +194,7 @@ class PendingRequest:
 
 
 def discard(_: Outcome) -> None:
-    """Ignore the outcome of a request that has no client, or none any more."""
+    """Ignore an outcome: the callback of requests without a client."""
 
 
 def join_parts(parts: list[tuple[int, Mapping[str, Array]]]) -> Mapping[str, Array]:
@@ -213,10 +214,10 @@ def join_parts(parts: list[tuple[int, Mapping[str, Array]]]) -> Mapping[str, Arr
 
 
 class RequestSlice:
-    """``rows`` rows of one request from row ``start`` on, as part of one batch.
+    """The ``rows`` rows of a request, from row ``start``, that a batch contains.
 
-    ``inputs`` are all rows of the request: a request cancelled between the closing of its batch and the merge drops its
-    own inputs, and the batch must not change.
+    ``inputs`` are all rows of the request. The slice keeps its own reference, since a request that is cancelled before
+    the merge drops its inputs, and the batch must not change.
     """
 
     __slots__ = ("inputs", "pending", "rows", "start")

@@ -1,14 +1,14 @@
 """Decide when a batch closes, and select its requests.
 
-`Adaptive`: work-conserving. While the runtime has a free slot, waiting rows are sent at once; the one exception is a
-burst of requests about to come (`returns`, `clumps`). One more batch may be sent ahead to a busy runtime, so that it
-never waits for the host. A full batch is sent ahead at once, since waiting could not improve it. A partial one is sent
-just in time (`host_timing`), since it may still grow while the runtime is busy. A full batch of a lower priority is
-also sent just in time: until then, a request of a higher priority may still join it, and such a request waits for at
-most one batch, the running one. `selection` decides the contents and which requests are rejected.
+`Adaptive` is work-conserving. While the runtime has a free slot, waiting rows are sent at once, except if a burst of
+requests is about to come (`returns`, `clumps`). One more batch may be sent ahead to a busy runtime, so that the device
+never waits for the host. A full batch is sent ahead at once, since waiting could not improve it. A partial batch is
+sent just in time (`host_timing`), since it may still grow while the runtime is busy. A full batch of a lower priority
+is also sent just in time: until then, a request of a higher priority may still join it, and then waits only for the
+running batch. `selection` decides which requests the batch contains, and which are rejected.
 
-The order of groups (`serving_order`) comes first: a full batch of one key is not sent ahead of an older partial one of
-another, or a key that is always full would starve all others.
+Groups are served in order (`serving_order`). A full batch of one key is not sent ahead of an older partial batch of
+another key, or a key that is always full would starve all others.
 
 `Fixed` closes a batch when it is full or ``max_delay_s`` old, as other servers do.
 
@@ -27,7 +27,7 @@ from shoal_schema.resource.traffic import BatchingPolicy
 
 @dataclass(frozen=True)
 class BatchLimits:
-    """Bounds of batches."""
+    """The configured limits of batches."""
 
     max_rows: int
     """Rows of a batch."""
@@ -56,7 +56,7 @@ class DeviceState:
 
 
 class CloseBatch:
-    """Reject ``rejected``, then form a batch of ``rows`` from the head of ``group``; no batch where that is 0."""
+    """The decision to reject ``rejected`` and to send ``rows`` rows of ``group``."""
 
     __slots__ = ("group", "rejected", "rows")
 
@@ -67,7 +67,7 @@ class CloseBatch:
 
 
 class WaitUntil:
-    """No batch closes now; decide again at ``until_s``, or after the next event."""
+    """The decision to form no batch before ``until_s`` or the next event."""
 
     __slots__ = ("until_s",)
 
@@ -77,7 +77,7 @@ class WaitUntil:
 
 @dataclass(frozen=True)
 class Estimates:
-    """Estimates that a decision needs."""
+    """Functions that estimate batch times and hold times for `decide_batch`."""
 
     costs_of: Callable[[Group], BatchCosts]
     """Costs of a group's batches."""
@@ -86,7 +86,7 @@ class Estimates:
 
 
 def decide_batch(queue: Queue, limits: BatchLimits, device: DeviceState, outlook: Estimates) -> CloseBatch | WaitUntil:
-    """Return the group whose batch closes now, or how long to wait. The order of groups decides, not which is full.
+    """Return the group whose batch closes now, or how long to wait.
 
     Groups are served in order, even if a later group is full. Only with `Fixed`, a full group overtakes earlier groups
     whose delay has not elapsed.
@@ -99,13 +99,20 @@ def decide_batch(queue: Queue, limits: BatchLimits, device: DeviceState, outlook
     forms_alone = group.key.solo > 0 and limits.policy is BatchingPolicy.ADAPTIVE
     if limits.policy is BatchingPolicy.NONE or (limits.alone and not forms_alone):
         return CloseBatch(group, min(group.head.remaining_rows, outlook.costs_of(group).max_rows))
-    if limits.policy is BatchingPolicy.FIXED:
-        return _close_fixed(queue, group, limits, device, outlook)
-    return _close_adaptive(queue, group, limits, device, outlook)
+    if limits.policy is BatchingPolicy.ADAPTIVE:
+        return _close_adaptive(queue, group, limits, device, outlook)
+    busy = device.in_flight == limits.in_flight
+    close_at_s = group.oldest_s + limits.max_delay_s
+    # Before its time only a full batch closes, of any key.
+    if device.now_s < close_at_s or (busy and not queue.full):
+        if not queue.full:
+            return WaitUntil() if busy else WaitUntil(close_at_s)
+        group = next(iter(queue.full.values()))
+    return CloseBatch(group, min(group.rows, outlook.costs_of(group).max_rows))
 
 
 def select_from(group: Group, costs: BatchCosts, start_s: float) -> BatchSelection[PendingRequest]:
-    """Return the selection from ``group``."""
+    """Select the requests of the next batch from ``group``."""
     rows = min(group.rows, costs.max_rows)
     # The usual case costs nothing: the head has the earliest deadline, and meets it.
     if (
@@ -120,7 +127,6 @@ def select_from(group: Group, costs: BatchCosts, start_s: float) -> BatchSelecti
 def _close_adaptive(
     queue: Queue, group: Group, limits: BatchLimits, device: DeviceState, outlook: Estimates
 ) -> CloseBatch | WaitUntil:
-    """Close the next batch, now or just in time."""
     costs = outlook.costs_of(group)
     if device.in_flight == limits.in_flight:
         full = group.key.solo > 0 or group.rows >= costs.max_rows
@@ -142,17 +148,3 @@ def _close_adaptive(
     if not selection.rejected and (hold_s := outlook.hold_s(group, costs, device)) > 0:
         return WaitUntil(device.free_s + hold_s)
     return CloseBatch(group, selection.rows, selection.rejected)
-
-
-def _close_fixed(
-    queue: Queue, group: Group, limits: BatchLimits, device: DeviceState, outlook: Estimates
-) -> CloseBatch | WaitUntil:
-    """Close the oldest batch if it is old enough, else a full one."""
-    busy = device.in_flight == limits.in_flight
-    close_at_s = group.oldest_s + limits.max_delay_s
-    # Before its time only a full batch closes, of any key.
-    if device.now_s < close_at_s or (busy and not queue.full):
-        if not queue.full:
-            return WaitUntil() if busy else WaitUntil(close_at_s)
-        group = next(iter(queue.full.values()))
-    return CloseBatch(group, min(group.rows, outlook.costs_of(group).max_rows))

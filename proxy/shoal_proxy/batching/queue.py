@@ -1,25 +1,25 @@
 """The bounded queue: requests grouped by batch key, in lanes by class and priority.
 
-A request's rows leave in order. A request larger than the room left in a batch is split, and its rest stays at the
+The rows of a request leave in order. A request larger than the room left in a batch is split, and its rest stays at the
 head, so a batch is always as full as the queue allows. Cancelled and expired requests leave at once.
 
-A request of very many rows is cut into portions: after each it moves to the end of its lane, so that others' rows come
-between. Only one portion counts against the bound of rows, yet later requests are behind all of it.
+A request of very many rows is served in portions. After each portion the request moves to the end of its lane, so that
+other requests are served in between. Only one portion counts against the row limit.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from shoal_proxy.batching.fair_shares import FairShares, Lane
+from shoal_proxy.batching.fair_shares import FairShares
 from shoal_proxy.batching.group import Group
-from shoal_proxy.batching.pending import BatchKey, LaneKey, PendingRequest, RequestSlice
+from shoal_proxy.batching.pending import BatchKey, PendingRequest, RequestSlice
 from shoal_proxy.batching.serving_order import ServingOrder
 from shoal_schema.metrics import RejectionReason
 
 
 @dataclass(frozen=True)
 class QueueLimits:
-    """Bounds of the queue."""
+    """The configured limits of the queue."""
 
     max_rows: int
     max_bytes: int
@@ -29,7 +29,7 @@ class QueueLimits:
 
 
 class Queue:
-    """The waiting requests, and their rows and bytes. Not thread-safe: one event loop owns it.
+    """The waiting requests, and their rows and bytes, owned by one event loop.
 
     ``full_rows`` returns the rows of a full batch for a batch key. It is given only if batches close by size and age.
     The queue then tracks the groups that could fill a batch, and orders groups by age alone.
@@ -58,9 +58,9 @@ class Queue:
         """Whether groups are in `_line`; a single group needs no order."""
 
     def rejection_reason(self, rows: int, size_bytes: int) -> RejectionReason | None:
-        """Return why ``rows`` more of ``size_bytes`` do not fit; None where they do.
+        """Return the limit that a request would exceed; None if the request fits.
 
-        A request larger than a bound is admitted when the queue is empty; otherwise it could never be served.
+        A request larger than a limit is admitted when the queue is empty; otherwise it could never be served.
         """
         if self.rows and self.rows - self.later_rows + min(rows, self._portion_rows) > self.limits.max_rows:
             return RejectionReason.QUEUE_ROWS
@@ -69,13 +69,13 @@ class Queue:
         return None
 
     def first(self) -> Group:
-        """Return the group that is next; there must be one."""
+        """Return the group to serve next; the queue must not be empty."""
         if len(self.groups) == 1:
             return next(iter(self.groups.values()))
         return self._line.first()
 
     def add(self, pending: PendingRequest) -> None:
-        """Put ``pending`` at the end of its lane; `refusal` must have returned None."""
+        """Put ``pending``, for which `rejection_reason` is None, at the end of its lane."""
         group = self.groups.get(pending.key)
         if group is None:
             group = self.groups[pending.key] = Group(pending.key, self.shares)
@@ -83,7 +83,14 @@ class Queue:
         if self._classes:
             self.shares.add_request(pending.lane.share)
         if lane is not None:
-            self._add_to_order(group, pending.lane, lane)
+            if self._lined_up:
+                self._line.add(group, pending.lane, lane)
+            elif len(self.groups) > 1:
+                # The second group: the order of groups begins with all lanes.
+                self._lined_up = True
+                for each in self.groups.values():
+                    for lane_key, its_lane in each.lanes.items():
+                        self._line.add(each, lane_key, its_lane)
         # Rows beyond the portion do not count against the bound.
         if pending.rows > self._portion_rows:
             self._count_beyond_portion(group, pending.rows, 1)
@@ -94,7 +101,7 @@ class Queue:
             self.full.setdefault(group.key, group)
 
     def remove(self, pending: PendingRequest) -> bool:
-        """Remove ``pending`` with the rows of it that still wait; return whether it was waiting."""
+        """Remove ``pending`` and its waiting rows; return whether it was waiting."""
         group = self.groups.get(pending.key)
         if group is None or pending not in group:
             return False
@@ -104,7 +111,7 @@ class Queue:
         return True
 
     def dequeue(self, group: Group, max_rows: int, now_s: float = 0.0, row_cost: float = 1.0) -> list[RequestSlice]:
-        """Take up to ``max_rows`` rows from the head of ``group``; each costs its fair-share class ``row_cost``."""
+        """Take up to ``max_rows`` rows from the head of ``group``, charged ``row_cost`` each."""
         # The requests with the first rows. The iterator is read once, since ordering many lanes is slow.
         requests, rows = group.requests(), max_rows
         first: list[PendingRequest] = []
@@ -123,8 +130,16 @@ class Queue:
                 self.shares.charge(pending.lane.share, count * row_cost)
             if count == left:
                 self._forget(group, pending, count)
-            else:
-                self._requeue_rest(group, pending, start, now_s)
+                continue
+            # The rest stays at the head.
+            if pending.rows > self._portion_rows:
+                self._count_beyond_portion(group, left, -1)
+                self._count_beyond_portion(group, left - count, 1)
+            group.rows -= count
+            self.rows -= count
+            # A portion is complete: other requests are served before the next one.
+            if start // self._portion_rows != pending.dequeued_rows // self._portion_rows:
+                group.wait_again(pending, now_s)
         if self.full and group.key in self.full:
             del self.full[group.key]  # the other full groups are next
             if self._fills(group):
@@ -136,30 +151,8 @@ class Queue:
         self.work_s += work_s - group.work_s
         group.work_s = work_s
 
-    def _add_to_order(self, group: Group, key: LaneKey, lane: Lane) -> None:
-        """Put a new lane in line; with a second group, all lanes."""
-        if self._lined_up:
-            self._line.add(group, key, lane)
-        elif len(self.groups) > 1:
-            self._lined_up = True
-            for each in self.groups.values():
-                for lane_key, its_lane in each.lanes.items():
-                    self._line.add(each, lane_key, its_lane)
-
-    def _requeue_rest(self, group: Group, pending: PendingRequest, start: int, now_s: float) -> None:
-        """Keep the rows of ``pending`` that did not fit: at the head, unless a portion is complete."""
-        count, portion_rows = pending.dequeued_rows - start, self._portion_rows
-        if pending.rows > portion_rows:
-            self._count_beyond_portion(group, pending.remaining_rows + count, -1)
-            self._count_beyond_portion(group, pending.remaining_rows, 1)
-        group.rows -= count
-        self.rows -= count
-        # A portion is complete: other requests are served before the next one.
-        if start // portion_rows != pending.dequeued_rows // portion_rows:
-            group.wait_again(pending, now_s)
-
     def _count_beyond_portion(self, group: Group, rows: int, sign: int) -> None:
-        """Count the part of ``rows`` beyond the portion; subtract it with a ``sign`` of -1."""
+        """Add (``sign`` 1) or subtract (-1) the ``rows`` beyond the first portion."""
         later = sign * max(0, rows - self._portion_rows)
         group.later_rows += later
         self.later_rows += later

@@ -12,8 +12,8 @@ Retries cost device time, and a model that fails every batch must not double the
 budget, to which each successful request adds. Isolating a faulty request takes several tries, and continues as long as
 other requests succeed.
 
-A rejected batch (`InvalidRequest`) costs no device time and states that one request is wrong. The search then ignores
-the budget, so that no request is rejected for another's fault.
+A rejected batch (`InvalidRequest`) costs no device time and states that one request is wrong. Isolating that request
+ignores the budget, so that no other request is rejected for its fault.
 """
 
 from collections.abc import Sequence
@@ -31,23 +31,23 @@ One fault in two requests costs 62 tries for 16 valid requests of a batch of 32.
 
 
 class BatchRetries:
-    """The budget of tries, and the rules above."""
+    """The decision on retries of failed batches, and the budget of tries."""
 
     def __init__(self, *, idempotent: bool = False) -> None:
         self._idempotent = idempotent
         self._tries = MAX_TRIES
 
     def record_success(self, batch: Batch) -> None:
-        """Earn tries for the requests of ``batch``, whether it was the first try or not."""
+        """Add tries to the budget for each request of a successful batch."""
         self._tries = min(MAX_TRIES, self._tries + EARNED_TRIES * len(batch.slices))
 
     def batches_to_retry(self, batch: Batch, error: ProxyError, fitting_rows: int = 0) -> Sequence[Batch]:
-        """Return the batches to retry instead of delivering ``error``; none when it must be delivered.
+        """Return the batches to retry; none if ``error`` must be delivered.
 
         Args:
             batch: the failed batch.
-            error: its error.
-            fitting_rows: rows of a batch that fitted before; the parts keep the value of the first failure.
+            error: the error of the batch.
+            fitting_rows: row limit before the batch ran out of memory; its parts keep the value of the first failure.
         """
         batches = self._pieces(batch, error, batch.fitting_rows or fitting_rows)
         # A rejection costs no device time, so it is outside the budget.

@@ -3,12 +3,12 @@
 Clients in closed loops all send their next request when their batch ends. Starting the first of these requests alone
 costs two batches: 1 + 63 instead of 64. This module estimates the time between a response and the next request of the
 same connection. It holds a batch as long as the device's idle time is shorter than the extra time of a second batch.
-With w rows waiting, n about to return, and r of those within h:
+Let w rows wait, let n rows be about to return, r of them within h, and let l(x) be the time of a batch of x rows:
 
     hold h, if  h < l(w) + l(n) - l(w + r) - l(n - r)
 
-So holding pays only if nearly all clients return. Holding for a part of them, and then running the others as a second
-batch, would lose time. Late clients are ignored; they join the next batch.
+So holding pays only if nearly all clients return. Holding for a part of the clients, and then running the others as a
+second batch, would lose time. Late clients are ignored; their requests join the next batch.
 
 Holding must also pay in each following round. Clients in one batch all return after it, and the device is idle until
 then, in every round. With two batches, the clients of one return while the other runs. The host's time to send
@@ -39,7 +39,7 @@ _FORGET = 0.9
 
 
 class Burst:
-    """The clients of one batch, and the rows of clients that have not returned yet."""
+    """The clients of one batch, and the times until their next requests."""
 
     __slots__ = ("back_s", "clients", "completed_s", "outstanding", "returned_rows")
 
@@ -58,7 +58,7 @@ class Burst:
         self.clients += 1
 
     def record_return(self, rows: int, now_s: float) -> None:
-        """Count a client, answered ``rows`` then, that has sent its next request."""
+        """Record the next request of a client whose response had ``rows`` rows."""
         self.outstanding -= rows
         think_s = now_s - self.completed_s
         if think_s <= THINK_S[-1]:
@@ -67,7 +67,7 @@ class Burst:
             self.returned_rows += rows
 
     def think_time_counts(self) -> list[int]:
-        """Return the number of clients by bucket of `THINK_S`; the last counts those later than that or never."""
+        """Return the clients per bucket of `THINK_S`, slower ones in the last bucket."""
         counts = [0] * (len(THINK_S) + 1)
         for think_s in self.back_s:
             counts[bisect_left(THINK_S, think_s)] += 1
@@ -76,12 +76,12 @@ class Burst:
 
     @property
     def gathering_s(self) -> float:
-        """Return the time (s) until nearly all clients that returned soon had done so."""
+        """Return the time (s) in which 90 % of the quickly returning clients returned."""
         return self.back_s[int(_NEARLY_ALL * (len(self.back_s) - 1))] if self.back_s else 0.0
 
 
 class ReturningClients:
-    """Recent bursts, and the share of clients that return within each of `THINK_S`."""
+    """Statistics on how soon clients return after a response."""
 
     def __init__(self) -> None:
         self._bursts: deque[Burst] = deque()
@@ -95,7 +95,7 @@ class ReturningClients:
         return self._shares[-1] > _CLOSED
 
     def burst(self, completed_s: float) -> Burst:
-        """Return the burst of the responses sent now; learn from bursts that are over."""
+        """Start and return a burst at ``completed_s``; evaluate bursts that ended."""
         while self._bursts and completed_s - self._bursts[0].completed_s > THINK_S[-1]:
             over = self._bursts.popleft()
             over.outstanding = 0
@@ -119,14 +119,14 @@ class ReturningClients:
         free_s: float,
         max_rows: int,
     ) -> float:
-        """Return the time (s) after ``free_s`` to hold the batch of ``waiting`` rows; 0 sends it at once.
+        """Return the time (s) after ``free_s`` to hold the next batch; 0 sends it at once.
 
         Args:
             waiting: rows that could be sent now.
             running: rows and expected response time of each batch at the runtime.
-            table: costs of batches.
+            table: batch times.
             free_s: earliest start on the device.
-            max_rows: rows of a batch.
+            max_rows: maximum rows of a batch.
         """
         # Responses sent recently, and those of the batches that still run.
         bursts = [(burst.outstanding, burst.completed_s) for burst in self._bursts if burst.outstanding > 0]
@@ -149,7 +149,7 @@ class ReturningClients:
         return best_s
 
     def _share(self, completed_s: float, free_s: float, hold_s: float) -> float:
-        """Return the share of clients, not back at ``free_s``, that will be ``hold_s`` later."""
+        """Return the share of clients absent at ``free_s`` that return in ``hold_s``."""
         gone = self._within(free_s - completed_s)
         return (self._within(free_s + hold_s - completed_s) - gone) / (1 - gone) if gone < 1 else 0.0
 

@@ -1,4 +1,4 @@
-"""Budget of device time for row checks: a share of the total, and of the time that clients leave unused."""
+"""Device-time budget of row checks: a fixed share, and a share of idle time."""
 
 from typing import Final
 
@@ -34,7 +34,7 @@ class RowCheckBudget:
         self._counted_s = now_s
 
     def spend(self, seconds: float) -> None:
-        """Subtract the time that a check took."""
+        """Subtract the device time (s) of a check."""
         self.left_s -= seconds
         self.spent_s += seconds
 

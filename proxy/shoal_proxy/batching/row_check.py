@@ -1,4 +1,4 @@
-"""Rows of clients that are run again, as a batch that belongs to no client."""
+"""Sampled rows of clients to run again, as a batch without clients."""
 
 from shoal_proxy.batching.batch import Batch
 from shoal_proxy.batching.pending import PendingRequest, RequestSlice, discard
@@ -7,7 +7,7 @@ from shoal_proxy.batching.row_suspicion import RerunKind, Suspicion
 
 
 class RowCheck:
-    """Rows to run again, and the suspicion that their results decide."""
+    """Sampled rows to run again, and the suspicion they test, if any."""
 
     __slots__ = ("model", "place", "samples", "sent_s", "suspicion", "trial")
 
@@ -25,7 +25,7 @@ class RowCheck:
         self.sent_s = 0.0
 
     def batch(self, now_s: float, timeout_s: float) -> Batch:
-        """Return the rows as a batch that belongs to no client."""
+        """Return the rows as a batch without clients, to be sent at ``now_s``."""
         self.sent_s = now_s
         slices: list[RequestSlice] = []
         for sample in self.samples:

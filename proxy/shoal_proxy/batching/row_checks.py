@@ -1,9 +1,9 @@
-"""Verify in production that rows of shared batches get their own results, by running some of them again.
+"""Run rows of shared batches again, to verify that each got its own result.
 
-Rows of batches of more than one request are kept (`row_samples`) and run again while the device is idle: rows of
-different batches together, so that one small batch verifies many. A result that differs strongly is a suspicion, and
-the row is run several more times before a conclusion (`row_suspicion`). After a row had a foreign result, the other
-rows of its batch are run next. `row_evidence` draws the conclusion from all findings.
+Rows of batches of more than one request are kept (`row_samples`) and run again while the device is idle. A check takes
+rows of different batches, so that one small batch verifies many. A result that differs strongly is a suspicion, and the
+row is run several more times before a conclusion (`row_suspicion`). After a row had the result of another row, the
+other rows of its batch are run next. `row_evidence` draws the conclusion from all findings.
 
 Checks have a budget of device time (`row_budget`) that grows with the square of the share that clients leave unused:
 7.1 % of the device at a load of 0.1, 0.7 % at a load of 0.9. A check is sent when no request waits or runs. If this
@@ -58,7 +58,7 @@ _MAX_OTHERS: Final = 64
 
 
 class RowViolation(NamedTuple):
-    """Rows of a model are not independent. It holds no data of clients."""
+    """A proof that rows of a model are not independent, without client data."""
 
     finding: RowFinding
     rows: int
@@ -67,10 +67,10 @@ class RowViolation(NamedTuple):
 
 
 class RowChecks:
-    """Selects the rows to keep and to run again, schedules checks, and evaluates their results.
+    """The sampled rows, the schedule of row checks, and their evaluation.
 
     Args:
-        pick: chooses the batches and rows that are kept.
+        pick: returns a random integer from 0 to below its argument, to select batches and rows.
     """
 
     def __init__(self, pick: Pick) -> None:
@@ -108,7 +108,7 @@ class RowChecks:
         self.evidence = Evidence()
 
     def set_model(self, identity: ModelSignature, rules: SamplingRules) -> None:
-        """Start with a model, unless it is already served: a restarted runtime changes nothing."""
+        """Start checks of a model; no effect if ``identity`` is already served."""
         if identity == self._identity:
             return
         self._identity = identity
@@ -132,11 +132,11 @@ class RowChecks:
 
     @property
     def wants_rows(self) -> bool:
-        """Return whether rows are kept: not of a model that cannot be checked or needs no more checks."""
+        """Return whether rows of the served model are to be sampled and checked."""
         return not (self.unchecked or self.violated)
 
     def sample_batch(self, batch: Batch, result: BatchResult, now_s: float) -> None:
-        """Keep rows of a batch of several requests, at random."""
+        """Keep random rows of a completed batch of several requests."""
         key = batch.key
         # Forwarded headers belong to a client, so rows with them cannot run for none.
         if self._rules is None or result.errors or key.headers or not self._samples.wants():
@@ -145,13 +145,13 @@ class RowChecks:
         self._next_s = now_s
 
     def next_check_s(self) -> float:
-        """Return the time (s) at which to call `next` again if no event occurs before; `NEVER_S` for none."""
+        """Return when to call `next_check` if no event occurs before, or `NEVER_S`."""
         if not self.wants_rows or self._under_way or not (self._samples.batches or self._suspicions):
             return NEVER_S
         return max(self._paused_until_s, self._next_s)
 
     def is_possible(self, now_s: float, *, busy: bool) -> bool:
-        """Record whether clients' rows wait or run (``busy``); return whether to call `next`."""
+        """Return whether to call `next_check`; record if clients' rows wait or run."""
         if busy:
             self._idle_s = -1.0
             if self._wanted_s >= 0 and now_s - self._wanted_s < OVERDUE_S:
@@ -207,7 +207,7 @@ class RowChecks:
         return RowCheck(samples if anchor is None else [*samples, anchor], self._model)
 
     def _chosen(self, batcher: Batcher, now_s: float) -> Group | None:
-        """Return the group to check: of a foreign row's batch, a group that fills a check, or an overdue one."""
+        """Return the group of rows to check next; None if no group is ready."""
         while self._partners:
             partner = self._partners[0]
             if partner.samples and row_check_size(batcher, partner.group[0]):
@@ -224,7 +224,7 @@ class RowChecks:
         return None
 
     def _suspected(self, batcher: Batcher, suspicion: Suspicion) -> RowCheck:
-        """Return the next run of the suspicion's row."""
+        """Return the next check of a suspected row."""
         trial, sample = suspicion.trial(self._ruler), suspicion.sample
         most = batcher.tables.max_rows(sample.batch.group[0])
         if trial is RerunKind.ORIGINAL and sample.batch.rows <= most:
@@ -244,11 +244,11 @@ class RowChecks:
         return RowCheck([sample], self._model, suspicion, RerunKind.ALONE)
 
     def timeout_s(self, expected_s: float) -> float:
-        """Return the timeout (s) of a check that should take ``mean_s``."""
+        """Return the timeout (s) of a check that should take ``expected_s``."""
         return max(_MIN_TIMEOUT_S, 10 * expected_s)
 
     def failed(self, check: RowCheck, now_s: float) -> None:
-        """Drop a check that failed. Each further failure in a row doubles the pause."""
+        """Drop a failed check and pause; successive failures double the pause."""
         if check.model != self._model:
             return
         self._ended()
@@ -259,12 +259,12 @@ class RowChecks:
         self._failures += 1
 
     def complete(self, check: RowCheck, result: BatchResult, took_s: float) -> RowViolation | None:
-        """Conclude from a check's results.
+        """Evaluate a check's results; return a violation once it is proven.
 
         Args:
-            check: a check that `next` returned.
-            result: one row for each of its samples; a result with errors is ignored.
-            took_s: device time.
+            check: a check that `next_check` returned.
+            result: one row per sample of the check; ignored if it has errors.
+            took_s: device time of the check.
         """
         if check.model != self._model:
             return None
@@ -289,7 +289,7 @@ class RowChecks:
         return self._concluded(suspicion, suspicion.conclude(self._ruler))
 
     def _compare(self, check: RowCheck, result: BatchResult, now_s: float) -> None:
-        """Compare the results of kept rows with those that their clients got."""
+        """Compare rerun results with the clients' results; record suspicions."""
         samples = check.samples
         given = [sample.result() for sample in samples]
         again = [row_of(result.outputs, place, sample.cuts) for place, sample in enumerate(samples)]
@@ -361,7 +361,6 @@ class RowChecks:
         return None
 
     def _drop(self) -> None:
-        """Drop all rows that were kept to be run again."""
         self._samples.clear()
         self._suspicions.clear()
         self._partners.clear()
@@ -373,7 +372,7 @@ class RowChecks:
 
 
 def row_check_size(batcher: Batcher, key: BatchKey) -> int:
-    """Return how many rows a check may have; 0 where even one row would make a client's request late."""
+    """Return the maximum rows of a check; 0 if one row would delay clients."""
     table, most = batcher.tables[key], min(MAX_ROWS, batcher.tables.max_rows(key))
     if not table.known:
         return min(4, most)

@@ -1,10 +1,10 @@
-"""The distance of two results of one row, in units of the distance between results of different rows.
+"""The distance of two results of one row, in units of the typical distance between results of different rows.
 
-A row that is run again among other rows may differ in its last digits: kernels for other batch sizes, half precision
-and quantization cause that. The typical difference between results of different rows is the unit (`row_scale`). The
-unit is never less than a share of the results' magnitude, so that noise is small for any model.
+A row that is run again among other rows may have a result with other last digits, caused by kernels for other batch
+sizes, half precision or quantization. The typical difference between results of different rows is the unit
+(`row_scale`). The unit is never less than a share of the results' magnitude, so that noise is small for any model.
 
-Labels (integers, texts, booleans) may depend on the last digit of a number. They count only if a model returns no
+Labels (integers, texts, booleans) may depend on the last digit of a number. Labels count only if a model returns no
 floating-point output, and then must be equal. Integers that usually differ by large amounts are scores, and are
 measured.
 """
@@ -37,7 +37,7 @@ _ODD: Final = 0.1
 
 
 class ResultDistance:
-    """Measures results of one model; the unit of each output is learned from results of different rows."""
+    """The distance between results of one model, in learned units per output."""
 
     def __init__(self, datatypes: Mapping[str, str]) -> None:
         self.labels_only = not any(datatype in _FLOATS for datatype in datatypes.values())
@@ -49,20 +49,20 @@ class ResultDistance:
 
     @property
     def exact(self) -> bool:
-        """Return whether different rows may have equal results by chance: labels, and single scores."""
+        """Return whether results of different rows may be equal by chance."""
         return self.labels_only and not any(
             _is_of_scores(each) and each.elements >= _MANY for one in self._scales.values() for each in one
         )
 
     def learn(self, rows: Sequence[Row]) -> None:
-        """Learn the unit from results of different rows."""
+        """Update the units from results of different rows."""
         for name, datatype in self._datatypes.items():
             table = _table([row[name] for row in rows if name in row], datatype)
             if table is not None and len(table) > 1:
                 self._scales[name].learn(table, _FLOORS[datatype])
 
     def units_of_all(self, left: Sequence[Row], right: Sequence[Row]) -> list[float]:
-        """Return `units` of each pair, vectorized where possible: a check compares many."""
+        """Return `units` of each pair of results, vectorized where possible."""
         far = np.zeros(len(left))
         for name, datatype in self._datatypes.items():
             a = _table([row[name] for row in left if name in row], datatype)
@@ -132,7 +132,7 @@ def row_of(outputs: Mapping[str, Array], position: int, cuts: Mapping[str, tuple
     Args:
         outputs: a batch's outputs, batch dimension first.
         position: index of the row.
-        cuts: by output, the batch's axis that follows an input's length, and the row's own length.
+        cuts: for each output of variable length, the padded axis and the row's own length.
     """
     row: dict[str, Array] = {}
     for name, array in outputs.items():
@@ -164,7 +164,7 @@ def _numbers(left: Array, right: Array, datatype: str) -> tuple[Array, Array]:
 
 
 def _table(rows: list[Array], datatype: str) -> Array | None:
-    """Return the elements of each row as FP64; None if rows differ in shape, or hold a NaN or an infinity."""
+    """Return rows by elements, as FP64; None if shapes differ or values are not finite."""
     if not rows or not rows[0].size:
         return None
     for row in rows:

@@ -1,4 +1,4 @@
-"""Conclusions about a model from findings about single rows: counts, and their significance."""
+"""Counts of findings about a model's rows, and their significance."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -43,7 +43,7 @@ class RowFinding(StrEnum):
 
 
 class BatchTally:
-    """The number of foreign results among the checked rows of one batch."""
+    """The checked rows of one batch, and the foreign results among them."""
 
     __slots__ = ("foreign", "rows")
 
@@ -78,14 +78,14 @@ class Evidence:
 
     @property
     def unchecked(self) -> str:
-        """Return the reason to stop checking; empty where there is none."""
+        """Return the reason to stop checking; empty if there is none."""
         if self.random >= RANDOM:
             return "RandomResults"
         return "ChangingResults" if self.changing >= RANDOM else ""
 
     @property
     def varies(self) -> int:
-        """Return the number of rows that got another result in a later run; 0 where they are few."""
+        """Return the number of rows whose later result differed; 0 if few."""
         rows = self.foreign + self.varied
         return rows if rows >= _REPORTED else 0
 
@@ -94,7 +94,7 @@ class Evidence:
 
         Args:
             finding: the finding about one row.
-            tally: counts of the batch in which it was foreign.
+            tally: counts of the batch in which the row's result was foreign.
         """
         self.concluded += 1
         match finding:
@@ -131,7 +131,7 @@ class Evidence:
 
 
 def at_least_by_chance(found: int, expected: float) -> float:
-    """Return the probability of ``found`` or more independent events where ``expected`` are expected (Poisson)."""
+    """Return the Poisson probability of ``found`` or more events."""
     if expected > found:
         return 1.0
     term = exp(-expected)

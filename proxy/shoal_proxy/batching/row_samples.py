@@ -1,4 +1,4 @@
-"""Copies of completed rows of shared batches, limited in number and bytes, to run again.
+"""Copies of completed rows to run again, limited in number and bytes.
 
 Rows are grouped by batch key and lengths, so that a group can share a batch. A check takes one row of each of several
 batches, so that a row gets other neighbours than before. Batches and rows are chosen at random: a model that mixes rows
@@ -36,7 +36,7 @@ Pick = Callable[[int], int]
 
 
 class SampledBatch:
-    """An answered batch: its outputs, and copies of some rows of its inputs."""
+    """A completed batch: its outputs, and copies of some rows of its inputs."""
 
     __slots__ = ("group", "outputs", "rows", "samples", "size_bytes", "taken_s", "tally", "whole")
 
@@ -78,7 +78,7 @@ class SampledRow:
 
 
 class SampleStore:
-    """The kept batches; ``pick`` chooses them and their rows."""
+    """The sampled batches; ``pick`` selects batches and rows at random."""
 
     def __init__(self, pick: Pick) -> None:
         self._pick = pick
@@ -89,9 +89,10 @@ class SampleStore:
         self.size_bytes = 0
 
     def wants(self) -> bool:
-        """Return whether to keep the next batch: all while there is room, then fewer and fewer.
+        """Return whether to keep rows of the next batch.
 
-        So the kept rows come from different times, and few rows are copied without being kept.
+        Every batch is kept while there is room, and then a falling random share, so that kept rows come from different
+        times.
         """
         if self.batches < MAX_BATCHES and self.size_bytes < MAX_BYTES:
             return True
@@ -103,7 +104,7 @@ class SampleStore:
         return True
 
     def add(self, batch: Batch, result: BatchResult, rules: "SamplingRules", now_s: float) -> None:
-        """Keep rows of an answered batch."""
+        """Keep rows of a completed batch."""
         kept = _sampled(batch, result, rules, now_s, self._pick)
         if kept is None:
             return
@@ -118,11 +119,11 @@ class SampleStore:
         self.size_bytes += kept.size_bytes
 
     def groups(self) -> list[tuple[Group, int, float]]:
-        """Return each group, its number of kept batches, and when the oldest was answered."""
+        """Return each group, its number of batches, and its oldest completion time."""
         return [(group, len(kept), kept[0].taken_s) for group, kept in self._groups.items()]
 
     def take(self, group: Group, rows: int) -> list[SampledRow]:
-        """Take one row of each of up to ``rows`` batches, newest batch first: not in the order of the batches."""
+        """Take one random row of each of up to ``rows`` batches, newest batch first."""
         kept = self._groups[group]
         taken: list[SampledRow] = []
         left: list[SampledBatch] = []
@@ -145,7 +146,7 @@ class SampleStore:
         return taken
 
     def take_of(self, batch: SampledBatch, rows: int) -> list[SampledRow]:
-        """Take up to ``rows`` rows of one batch, last row first."""
+        """Remove and return up to ``rows`` rows of one batch, last row first."""
         taken = [batch.samples.pop() for _ in range(min(rows, len(batch.samples)))]
         kept = self._groups.get(batch.group, ())
         if not batch.samples and batch in kept:
@@ -182,7 +183,7 @@ class SampleStore:
 
 
 class SamplingRules:
-    """The parts of a model's signature that decide how rows are sampled; read once, not for each batch."""
+    """The parts of a model's signature that row sampling depends on."""
 
     def __init__(self, signature: ModelSignature) -> None:
         self.axes = {name: spec.pad_axis for name, spec in signature.inputs.items() if spec.pad_axis is not None}
@@ -227,10 +228,10 @@ def _sampled(batch: Batch, result: BatchResult, rules: SamplingRules, now_s: flo
 
 
 def _places(batch: Batch, rules: SamplingRules, longest: Lengths, pick: Pick) -> list[tuple[int, RequestSlice, int]]:
-    """Return position, slice and row in its request of the rows to keep, in the order of the batch.
+    """Return batch position, slice and request row of each row to keep.
 
-    A row that was padded to a neighbour's length is left out: its result may depend on the length, and this is not a
-    mix of rows.
+    A row that was padded to a neighbour's length is excluded: its result may depend on the padding, which does not
+    prove a mix of rows.
     """
     places: list[tuple[int, RequestSlice, int]] = []
     begin = 0

@@ -20,7 +20,7 @@ _MAX_SIZES: Final = 16
 
 
 class Scale:
-    """Quantiles of an output, of rows of one size."""
+    """Running quantiles of the results of rows of one size, for one output."""
 
     __slots__ = ("_differences", "_learned", "apart", "center", "magnitude", "spread")
 
@@ -41,7 +41,7 @@ class Scale:
         return 0 if self.spread is None else len(self.spread)
 
     def learn(self, table: Array, floor: float) -> None:
-        """Learn from results of different rows.
+        """Update the quantiles from results of different rows.
 
         Args:
             table: rows by elements, FP64, finite.
@@ -75,11 +75,11 @@ class Scale:
             self.apart = max(1.0, float(_toward(np.array([self.apart]), found, step)[0]))
 
     def units(self, left: Array, right: Array, floor: float) -> Array:
-        """Return the distance of two tables of results by row.
+        """Return the distance between corresponding rows of two tables.
 
         Args:
-            left: rows by elements, finite.
-            right: the same.
+            left: results, rows by elements, finite.
+            right: results to compare with ``left``, of the same shape.
             floor: least unit, as a share of a row's largest value.
         """
         farthest: Array = self._farthest(left, right, floor) / self.apart
@@ -101,20 +101,20 @@ class Scale:
 
 
 class Scales:
-    """Scales of one output by size of row, of the sizes seen last."""
+    """The `Scale` of one output for each recent row size."""
 
     def __init__(self) -> None:
         self._of_size: dict[int, Scale] = {}
 
     def __getitem__(self, elements: int) -> Scale:
-        """Return the scale of rows of ``elements``; an empty one where none was learned."""
+        """Return the scale of rows of ``elements`` elements; empty if not learned."""
         return self._of_size.get(elements) or Scale()
 
     def __iter__(self) -> Iterator[Scale]:
         return iter(self._of_size.values())
 
     def learn(self, table: Array, floor: float) -> None:
-        """Learn from results of different rows of one size."""
+        """Update the scale of rows of one size from results of different rows."""
         scale = self._of_size.pop(table.shape[1], None) or Scale()
         self._of_size[table.shape[1]] = scale
         scale.learn(table, floor)

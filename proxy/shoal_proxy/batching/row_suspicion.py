@@ -1,4 +1,4 @@
-"""Decide whether a result that differs in a second run was the row's own.
+"""Decide why a row's result differed in a second run.
 
 The row is run again: alone, among the neighbours of the check that differed, in the client's batch as it was, and in
 batches of that size among other rows. The conclusions:
@@ -11,7 +11,7 @@ batches of that size among other rows. The conclusions:
     anything else                                                   noise
 
 To detect a random model, a batch of copies of the row is run twice in the same order. An exchange of rows does not
-change its results, and state kept between runs changes all of its rows alike.
+change the results of such a batch, and state kept between runs changes all its rows alike.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ COPIES: Final = 8
 
 
 class RerunKind(StrEnum):
-    """How a row is run again."""
+    """The batch in which a suspected row is run again."""
 
     ALONE = "alone"
     REPEATED = "repeated"
@@ -69,7 +69,7 @@ _RESULTS: Final = 4
 
 
 class Suspicion:
-    """A row with different results for the client and in the check, and the results of further runs."""
+    """A row whose check differed from the client's result, and its later runs."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Suspicion:
         self._before: list[Row] = []
 
     def trial(self, ruler: ResultDistance) -> RerunKind | None:
-        """Return the next run; None when there were enough."""
+        """Return the kind of the next run; None after the last."""
         trials = _OF_LABELS if ruler.labels_only else _OF_NUMBERS
         if self.runs >= len(trials):
             beyond = self.runs - len(trials)
@@ -122,9 +122,9 @@ class Suspicion:
         """Record the results of a run.
 
         Args:
-            trial: how it ran.
+            trial: the kind of the run.
             rows: results of the whole batch.
-            place: position of the row in it.
+            place: position of the suspected row in the batch.
         """
         own = {name: array.copy() for name, array in rows[place].items()}
         self.results[trial].append(own)
@@ -136,7 +136,7 @@ class Suspicion:
         self.runs += 1
 
     def conclude(self, ruler: ResultDistance) -> RowFinding:
-        """Return the conclusion from all results."""
+        """Return the finding from all runs."""
         first, *more = self.copies
         # Random: copies of the row in one batch had different results, and others each time.
         if any(_spread(each, ruler) > GROSS for each in self.copies) and any(
@@ -151,7 +151,7 @@ class Suspicion:
         return self._of_steady(ruler)
 
     def _of_steady(self, ruler: ResultDistance) -> RowFinding:
-        """Return the conclusion for a row that has the same result whenever it is alone."""
+        """Return the finding for a row whose result is constant when it runs alone."""
         if _spread(self.results[RerunKind.ALONE], ruler) > self.near:
             return RowFinding.NOISE
         others = [row for trial in RerunKind if trial is not RerunKind.SIZED for row in self.results[trial]]
@@ -172,7 +172,7 @@ class Suspicion:
         return RowFinding.VARIED if len(_distinct(every, ruler, GROSS)) > 1 else RowFinding.NOISE
 
     def met(self, ruler: ResultDistance) -> set[float]:
-        """Return the response times of the batches whose results it may have got, in this run or the last."""
+        """Return the response times of batches whose results the row may have got."""
         met = {self.sample.batch.taken_s, *(each.batch.taken_s for each in self.neighbours)}
         return met | self.company_s if self._differs_alone(ruler) else met
 
@@ -181,7 +181,7 @@ class Suspicion:
         return _spread(self.results[RerunKind.ALONE], ruler) > GROSS
 
     def _is_scattered(self, ruler: ResultDistance) -> bool:
-        """Return whether there are more distinct results than a tie has."""
+        """Return whether the row has more distinct results than a tie explains."""
         every = [self.again, self.given, *[row for rows in self.results.values() for row in rows]]
         return len(_distinct(every, ruler, GROSS)) >= _RESULTS
 
@@ -204,7 +204,14 @@ class Suspicion:
         own, *more = self.results[RerunKind.ALONE]
         near, far = self.near, max(GROSS, self.gross)
         if any(ruler.units(own, each) > near for each in more):
-            return self._is_stale(ruler, others)
+            # The model may have returned a result of its previous run once, while most runs alone agree.
+            alone = self.results[RerunKind.ALONE]
+            own = max(alone, key=lambda row: sum([ruler.units(row, each) <= near for each in alone]))
+            agreeing = sum([ruler.units(own, each) <= near for each in alone])
+            return 2 * agreeing > len(alone) and any(
+                ruler.units(own, row) > far and _is_one_of(row, before, others, ruler, near)
+                for row, before in self.stale
+            )
         batch = self.sample.batch
         if ruler.units(own, self.given) > far:
             places = [each for each in range(batch.rows) if each != self.sample.position]
@@ -216,17 +223,6 @@ class Suspicion:
             return _is_one_of(self.again, rows, others, ruler, near)
         return False
 
-    def _is_stale(self, ruler: ResultDistance, others: list[Row]) -> bool:
-        """Return whether the row, run alone, once had a result of the previous run, and its own result otherwise."""
-        alone = self.results[RerunKind.ALONE]
-        own = max(alone, key=lambda row: sum([ruler.units(row, each) <= self.near for each in alone]))
-        if 2 * sum([ruler.units(own, each) <= self.near for each in alone]) <= len(alone):
-            return False
-        return any(
-            ruler.units(own, row) > max(GROSS, self.gross) and _is_one_of(row, before, others, ruler, self.near)
-            for row, before in self.stale
-        )
-
 
 def _is_one_of(wanted: Row, rows: list[Row], others: list[Row], ruler: ResultDistance, near: float) -> bool:
     """Return whether a result equals that of one of ``rows``, and differs from all ``others``."""
@@ -236,12 +232,12 @@ def _is_one_of(wanted: Row, rows: list[Row], others: list[Row], ruler: ResultDis
 
 
 def _spread(rows: Sequence[Row], ruler: ResultDistance) -> float:
-    """Return the largest distance of results from the first of them."""
+    """Return the largest distance from the first result to any other."""
     return max([ruler.units(rows[0], other) for other in rows[1:]], default=0.0)
 
 
 def _distinct(rows: Sequence[Row], ruler: ResultDistance, gross: float) -> list[Row]:
-    """Return the rows that are grossly apart from one another, in any unit."""
+    """Return the results that differ grossly from one another."""
     kept: list[Row] = []
     for row in rows:
         if all(
@@ -253,7 +249,7 @@ def _distinct(rows: Sequence[Row], ruler: ResultDistance, gross: float) -> list[
 
 
 def _is_odd(row: Row, others: list[Row], ruler: ResultDistance, gross: float) -> bool:
-    """Return whether ``row`` is grossly apart from all others, which agree."""
+    """Return whether ``others`` agree and ``row`` differs grossly from them."""
     return all(ruler.units(row, other) > gross for other in others) and all(
         ruler.units(others[0], other) <= gross / 4 for other in others[1:]
     )

@@ -1,8 +1,8 @@
 """The scheduler: admits, batches and retires requests, in one object without a clock.
 
 Its methods receive events with their times, and return actions: batches to send, outcomes to deliver, or the time to
-wait. It reads no clock and does no I/O. The proxy's `dispatcher` drives it with sockets, the `simulator` with numbers:
-the code is the same.
+wait. It reads no clock and does no I/O. The proxy's `dispatcher` drives it with sockets, and the `simulator` drives the
+same code with simulated times.
 
     admit ──▶ next_batch ──▶ record_finished ──▶ complete_batch ──▶ record_delivered
       │           ▲               │
@@ -39,7 +39,7 @@ from shoal_schema.metrics import RejectionReason
 
 
 class SchedulerStep:
-    """What to do next: send ``running``, if any, deliver ``rejected``, and call `Scheduler.next_batch` again."""
+    """A batch to send, if any, and rejections to deliver before the next step."""
 
     __slots__ = ("error", "late", "rejected", "running")
 
@@ -62,7 +62,7 @@ class SchedulerStep:
 
 
 class BatchFailure(NamedTuple):
-    """The consequences of a failed batch."""
+    """The outcomes and retries after a failed batch."""
 
     deliveries: Sequence[Delivery]
     """The error, for each request that gets it."""
@@ -73,7 +73,7 @@ class BatchFailure(NamedTuple):
 
 
 class Scheduler:
-    """Decides which requests are admitted, which are sent when, and the outcome of each."""
+    """The scheduler of one model: admits, batches and retires requests."""
 
     def __init__(
         self, batcher: Batcher, *, idempotent: bool = False, coalesce: bool = False, checks: RowChecks | None = None
@@ -114,7 +114,7 @@ class Scheduler:
 
     @property
     def next_deadline_s(self) -> float:
-        """Return the earliest deadline; `NEVER_S` where no request has one."""
+        """Return the earliest deadline; `NEVER_S` if no request has one."""
         return self._deadlines.next_s
 
     def set_model(
@@ -123,19 +123,19 @@ class Scheduler:
         allowed_sizes: tuple[int, ...] = (),
         measured: tuple[tuple[int, float], ...] = (),
     ) -> None:
-        """Start with a model: set its row limit, its padded sizes, and its warm-up measurements."""
+        """Set a new model's row limit, padded batch sizes and warm-up batch times."""
         self.throughput = Throughput()
         self.batcher.set_model(max_rows, allowed_sizes, measured)
 
     def verify(self, signature: ModelSignature) -> None:
-        """Start to verify a model's results; a violation of the same model outlasts a restart of its runtime."""
+        """Start row checks of a model; a violation outlasts restarts of its runtime."""
         if self.checks is not None:
             # Warm-up measures other times at each start, so they are no part of a model's identity.
             self.checks.set_model(replace(signature, measured=()), SamplingRules(signature))
             self.batcher.isolate_requests(alone=self.checks.violated)
 
     def admit(self, pending: PendingRequest, now_s: float) -> Overloaded | None:
-        """Queue ``pending`` and return None, or return why it is rejected."""
+        """Queue ``pending`` and return None, or return the error of its rejection."""
         if self.batcher.limits.alone or self._suspects.must_run_alone(pending, now_s):
             # A key of its own shares no batch.
             pending.key = pending.key.alone()
@@ -175,9 +175,9 @@ class Scheduler:
         return now_s + self.batcher.expected_wait_s(key, now_s) <= soft_deadline_s
 
     def cancel(self, pending: PendingRequest) -> bool:
-        """Drop a request whose client has gone; return whether it had no outcome yet.
+        """Drop a disconnected client's request; return if it had no outcome yet.
 
-        Its running rows count for the client until their batch has ended.
+        Rows of the request that still run count against the client's limits until their batch ends.
         """
         if pending.resolved:
             return False
@@ -224,7 +224,7 @@ class Scheduler:
         return self._drop((pending,), error)
 
     def _next_piece(self, now_s: float) -> SchedulerStep | WaitUntil | None:
-        """Return the next part of a failed batch; None where there is none."""
+        """Return the next part of a failed batch; None if there is none."""
         while self._pieces:
             if len(self.batcher.running) >= self.batcher.limits.in_flight:
                 return WaitUntil()
@@ -254,14 +254,14 @@ class Scheduler:
         completed_s: float,
         timing: bytes = b"",
     ) -> list[Delivery]:
-        """Return the outcomes of a batch's requests, each its own rows.
+        """Return the outcomes of the requests that a batch completes.
 
         Args:
             running: the batch; `record_finished` was called before.
             result: the runtime's result.
-            signature: signature of its model.
-            completed_s: when the result arrived.
-            timing: costs of the batch, in the form of Server-Timing.
+            signature: signature of the model.
+            completed_s: time at which the result arrived.
+            timing: times of the batch, in the form of Server-Timing.
 
         Raises:
             ModelFailed: the result cannot be split. No request has an outcome; call `fail_batch`.
@@ -297,7 +297,7 @@ class Scheduler:
         self.throughput.record(running.rows, sent_s=running.sent_s, completed_s=now_s, cpu_s=cpu_s)
 
     def next_check(self, now_s: float) -> RunningBatch | None:
-        """Return a check to run now; None for none. Its rows belong to no client."""
+        """Return the row check to send now, as a batch without clients, if any."""
         checks, batcher = self.checks, self.batcher
         if checks is None:
             return None
@@ -318,7 +318,7 @@ class Scheduler:
 
     @property
     def check_s(self) -> float:
-        """Return the time (s) at which to try the next check if no event occurs before; `NEVER_S` for none."""
+        """Return when to call `next_check` if no event occurs before, or `NEVER_S`."""
         if self.checks is None or self.queue.requests or self.batcher.running:
             return NEVER_S
         return self.checks.next_check_s()
@@ -326,7 +326,7 @@ class Scheduler:
     def complete_check(
         self, running: RunningBatch, result: BatchResult, signature: ModelSignature, *, completed_s: float
     ) -> RowViolation | None:
-        """Compare the results of a finished check; after a violation batches hold one request each.
+        """Evaluate a row check; after a violation, each batch holds one request.
 
         Raises:
             ModelFailed: the result cannot be split. Call `fail_check`.
@@ -341,7 +341,7 @@ class Scheduler:
         return violation
 
     def fail_check(self, running: RunningBatch, now_s: float) -> None:
-        """Drop a failed check."""
+        """Record that a row check failed."""
         assert self.checks is not None
         assert running.check is not None
         self.checks.failed(running.check, now_s)
@@ -368,7 +368,7 @@ class Scheduler:
         return BatchFailure(self._give_up(batch, error, now_s), 0, max_rows)
 
     def expire(self, now_s: float) -> list[Delivery]:
-        """Return the outcomes of the requests whose deadline has passed."""
+        """Resolve the requests past their deadline, and return their outcomes."""
         deliveries: list[Delivery] = []
         for pending in self._deadlines.expired(now_s):
             runs = self._coalescing.executed_for(pending) if self._coalescing else pending
@@ -380,7 +380,7 @@ class Scheduler:
         return deliveries
 
     def reject_all(self, error: ProxyError, now_s: float) -> list[Delivery]:
-        """Return ``error`` for every request without an outcome; running batches are computed in vain."""
+        """Resolve all requests with ``error``, also those of running batches."""
         deliveries: list[Delivery] = []
         for running in self._unsettled:
             # Running batches first, then the queue, then parts of failed batches.
@@ -411,7 +411,7 @@ class Scheduler:
         return self._resolve(rejected, error)
 
     def _give_up(self, batch: Batch, error: ProxyError, now_s: float) -> list[Delivery]:
-        """Give ``error`` to every unresolved request of a batch, and remember the request that made it fail."""
+        """Resolve a batch's requests with ``error``; record a request that failed alone."""
         requests = unresolved_requests(batch)
         # A request is at fault only if it failed on its own, apart from the others of its batch.
         offended = batch.attempts > 0 or batch.key.solo > 0
@@ -432,7 +432,7 @@ class Scheduler:
         return self._deliveries_of_clients(deliveries) if self._coalescing else deliveries
 
     def _keep_charged(self, pending: PendingRequest) -> None:
-        """Charge rows that still run to their client until they end, though the request has its outcome.
+        """Keep the running rows of a resolved request charged to its client.
 
         Otherwise a client that cancels repeatedly could have any number of rows run.
         """
@@ -453,7 +453,7 @@ class Scheduler:
             running.cancelled_rows.release()
 
     def _deliveries_of_clients(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
-        """Return the same outcomes for the clients' requests that share the executed ones."""
+        """Return the outcomes of executed requests for all coalesced requests."""
         assert self._coalescing is not None
         requests: list[Delivery] = []
         for shared, outcome in deliveries:

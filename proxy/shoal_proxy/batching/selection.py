@@ -5,13 +5,13 @@ Rules, given the start of the batch and the batch times:
 1. A request that would be late even in its own batch is rejected.
 2. The normal case: the first requests, as many as the batch holds, if all of them are in time together.
 3. Otherwise some request will be late in any case. Serve as many as possible: take the batch size with the most rows
-   per second, counting only requests that are in time in a batch of that size; of equal ones the smallest, which holds
-   the oldest. Requests that would be late after it are rejected now.
-4. Where the runtime pads to certain sizes, a batch just above one of them costs as much as the next size. Send the
-   smaller full size if it serves more rows per second and the rest is still in time in the batch after.
+   per second, counting only requests that are in time in a batch of that size. Of several such sizes take the smallest.
+   Requests that would be late even in the batch after it are rejected now.
+4. If the runtime pads to certain sizes, a batch just above one size costs as much as the next size. Send the smaller
+   full size if it serves more rows per second and the remaining rows are still in time in the batch after it.
 
-Serving the head at any price in case 3 would shrink every batch to a size that is in time for the head, and the
-overload would grow.
+Serving the head in any case would shrink every batch in case 3 to a size that is in time for the head, and the overload
+would grow.
 """
 
 from bisect import bisect_left, bisect_right
@@ -28,18 +28,18 @@ class WaitingRequest(Protocol):
 
     @property
     def remaining_rows(self) -> int:
-        """Rows that still wait."""
+        """Number of rows that still wait."""
 
     @property
     def soft_deadline_s(self) -> float:
-        """When the response is wanted."""
+        """Monotonic time (s) by which the response is wanted."""
 
 
 W = TypeVar("W", bound=WaitingRequest)
 
 
 class BatchCosts:
-    """Costs of batches of one key."""
+    """Times and row limit of batches with one key."""
 
     __slots__ = ("around_s", "max_rows", "table")
 
@@ -52,7 +52,7 @@ class BatchCosts:
         """Rows of a batch."""
 
     def finish_s(self, start_s: float, rows: int) -> float:
-        """Return when a batch of ``rows`` that starts at ``start_s`` has been answered."""
+        """Return when the responses of a batch of ``rows`` are sent."""
         return start_s + self.table.p95_s(rows) + self.around_s
 
     def rate(self, rows: int) -> float:
@@ -61,7 +61,7 @@ class BatchCosts:
 
 
 class BatchSelection(Generic[W]):
-    """``rows`` to take from the head once ``rejected`` have been removed; 0 where none is left."""
+    """The rows of the next batch, from the head, after rejection of ``rejected``."""
 
     # No dataclass: mypyc does not compile generic ones.
     def __init__(self, rows: int, rejected: Sequence[W] = ()) -> None:
@@ -97,7 +97,7 @@ def select_batch(waiting: Sequence[W], costs: BatchCosts, start_s: float) -> Bat
 
 
 def _soonest_s(waiting: Sequence[W], rows: int) -> float:
-    """Return the earliest time at which a response is wanted, of the requests with the first ``rows``."""
+    """Return the earliest soft deadline of the requests with the first ``rows``."""
     soonest_s = NEVER_S
     for request in waiting:
         soonest_s = min(soonest_s, request.soft_deadline_s)
@@ -131,7 +131,7 @@ def _best_rate(hopeful: Sequence[W], costs: BatchCosts, start_s: float) -> int:
 
 
 def _trim(hopeful: Sequence[W], rows: int, costs: BatchCosts, start_s: float) -> int:
-    """Return the largest padded size below ``rows`` if the rest is better left to the next batch, else ``rows``."""
+    """Return the next smaller padded size if it serves faster, else ``rows``."""
     sizes = costs.table.padded_sizes
     index = bisect_left(sizes, rows) - 1
     if index < 0 or sizes[index + 1 : index + 2] == (rows,):

@@ -1,8 +1,9 @@
-"""The order of groups, which selects the group of the next batch.
+"""The order in which groups are served.
 
-Between groups the same order holds as within one (`fair_shares`): the waiting class that has been served least is next,
-and within a class the head whose turn came first. Without classes and priorities that is the oldest head. So many
-requests of one key cannot starve those of another, and a new key for each request does not evade fair shares.
+Groups follow the same order as requests within a group (`fair_shares`): the waiting class that has been served least is
+next, and within a class the first request of a lane whose turn came first. Without classes and priorities that is the
+oldest request. So many requests of one key cannot starve those of another, and a new key for each request does not
+evade fair shares.
 
 The order is a heap of classes, and for each class a heap of its lanes' heads. Turns and shares only increase, so a heap
 is corrected only when its top is read. An arrival or a batch costs the logarithm of the number of keys.
@@ -52,7 +53,7 @@ class ServingOrder:
             self._compact_at = 256 + 2 * self._lanes
 
     def clear(self) -> None:
-        """Remove all lanes, which are empty."""
+        """Remove all lanes, once no request waits."""
         self._heads.clear()
         self._classes.clear()
         self._lanes = 0

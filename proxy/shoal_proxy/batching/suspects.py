@@ -58,7 +58,7 @@ class SuspectPayloads:
             self._forget(next(iter(self._failed)))
 
     def must_run_alone(self, pending: PendingRequest, now_s: float) -> bool:
-        """Return whether ``pending`` has failed so often, so recently, that it must not share a batch."""
+        """Return whether ``pending`` failed repeatedly in the last minutes."""
         # The digest is computed only of requests that look like a suspect.
         if not self._traits or _traits_of(pending) not in self._traits:
             return False

@@ -1,8 +1,9 @@
-"""One latency table per shape of input, since longer rows take longer, and the most rows that fit into memory.
+"""Latency tables and memory limits of batches, one each per input shape.
 
-A batch that runs out of memory halves the limit of its shape. The limit recovers: after `PROBE_AFTER` full batches that
-fitted, twice as many rows are tried; each failed try doubles the number of batches before the next. A single row that
-does not fit proves nothing about the limit; if halving a batch has led to it, the limit is restored.
+Longer rows take longer, so each shape has its own table. A batch that runs out of memory halves the row limit of its
+shape. The limit recovers: after `PROBE_AFTER` full batches that fitted, twice as many rows are tried; each failed try
+doubles the number of batches before the next try. A single row that does not fit proves nothing about the limit; if
+halving a batch has led to it, the limit is restored.
 """
 
 from collections import OrderedDict
@@ -20,7 +21,7 @@ _MAX_PROBE_AFTER = 1024
 
 
 class RowLimit:
-    """The most ``rows`` of a batch of one shape: with more, the device ran out of memory."""
+    """The maximum rows of a batch of one shape, after memory was exhausted."""
 
     __slots__ = ("probe_after", "probed", "record_fit", "rows")
 
@@ -33,7 +34,7 @@ class RowLimit:
         """Full batches since the limit changed."""
 
     def lower(self, rows: int) -> None:
-        """Lower the limit to ``rows``; after a failed raise, the next one needs twice as many full batches."""
+        """Lower the limit to ``rows``; after a failed raise, wait twice as long."""
         self.rows = rows
         self.record_fit = 0
         if self.probed:
@@ -55,7 +56,7 @@ class RowLimit:
 
 
 class LatencyTables:
-    """The tables of one model, by shape; of many shapes those used last."""
+    """The latency tables and row limits of one model, by recent input shape."""
 
     def __init__(self, max_rows: int, allowed_sizes: tuple[int, ...] = ()) -> None:
         self._max_rows = max_rows
@@ -82,26 +83,26 @@ class LatencyTables:
         return next(reversed(self._tables), None)
 
     def preset(self, seconds: tuple[tuple[int, float], ...]) -> None:
-        """Start every table with warm-up measurements: rows and seconds."""
+        """Set the warm-up measurements (rows, seconds) that new tables start with."""
         self._presets = seconds
 
     def max_rows(self, key: BatchKey) -> int:
-        """Return the most rows of a batch of ``key``."""
+        """Return the maximum rows of a batch of ``key``."""
         cap = self.caps.get(key.shapes) if self.caps else None
         return self._max_rows if cap is None else min(cap.rows, self._max_rows)
 
     @property
     def least_max_rows(self) -> int:
-        """Return the lowest limit of all shapes."""
+        """Return the lowest row limit of all shapes."""
         return min([self._max_rows, *[cap.rows for cap in self.caps.values()]])
 
     @property
     def capped_rows(self) -> int | None:
-        """Return the lowest limit set by memory; None if all batches fit."""
+        """Return the lowest row limit set by memory; None if all batches fit."""
         return self.least_max_rows if self.least_max_rows < self._max_rows else None
 
     def ran_out_of_memory(self, key: BatchKey, rows: int) -> int:
-        """Lower the limit after a batch of ``rows`` did not fit; return the new one."""
+        """Lower the row limit after a batch of ``rows`` did not fit; return the limit."""
         most = self.max_rows(key)
         if rows < 2:  # a single row does not fit at any limit
             return most
@@ -114,7 +115,7 @@ class LatencyTables:
         return most
 
     def record_fit(self, key: BatchKey, rows: int) -> None:
-        """Record a batch that succeeded."""
+        """Record that a batch of ``rows`` fitted into memory."""
         cap = self.caps.get(key.shapes)
         if cap is not None and rows >= min(cap.rows, self._max_rows) and cap.fits(self._max_rows):
             del self.caps[key.shapes]

@@ -14,7 +14,7 @@ _FORGET_S = 600.0
 
 @dataclass(frozen=True)
 class BusiestSecond:
-    """The busiest recent second. Shares are of its time."""
+    """Rate and utilization of the busiest recent second."""
 
     rows_per_s: float
     batch_rows: float
@@ -26,7 +26,7 @@ class BusiestSecond:
 
 
 class Throughput:
-    """Counts rows per second; a batch counts when all its responses are sent."""
+    """The rows served per second; a batch counts once all responses are sent."""
 
     def __init__(self) -> None:
         self._best: BusiestSecond | None = None
@@ -36,12 +36,12 @@ class Throughput:
         self._rows = self._batches = 0
 
     def record(self, rows: int, *, sent_s: float, completed_s: float, cpu_s: float) -> None:
-        """Count a batch.
+        """Count a completed batch.
 
         Args:
             rows: rows of the batch.
-            sent_s: when it was sent to the runtime.
-            completed_s: when its responses had left.
+            sent_s: time at which the batch was sent to the runtime.
+            completed_s: time at which all its responses were sent.
             cpu_s: processor time of the proxy's thread since it started.
         """
         if not self._batches or sent_s >= self._begin_s + _WINDOW_S:

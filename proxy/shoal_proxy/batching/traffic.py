@@ -43,7 +43,7 @@ class Traffic:
         self._span_busy_s = 0.0
 
     def count_rejected(self, reason: RejectionReason, rows: int) -> None:
-        """Count rows that had arrived and were rejected."""
+        """Count rows that arrived and were rejected."""
         self.refused_rows[reason] = self.refused_rows.get(reason, 0) + rows
 
     def count_unread_rejection(self, reason: RejectionReason) -> None:
@@ -52,7 +52,7 @@ class Traffic:
         self.count_rejected(reason, 1)
 
     def advance(self, now_s: float) -> None:
-        """Advance to ``now_s`` with the rows held since the last call."""
+        """Add the time since the last call to the integrals."""
         if self._now_s < 0:
             self._now_s = self._span_began_s = self._kept_began_s = now_s
         passed_s = now_s - self._now_s
@@ -74,5 +74,5 @@ class Traffic:
                     self._kept_began_s, self._kept_rows = now_s, kept_rows
 
     def set_held_rows(self, queued_rows: int, running_rows: int) -> None:
-        """Record the rows held from now on."""
+        """Set the numbers of rows that the proxy holds from now on."""
         self._queued_rows, self._running_rows = queued_rows, running_rows

@@ -1,4 +1,4 @@
-"""Decodes requests and encodes responses: one module per client protocol, and the protocol of the runtime.
+"""Codecs, one per client protocol, and the wire protocol of the runtime.
 
-Pure: no I/O, no clock. Every fault in a body becomes one of `shoal_proxy.errors`.
+Pure: no I/O, no clock. A malformed body raises one of `shoal_proxy.errors`.
 """

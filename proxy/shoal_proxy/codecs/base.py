@@ -1,4 +1,4 @@
-"""Common parts of all codecs: the call, the decoded request, and the reply."""
+"""Common parts of all codecs: infer call, decoded request, HTTP response."""
 
 from collections.abc import Mapping, Sequence
 from reprlib import Repr
@@ -46,7 +46,7 @@ class InferCall:
 
     @property
     def is_json(self) -> bool:
-        """Whether the content type is exactly JSON's; `media_type` also handles parameters and case."""
+        """Whether the content type is exactly ``application/json``."""
         return self.headers.get(b"content-type") == JSON
 
     @property
@@ -56,16 +56,16 @@ class InferCall:
 
 
 class DecodedRequest:
-    """A decoded request.
+    """The inputs and options of a request, independent of its protocol.
 
     Args:
-        inputs: canonical arrays, by input.
-        rows: the number of rows.
-        style: the form of the response, of a type that only the codec interprets.
-        lengths: the rows' own lengths, by input that was padded.
+        inputs: arrays by input name, batch dimension first.
+        rows: number of rows.
+        style: form of the response, of a type that only the codec interprets.
+        lengths: unpadded length of each row, by padded input.
         parameters: JSON text of the request's parameters to forward; empty if there are none.
         tensors: JSON text of the tensors' parameters to forward; empty if there are none.
-        timeout_ms: the timeout in the body, where the protocol has one.
+        timeout_ms: timeout stated in the body; None if there is none.
     """
 
     __slots__ = ("inputs", "lengths", "parameters", "rows", "style", "tensors", "timeout_ms")
@@ -90,7 +90,7 @@ class DecodedRequest:
         self.timeout_ms = timeout_ms
 
     def with_inputs(self, inputs: dict[str, Array]) -> "DecodedRequest":
-        """Return the same request with other values in as many rows."""
+        """Return a copy of the request with other inputs of the same row count."""
         return DecodedRequest(
             inputs,
             self.rows,
@@ -118,12 +118,12 @@ class HttpResponse:
 
 
 class Codec(Protocol):
-    """One client protocol."""
+    """The decoder and encoder of one client protocol."""
 
     name: str
 
     def decode(self, call: InferCall, signature: ModelSignature) -> DecodedRequest:
-        """Return the decoded request; raises a `ProxyError` if it is invalid."""
+        """Decode a request; raise a `ProxyError` if it is invalid."""
 
     def encode(
         self,
@@ -142,8 +142,8 @@ def parse_json(body: bytes | memoryview) -> Any:
     """Return the JSON value of ``body``; NaN and infinities are not JSON.
 
     Raises:
-        BodyTooLarge: it has so many values that parsing them would delay other requests.
-        InvalidRequest: it is malformed.
+        BodyTooLarge: the body has so many values that parsing them would delay other requests.
+        InvalidRequest: the body is not valid JSON.
     """
     # A shorter body cannot exceed a limit.
     if len(body) > MAX_LISTS:
@@ -155,13 +155,13 @@ def parse_json(body: bytes | memoryview) -> Any:
 
 
 def check_rows(rows: int) -> None:
-    """Reject a request of so many rows that it would delay other requests."""
+    """Reject a request with more than `MAX_ROWS` rows."""
     if rows > MAX_ROWS:
         raise BodyTooLarge(f"the request has {rows} rows; at most {MAX_ROWS} are allowed. Send several requests")
 
 
 def check_values(text: bytes) -> None:
-    """Reject JSON of too many values, before it is parsed into up to 100 times the memory of its text."""
+    """Reject JSON text of too many values, which would take too much memory."""
     lists, values = text.count(b"[") + text.count(b"{"), text.count(b",")
     if lists > MAX_LISTS or values > MAX_VALUES:
         raise BodyTooLarge(
@@ -180,7 +180,7 @@ def json_text(value: Any, option: int = 0) -> bytes:
 
 
 def check_integers(body: bytes | memoryview) -> None:
-    """Reject integers beyond 64 bits: orjson parses them as floats, and would forward rounded values.
+    """Reject JSON integers beyond 64 bits, which orjson would round.
 
     Needed for JSON of which a part is forwarded as JSON; values of tensors are checked by their datatype.
     """
@@ -211,7 +211,7 @@ def shown(value: Any) -> str:
 
 
 def error_document(error: ProxyError) -> dict[str, Any]:
-    """Return the error in the format of V1 and V2, with the failed rows, if any."""
+    """Return an error's JSON object in V1 and V2, with the failed rows, if any."""
     document: dict[str, Any] = {"error": error.message}
     # Only `RowsFailed` has errors of rows.
     rows = getattr(error, "errors", None)
@@ -221,5 +221,5 @@ def error_document(error: ProxyError) -> dict[str, Any]:
 
 
 def json_response(status: int, document: Any) -> HttpResponse:
-    """Return ``document`` as a JSON reply; NaN and infinities, which JSON does not have, become null."""
+    """Return ``document`` as a JSON response; NaN and infinities become null."""
     return HttpResponse(status, (orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY),))

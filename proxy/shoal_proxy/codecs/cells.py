@@ -1,4 +1,4 @@
-"""Converts single values of a request to an input's datatype: nulls, integers, dates and CSV texts."""
+"""Convert single values to an input's datatype: nulls, integers, dates, CSV."""
 
 from math import isinf, nan
 from typing import Any, Final
@@ -14,10 +14,10 @@ FLAGS: Final = {"true": True, "false": False}
 
 
 def texts(spec: InputSpec, flat: list[Any]) -> list[bytes]:
-    """Return JSON values as elements of a BYTES input: strings, nulls if it is nullable, numbers of a datetime.
+    """Return JSON values as the elements of a ``BYTES`` input.
 
     Raises:
-        InvalidRequest: a value is none of these.
+        InvalidRequest: a value is not a string, an allowed null, or a number for a datetime.
     """
     elements: list[bytes] = []
     for at, value in enumerate(flat):
@@ -38,9 +38,9 @@ def texts(spec: InputSpec, flat: list[Any]) -> list[bytes]:
 def numbers(
     spec: InputSpec, flat: list[Any], allowed: frozenset[type], words: str, *, flags: bool = False
 ) -> list[Any]:
-    """Return JSON values as numbers of the input's datatype: null as NaN if it is nullable, 1.0 as 1.
+    """Return JSON values as numbers of the input's datatype.
 
-    ``flags``: whether true and false are accepted as 1 and 0.
+    A null becomes NaN if the input is nullable. ``flags``: whether true and false are accepted as 1 and 0.
 
     Raises:
         InvalidRequest: a value is null, of another type, or a fraction for an integer.
@@ -117,7 +117,7 @@ def is_number(text: str) -> bool:
 
 
 def _place(spec: InputSpec, flat: list[Any], at: int) -> str:
-    """Return the row and column of value number ``at`` for a message; empty if the shape does not determine them."""
+    """Return row and column of value ``at`` for a message; empty if unknown."""
     width = 1
     for size in spec.shape[1:]:
         width *= size

@@ -16,7 +16,7 @@ def class_count(spec: OutputSpec, given: object) -> int:
     """Return the requested number of classes of an output.
 
     Raises:
-        InvalidRequest: it is not a positive integer, or the output has no numbers.
+        InvalidRequest: ``given`` is not a positive integer, or the output has no numbers.
     """
     if type(given) is not int or given < 1:
         raise InvalidRequest(f"output {spec.name!r}: {PARAMETER} must be an integer of at least 1, not {shown(given)}")
@@ -26,10 +26,10 @@ def class_count(spec: OutputSpec, given: object) -> int:
 
 
 def check_classes(rows: int, count: int) -> None:
-    """Reject a request for so many texts that it would delay other requests.
+    """Limit the number of texts in a response.
 
     Raises:
-        BodyTooLarge: the number of texts exceeds the limit.
+        BodyTooLarge: ``rows`` times ``count`` exceeds the limit.
     """
     if rows * count > MAX_LISTS:
         raise BodyTooLarge(f"{rows} rows of {count} classes exceed the limit of {MAX_LISTS}. Request fewer classes")

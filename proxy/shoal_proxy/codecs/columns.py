@@ -1,4 +1,4 @@
-"""Matches a request's columns with a model's inputs: by name, in any order; by position only without names.
+"""Match a request's columns with a model's inputs by name, or by position if they have no names.
 
 A model has one column for each name in an input's ``columns``, otherwise one for each input.
 """
@@ -28,7 +28,7 @@ _COMPARED: Final = 64
 
 
 class InputMatch:
-    """The place of an input in each row: under its key, under those of its columns, or the row itself.
+    """The keys of an input's values in a row; without keys, the row is the value.
 
     ``named``: whether keys are names, not positions.
     """
@@ -44,12 +44,12 @@ class InputMatch:
 
     @property
     def keys(self) -> Sequence[Any]:
-        """Return all keys."""
+        """Return the input's keys in a row."""
         return self.columns or ([] if self.key is None else [self.key])
 
 
 def holds_one_number(spec: InputSpec) -> bool:
-    """Return whether each row of an input is one number, so that the input is a column of its own name."""
+    """Return whether each row of an input is one number."""
     return spec.datatype in NUMBERS and has_rows_of_one(spec)
 
 
@@ -59,12 +59,12 @@ def has_rows_of_one(spec: InputSpec) -> bool:
 
 
 def match(keys: Mapping[str, Any], first: Any, signature: ModelSignature, *, ignore_extra: bool) -> list[InputMatch]:
-    """Return the place of each input in the rows.
+    """Match a table's columns with the model's inputs.
 
     Args:
-        keys: the key of each column in a row, by name.
+        keys: key of each column in a row, by column name.
         first: the first row.
-        signature: the model's.
+        signature: signature of the model.
         ignore_extra: whether unknown columns are ignored.
 
     Raises:
@@ -95,7 +95,7 @@ def match(keys: Mapping[str, Any], first: Any, signature: ModelSignature, *, ign
 
 
 def check_names(extra: Sequence[str], missing: Sequence[str], signature: ModelSignature, *, ignore_extra: bool) -> None:
-    """Reject missing columns, and unknown ones unless they are ignored."""
+    """Reject missing column names, and unknown ones unless ``ignore_extra``."""
     # A column given both alone and in its whole input is ambiguous.
     twice = [name for name in extra if name in signature.columns]
     if twice:
@@ -118,7 +118,7 @@ def check_names(extra: Sequence[str], missing: Sequence[str], signature: ModelSi
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return the first `SHOWN_NAMES` names and the number of others, for a message."""
+    """Format the first `SHOWN_NAMES` names and the number of others."""
     first = ", ".join([shown(name) for name in names[:SHOWN_NAMES]])
     return first if len(names) <= SHOWN_NAMES else f"{first} and {len(names) - SHOWN_NAMES} more"
 
@@ -135,7 +135,7 @@ def check_twice(names: Sequence[str]) -> None:
 
 
 def have_default_names(names: Mapping[str, Any], signature: ModelSignature) -> bool:
-    """Return whether the columns have pandas' default names, 0 to n - 1, and none is a name of the model.
+    """Return whether columns have pandas' default names, unknown to the model.
 
     Raises:
         InvalidRequest: the names are 0 to n - 1, but not in ascending order, which is ambiguous.
@@ -159,7 +159,7 @@ def are_default_names(names: Sequence[str]) -> bool:
 
 
 def same_keys(rows: list[Any], signature: ModelSignature) -> list[Any]:
-    """Return the rows, one object each, with equal keys; a key that some rows do not have becomes null there.
+    """Return the rows, JSON objects, with missing keys filled by null.
 
     Raises:
         InvalidRequest: a row is not an object, or a non-nullable column is missing.
@@ -184,14 +184,14 @@ def same_keys(rows: list[Any], signature: ModelSignature) -> list[Any]:
 
 
 def stack(spec: InputSpec, rows: Iterable[Any], keys: Sequence[Any], *, flags: bool) -> Array:
-    """Return the values of each row under ``keys``, in this order, as the rows of one input of numbers."""
+    """Return an input's array from the values under ``keys`` in each row."""
     picked = map(itemgetter(*keys), rows)
     flat = list(picked if len(keys) == 1 else chain.from_iterable(picked))
     return _reshaped(spec, from_json(spec, flat, flags=flags), len(keys), len(flat))
 
 
 def stack_columns(spec: InputSpec, columns: Sequence[list[Any]]) -> Array:
-    """Return columns, each a list with one value per row, as the rows of one input of numbers."""
+    """Return an input's array from its columns, each a list of one value per row."""
     # A column may also be a list of one-element lists.
     columns = [
         [value[0] if type(value) is list and len(value) == 1 else value for value in column]
@@ -213,7 +213,7 @@ def _reshaped(spec: InputSpec, array: Array, width: int, size: int) -> Array:
 
 
 def as_column(spec: InputSpec, array: Array) -> Array:
-    """Return rows of one value in the input's number of dimensions: [n] as [n, 1] or vice versa."""
+    """Return an array of one value per row in the input's shape: [n] or [n, 1]."""
     if array.ndim == len(spec.shape) or not array.ndim or array.size != array.shape[0]:
         return array
     # Only dimensions of one or free size can be added.
@@ -224,9 +224,9 @@ def as_column(spec: InputSpec, array: Array) -> Array:
 
 
 def converted(spec: InputSpec, array: Array, datatype: str) -> Array:
-    """Return numbers of another datatype in the input's; floating-point ones are rounded, as from JSON.
+    """Convert numbers of another datatype to the input's datatype.
 
-    A datetime's numbers become digits, true and false become 1 and 0.
+    Floating-point numbers are rounded. A datetime's numbers become digits, true and false become 1 and 0.
 
     Raises:
         InvalidRequest: a number is out of the input's range, or a fraction for an integer.
@@ -248,7 +248,7 @@ def converted(spec: InputSpec, array: Array, datatype: str) -> Array:
 
 
 def _are_held(given: Array, made: Array) -> bool:
-    """Return whether a conversion lost no value; called with numpy's warnings off."""
+    """Return whether ``made`` has the values of ``given``; numpy's warnings must be off."""
     if made.dtype.kind == "f":
         return bool((np.isfinite(made) | ~np.isfinite(given)).all())
     limits = np.iinfo(made.dtype)

@@ -42,7 +42,7 @@ _CODES: Final = {404: "RESOURCE_DOES_NOT_EXIST", 503: "TEMPORARILY_UNAVAILABLE",
 
 
 class _Table:
-    """Rows, and each column's key in a row, by name; None if columns have positions only."""
+    """Rows, and the key of each named column in a row (None without names)."""
 
     __slots__ = ("keys", "rows")
 
@@ -52,7 +52,7 @@ class _Table:
 
 
 class Invocations:
-    """Decode and encode ``POST /invocations``."""
+    """Codec of ``POST /invocations``."""
 
     name = "invocations"
 
@@ -62,7 +62,7 @@ class Invocations:
         self._v1 = V1(max_padding_bytes, ignore_extra=ignore_extra)
 
     def decode(self, call: InferCall, signature: ModelSignature) -> DecodedRequest:
-        """Return the request's rows, in any of the forms."""
+        """Decode a CSV, JSON or raw body."""
         if call.media_type == CSV:
             # CSV is a table, unless the model has an input whose rows are CSV texts themselves.
             spec = raw.bytes_input(signature)
@@ -106,17 +106,17 @@ class Invocations:
         lengths: Mapping[str, Sequence[int]],
         signature: ModelSignature,
     ) -> HttpResponse:
-        """Return the rows of ``predictions``."""
+        """Return the response with a list of ``predictions``, one per row."""
         return self._v1.encode(decoded, outputs, lengths, signature)
 
     def error(self, error: ProxyError) -> HttpResponse:
-        """Return MLflow's error object."""
+        """Return MLflow's error object as a response."""
         code = _CODES.get(error.status, "BAD_REQUEST" if error.status < 500 else "INTERNAL_ERROR")
         document = error_document(error)
         return json_response(error.status, {"error_code": code, "message": document.pop("error"), **document})
 
     def _rows(self, table: _Table, call: InferCall, signature: ModelSignature, *, texts: bool) -> DecodedRequest:
-        """Return a table's rows, with columns matched by name; ``texts``: whether the values are texts of CSV."""
+        """Decode a table; ``texts``: whether its values are texts of CSV."""
         rows = table.rows
         if not rows:
             raise InvalidRequest("the table must have at least one row")
@@ -169,7 +169,6 @@ def _from_split(table: Any) -> _Table:
 
 
 def _numbered(names: list[str] | None) -> dict[str, Any] | None:
-    """Return each column's position, by name."""
     if names is None:
         return None
     check_twice(names)
@@ -177,7 +176,7 @@ def _numbered(names: list[str] | None) -> dict[str, Any] | None:
 
 
 def _from_csv(call: InferCall, signature: ModelSignature) -> _Table:
-    """Return the rows of a CSV text; without a header line, all columns must be numbers of one input."""
+    """Parse CSV; without a header line, all columns are numbers of one input."""
     body = bytes(call.body)
     check_rows(body.count(b"\n") + body.count(b"\r") - body.count(b"\r\n"))
     check_values(body)
@@ -201,7 +200,7 @@ def _from_csv(call: InferCall, signature: ModelSignature) -> _Table:
 
 
 def _is_header(table: list[list[str]], signature: ModelSignature) -> bool:
-    """Return whether the first line of a CSV has names: it is not a row of numbers, or has the model's columns.
+    """Return whether the first line of a CSV holds column names.
 
     Raises:
         InvalidRequest: the line is ambiguous.

@@ -12,7 +12,7 @@ _JSON_TYPES = frozenset({"", "application/json", "application/x-www-form-urlenco
 
 
 def is_raw(media_type: str) -> bool:
-    """Return whether a body of this type is a row itself, not JSON."""
+    """Return whether a body of this media type is one row, not JSON."""
     return media_type not in _JSON_TYPES and not media_type.endswith("+json")
 
 
@@ -25,7 +25,7 @@ def one_row(body: bytes, media_type: str, signature: ModelSignature, style: Any)
     """Return ``body`` as one row of the model's BYTES input.
 
     Raises:
-        UnsupportedMediaType: the model does not accept raw bodies, or not this type.
+        UnsupportedMediaType: the model does not accept raw bodies of this type.
         InvalidRequest: the body is empty, or is a text and not UTF-8.
     """
     spec = bytes_input(signature)
@@ -66,7 +66,7 @@ def bytes_input(signature: ModelSignature) -> InputSpec | None:
 
 
 def unnamed_type(signature: ModelSignature) -> str:
-    """Return the media type assumed for a body without one: bytes or text if the model accepts them, else JSON."""
+    """Return the media type assumed for a body without a content type."""
     spec = bytes_input(signature)
     if spec is None or spec.holds_json:
         return "application/json"
@@ -75,7 +75,7 @@ def unnamed_type(signature: ModelSignature) -> str:
 
 
 def accepts(pattern: str, media_type: str) -> bool:
-    """Return whether a declared content type matches ``media_type``; octet-stream matches any but text and JSON."""
+    """Return whether a declared content type accepts bodies of ``media_type``."""
     if media_type == "application/octet-stream" and not pattern.startswith(("text/", "application/json")):
         return True
     return pattern in ("*/*", media_type) or (pattern.endswith("/*") and media_type.startswith(pattern[:-1]))

@@ -1,6 +1,7 @@
-"""Converts tensors between JSON or binary data and canonical arrays, and checks all values and shapes.
+"""Convert tensors between JSON or binary data and arrays, and check values and shapes.
 
-numpy would convert silently ("1" to 1.0, 300 to 44 as UINT8); here such values are errors.
+numpy would convert silently ("1" to 1.0, 300 to 44 as UINT8); here such values are errors. A canonical array has the
+batch dimension first; a wire array has it where the model declares it.
 """
 
 import struct
@@ -34,10 +35,10 @@ _MAX_DIMENSIONS = 32  # numpy 1.26's; JSON may nest a thousand deep
 
 
 def wire_shape_of(spec: InputSpec, shape: Any) -> list[int]:
-    """Return the shape in a request for ``spec``, checked.
+    """Check and return the ``shape`` of a tensor in a request.
 
     Raises:
-        InvalidRequest: it is not a list of sizes, has no rows, or does not match the signature.
+        InvalidRequest: ``shape`` is not a list of sizes, has no rows, or does not match the signature.
     """
     if spec.one_row is not None and are_sizes(shape, spec.one_row):
         return spec.one_row
@@ -52,7 +53,7 @@ def wire_shape_of(spec: InputSpec, shape: Any) -> list[int]:
 
 
 def are_sizes(given: Any, sizes: list[int]) -> bool:
-    """Return whether ``given`` is the list ``sizes``, of integers: [True, 4.0] equals [1, 4] in Python."""
+    """Return whether ``given`` equals ``sizes`` and holds only integers."""
     if given != sizes:
         return False
     for size in given:  # noqa: SIM110 (a generator costs more than all of this)
@@ -76,7 +77,7 @@ def check_shape(spec: InputSpec, shape: tuple[int, ...]) -> None:
 
 
 def wire_shape(spec: InputSpec | OutputSpec, shape: Sequence[int]) -> list[int]:
-    """Return the wire shape of a canonical ``shape``."""
+    """Return a canonical ``shape`` with the batch dimension at its wire position."""
     sizes = list(shape)
     if spec.batch_dim and len(sizes) > spec.batch_dim:
         sizes.insert(spec.batch_dim, sizes.pop(0))
@@ -101,7 +102,7 @@ def to_wire(spec: InputSpec | OutputSpec, array: Array) -> Array:
 
 
 def from_json(spec: InputSpec | OutputSpec, data: Any, *, flags: bool = False) -> Array:
-    """Return JSON ``data`` (a scalar or nested lists) as an array of the tensor's datatype and the data's shape.
+    """Return JSON ``data`` (a scalar or nested lists) as an array of the same shape.
 
     ``flags``: whether true and false are accepted as 1 and 0, as in named columns of numbers.
 
@@ -152,10 +153,12 @@ def _called(spec: InputSpec | OutputSpec) -> str:
 
 
 def from_binary(spec: InputSpec | OutputSpec, data: memoryview, shape: Sequence[int]) -> Array:
-    """Return ``data``, little-endian and row-major, as an array of wire ``shape``, without a copy if possible.
+    """Return binary ``data`` as an array of wire ``shape``, as a view if possible.
+
+    The data is little-endian and row-major.
 
     Raises:
-        InvalidRequest: its length does not match the shape.
+        InvalidRequest: the length of ``data`` does not match the shape.
     """
     if spec.datatype == "BYTES":
         count = prod(shape)
@@ -184,7 +187,7 @@ def from_binary(spec: InputSpec | OutputSpec, data: memoryview, shape: Sequence[
 
 
 def to_binary(array: Array) -> bytes | memoryview:
-    """Return a wire array's bytes, as a view if its memory is contiguous."""
+    """Return the bytes of a wire array, as a view if its memory is contiguous."""
     if array.dtype.hasobject:
         return pack_elements(array.ravel().tolist())
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
@@ -197,7 +200,7 @@ def tensor_entry(
 
     Args:
         spec: the tensor's declaration.
-        array: the tensor.
+        array: the tensor's values.
         tail: receives the bytes of a binary tensor; None to put the data in the JSON.
         words: returns the JSON value of an element of ``BYTES``.
     """

@@ -1,4 +1,4 @@
-"""Protocols of language models: OpenAI's embeddings, and Cohere's and Jina's reranking.
+"""Codecs for language models: OpenAI's embeddings, Cohere's and Jina's reranking.
 
 A model supports them by its signature. Embeddings: one input of texts, and one output of floating-point numbers [rows,
 width]. Reranking: inputs ``query`` and ``document`` of texts, and an output ``score`` of one number per row. An output
@@ -40,7 +40,7 @@ _TOKEN_IDS: Final = (
 
 
 class Embeddings:
-    """Decode and encode ``POST /v1/embeddings``."""
+    """Codec of ``POST /v1/embeddings``."""
 
     name = "embeddings"
 
@@ -48,7 +48,7 @@ class Embeddings:
         self._model_name = model_name
 
     def decode(self, call: InferCall, signature: ModelSignature) -> DecodedRequest:
-        """Return the texts, one per row; the style is whether the response is base64."""
+        """Decode the texts, one per row; the style states if the response is base64."""
         document = _document(call, self._model_name)
         spec, output = raw.bytes_input(signature), _embedding(signature)
         if spec is None or not _takes_texts(spec, signature) or output is None:
@@ -98,14 +98,14 @@ class Embeddings:
         )
 
     def error(self, error: ProxyError) -> HttpResponse:
-        """Return OpenAI's error object."""
+        """Return OpenAI's error object as a response."""
         kind = "invalid_request_error" if error.status < 500 else "server_error"
         document = {"message": error.message, "type": kind, "param": None, "code": None}
         return json_response(error.status, {**error_document(error), "error": document})
 
 
 class Rerank:
-    """Decode and encode ``POST /v1/rerank`` and ``/v2/rerank``."""
+    """Codec of ``POST /v1/rerank`` and ``/v2/rerank``."""
 
     name = "rerank"
 
@@ -115,7 +115,7 @@ class Rerank:
         """Limit on the query's size times the number of documents."""
 
     def decode(self, call: InferCall, signature: ModelSignature) -> DecodedRequest:
-        """Return the query with each of the documents, one pair per row."""
+        """Decode query and documents: each row is the query with one document."""
         document = _document(call, self._model_name)
         query, against = signature.inputs.get(QUERY), signature.inputs.get(DOCUMENT)
         score = signature.outputs.get(SCORE)
@@ -174,14 +174,14 @@ class Rerank:
         return json_response(200, {"model": self._model_name, "results": results, "usage": _usage(outputs, signature)})
 
     def error(self, error: ProxyError) -> HttpResponse:
-        """Return Cohere's error object."""
+        """Return Cohere's error object as a response."""
         document = error_document(error)
         document["message"] = document.pop("error")
         return json_response(error.status, document)
 
 
 class _RerankStyle:
-    """The requested number of results, and the texts if results include them."""
+    """The requested number of results, and the document texts if requested."""
 
     __slots__ = ("texts", "top_n")
 
@@ -216,7 +216,7 @@ def _takes_texts(spec: InputSpec, signature: ModelSignature) -> bool:
 
 
 def _embedding(signature: ModelSignature) -> OutputSpec | None:
-    """Return the output that can be an embedding; None unless there is exactly one."""
+    """Return the only output that can be an embedding; None if several or none."""
     found = [
         spec
         for spec in signature.outputs.values()
@@ -226,7 +226,6 @@ def _embedding(signature: ModelSignature) -> OutputSpec | None:
 
 
 def _usage(outputs: Mapping[str, Array], signature: ModelSignature) -> dict[str, int]:
-    """Return the request's number of tokens; 0 if the model does not report it."""
     used, spec = outputs.get(TOKENS), signature.outputs.get(TOKENS)
     counts = used is not None and used.dtype.kind in "iu" and spec is not None and len(spec.shape) == 1
     tokens = int(used.sum()) if used is not None and counts else 0

@@ -1,4 +1,4 @@
-"""TorchServe's inference API, ``POST /predictions/{m}``: request and response have one row."""
+"""TorchServe's inference API, ``POST /predictions/{m}``, one row per request."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -27,7 +27,7 @@ _TYPES = {
 
 
 class TorchServe:
-    """Decode and encode ``POST /predictions/{m}``."""
+    """Codec of ``POST /predictions/{m}``."""
 
     name = "torchserve"
 
@@ -35,7 +35,7 @@ class TorchServe:
         self._ignore_extra = ignore_extra
 
     def decode(self, call: InferCall, signature: ModelSignature) -> DecodedRequest:
-        """Return the body's one row: JSON, raw, or a form (``curl -F data=@cat.jpg``).
+        """Decode a body of one row: JSON, raw, or a form (``curl -F data=@cat.jpg``).
 
         The parts of a form are inputs by name; a single part is the single input, regardless of its name. A model with
         an input for headers gets body and headers undecoded.
@@ -74,7 +74,7 @@ class TorchServe:
         lengths: Mapping[str, Sequence[int]],
         signature: ModelSignature,
     ) -> HttpResponse:
-        """Return the row's value, with the status and headers that the model sets, if any."""
+        """Return the row's result, with status and headers if the model sets them."""
         if not signature.response_head or signature.response_head not in outputs:
             return json_response(200, rows_of(outputs, lengths, signature)[0])
         head = decode_head(outputs[signature.response_head].item(0))
@@ -84,14 +84,14 @@ class TorchServe:
         return HttpResponse(head.status, (body,), content_type, "".join(lines).encode("latin-1"))
 
     def error(self, error: ProxyError) -> HttpResponse:
-        """Return TorchServe's error object; for a failed row only its message."""
+        """Return TorchServe's error object; for a failed row only the row's message."""
         message = error.errors[0].message if isinstance(error, RowsFailed) else error.message
         kind = _TYPES.get(error.status, _TYPES[400] if error.status < 500 else _TYPES[500])
         return json_response(error.status, {"code": error.status, "type": kind, "message": message})
 
 
 def _by_name(parts: list[FormPart], signature: ModelSignature, *, ignore_extra: bool) -> DecodedRequest:
-    """Return a form as one row: parts of BYTES inputs as they are, others parsed as JSON.
+    """Decode a form as one row: JSON parts, and raw parts of BYTES inputs.
 
     Raises:
         InvalidRequest: a name occurs twice or is unknown, or an input is missing.

@@ -1,4 +1,4 @@
-"""Encodes batches for the runtime and decodes its responses. See docs/reference/wire-protocol.md."""
+"""Encode batches for the runtime and decode its responses (docs/reference/wire-protocol.md)."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -29,7 +29,7 @@ from shoal_schema.wire.row_errors import decode_row_errors
 def encode_batch(
     batch: Batch, inputs: Mapping[str, Rows], signature: ModelSignature, *, binary: bool
 ) -> tuple[bytes, list[bytes | memoryview]]:
-    """Return the JSON part and the binary tensors that follow it; without ``binary`` all data is in the JSON."""
+    """Return JSON part and binary tensors of a batch; without ``binary`` only JSON."""
     tensors: list[dict[str, Any]] = []
     tail: list[bytes | memoryview] = []
     # Parameters of tensors are part of the batch key: all requests of the batch have the same.
@@ -71,7 +71,7 @@ def encode_batch(
 def check_json(inputs: Mapping[str, Array], signature: ModelSignature) -> None:
     """Reject values that a runtime without the binary extension cannot receive.
 
-    Each request is checked before batching, so that it cannot fail the others of its batch.
+    Each request is checked before batching, so that it cannot fail others in its batch.
 
     Raises:
         InvalidRequest: an input has bytes that are not text, NaN or an infinity.
@@ -92,7 +92,7 @@ def check_json(inputs: Mapping[str, Array], signature: ModelSignature) -> None:
 
 
 def decode_result(body: bytes | memoryview, header_length: bytes | None, signature: ModelSignature) -> BatchResult:
-    """Return the result of a batch.
+    """Decode the runtime's response to a batch.
 
     Raises:
         ModelFailed: the response violates the protocol.
@@ -168,9 +168,9 @@ def decode_rows_failed(body: bytes | memoryview) -> RowsFailed | None:
 
 
 def decode_failure(status: int, body: bytes | memoryview, executed: bytes | None = None) -> ProxyError:
-    """Return the error for clients of a batch from the runtime's error response.
+    """Convert the runtime's error response to an error for the batch's clients.
 
-    ``executed`` is the header's value, ``no`` or ``maybe``; without it (other V2 servers) the batch may have run.
+    ``executed`` is ``no`` or ``maybe``; without it (other V2 servers) the batch may have run.
     """
     try:
         # Other V2 servers may send any body with an error.

@@ -36,14 +36,14 @@ MAX_PADDING_BYTES = 64 << 20
 
 
 class V1Form(StrEnum):
-    """The request's form; the value is the name of the results in the response."""
+    """The form of a V1 request; the value names the results in the response."""
 
     ROWS = "predictions"
     COLUMNS = "outputs"
 
 
 class V1:
-    """Decode and encode ``POST /v1/models/{m}:predict``."""
+    """Codec of ``POST /v1/models/{m}:predict``."""
 
     name = "v1"
 
@@ -54,7 +54,7 @@ class V1:
         """Whether unknown columns are ignored; otherwise they are rejected."""
 
     def decode(self, call: InferCall, signature: ModelSignature) -> DecodedRequest:
-        """Return the request's rows; a raw body (an image, a text) is one row."""
+        """Decode JSON rows, or a raw body (an image, a text) as one row."""
         if raw.is_raw(call.media_type):
             return raw.decode(call, signature, V1Form.ROWS)
         document = parse_json(call.body)
@@ -73,7 +73,7 @@ class V1:
         lengths: Mapping[str, Sequence[int]],
         signature: ModelSignature,
     ) -> HttpResponse:
-        """Return ``predictions`` by row, or ``outputs`` by name, according to the request's form."""
+        """Return results by row or by output, in the same form as the request."""
         if decoded.style is V1Form.ROWS:
             return json_response(200, {V1Form.ROWS.value: rows_of(outputs, lengths, signature)})
         columns = {name: _column(name, array, signature) for name, array in outputs.items()}
@@ -82,7 +82,7 @@ class V1:
         )
 
     def error(self, error: ProxyError) -> HttpResponse:
-        """Return ``{"error": ...}``."""
+        """Return the response ``{"error": ...}``."""
         return json_response(error.status, error_document(error))
 
 
@@ -94,13 +94,13 @@ def decode_rows(
     *,
     ignore_extra: bool = False,
 ) -> DecodedRequest:
-    """Return ``instances``, one JSON value per row, as canonical inputs; ``body`` is their JSON text.
+    """Decode ``instances``, one JSON value per row; ``body`` is their JSON text.
 
     Objects are matched by name; ``ignore_extra``: whether unknown names are ignored.
 
     Raises:
-        InvalidRequest: they do not match the signature.
-        PaddingTooLarge: padding them to equal length would take more than ``max_padding_bytes``.
+        InvalidRequest: ``instances`` do not match the signature.
+        PaddingTooLarge: padding the rows to equal length would take more than ``max_padding_bytes``.
     """
     if type(instances) is not list or not instances:
         raise InvalidRequest('"instances" must be a list of at least one row')
@@ -122,7 +122,7 @@ def decode_rows(
 def decode_values(
     spec: InputSpec, values: list[Any], signature: ModelSignature, body: bytes | memoryview, max_padding_bytes: int
 ) -> DecodedRequest:
-    """Return the ``values`` of one input, one per row, as a request."""
+    """Decode the ``values`` of one input, one per row."""
     return decode_matches([InputMatch(spec)], values, signature, body, max_padding_bytes)
 
 
@@ -133,11 +133,11 @@ def decode_matches(
     body: bytes | memoryview,
     max_padding_bytes: int,
 ) -> DecodedRequest:
-    """Return ``rows`` as a request, each input read at the place of its match; without a key, the row is the value.
+    """Decode ``rows``, reading each input under the keys of its match.
 
     Raises:
-        InvalidRequest: they do not match the signature.
-        PaddingTooLarge: padding them to equal length would take more than ``max_padding_bytes``.
+        InvalidRequest: ``rows`` do not match the signature.
+        PaddingTooLarge: padding the rows to equal length would take more than ``max_padding_bytes``.
     """
     check_rows(len(rows))
     if not signature.batches and len(rows) > 1:
@@ -172,7 +172,7 @@ def _stack(
     *,
     flags: bool = False,
 ) -> Array:
-    """Return the rows of one input as a canonical array, padded to equal length if the input allows it."""
+    """Return the values of one input as an array, padded if the input allows it."""
     if spec.pad_axis is None:
         return _elements(spec, values) if spec.datatype == "BYTES" else from_json(spec, values, flags=flags)
     rows = [from_json(spec, value) for value in values]
@@ -206,7 +206,7 @@ def _stack(
 
 
 def _elements(spec: InputSpec, values: list[Any]) -> Array:
-    """Return the rows of a BYTES input: strings, bytes, ``{"b64": ...}``, or any JSON value for an input of JSON."""
+    """Return an array of a BYTES input: strings, bytes, ``{"b64": ...}``, or JSON."""
     if spec.holds_json:
         return bytes_array([json_text(value) for value in values], (len(values),) + (1,) * (len(spec.shape) - 1))
     if any(type(value) in (bytes, dict) for value in values):
@@ -279,7 +279,7 @@ def _decode_columns(
 
 
 def rows_of(outputs: Mapping[str, Array], lengths: Mapping[str, Sequence[int]], signature: ModelSignature) -> list[Any]:
-    """Return one JSON value per row: the output's, or an object of outputs if there are several."""
+    """Return one JSON value per row: of the only output, or an object of outputs."""
     if not signature.batches:
         outputs = {name: array[None] for name, array in outputs.items()}
     columns: dict[str, list[Any]] = {}
@@ -299,7 +299,7 @@ def rows_of(outputs: Mapping[str, Array], lengths: Mapping[str, Sequence[int]], 
 
 
 def _column(name: str, array: Array, signature: ModelSignature) -> Any:
-    """Return a whole output in a form that orjson encodes: contiguous numbers, or (nested lists of) texts."""
+    """Return an output for orjson: contiguous numbers, or nested lists of texts."""
     spec = signature.outputs.get(name)
     if array.dtype.hasobject:
         json_values = spec is not None and spec.content_type == "application/json"

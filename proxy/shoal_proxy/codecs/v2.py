@@ -52,7 +52,7 @@ _NO_ARRAY: Final[Array] = np.empty(0, np.uint8)
 
 
 class V2:
-    """Decode and encode ``POST /v2/models/{m}/infer``."""
+    """Codec of ``POST /v2/models/{m}/infer``."""
 
     name = "v2"
 
@@ -62,7 +62,7 @@ class V2:
         """Whether unknown inputs are ignored; otherwise they are rejected."""
 
     def decode(self, call: InferCall, signature: ModelSignature) -> DecodedRequest:
-        """Return the request's tensors; a raw body (an image, a text) is one row."""
+        """Decode JSON and binary tensors, or a raw body (an image, a text) as one row."""
         header_length = call.headers.get(HEADER_LENGTH)
         if header_length is None and not call.is_json and raw.is_raw(call.media_type):
             return raw.decode(call, signature, PLAIN)
@@ -92,12 +92,12 @@ class V2:
         lengths: Mapping[str, Sequence[int]],
         signature: ModelSignature,
     ) -> HttpResponse:
-        """Return the requested outputs, each as JSON or binary."""
+        """Return the response with the requested outputs, each as JSON or binary."""
         fast = self._fast.encode_response(decoded.style, outputs, signature) if self._fast is not None else None
         return encode_response(decoded.style, outputs, signature) if fast is None else fast
 
     def error(self, error: ProxyError) -> HttpResponse:
-        """Return ``{"error": ...}``."""
+        """Return the response ``{"error": ...}``."""
         return json_response(error.status, error_document(error))
 
 
@@ -109,7 +109,7 @@ def decode_document(
     *,
     ignore_extra: bool = False,
 ) -> DecodedRequest:
-    """Return a V2 request; ``tail`` has its binary tensors, ``text`` is the JSON text of ``document``."""
+    """Decode a V2 ``document``, parsed from ``text``, with binary data in ``tail``."""
     if type(document) is not dict or type(document.get("inputs")) is not list:
         raise InvalidRequest('a V2 request must be an object with a list "inputs"')
     # Parameters of single tensors to forward: {"inputs": {NAME: {...}}, "outputs": {...}}.
@@ -130,7 +130,7 @@ def decode_document(
 
 
 def split_body(body: bytes | memoryview, header_length: bytes) -> tuple[bytes, memoryview]:
-    """Return the JSON part of a body and the binary rest."""
+    """Split a body into its JSON part and the binary rest."""
     # int() alone would accept "+5", " 5" and "1_000", and raise for thousands of digits.
     length = int(header_length) if header_length.isdigit() and len(header_length) < 20 else -1
     if not 0 <= length <= len(body):
@@ -150,7 +150,7 @@ def _decode_inputs(
     *,
     ignore_extra: bool,
 ) -> dict[str, Array]:
-    """Return the canonical inputs; parameters to forward are added to ``extras``."""
+    """Decode all tensors; add parameters to forward to ``extras``."""
     inputs: dict[str, Array] = {}
     # Columns of inputs, by input: a table may be sent as one tensor per column.
     columns: dict[str, dict[str, Array]] = {}
@@ -228,7 +228,7 @@ def _meant(tensor: dict[str, Any], signature: ModelSignature) -> tuple[InputSpec
 
 
 def _is_flat(tensor: dict[str, Any]) -> bool:
-    """Return whether a tensor with the name of both an input and one of its columns is the column."""
+    """Return whether a tensor is a column, not the input of the same name."""
     shape = tensor.get("shape")
     return type(shape) is list and len(shape) == 1
 
@@ -243,7 +243,7 @@ def _are_numbers(datatype: Any, spec: InputSpec) -> bool:
 
 
 def _decode_tensor(tensor: dict[str, Any], spec: InputSpec, rest: memoryview | None) -> tuple[Array, int]:
-    """Return the canonical array and the number of its binary bytes."""
+    """Return a tensor's canonical array, and the size of its binary data."""
     parameters = tensor.get("parameters")
     if parameters is not None and type(parameters) is not dict:
         raise InvalidRequest(f"input {spec.name!r}: parameters must be an object")
@@ -295,7 +295,7 @@ def _array(
 
 
 def check_complete(inputs: Mapping[str, Array], signature: ModelSignature) -> None:
-    """Reject a request in which an input is missing, or whose inputs differ in rows."""
+    """Reject a request with a missing input, or with inputs of different row counts."""
     for name, spec in signature.inputs.items() if len(inputs) < len(signature.inputs) else ():
         if name not in inputs and not spec.optional:
             raise InvalidRequest(f"input {name!r} is missing")
@@ -308,7 +308,7 @@ def check_complete(inputs: Mapping[str, Array], signature: ModelSignature) -> No
 
 
 def take_parameters(parameters: Any) -> tuple[bool, float | None, bytes]:
-    """Return whether outputs are binary, the timeout (ms), and the other parameters as JSON text for the model."""
+    """Split parameters into binary output flag, timeout (ms), and other JSON text."""
     if type(parameters) is not dict:
         raise InvalidRequest("parameters must be an object")
     if "requests" in parameters:

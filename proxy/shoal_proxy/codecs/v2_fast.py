@@ -1,8 +1,8 @@
 """The fast path for the common V2 requests and responses of one model; `v2` handles all others.
 
-Clients send the same request repeatedly with other numbers. JSON with a single tensor of one row and a fixed shape
-needs a check of its name, type and shape only. The JSON part in front of binary tensors is identical each time, so its
-decoded form is cached by its bytes; and so is the JSON around the numbers of a response.
+Clients send the same request repeatedly with other numbers. For JSON with a single tensor of one row and a fixed shape,
+only name, type and shape are checked. The JSON part in front of binary tensors is identical each time, so its decoded
+form is cached by its bytes. The JSON around the numbers of a response is cached, too.
 """
 
 import struct
@@ -46,7 +46,7 @@ class _Layout(NamedTuple):
 
 
 class V2Fast:
-    """Caches for the common requests and responses of the model with this signature."""
+    """Caches for the common requests and responses of one model."""
 
     def __init__(self, signature: ModelSignature) -> None:
         self.signature = signature
@@ -62,7 +62,7 @@ class V2Fast:
         self._answers: dict[tuple[Any, ...], tuple[bytes, bytes]] = {}
 
     def row(self, document: Any) -> DecodedRequest | None:
-        """Return a JSON request of just one row of numbers; None if ``document`` has another form."""
+        """Decode a JSON request of one row of numbers; None for another form."""
         spec = self._row
         if spec is None or type(document) is not dict or len(document) != 1:
             return None
@@ -83,7 +83,7 @@ class V2Fast:
         return DecodedRequest({spec.name: array.reshape(spec.one_row or ())}, 1, PLAIN)
 
     def binary(self, header: bytes, tail: memoryview) -> DecodedRequest | None:
-        """Return the request with the tensors in ``tail``; None if ``header`` is not cached."""
+        """Decode the tensors in ``tail``; None if ``header`` is not cached."""
         layout = self._layouts.get(header) if len(header) <= _MAX_HEADER_BYTES else None
         if layout is None or layout.size_bytes != len(tail):
             return None
@@ -95,7 +95,7 @@ class V2Fast:
         return layout.rest.with_inputs(inputs)
 
     def remember(self, header: bytes, tensors: Sequence[Mapping[str, Any]], decoded: DecodedRequest) -> None:
-        """Cache the layout of a binary request, whose ``header`` was decoded to ``decoded``."""
+        """Cache the layout of a binary request, decoded from ``header``."""
         sizes: list[Any] = [(tensor.get("parameters") or {}).get("binary_data_size") for tensor in tensors]
         # A header with a request id would not occur again.
         if len(header) > _MAX_HEADER_BYTES or decoded.style.id is not None or None in sizes:
@@ -113,7 +113,7 @@ class V2Fast:
     def encode_response(
         self, style: ResponseStyle, outputs: Mapping[str, Array], signature: ModelSignature
     ) -> HttpResponse | None:
-        """Return the response for one output of numbers, JSON or binary; None for any other."""
+        """Return the response for a single output of numbers; None for other outputs."""
         if signature is not self.signature or len(outputs) != 1 or not (style is PLAIN or style is ALL_BINARY):
             return None
         ((name, array),) = outputs.items()
@@ -132,7 +132,7 @@ class V2Fast:
 
 
 def _around(style: ResponseStyle, name: str, array: Array, signature: ModelSignature) -> tuple[bytes, bytes] | None:
-    """Return the JSON before and after an output's numbers; for a binary one the JSON and the header line."""
+    """Return the JSON around an output's numbers, or JSON and header line if binary."""
     spec = output_spec(name, array, signature)
     if spec.batch_dim or spec.datatype in _NOT_PLAIN:
         return None

@@ -59,7 +59,7 @@ def response_document(
 
 
 def output_spec(name: str, array: Array, signature: ModelSignature) -> OutputSpec:
-    """Return the output's declaration, or one made for the array if the array differs (classes, for example)."""
+    """Return the output's declaration, or a new one if ``array`` differs from it."""
     declared = signature.outputs.get(name)
     if declared is not None and DTYPES[declared.datatype] == array.dtype:
         return declared

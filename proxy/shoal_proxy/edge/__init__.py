@@ -1,1 +1,1 @@
-"""Limits on clients' connections: decisions about time, bytes and numbers. Pure: no I/O, no clock."""
+"""Limits on connections and bodies of clients. Pure: no I/O, no clock."""

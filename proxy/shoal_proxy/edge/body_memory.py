@@ -15,7 +15,7 @@ _WINDOW_S = 1.0
 
 
 class BodyTransfer:
-    """The received bytes of one body and its pace. Its owner subclasses it and implements `evict`."""
+    """The received bytes and the pace of one body; subclasses implement `evict`."""
 
     __slots__ = ("expected_bytes", "held_bytes", "mark_bytes", "mark_s", "pace")
 
@@ -33,7 +33,7 @@ class BodyTransfer:
         raise NotImplementedError
 
     def arrived(self, size_bytes: int, now_s: float) -> None:
-        """Account for received bytes."""
+        """Add received bytes to the transfer."""
         self.held_bytes += size_bytes
         elapsed_s = now_s - self.mark_s
         if self.mark_s == 0.0:
@@ -44,7 +44,7 @@ class BodyTransfer:
             self.mark_s, self.mark_bytes = now_s, self.held_bytes
 
     def wait_s(self, now_s: float) -> float:
-        """Return the time (s) for the rest of the body at its current rate."""
+        """Return the time (s) until the body is complete at its current rate."""
         rest_bytes = self.expected_bytes - self.held_bytes
         if rest_bytes <= 0:
             return 0.0
@@ -56,7 +56,10 @@ class BodyTransfer:
 
 
 class DelegatedTransfer(BodyTransfer):
-    """A transfer that a function evicts, for owners outside of the compiled modules: these cannot subclass."""
+    """A transfer whose `evict` calls a function.
+
+    Used by modules that are not compiled, which cannot subclass a compiled class.
+    """
 
     __slots__ = ("_evict",)
 
@@ -70,7 +73,7 @@ class DelegatedTransfer(BodyTransfer):
 
 
 class BodyMemory:
-    """All incomplete bodies; together with the queue's bytes they stay within ``limit_bytes``."""
+    """The incomplete bodies, limited to ``limit_bytes`` together with the queue."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
@@ -78,9 +81,10 @@ class BodyMemory:
         self.size_bytes = 0
 
     def reserve(self, holding: BodyTransfer, size_bytes: int, waiting_bytes: int, now_s: float) -> bool:
-        """Account for ``size_bytes`` more of a body, beside ``waiting_bytes`` in the queue; False: it is rejected.
+        """Reserve ``size_bytes`` for a body; return False if the body is rejected.
 
-        A single body may exceed the limit, like a single request in an empty queue.
+        ``waiting_bytes`` is the size of the queue. A single body may exceed the limit, like a single request in an
+        empty queue.
         """
         while self.size_bytes + waiting_bytes + size_bytes > self._limit_bytes:
             if self.size_bytes - holding.held_bytes + waiting_bytes == 0:
@@ -96,18 +100,18 @@ class BodyMemory:
         return True
 
     def release(self, holding: BodyTransfer) -> None:
-        """Remove a body: the queue counts it from here on, or it was dropped."""
+        """Remove a body that was queued or dropped."""
         self._holdings.discard(holding)
         self.size_bytes -= holding.held_bytes
         holding.held_bytes = 0
 
     def shrink(self, holding: BodyTransfer, size_bytes: int) -> None:
-        """Account for ``size_bytes`` that were decompressed; the decompressed bytes count instead."""
+        """Release ``size_bytes`` of a body's compressed bytes after decompression."""
         holding.held_bytes -= size_bytes
         self.size_bytes -= size_bytes
 
     def _body_to_reject(self, newest: BodyTransfer, size_bytes: int, waiting_bytes: int, now_s: float) -> BodyTransfer:
-        """Return the body to reject so that ``newest`` gets ``size_bytes`` more; it may be ``newest`` itself."""
+        """Return the body to reject in favor of ``newest``, or ``newest`` itself."""
         room_bytes = self._limit_bytes - waiting_bytes
         if size_bytes > room_bytes:
             return newest

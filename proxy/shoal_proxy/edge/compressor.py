@@ -19,7 +19,7 @@ _WINDOW_BITS: Final = {b"gzip": 31, b"deflate": 15}  # zlib: 16 more selects the
 
 @lru_cache(maxsize=64)
 def coding_for(accepted: bytes) -> bytes | None:
-    """Return the coding for a client with this Accept-Encoding; None for no coding.
+    """Return the content coding for an Accept-Encoding; None for no coding.
 
     gzip is preferred over deflate of the same weight (RFC 9110, section 12.5.3).
     """
@@ -45,7 +45,7 @@ def coding_for(accepted: bytes) -> bytes | None:
 
 
 class BodyCompressor:
-    """The compression of one body."""
+    """Compressor of one response body, in steps."""
 
     __slots__ = ("_deflate", "_made", "_pieces", "_plain", "_read_bytes", "given_up", "made_bytes")
 
@@ -63,7 +63,7 @@ class BodyCompressor:
         """Whether the body is sent uncompressed, as it does not shrink."""
 
     def step(self) -> bool:
-        """Compress a part; return whether another step is needed."""
+        """Compress a part of the body; return whether another step is needed."""
         piece = self._pieces.popleft()
         self._take(self._deflate.compress(piece))
         self._read_bytes += len(piece)

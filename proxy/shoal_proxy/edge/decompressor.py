@@ -1,7 +1,7 @@
 """Decompression of request bodies in steps of bounded work. Pure.
 
-A body may decompress to a thousand times its size, so no step runs to the end of the input: each reads at most
-`FEED_BYTES` and writes at most `STEP_BYTES`. The calling code counts both before the next step.
+A body may decompress to a thousand times its size. So each step reads at most `FEED_BYTES` and writes at most
+`STEP_BYTES`, and the calling code counts both before the next step.
 """
 
 import zlib
@@ -23,12 +23,12 @@ _WINDOW_BITS: Final = {b"gzip": 31, b"x-gzip": 31, b"deflate": 15}  # zlib: 16 m
 
 
 def is_supported_coding(coding: bytes) -> bool:
-    """Return whether this Content-Encoding is supported."""
+    """Return whether a Content-Encoding is supported."""
     return coding.lower() in _WINDOW_BITS
 
 
 class BodyDecompressor:
-    """The decompression of one body.
+    """Decompressor of one request body, in steps.
 
     Args:
         coding: the value of Content-Encoding, one for which `is_supported_coding` holds.
@@ -50,7 +50,7 @@ class BodyDecompressor:
 
     @property
     def waiting(self) -> bool:
-        """Return whether another step has something to do."""
+        """Return whether data waits for another `step`."""
         return self._full or bool(self._rest) or bool(self._pieces)
 
     def add(self, piece: bytes) -> None:
@@ -59,7 +59,7 @@ class BodyDecompressor:
             self._pieces.append(piece[start : start + FEED_BYTES])
 
     def step(self) -> tuple[int, int]:
-        """Decompress a part; return the numbers of bytes read and written.
+        """Decompress a part of the body; return the numbers of bytes read and written.
 
         Raises:
             InvalidRequest: the stream is corrupt, or there are too many streams.

@@ -1,4 +1,4 @@
-"""The limit on connections, and the idle ones to close when it is reached. Pure."""
+"""The limit on connections, and the idle connections to close at the limit. Pure."""
 
 from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeVar
@@ -13,29 +13,29 @@ _SHARE_CLOSED = 100
 
 
 def connection_limit(wanted: int, descriptors: int) -> int:
-    """Return the limit on connections: ``wanted`` (0: `MAX_CONNECTIONS`), if there are enough descriptors."""
+    """Return ``wanted`` (0: `MAX_CONNECTIONS`), reduced to what descriptors allow."""
     # With few descriptors, half of them are kept.
     kept = min(KEPT_DESCRIPTORS, descriptors // 2)
     return max(1, min(wanted or MAX_CONNECTIONS, descriptors - kept))
 
 
 class IdleState(Protocol):
-    """A connection's idle state."""
+    """The idle state of a connection."""
 
     @property
     def idle_start_s(self) -> float | None:
-        """When its last request ended (monotonic seconds); None while one is in progress."""
+        """Monotonic time at which the last request ended; None during a request."""
 
     @property
     def is_unused(self) -> bool:
-        """Whether it has not had a request yet."""
+        """Whether the connection has not had a request yet."""
 
 
 AnyResting = TypeVar("AnyResting", bound=IdleState)
 
 
 def connections_to_close(connections: Iterable[AnyResting], count: int) -> Sequence[AnyResting]:
-    """Return the connections to close, of ``count``, to make room for one; none when all are busy.
+    """Return idle connections to close to make room; none if all ``count`` are busy.
 
     Connections without any request yet have precedence, then the longest idle.
     """

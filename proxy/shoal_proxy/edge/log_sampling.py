@@ -1,10 +1,10 @@
-"""Rate-limits the log lines of events that clients can cause at will."""
+"""Rate limit of log lines for events that clients can cause at will."""
 
 INTERVAL_S = 10.0
 
 
 class LogSampler:
-    """Selects one event per ``interval_s`` to be logged, and counts the others."""
+    """Rate limit of one kind of event: one log line per ``interval_s``."""
 
     def __init__(self, interval_s: float = INTERVAL_S) -> None:
         self._interval_s = interval_s
@@ -12,7 +12,7 @@ class LogSampler:
         self._unlogged = 0
 
     def take(self, now_s: float) -> int | None:
-        """Return the number of unlogged events since the last line; None if this one is not logged either."""
+        """Return the events skipped since the last line; None to skip this one too."""
         if now_s < self._next_s:
             self._unlogged += 1
             return None

@@ -1,4 +1,4 @@
-"""Explain the current bottleneck of latency and throughput, and the field that would change it.
+"""Explanation of the bottleneck of latency and throughput, and the field to change.
 
-Pure: no I/O, no clock; it reads a report and writes sentences.
+Pure: no I/O, no clock. The package reads a report and returns sentences.
 """

@@ -1,4 +1,4 @@
-"""The rule that determines the bottleneck of a replica; all reports of a bottleneck use it."""
+"""The rule that determines the bottleneck of a replica, shared by all reports."""
 
 from shoal_proxy.batching.throughput import BusiestSecond
 from shoal_schema.bounds import Bound
@@ -11,7 +11,7 @@ ENOUGH_BATCHES = 20
 
 
 def bound(busiest: BusiestSecond | None, *, batches: int, model_ms: tuple[float, float], host_ms: float) -> Bound:
-    """Return what is exhausted first when the load grows.
+    """Return the resource that is exhausted first when the load grows.
 
     Args:
         busiest: the second with the most served rows; None before the first request.
@@ -29,7 +29,7 @@ def bound(busiest: BusiestSecond | None, *, batches: int, model_ms: tuple[float,
 
 
 def is_saturated(busiest: BusiestSecond | None, *, room_rows: int) -> bool:
-    """Return whether the busiest second had no room left: full batches without a pause, or a whole core.
+    """Return whether the busiest second used all capacity of runtime or proxy.
 
     Args:
         busiest: the second in which most rows were served.

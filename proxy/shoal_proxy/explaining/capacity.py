@@ -2,7 +2,7 @@
 
 A request that just misses a batch waits for it and runs in the next. So the capacity is the throughput of the largest
 batch size at which two successive batches end within the objective. Without an objective, or if even a single request
-misses it, it is the throughput of the batch size with the most rows per second.
+misses it, the capacity is the throughput of the batch size with the most rows per second.
 """
 
 from shoal_proxy.batching.batcher import Batcher
@@ -31,10 +31,10 @@ def room_rows(batcher: Batcher, key: BatchKey, table: LatencyTable) -> int:
 
 
 def capacity(batcher: Batcher, busiest: BusiestSecond | None, limiting: Bound, last: BatchKey) -> Capacity | None:
-    """Return what a replica can serve, for the mix of shapes seen so far; None while no batch's time is known.
+    """Return the capacity of a replica for recent shapes; None if unknown.
 
     Args:
-        batcher: the learned times.
+        batcher: source of the measured batch times.
         busiest: the second in which most rows were served.
         limiting: the bottleneck. If it is not the model, the rows of a saturated second are the capacity.
         last: the most recent shape, used until batches have run.

@@ -15,14 +15,14 @@ def read_load(
     taking: bool = True,
     graph: GraphState | None = None,
 ) -> Load:
-    """Return the load at ``now_s``.
+    """Return the load report of a replica.
 
     Args:
         scheduler: the scheduler to report on.
         now_s: monotonic time (s).
         draining: whether this replica is about to stop.
-        taking: whether it accepts requests; False without a runtime and during a drain.
-        graph: the state of a graph's proxy; None for a model's.
+        taking: whether the replica accepts requests; False without a runtime and during a drain.
+        graph: the state of a graph's proxy; None for a model's proxy.
     """
     batcher, traffic = scheduler.batcher, scheduler.traffic
     key = last_key(batcher)
@@ -60,13 +60,13 @@ _REASONS = (RejectionReason.QUEUE_ROWS, RejectionReason.QUEUE_BYTES, RejectionRe
 
 
 def utilization(scheduler: Scheduler, now_s: float) -> float:
-    """Return the share of the capacity that was requested in the last second or so, 0 to 1."""
+    """Return the recent load as a share of the capacity, 0 to 1."""
     scheduler.traffic.advance(now_s)
     return _utilization(scheduler, _capacity(scheduler))
 
 
 def demand(scheduler: Scheduler, now_s: float) -> float:
-    """Return the number of replicas like this one that the recent requests require; forwarded requests do not count.
+    """Return the number of replicas that recent requests need, except forwarded ones.
 
     While the capacity is unknown, return the busy share of the last second.
     """

@@ -1,4 +1,4 @@
-"""The figures of a proxy at one moment, which `sentences` explain and ``GET /v1/latency`` shows."""
+"""The measurements of a proxy that `sentences` explains and ``GET /v1/latency`` shows."""
 
 from dataclasses import asdict, dataclass
 from math import isinf
@@ -20,20 +20,20 @@ _CLOSE = 1.15
 
 @dataclass(frozen=True, slots=True)
 class FigureBounds:
-    """Bounds of a figure by measurements; ``high`` is None where nothing bounds it."""
+    """Measured bounds of a quantity; ``high`` is None if there is no upper bound."""
 
     low: float
     high: float | None
 
     @property
     def known(self) -> bool:
-        """Return whether the bounds are so close that they count as one figure."""
+        """Return whether the bounds are close enough to count as one number."""
         return self.high is not None and self.high <= _CLOSE * self.low
 
 
 @dataclass(frozen=True, slots=True)
 class LatencyReport:
-    """The figures. Times are in milliseconds, rates in rows per second; None where nothing is known yet."""
+    """The measurements of a proxy; None if unknown. Times in ms, rates in rows/s."""
 
     model: str
     shapes: dict[str, list[int]]
@@ -100,7 +100,7 @@ def report(
     rejected: dict[str, int],
     checks: RowChecks | None = None,
 ) -> LatencyReport:
-    """Return the figures for the shape of input used last."""
+    """Return the measurements for the input shape used last."""
     key = last_key(batcher)
     table = batcher.tables[key]
     limits, around_s = batcher.limits, batcher.pace.overhead_s + batcher.slack.value
@@ -148,7 +148,7 @@ def report(
 
 
 def limiting(batcher: Batcher, busiest: BusiestSecond | None) -> Bound:
-    """Return what is exhausted first when the load grows, for the shape used last."""
+    """Return the bottleneck for the input shape used last."""
     key = last_key(batcher)
     table, in_flight = batcher.tables[key], batcher.limits.in_flight
     low_s, high_s = table.bounds(room_rows(batcher, key, table))
@@ -172,7 +172,7 @@ def _span_ms(bounds_s: tuple[float, float]) -> FigureBounds:
 
 
 def last_key(batcher: Batcher) -> BatchKey:
-    """Return the key of the shape used last, preferably of one with known times."""
+    """Return the batch key of the shape used last, if possible with known times."""
     tables = batcher.tables.all()
     # A shape that waits for its first batch has no known time.
     known = (shapes for shapes in reversed(tables) if tables[shapes].known)
@@ -180,7 +180,7 @@ def last_key(batcher: Batcher) -> BatchKey:
 
 
 def latency_document(batcher: Batcher, busiest: BusiestSecond | None) -> dict[str, Any]:
-    """Return latency tables and served rates as JSON: the input of `shoal simulate`."""
+    """Return latency tables and served rates as JSON, for `shoal simulate`."""
     return {
         "tables": [
             {

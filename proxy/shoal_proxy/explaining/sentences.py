@@ -1,4 +1,4 @@
-"""Turn a report into sentences: the bottleneck of latency and throughput, and the field to change."""
+"""Turn a report into sentences on the bottleneck and the field to change."""
 
 from collections.abc import Iterator
 from math import floor, log10
@@ -35,7 +35,7 @@ _REJECTED: Final = {
 
 
 def explain(report: LatencyReport) -> list[str]:
-    """Return the sentences: model and shape first, then the most important."""
+    """Return the sentences of a report: model and shape first, then by importance."""
     # Nothing was measured, not even by warm-up.
     if report.alone_ms is None or report.full_ms is None:
         return [
@@ -67,7 +67,7 @@ def explain(report: LatencyReport) -> list[str]:
 
 
 def explain_graph(report: LatencyReport) -> list[str]:
-    """Return the sentences about a graph; the proxies of its steps explain what bounds the steps."""
+    """Return the sentences about a graph; the proxies of its steps explain the steps."""
     # The scheduler sends one more, ahead.
     running = f"{report.running_batches} of at most {report.in_flight + 1} requests (inFlight) are running"
     return [
@@ -81,7 +81,7 @@ def explain_graph(report: LatencyReport) -> list[str]:
 
 
 def _mixed(report: LatencyReport) -> Iterator[str]:
-    """State whether rows get their own results."""
+    """State whether row checks found that each row gets its own result."""
     if report.unchecked in _NOT_REPEATED:
         yield f"Independence of rows is not checked ({report.unchecked}): {_NOT_REPEATED[report.unchecked]}."
     elif report.independent and report.varying_rows:
@@ -100,7 +100,7 @@ def _mixed(report: LatencyReport) -> Iterator[str]:
 
 
 def number(value: float) -> str:
-    """Return a measured figure in two significant digits: 570, 3,400, 0.0042."""
+    """Format a measured number with two significant digits: 570, 3,400, 0.0042."""
     if value <= 0:
         return "0"
     # Position of the second significant digit.
@@ -109,7 +109,7 @@ def number(value: float) -> str:
 
 
 def time(span: FigureBounds) -> str:
-    """Return a time in milliseconds, or its bounds."""
+    """Format a time in milliseconds, or its bounds."""
     if span.known:
         return f"about {number(span.low)} ms"
     if span.high is None:
@@ -118,7 +118,7 @@ def time(span: FigureBounds) -> str:
 
 
 def rows(count: int) -> str:
-    """Return a number of rows."""
+    """Format a number of rows with its unit."""
     return "1 row" if count == 1 else f"{count} rows"
 
 
@@ -187,7 +187,7 @@ def _latency(report: LatencyReport, alone_ms: FigureBounds, full_ms: FigureBound
 
 
 def _sure(report: LatencyReport) -> str:
-    """Describe the work that a time covers, or the small number of batches it is based on."""
+    """Describe what a time includes, or the few batches that it is based on."""
     if report.batches < ENOUGH_BATCHES:
         source = "warm-up" if not report.batches else "1 batch" if report.batches == 1 else f"{report.batches} batches"
         return f" (by {source}: too few samples for a percentile)"
@@ -219,7 +219,7 @@ def _throughput(report: LatencyReport) -> Iterator[str]:
 
 
 def _served(report: LatencyReport) -> str:
-    """Return the rate that was served, and whether it could be higher."""
+    """State the served rate, and whether it could be higher."""
     busiest = report.busiest
     if busiest is None:
         return (
@@ -249,7 +249,7 @@ def _served(report: LatencyReport) -> str:
 
 
 def _ceiling(report: LatencyReport) -> str:
-    """Return the upper bound that the model's own time sets; empty where it is unknown or already exceeded."""
+    """State the upper bound by the model's own time; empty if unknown or exceeded."""
     if report.bound is Bound.HOST:
         return _bound(report)
     most = report.model_rows_per_s
@@ -264,7 +264,7 @@ def _ceiling(report: LatencyReport) -> str:
 
 
 def _bound(report: LatencyReport) -> str:
-    """Return what bounds throughput, and the remedy."""
+    """State the bottleneck of throughput and its remedy."""
     advice = ADVICE[report.bound]
     work = ""
     if report.bound is Bound.HOST:
