@@ -23,7 +23,7 @@ import torch
 
 from benchmarks.inputs import INPUTS
 from shoal_runtime import Context
-from shoal_schema.memory import KEEP_TENSORS, keep_freed_memory
+from shoal_schema.process.memory import KEEP_TENSORS, keep_freed_memory
 
 ROOT = Path(__file__).parents[1]
 WARM_UP_S = 0.5

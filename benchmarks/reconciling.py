@@ -36,7 +36,7 @@ from shoal_operator.cluster.connection import connect, log_in
 from shoal_operator.cluster.objects import object_path
 from shoal_operator.errors import ApiError
 from shoal_operator.manifests.labels import selector_labels
-from shoal_schema.environment import SettingsError
+from shoal_schema.process.environment import SettingsError
 from shoal_schema.publishing.crd import custom_resource_definition
 from shoal_schema.resource import API_VERSION, KIND, PLURAL
 

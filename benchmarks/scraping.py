@@ -24,9 +24,9 @@ from shoal_operator.scaling.scraper import Scraper, allow_connections
 from shoal_operator.scaling.service_cache import CachedService, Replica, ScaledService
 from shoal_operator.scaling.targets import ScalingTargets
 from shoal_operator.zero.scale_to_zero import ScaleToZero
-from shoal_schema.declaring import Json
-from shoal_schema.load import Capacity, Load, RejectedRows
-from shoal_schema.processes.operator import OperatorProcess
+from shoal_schema.fields.declaring import Json
+from shoal_schema.interfaces.load import Capacity, Load, RejectedRows
+from shoal_schema.process.settings.operator import OperatorProcess
 
 INTERVAL_S = 2.0
 SETTLE_S = 6.0

@@ -8,7 +8,7 @@ import pytest
 
 from e2e.clusters.cluster import Cluster
 from e2e.waiting import eventually
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 from tests.upgrades.recorded import recorded
 
 OPERATOR = "deployment/shoal-operator"

@@ -15,7 +15,7 @@ import uvloop
 
 from shoal_proxy.server import Proxy
 from shoal_proxy.settings import Settings
-from shoal_schema.addresses import Address, TcpAddress
+from shoal_schema.fields.addresses import Address, TcpAddress
 from shoal_schema.resource.traffic import BatchingPolicy, RowChecks
 from tests.arranged import arranged
 

@@ -12,7 +12,7 @@ import uvloop
 
 from shoal_proxy.server import Proxy
 from shoal_proxy.settings import Settings
-from shoal_schema.addresses import Address, TcpAddress
+from shoal_schema.fields.addresses import Address, TcpAddress
 from tests.arranged import arranged
 from tests.fakes import FakeRuntime, RunningProxy
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from helm_python import Config, HelmError, parse_set_string, values_from_yaml
 
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 
 
 def command() -> list[str]:

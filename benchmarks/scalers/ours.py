@@ -6,7 +6,7 @@ from benchmarks.scalers.readings import Reading, Service
 from shoal_operator.scaling.decision import AutoscalerState, ScalingContext, decide
 from shoal_operator.scaling.signals import LoadHistory
 from shoal_operator.scaling.targets import HEADROOM, ScalingTargets
-from shoal_schema.load import Capacity, Load, RejectedRows
+from shoal_schema.interfaces.load import Capacity, Load, RejectedRows
 
 
 class Shoal:

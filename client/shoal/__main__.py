@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 
-from shoal_schema.exit_status import run_command
+from shoal_schema.process.exit_status import run_command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

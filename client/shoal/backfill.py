@@ -31,9 +31,9 @@ from shoal.wire.messages import Request, Response, infer_request, model_path
 from shoal.wire.responses import json_body, partial_results
 from shoal.wire.retrying import may_retry
 from shoal.wire.signature import Signature, parse_signature
-from shoal_schema.headers import PRIORITY, TIMEOUT_MS
-from shoal_schema.logs import configure
-from shoal_schema.redaction import redacted_value
+from shoal_schema.fields.redaction import redacted_value
+from shoal_schema.interfaces.headers import PRIORITY, TIMEOUT_MS
+from shoal_schema.process.logs import configure
 from shoal_schema.wire.datatypes import Array, bfloat16_to_float32, float32_to_bfloat16
 from shoal_schema.wire.engine_messages import (
     OUT_OF_MEMORY,

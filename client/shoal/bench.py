@@ -27,9 +27,9 @@ from shoal.keys import key_in, shown
 from shoal.loading import Load
 from shoal.wire.items import encode_item, encode_items
 from shoal.wire.messages import infer_request
-from shoal_schema.bounds import Bound
-from shoal_schema.metrics import ROWS
-from shoal_schema.redaction import redacted_value
+from shoal_schema.fields.redaction import redacted_value
+from shoal_schema.interfaces.bounds import Bound
+from shoal_schema.interfaces.metrics import ROWS
 
 ADMIN_PORT = 9090
 STEPS = 10

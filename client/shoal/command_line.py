@@ -15,7 +15,7 @@ from shoal import completion
 from shoal.colours import Style, styled
 from shoal.errors import InvalidInput, ShoalError, WrongAddress
 from shoal.serving.fields import FieldError, LocalError
-from shoal_schema.arguments import CommandParser, integer, number
+from shoal_schema.process.arguments import CommandParser, integer, number
 from shoal_schema.version import VERSION
 
 WRONG_ARGUMENTS = 2

@@ -29,7 +29,7 @@ from shoal.serving.fields import LocalError
 from shoal.top import select_source
 from shoal.watching.cells import COLUMNS, cells
 from shoal.watching.samples import Histories
-from shoal_schema.pages import page_headers
+from shoal_schema.process.pages import page_headers
 
 LOOPBACK: Final = "127.0.0.1"
 _HERE: Final = Path(__file__).parent

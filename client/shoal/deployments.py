@@ -24,7 +24,7 @@ from mlflow.protos.databricks_pb2 import (
 )
 from mlflow.utils.proto_json_utils import dump_input_data
 
-from shoal_schema.redaction import redacted_value
+from shoal_schema.fields.redaction import redacted_value
 from shoal_schema.resource import API_VERSION, GROUP, KIND, PLURAL, VERSION
 
 HELP = """\

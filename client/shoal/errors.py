@@ -20,7 +20,7 @@ statuses in ``shoal.wire.responses``.
 
 import typing
 
-from shoal_schema.redaction import redacted
+from shoal_schema.fields.redaction import redacted
 from shoal_schema.wire.row_errors import RowError
 
 

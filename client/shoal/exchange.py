@@ -11,7 +11,7 @@ import httpx
 
 from shoal.errors import ConnectionFailed, DeadlineExceeded, InvalidInput, ServerFailed, WrongAddress
 from shoal.wire.messages import Request, Response
-from shoal_schema.redaction import redacted_value
+from shoal_schema.fields.redaction import redacted_value
 
 CONNECT_TIMEOUT_S = 5.0
 MAX_PORT = 65535

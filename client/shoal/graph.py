@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Never
 
-from shoal_schema.declaring import NAME, NAME_IN_WORDS
 from shoal_schema.decoding import decode
+from shoal_schema.fields.declaring import NAME, NAME_IN_WORDS
 from shoal_schema.graphs.errors import GraphError
 from shoal_schema.graphs.plan import make_plan
 from shoal_schema.resource import API_VERSION, GRAPH_KIND

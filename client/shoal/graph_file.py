@@ -13,8 +13,8 @@ from shoal.documents import read_text, read_yaml
 from shoal.serving.fields import FieldError, LocalError, Values
 from shoal.serving.manifest import fields_alike
 from shoal.targets import MANIFEST_SUFFIXES
-from shoal_schema.declaring import NAME, NAME_IN_WORDS, fields_of
 from shoal_schema.decoding import SpecError, parse_graph_spec
+from shoal_schema.fields.declaring import NAME, NAME_IN_WORDS, fields_of
 from shoal_schema.resource import API_VERSION, GRAPH_KIND, KIND
 from shoal_schema.resource.graph import GraphSpec, InferenceGraphSpec
 

@@ -16,7 +16,7 @@ import httpx
 
 from shoal.benching.steps import Outcome, Run
 from shoal.wire.messages import Request
-from shoal_schema.headers import TIMEOUT_MS
+from shoal_schema.interfaces.headers import TIMEOUT_MS
 
 MAX_IN_FLIGHT = 512
 """Concurrent requests; further scheduled ones count as unanswered, as for a client without a free port."""

@@ -27,9 +27,9 @@ from shoal.processes import Process, Supervisor
 from shoal.serving.fields import LocalError, without_secrets
 from shoal.serving.hints import first_requests
 from shoal.serving.supervision import Exit
-from shoal_schema.addresses import Address
+from shoal_schema.fields.addresses import Address
 from shoal_schema.graphs.errors import GraphFault
-from shoal_schema.load import PATH as LOAD
+from shoal_schema.interfaces.load import PATH as LOAD
 
 MODULES = {"runtime": "shoal_runtime", "proxy": "shoal_proxy"}
 SOCKET, PROXY_SOCKET = "runtime.sock", "proxy.sock"

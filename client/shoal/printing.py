@@ -8,7 +8,7 @@ import numpy as np
 import orjson
 
 from shoal.wire.signature import Signature, Tensor
-from shoal_schema.redaction import visible
+from shoal_schema.fields.redaction import visible
 
 MAX_ARRAY_ELEMENTS = 64
 """Longer arrays are summarized."""

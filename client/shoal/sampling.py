@@ -22,8 +22,8 @@ from shoal.errors import ConnectionFailed, ServerFailed, ShoalError
 from shoal.exchange import base_url
 from shoal.serving.fields import LocalError
 from shoal.watching.samples import ServiceSample, cluster_sample
-from shoal_schema import fleet, load
-from shoal_schema.redaction import redacted_value, visible
+from shoal_schema.fields.redaction import redacted_value, visible
+from shoal_schema.interfaces import fleet, load
 
 TIMEOUT_S: Final = 5.0
 OPERATOR_PORT: Final = 8082

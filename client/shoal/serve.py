@@ -12,7 +12,7 @@ from shoal.directory import own_directory
 from shoal.pair import DRAIN_TIMEOUT_S, PROXY_SOCKET, Launch, Pair, Reporter, url_of, warn_of_everywhere
 from shoal.serving.supervision import Exit, exit_message, was_drained
 from shoal.shared_port import SharedPort
-from shoal_schema.exit_status import INTERRUPTED
+from shoal_schema.process.exit_status import INTERRUPTED
 from shoal_schema.resource.locations import shown
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from shoal.serving.routing import Piece, Scanner
-from shoal_schema.open_files import open_files
+from shoal_schema.process.open_files import open_files
 
 HEAD_TIMEOUT_S: Final = 30.0
 """Time for a request head while no proxy limits it."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from shoal.serving.fields import FieldError, LocalError
-from shoal_schema.declaring import NAME, NAME_IN_WORDS
+from shoal_schema.fields.declaring import NAME, NAME_IN_WORDS
 
 TEMPLATES: Final = Path(__file__).with_name("templates")
 TRAIN: Final = "train.py"

@@ -25,7 +25,7 @@ from shoal.serving.fields import (
     without_effect,
 )
 from shoal.serving.manifest import Service, find_service, services_of
-from shoal_schema.declaring import NAME, NAME_IN_WORDS
+from shoal_schema.fields.declaring import NAME, NAME_IN_WORDS
 from shoal_schema.resource import KIND
 from shoal_schema.resource.locations import MOUNTED, WEB, LocationError, local_path, parse, scheme_of, shown
 from shoal_schema.resource.suffixes import KNOWN, remedy

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shoal_schema.arguments import CommandParser
+from shoal_schema.process.arguments import CommandParser
 from shoal_schema.version import VERSION
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from shoal_schema.exit_status import run_command
+from shoal_schema.process.exit_status import run_command
 
 
 def guarded(module: str, arguments: Sequence[str]) -> int:

@@ -10,7 +10,7 @@ import yaml
 from shoal_local.api_client import DEPLOYMENTS, PODS, SERVICES, ApiClient, Resource
 from shoal_local.local_network import local_port
 from shoal_local.objects import Object, dig
-from shoal_schema.policy import Policy
+from shoal_schema.resource.policy import Policy
 
 NAMESPACE = "shoal-system"
 RELEASE = "shoal"

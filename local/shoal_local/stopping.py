@@ -8,8 +8,8 @@ from collections.abc import Coroutine
 from typing import Any
 
 from shoal_local.kubeconfig import BadKubeconfigError
-from shoal_schema.exit_status import INTERRUPTED
-from shoal_schema.logs import configure
+from shoal_schema.process.exit_status import INTERRUPTED
+from shoal_schema.process.logs import configure
 
 
 def run_part(work: Coroutine[Any, Any, None]) -> int:

@@ -6,7 +6,7 @@ Imports few modules, so that Ctrl-C is handled during all other imports.
 import sys
 from collections.abc import Sequence
 
-from shoal_schema.exit_status import run_command
+from shoal_schema.process.exit_status import run_command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

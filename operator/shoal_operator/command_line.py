@@ -12,8 +12,8 @@ from msgspec import structs
 
 from shoal_operator.errors import OperatorError
 from shoal_operator.settings import Settings
-from shoal_schema.environment import SettingsError
-from shoal_schema.logs import configure, log_exit_reason, requested_format
+from shoal_schema.process.environment import SettingsError
+from shoal_schema.process.logs import configure, log_exit_reason, requested_format
 from shoal_schema.version import VERSION
 
 

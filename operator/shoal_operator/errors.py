@@ -5,15 +5,15 @@
     ``NotLeadingError``: another operator may be leading, so nothing was sent.
 
 An invalid spec is a ``shoal_schema.decoding.SpecError`` and becomes a condition. An invalid environment is a
-``shoal_schema.environment.SettingsError``.
+``shoal_schema.process.environment.SettingsError``.
 """
 
 import re
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
-from shoal_schema.metrics import ReconcileError
-from shoal_schema.redaction import redacted
+from shoal_schema.fields.redaction import redacted
+from shoal_schema.interfaces.metrics import ReconcileError
 
 # Server-side apply returns 500 for these: an unknown field, 1.5 for an integer, too large an object.
 _PERMANENT = (

@@ -21,13 +21,13 @@ from shoal_operator.children.observation import Key
 from shoal_operator.loop.workqueue import Outcome
 from shoal_operator.scaling.load_state import LastDecision
 from shoal_operator.scaling.scraper import ScrapeOutcome
-from shoal_schema import metrics as declared
-from shoal_schema.activator import SEEN, TABLE_PATH
-from shoal_schema.addresses import Address
-from shoal_schema.declaring import Json
-from shoal_schema.environment import SettingsError
-from shoal_schema.fleet import PATH as FLEET_PATH
-from shoal_schema.metrics import Metric, ReconcileError
+from shoal_schema.fields.addresses import Address
+from shoal_schema.fields.declaring import Json
+from shoal_schema.interfaces import metrics as declared
+from shoal_schema.interfaces.activator import SEEN, TABLE_PATH
+from shoal_schema.interfaces.fleet import PATH as FLEET_PATH
+from shoal_schema.interfaces.metrics import Metric, ReconcileError
+from shoal_schema.process.environment import SettingsError
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # no gauge of the creation time beside each counter
 
@@ -68,7 +68,7 @@ def _counts(statuses: Callable[[], Mapping[Key, Json]], field: str) -> Mapping[t
 
 
 class Metrics:
-    """The operator's metrics; `shoal_schema.metrics` describes each."""
+    """The operator's metrics; `shoal_schema.interfaces.metrics` describes each."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()

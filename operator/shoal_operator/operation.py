@@ -37,9 +37,9 @@ from shoal_operator.scaling.autoscaler import Autoscaler
 from shoal_operator.scaling.scraper import Scraper, allow_connections
 from shoal_operator.settings import Settings
 from shoal_operator.zero.scale_to_zero import ScaleToZero
-from shoal_schema import metrics as declared
-from shoal_schema.declaring import Json
-from shoal_schema.metrics import Metric
+from shoal_schema.fields.declaring import Json
+from shoal_schema.interfaces import metrics as declared
+from shoal_schema.interfaces.metrics import Metric
 from shoal_schema.resource import BATCH_PLURAL
 
 logger = logging.getLogger(__name__)

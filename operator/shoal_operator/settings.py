@@ -7,14 +7,14 @@ from msgspec import Struct
 
 from shoal_operator.children.observation import Key
 from shoal_operator.loop.lease import LEASE_NAME
-from shoal_schema import environment
-from shoal_schema.declaring import OPERATOR
-from shoal_schema.processes.log import LogSettings
-from shoal_schema.processes.operator import OperatorProcess
+from shoal_schema.fields.declaring import OPERATOR
+from shoal_schema.process import environment
+from shoal_schema.process.settings.log import LogSettings
+from shoal_schema.process.settings.operator import OperatorProcess
 
 
 class Settings(Struct, frozen=True):
-    """The operator's settings; `shoal_schema.processes.operator` describes each."""
+    """The operator's settings; `shoal_schema.process.settings.operator` describes each."""
 
     process: OperatorProcess
     logging: LogSettings
@@ -37,6 +37,6 @@ class Settings(Struct, frozen=True):
         """Read the settings from environment variables.
 
         Raises:
-            shoal_schema.environment.SettingsError: a value is out of range, or a name is misspelt.
+            shoal_schema.process.environment.SettingsError: a value is out of range, or a name is misspelt.
         """
         return environment.read(cls, environ, OPERATOR)

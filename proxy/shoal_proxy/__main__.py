@@ -6,7 +6,7 @@ Handles Ctrl-C from here on, also while the other modules are imported.
 import sys
 from collections.abc import Sequence
 
-from shoal_schema.exit_status import run_command
+from shoal_schema.process.exit_status import run_command
 
 
 def main(arguments: Sequence[str]) -> int:

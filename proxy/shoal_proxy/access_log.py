@@ -16,8 +16,8 @@ from shoal_proxy.batching.pending import PendingRequest
 from shoal_proxy.timing import batch_rows
 from shoal_proxy.tracer import GONE
 from shoal_proxy.tracing.sampling import ShareSampler
-from shoal_schema.headers import REQUEST_ID
-from shoal_schema.log_lines import word
+from shoal_schema.interfaces.headers import REQUEST_ID
+from shoal_schema.process.log_lines import word
 
 RING: Final = 4096
 """Most entries that wait to be written; further ones are dropped."""

@@ -30,10 +30,10 @@ from shoal_proxy.lifecycle.drain import ProxyPhase
 from shoal_proxy.metrics import Metrics
 from shoal_proxy.recorder import MAX_RECORDING_S
 from shoal_proxy.settings import Settings
-from shoal_schema import load
-from shoal_schema.headers import INSTANCE
-from shoal_schema.stay import MAX_S as MAX_STAY_S
-from shoal_schema.stay import PATH as STAY_PATH
+from shoal_schema.interfaces import load
+from shoal_schema.interfaces.headers import INSTANCE
+from shoal_schema.interfaces.stay import MAX_S as MAX_STAY_S
+from shoal_schema.interfaces.stay import PATH as STAY_PATH
 
 PAGES = """\
 this is the admin port of a Shoal proxy; inference requests go to the other port

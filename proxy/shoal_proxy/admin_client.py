@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
-from shoal_schema.headers import ADMIN
+from shoal_schema.interfaces.headers import ADMIN
 
 _TIMEOUT_S = 10.0
 _MAX_ERROR_CHARS = 300

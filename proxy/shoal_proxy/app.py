@@ -30,7 +30,7 @@ from shoal_proxy.model.signature import InputSpec, ModelSignature, OutputSpec
 from shoal_proxy.model_statistics import model_statistics
 from shoal_proxy.repository import index, read_index_request
 from shoal_proxy.settings import Settings
-from shoal_schema.headers import EXECUTED, FORWARDED, INSTANCE, LOAD, LOAD_FORMAT
+from shoal_schema.interfaces.headers import EXECUTED, FORWARDED, INSTANCE, LOAD, LOAD_FORMAT
 from shoal_schema.wire.columns import encode_columns
 
 EXTENSIONS = ("binary_tensor_data", "classification", "statistics")

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from shoal_schema.environment import SettingsError
+from shoal_schema.process.environment import SettingsError
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ def run(arguments: Sequence[str]) -> int:
     except ModuleNotFoundError as missing:
         # The package is part of an extra that is not installed.
         extra = "grpc" if (missing.name or "").partition(".")[0] in _GRPC_PACKAGES else "proxy"
-        from shoal_schema.logs import log_exit_reason  # noqa: PLC0415
+        from shoal_schema.process.logs import log_exit_reason  # noqa: PLC0415
 
         log_exit_reason("shoal-proxy", f'{missing}: pip install "shoal[{extra}]"')
         return 1
@@ -55,7 +55,7 @@ def _serve() -> int:
     """Run the proxy until stopped; return the exit status."""
     import asyncio  # noqa: PLC0415 (the commands above need none of these)
 
-    from shoal_schema.logs import configure, log_exit_reason, requested_format  # noqa: PLC0415
+    from shoal_schema.process.logs import configure, log_exit_reason, requested_format  # noqa: PLC0415
 
     # Before the other imports, so that their errors are logged in the requested format.
     configure(form=requested_format(os.environ))
@@ -63,8 +63,8 @@ def _serve() -> int:
 
     from shoal_proxy.server import serve  # noqa: PLC0415
     from shoal_proxy.settings import Settings  # noqa: PLC0415
-    from shoal_schema.environment import SettingsError  # noqa: PLC0415
-    from shoal_schema.memory import KEEP_BODIES, keep_freed_memory  # noqa: PLC0415
+    from shoal_schema.process.environment import SettingsError  # noqa: PLC0415
+    from shoal_schema.process.memory import KEEP_BODIES, keep_freed_memory  # noqa: PLC0415
 
     try:
         settings = Settings.from_env(os.environ)

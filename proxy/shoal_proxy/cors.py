@@ -10,7 +10,7 @@ from typing import Final
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 
-from shoal_schema.headers import EXECUTED, REQUEST_ID, TRACEPARENT
+from shoal_schema.interfaces.headers import EXECUTED, REQUEST_ID, TRACEPARENT
 
 _EXPOSED: Final = (EXECUTED, REQUEST_ID, TRACEPARENT, "retry-after", "server-timing", "inference-header-content-length")
 _METHODS: Final = ("GET", "POST", "PUT")

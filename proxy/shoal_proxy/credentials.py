@@ -14,7 +14,7 @@ from shoal_proxy.access.control import AccessControl
 from shoal_proxy.access.keys import ApiKeys, parse_key_file
 from shoal_proxy.access.limits import ClientLimits
 from shoal_proxy.settings import Settings
-from shoal_schema.environment import SettingsError
+from shoal_schema.process.environment import SettingsError
 
 if TYPE_CHECKING:
     from shoal_proxy.access.tokens import TokenVerifier

@@ -15,7 +15,7 @@ import re
 from collections.abc import Collection, Mapping
 from ipaddress import ip_address
 
-from shoal_schema.headers import ADMIN
+from shoal_schema.interfaces.headers import ADMIN
 
 HEADER = ADMIN
 ANY = "*"

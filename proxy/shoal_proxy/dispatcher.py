@@ -29,8 +29,8 @@ from shoal_proxy.model.sizes import result_row_bytes
 from shoal_proxy.recorder import Recorder
 from shoal_proxy.tracer import Tracer
 from shoal_proxy.unread import UnreadResponses
-from shoal_schema.load import GraphState
-from shoal_schema.metrics import RejectionReason
+from shoal_schema.interfaces.load import GraphState
+from shoal_schema.interfaces.metrics import RejectionReason
 
 logger = logging.getLogger(__name__)
 

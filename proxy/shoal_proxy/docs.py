@@ -1,6 +1,7 @@
 """Serves a page to try the model, ``/docs``, and its description, ``/openapi.json``.
 
-The page is one file that sends requests to its own server only; `shoal_schema.pages` defines its content policy.
+The page is one file that sends requests to its own server only. `shoal_schema.process.pages` defines its content
+policy.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -13,7 +14,7 @@ from starlette.routing import Route
 
 from shoal_proxy.model.signature import ModelSignature
 from shoal_proxy.openapi import openapi
-from shoal_schema.pages import page_headers
+from shoal_schema.process.pages import page_headers
 
 PAGE: Final = Path(__file__).with_name("docs.html").read_text(encoding="utf-8")
 HEADERS: Final = page_headers(PAGE)

@@ -33,7 +33,7 @@ the model may have run the request, which a client must know before it retries.
 
 from collections.abc import Sequence
 
-from shoal_schema.metrics import RejectionReason
+from shoal_schema.interfaces.metrics import RejectionReason
 from shoal_schema.wire.row_errors import RowError
 
 MAX_WORDS = 4096

@@ -16,9 +16,9 @@ from shoal_proxy.model.signature import ModelSignature, SignatureError
 from shoal_proxy.runtime_connection import RuntimeResponse
 from shoal_proxy.timing import batch_timing
 from shoal_proxy.upstream import Upstream
-from shoal_schema.addresses import Address
-from shoal_schema.headers import EXECUTED, HEADER_LENGTH, TIMEOUT_MS
-from shoal_schema.load import GraphState
+from shoal_schema.fields.addresses import Address
+from shoal_schema.interfaces.headers import EXECUTED, HEADER_LENGTH, TIMEOUT_MS
+from shoal_schema.interfaces.load import GraphState
 
 logger = logging.getLogger(__name__)
 

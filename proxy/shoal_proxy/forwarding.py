@@ -27,9 +27,18 @@ from shoal_proxy.model.signature import ModelSignature
 from shoal_proxy.runtime_connection import RuntimeResponse
 from shoal_proxy.settings import Settings
 from shoal_proxy.upstream import Upstream
-from shoal_schema.addresses import Address, TcpAddress, parse_tcp_address
-from shoal_schema.headers import EXECUTED, FORWARDED, HEADER_LENGTH, INSTANCE, LOAD, LOAD_FORMAT, PRIORITY, TIMEOUT_MS
-from shoal_schema.metrics import RejectionReason
+from shoal_schema.fields.addresses import Address, TcpAddress, parse_tcp_address
+from shoal_schema.interfaces.headers import (
+    EXECUTED,
+    FORWARDED,
+    HEADER_LENGTH,
+    INSTANCE,
+    LOAD,
+    LOAD_FORMAT,
+    PRIORITY,
+    TIMEOUT_MS,
+)
+from shoal_schema.interfaces.metrics import RejectionReason
 
 logger = logging.getLogger(__name__)
 

@@ -53,7 +53,7 @@ from shoal_proxy.settings import Settings
 from shoal_proxy.timing import server_timing
 from shoal_proxy.tracer import GONE, Tracer
 from shoal_proxy.tracing.span import Span
-from shoal_schema.headers import (
+from shoal_schema.interfaces.headers import (
     FORWARDED,
     INSTANCE,
     LOAD_FORMAT,
@@ -63,7 +63,7 @@ from shoal_schema.headers import (
     TRACEPARENT,
     TRACESTATE,
 )
-from shoal_schema.metrics import RejectionReason
+from shoal_schema.interfaces.metrics import RejectionReason
 from shoal_schema.resource.model import ExtraColumns
 
 logger = logging.getLogger(__name__)

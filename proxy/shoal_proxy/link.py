@@ -8,7 +8,7 @@ from shoal_proxy.batching.batch import Batch, BatchResult
 from shoal_proxy.batching.pending import PendingRequest
 from shoal_proxy.metrics import Metrics
 from shoal_proxy.model.signature import ModelSignature
-from shoal_schema.load import GraphState
+from shoal_schema.interfaces.load import GraphState
 
 
 class BatchResponse(Protocol):

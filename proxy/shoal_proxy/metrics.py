@@ -1,7 +1,7 @@
 """The proxy's counters and histograms, and their Prometheus text.
 
 One event loop owns them, so they are plain numbers without locks; prometheus-client formats them at a scrape.
-`shoal_schema.metrics` declares them.
+`shoal_schema.interfaces.metrics` declares them.
 """
 
 from bisect import bisect_left
@@ -23,7 +23,7 @@ from shoal_proxy.access.control import AccessControl
 from shoal_proxy.batching.executions import Executions
 from shoal_proxy.batching.pending import Delivery, RequestResult
 from shoal_proxy.errors import ModelFailed, RowsFailed
-from shoal_schema import metrics as declared
+from shoal_schema.interfaces import metrics as declared
 
 SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)

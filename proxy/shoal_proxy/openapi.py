@@ -12,7 +12,7 @@ import numpy as np
 from shoal_proxy.codecs.raw import bytes_input
 from shoal_proxy.codecs.tensors import wire_shape
 from shoal_proxy.model.signature import InputSpec, ModelSignature, OutputSpec
-from shoal_schema.headers import PRIORITY, TIMEOUT_MS
+from shoal_schema.interfaces.headers import PRIORITY, TIMEOUT_MS
 from shoal_schema.wire.datatypes import DTYPES
 
 Json = dict[str, Any]

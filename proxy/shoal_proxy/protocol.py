@@ -32,8 +32,8 @@ from shoal_proxy.header_cache import InferRoute, RequestHead
 from shoal_proxy.inference import Inference
 from shoal_proxy.timed_protocol import NOTHING
 from shoal_proxy.tracer import GONE
-from shoal_schema.headers import REQUEST_ID, TRACEPARENT
-from shoal_schema.metrics import RejectionReason
+from shoal_schema.interfaces.headers import REQUEST_ID, TRACEPARENT
+from shoal_schema.interfaces.metrics import RejectionReason
 from shoal_schema.wire.body import Body
 
 logger = logging.getLogger(__name__)

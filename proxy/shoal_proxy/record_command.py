@@ -6,7 +6,7 @@ import json
 import sys
 
 from shoal_proxy.admin_client import AdminRequestError, InvalidAddressError, stream_lines
-from shoal_schema.arguments import CommandParser, number
+from shoal_schema.process.arguments import CommandParser, number
 
 _EXAMPLE = """\
 example:

@@ -12,7 +12,7 @@ import httptools
 
 from shoal_proxy.body import LARGE_BYTES
 from shoal_proxy.errors import ModelFailed, NotExecuted, Overloaded, ProxyError, RuntimeLost
-from shoal_schema.metrics import RejectionReason
+from shoal_schema.interfaces.metrics import RejectionReason
 from shoal_schema.wire.body import Body
 from shoal_schema.wire.timeouts import DeadlineTimer
 

@@ -52,9 +52,9 @@ from shoal_proxy.protocol import InferProtocol
 from shoal_proxy.settings import Settings
 from shoal_proxy.tracer import tracer_from
 from shoal_proxy.unread import UnreadResponses
-from shoal_schema import metrics as declared
-from shoal_schema.addresses import Address
-from shoal_schema.open_files import open_files
+from shoal_schema.fields.addresses import Address
+from shoal_schema.interfaces import metrics as declared
+from shoal_schema.process.open_files import open_files
 from shoal_schema.resource.traffic import RowChecks as RowChecksMode
 from shoal_schema.version import VERSION
 from shoal_schema.wire.timeouts import TransferTimeouts

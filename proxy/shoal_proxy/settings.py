@@ -6,14 +6,14 @@ from typing import Self
 
 from msgspec import Struct, field, structs
 
-from shoal_schema import environment
-from shoal_schema.addresses import TcpAddress
-from shoal_schema.declaring import PROXY
-from shoal_schema.environment import SettingsError
-from shoal_schema.headers import GRAPHS
-from shoal_schema.processes.log import LogSettings
-from shoal_schema.processes.model import Metadata
-from shoal_schema.processes.proxy import ProxyProcess
+from shoal_schema.fields.addresses import TcpAddress
+from shoal_schema.fields.declaring import PROXY
+from shoal_schema.interfaces.headers import GRAPHS
+from shoal_schema.process import environment
+from shoal_schema.process.environment import SettingsError
+from shoal_schema.process.settings.log import LogSettings
+from shoal_schema.process.settings.model import Metadata
+from shoal_schema.process.settings.proxy import ProxyProcess
 from shoal_schema.resource.access import GatewayHeaderSpec, JwtSpec, LimitsSpec
 from shoal_schema.resource.model import ModelSpec
 from shoal_schema.resource.runtime import CorsSpec, ProxySpec

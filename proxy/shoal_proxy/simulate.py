@@ -17,7 +17,7 @@ from shoal_proxy.simulator.latencies import Latencies, LatencyError, parse_docum
 from shoal_proxy.simulator.report import lines, per_s
 from shoal_proxy.simulator.study import SimulatedService, study
 from shoal_proxy.simulator.trace import TraceEntry, TraceError, read_trace
-from shoal_schema.arguments import CommandParser, at_least, choice, integer, numbers, positive, share
+from shoal_schema.process.arguments import CommandParser, at_least, choice, integer, numbers, positive, share
 from shoal_schema.resource.traffic import BatchingPolicy
 
 EXAMPLES = """\

@@ -15,7 +15,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from shoal_proxy.connection_limits import ConnectionLimits
 from shoal_proxy.errors import Overloaded, ProxyError, RequestTimeout
 from shoal_proxy.outbox import Outbox
-from shoal_schema.metrics import RejectionReason
+from shoal_schema.interfaces.metrics import RejectionReason
 from shoal_schema.wire.framing import HeadMeter
 from shoal_schema.wire.timeouts import BUSY_CHECK_S, DeadlineTimer
 

@@ -8,7 +8,7 @@ from typing import Final
 from shoal_proxy.batching.batch import Batch
 from shoal_proxy.tracing.sampling import Sampling, ShareSampler, SpanContext, is_enabled, parse_traceparent, sampling_of
 from shoal_proxy.tracing.span import Span
-from shoal_schema.headers import REQUEST_ID, TRACEPARENT
+from shoal_schema.interfaces.headers import REQUEST_ID, TRACEPARENT
 
 RING: Final = 4096
 """Most spans that wait for the exporter; the oldest are dropped."""
@@ -93,7 +93,7 @@ def tracer_from(environ: Mapping[str, str]) -> Tracer | None:
     """Return the tracer that the ``OTEL_*`` variables configure; None if they name no collector.
 
     Raises:
-        shoal_schema.environment.SettingsError: one of them is invalid.
+        shoal_schema.process.environment.SettingsError: one of them is invalid.
     """
     return Tracer(sampling_of(environ)) if is_enabled(environ) else None
 

@@ -20,8 +20,8 @@ from shoal_proxy.errors import NotExecuted, RuntimeUnavailable, UnknownHost
 from shoal_proxy.model.overrides import NO_BUCKETS, PadBuckets, with_pad_buckets
 from shoal_proxy.model.signature import ModelSignature, SignatureError, parse_metadata
 from shoal_proxy.runtime_connection import ResponseMemory, RuntimeConnection, RuntimeResponse
-from shoal_schema.addresses import Address
-from shoal_schema.metrics import DEVICE_MEMORY
+from shoal_schema.fields.addresses import Address
+from shoal_schema.interfaces.metrics import DEVICE_MEMORY
 
 _BINARY: Final = (
     b"Content-Length: %d\r\nContent-Type: application/octet-stream\r\nInference-Header-Content-Length: %d\r\n"

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from shoal_schema.exit_status import run_command
+from shoal_schema.process.exit_status import run_command
 
 
 def main(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from shoal_schema.headers import HEADER_LENGTH
+from shoal_schema.interfaces.headers import HEADER_LENGTH
 from shoal_schema.wire.body import Body
 
 LARGE_BYTES: Final = 16384

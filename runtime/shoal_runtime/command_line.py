@@ -13,9 +13,9 @@ from shoal_runtime.errors import EXIT_LOAD_FAILED, EXIT_USAGE, LoadError
 from shoal_runtime.garbage import seldom_collected
 from shoal_runtime.settings import Settings, help_text
 from shoal_runtime.threads import wait_briefly
-from shoal_schema.environment import SettingsError
-from shoal_schema.logs import configure, requested_format
-from shoal_schema.memory import KEEP_TENSORS, keep_freed_memory
+from shoal_schema.process.environment import SettingsError
+from shoal_schema.process.logs import configure, requested_format
+from shoal_schema.process.memory import KEEP_TENSORS, keep_freed_memory
 from shoal_schema.resource.locations import shown
 from shoal_schema.version import VERSION
 

@@ -10,7 +10,7 @@ RuntimeFault
     ├── NotReady, Stopping, TimedOut                        nothing was executed
     └── DeviceLost                                          the batch may have been executed
 
-Invalid settings are `shoal_schema.environment.SettingsError`: exit status 2.
+Invalid settings are `shoal_schema.process.environment.SettingsError`: exit status 2.
 
 ItemError           raised by handlers: one row fails, the others do not
 FailedRow           the error of one row

@@ -11,8 +11,8 @@ import orjson
 from shoal_runtime.codecs.request import InferRequest
 from shoal_runtime.errors import BatchError, FailedRow
 from shoal_runtime.faults import own_traceback
-from shoal_schema.headers import REQUEST_ID
-from shoal_schema.log_lines import word
+from shoal_schema.interfaces.headers import REQUEST_ID
+from shoal_schema.process.log_lines import word
 
 LINES_PER_WINDOW: Final = 10
 WINDOW_S: Final = 60.0

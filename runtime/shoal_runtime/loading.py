@@ -23,7 +23,7 @@ from shoal_runtime.machine import Machine, choose_machine, has_torch
 from shoal_runtime.model_config import ModelConfig, read_config
 from shoal_runtime.placement import is_out_of_memory
 from shoal_runtime.settings import Settings
-from shoal_schema.declaring import NAME, NAME_IN_WORDS
+from shoal_schema.fields.declaring import NAME, NAME_IN_WORDS
 from shoal_schema.resource.model import ModelFormat as Format
 from shoal_schema.resource.runtime import RuntimeSpec
 from shoal_schema.resource.suffixes import KNOWN, remedy

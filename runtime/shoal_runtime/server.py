@@ -28,8 +28,8 @@ from shoal_runtime.errors import (
 from shoal_runtime.handlers.signature import Signature
 from shoal_runtime.item_log import ItemLog
 from shoal_runtime.readiness import Readiness, RuntimePhase
-from shoal_schema import headers as names
-from shoal_schema.metrics import DEVICE_MEMORY
+from shoal_schema.interfaces import headers as names
+from shoal_schema.interfaces.metrics import DEVICE_MEMORY
 from shoal_schema.wire.body import ALIGNMENT_BYTES
 from shoal_schema.wire.datatypes import Array
 from shoal_schema.wire.row_errors import encode_row_errors

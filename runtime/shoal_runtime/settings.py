@@ -11,12 +11,12 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from shoal_schema import environment
-from shoal_schema.declaring import RUNTIME
-from shoal_schema.environment import variables
-from shoal_schema.processes.log import LogSettings
-from shoal_schema.processes.model import Metadata
-from shoal_schema.processes.runtime import RuntimeProcess
+from shoal_schema.fields.declaring import RUNTIME
+from shoal_schema.process import environment
+from shoal_schema.process.environment import variables
+from shoal_schema.process.settings.log import LogSettings
+from shoal_schema.process.settings.model import Metadata
+from shoal_schema.process.settings.runtime import RuntimeProcess
 from shoal_schema.resource.model import ModelSpec
 from shoal_schema.resource.runtime import RuntimeSpec
 from shoal_schema.resource.traffic import BatchingSpec

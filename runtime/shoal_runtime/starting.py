@@ -23,7 +23,7 @@ from shoal_runtime.row_trials import RowTrials
 from shoal_runtime.server import ServedModel
 from shoal_runtime.settings import Settings
 from shoal_runtime.warmup import WarmupBatch, plan_measuring, plan_warmup
-from shoal_schema.memory import return_freed_memory
+from shoal_schema.process.memory import return_freed_memory
 
 ZEROS_ADVICE: Final = "Correct the model; if zeros are not valid input, offer warmup_items()"
 GENERATED_ADVICE: Final = (

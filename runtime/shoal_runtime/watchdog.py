@@ -15,7 +15,7 @@ from typing import Final
 from shoal_runtime.errors import EXIT_DEVICE_LOST
 from shoal_runtime.executor import Executor
 from shoal_runtime.readiness import Readiness
-from shoal_schema.logs import final_line
+from shoal_schema.process.logs import final_line
 
 ANSWER_S: Final = 0.5
 """Time for the event loop to send errors to clients."""

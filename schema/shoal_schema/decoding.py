@@ -14,17 +14,17 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from shoal_schema.addresses import Address, TcpAddress, parse_address, parse_tcp_address
-from shoal_schema.declaring import Json, as_json, element_of, fields_of, section_of, without_annotations
-from shoal_schema.expressions import ExpressionError, parse
+from shoal_schema.fields.addresses import Address, TcpAddress, parse_address, parse_tcp_address
+from shoal_schema.fields.declaring import Json, as_json, element_of, fields_of, section_of, without_annotations
+from shoal_schema.fields.expressions import ExpressionError, parse
+from shoal_schema.fields.quantities import Quantity, read_quantity
+from shoal_schema.fields.redaction import redacted_value
+from shoal_schema.fields.rules import broken, broken_among
 from shoal_schema.graphs.errors import GraphError
 from shoal_schema.graphs.plan import make_plan
-from shoal_schema.quantities import Quantity, read_quantity
-from shoal_schema.redaction import redacted_value
 from shoal_schema.resource.graph import InferenceGraphSpec
 from shoal_schema.resource.offline import BATCH_RULES, BatchInferenceSpec
 from shoal_schema.resource.service import RENAMED, InferenceServiceSpec
-from shoal_schema.rules import broken, broken_among
 
 T = TypeVar("T", bound=Struct)
 MAX_GRAPH_BYTES = 100_000

@@ -20,7 +20,7 @@ from shoal_operator.scaling.reading import Reading
 from shoal_operator.scaling.scraper import Scraper
 from shoal_operator.scaling.service_cache import Replica
 from shoal_proxy.server import bind
-from shoal_schema.addresses import Address
+from shoal_schema.fields.addresses import Address
 from tests.networks import own_network
 from tests.operator.samples import DEFAULTS, MINIMAL, target
 

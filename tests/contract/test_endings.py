@@ -29,11 +29,11 @@ def imported(program: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.parent.name)
 def test_a_program_imports_nothing_before_it_is_guarded(program: Path) -> None:
-    assert set(imported(program)) <= LIGHT | {"shoal_schema.exit_status", "shoal_local.guarding"}
+    assert set(imported(program)) <= LIGHT | {"shoal_schema.process.exit_status", "shoal_local.guarding"}
     assert "return run_command(run)" in program.read_text() or "guarded(" in program.read_text()
 
 
 def test_the_guard_of_the_local_clusters_programs_imports_as_little() -> None:
     guard = ROOT / "local/shoal_local/guarding.py"
-    assert set(imported(guard)) <= LIGHT | {"shoal_schema.exit_status"}
+    assert set(imported(guard)) <= LIGHT | {"shoal_schema.process.exit_status"}
     assert "return run_command(run)" in guard.read_text()

@@ -1,4 +1,4 @@
-"""``GET /v1/load`` over a real socket: what a proxy says is what `shoal_schema.load` declares."""
+"""``GET /v1/load`` over a real socket: what a proxy says is what `shoal_schema.interfaces.load` declares."""
 
 import asyncio
 
@@ -7,8 +7,8 @@ import msgspec
 
 from shoal_proxy.server import Proxy
 from shoal_proxy.settings import Settings
-from shoal_schema.headers import INSTANCE
-from shoal_schema.load import MAX_BYTES, PATH, Load
+from shoal_schema.interfaces.headers import INSTANCE
+from shoal_schema.interfaces.load import MAX_BYTES, PATH, Load
 
 
 def test_a_proxy_reports_its_load_as_declared_and_whose_it_is() -> None:

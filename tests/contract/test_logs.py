@@ -18,11 +18,11 @@ import shoal_operator.settings
 import shoal_proxy.activator.process
 import shoal_proxy.settings
 import shoal_runtime.settings
-import shoal_schema.logs
+import shoal_schema.process.logs
 from shoal.serving.supervision import CANNOT_LOAD, Exit, cause, exit_message, is_exit_line
 from shoal_operator.children.pods import find_problem
-from shoal_schema.environment import SettingsError
-from shoal_schema.log_lines import Line, as_json, fields_of, read
+from shoal_schema.process.environment import SettingsError
+from shoal_schema.process.log_lines import Line, as_json, fields_of, read
 
 ROOT = Path(__file__).parents[2]
 FORMS = ("text", "json")
@@ -34,7 +34,7 @@ def restored(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
-    levels = {name: logging.getLogger(name).level for name in shoal_schema.logs.QUIET}
+    levels = {name: logging.getLogger(name).level for name in shoal_schema.process.logs.QUIET}
     yield
     logging.captureWarnings(capture=False)
     root.handlers[:] = handlers
@@ -50,7 +50,7 @@ def written(capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_a_line_is_time_level_logger_and_event(capsys: pytest.CaptureFixture[str]) -> None:
-    shoal_schema.logs.configure("WARNING")
+    shoal_schema.process.logs.configure("WARNING")
 
     logging.getLogger("shoal.proxy").info("event=unimportant")
     logging.getLogger("shoal.proxy").warning("event=late rows=%d", 3)
@@ -60,7 +60,7 @@ def test_a_line_is_time_level_logger_and_event(capsys: pytest.CaptureFixture[str
 
 
 def test_in_json_a_line_is_an_object_of_the_same(capsys: pytest.CaptureFixture[str]) -> None:
-    shoal_schema.logs.configure("WARNING", "json")
+    shoal_schema.process.logs.configure("WARNING", "json")
 
     logging.getLogger("shoal.proxy").info("event=unimportant")
     logging.getLogger("shoal.proxy").warning("event=late rows=%d why=%r", 3, "all too late")
@@ -71,7 +71,7 @@ def test_in_json_a_line_is_an_object_of_the_same(capsys: pytest.CaptureFixture[s
 
 
 def test_in_json_a_traceback_is_one_field(capsys: pytest.CaptureFixture[str]) -> None:
-    shoal_schema.logs.configure(form="json")
+    shoal_schema.process.logs.configure(form="json")
     try:
         raise ValueError("two\nlines")
     except ValueError:
@@ -183,7 +183,7 @@ def faults_of(template: str) -> Iterator[str]:
 def test_the_line_that_states_the_reason_a_process_ends_is_parsed_by_the_command(
     capsys: pytest.CaptureFixture[str], form: str
 ) -> None:
-    shoal_schema.logs.configure(form=form)
+    shoal_schema.process.logs.configure(form=form)
 
     logging.getLogger(RUNTIME).critical("the model cannot be loaded: %s", 'why "so"')
 
@@ -197,7 +197,7 @@ def test_the_line_that_states_the_reason_a_process_ends_is_parsed_by_the_command
 def test_the_line_that_states_the_reason_a_container_ended_is_parsed_by_the_operator(
     capsys: pytest.CaptureFixture[str], form: str
 ) -> None:
-    shoal_schema.logs.configure(form=form)
+    shoal_schema.process.logs.configure(form=form)
 
     logging.getLogger(RUNTIME).info("event=model_ready name=%s", "cat")
     logging.getLogger(RUNTIME).critical("the model cannot be loaded: %s", "no such file")
@@ -212,7 +212,7 @@ def test_the_line_that_states_the_reason_a_container_ended_is_parsed_by_the_oper
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("level", ["INFO", "ERROR"])
 def test_no_other_line_is_a_last_one(capsys: pytest.CaptureFixture[str], form: str, level: str) -> None:
-    shoal_schema.logs.configure(form=form)
+    shoal_schema.process.logs.configure(form=form)
 
     logging.getLogger(RUNTIME).log(
         logging.getLevelName(level), "event=message_text path=%r CRITICAL", "/a\nshoal-proxy: b"
@@ -228,7 +228,7 @@ def test_no_other_line_is_a_last_one(capsys: pytest.CaptureFixture[str], form: s
 
 @pytest.mark.parametrize("form", FORMS)
 def test_what_a_line_states_is_the_same_in_both_forms(capsys: pytest.CaptureFixture[str], form: str) -> None:
-    shoal_schema.logs.configure(form=form)
+    shoal_schema.process.logs.configure(form=form)
 
     logging.getLogger(RUNTIME).warning("event=late rows=%d what=%s", 3, "odd")
 
@@ -244,9 +244,9 @@ def test_what_others_write_is_no_line_of_its_own(line: str) -> None:
 def test_the_final_line_of_a_command_is_written_in_the_form_of_the_log(
     capsys: pytest.CaptureFixture[str], form: str
 ) -> None:
-    shoal_schema.logs.configure(form=form)
+    shoal_schema.process.logs.configure(form=form)
 
-    shoal_schema.logs.log_exit_reason("shoal-proxy", "no such port")
+    shoal_schema.process.logs.log_exit_reason("shoal-proxy", "no such port")
 
     line = written(capsys)
     assert read(line) == Line("CRITICAL", "no such port")
@@ -270,7 +270,7 @@ def test_invalid_settings_end_the_process_with_one_object(module: str) -> None:
 
 
 def test_an_exception_that_ends_a_process_is_one_object() -> None:
-    code = 'from shoal_schema.logs import configure; configure(form="json"); raise ValueError("two\\nlines")'
+    code = 'from shoal_schema.process.logs import configure; configure(form="json"); raise ValueError("two\\nlines")'
     ended = run("-c", code, {"PYTHONPATH": ":".join(sys.path)})
 
     assert json.loads(ended.stderr)["traceback"].endswith("ValueError: two\nlines")

@@ -10,10 +10,10 @@ import shoal_operator.settings
 import shoal_proxy.settings
 import shoal_runtime.settings
 from shoal_proxy.errors import ProxyError
-from shoal_schema.declaring import Process
-from shoal_schema.environment import SettingsError, variables
-from shoal_schema.metrics import RejectionReason
-from shoal_schema.unknown_variables import FAMILIES
+from shoal_schema.fields.declaring import Process
+from shoal_schema.interfaces.metrics import RejectionReason
+from shoal_schema.process.environment import SettingsError, variables
+from shoal_schema.process.unknown_variables import FAMILIES
 
 ROOT = Path(__file__).parents[2]
 ALL = set(variables())

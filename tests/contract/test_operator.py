@@ -11,7 +11,7 @@ from shoal_operator.scaling.service_cache import Replica
 from shoal_proxy.server import Proxy
 from shoal_proxy.settings import Settings as ProxySettings
 from shoal_runtime.settings import Settings as RuntimeSettings
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 from tests.operator.samples import DOWNLOADED, EVERYTHING, FOREIGN, MINIMAL, target
 
 

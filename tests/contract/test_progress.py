@@ -2,7 +2,7 @@
 
 from shoal_operator.batch.progress import read_progress
 from shoal_runtime.offline.progress import JobTally
-from shoal_schema.progress import MAX_BYTES, JobProgress, WorkDone, combined_work, share
+from shoal_schema.interfaces.progress import MAX_BYTES, JobProgress, WorkDone, combined_work, share
 
 
 def test_the_operator_reads_what_the_batch_program_reports() -> None:

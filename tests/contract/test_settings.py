@@ -5,7 +5,7 @@ import pytest
 from shoal.serving.fields import parse_assignment, to_environment
 from shoal_proxy.settings import Settings as ProxySettings
 from shoal_runtime.settings import Settings as RuntimeSettings
-from shoal_schema.environment import manifest_fields
+from shoal_schema.process.environment import manifest_fields
 
 REQUIRED = {"SHOAL_MODEL_URI": "/models/cat", "SHOAL_PROXY_API_KEYS": "/keys"}
 VALUES = {

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from shoal_schema.conditions import FAILURES, BatchConditionType, ConditionType, Reason
 from shoal_schema.publishing.reasons import CONDITIONS, REASONS
+from shoal_schema.resource.conditions import FAILURES, BatchConditionType, ConditionType, Reason
 
 ROOT = Path(__file__).parents[2]
 RUNBOOK = (ROOT / "docs/how-to/reasons.md").read_text(encoding="utf-8")
@@ -55,7 +55,7 @@ def test_each_reason_and_condition_has_one_row_in_the_reference() -> None:
 
 @pytest.mark.parametrize("reason", Reason)
 def test_each_reason_is_one_that_a_component_gives(reason: Reason) -> None:
-    folders = ("operator/shoal_operator", "schema/shoal_schema/graphs", "schema/shoal_schema/load.py")
+    folders = ("operator/shoal_operator", "schema/shoal_schema/graphs", "schema/shoal_schema/interfaces/load.py")
     files = [path for each in folders for path in ((ROOT / each).rglob("*.py") if "." not in each else [ROOT / each])]
     given = re.compile(rf'\bReason\.{reason.name}\b|= "{reason}"')
 

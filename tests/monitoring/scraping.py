@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 
 
 def scrape_config(monitor: Json, targets: Path, interval: str) -> Json:

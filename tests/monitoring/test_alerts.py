@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 import yaml
 
-from shoal_schema.metrics import ALL, ALL_OF_OPERATOR
+from shoal_schema.interfaces.metrics import ALL, ALL_OF_OPERATOR
 from tests.prometheus import promtool
 
 ROOT = Path(__file__).parents[2]

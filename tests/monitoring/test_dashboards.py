@@ -9,7 +9,7 @@ import yaml
 
 from monitoring.__main__ import files
 from monitoring.queries import questions
-from shoal_schema.metrics import ALL, ALL_OF_OPERATOR, MetricKind
+from shoal_schema.interfaces.metrics import ALL, ALL_OF_OPERATOR, MetricKind
 from tests.prometheus import promtool
 
 ROOT = Path(__file__).parents[2]

@@ -6,7 +6,7 @@ Sources: kubernetes.io, Pod Security Standards; docs.openshift.com, Managing sec
 
 from collections.abc import Iterator
 
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 
 USERS = range(1_000_620_000, 1_000_630_000)
 """Of a namespace: annotation ``openshift.io/sa.scc.uid-range``; its groups are the same."""

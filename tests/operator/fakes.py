@@ -19,9 +19,9 @@ from shoal_operator.rollout.stays import StayRequest
 from shoal_operator.rollout.upgrading import Upgrading
 from shoal_operator.scaling.reading import Reading
 from shoal_operator.scaling.service_cache import Replica
-from shoal_schema.declaring import Json
-from shoal_schema.load import GraphState
-from shoal_schema.processes.operator import OperatorProcess
+from shoal_schema.fields.declaring import Json
+from shoal_schema.interfaces.load import GraphState
+from shoal_schema.process.settings.operator import OperatorProcess
 from shoal_schema.resource.locations import moves
 from shoal_schema.resource.service import InferenceServiceSpec
 from tests.operator.samples import DEFAULTS

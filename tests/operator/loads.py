@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from shoal_operator.scaling.decision import AutoscalerState, ScalingContext, ScalingDecision, decide
 from shoal_operator.scaling.signals import LoadHistory
 from shoal_operator.scaling.targets import ScalingTargets
-from shoal_schema.load import Capacity, Load, RejectedRows
+from shoal_schema.interfaces.load import Capacity, Load, RejectedRows
 
 NOTHING = Load(
     time_s=1000.0,

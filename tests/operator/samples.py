@@ -5,11 +5,11 @@ from typing import Any
 
 from shoal_operator.manifests.specs import graph_of, service_spec
 from shoal_operator.manifests.target import Target
-from shoal_schema.declaring import Json
 from shoal_schema.decoding import parse_spec
-from shoal_schema.policy import Policy
-from shoal_schema.processes.operator import OperatorProcess
+from shoal_schema.fields.declaring import Json
+from shoal_schema.process.settings.operator import OperatorProcess
 from shoal_schema.resource import API_VERSION, GRAPH_KIND, KIND
+from shoal_schema.resource.policy import Policy
 
 UID = "11111111-2222-3333-4444-555555555555"
 ANYTHING = Policy(

@@ -20,8 +20,8 @@ from shoal_operator.scaling.autoscaler import Autoscaler
 from shoal_operator.scaling.reading import LoadError, Reading, read_load
 from shoal_operator.scaling.scraper import MAX_BODY_BYTES, Scraper
 from shoal_operator.scaling.service_cache import CachedService, Replica
-from shoal_schema.addresses import Address
-from shoal_schema.environment import SettingsError
+from shoal_schema.fields.addresses import Address
+from shoal_schema.process.environment import SettingsError
 from tests.operator.fakes import FakeCluster, NoActivators, clock, run
 from tests.operator.loads import holding
 from tests.operator.samples import MINIMAL, service, with_fields

@@ -16,7 +16,7 @@ from shoal_operator.errors import ApiError
 from shoal_operator.loop.workqueue import Outcome
 from shoal_operator.manifests.desired import DEPLOYMENT
 from shoal_operator.reconciliation.reconciler import Reconciler
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 from tests.operator.fakes import FakeCluster, reconciler_of
 from tests.operator.samples import DOWNLOADED, EVERYTHING, FOREIGN, MINIMAL, service, with_fields
 

@@ -13,7 +13,7 @@ from shoal_operator.metrics import Metrics
 from shoal_operator.operation import Operation
 from shoal_operator.rollout.upgrade import Upgrades, Window
 from shoal_operator.settings import Settings
-from shoal_schema.metrics import ALL_OF_OPERATOR, ReconcileError
+from shoal_schema.interfaces.metrics import ALL_OF_OPERATOR, ReconcileError
 from tests.operator.samples import service
 
 CAT = Key("default", "cat")

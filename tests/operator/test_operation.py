@@ -24,8 +24,8 @@ from shoal_operator.cluster.api_server import ApiServer
 from shoal_operator.cluster.connection import connect
 from shoal_operator.cluster.objects import object_path
 from shoal_operator.errors import ApiError
-from shoal_schema.declaring import Json
-from shoal_schema.environment import SettingsError
+from shoal_schema.fields.declaring import Json
+from shoal_schema.process.environment import SettingsError
 from shoal_schema.resource import API_VERSION, PLURAL
 from tests.operator.samples import MINIMAL, with_fields
 from tests.operator.tunnels import tunnels

@@ -7,10 +7,10 @@ import sys
 import pytest
 
 from shoal_operator.settings import Settings
-from shoal_schema.addresses import Address
-from shoal_schema.declaring import OPERATOR
-from shoal_schema.environment import SettingsError, variables
-from shoal_schema.policy import Policy
+from shoal_schema.fields.addresses import Address
+from shoal_schema.fields.declaring import OPERATOR
+from shoal_schema.process.environment import SettingsError, variables
+from shoal_schema.resource.policy import Policy
 
 
 def test_an_empty_environment_gives_the_defaults() -> None:

@@ -9,8 +9,8 @@ from aiohttp import ClientSession, web
 
 from shoal_operator import trial
 from shoal_operator.errors import ApiError
-from shoal_schema.declaring import Json
 from shoal_schema.decoding import parse_spec
+from shoal_schema.fields.declaring import Json
 from tests.ports import free_port
 
 HOST = "127.0.0.1"

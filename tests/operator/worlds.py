@@ -6,7 +6,7 @@ from typing import Any
 from shoal_operator.children.observation import Observation
 from shoal_operator.manifests.desired import DEPLOYMENT, Child, desired_objects
 from shoal_operator.status.evidence import Evidence
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 from tests.operator.samples import UID, service, target
 
 POD_UID = "pod-1"

@@ -25,7 +25,7 @@ from shoal_runtime.readiness import Readiness
 from shoal_runtime.server import App
 from shoal_runtime.settings import Settings
 from shoal_runtime.starting import StartedModel, serve_model
-from shoal_schema.addresses import Address
+from shoal_schema.fields.addresses import Address
 from tests.fakes import proxy_settings
 
 BODY_BYTES: Final = 2**26

@@ -17,8 +17,8 @@ FORBIDDEN = {
     "proxy/shoal_proxy/server.py": "torch",
     "runtime/shoal_runtime/loading.py": "kopf",
     "runtime/shoal_runtime/tensors/library.py": "pathlib",
-    "schema/shoal_schema/bounds.py": "shoal_schema.generate",
-    "schema/shoal_schema/load.py": "shoal_proxy.errors",
+    "schema/shoal_schema/interfaces/bounds.py": "shoal_schema.generate",
+    "schema/shoal_schema/interfaces/load.py": "shoal_proxy.errors",
 }
 
 

@@ -26,8 +26,8 @@ from shoal_proxy.rpc import inference_pb2 as messages
 from shoal_proxy.rpc.port import SERVICE
 from shoal_proxy.timing import batch_rows
 from shoal_proxy.tracer import GONE
-from shoal_schema.log_lines import fields_of
-from shoal_schema.logs import JsonFormatter, TextFormatter
+from shoal_schema.process.log_lines import fields_of
+from shoal_schema.process.logs import JsonFormatter, TextFormatter
 from tests import plain
 from tests.calls import V2_PATH, row, v2_body
 from tests.fakes import RunningProxy, running_proxy

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from shoal_schema.addresses import TcpAddress
+from shoal_schema.fields.addresses import TcpAddress
 from tests.calls import V2_PATH, row, v2_body
 from tests.fakes import FakeRuntime, running_proxy
 from tests.ports import free_port

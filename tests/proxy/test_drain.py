@@ -9,7 +9,7 @@ import pytest
 
 from shoal_proxy.exchange import RuntimeLink
 from shoal_proxy.lifecycle.drain import ProxyPhase
-from shoal_schema.addresses import Address
+from shoal_schema.fields.addresses import Address
 from tests import plain
 from tests.calls import V2_PATH, RawConnection, answer_to, concurrent_clients, row, v2_body
 from tests.fakes import FakeRuntime, RunningProxy, running_proxy

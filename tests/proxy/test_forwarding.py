@@ -16,7 +16,7 @@ import pytest
 from shoal_proxy.balance.peers import Peer
 from shoal_proxy.batching.pending import PLAIN_KEY, BatchKey
 from shoal_proxy.lifecycle.drain import ProxyPhase
-from shoal_schema.addresses import parse_tcp_address
+from shoal_schema.fields.addresses import parse_tcp_address
 from tests import plain
 from tests.calls import (
     TORCHSERVE_PATH,

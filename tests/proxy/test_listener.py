@@ -10,7 +10,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from shoal_proxy.activator.listeners import make_listener
 from shoal_proxy.server import bind
-from shoal_schema.addresses import Address
+from shoal_schema.fields.addresses import Address
 from tests.ports import free_port
 
 REQUEST = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"

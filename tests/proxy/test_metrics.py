@@ -8,7 +8,7 @@ from shoal_proxy.access.limits import ClientLimits
 from shoal_proxy.batching.pending import Delivery, Outcome, PendingRequest, RequestResult
 from shoal_proxy.errors import Draining, ModelFailed, RowsFailed
 from shoal_proxy.metrics import ROWS, SECONDS, Histogram, Metrics
-from shoal_schema.metrics import (
+from shoal_schema.interfaces.metrics import (
     ALL,
     COALESCED_ROWS,
     ROW_CHECK_SECONDS,

@@ -5,9 +5,9 @@ import pytest
 from msgspec import structs
 
 from shoal_proxy.settings import Settings
-from shoal_schema.addresses import Address
-from shoal_schema.declaring import PROXY
-from shoal_schema.environment import SettingsError, variables
+from shoal_schema.fields.addresses import Address
+from shoal_schema.fields.declaring import PROXY
+from shoal_schema.process.environment import SettingsError, variables
 from shoal_schema.resource.model import ExtraColumns
 from shoal_schema.resource.traffic import BatchingPolicy, RolloutSpec, RowChecks
 

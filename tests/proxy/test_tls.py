@@ -21,7 +21,7 @@ from shoal_proxy.handshakes import MAX_SHAKING, Handshake, handshake_to_abort
 from shoal_proxy.rpc import inference_pb2 as messages
 from shoal_proxy.rpc.port import SERVICE
 from shoal_proxy.settings import Settings
-from shoal_schema.environment import SettingsError
+from shoal_schema.process.environment import SettingsError
 from tests import plain
 from tests.calls import V2_PATH, answer_to, row, v2_body
 from tests.certificates import CLIENT, SERVER, Authority, Mounted

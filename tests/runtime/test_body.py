@@ -10,7 +10,7 @@ import pytest
 
 from shoal_runtime.body import BODY, LARGE_BYTES, large_body
 from shoal_runtime.listening import Connections, open_socket
-from shoal_schema.addresses import Address
+from shoal_schema.fields.addresses import Address
 from shoal_schema.wire.body import ALIGNMENT_BYTES, Body
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]

@@ -10,7 +10,7 @@ import pytest
 
 from shoal_runtime.connection_limits import ConnectionBounds
 from shoal_runtime.listening import Connections, open_socket
-from shoal_schema.addresses import Address
+from shoal_schema.fields.addresses import Address
 from tests.runtime.test_body import LARGE, LIMIT_BYTES, Echo
 
 UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AA\r\n"

@@ -13,7 +13,7 @@ from shoal_runtime.body import LARGE_BYTES
 from shoal_runtime.listening import Connections, open_socket
 from shoal_runtime.readiness import Readiness
 from shoal_runtime.server import App, HttpResponse, ServedModel
-from shoal_schema.addresses import Address
+from shoal_schema.fields.addresses import Address
 from tests.runtime.fakes import Adder, Bench, infer_body
 
 TARGET = b"/v2/models/adder/infer"

@@ -9,8 +9,8 @@ import pytest
 from shoal_runtime.listening import Connections, open_socket
 from shoal_runtime.readiness import Readiness
 from shoal_runtime.server import App
-from shoal_schema.addresses import Address
-from shoal_schema.environment import SettingsError
+from shoal_schema.fields.addresses import Address
+from shoal_schema.process.environment import SettingsError
 
 
 def test_a_unix_socket_is_made_with_its_folder(tmp_path: Path) -> None:

@@ -3,12 +3,12 @@ from pathlib import Path
 import pytest
 
 from shoal_runtime.settings import Settings, help_text
-from shoal_schema.addresses import Address
-from shoal_schema.declaring import RUNTIME
-from shoal_schema.environment import SettingsError, variables
-from shoal_schema.processes.log import Level, LogForm, LogSettings
-from shoal_schema.processes.model import Metadata
-from shoal_schema.processes.runtime import RuntimeProcess
+from shoal_schema.fields.addresses import Address
+from shoal_schema.fields.declaring import RUNTIME
+from shoal_schema.process.environment import SettingsError, variables
+from shoal_schema.process.settings.log import Level, LogForm, LogSettings
+from shoal_schema.process.settings.model import Metadata
+from shoal_schema.process.settings.runtime import RuntimeProcess
 from shoal_schema.resource.model import ModelFormat, ModelSpec
 from shoal_schema.resource.runtime import DType, RuntimeSpec
 from shoal_schema.resource.traffic import BatchingSpec

@@ -6,7 +6,7 @@ from itertools import permutations
 
 import pytest
 
-from shoal_schema.arguments import CommandParser, at_least, choice, integer, number, numbers, positive, share
+from shoal_schema.process.arguments import CommandParser, at_least, choice, integer, number, numbers, positive, share
 from shoal_schema.resource.traffic import BatchingPolicy
 
 

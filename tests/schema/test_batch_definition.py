@@ -6,7 +6,7 @@ import cel
 import kubernetes_validate
 import pytest
 
-from shoal_schema.declaring import Json, fields_of
+from shoal_schema.fields.declaring import Json, fields_of
 from shoal_schema.publishing.batch import batches
 from shoal_schema.publishing.crd import custom_resource_definition
 from shoal_schema.resource.locations import scheme_of

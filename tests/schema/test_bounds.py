@@ -5,8 +5,8 @@ from typing import Annotated
 import pytest
 from msgspec import Meta
 
-from shoal_schema.addresses import parse_tcp_address
-from shoal_schema.declaring import SettingsSection
+from shoal_schema.fields.addresses import parse_tcp_address
+from shoal_schema.fields.declaring import SettingsSection
 from shoal_schema.publishing.openapi import object_schema
 
 

@@ -8,8 +8,8 @@ import cel
 import kubernetes_validate
 import pytest
 
-from shoal_schema.declaring import Json, SettingsSection, element_of, fields_of, section_of
 from shoal_schema.decoding import parse_spec
+from shoal_schema.fields.declaring import Json, SettingsSection, element_of, fields_of, section_of
 from shoal_schema.publishing.crd import custom_resource_definition
 from shoal_schema.resource.service import InferenceServiceSpec
 from tests.operator.samples import BY_HPA, BY_KEDA, DOWNLOADED, EVERYTHING, FOREIGN, MINIMAL, service, with_fields

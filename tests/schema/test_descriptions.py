@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 from shoal_schema.publishing.batch import batches
 from shoal_schema.publishing.crd import Definition, custom_resource_definition, services
 from shoal_schema.publishing.graph import graphs

@@ -2,9 +2,9 @@
 
 import pytest
 
-from shoal_schema.declaring import PROXY, RUNTIME
 from shoal_schema.decoding import parse_spec
-from shoal_schema.environment import (
+from shoal_schema.fields.declaring import PROXY, RUNTIME
+from shoal_schema.process.environment import (
     SettingsError,
     manifest_fields,
     parse_text,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shoal_schema.expressions import (
+from shoal_schema.fields.expressions import (
     BooleanOperation,
     Column,
     Comparison,

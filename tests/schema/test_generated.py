@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from shoal_schema.declaring import element_of
-from shoal_schema.environment import variables
+from shoal_schema.fields.declaring import element_of
 from shoal_schema.generate import generated_files
+from shoal_schema.process.environment import variables
 from shoal_schema.publishing.tables import UnknownTableError, filled
 
 ROOT = Path(__file__).parents[2]

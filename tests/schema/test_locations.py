@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from shoal_schema.declaring import Json
 from shoal_schema.decoding import SpecError, parse_batch_spec
-from shoal_schema.redaction import redacted, redacted_value
+from shoal_schema.fields.declaring import Json
+from shoal_schema.fields.redaction import redacted, redacted_value
 from shoal_schema.resource.locations import (
     FIXED,
     Location,

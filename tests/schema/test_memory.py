@@ -8,7 +8,7 @@ import pytest
 
 PAGES_OF_A_SECOND_BLOCK = """
 import resource, sys, threading
-from shoal_schema.memory import KEEP_BODIES, KEEP_TENSORS, keep_freed_memory, return_freed_memory
+from shoal_schema.process.memory import KEEP_BODIES, KEEP_TENSORS, keep_freed_memory, return_freed_memory
 
 def faults_of_a_block():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

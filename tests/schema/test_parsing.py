@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_schema.declaring import Json
 from shoal_schema.decoding import SpecError, parse_spec
+from shoal_schema.fields.declaring import Json
 from shoal_schema.resource.model import ModelFormat
 from shoal_schema.resource.runtime import Device
 from tests.operator.samples import EVERYTHING, MINIMAL, service, with_fields

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_schema.quantities import Quantity, kept_quantity, parse_quantity, read_quantity
+from shoal_schema.fields.quantities import Quantity, kept_quantity, parse_quantity, read_quantity
 
 LARGEST = 2**63 - 1
 

@@ -11,12 +11,12 @@ import cel
 import msgspec
 import pytest
 
-from shoal_schema.declaring import Json, SettingsSection
 from shoal_schema.decoding import SpecError, decode, decode_text
+from shoal_schema.fields.declaring import Json, SettingsSection
+from shoal_schema.fields.rules import Custom, broken
 from shoal_schema.publishing.batch import batches
 from shoal_schema.publishing.crd import Definition, custom_resource_definition, services
 from shoal_schema.publishing.graph import graphs
-from shoal_schema.rules import Custom, broken
 from tests.operator import samples
 from tests.schema.test_crd import defaulted, sections_below
 

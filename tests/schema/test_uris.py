@@ -8,9 +8,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from shoal_schema.declaring import Json, Process
 from shoal_schema.decoding import SpecError, parse_spec
-from shoal_schema.environment import SettingsError, read
+from shoal_schema.fields.declaring import Json, Process
+from shoal_schema.process.environment import SettingsError, read
 from shoal_schema.resource.model import ModelSpec
 from shoal_schema.resource.uris import has_good_authority
 from tests.operator.samples import BY_KEDA, EVERYTHING, service, with_fields

@@ -13,7 +13,7 @@ from shoal_operator.errors import ApiError
 from shoal_operator.loop.records import Records
 from shoal_operator.loop.workqueue import Outcome
 from shoal_operator.manifests.desired import Child
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 from shoal_schema.resource import API_VERSION, BATCH_PLURAL
 from tests.local.apiserver.cluster import CRDS, Cluster, new_cluster
 from tests.operator.batch.test_batches import Pods

@@ -14,7 +14,7 @@ from typing import Any
 
 import jsonpatch
 
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 from shoal_schema.publishing.batch import batches
 from shoal_schema.publishing.crd import Definition, custom_resource_definition, services
 from shoal_schema.publishing.graph import graphs

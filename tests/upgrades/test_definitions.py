@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from shoal_operator.loop.workqueue import Outcome
-from shoal_schema.conditions import ConditionType, Reason
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
+from shoal_schema.resource.conditions import ConditionType, Reason
 from shoal_schema.resource.service import ONCE_DEFAULTED, RENAMED
 from tests.operator.samples import BY_HPA, BY_KEDA, DOWNLOADED, EVERYTHING, FOREIGN, GRAPH, OPEN, SECURE, with_fields
 from tests.upgrades.installed import Installed, fields_of, lost

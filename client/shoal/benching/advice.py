@@ -6,7 +6,7 @@ from math import ceil
 from shoal.benching.drawing import by_rate, figure
 from shoal.benching.knee import MAX_BAD_STRETCHES, MAX_RUN_SHARE, MIN_REQUESTS, Knee, StepVerdict, find, judge
 from shoal.benching.steps import BUSY, LoadStep
-from shoal_schema.bounds import ADVICE, Bound
+from shoal_schema.interfaces.bounds import ADVICE, Bound
 
 FULL = 0.9
 """Share of the maximum batch size from which a batch counts as full."""

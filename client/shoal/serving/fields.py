@@ -7,9 +7,9 @@ from typing import Any
 
 import orjson
 
-from shoal_schema.declaring import PROXY, FieldFault, Setting, fields_of, section_of, settings_of
 from shoal_schema.decoding import broken_rules, nearest
-from shoal_schema.environment import checked_length, manifest_fields, parse_text, rendered, variables
+from shoal_schema.fields.declaring import PROXY, FieldFault, Setting, fields_of, section_of, settings_of
+from shoal_schema.process.environment import checked_length, manifest_fields, parse_text, rendered, variables
 from shoal_schema.resource.service import RENAMED, InferenceServiceSpec
 
 PARAMETERS = "model.parameters"

@@ -7,7 +7,7 @@ from shoal.printing import signature_text
 from shoal.serving.fields import with_field_names
 from shoal.serving.hints import first_requests
 from shoal.wire.signature import parse_signature
-from shoal_schema.redaction import visible
+from shoal_schema.fields.redaction import visible
 
 URL = "http://127.0.0.1:8080"
 """Default URL of `shoal serve`."""

@@ -11,10 +11,10 @@ from operator import attrgetter
 from typing import Any
 
 from shoal.serving.fields import FieldError, Values
-from shoal_schema.declaring import settings_of
 from shoal_schema.decoding import SpecError, decode
-from shoal_schema.environment import manifest_fields
-from shoal_schema.processes.model import Metadata
+from shoal_schema.fields.declaring import settings_of
+from shoal_schema.process.environment import manifest_fields
+from shoal_schema.process.settings.model import Metadata
 from shoal_schema.resource import API_VERSION, GRAPH_KIND, KIND
 from shoal_schema.resource.locations import scheme_of
 from shoal_schema.resource.service import InferenceServiceSpec

@@ -5,7 +5,7 @@ import signal
 from dataclasses import dataclass, replace
 
 from shoal.serving.fields import with_field_names
-from shoal_schema.log_lines import read
+from shoal_schema.process.log_lines import read
 
 MIN_DELAY_S = 0.5
 MAX_DELAY_S = 30.0

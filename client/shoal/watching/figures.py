@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from shoal_schema.load import Load
+from shoal_schema.interfaces.load import Load
 
 Loads = Mapping[str, Load | None]
 """The load of each ready pod, by name; None if it is unreachable."""

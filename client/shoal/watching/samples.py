@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shoal.watching.figures import Figures, Loads, between
-from shoal_schema.redaction import visible
+from shoal_schema.fields.redaction import visible
 
 KEPT = 300
 """Intervals that are kept of a service."""

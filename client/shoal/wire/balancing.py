@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 from typing import Final
 
-from shoal_schema.headers import EXECUTED
+from shoal_schema.interfaces.headers import EXECUTED
 
 REPORT_REQUEST: Final = ("endpoint-load-metrics-format", "TEXT")
 """The request header that asks for a load report."""

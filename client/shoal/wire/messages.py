@@ -8,7 +8,7 @@ import orjson
 
 from shoal.wire.datatypes import encode
 from shoal.wire.signature import Signature
-from shoal_schema import headers as names
+from shoal_schema.interfaces import headers as names
 from shoal_schema.wire.datatypes import Array
 
 HEADER_LENGTH = names.HEADER_LENGTH

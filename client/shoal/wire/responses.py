@@ -11,7 +11,7 @@ from shoal import errors
 from shoal.wire.datatypes import DATATYPES, decode, numpy_dtype, object_array
 from shoal.wire.messages import HEADER_LENGTH, Response
 from shoal.wire.signature import Signature, Tensor
-from shoal_schema.headers import EXECUTED, REQUEST_ID
+from shoal_schema.interfaces.headers import EXECUTED, REQUEST_ID
 from shoal_schema.wire.datatypes import Array
 from shoal_schema.wire.row_errors import RowError, decode_row_errors
 

@@ -18,7 +18,7 @@ from shoal.wire.portions import Portion, Portions, Times
 from shoal.wire.responses import batch_result, error_from, json_body, single_result
 from shoal.wire.retrying import may_retry, pause_s
 from shoal.wire.signature import Signature, parse_signature
-from shoal_schema.headers import REQUEST_ID, TIMEOUT_MS
+from shoal_schema.interfaces.headers import REQUEST_ID, TIMEOUT_MS
 
 Result = TypeVar("Result")
 

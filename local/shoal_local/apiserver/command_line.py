@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from shoal_local.apiserver.server import make_server
-from shoal_schema.logs import configure
+from shoal_schema.process.logs import configure
 
 
 def run(arguments: list[str]) -> int:

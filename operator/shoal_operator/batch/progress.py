@@ -10,7 +10,7 @@ from shoal_operator.children.observation import Key
 from shoal_operator.loop.records import Records
 from shoal_operator.scaling.scraper import Scraper
 from shoal_operator.scaling.service_cache import Replica
-from shoal_schema.progress import MAX_BYTES, PATH, JobProgress, share
+from shoal_schema.interfaces.progress import MAX_BYTES, PATH, JobProgress, share
 
 _DECODER = msgspec.json.Decoder(JobProgress)
 _MAX_REMAINING_S = 366 * 86400.0

@@ -36,11 +36,11 @@ from shoal_operator.ownership.conflicts import WriteLimits
 from shoal_operator.policy.allowed import not_allowed
 from shoal_operator.reconciliation.planning import ModelResolver
 from shoal_operator.scaling.service_cache import Replica
-from shoal_schema.conditions import FAILURES, Reason
-from shoal_schema.declaring import Json
 from shoal_schema.decoding import SpecError, parse_batch_spec
-from shoal_schema.processes.operator import OperatorProcess
-from shoal_schema.progress import JobProgress
+from shoal_schema.fields.declaring import Json
+from shoal_schema.interfaces.progress import JobProgress
+from shoal_schema.process.settings.operator import OperatorProcess
+from shoal_schema.resource.conditions import FAILURES, Reason
 from shoal_schema.resource.locations import LocationError
 from shoal_schema.resource.offline import BatchInferenceSpec
 

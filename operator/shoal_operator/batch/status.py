@@ -10,10 +10,10 @@ from shoal_operator.manifests.desired import Child
 from shoal_operator.manifests.job import JOB, QUEUE_LABEL, RAY_JOB
 from shoal_operator.models.resolution import ModelResolution
 from shoal_operator.status.blocked import failure_text
-from shoal_schema.conditions import BatchConditionType, Reason, Status
-from shoal_schema.declaring import Json
-from shoal_schema.progress import JobProgress, combined_work
-from shoal_schema.redaction import redacted, visible
+from shoal_schema.fields.declaring import Json
+from shoal_schema.fields.redaction import redacted, visible
+from shoal_schema.interfaces.progress import JobProgress, combined_work
+from shoal_schema.resource.conditions import BatchConditionType, Reason, Status
 from shoal_schema.resource.offline import BatchInferenceSpec
 
 _ENDED = (Reason.COMPLETE, Reason.JOB_FAILED, Reason.JOB_GONE)

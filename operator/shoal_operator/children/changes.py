@@ -18,7 +18,7 @@ from shoal_operator.manifests.desired import (
 )
 from shoal_operator.manifests.labels import SERVICE_LABEL
 from shoal_operator.manifests.target import Target
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 from shoal_schema.resource import KIND
 
 _NOTHING: Mapping[str, str] = {}

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from shoal_schema.conditions import BatchConditionType, ConditionType, Reason, Status
-from shoal_schema.declaring import Json
-from shoal_schema.redaction import redacted, visible
+from shoal_schema.fields.declaring import Json
+from shoal_schema.fields.redaction import redacted, visible
+from shoal_schema.resource.conditions import BatchConditionType, ConditionType, Reason, Status
 
 MAX_MESSAGE_LENGTH = 4096
 """Characters; the API server refuses a status with a message of more than 32768."""

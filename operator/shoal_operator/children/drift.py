@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
-from shoal_schema.quantities import kept_quantity
+from shoal_schema.fields.quantities import kept_quantity
 
 _QUANTITY_FIELDS = frozenset({"limits", "requests", "sizeLimit"})
 

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from shoal_schema.conditions import Reason
-from shoal_schema.declaring import Json
-from shoal_schema.redaction import visible
+from shoal_schema.fields.declaring import Json
+from shoal_schema.fields.redaction import visible
 from shoal_schema.resource import API_VERSION, KIND
+from shoal_schema.resource.conditions import Reason
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,8 @@ from shoal_operator.manifests.desired import (
     SERVICE,
     Child,
 )
-from shoal_schema.declaring import Json
-from shoal_schema.unknown_variables import PREFIX as SETTINGS_PREFIX
+from shoal_schema.fields.declaring import Json
+from shoal_schema.process.unknown_variables import PREFIX as SETTINGS_PREFIX
 
 _OF_A_SERVICE = (
     "selector",

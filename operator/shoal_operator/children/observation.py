@@ -6,7 +6,7 @@ from typing import Any
 
 from shoal_operator.manifests.desired import SERVICE, Child
 from shoal_operator.manifests.labels import HASH_ANNOTATION, MANAGED_BY, MANAGED_BY_LABEL, SERVICE_LABEL
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 from shoal_schema.resource import BATCH_PLURAL, GRAPH_KIND, GRAPH_PLURAL, PLURAL
 
 _PLURALS = (PLURAL, GRAPH_PLURAL, BATCH_PLURAL)

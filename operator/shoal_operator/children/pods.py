@@ -14,11 +14,11 @@ from shoal_operator.children.observation import dig
 from shoal_operator.manifests.containers import BATCH, MODEL, PROXY, RUNTIME
 from shoal_operator.manifests.environment import CLIENT_CA_DIR, TLS_DIR
 from shoal_operator.manifests.labels import TEMPLATE_HASH_ANNOTATION
-from shoal_schema.conditions import Reason
-from shoal_schema.declaring import Json
-from shoal_schema.log_lines import read
-from shoal_schema.progress import JobProgress
-from shoal_schema.redaction import redacted
+from shoal_schema.fields.declaring import Json
+from shoal_schema.fields.redaction import redacted
+from shoal_schema.interfaces.progress import JobProgress
+from shoal_schema.process.log_lines import read
+from shoal_schema.resource.conditions import Reason
 
 _IMAGE_REASONS = frozenset({
     "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError",

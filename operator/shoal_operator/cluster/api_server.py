@@ -17,7 +17,7 @@ from shoal_operator.children.observation import dig
 from shoal_operator.cluster.connection import TOKEN
 from shoal_operator.cluster.encoding import encoded
 from shoal_operator.errors import ApiError
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 
 JSON = "application/json"
 MERGE = "application/merge-patch+json"

@@ -17,7 +17,7 @@ from requests.utils import get_environ_proxies
 
 from shoal_operator.errors import ApiError
 from shoal_operator.manifests.labels import FIELD_MANAGER
-from shoal_schema.environment import SettingsError
+from shoal_schema.process.environment import SettingsError
 
 TOKEN = "BearerToken"
 """The official client's name for the header ``Authorization``."""

@@ -7,7 +7,7 @@ as line breaks.
 import json
 import re
 
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 
 _ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff\ud800-\udfff]")
 _REPLACEMENT = "\ufffd"

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from shoal_operator.children.observation import Key, Observation
 from shoal_operator.manifests.desired import Child
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 
 
 class Cluster(Protocol):

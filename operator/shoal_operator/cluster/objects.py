@@ -17,7 +17,7 @@ from shoal_operator.manifests.labels import (
     selector_text,
 )
 from shoal_operator.manifests.specs import SERVED
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 from shoal_schema.resource import API_VERSION, BATCH_KIND, BATCH_PLURAL, GRAPH_PLURAL
 
 logger = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ version needs no further reconciliation.
 
 from dataclasses import dataclass, field
 
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 
 
 @dataclass(slots=True)

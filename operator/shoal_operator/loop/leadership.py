@@ -19,7 +19,7 @@ from shoal_operator.loop.lease import (
     LeaseRecord,
 )
 from shoal_operator.manifests.labels import MANAGED_BY, MANAGED_BY_LABEL
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 
 logger = logging.getLogger(__name__)
 

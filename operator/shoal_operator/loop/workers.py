@@ -10,7 +10,7 @@ from typing import Protocol
 from shoal_operator.children.observation import Key
 from shoal_operator.errors import ApiError, NotLeadingError, reconcile_error
 from shoal_operator.loop.workqueue import Outcome, Priority, WorkQueue
-from shoal_schema.metrics import ReconcileError
+from shoal_schema.interfaces.metrics import ReconcileError
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from ipaddress import ip_address
 
 from shoal_operator.manifests.labels import MANAGED_BY, SERVICE_NAME_LABEL, make_object
 from shoal_operator.manifests.target import Hosting, Target
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 
 SLICE_MANAGED_BY_LABEL = "endpointslice.kubernetes.io/managed-by"
 """Kubernetes' controller ignores slices with another value."""

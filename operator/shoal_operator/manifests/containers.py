@@ -26,12 +26,12 @@ from shoal_operator.manifests.environment import (
     variable,
 )
 from shoal_operator.manifests.target import Target
-from shoal_schema.declaring import Json, Process, as_json
-from shoal_schema.processes.log import LOG_FORMAT, LogForm
+from shoal_schema.fields.declaring import Json, Process, as_json
+from shoal_schema.interfaces.stay import DEFAULT_S
+from shoal_schema.process.settings.log import LOG_FORMAT, LogForm
 from shoal_schema.resource.offline import BatchInferenceSpec
 from shoal_schema.resource.passthrough import ImagePullPolicy
 from shoal_schema.resource.service import InferenceServiceSpec
-from shoal_schema.stay import DEFAULT_S
 
 BATCH, MODEL, PROXY, RUNTIME = "batch", "model", "proxy", "runtime"
 API_KEYS = "api-keys"

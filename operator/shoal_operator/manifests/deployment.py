@@ -22,7 +22,7 @@ from shoal_operator.manifests.labels import (
     selector_labels,
 )
 from shoal_operator.manifests.target import Target
-from shoal_schema.declaring import Json, as_json
+from shoal_schema.fields.declaring import Json, as_json
 
 _SHOWN_CONTAINER = "kubectl.kubernetes.io/default-container"
 """The default container of `kubectl logs` and `kubectl exec`."""

@@ -15,7 +15,7 @@ from shoal_operator.manifests.scaler import (
 )
 from shoal_operator.manifests.service import make_peers_service, make_service, make_service_account
 from shoal_operator.manifests.target import PEERS_SUFFIX, Target
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 
 
 @dataclass(frozen=True, slots=True)

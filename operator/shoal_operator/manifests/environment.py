@@ -1,7 +1,7 @@
 """Environment variables of containers, from fields of the spec."""
 
-from shoal_schema.declaring import Json, Process
-from shoal_schema.environment import variables_of_spec
+from shoal_schema.fields.declaring import Json, Process
+from shoal_schema.process.environment import variables_of_spec
 from shoal_schema.resource.offline import BatchInferenceSpec
 from shoal_schema.resource.service import InferenceServiceSpec
 

@@ -9,8 +9,8 @@ from shoal_operator.manifests.environment import ADMIN_PORT, variable
 from shoal_operator.manifests.labels import make_object, object_labels
 from shoal_operator.manifests.origin import with_source
 from shoal_operator.manifests.target import Target
-from shoal_schema.declaring import Json
-from shoal_schema.processes.operator import OperatorProcess
+from shoal_schema.fields.declaring import Json
+from shoal_schema.process.settings.operator import OperatorProcess
 from shoal_schema.resource import GROUP
 from shoal_schema.resource.offline import BatchInferenceSpec, Engine
 from shoal_schema.resource.service import InferenceServiceSpec

@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 from shoal_operator.manifests.target import Target
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 from shoal_schema.resource import GROUP
 
 MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"

@@ -3,7 +3,7 @@
 from shoal_operator.manifests.environment import ADMIN_PORT, HTTP_PORT
 from shoal_operator.manifests.labels import make_object, selector_labels
 from shoal_operator.manifests.target import Target
-from shoal_schema.declaring import Json, as_json
+from shoal_schema.fields.declaring import Json, as_json
 
 _NAMESPACE = "kubernetes.io/metadata.name"
 """The label of every namespace with its name."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from shoal_operator.manifests.labels import make_object
 from shoal_operator.manifests.target import Target
-from shoal_schema.declaring import Json, as_json
+from shoal_schema.fields.declaring import Json, as_json
 from shoal_schema.resource.route import HttpRouteSpec, IngressSpec, Scheme
 
 HTTPS_PORT = 443

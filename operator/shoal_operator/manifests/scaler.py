@@ -9,8 +9,8 @@ import json
 
 from shoal_operator.manifests.labels import make_object
 from shoal_operator.manifests.target import Target
-from shoal_schema.declaring import Json
-from shoal_schema.metrics import DEMAND
+from shoal_schema.fields.declaring import Json
+from shoal_schema.interfaces.metrics import DEMAND
 from shoal_schema.resource import API_VERSION
 from shoal_schema.resource.scalers import HorizontalPodAutoscalerSpec, ScaledObjectSpec
 from shoal_schema.resource.traffic import ScalingSpec

@@ -3,7 +3,7 @@
 from shoal_operator.manifests.environment import HTTP_PORT
 from shoal_operator.manifests.labels import OPERATOR_ANNOTATION, make_object, selector_labels
 from shoal_operator.manifests.target import Target
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 
 
 def make_service(target: Target) -> Json:

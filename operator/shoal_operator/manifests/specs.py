@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from msgspec import structs
 
-from shoal_schema.declaring import Json
 from shoal_schema.decoding import parse_graph_spec, parse_spec
+from shoal_schema.fields.declaring import Json
 from shoal_schema.resource import GRAPH_KIND, GRAPH_PLURAL, KIND, PLURAL
 from shoal_schema.resource.graph import GraphSpec, StepSpec
 from shoal_schema.resource.model import ModelSpec

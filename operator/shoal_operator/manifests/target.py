@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from shoal_schema.declaring import Json
-from shoal_schema.processes.operator import OperatorProcess
+from shoal_schema.fields.declaring import Json
+from shoal_schema.process.settings.operator import OperatorProcess
 from shoal_schema.resource import API_VERSION, BATCH_KIND, GRAPH_KIND, KIND
 from shoal_schema.resource.graph import GraphSpec
 from shoal_schema.resource.network import NetworkPolicyMode

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from shoal_operator.children.observation import dig
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 from shoal_schema.resource.locations import LocationError, moves, parse
 
 RETRY_S = 5.0

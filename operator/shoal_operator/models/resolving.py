@@ -21,7 +21,7 @@ from shoal_operator.models.resolution import (
     pause_s,
     stored_version,
 )
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 from shoal_schema.resource.credentials import fault
 from shoal_schema.resource.locations import (
     REDIRECTS,

@@ -4,7 +4,7 @@ from shoal_operator.children.drift import holds
 from shoal_operator.children.exact import foreign_settings, removal, settings_text
 from shoal_operator.children.observation import dig
 from shoal_operator.manifests.desired import Child
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 
 NO_IMAGE_VOLUMES = (
     "the API server drops image volumes, so pods would have no model: oci:// and model.volume.image require"

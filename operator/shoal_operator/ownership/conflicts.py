@@ -13,7 +13,7 @@ from typing import Any
 
 from shoal_operator.children.drift import differences
 from shoal_operator.children.observation import dig
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 
 WRITES = 5
 WINDOW_S = 60.0

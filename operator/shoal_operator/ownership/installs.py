@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from shoal_operator.children.observation import dig
 from shoal_operator.manifests.labels import OPERATOR_ANNOTATION
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 from shoal_schema.resource import GROUP
 
 CLAIM_ANNOTATION = f"{GROUP}/claimed-by"

@@ -15,9 +15,9 @@ from shoal_operator.manifests.deployment import make_deployment
 from shoal_operator.manifests.job import make_job
 from shoal_operator.manifests.target import Target
 from shoal_operator.policy.restricted import beyond_restricted, listed
-from shoal_schema.declaring import as_json, fields_of
-from shoal_schema.policy import Policy
+from shoal_schema.fields.declaring import as_json, fields_of
 from shoal_schema.resource.offline import Engine
+from shoal_schema.resource.policy import Policy
 
 Requested = Iterator[tuple[str, str]]
 """Fields of the spec, with the requested values."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from shoal_operator.children.observation import dig
 from shoal_operator.manifests.containers import BATCH, PROXY, RUNTIME
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 
 _APP_ARMOR = "container.apparmor.security.beta.kubernetes.io/"
 _SELINUX = (None, "", "container_t", "container_init_t", "container_kvm_t", "container_engine_t")

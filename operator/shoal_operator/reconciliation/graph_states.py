@@ -8,7 +8,7 @@ from shoal_operator.children.observation import Key
 from shoal_operator.loop.records import Records
 from shoal_operator.scaling.scraper import Scraper
 from shoal_operator.scaling.service_cache import Replica
-from shoal_schema.load import GRAPH_VALID, GraphState
+from shoal_schema.interfaces.load import GRAPH_VALID, GraphState
 
 _INTERVAL_S = 2.0
 

@@ -12,8 +12,8 @@ from shoal_operator.manifests.target import Hosting, Target
 from shoal_operator.models.resolution import ModelResolution
 from shoal_operator.policy.allowed import not_allowed
 from shoal_operator.rollout.upgrading import Plan
-from shoal_schema.declaring import Json
-from shoal_schema.processes.operator import OperatorProcess
+from shoal_schema.fields.declaring import Json
+from shoal_schema.process.settings.operator import OperatorProcess
 from shoal_schema.resource.model import Follow
 from shoal_schema.resource.service import InferenceServiceSpec
 

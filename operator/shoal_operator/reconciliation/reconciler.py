@@ -31,11 +31,11 @@ from shoal_operator.scaling.service_cache import CachedService, Replica, running
 from shoal_operator.status.evidence import Evidence
 from shoal_operator.status.status import make_status, other_owner_event, unread_status
 from shoal_operator.zero.activator import NoActivatorError
-from shoal_schema.conditions import Reason
-from shoal_schema.declaring import Json
 from shoal_schema.decoding import GraphSpecError, SpecError
-from shoal_schema.load import GraphState
-from shoal_schema.processes.operator import OperatorProcess
+from shoal_schema.fields.declaring import Json
+from shoal_schema.interfaces.load import GraphState
+from shoal_schema.process.settings.operator import OperatorProcess
+from shoal_schema.resource.conditions import Reason
 from shoal_schema.resource.locations import LocationError
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from shoal_operator.loop.records import Records
 from shoal_operator.manifests.labels import digest
 from shoal_operator.ownership.conflicts import WriteLimits
 from shoal_operator.status.status import plain_status, transitions, unwritten_status_event
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 
 logger = logging.getLogger(__name__)
 

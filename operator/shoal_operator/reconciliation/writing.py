@@ -19,7 +19,7 @@ from shoal_operator.reconciliation.retries import Retries
 from shoal_operator.scaling.reversals import Reversals, adjusted, observed_deployment, observed_request, written
 from shoal_operator.status.fractions import named_fractions
 from shoal_operator.status.status import removed_settings_event
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 
 logger = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ from shoal_operator.children.observation import Key
 from shoal_operator.loop.records import Records
 from shoal_operator.manifests.environment import ADMIN_PORT
 from shoal_operator.rollout.stays import StayRequest
-from shoal_schema.addresses import TcpAddress
-from shoal_schema.headers import INSTANCE
-from shoal_schema.stay import PATH
+from shoal_schema.fields.addresses import TcpAddress
+from shoal_schema.interfaces.headers import INSTANCE
+from shoal_schema.interfaces.stay import PATH
 
 logger = logging.getLogger(__name__)
 

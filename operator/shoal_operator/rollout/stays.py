@@ -12,7 +12,7 @@ from shoal_operator.children.pods import is_leaving, is_ready, runs, scheduling_
 from shoal_operator.manifests.containers import PROXY, drain_time_s, replacement_time_s
 from shoal_operator.manifests.target import Target
 from shoal_operator.scaling.service_cache import Replica
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 
 _NODE_LEAVES = frozenset({"EvictionByEvictionAPI", "DeletionByTaintManager"})
 """Reasons in a pod's condition DisruptionTarget: its node is leaving, so a replacement starts elsewhere."""

@@ -19,8 +19,8 @@ from shoal_operator.manifests.containers import PROXY, RUNTIME
 from shoal_operator.manifests.desired import Child
 from shoal_operator.manifests.labels import SPEC_HASH_ANNOTATION
 from shoal_operator.manifests.target import Target
-from shoal_schema.conditions import ConditionType, Reason, Status
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
+from shoal_schema.resource.conditions import ConditionType, Reason, Status
 
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _DAY_MIN = 24 * 60

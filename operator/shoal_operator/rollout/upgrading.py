@@ -14,9 +14,9 @@ from shoal_operator.loop.records import Records
 from shoal_operator.manifests.desired import DEPLOYMENT
 from shoal_operator.manifests.target import Target
 from shoal_operator.rollout.upgrade import Upgrade, Upgrades, Window, images_of, is_pending, keep_pods, with_images
-from shoal_schema.conditions import Status
-from shoal_schema.declaring import Json
-from shoal_schema.processes.operator import OperatorProcess
+from shoal_schema.fields.declaring import Json
+from shoal_schema.process.settings.operator import OperatorProcess
+from shoal_schema.resource.conditions import Status
 
 logger = logging.getLogger(__name__)
 

@@ -23,8 +23,8 @@ from shoal_operator.scaling.reading import Reading, no_load_reason
 from shoal_operator.scaling.replicas import ReplicaWriter
 from shoal_operator.scaling.report import ScalingReport
 from shoal_operator.scaling.service_cache import CachedService, Replica, ScaledService
-from shoal_schema.fleet import Fleet as FleetReport
-from shoal_schema.fleet import FleetPod, FleetService
+from shoal_schema.interfaces.fleet import Fleet as FleetReport
+from shoal_schema.interfaces.fleet import FleetPod, FleetService
 
 logger = logging.getLogger(__name__)
 

@@ -30,7 +30,7 @@ from shoal_operator.scaling.panic import HOLD_S, STRAINED_TICKS, panic_until_s, 
 from shoal_operator.scaling.recommendation import Recommendation, recommend
 from shoal_operator.scaling.signals import Signals
 from shoal_operator.scaling.targets import ScalingTargets
-from shoal_schema.conditions import Reason, ScalingReason
+from shoal_schema.resource.conditions import Reason, ScalingReason
 
 WINDOW_S = 300.0
 NO_DATA_S = 30.0

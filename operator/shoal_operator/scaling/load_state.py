@@ -10,7 +10,7 @@ from shoal_operator.scaling.objective import ObjectiveReports
 from shoal_operator.scaling.replica_conflicts import ReplicaConflicts
 from shoal_operator.scaling.report import ScalingReport
 from shoal_operator.scaling.signals import LoadHistory
-from shoal_schema.fleet import FleetPod
+from shoal_schema.interfaces.fleet import FleetPod
 
 _RENEWED_S = 60.0
 """Minimum age of a reported load before it is replaced: each report costs a reconciliation and a status write."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from shoal_operator.scaling.report import NoLoad
-from shoal_schema.load import MAX_BYTES, Load
+from shoal_schema.interfaces.load import MAX_BYTES, Load
 
 _DECODER = msgspec.json.Decoder(Load)
 

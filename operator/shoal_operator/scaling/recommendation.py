@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from shoal_operator.scaling.signals import NEGLIGIBLE_SHARE, Rates, Signals
 from shoal_operator.scaling.targets import HEADROOM, LEAST, ScalingTargets, target_rows
-from shoal_schema.load import Capacity
+from shoal_schema.interfaces.load import Capacity
 
 LATE = NEGLIGIBLE_SHARE / 2
 """Share of time in which groups of arrivals may exceed the capacity; less than what causes strain."""

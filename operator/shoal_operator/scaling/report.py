@@ -6,7 +6,7 @@ from enum import StrEnum
 from shoal_operator.children.events import ServiceEvent
 from shoal_operator.scaling.decision import ScalingLimit
 from shoal_operator.scaling.targets import ScalingTargets
-from shoal_schema.conditions import Reason, ScalingReason
+from shoal_schema.resource.conditions import Reason, ScalingReason
 
 
 class NoLoad(StrEnum):

@@ -14,7 +14,7 @@ from shoal_operator.manifests.desired import DEPLOYMENT
 from shoal_operator.manifests.labels import FIELD_MANAGER
 from shoal_operator.ownership.conflicts import CONFLICT_PAUSE_S, CONFLICT_WINDOW_S, CONFLICT_WRITES, writer_of
 from shoal_operator.scaling.replica_conflicts import HPA
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 from shoal_schema.resource.traffic import ScalingMode
 
 _REPLICAS = ("f:spec", "f:replicas")

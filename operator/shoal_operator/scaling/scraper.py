@@ -19,8 +19,8 @@ import httptools
 from shoal_operator.manifests.environment import ADMIN_PORT
 from shoal_operator.scaling.reading import Reading, read_load
 from shoal_operator.scaling.service_cache import Replica
-from shoal_schema.headers import INSTANCE
-from shoal_schema.load import MAX_BYTES, PATH
+from shoal_schema.interfaces.headers import INSTANCE
+from shoal_schema.interfaces.load import MAX_BYTES, PATH
 
 logger = logging.getLogger(__name__)
 

@@ -17,8 +17,8 @@ from shoal_operator.ownership.conflicts import writer_of
 from shoal_operator.scaling.decision import ScalingContext
 from shoal_operator.scaling.start_times import StartTimes
 from shoal_operator.scaling.targets import ScalingTargets, ZeroPolicy
-from shoal_schema.declaring import Json
 from shoal_schema.decoding import SpecError
+from shoal_schema.fields.declaring import Json
 from shoal_schema.resource.service import InferenceServiceSpec
 from shoal_schema.resource.traffic import ScalingMode, queue_rows, scale_to_zero_delay_s
 

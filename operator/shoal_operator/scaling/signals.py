@@ -18,7 +18,7 @@ from statistics import NormalDist, median_low
 from typing import NamedTuple
 
 from shoal_operator.scaling.targets import ScalingTargets, target_rows
-from shoal_schema.load import Capacity, Load
+from shoal_schema.interfaces.load import Capacity, Load
 
 SHORT_S = 6.0
 """Three ticks, the shortest time in which a burst differs from noise."""

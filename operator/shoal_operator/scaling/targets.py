@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from shoal_schema.load import Capacity
+from shoal_schema.interfaces.load import Capacity
 
 HEADROOM = 0.8
 """Share of a replica's capacity to plan with; the rest absorbs uneven arrivals."""

@@ -7,7 +7,7 @@ from decimal import Decimal
 from shoal_operator.children.drift import quantity
 from shoal_operator.children.observation import dig
 from shoal_operator.manifests.containers import MODEL, PROXY, RUNTIME
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 
 _BOUND = re.compile(
     r"(?:maximum|minimum) (?P<resource>\S+) usage per Container is [^,\s]*[^,.\s]"

@@ -9,7 +9,7 @@ from shoal_operator.manifests.desired import HPA, HTTP_ROUTE, INGRESS, SCALED_OB
 from shoal_operator.models.resolution import stored_resolution
 from shoal_operator.ownership.admission import NO_IMAGE_VOLUMES
 from shoal_operator.status.evidence import Evidence
-from shoal_schema.conditions import Reason, Status
+from shoal_schema.resource.conditions import Reason, Status
 
 Verdict = tuple[Status, Reason, str]
 Check = Callable[[Evidence], Verdict | None]

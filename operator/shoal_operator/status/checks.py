@@ -14,9 +14,9 @@ from shoal_operator.status.admission_advice import pod_advice
 from shoal_operator.status.blocked import Check, Verdict, failure_text
 from shoal_operator.status.evidence import Evidence
 from shoal_operator.status.startup_advice import proxy_advice, waiting_advice
-from shoal_schema.conditions import ConditionType, Reason, Status
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 from shoal_schema.resource import GRAPH_KIND
+from shoal_schema.resource.conditions import ConditionType, Reason, Status
 
 
 def pods_rejected(evidence: Evidence) -> Verdict | None:

@@ -11,10 +11,10 @@ from shoal_operator.manifests.target import Target
 from shoal_operator.models.resolution import ModelResolution
 from shoal_operator.rollout.upgrade import Upgrade
 from shoal_operator.scaling.report import ScalingReport
-from shoal_schema.conditions import Reason
-from shoal_schema.declaring import Json
-from shoal_schema.load import GraphState
+from shoal_schema.fields.declaring import Json
+from shoal_schema.interfaces.load import GraphState
 from shoal_schema.resource import KIND
+from shoal_schema.resource.conditions import Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

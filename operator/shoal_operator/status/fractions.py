@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from shoal_operator.children.observation import dig
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 
 _REFUSED = "cannot convert float64 to int"
 

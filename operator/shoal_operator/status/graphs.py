@@ -3,9 +3,9 @@
 from shoal_operator.children.pods import is_ready
 from shoal_operator.status.blocked import Verdict
 from shoal_operator.status.evidence import Evidence
-from shoal_schema.conditions import FAILURES, Reason, Status
 from shoal_schema.graphs.errors import GraphFault
-from shoal_schema.load import STEP_NOT_READY
+from shoal_schema.interfaces.load import STEP_NOT_READY
+from shoal_schema.resource.conditions import FAILURES, Reason, Status
 
 _FAULTS = frozenset(Reason(fault) for fault in GraphFault)
 

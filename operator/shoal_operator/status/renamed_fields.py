@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator, Mapping
 
 from shoal_operator.children.observation import dig
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 from shoal_schema.resource.service import ONCE_DEFAULTED, RENAMED, RENAMED_SINCE
 
 _APPLIED_ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"

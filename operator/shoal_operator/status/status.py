@@ -22,10 +22,10 @@ from shoal_operator.status.blocked import Check, Verdict
 from shoal_operator.status.evidence import Evidence
 from shoal_operator.status.renamed_fields import dropped_fields, dropped_text
 from shoal_operator.status.upgrades import upgrade_status, upgraded
-from shoal_schema.conditions import FAILURES, ConditionType, Reason, ScalingReason, Status
-from shoal_schema.declaring import Json
 from shoal_schema.decoding import broken_rules
+from shoal_schema.fields.declaring import Json
 from shoal_schema.resource import GRAPH_KIND
+from shoal_schema.resource.conditions import FAILURES, ConditionType, Reason, ScalingReason, Status
 from shoal_schema.resource.traffic import ScalingMode
 
 _BLOCKED: tuple[Check, ...] = (

@@ -5,8 +5,8 @@ from shoal_operator.rollout.upgrade import Upgrade, images_of
 from shoal_operator.status.blocked import Verdict
 from shoal_operator.status.checks import deadline_exceeded
 from shoal_operator.status.evidence import Evidence
-from shoal_schema.conditions import Reason, Status
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
+from shoal_schema.resource.conditions import Reason, Status
 
 _PENDING = (
     "pods ({now}) wait for the upgrade to this release. Services are upgraded oldest first, within the limits of "

@@ -12,9 +12,16 @@ from shoal_operator.cluster.interface import Cluster
 from shoal_operator.errors import ApiError
 from shoal_operator.manifests.environment import ADMIN_PORT
 from shoal_operator.zero.activator import ActivatorPod
-from shoal_schema.activator import MAX_POLL_S, MAX_REPORT_BYTES, REPORT_PATH, SEEN, ActivatorReport, decode_report
-from shoal_schema.addresses import TcpAddress
-from shoal_schema.processes.operator import OperatorProcess
+from shoal_schema.fields.addresses import TcpAddress
+from shoal_schema.interfaces.activator import (
+    MAX_POLL_S,
+    MAX_REPORT_BYTES,
+    REPORT_PATH,
+    SEEN,
+    ActivatorReport,
+    decode_report,
+)
+from shoal_schema.process.settings.operator import OperatorProcess
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from shoal_operator.zero.activator import scales_to_zero
 from shoal_operator.zero.decision import HOLDING, Phase, ZeroState
-from shoal_schema.activator import ActivatorService
+from shoal_schema.interfaces.activator import ActivatorService
 from shoal_schema.resource.service import InferenceServiceSpec
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from shoal_operator.children.observation import Key, dig
 from shoal_operator.manifests.environment import ADMIN_PORT
 from shoal_operator.zero.activator import NoActivatorError
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 
 REST_S = 60.0
 """Time that a freed port stays reserved, because its EndpointSlices outlive their service."""

@@ -35,10 +35,10 @@ from shoal_operator.zero.activator_pods import ActivatorPods
 from shoal_operator.zero.decision import ZeroObservation, decide, scaling_reason
 from shoal_operator.zero.hosted import HostedService, ReservedPort, WithoutPort
 from shoal_operator.zero.ports import Ports, port_range, stored_port
-from shoal_schema.activator import MAX_POLL_S, ActivatorReport, ActivatorService, ActivatorTable, encode
-from shoal_schema.addresses import TcpAddress
 from shoal_schema.decoding import SpecError
-from shoal_schema.processes.operator import OperatorProcess
+from shoal_schema.fields.addresses import TcpAddress
+from shoal_schema.interfaces.activator import MAX_POLL_S, ActivatorReport, ActivatorService, ActivatorTable, encode
+from shoal_schema.process.settings.operator import OperatorProcess
 from shoal_schema.resource.service import InferenceServiceSpec
 
 logger = logging.getLogger(__name__)

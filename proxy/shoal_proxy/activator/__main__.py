@@ -5,7 +5,7 @@ Handles Ctrl-C from the start, also during the import of other modules.
 
 import sys
 
-from shoal_schema.exit_status import run_command
+from shoal_schema.process.exit_status import run_command
 
 
 def main() -> int:

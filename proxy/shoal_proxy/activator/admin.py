@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from shoal_proxy.metrics import Metrics
-from shoal_schema.activator import MAX_POLL_S, REPORT_PATH, SEEN, ActivatorReport, encode
+from shoal_schema.interfaces.activator import MAX_POLL_S, REPORT_PATH, SEEN, ActivatorReport, encode
 
 
 class Admin:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from math import isfinite
 
-from shoal_schema.headers import EXECUTED, TIMEOUT_MS
+from shoal_schema.interfaces.headers import EXECUTED, TIMEOUT_MS
 
 Headers = Sequence[tuple[bytes, bytes]]
 

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 
 from shoal_proxy.activator.queue import HeldRequest, ServiceQueue
 from shoal_proxy.errors import BodyTooLarge, Overloaded, ProxyError
-from shoal_schema.activator import ActivatorService
-from shoal_schema.metrics import RejectionReason
-from shoal_schema.processes.activator import ActivatorProcess
+from shoal_schema.interfaces.activator import ActivatorService
+from shoal_schema.interfaces.metrics import RejectionReason
+from shoal_schema.process.settings.activator import ActivatorProcess
 
 
 class RequestHolder:

@@ -10,8 +10,8 @@ import uvicorn
 from shoal_proxy.activator.handler import RequestHandler, RequestReleaser
 from shoal_proxy.listener import Listener
 from shoal_proxy.server import bind
-from shoal_schema.activator import MAX_REASON_LENGTH
-from shoal_schema.addresses import Address
+from shoal_schema.fields.addresses import Address
+from shoal_schema.interfaces.activator import MAX_REASON_LENGTH
 
 logger = logging.getLogger(__name__)
 

@@ -25,17 +25,17 @@ from shoal_proxy.edge.idle_connections import WANTED_DESCRIPTORS, connection_lim
 from shoal_proxy.framed_protocol import FramedProtocol
 from shoal_proxy.metrics import Metrics
 from shoal_proxy.server import ADMIN_BODY_BYTES, ADMIN_CONNECTIONS, bind
-from shoal_schema import environment
-from shoal_schema import metrics as declared
-from shoal_schema.activator import ActivatorTable
-from shoal_schema.addresses import TcpAddress
-from shoal_schema.declaring import ACTIVATOR
-from shoal_schema.environment import SettingsError
-from shoal_schema.logs import configure, log_exit_reason, requested_format
-from shoal_schema.open_files import open_files
-from shoal_schema.processes.activator import ActivatorProcess
-from shoal_schema.processes.log import LogSettings
-from shoal_schema.processes.proxy import ProxyProcess
+from shoal_schema.fields.addresses import TcpAddress
+from shoal_schema.fields.declaring import ACTIVATOR
+from shoal_schema.interfaces import metrics as declared
+from shoal_schema.interfaces.activator import ActivatorTable
+from shoal_schema.process import environment
+from shoal_schema.process.environment import SettingsError
+from shoal_schema.process.logs import configure, log_exit_reason, requested_format
+from shoal_schema.process.open_files import open_files
+from shoal_schema.process.settings.activator import ActivatorProcess
+from shoal_schema.process.settings.log import LogSettings
+from shoal_schema.process.settings.proxy import ProxyProcess
 from shoal_schema.wire.timeouts import TransferTimeouts
 
 logger = logging.getLogger(__name__)

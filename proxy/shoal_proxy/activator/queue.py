@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from math import ceil
 
-from shoal_schema.activator import ActivatorService
+from shoal_schema.interfaces.activator import ActivatorService
 
 PAUSE_S = 0.25
 """Time to skip a pod after it rejected a request or connection, or missed a deadline."""

@@ -6,7 +6,14 @@ from collections.abc import Callable
 
 import httpx
 
-from shoal_schema.activator import MAX_POLL_S, MAX_TABLE_BYTES, SEEN, TABLE_PATH, ActivatorTable, decode_table
+from shoal_schema.interfaces.activator import (
+    MAX_POLL_S,
+    MAX_TABLE_BYTES,
+    SEEN,
+    TABLE_PATH,
+    ActivatorTable,
+    decode_table,
+)
 
 logger = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from shoal_schema.activator import MAX_REASON_LENGTH, ActivatorService
-from shoal_schema.addresses import parse_tcp_address
+from shoal_schema.fields.addresses import parse_tcp_address
+from shoal_schema.interfaces.activator import MAX_REASON_LENGTH, ActivatorService
 
 
 class ValidatedServices(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Final
 
 import orjson
 
-from shoal_schema.headers import LOAD
+from shoal_schema.interfaces.headers import LOAD
 
 TEXT: Final = 1
 JSON: Final = 2

@@ -23,7 +23,7 @@ from shoal_proxy.batching.returns import ReturningClients
 from shoal_proxy.batching.row_check import RowCheck
 from shoal_proxy.batching.selection import BatchCosts
 from shoal_proxy.batching.tables import LatencyTables
-from shoal_schema.metrics import RejectionReason
+from shoal_schema.interfaces.metrics import RejectionReason
 from shoal_schema.resource.traffic import BatchingPolicy
 
 SLACK_QUANTILE = 0.75

@@ -14,7 +14,7 @@ from shoal_proxy.batching.fair_shares import FairShares
 from shoal_proxy.batching.group import Group
 from shoal_proxy.batching.pending import BatchKey, PendingRequest, RequestSlice
 from shoal_proxy.batching.serving_order import ServingOrder
-from shoal_schema.metrics import RejectionReason
+from shoal_schema.interfaces.metrics import RejectionReason
 
 
 @dataclass(frozen=True)

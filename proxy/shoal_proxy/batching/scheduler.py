@@ -35,7 +35,7 @@ from shoal_proxy.batching.throughput import Throughput
 from shoal_proxy.batching.traffic import Traffic
 from shoal_proxy.errors import BatchTooLarge, DeadlineExceeded, InvalidRequest, ModelFailed, Overloaded, ProxyError
 from shoal_proxy.model.signature import ModelSignature
-from shoal_schema.metrics import RejectionReason
+from shoal_schema.interfaces.metrics import RejectionReason
 
 
 class SchedulerStep:

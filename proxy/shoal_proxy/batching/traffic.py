@@ -6,7 +6,7 @@ can be read at any time.
 
 from typing import Final
 
-from shoal_schema.metrics import RejectionReason
+from shoal_schema.interfaces.metrics import RejectionReason
 
 _SPAN_S: Final = 1.0
 """Span of `offered_rows_per_s` and `busy`; longer while nothing happens."""

@@ -8,7 +8,7 @@ import orjson
 
 from shoal_proxy.errors import BodyTooLarge, InvalidRequest, ProxyError
 from shoal_proxy.model.signature import ModelSignature
-from shoal_schema import headers
+from shoal_schema.interfaces import headers
 from shoal_schema.wire.datatypes import Array
 from shoal_schema.wire.row_errors import encode_row_errors
 

@@ -11,7 +11,7 @@ from shoal_proxy.codecs.classification import classified
 from shoal_proxy.codecs.tensors import tensor_entry, text
 from shoal_proxy.errors import ModelFailed
 from shoal_proxy.model.signature import ModelSignature, OutputSpec
-from shoal_schema import headers
+from shoal_schema.interfaces import headers
 from shoal_schema.wire.datatypes import DATATYPES, DTYPES, Array
 
 HEADER_LENGTH = headers.HEADER_LENGTH.encode()

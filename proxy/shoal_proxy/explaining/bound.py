@@ -1,7 +1,7 @@
 """The rule that determines the bottleneck of a replica, shared by all reports."""
 
 from shoal_proxy.batching.throughput import BusiestSecond
-from shoal_schema.bounds import Bound
+from shoal_schema.interfaces.bounds import Bound
 
 BUSY = 0.9
 FULL = 0.9

@@ -10,8 +10,8 @@ from shoal_proxy.batching.latency import LatencyTable
 from shoal_proxy.batching.pending import NEVER_S, BatchKey
 from shoal_proxy.batching.throughput import BusiestSecond
 from shoal_proxy.explaining.bound import is_saturated
-from shoal_schema.bounds import Bound
-from shoal_schema.load import Capacity
+from shoal_schema.interfaces.bounds import Bound
+from shoal_schema.interfaces.load import Capacity
 from shoal_schema.resource.traffic import BatchingPolicy
 
 _MEAN_BATCHES = 1.5

@@ -3,8 +3,8 @@
 from shoal_proxy.batching.scheduler import Scheduler
 from shoal_proxy.explaining.capacity import capacity
 from shoal_proxy.explaining.report import last_key, limiting
-from shoal_schema.load import Capacity, GraphState, Load, RejectedRows, RowsChecked
-from shoal_schema.metrics import RejectionReason
+from shoal_schema.interfaces.load import Capacity, GraphState, Load, RejectedRows, RowsChecked
+from shoal_schema.interfaces.metrics import RejectionReason
 
 
 def read_load(

@@ -11,7 +11,7 @@ from shoal_proxy.batching.row_checks import RowChecks
 from shoal_proxy.batching.throughput import BusiestSecond
 from shoal_proxy.explaining.bound import bound, is_saturated
 from shoal_proxy.explaining.capacity import room_rows
-from shoal_schema.bounds import Bound
+from shoal_schema.interfaces.bounds import Bound
 from shoal_schema.resource.traffic import BatchingPolicy
 
 _CLOSE = 1.15

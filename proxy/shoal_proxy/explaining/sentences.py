@@ -6,8 +6,8 @@ from typing import Final
 
 from shoal_proxy.explaining.bound import ENOUGH_BATCHES
 from shoal_proxy.explaining.report import FigureBounds, LatencyReport
-from shoal_schema.bounds import ADVICE, Bound
-from shoal_schema.metrics import RejectionReason
+from shoal_schema.interfaces.bounds import ADVICE, Bound
+from shoal_schema.interfaces.metrics import RejectionReason
 from shoal_schema.resource.traffic import BatchingPolicy
 
 _PADDING: Final = 0.2

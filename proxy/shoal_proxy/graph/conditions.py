@@ -11,7 +11,15 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from shoal_schema.expressions import BooleanOperation, Column, Comparison, Expression, IsNull, Membership, Negation
+from shoal_schema.fields.expressions import (
+    BooleanOperation,
+    Column,
+    Comparison,
+    Expression,
+    IsNull,
+    Membership,
+    Negation,
+)
 from shoal_schema.wire.datatypes import FIRST_ROUNDED, Array, bfloat16_to_float32
 
 _OPERATORS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {

@@ -31,8 +31,8 @@ from shoal_proxy.settings import Settings
 from shoal_schema.graphs.errors import GraphError, GraphFault
 from shoal_schema.graphs.plan import GraphPlan, GraphStep, make_plan
 from shoal_schema.graphs.types import TypedGraph, graph_metadata, type_check
-from shoal_schema.headers import GRAPHS, PRIORITY
-from shoal_schema.load import GRAPH_VALID, STEP_NOT_READY, GraphState
+from shoal_schema.interfaces.headers import GRAPHS, PRIORITY
+from shoal_schema.interfaces.load import GRAPH_VALID, STEP_NOT_READY, GraphState
 from shoal_schema.resource.graph import GraphSpec
 from shoal_schema.wire.datatypes import Array
 

@@ -12,9 +12,9 @@ import msgspec
 
 from shoal_proxy.graph.composer import Composer
 from shoal_proxy.settings import Settings
-from shoal_schema.arguments import CommandParser
 from shoal_schema.graphs.composer import ComposerReport, as_declared
 from shoal_schema.graphs.errors import GraphError
+from shoal_schema.process.arguments import CommandParser
 from shoal_schema.resource.graph import ComposerSpec
 
 

@@ -23,8 +23,8 @@ from shoal_proxy.errors import (
 from shoal_proxy.model.signature import ModelSignature
 from shoal_proxy.runtime_connection import ResponseMemory, RuntimeResponse
 from shoal_proxy.upstream import Upstream
-from shoal_schema.addresses import parse_origin
-from shoal_schema.headers import EXECUTED, HEADER_LENGTH, TIMEOUT_MS
+from shoal_schema.fields.addresses import parse_origin
+from shoal_schema.interfaces.headers import EXECUTED, HEADER_LENGTH, TIMEOUT_MS
 from shoal_schema.resource.graph import StepSpec
 from shoal_schema.wire.datatypes import DTYPES, Array
 from shoal_schema.wire.row_errors import RowError

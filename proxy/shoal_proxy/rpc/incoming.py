@@ -14,7 +14,7 @@ from shoal_proxy.edge.body_memory import DelegatedTransfer
 from shoal_proxy.errors import Overloaded
 from shoal_proxy.inference import Inference
 from shoal_proxy.rpc.slow_calls import connections_of, received_on, shut_down
-from shoal_schema.memory import return_freed_memory
+from shoal_schema.process.memory import return_freed_memory
 
 CHECK_S: Final = 0.25
 _TRIM_BYTES: Final = 64 << 20

@@ -32,8 +32,8 @@ from shoal_proxy.rpc.stream import Streams
 from shoal_proxy.settings import Settings
 from shoal_proxy.tracer import GONE
 from shoal_proxy.unread import UnreadResponses
-from shoal_schema.addresses import TcpAddress
-from shoal_schema.headers import REQUEST_ID, TIMEOUT_MS, TRACEPARENT
+from shoal_schema.fields.addresses import TcpAddress
+from shoal_schema.interfaces.headers import REQUEST_ID, TIMEOUT_MS, TRACEPARENT
 from shoal_schema.resource.model import ExtraColumns
 from shoal_schema.wire.framing import FramingError, check_repeated
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from shoal_schema.environment import SettingsError
+from shoal_schema.process.environment import SettingsError
 
 _TRACEPARENT: Final = re.compile(rb"(?!ff)[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?")
 _RATIO_MASK: Final = (1 << 64) - 1

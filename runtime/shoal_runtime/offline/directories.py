@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Protocol
 from shoal_runtime.offline.directory import LocalDirectory
 from shoal_runtime.offline.errors import InvalidSettings
 from shoal_runtime.offline.shards import InputFile, split_pattern
-from shoal_schema.redaction import redacted_value
+from shoal_schema.fields.redaction import redacted_value
 from shoal_schema.resource.locations import LocationError, local_path, scheme_of, shown
 from shoal_schema.resource.offline import IN_WORDS, STORES
 

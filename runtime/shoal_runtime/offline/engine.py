@@ -15,7 +15,7 @@ from typing import Final
 
 from shoal_runtime.errors import EXIT_DEVICE_LOST
 from shoal_runtime.offline.errors import JobError
-from shoal_schema.redaction import redacted
+from shoal_schema.fields.redaction import redacted
 from shoal_schema.wire.engine_messages import EngineBatch, EngineFailed, EngineReady, Message
 
 ENDED_AT_ONCE: Final = 3

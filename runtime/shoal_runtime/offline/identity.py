@@ -8,7 +8,7 @@ from typing import Any
 from shoal_runtime.fetching import ModelFiles
 from shoal_runtime.settings import Settings
 from shoal_runtime.unpacking import CHUNK_BYTES
-from shoal_schema.declaring import as_json
+from shoal_schema.fields.declaring import as_json
 
 _MODEL_FIELDS = ("format", "handler", "parameters")
 

@@ -38,7 +38,7 @@ from shoal_runtime.offline.sizing import best_size, expected_s, next_trial
 from shoal_runtime.offline.tables import FILES, TableSource
 from shoal_runtime.offline.writing import OutputWriter
 from shoal_runtime.threads import core_limit
-from shoal_schema.progress import WorkDone
+from shoal_schema.interfaces.progress import WorkDone
 from shoal_schema.resource.offline import RowFormat
 from shoal_schema.wire.engine_messages import BatchFailed, EngineBatch, EngineReady
 

@@ -15,8 +15,8 @@ import ray
 
 from shoal_runtime.errors import EXIT_USAGE
 from shoal_runtime.offline.settings import from_env
-from shoal_schema.environment import SettingsError
-from shoal_schema.logs import configure
+from shoal_schema.process.environment import SettingsError
+from shoal_schema.process.logs import configure
 
 logger = logging.getLogger(__name__)
 

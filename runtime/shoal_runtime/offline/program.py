@@ -15,9 +15,9 @@ from shoal_runtime.offline.errors import JobError
 from shoal_runtime.offline.job import Job
 from shoal_runtime.offline.progress import summary
 from shoal_runtime.offline.settings import from_env
-from shoal_schema.environment import SettingsError
-from shoal_schema.exit_status import INTERRUPTED
-from shoal_schema.logs import configure
+from shoal_schema.process.environment import SettingsError
+from shoal_schema.process.exit_status import INTERRUPTED
+from shoal_schema.process.logs import configure
 
 TERMINATION_LOG: Final = Path("/dev/termination-log")
 """File in which Kubernetes reads a container's termination message."""

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
-from shoal_schema.addresses import TcpAddress
-from shoal_schema.progress import JobProgress, WorkDone
+from shoal_schema.fields.addresses import TcpAddress
+from shoal_schema.interfaces.progress import JobProgress, WorkDone
 
 LINE_EVERY_S: Final = 10.0
 SHOWN_EVERY_S: Final = 0.2

@@ -16,7 +16,7 @@ from shoal_runtime.offline.column_types import is_spelled, plain
 from shoal_runtime.offline.comparing import Cells, IncomparableTypes, among, of_columns, truth, with_literal
 from shoal_runtime.offline.errors import InvalidSettings
 from shoal_runtime.offline.schemas import few
-from shoal_schema.expressions import (
+from shoal_schema.fields.expressions import (
     BooleanOperation,
     Column,
     Expression,
@@ -26,7 +26,7 @@ from shoal_schema.expressions import (
     Negation,
     parse,
 )
-from shoal_schema.expressions import (
+from shoal_schema.fields.expressions import (
     columns_of as named_columns,
 )
 

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from shoal_schema import environment
-from shoal_schema.declaring import BATCH
-from shoal_schema.environment import SettingsError
-from shoal_schema.processes.batch import BatchProcess
-from shoal_schema.processes.log import LogSettings
+from shoal_schema.fields.declaring import BATCH
+from shoal_schema.process import environment
+from shoal_schema.process.environment import SettingsError
+from shoal_schema.process.settings.batch import BatchProcess
+from shoal_schema.process.settings.log import LogSettings
 from shoal_schema.resource.model import ModelSpec
 from shoal_schema.resource.offline import ERRORS_IN_COLUMN, BatchInput, BatchLimits, BatchOutput
 

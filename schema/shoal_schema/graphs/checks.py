@@ -4,7 +4,7 @@ import keyword
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from shoal_schema.addresses import parse_origin
+from shoal_schema.fields.addresses import parse_origin
 from shoal_schema.graphs.composer import read_source
 from shoal_schema.graphs.errors import GraphError, GraphFault
 from shoal_schema.resource.graph import REQUEST, GraphSpec, OnError

@@ -3,8 +3,16 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from shoal_schema.declaring import Json
-from shoal_schema.expressions import BooleanOperation, Column, Comparison, Expression, IsNull, Membership, Negation
+from shoal_schema.fields.declaring import Json
+from shoal_schema.fields.expressions import (
+    BooleanOperation,
+    Column,
+    Comparison,
+    Expression,
+    IsNull,
+    Membership,
+    Negation,
+)
 from shoal_schema.graphs.errors import GraphError, GraphFault
 from shoal_schema.graphs.plan import (
     GraphOutput,

@@ -1,6 +1,6 @@
 """The definition of ``BatchInference``: names, columns and status."""
 
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 from shoal_schema.publishing.crd import Definition
 from shoal_schema.resource import BATCH_KIND, BATCH_PLURAL
 from shoal_schema.resource.offline import BATCH_RULES, BatchInferenceSpec

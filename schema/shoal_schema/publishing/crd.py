@@ -4,11 +4,11 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 
-from shoal_schema.declaring import Json, SettingsSection
+from shoal_schema.fields.declaring import Json, SettingsSection
+from shoal_schema.fields.rules import Rule
 from shoal_schema.publishing.openapi import object_schema
 from shoal_schema.resource import API_VERSION, GROUP, KIND, PLURAL, VERSION
 from shoal_schema.resource.service import InferenceServiceSpec
-from shoal_schema.rules import Rule
 
 NAME_PATTERN = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
 NAME_MAX_LENGTH = 63

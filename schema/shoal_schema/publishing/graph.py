@@ -1,6 +1,6 @@
 """The definition of ``InferenceGraph``: names, columns and status."""
 
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 from shoal_schema.publishing.crd import SCALE, Definition, images_schema, upgrade_schema
 from shoal_schema.resource import GRAPH_KIND, GRAPH_PLURAL
 from shoal_schema.resource.graph import GRAPH_RULES, InferenceGraphSpec

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from shoal_schema.declaring import Json, SettingsSection, fields_of, is_choice, section_of
-from shoal_schema.quantities import PATTERN, Quantity
+from shoal_schema.fields.declaring import Json, SettingsSection, fields_of, is_choice, section_of
+from shoal_schema.fields.quantities import PATTERN, Quantity
 
 _INT32_MAX, _INT64_MAX = 2**31 - 1, 2**63 - 1
 _QUANTITY: Json = {

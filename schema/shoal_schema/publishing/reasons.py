@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from shoal_schema.conditions import BatchConditionType, ConditionType, Reason
+from shoal_schema.resource.conditions import BatchConditionType, ConditionType, Reason
 
 CONDITIONS: Mapping[ConditionType | BatchConditionType, str] = {
     ConditionType.READY: "The newest spec is served, and all other objects match the spec.",

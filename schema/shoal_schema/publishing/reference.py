@@ -4,11 +4,11 @@ from collections.abc import Collection, Iterator
 
 from msgspec import Struct
 
-from shoal_schema.conditions import FAILURES, BatchConditionType, ConditionType, Reason
-from shoal_schema.declaring import Setting, SettingsSection, element_of, fields_of, section_of
+from shoal_schema.fields.declaring import Setting, SettingsSection, element_of, fields_of, section_of
 from shoal_schema.publishing.reasons import CONDITIONS, REASONS
 from shoal_schema.publishing.words import default_of, in_a_table, kind_of
 from shoal_schema.resource import API_VERSION, BATCH_KIND, GRAPH_KIND, KIND
+from shoal_schema.resource.conditions import FAILURES, BatchConditionType, ConditionType, Reason
 from shoal_schema.resource.graph import InferenceGraphSpec
 from shoal_schema.resource.offline import BatchInferenceSpec
 from shoal_schema.resource.service import InferenceServiceSpec

@@ -6,11 +6,11 @@ A page marks the place of a table with ``<!-- generated: NAME -->`` and ``<!-- e
 import re
 from collections.abc import Callable, Iterable, Mapping
 
-from shoal_schema import metrics
-from shoal_schema.declaring import ACTIVATOR, BATCH, OPERATOR, PROXY, RUNTIME, Process, fields_of
-from shoal_schema.environment import manifest_fields, variables
-from shoal_schema.policy import Policy
+from shoal_schema.fields.declaring import ACTIVATOR, BATCH, OPERATOR, PROXY, RUNTIME, Process, fields_of
+from shoal_schema.interfaces import metrics
+from shoal_schema.process.environment import manifest_fields, variables
 from shoal_schema.publishing.words import in_a_table, range_of, unset_of
+from shoal_schema.resource.policy import Policy
 
 # The text between the marks is replaced.
 _MARK = re.compile(r"(?<=<!-- generated: )(?P<name>[\w ]+) -->\n.*?(?=<!-- end -->)", re.DOTALL)

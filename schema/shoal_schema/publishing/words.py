@@ -4,7 +4,17 @@ from typing import Any
 
 from msgspec import Struct
 
-from shoal_schema.declaring import GIB, KIB, MIB, TIB, Setting, element_of, is_choice, section_of, without_annotations
+from shoal_schema.fields.declaring import (
+    GIB,
+    KIB,
+    MIB,
+    TIB,
+    Setting,
+    element_of,
+    is_choice,
+    section_of,
+    without_annotations,
+)
 from shoal_schema.publishing.openapi import plain
 
 _UNITS = {TIB: "TiB", GIB: "GiB", MIB: "MiB", KIB: "KiB"}

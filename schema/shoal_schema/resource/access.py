@@ -4,10 +4,10 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from shoal_schema.declaring import PROXY, Env, SettingsSection
-from shoal_schema.headers import OWN_HEADERS, OWN_HEADERS_PATTERN
+from shoal_schema.fields.declaring import PROXY, Env, SettingsSection
+from shoal_schema.fields.rules import Given, Matches, Not, Rule, requires, some_of
+from shoal_schema.interfaces.headers import OWN_HEADERS, OWN_HEADERS_PATTERN
 from shoal_schema.resource.passthrough import HEADER_NAME, SET
-from shoal_schema.rules import Given, Matches, Not, Rule, requires, some_of
 
 KEY_NAME = r"^[-._A-Za-z0-9]+\Z"
 JWKS_URL = (

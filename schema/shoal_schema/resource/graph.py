@@ -5,15 +5,8 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from shoal_schema.declaring import SettingsSection
-from shoal_schema.resource.access import AccessSpec
-from shoal_schema.resource.network import NetworkPolicySpec, TlsSpec
-from shoal_schema.resource.passthrough import BY_NAME
-from shoal_schema.resource.pod import PodSpec
-from shoal_schema.resource.route import RouteSpec, ServiceSpec
-from shoal_schema.resource.runtime import ProxySpec
-from shoal_schema.resource.traffic import QueueSpec, RolloutSpec, ScalingSpec
-from shoal_schema.rules import (
+from shoal_schema.fields.declaring import SettingsSection
+from shoal_schema.fields.rules import (
     Custom,
     Every,
     Given,
@@ -26,6 +19,13 @@ from shoal_schema.rules import (
     one_of,
     requires,
 )
+from shoal_schema.resource.access import AccessSpec
+from shoal_schema.resource.network import NetworkPolicySpec, TlsSpec
+from shoal_schema.resource.passthrough import BY_NAME
+from shoal_schema.resource.pod import PodSpec
+from shoal_schema.resource.route import RouteSpec, ServiceSpec
+from shoal_schema.resource.runtime import ProxySpec
+from shoal_schema.resource.traffic import QueueSpec, RolloutSpec, ScalingSpec
 
 REQUEST = "request"
 """The step name by which references address the tensors of the request."""

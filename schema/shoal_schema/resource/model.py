@@ -5,7 +5,18 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from shoal_schema.declaring import BATCH, MODEL, NAME, NAME_IN_WORDS, PROXY, RUNTIME, Env, FieldFault, SettingsSection
+from shoal_schema.fields.declaring import (
+    BATCH,
+    MODEL,
+    NAME,
+    NAME_IN_WORDS,
+    PROXY,
+    RUNTIME,
+    Env,
+    FieldFault,
+    SettingsSection,
+)
+from shoal_schema.fields.rules import Given, In, Matches, Not, Rule, all_of, any_of, broken_among, one_of
 from shoal_schema.resource.locations import CLAIM, FIXED, IN_WORDS, NAKED, LocationError, parse, scheme_of
 from shoal_schema.resource.passthrough import HIDES_OURS, OWN_PATHS, SECRET_NAME, SET, OpenObject, Resources
 from shoal_schema.resource.uris import (
@@ -17,7 +28,6 @@ from shoal_schema.resource.uris import (
     URI,
     WITH_HOST,
 )
-from shoal_schema.rules import Given, In, Matches, Not, Rule, all_of, any_of, broken_among, one_of
 
 PATH = rf"^/{PRINTABLE}*\Z"
 TYPE = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*\Z"

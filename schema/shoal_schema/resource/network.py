@@ -5,9 +5,9 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta, field
 
-from shoal_schema.declaring import SettingsSection
+from shoal_schema.fields.declaring import SettingsSection
+from shoal_schema.fields.rules import Rule, requires_value
 from shoal_schema.resource.passthrough import SECRET_NAME, OpenObject, PassedThrough
-from shoal_schema.rules import Rule, requires_value
 
 
 class TlsSpec(SettingsSection, frozen=True):

@@ -5,13 +5,13 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from shoal_schema.declaring import BATCH, GIB, KIB, Env, FieldFault, SettingsSection
+from shoal_schema.fields.declaring import BATCH, GIB, KIB, Env, FieldFault, SettingsSection
+from shoal_schema.fields.rules import Custom, Given, In, Matches, Not, Rule, any_of, checked_by_api_server
 from shoal_schema.resource.locations import CREDENTIALS
 from shoal_schema.resource.model import ModelSpec
 from shoal_schema.resource.passthrough import SECRET_NAME, StringMap, Text
 from shoal_schema.resource.pod import PodSpec
 from shoal_schema.resource.runtime import RuntimeSpec
-from shoal_schema.rules import Custom, Given, In, Matches, Not, Rule, any_of, checked_by_api_server
 
 STORES = ("file", "s3", "gs", "az", "abfss")
 STORED = rf"^({'|'.join(STORES)})://[^\x00-\x20?#]+\Z"

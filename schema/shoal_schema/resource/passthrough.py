@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct, field
 
-from shoal_schema.declaring import KIB, Json
-from shoal_schema.quantities import Quantity
+from shoal_schema.fields.declaring import KIB, Json
+from shoal_schema.fields.quantities import Quantity
 
 HEADER_NAME = r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+\Z"
 """The pattern of a header's name (RFC 9110, a token)."""

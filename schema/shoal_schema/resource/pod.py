@@ -4,7 +4,8 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from shoal_schema.declaring import FieldFault, SettingsSection
+from shoal_schema.fields.declaring import FieldFault, SettingsSection
+from shoal_schema.fields.rules import Every, In, Not, Rule
 from shoal_schema.resource.passthrough import (
     OWN_CONTAINERS,
     OWN_VOLUMES,
@@ -16,7 +17,6 @@ from shoal_schema.resource.passthrough import (
     Tolerations,
     Volumes,
 )
-from shoal_schema.rules import Every, In, Not, Rule
 
 
 class PodSpec(SettingsSection, frozen=True):

@@ -5,10 +5,10 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from shoal_schema.declaring import SettingsSection
+from shoal_schema.fields.declaring import SettingsSection
+from shoal_schema.fields.rules import Custom, Given, Rule, some_of
 from shoal_schema.resource import GROUP
 from shoal_schema.resource.passthrough import StringMap, Text
-from shoal_schema.rules import Custom, Given, Rule, some_of
 
 HOST_NAME = r"^(\*\.)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z"
 PathPrefix = Annotated[

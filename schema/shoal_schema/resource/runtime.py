@@ -5,9 +5,10 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from shoal_schema.declaring import PROXY, RUNTIME, Env, SettingsSection
-from shoal_schema.headers import OWN_HEADERS, OWN_HEADERS_PATTERN
-from shoal_schema.quantities import Quantity
+from shoal_schema.fields.declaring import PROXY, RUNTIME, Env, SettingsSection
+from shoal_schema.fields.quantities import Quantity
+from shoal_schema.fields.rules import Every, Given, In, Matches, Not, Rule, all_of, any_of, excludes, not_in, requires
+from shoal_schema.interfaces.headers import OWN_HEADERS, OWN_HEADERS_PATTERN
 from shoal_schema.resource.passthrough import (
     HEADER_NAME,
     HIDES_OURS,
@@ -24,7 +25,6 @@ from shoal_schema.resource.passthrough import (
     Resources,
     VolumeMounts,
 )
-from shoal_schema.rules import Every, Given, In, Matches, Not, Rule, all_of, any_of, excludes, not_in, requires
 
 SECURITY_CONTEXT = Meta(
     description="Security context of the container; its fields replace those of the restricted default."

@@ -4,9 +4,9 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from shoal_schema.declaring import SettingsSection
-from shoal_schema.metrics import DEMAND
-from shoal_schema.rules import Rule, one_of
+from shoal_schema.fields.declaring import SettingsSection
+from shoal_schema.fields.rules import Rule, one_of
+from shoal_schema.interfaces.metrics import DEMAND
 
 
 class HorizontalPodAutoscalerSpec(SettingsSection, frozen=True):

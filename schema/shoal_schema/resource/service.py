@@ -6,7 +6,20 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from shoal_schema.declaring import SettingsSection
+from shoal_schema.fields.declaring import SettingsSection
+from shoal_schema.fields.rules import (
+    Compared,
+    Custom,
+    Every,
+    Given,
+    In,
+    Not,
+    Rule,
+    any_of,
+    different,
+    excludes,
+    value_at,
+)
 from shoal_schema.resource.access import AccessSpec
 from shoal_schema.resource.model import ModelSpec
 from shoal_schema.resource.network import NetworkPolicySpec, TlsSpec
@@ -14,7 +27,6 @@ from shoal_schema.resource.pod import PodSpec
 from shoal_schema.resource.route import RouteSpec, ServiceSpec
 from shoal_schema.resource.runtime import OWN_RUNTIME_ONLY, ProxySpec, RuntimeSpec
 from shoal_schema.resource.traffic import BatchingSpec, QueueSpec, RolloutSpec, ScalingSpec, queue_rows
-from shoal_schema.rules import Compared, Custom, Every, Given, In, Not, Rule, any_of, different, excludes, value_at
 
 RENAMED: Mapping[str, str] = {
     "queue.maxItems": "queue.maxRows",

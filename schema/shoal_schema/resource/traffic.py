@@ -5,12 +5,23 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from shoal_schema.declaring import KIB, MIB, PROXY, RUNTIME, TIB, Env, SettingsSection
-from shoal_schema.headers import OWN_HEADERS, OWN_HEADERS_PATTERN
+from shoal_schema.fields.declaring import KIB, MIB, PROXY, RUNTIME, TIB, Env, SettingsSection
+from shoal_schema.fields.rules import (
+    Compared,
+    Custom,
+    In,
+    Matches,
+    Not,
+    Rule,
+    any_of,
+    at_most,
+    requires,
+    requires_value,
+)
+from shoal_schema.interfaces.headers import OWN_HEADERS, OWN_HEADERS_PATTERN
+from shoal_schema.interfaces.stay import MAX_S as MAX_STAY_S
 from shoal_schema.resource.passthrough import HEADER_NAME, SET
 from shoal_schema.resource.scalers import ScalersSpec
-from shoal_schema.rules import Compared, Custom, In, Matches, Not, Rule, any_of, at_most, requires, requires_value
-from shoal_schema.stay import MAX_S as MAX_STAY_S
 
 
 class BatchingPolicy(StrEnum):

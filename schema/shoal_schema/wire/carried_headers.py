@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from shoal_schema.headers import EXECUTED, OWN_HEADERS
+from shoal_schema.interfaces.headers import EXECUTED, OWN_HEADERS
 
 REQUEST_HEADERS: Final = "request_headers"
 RESPONSE_HEAD: Final = "response_head"

@@ -8,7 +8,7 @@ Pure: no I/O.
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from shoal_schema.headers import HEADER_LENGTH, PRIORITY, TIMEOUT_MS
+from shoal_schema.interfaces.headers import HEADER_LENGTH, PRIORITY, TIMEOUT_MS
 
 FIELD_BYTES: Final = 32
 """Overhead counted per header, as in HTTP/2 (RFC 9113, section 6.5.2): many small ones need memory too."""

@@ -2,7 +2,7 @@ from typing import Any
 
 from shoal.benching.advice import advice
 from shoal.benching.steps import LoadStep
-from shoal_schema.bounds import ADVICE, Bound
+from shoal_schema.interfaces.bounds import ADVICE, Bound
 
 
 def step(offered_per_s: float, **chosen: Any) -> LoadStep:

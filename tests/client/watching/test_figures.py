@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from shoal.watching.cells import COLUMNS, cells, curve, document, duration, rate
 from shoal.watching.figures import between
 from shoal.watching.samples import MAX_PODS, Histories, ServiceSample, cluster_sample
-from shoal_schema.load import Capacity, RejectedRows
+from shoal_schema.interfaces.load import Capacity, RejectedRows
 from tests.operator.loads import NOTHING
 
 NEW = NOTHING

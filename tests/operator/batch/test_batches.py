@@ -19,11 +19,11 @@ from shoal_operator.loop.workqueue import Outcome
 from shoal_operator.manifests.desired import Child
 from shoal_operator.manifests.job import JOB, QUEUE_LABEL, RAY_JOB
 from shoal_operator.scaling.service_cache import Replica
-from shoal_schema.declaring import Json
-from shoal_schema.policy import Policy
-from shoal_schema.processes.operator import OperatorProcess
-from shoal_schema.progress import JobProgress, WorkDone
+from shoal_schema.fields.declaring import Json
+from shoal_schema.interfaces.progress import JobProgress, WorkDone
+from shoal_schema.process.settings.operator import OperatorProcess
 from shoal_schema.resource import BATCH_PLURAL
+from shoal_schema.resource.policy import Policy
 from tests.operator.fakes import FakeCluster, NoNames
 from tests.operator.manifests.test_job import MINIMAL, RAY, batch
 from tests.operator.samples import DEFAULTS

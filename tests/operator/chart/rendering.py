@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 from helm_python import Chart
 
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 
 PATH = Path(__file__).parents[3] / "charts/shoal"
 

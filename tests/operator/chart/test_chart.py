@@ -12,14 +12,14 @@ from msgspec import Struct
 
 from shoal_operator.manifests.desired import READ_CHILDREN
 from shoal_operator.settings import Settings
-from shoal_schema.declaring import ACTIVATOR, Json
 from shoal_schema.decoding import parse_spec
-from shoal_schema.environment import read, variables
-from shoal_schema.policy import Policy
-from shoal_schema.processes.activator import ActivatorProcess
+from shoal_schema.fields.declaring import ACTIVATOR, Json
+from shoal_schema.process.environment import read, variables
+from shoal_schema.process.settings.activator import ActivatorProcess
 from shoal_schema.publishing.batch import batches
 from shoal_schema.publishing.crd import custom_resource_definition, services
 from shoal_schema.publishing.graph import graphs
+from shoal_schema.resource.policy import Policy
 from shoal_schema.version import VERSION
 from tests.operator.admission import refused_by_restricted, refused_by_restricted_v2
 from tests.operator.chart.rendering import PATH, by_kind, container_of, environment, installed, rendered

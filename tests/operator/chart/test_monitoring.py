@@ -9,7 +9,7 @@ import yaml
 from helm_python import Chart, HelmError
 
 from shoal_operator.manifests.labels import SERVICE_LABEL
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 from tests.operator.chart.rendering import PATH, by_kind, rendered
 
 LABELS = {"release": "prometheus"}

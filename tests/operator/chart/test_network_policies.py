@@ -8,7 +8,7 @@ from helm_python import Chart
 
 from shoal_operator.manifests.environment import ADMIN_PORT, HTTP_PORT
 from shoal_operator.manifests.labels import object_labels
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 from tests.operator.chart.rendering import PATH, by_kind, container_of, rendered
 from tests.operator.samples import target
 

@@ -25,7 +25,7 @@ from shoal_operator.manifests.desired import (
 from shoal_operator.manifests.job import KINDS
 from shoal_operator.manifests.target import Hosting
 from shoal_operator.settings import Settings
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 from shoal_schema.resource import BATCH_KIND, BATCH_PLURAL, GRAPH_KIND, GRAPH_PLURAL, KIND
 from tests.operator.chart.rendering import PATH, by_kind, environment, is_hook, rendered
 from tests.operator.samples import (

@@ -18,7 +18,7 @@ from shoal_operator.manifests.desired import (
     desired_objects,
 )
 from shoal_operator.manifests.labels import MANAGED_BY, MANAGED_BY_LABEL, SERVICE_LABEL
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 from tests.operator.samples import EVERYTHING, MINIMAL, UID, graph, graph_target, target, with_fields
 
 OURS = {MANAGED_BY_LABEL: MANAGED_BY, SERVICE_LABEL: "cat"}

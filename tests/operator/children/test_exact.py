@@ -21,7 +21,7 @@ from shoal_operator.manifests.desired import (
     Child,
     desired_objects,
 )
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 from tests.operator.samples import BY_HPA, BY_KEDA, DOWNLOADED, EVERYTHING, target
 
 ADDED: list[tuple[Child, tuple[Any, ...], Any]] = [

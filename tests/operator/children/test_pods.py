@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from shoal_operator.children.pods import find_problem
-from shoal_schema.conditions import Reason
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
+from shoal_schema.resource.conditions import Reason
 from tests.operator.samples import DOWNLOADED, FOREIGN
 from tests.operator.worlds import pod, running, unschedulable, waiting
 

@@ -13,7 +13,7 @@ from shoal_operator.cluster.objects import KubernetesCluster, object_path
 from shoal_operator.errors import ApiError, NotLeadingError
 from shoal_operator.manifests.desired import DEPLOYMENT, ENDPOINT_SLICE, SERVICE, desired_objects
 from shoal_operator.manifests.target import Hosting
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 from tests.operator.samples import MINIMAL, service, target, with_fields
 from tests.operator.servers import Answer, Asked, api_server, serving
 

@@ -15,8 +15,8 @@ from kubernetes.aio.config import ConfigException, incluster_config
 from shoal_operator.cluster.api_server import ApiServer
 from shoal_operator.cluster.connection import TOKEN, connect, log_in
 from shoal_operator.errors import ApiError
-from shoal_schema.declaring import Json
-from shoal_schema.environment import SettingsError
+from shoal_schema.fields.declaring import Json
+from shoal_schema.process.environment import SettingsError
 from tests.operator.certificates import make_certificate, server_context
 from tests.operator.servers import Asked, serving
 

@@ -1,5 +1,5 @@
 from shoal_operator.loop.echoes import Echoes
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 
 
 def version(number: str, uid: str = "u") -> Json:

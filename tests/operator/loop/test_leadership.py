@@ -10,7 +10,7 @@ from shoal_operator.children.observation import Key
 from shoal_operator.errors import ApiError
 from shoal_operator.loop.leadership import Leadership
 from shoal_operator.loop.lease import Election
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 from tests.operator.fakes import FakeCluster, clock, run
 
 EPOCH = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)

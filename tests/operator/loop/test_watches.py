@@ -10,7 +10,7 @@ from shoal_operator.children.observation import Key
 from shoal_operator.loop.watches import EventHandlers, make_registry, make_settings
 from shoal_operator.loop.workqueue import Priority
 from shoal_operator.manifests.desired import PEERS, READ_CHILDREN, SERVICE, desired_objects
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 from shoal_schema.resource import GRAPH_PLURAL
 from tests.operator.samples import EVERYTHING, service, target
 from tests.operator.worlds import pod

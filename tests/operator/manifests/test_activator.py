@@ -7,7 +7,7 @@ import pytest
 
 from shoal_operator.manifests.desired import ENDPOINT_SLICE, desired_objects
 from shoal_operator.manifests.target import Hosting
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 from tests.operator.samples import SECURE, UID, target
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 from tests.operator.admission import refused_by_restricted, refused_by_restricted_v2
 from tests.operator.manifests import test_golden, test_job
 from tests.operator.manifests.test_golden import pod_of

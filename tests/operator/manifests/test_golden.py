@@ -13,8 +13,8 @@ from msgspec import structs
 
 from shoal_operator.manifests.desired import HTTP_ROUTE, SCALED_OBJECT, desired_objects
 from shoal_operator.manifests.target import Target
-from shoal_schema.declaring import Json
-from shoal_schema.processes.log import LogForm
+from shoal_schema.fields.declaring import Json
+from shoal_schema.process.settings.log import LogForm
 from tests.operator.samples import (
     BY_HPA,
     BY_KEDA,

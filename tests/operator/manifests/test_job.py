@@ -10,10 +10,10 @@ import yaml
 
 from shoal_operator.manifests.job import QUEUE_LABEL, batch_target, make_job
 from shoal_operator.policy.allowed import not_allowed
-from shoal_schema.declaring import Json
 from shoal_schema.decoding import parse_batch_spec
-from shoal_schema.policy import Policy
-from shoal_schema.processes.operator import OperatorProcess
+from shoal_schema.fields.declaring import Json
+from shoal_schema.process.settings.operator import OperatorProcess
+from shoal_schema.resource.policy import Policy
 from tests.operator.samples import DEFAULTS, UID
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from shoal_operator.manifests.desired import DEPLOYMENT, NETWORK_POLICY, PEERS, SERVICE, desired_objects
 from shoal_operator.settings import Settings
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 from tests.operator.chart.rendering import PATH, environment, rendered
 from tests.operator.samples import MINIMAL, OPEN, SECURE, target, with_fields
 

@@ -17,8 +17,8 @@ from shoal_operator.manifests.origin import registry, with_source
 from shoal_operator.manifests.target import Target
 from shoal_operator.models.resolution import ModelResolution
 from shoal_operator.reconciliation.reconciler import Reconciler
-from shoal_schema.declaring import Json
 from shoal_schema.decoding import parse_spec
+from shoal_schema.fields.declaring import Json
 from tests.operator.fakes import FakeCluster, NoNames, reconciler_of
 from tests.operator.samples import DEFAULTS, MINIMAL, UID, service, with_fields
 from tests.operator.worlds import healthy, pod, running, unschedulable, waiting

@@ -15,7 +15,7 @@ from shoal_operator.manifests.labels import HASH_ANNOTATION, TEMPLATE_HASH_ANNOT
 from shoal_operator.manifests.policies import make_network_policy
 from shoal_operator.manifests.route import service_url
 from shoal_operator.manifests.service import make_service
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 from tests.operator.samples import (
     DOWNLOADED,
     EVERYTHING,

@@ -1,7 +1,7 @@
 """Where a route leads."""
 
 from shoal_operator.manifests.route import make_http_route
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 from tests.operator.samples import MINIMAL, target, with_fields
 
 

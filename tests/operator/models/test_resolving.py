@@ -13,7 +13,7 @@ from shoal_operator.children.observation import Key
 from shoal_operator.loop.records import Records
 from shoal_operator.models.resolution import ModelResolution
 from shoal_operator.models.resolving import MAX_BODY_BYTES, Registries, Resolver
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 from shoal_schema.resource.locations import LocationError
 from tests.certificates import Authority
 from tests.operator.fakes import clock, run

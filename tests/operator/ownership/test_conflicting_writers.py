@@ -9,7 +9,7 @@ from shoal_operator.children.observation import Key
 from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE, Child
 from shoal_operator.manifests.labels import SERVICE_LABEL
 from shoal_operator.reconciliation.reconciler import Reconciler
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 from tests.operator.fakes import FakeCluster, reconciler_of
 from tests.operator.samples import MINIMAL, service, with_fields
 

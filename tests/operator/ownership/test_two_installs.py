@@ -18,8 +18,8 @@ from shoal_operator.ownership.conflicts import WINDOW_S, WRITES, WriteLimits
 from shoal_operator.ownership.installs import CLAIM_MEMORY_S, MAX_PAUSE_S, SETTLE_S, Ownership, OwnershipStep, decide
 from shoal_operator.reconciliation.reconciler import Reconciler
 from shoal_operator.scaling.service_cache import CachedService
-from shoal_schema.conditions import ConditionType
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
+from shoal_schema.resource.conditions import ConditionType
 from tests.operator.fakes import FakeCluster, reconciler_of
 from tests.operator.samples import DEFAULTS, MINIMAL, service, with_fields
 

@@ -12,8 +12,8 @@ from shoal_operator.manifests.deployment import make_deployment
 from shoal_operator.manifests.origin import with_source
 from shoal_operator.manifests.target import Target
 from shoal_operator.policy.allowed import RULES, not_allowed
-from shoal_schema.declaring import Json, fields_of
-from shoal_schema.policy import Policy
+from shoal_schema.fields.declaring import Json, fields_of
+from shoal_schema.resource.policy import Policy
 from tests.operator.samples import (
     BY_HPA,
     BY_KEDA,

@@ -9,8 +9,8 @@ from msgspec import structs
 from shoal_operator.children.observation import Key
 from shoal_operator.loop.workqueue import Outcome
 from shoal_operator.manifests.desired import DEPLOYMENT, INGRESS, SERVICE, SERVICE_ACCOUNT
-from shoal_schema.declaring import Json
-from shoal_schema.policy import Policy
+from shoal_schema.fields.declaring import Json
+from shoal_schema.resource.policy import Policy
 from tests.operator.fakes import FakeCluster, reconciler_of
 from tests.operator.samples import DEFAULTS, MINIMAL, service, with_fields
 from tests.operator.worlds import healthy

@@ -14,8 +14,8 @@ from shoal_operator.manifests.specs import graph_of
 from shoal_operator.reconciliation.graph_states import GraphStates, ReportedGraph
 from shoal_operator.scaling.reading import Reading
 from shoal_operator.scaling.service_cache import Replica
-from shoal_schema.declaring import Json
-from shoal_schema.load import GraphState
+from shoal_schema.fields.declaring import Json
+from shoal_schema.interfaces.load import GraphState
 from shoal_schema.resource import GRAPH_PLURAL
 from tests.operator.fakes import FakeCluster, SaidOfGraphs, reconciler_of
 from tests.operator.loads import NOTHING

@@ -24,7 +24,7 @@ from shoal_operator.manifests.desired import (
 from shoal_operator.reconciliation.reporting import ReportedStatus
 from shoal_operator.scaling.load_state import LoadState
 from shoal_operator.scaling.service_cache import CachedService, Replica
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 from tests.operator.fakes import FakeCluster, reconciler_of
 from tests.operator.samples import EVERYTHING, MINIMAL, OPEN, SECURE, service, with_fields
 from tests.operator.worlds import POD_UID, healthy, pod

@@ -10,7 +10,7 @@ from shoal_operator.loop.records import Records
 from shoal_operator.rollout.staying import StaySender
 from shoal_operator.rollout.stays import StayRequest
 from shoal_operator.scaling.service_cache import Replica
-from shoal_schema.stay import DEFAULT_S
+from shoal_schema.interfaces.stay import DEFAULT_S
 from tests.operator.fakes import FakeCluster, SentStays, reconciler_of
 from tests.operator.rollout.test_stays import EVICTED, stopping
 from tests.operator.samples import MINIMAL, service, with_fields

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from shoal_operator.rollout.stays import UNSEEN_S, plan_stays
-from shoal_schema.declaring import Json
-from shoal_schema.stay import DEFAULT_S
+from shoal_schema.fields.declaring import Json
+from shoal_schema.interfaces.stay import DEFAULT_S
 from tests.operator.samples import target
 from tests.operator.worlds import pod, running, unschedulable
 

@@ -12,7 +12,7 @@ from shoal_operator.children.observation import Key
 from shoal_operator.manifests.deployment import make_deployment
 from shoal_operator.manifests.labels import SPEC_HASH_ANNOTATION
 from shoal_operator.rollout.upgrade import Upgrades, UpgradeState, Window, is_pending, next_services
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
 from tests.operator.samples import EVERYTHING, MINIMAL, service, target, with_fields
 
 SATURDAY = datetime.datetime(2026, 11, 21, tzinfo=datetime.UTC)

@@ -19,9 +19,9 @@ from shoal_operator.loop.workqueue import Outcome
 from shoal_operator.manifests.desired import DEPLOYMENT, Child
 from shoal_operator.manifests.labels import SPEC_HASH_ANNOTATION
 from shoal_operator.rollout.upgrading import Upgrading
-from shoal_schema.conditions import ConditionType
-from shoal_schema.declaring import Json
-from shoal_schema.processes.operator import OperatorProcess
+from shoal_schema.fields.declaring import Json
+from shoal_schema.process.settings.operator import OperatorProcess
+from shoal_schema.resource.conditions import ConditionType
 from tests.operator.fakes import FakeCluster, reconciler_of
 from tests.operator.samples import DEFAULTS, MINIMAL, service, with_fields
 from tests.operator.worlds import healthy

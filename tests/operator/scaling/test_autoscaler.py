@@ -17,10 +17,10 @@ from shoal_operator.scaling.load_state import LoadState
 from shoal_operator.scaling.reading import Reading
 from shoal_operator.scaling.report import NoLoad, ScalingReport
 from shoal_operator.scaling.service_cache import CachedService, Replica
-from shoal_schema.conditions import Reason
-from shoal_schema.declaring import Json
-from shoal_schema.fleet import Fleet as Shown
-from shoal_schema.load import RowsChecked
+from shoal_schema.fields.declaring import Json
+from shoal_schema.interfaces.fleet import Fleet as Shown
+from shoal_schema.interfaces.load import RowsChecked
+from shoal_schema.resource.conditions import Reason
 from tests.operator.fakes import FakeCluster, FakeProxies, NoActivators, clock, run
 from tests.operator.loads import holding
 from tests.operator.samples import MINIMAL, service, with_fields

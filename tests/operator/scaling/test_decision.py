@@ -12,8 +12,8 @@ from shoal_operator.scaling.limits import rounded_up
 from shoal_operator.scaling.recommendation import recommend
 from shoal_operator.scaling.signals import LoadHistory, Rates, Signals
 from shoal_operator.scaling.targets import ScalingTargets
-from shoal_schema.conditions import Reason
-from shoal_schema.load import Capacity
+from shoal_schema.interfaces.load import Capacity
+from shoal_schema.resource.conditions import Reason
 from tests.operator.loads import Pod, Service
 
 TARGETS = ScalingTargets(minimum=1, maximum=8, target_queue_depth=10)

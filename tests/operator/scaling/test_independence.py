@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from shoal_operator.scaling.independence import record_row_checks
 from shoal_operator.scaling.reading import Reading
-from shoal_schema.load import RowsChecked
+from shoal_schema.interfaces.load import RowsChecked
 from tests.operator.loads import NOTHING
 
 

@@ -6,8 +6,8 @@ from shoal_operator.manifests.labels import TEMPLATE_HASH_ANNOTATION
 from shoal_operator.scaling.decision import ScalingContext
 from shoal_operator.scaling.service_cache import CachedService, Replica, ScaledService, scaled_service
 from shoal_operator.scaling.targets import ScalingTargets
-from shoal_schema.declaring import Json
 from shoal_schema.decoding import parse_spec
+from shoal_schema.fields.declaring import Json
 from tests.operator.samples import EVERYTHING, MINIMAL, service, with_fields
 from tests.operator.worlds import unschedulable
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from shoal_operator.scaling.signals import LONG_S, MAX_WEIGHT, LoadHistory, Signals
 from shoal_operator.scaling.targets import ScalingTargets
-from shoal_schema.load import Capacity
+from shoal_schema.interfaces.load import Capacity
 from tests.operator.loads import NOTHING, Pod, holding
 
 TARGETS = ScalingTargets(minimum=1, maximum=50, target_queue_depth=None, objective_s=0.2)

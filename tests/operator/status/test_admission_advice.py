@@ -10,8 +10,8 @@ from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE, desired_object
 from shoal_operator.status.admission_advice import pod_advice
 from shoal_operator.status.blocked import advice
 from shoal_operator.status.status import evaluate_conditions
-from shoal_schema.conditions import ConditionType, Reason, Status
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
+from shoal_schema.resource.conditions import ConditionType, Reason, Status
 from tests.operator.samples import DOWNLOADED, MINIMAL, target, with_fields
 from tests.operator.worlds import evidence, healthy, pod
 

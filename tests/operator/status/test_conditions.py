@@ -1,5 +1,5 @@
 from shoal_operator.children.conditions import Condition, find, stamped
-from shoal_schema.conditions import ConditionType, Reason, Status
+from shoal_schema.resource.conditions import ConditionType, Reason, Status
 
 READY = Condition(ConditionType.READY, Status.TRUE, Reason.READY, "fine")
 

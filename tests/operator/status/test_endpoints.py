@@ -8,8 +8,8 @@ import pytest
 from shoal_operator.manifests.desired import SERVICE
 from shoal_operator.status.evidence import Evidence
 from shoal_operator.status.status import evaluate_conditions
-from shoal_schema.conditions import ConditionType, Reason, Status
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
+from shoal_schema.resource.conditions import ConditionType, Reason, Status
 from tests.operator.worlds import evidence, healthy, pod
 
 READY = {"addresses": ["10.0.0.1"], "conditions": {"ready": True}}

@@ -5,8 +5,8 @@ import pytest
 from shoal_operator.children.conditions import find
 from shoal_operator.status.evidence import Evidence
 from shoal_operator.status.status import evaluate_conditions, make_status, transitions
-from shoal_schema.conditions import ConditionType, Reason, Status
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
+from shoal_schema.resource.conditions import ConditionType, Reason, Status
 from tests.operator.samples import MINIMAL, with_fields
 from tests.operator.worlds import evidence, healthy, pod
 

@@ -14,8 +14,8 @@ from shoal_operator.scaling.decision import ScalingLimit
 from shoal_operator.scaling.report import NoLoad, ScalingReport
 from shoal_operator.status.evidence import Evidence
 from shoal_operator.status.status import evaluate_conditions, make_status, plain_status, transitions, unread_status
-from shoal_schema.conditions import ConditionType, Reason, ScalingReason, Status
-from shoal_schema.declaring import Json
+from shoal_schema.fields.declaring import Json
+from shoal_schema.resource.conditions import ConditionType, Reason, ScalingReason, Status
 from tests.operator.samples import BY_HPA, BY_KEDA, DOWNLOADED, EVERYTHING, MINIMAL, service, target, with_fields
 from tests.operator.worlds import children, evidence, healthy, pod, running, unschedulable, waiting
 

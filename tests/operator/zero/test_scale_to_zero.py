@@ -18,9 +18,9 @@ from shoal_operator.zero.decision import SETTLE_S
 from shoal_operator.zero.hosted import HostedService
 from shoal_operator.zero.ports import REST_S
 from shoal_operator.zero.scale_to_zero import ScaleToZero
-from shoal_schema.activator import ActivatorReport, ActivatorTable, decode_table, encode
-from shoal_schema.declaring import Json
-from shoal_schema.processes.operator import OperatorProcess
+from shoal_schema.fields.declaring import Json
+from shoal_schema.interfaces.activator import ActivatorReport, ActivatorTable, decode_table, encode
+from shoal_schema.process.settings.operator import OperatorProcess
 from tests.operator.fakes import FakeCluster, reconciler_of
 from tests.operator.loads import holding
 from tests.operator.samples import MINIMAL, service, with_fields

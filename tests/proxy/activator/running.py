@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from urllib.parse import parse_qs, urlsplit
 
-from shoal_schema.activator import ActivatorReport, ActivatorService, ActivatorTable, decode_report, encode
+from shoal_schema.interfaces.activator import ActivatorReport, ActivatorService, ActivatorTable, decode_report, encode
 from tests import plain
 from tests.ports import free_port
 

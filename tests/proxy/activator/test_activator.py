@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import httpx
 import pytest
 
-from shoal_schema.activator import ActivatorService
+from shoal_schema.interfaces.activator import ActivatorService
 from tests import plain
 from tests.calls import RawConnection, answer_to, row, v2_body
 from tests.fakes import RunningProxy, running_proxy

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 import httpx
 import pytest
 
-from shoal_schema.activator import ActivatorService
+from shoal_schema.interfaces.activator import ActivatorService
 from tests import plain
 from tests.calls import RawConnection, row, v2_body
 from tests.fakes import running_proxy

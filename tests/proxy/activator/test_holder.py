@@ -8,8 +8,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from shoal_proxy.activator.holder import RequestHolder
 from shoal_proxy.activator.queue import PAUSE_S, HeldRequest
 from shoal_proxy.errors import BodyTooLarge, Overloaded
-from shoal_schema.activator import ActivatorService
-from shoal_schema.processes.activator import ActivatorProcess
+from shoal_schema.interfaces.activator import ActivatorService
+from shoal_schema.process.settings.activator import ActivatorProcess
 
 PODS = ("10.0.0.1:8080", "10.0.0.2:8080")
 BOUNDS = ActivatorProcess(max_requests=6, service_max_requests=4, max_bytes=2000, service_max_bytes=1500)

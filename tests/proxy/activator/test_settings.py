@@ -3,7 +3,7 @@
 import pytest
 
 from shoal_proxy.activator.process import Settings
-from shoal_schema.environment import SettingsError
+from shoal_schema.process.environment import SettingsError
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal_proxy.activator.validation import is_pod, validate_services
-from shoal_schema.activator import ActivatorService
+from shoal_schema.interfaces.activator import ActivatorService
 
 
 @pytest.mark.parametrize("address", ["10.0.0.1:80", "127.0.0.1:65535", "[fd00::1]:8080"])

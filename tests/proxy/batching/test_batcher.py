@@ -14,7 +14,7 @@ from shoal_proxy.batching.fair_shares import FairShares
 from shoal_proxy.batching.pending import NEVER_S, BatchKey, LaneKey, PendingRequest, RequestSlice
 from shoal_proxy.batching.policy import BatchLimits, WaitUntil
 from shoal_proxy.batching.queue import QueueLimits
-from shoal_schema.metrics import RejectionReason
+from shoal_schema.interfaces.metrics import RejectionReason
 from shoal_schema.resource.traffic import BatchingPolicy
 from tests.proxy.signatures import come_back, request
 

@@ -9,7 +9,7 @@ from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.batching.queue import QueueLimits
 from shoal_proxy.batching.scheduler import Scheduler, SchedulerStep
 from shoal_proxy.errors import Overloaded
-from shoal_schema.metrics import RejectionReason
+from shoal_schema.interfaces.metrics import RejectionReason
 from tests.proxy.signatures import request
 
 OBJECTIVE_S = 1.0

@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from shoal_proxy.batching.pending import BatchKey, PendingRequest
 from shoal_proxy.batching.queue import Queue, QueueLimits
-from shoal_schema.metrics import RejectionReason
+from shoal_schema.interfaces.metrics import RejectionReason
 from tests.proxy.signatures import request
 
 KEYS = [BatchKey(parameters=name) for name in (b"a", b"b", b"c")]

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 
 from shoal_proxy.batching.traffic import Traffic
-from shoal_schema.metrics import RejectionReason
+from shoal_schema.interfaces.metrics import RejectionReason
 
 
 @given(steps=st.lists(st.tuples(st.floats(0, 5), st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=30))

@@ -10,7 +10,7 @@ from shoal_proxy.codecs.base import DecodedRequest
 from shoal_proxy.codecs.texts import Embeddings, Rerank
 from shoal_proxy.errors import BodyTooLarge, InvalidRequest, NotFound, Overloaded, ProxyError, RowsFailed
 from shoal_proxy.model.signature import ModelSignature
-from shoal_schema.metrics import RejectionReason
+from shoal_schema.interfaces.metrics import RejectionReason
 from shoal_schema.wire.row_errors import RowError
 from tests.fakes import tensor
 from tests.proxy.signatures import call, document, signature

@@ -11,7 +11,7 @@ from shoal_proxy.batching.throughput import BusiestSecond
 from shoal_proxy.explaining.bound import bound
 from shoal_proxy.explaining.report import latency_document, report
 from shoal_proxy.explaining.sentences import explain, number
-from shoal_schema.bounds import ADVICE, Bound
+from shoal_schema.interfaces.bounds import ADVICE, Bound
 from shoal_schema.resource.traffic import BatchingPolicy
 
 

@@ -14,7 +14,7 @@ from shoal_proxy.batching.queue import QueueLimits
 from shoal_proxy.batching.row_checks import RowChecks
 from shoal_proxy.batching.scheduler import Scheduler, SchedulerStep
 from shoal_proxy.explaining.load import demand, read_load, utilization
-from shoal_schema.load import MAX_BYTES, Load
+from shoal_schema.interfaces.load import MAX_BYTES, Load
 from tests.fakes import tensor
 from tests.proxy.signatures import request, signature
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shoal_proxy.graph.conditions import Values1D, column, matching_rows
-from shoal_schema.expressions import parse
+from shoal_schema.fields.expressions import parse
 from shoal_schema.wire.datatypes import DTYPES
 
 KNOWN = np.array([True, True, True, False])

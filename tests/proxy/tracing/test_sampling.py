@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal_proxy.tracing.sampling import Sampling, SpanContext, is_enabled, parse_traceparent, sampling_of
-from shoal_schema.environment import SettingsError
+from shoal_schema.process.environment import SettingsError
 
 IDS = st.integers(1, 2**128 - 1), st.integers(1, 2**64 - 1)
 PARENT = SpanContext(0x4BF92F3577B34DA6A3CE929D0E0E4736, 0x00F067AA0BA902B7, sampled=True)

@@ -6,7 +6,7 @@ from urllib.request import urlopen
 import pytest
 
 from shoal_runtime.offline.progress import JobTally, serve_progress
-from shoal_schema.addresses import TcpAddress
+from shoal_schema.fields.addresses import TcpAddress
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])

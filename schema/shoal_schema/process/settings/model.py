@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from shoal_schema.declaring import (
+from shoal_schema.fields.declaring import (
     MODEL,
     NAME,
     NAME_IN_WORDS,

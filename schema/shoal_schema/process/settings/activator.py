@@ -4,8 +4,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from shoal_schema.addresses import TcpAddress
-from shoal_schema.declaring import (
+from shoal_schema.fields.addresses import TcpAddress
+from shoal_schema.fields.declaring import (
     ACTIVATOR,
     KIB,
     MIB,

@@ -4,8 +4,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from shoal_schema.addresses import Address, TcpAddress
-from shoal_schema.declaring import (
+from shoal_schema.fields.addresses import Address, TcpAddress
+from shoal_schema.fields.declaring import (
     KIB,
     MIB,
     NAME,
@@ -15,9 +15,9 @@ from shoal_schema.declaring import (
     Env,
     SettingsSection,
 )
-from shoal_schema.processes.descriptions import ADDRESS, HEAD, HEAD_TIME
+from shoal_schema.interfaces.stay import MAX_S as MAX_STAY_S
+from shoal_schema.process.settings.descriptions import ADDRESS, HEAD, HEAD_TIME
 from shoal_schema.resource.graph import GraphSpec
-from shoal_schema.stay import MAX_S as MAX_STAY_S
 
 PEER = r"^(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}\Z"
 

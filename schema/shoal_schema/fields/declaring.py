@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TypeGuard
 import msgspec
 from msgspec import Meta, Struct, structs
 
-from shoal_schema.quantities import Quantity
+from shoal_schema.fields.quantities import Quantity
 
 Json = dict[str, Any]
 KIB, MIB, GIB, TIB = 2**10, 2**20, 2**30, 2**40

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from shoal_schema.declaring import SettingsSection
+from shoal_schema.fields.declaring import SettingsSection
 
 Patterns = tuple[str, ...]
 

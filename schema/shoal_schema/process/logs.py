@@ -5,8 +5,8 @@ import sys
 import time
 from collections.abc import Mapping
 
-from shoal_schema.log_lines import MAX_TRACEBACK, TEXT, as_json, fields_of
-from shoal_schema.processes.log import LOG_FORMAT, LogForm
+from shoal_schema.process.log_lines import MAX_TRACEBACK, TEXT, as_json, fields_of
+from shoal_schema.process.settings.log import LOG_FORMAT, LogForm
 
 # These log each malformed request, handler or probe; Shoal logs what matters of it.
 QUIET = {

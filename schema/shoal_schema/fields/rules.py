@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
-from shoal_schema.declaring import Setting, SettingsSection, element_of, fields_of, without_annotations
+from shoal_schema.fields.declaring import Setting, SettingsSection, element_of, fields_of, without_annotations
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from shoal_schema.load import Load
+from shoal_schema.interfaces.load import Load
 
 PATH: Final = "/v1/fleet"
 

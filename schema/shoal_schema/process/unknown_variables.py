@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 
-from shoal_schema.declaring import Process
+from shoal_schema.fields.declaring import Process
 
 PREFIX = "SHOAL_"
 # SHOAL_BATCHING_*, SHOAL_MODEL_* and SHOAL_LOG_* belong to several components.

@@ -4,8 +4,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from shoal_schema.addresses import Address
-from shoal_schema.declaring import (
+from shoal_schema.fields.addresses import Address
+from shoal_schema.fields.declaring import (
     GIB,
     KIB,
     MIB,
@@ -15,7 +15,7 @@ from shoal_schema.declaring import (
     Env,
     SettingsSection,
 )
-from shoal_schema.processes.descriptions import ADDRESS, HEAD, HEAD_TIME
+from shoal_schema.process.settings.descriptions import ADDRESS, HEAD, HEAD_TIME
 
 
 class RuntimeProcess(SettingsSection, frozen=True):

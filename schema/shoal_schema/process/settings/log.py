@@ -5,7 +5,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from shoal_schema.declaring import (
+from shoal_schema.fields.declaring import (
     ACTIVATOR,
     BATCH,
     MODEL,

@@ -4,15 +4,15 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from shoal_schema.addresses import TcpAddress
-from shoal_schema.declaring import (
+from shoal_schema.fields.addresses import TcpAddress
+from shoal_schema.fields.declaring import (
     OPERATOR,
     Env,
     FieldFault,
     SettingsSection,
 )
-from shoal_schema.policy import Policy
-from shoal_schema.processes.log import LogForm
+from shoal_schema.process.settings.log import LogForm
+from shoal_schema.resource.policy import Policy
 from shoal_schema.version import VERSION
 
 _LAST_PORT = 65535

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from shoal_schema.declaring import (
+from shoal_schema.decoding import SpecError, decode, decode_text
+from shoal_schema.fields.declaring import (
     KIB,
     FieldFault,
     Process,
@@ -21,19 +22,18 @@ from shoal_schema.declaring import (
     settings_of,
     without_annotations,
 )
-from shoal_schema.decoding import SpecError, decode, decode_text
-from shoal_schema.processes.activator import ActivatorProcess
-from shoal_schema.processes.batch import BatchProcess
-from shoal_schema.processes.log import LogSettings
-from shoal_schema.processes.model import Metadata
-from shoal_schema.processes.operator import OperatorProcess
-from shoal_schema.processes.proxy import ProxyProcess
-from shoal_schema.processes.runtime import RuntimeProcess
-from shoal_schema.redaction import redacted_value
+from shoal_schema.fields.redaction import redacted_value
+from shoal_schema.fields.rules import broken_among
+from shoal_schema.process.settings.activator import ActivatorProcess
+from shoal_schema.process.settings.batch import BatchProcess
+from shoal_schema.process.settings.log import LogSettings
+from shoal_schema.process.settings.model import Metadata
+from shoal_schema.process.settings.operator import OperatorProcess
+from shoal_schema.process.settings.proxy import ProxyProcess
+from shoal_schema.process.settings.runtime import RuntimeProcess
+from shoal_schema.process.unknown_variables import unknown_variable_errors
 from shoal_schema.resource.offline import BatchInferenceSpec
 from shoal_schema.resource.service import InferenceServiceSpec
-from shoal_schema.rules import broken_among
-from shoal_schema.unknown_variables import unknown_variable_errors
 
 T = TypeVar("T", bound=Struct)
 

@@ -1,0 +1,1 @@
+"""Declaration of settings: types, ranges, rules on several fields, and expressions."""

@@ -1,0 +1,1 @@
+"""Reports, headers and metrics that components exchange, apart from tensors."""

@@ -1,0 +1,1 @@
+"""What every process does: settings from the environment, logs, exit codes, memory."""

@@ -1,1 +1,0 @@
-"""Settings that processes read from their environment alone, one module for each process."""
