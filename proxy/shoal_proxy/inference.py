@@ -8,7 +8,7 @@ from math import isfinite
 from shoal_proxy.access.control import AccessControl, AuthenticatedClient
 from shoal_proxy.access_log import AccessLog
 from shoal_proxy.balance.orca import load_line, requested_format
-from shoal_proxy.batching.padding import check_lengths, shape_key
+from shoal_proxy.batching.batch import check_lengths, shape_key
 from shoal_proxy.batching.pending import (
     NEVER_S,
     PLAIN_KEY,

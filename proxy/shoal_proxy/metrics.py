@@ -20,8 +20,8 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from shoal_proxy.access.control import AccessControl
-from shoal_proxy.batching.executions import Executions
 from shoal_proxy.batching.pending import Delivery, RequestResult
+from shoal_proxy.batching.rates import Executions
 from shoal_proxy.errors import ModelFailed, RowsFailed
 from shoal_schema.interfaces import metrics as declared
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from shoal_proxy.batching.executions import ExecutionTimes
+from shoal_proxy.batching.rates import ExecutionTimes
 from shoal_proxy.metrics import Histogram, Metrics
 
 

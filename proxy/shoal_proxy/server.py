@@ -22,11 +22,11 @@ from shoal_proxy.access_log import with_access_log
 from shoal_proxy.admin import Admin
 from shoal_proxy.app import PublicRoutes, make_app
 from shoal_proxy.batching.batcher import Batcher
-from shoal_proxy.batching.fair_shares import FairShares
+from shoal_proxy.batching.order import FairShares
 from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.batching.queue import QueueLimits
-from shoal_proxy.batching.row_checks import RowChecks
+from shoal_proxy.batching.row_checks.checks import RowChecks
 from shoal_proxy.batching.scheduler import Scheduler
 from shoal_proxy.certificate import Certificate
 from shoal_proxy.connection_limits import ConnectionLimits

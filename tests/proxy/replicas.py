@@ -11,7 +11,7 @@ from shoal_proxy.batching.batcher import Batcher, RunningBatch
 from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.batching.policy import BatchLimits, WaitUntil
 from shoal_proxy.batching.queue import QueueLimits
-from shoal_proxy.batching.row_checks import RowChecks
+from shoal_proxy.batching.row_checks.checks import RowChecks
 from shoal_proxy.batching.scheduler import Scheduler
 from shoal_proxy.model.signature import ModelSignature
 from shoal_schema.resource.traffic import BatchingPolicy

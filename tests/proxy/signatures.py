@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import orjson
 
+from shoal_proxy.batching.batch import shape_key
 from shoal_proxy.batching.batcher import Batcher, RunningBatch
-from shoal_proxy.batching.padding import shape_key
 from shoal_proxy.batching.pending import PLAIN_KEY, PLAIN_LANE, BatchKey, Delivery, LaneKey, Outcome, PendingRequest
 from shoal_proxy.codecs.base import HttpResponse, InferCall
 from shoal_proxy.model.signature import ModelSignature, parse_metadata

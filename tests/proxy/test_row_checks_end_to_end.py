@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from shoal_proxy.batching.batcher import Batcher
-from shoal_proxy.batching.row_checks import RowChecks as Checks
+from shoal_proxy.batching.row_checks.checks import RowChecks as Checks
 from shoal_schema.resource.traffic import RowChecks
 from tests import plain
 from tests.calls import V2_PATH, answer_to, concurrent_clients, row, v2_body

@@ -7,21 +7,17 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
-from shoal_proxy.batching.admission import predict_finish_s
-from shoal_proxy.batching.batch import Batch, make_batch
-from shoal_proxy.batching.cancelled_rows import CancelledRows
-from shoal_proxy.batching.clumps import Clumps
-from shoal_proxy.batching.drain_rate import DrainRate
-from shoal_proxy.batching.fair_shares import FairShares
-from shoal_proxy.batching.group import Group
-from shoal_proxy.batching.host_timing import HostTiming
-from shoal_proxy.batching.margin import Margin
+from shoal_proxy.batching.batch import Batch, CancelledRows, make_batch
+from shoal_proxy.batching.early_batches import Clumps, HostTiming
+from shoal_proxy.batching.latency import Margin
+from shoal_proxy.batching.order import FairShares, Group
 from shoal_proxy.batching.pending import NEVER_S, BatchKey, PendingRequest
 from shoal_proxy.batching.policy import BatchLimits, DeviceState, Estimates, WaitUntil, decide_batch
 from shoal_proxy.batching.queue import Queue, QueueLimits
+from shoal_proxy.batching.rates import DrainRate
 from shoal_proxy.batching.returns import ReturningClients
-from shoal_proxy.batching.row_check import RowCheck
-from shoal_proxy.batching.selection import BatchCosts
+from shoal_proxy.batching.row_checks.suspicion import RowCheck
+from shoal_proxy.batching.selection import BatchCosts, predict_finish_s
 from shoal_proxy.batching.tables import LatencyTables
 from shoal_schema.interfaces.metrics import RejectionReason
 from shoal_schema.resource.traffic import BatchingPolicy

@@ -1,8 +1,8 @@
-"""Batch times by size, estimated from completed batches.
+"""The latency model: batch times by rows, estimated from completed batches.
 
 The table has knots: the runtime's allowed sizes, or eight per power of two, each with its mean time. Sizes between two
 knots are interpolated; a padded size has the time of the size that it is padded to. A knot with few observations uses a
-straight line, fitted to recent batches of every size. The table never falls with size.
+straight line (`FittedLine`), fitted to recent batches of every size. The table never falls with size.
 
 A margin above the mean makes the estimate the 95th percentile. The margin is measured in mean deviations, and follows
 the share of batches that take longer than predicted. A runtime with constant times has no margin. Four successive
@@ -16,8 +16,51 @@ from itertools import accumulate
 from math import inf
 from statistics import median
 
-from shoal_proxy.batching.fitted_line import FittedLine
-from shoal_proxy.batching.margin import Margin
+"""Durations with a fixed part and a part per row, as a fitted straight line."""
+
+_MEMORY = 0.95
+"""Weight that an observation keeps after each later one: about the last 20 count."""
+
+
+class FittedLine:
+    """Least-squares line from rows to seconds; old observations fade out."""
+
+    __slots__ = ("_products", "_rows", "_seconds", "_squares", "weight")
+
+    def __init__(self) -> None:
+        self.weight = self._rows = self._squares = self._seconds = self._products = 0.0
+
+    def observe(self, rows: int, seconds: float) -> None:
+        """Record that ``rows`` took ``seconds``."""
+        self.weight = _MEMORY * self.weight + 1
+        self._rows = _MEMORY * self._rows + rows
+        self._squares = _MEMORY * self._squares + rows * rows
+        self._seconds = _MEMORY * self._seconds + seconds
+        self._products = _MEMORY * self._products + rows * seconds
+
+    def scale(self, factor: float) -> None:
+        """Multiply all observed durations by ``factor``."""
+        self._seconds *= factor
+        self._products *= factor
+
+    def at(self, rows: int) -> float:
+        """Return the seconds that ``rows`` take; 0 before the first observation."""
+        base_s, slope_s = self.line()
+        return base_s + slope_s * rows
+
+    def line(self) -> tuple[float, float]:
+        """Return the line's intercept (s) and slope (s per row), each at least 0."""
+        if not self.weight:
+            return 0.0, 0.0
+        # Weighted least squares from running sums.
+        mean_rows, mean_s = self._rows / self.weight, self._seconds / self.weight
+        spread = self._squares / self.weight - mean_rows**2
+        # Sizes that hardly differ do not determine the slope; a larger batch never takes less.
+        slope = max(0.0, (self._products / self.weight - mean_rows * mean_s) / spread) if spread > 0.25 else 0.0
+        base_s = mean_s - slope * mean_rows
+        # A negative base would predict no time for small sizes, and all batches would be small: go through the origin.
+        return (base_s, slope) if base_s >= 0 else (0.0, mean_s / mean_rows)
+
 
 _KNOT_WEIGHT = 20.0
 """Number of batches in a knot's average; the fitted line has the weight of one batch."""
@@ -197,3 +240,39 @@ class LatencyTable:
         self._means = list(accumulate(blended, max))
         high = 1 + self.margin
         self._highs = [mean * high for mean in self._means]
+
+
+"""A safety margin: a percentile of prediction errors, updated by each error."""
+
+_STEP = 0.25
+"""Change of the factor after one error."""
+_MAX_FACTOR = 8.0
+_FOLLOW = 0.05
+"""Weight of the newest error in the mean deviation."""
+
+
+class Margin:
+    """A percentile of recent prediction errors, at least 0.
+
+    The percentile is a factor times the mean deviation. An error above the percentile raises the factor, and an error
+    below lowers it, in the ratio that leaves the wanted share of errors below.
+    """
+
+    __slots__ = ("_deviation", "_factor", "_quantile")
+
+    def __init__(self, quantile: float) -> None:
+        self._quantile = quantile
+        self._deviation = 0.0
+        self._factor = 2.0
+
+    @property
+    def value(self) -> float:
+        """Return the current percentile."""
+        return self._factor * self._deviation
+
+    def observe(self, error: float) -> None:
+        """Record one error: actual minus expected."""
+        # In balance, as many errors exceed the margin as the quantile leaves.
+        self._factor += _STEP * (self._quantile if error > self.value else self._quantile - 1)
+        self._factor = min(max(self._factor, 0.0), _MAX_FACTOR)
+        self._deviation += _FOLLOW * (abs(error) - self._deviation)

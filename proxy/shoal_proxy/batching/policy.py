@@ -1,14 +1,14 @@
 """Decide when a batch closes, and select its requests.
 
 `Adaptive` is work-conserving. While the runtime has a free slot, waiting rows are sent at once, except if a burst of
-requests is about to come (`returns`, `clumps`). One more batch may be sent ahead to a busy runtime, so that the device
-never waits for the host. A full batch is sent ahead at once, since waiting could not improve it. A partial batch is
-sent just in time (`host_timing`), since it may still grow while the runtime is busy. A full batch of a lower priority
-is also sent just in time: until then, a request of a higher priority may still join it, and then waits only for the
-running batch. `selection` decides which requests the batch contains, and which are rejected.
+requests is about to come (`returns`, `early_batches`). One more batch may be sent ahead to a busy runtime, so that
+the device never waits for the host. A full batch is sent ahead at once, since waiting could not improve it. A partial
+batch is sent just in time (`early_batches`), since it may still grow while the runtime is busy. A full batch of a
+lower priority is also sent just in time: until then, a request of a higher priority may still join it, and then waits
+only for the running batch. `selection` decides which requests the batch contains, and which are rejected.
 
-Groups are served in order (`serving_order`). A full batch of one key is not sent ahead of an older partial batch of
-another key, or a key that is always full would starve all others.
+Groups are served in order (`order`). A full batch of one key is not sent ahead of an older partial batch of another
+key, or a key that is always full would starve all others.
 
 `Fixed` closes a batch when it is full or ``max_delay_s`` old, as other servers do.
 
@@ -18,7 +18,7 @@ another key, or a key that is always full would starve all others.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from shoal_proxy.batching.group import Group
+from shoal_proxy.batching.order import Group
 from shoal_proxy.batching.pending import NEVER_S, PendingRequest
 from shoal_proxy.batching.queue import Queue
 from shoal_proxy.batching.selection import BatchCosts, BatchSelection, select_batch

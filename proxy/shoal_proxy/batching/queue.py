@@ -10,10 +10,8 @@ other requests are served in between. Only one portion counts against the row li
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from shoal_proxy.batching.fair_shares import FairShares
-from shoal_proxy.batching.group import Group
+from shoal_proxy.batching.order import FairShares, Group, ServingOrder
 from shoal_proxy.batching.pending import BatchKey, PendingRequest, RequestSlice
-from shoal_proxy.batching.serving_order import ServingOrder
 from shoal_schema.interfaces.metrics import RejectionReason
 
 

@@ -1,4 +1,6 @@
-"""Retries after a batch failed as a whole.
+"""Batches that failed, requests that made their batch fail, and identical requests.
+
+Retries after a batch failed as a whole:
 
     failure                        retried
     the device ran out of memory   both halves, by rows; the size is remembered as too large
@@ -10,17 +12,182 @@
 
 Retries cost device time, and a model that fails every batch must not double the load of its device. So retries have a
 budget, to which each successful request adds. Isolating a faulty request takes several tries, and continues as long as
-other requests succeed.
+other requests succeed. A rejected batch (`InvalidRequest`) costs no device time and states that one request is wrong.
+Isolating that request ignores the budget, so that no other request is rejected for its fault.
 
-A rejected batch (`InvalidRequest`) costs no device time and states that one request is wrong. Isolating that request
-ignores the budget, so that no other request is rejected for its fault.
+Suspects: a payload that fails repeatedly runs alone for a while. A payload is recognized by a digest of its bytes.
+Digests are computed only while there are suspects, and only of requests that look like one: the same rows, bytes and
+first values.
 """
 
+import hashlib
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from shoal_proxy.batching.batch import Batch, make_batch
-from shoal_proxy.batching.pending import RequestSlice
+from shoal_proxy.batching.pending import BatchKey, Delivery, LaneKey, Outcome, PendingRequest, RequestSlice
 from shoal_proxy.errors import BatchTooLarge, InvalidRequest, ModelFailed, NotExecuted, ProxyError, RuntimeLost
+
+OFFENCES = 2
+"""Failures after which a payload runs alone."""
+ALONE_S = 300.0
+"""Time to remember a payload after its last failure."""
+_MAX_RECORDS = 1024
+_FIRST_VALUES = 8
+_Traits = tuple[int, int, object]
+"""Features of a payload that cost nothing to read."""
+
+
+class _Record(NamedTuple):
+    traits: _Traits
+    times: int
+    last_s: float
+
+
+def payload_digest(pending: PendingRequest) -> bytes:
+    """Return a digest of a request's rows and lengths."""
+    digester = hashlib.blake2b(digest_size=16)
+    for name, array in pending.inputs.items():
+        digester.update(f"{name} {array.dtype} {array.shape} {list(pending.lengths.get(name, ()))} ".encode())
+        if array.dtype.hasobject:
+            for element in array.ravel().tolist():
+                digester.update(len(element).to_bytes(8, "little"))
+                digester.update(element)
+        else:
+            digester.update(array.tobytes())
+    return digester.digest()
+
+
+class SuspectPayloads:
+    """Payloads that failed alone, with the number and time of failures; the oldest are dropped first."""
+
+    def __init__(self) -> None:
+        self._failed: OrderedDict[bytes, _Record] = OrderedDict()
+        self._traits: Counter[_Traits] = Counter()
+
+    def failed(self, pending: PendingRequest, now_s: float) -> None:
+        """Record that ``pending`` failed alone."""
+        mark, traits = payload_digest(pending), _traits_of(pending)
+        before = self._failed.pop(mark, None)
+        self._failed[mark] = _Record(traits, 1 if before is None else before.times + 1, now_s)
+        if before is None:
+            self._traits[traits] += 1
+        if len(self._failed) > _MAX_RECORDS:
+            self._forget(next(iter(self._failed)))
+
+    def must_run_alone(self, pending: PendingRequest, now_s: float) -> bool:
+        """Return whether ``pending`` failed repeatedly in the last minutes."""
+        # The digest is computed only of requests that look like a suspect.
+        if not self._traits or _traits_of(pending) not in self._traits:
+            return False
+        record = self._failed.get(payload_digest(pending))
+        return record is not None and record.times >= OFFENCES and now_s - record.last_s < ALONE_S
+
+    def forget_old(self, now_s: float) -> None:
+        """Drop expired payloads."""
+        while self._failed and now_s - next(iter(self._failed.values())).last_s >= ALONE_S:
+            self._forget(next(iter(self._failed)))
+
+    def _forget(self, mark: bytes) -> None:
+        traits = self._failed.pop(mark).traits
+        self._traits[traits] -= 1
+        if not self._traits[traits]:
+            del self._traits[traits]
+
+
+def _traits_of(pending: PendingRequest) -> _Traits:
+    first = next(iter(pending.inputs.values())).flat[:_FIRST_VALUES]
+    if first.dtype.hasobject:  # elements may be large, such as pictures: compare their first bytes
+        return pending.rows, pending.size_bytes, tuple(element[:_FIRST_VALUES] for element in first)
+    return pending.rows, pending.size_bytes, first.tobytes()
+
+
+_Mark = tuple[BatchKey, LaneKey, float, bytes]
+"""Requests with equal marks are identical: key, lane, time to live (s), digest of the inputs."""
+
+
+class Coalescing:
+    """Sets of identical requests, each with the request executed for the set.
+
+    The executed request is a copy that belongs to no client, so cancelling a request does not affect the others.
+    Requests that differ in class, priority or time to live are not coalesced, since these decide order and rejection. A
+    request that arrives after execution began is not coalesced either, since its deadline is later than the one sent to
+    the runtime.
+    """
+
+    def __init__(self) -> None:
+        self._joinable: dict[_Mark, PendingRequest] = {}
+        """Executed requests that have not begun, as of the last look-up."""
+        self._requests: dict[PendingRequest, list[PendingRequest]] = {}
+        """Clients' requests by executed request."""
+        self._executed: dict[PendingRequest, PendingRequest] = {}
+        """Executed request by client's request."""
+        self._marks: dict[PendingRequest, _Mark] = {}
+        """Mark by executed request."""
+
+    @property
+    def empty(self) -> bool:
+        """Return whether no request is tracked."""
+        return not (self._joinable or self._requests or self._executed or self._marks)
+
+    def join(self, request: PendingRequest) -> PendingRequest | None:
+        """Return the request to execute for ``request``; None if one already waits."""
+        time_to_live_s = round(request.soft_deadline_s - request.arrived_s, 3)
+        mark = (request.key, request.lane, time_to_live_s, payload_digest(request))
+        shared = self._joinable.get(mark)
+        if shared is not None and not shared.dequeued_rows:
+            # The executed request lives as long as any of its clients waits.
+            shared.deadline_s = max(shared.deadline_s, request.deadline_s)
+            self._requests[shared].append(request)
+            self._executed[request] = shared
+            request.inputs = {}  # never read again, and outside the queue's bound of bytes
+            return None
+        # The first of its kind, or the earlier one has begun.
+        shared = self._joinable[mark] = request.copy_without_client()
+        self._requests[shared] = [request]
+        self._executed[request] = shared
+        self._marks[shared] = mark
+        return shared
+
+    def leave(self, request: PendingRequest) -> PendingRequest | None:
+        """Remove a cancelled request; return its executed request if now unused."""
+        shared = self._executed.pop(request, None)
+        if shared is None:
+            return None
+        requests = self._requests[shared]
+        requests.remove(request)
+        if requests:
+            return None
+        self._forget(shared)
+        return shared
+
+    def executed_for(self, request: PendingRequest) -> PendingRequest:
+        """Return the request that is executed for ``request``; ``request`` if it is not coalesced."""
+        return self._executed.get(request, request)
+
+    def requests_sharing(self, shared: PendingRequest) -> Sequence[PendingRequest]:
+        """Return the requests for which ``shared`` is executed."""
+        return self._requests.get(shared, ())
+
+    def deliveries(self, shared: PendingRequest, outcome: Outcome) -> list[Delivery]:
+        """Resolve all requests that share ``shared``, and return their outcomes."""
+        deliveries: list[Delivery] = []
+        for request in self._forget(shared):
+            del self._executed[request]
+            request.timing = shared.timing
+            request.may_have_run = shared.may_have_run
+            # It waited from its own arrival until the executed request was sent.
+            request.queued_s = max(0.0, shared.arrived_s + shared.queued_s - request.arrived_s)
+            deliveries.append(request.resolve(outcome))
+        return deliveries
+
+    def _forget(self, shared: PendingRequest) -> list[PendingRequest]:
+        mark = self._marks.pop(shared, None)
+        if mark is not None and self._joinable.get(mark) is shared:
+            del self._joinable[mark]
+        return self._requests.pop(shared, [])
+
 
 MAX_TRIES = 256
 EARNED_TRIES = 4

@@ -26,8 +26,7 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import accumulate
 
-from shoal_proxy.batching.fitted_line import FittedLine
-from shoal_proxy.batching.latency import LatencyTable
+from shoal_proxy.batching.latency import FittedLine, LatencyTable
 
 THINK_S = (0.0001, 0.0002, 0.0003, 0.0005, 0.0007, 0.001, 0.0015, 0.002, 0.003, 0.004, 0.006, 0.008, 0.012, 0.016)
 """Bounds of the histogram of think times; no batch is held for clients that take longer than the last."""

@@ -20,19 +20,22 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from shoal_proxy.batching.batch import Batch, BatchResult, check_rows, make_batch, split, unresolved_requests
+from shoal_proxy.batching.batch import (
+    Batch,
+    BatchResult,
+    CancelledRows,
+    check_rows,
+    make_batch,
+    split,
+    unresolved_requests,
+)
 from shoal_proxy.batching.batcher import Batcher, RunningBatch
-from shoal_proxy.batching.cancelled_rows import CancelledRows
-from shoal_proxy.batching.coalescing import Coalescing
-from shoal_proxy.batching.deadlines import Deadlines
-from shoal_proxy.batching.pending import NEVER_S, BatchKey, Delivery, PendingRequest
+from shoal_proxy.batching.pending import NEVER_S, BatchKey, Deadlines, Delivery, PendingRequest
 from shoal_proxy.batching.policy import WaitUntil
-from shoal_proxy.batching.recovery import BatchRetries
-from shoal_proxy.batching.row_checks import RowChecks, RowViolation
-from shoal_proxy.batching.row_samples import SamplingRules
-from shoal_proxy.batching.suspects import SuspectPayloads
-from shoal_proxy.batching.throughput import Throughput
-from shoal_proxy.batching.traffic import Traffic
+from shoal_proxy.batching.rates import Throughput, Traffic
+from shoal_proxy.batching.recovery import BatchRetries, Coalescing, SuspectPayloads
+from shoal_proxy.batching.row_checks.checks import RowChecks, RowViolation
+from shoal_proxy.batching.row_checks.samples import SamplingRules
 from shoal_proxy.errors import BatchTooLarge, DeadlineExceeded, InvalidRequest, ModelFailed, Overloaded, ProxyError
 from shoal_proxy.model.signature import ModelSignature
 from shoal_schema.interfaces.metrics import RejectionReason

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from shoal_proxy.batching.padding import bucket_for, fill_value
+from shoal_proxy.batching.batch import bucket_for, fill_value
 from shoal_proxy.codecs import raw
 from shoal_proxy.codecs.base import (
     DecodedRequest,

@@ -1,6 +1,6 @@
 """The rule that determines the bottleneck of a replica, shared by all reports."""
 
-from shoal_proxy.batching.throughput import BusiestSecond
+from shoal_proxy.batching.rates import BusiestSecond
 from shoal_schema.interfaces.bounds import Bound
 
 BUSY = 0.9

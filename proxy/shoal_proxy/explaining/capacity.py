@@ -8,7 +8,7 @@ misses it, the capacity is the throughput of the batch size with the most rows p
 from shoal_proxy.batching.batcher import Batcher
 from shoal_proxy.batching.latency import LatencyTable
 from shoal_proxy.batching.pending import NEVER_S, BatchKey
-from shoal_proxy.batching.throughput import BusiestSecond
+from shoal_proxy.batching.rates import BusiestSecond
 from shoal_proxy.explaining.bound import is_saturated
 from shoal_schema.interfaces.bounds import Bound
 from shoal_schema.interfaces.load import Capacity

@@ -7,8 +7,8 @@ from typing import Any
 from shoal_proxy.batching.batcher import Batcher
 from shoal_proxy.batching.latency import LatencyTable
 from shoal_proxy.batching.pending import NEVER_S, BatchKey
-from shoal_proxy.batching.row_checks import RowChecks
-from shoal_proxy.batching.throughput import BusiestSecond
+from shoal_proxy.batching.rates import BusiestSecond
+from shoal_proxy.batching.row_checks.checks import RowChecks
 from shoal_proxy.explaining.bound import bound, is_saturated
 from shoal_proxy.explaining.capacity import room_rows
 from shoal_schema.interfaces.bounds import Bound

@@ -2,9 +2,8 @@
 
 import pytest
 
-from shoal_proxy.batching.admission import predict_finish_s
 from shoal_proxy.batching.latency import LatencyTable
-from shoal_proxy.batching.selection import BatchCosts
+from shoal_proxy.batching.selection import BatchCosts, predict_finish_s
 
 MOST = 8
 AROUND_S = 0.001

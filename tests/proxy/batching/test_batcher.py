@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from shoal_proxy.batching.batcher import Batcher, FormedBatch, RunningBatch
-from shoal_proxy.batching.fair_shares import FairShares
+from shoal_proxy.batching.order import FairShares
 from shoal_proxy.batching.pending import NEVER_S, BatchKey, LaneKey, PendingRequest, RequestSlice
 from shoal_proxy.batching.policy import BatchLimits, WaitUntil
 from shoal_proxy.batching.queue import QueueLimits

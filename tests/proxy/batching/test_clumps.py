@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from shoal_proxy.batching.clumps import MAX_HOLD_S, PATIENCE_S, Clumps
+from shoal_proxy.batching.early_batches import MAX_HOLD_S, PATIENCE_S, Clumps
 
 
 def after(gaps_s: list[float]) -> tuple[Clumps, float]:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from shoal_proxy.batching.coalescing import Coalescing
 from shoal_proxy.batching.pending import BatchKey, LaneKey, Outcome, PendingRequest, RequestResult
+from shoal_proxy.batching.recovery import Coalescing
 from tests.proxy.signatures import deliver_outcome, request
 
 ANSWER = RequestResult({}, {})

@@ -1,8 +1,7 @@
 import hypothesis.strategies as st
 from hypothesis import given, settings
 
-from shoal_proxy.batching.deadlines import Deadlines
-from shoal_proxy.batching.pending import NEVER_S
+from shoal_proxy.batching.pending import NEVER_S, Deadlines
 from tests.proxy.signatures import request
 
 

@@ -2,7 +2,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from shoal_proxy.batching.drain_rate import DrainRate
+from shoal_proxy.batching.rates import DrainRate
 
 batches = st.lists(st.tuples(st.integers(1, 1000), st.floats(0, 100)), max_size=20)
 

@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from shoal_proxy.batching.fair_shares import FairShares
+from shoal_proxy.batching.order import FairShares
 from shoal_proxy.batching.pending import LaneKey, PendingRequest
 from shoal_proxy.batching.queue import Queue, QueueLimits
 from tests.proxy.signatures import request

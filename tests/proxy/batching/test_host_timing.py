@@ -1,6 +1,6 @@
 import pytest
 
-from shoal_proxy.batching.host_timing import HostTiming
+from shoal_proxy.batching.early_batches import HostTiming
 from shoal_proxy.batching.pending import NEVER_S
 
 

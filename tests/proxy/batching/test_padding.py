@@ -5,8 +5,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from shoal_proxy.batching.batch import Batch, BatchResult, MergedInputs, make_batch, merge, split
-from shoal_proxy.batching.padding import SMALL_ELEMENTS, bucket_for, check_lengths, pad_group, shape_key
+from shoal_proxy.batching.batch import (
+    SMALL_ELEMENTS,
+    Batch,
+    BatchResult,
+    MergedInputs,
+    bucket_for,
+    check_lengths,
+    make_batch,
+    merge,
+    pad_group,
+    shape_key,
+    split,
+)
 from shoal_proxy.batching.pending import Outcome, PendingRequest, RequestResult, RequestSlice
 from shoal_proxy.errors import InvalidRequest, ModelFailed
 from shoal_proxy.model.signature import ModelSignature

@@ -14,9 +14,9 @@ from shoal_proxy.batching.batcher import Batcher, RunningBatch
 from shoal_proxy.batching.pending import NEVER_S, BatchKey, PendingRequest, RequestSlice
 from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.batching.queue import QueueLimits
-from shoal_proxy.batching.row_budget import IDLE_SHARE, MIN_SHARE
-from shoal_proxy.batching.row_checks import row_check_size
-from shoal_proxy.batching.row_samples import MAX_BATCHES, MAX_BYTES, SampleStore, SamplingRules
+from shoal_proxy.batching.row_checks.checks import row_check_size
+from shoal_proxy.batching.row_checks.samples import MAX_BATCHES, MAX_BYTES, SampleStore, SamplingRules
+from shoal_proxy.batching.row_checks.suspicion import IDLE_SHARE, MIN_SHARE
 from shoal_proxy.batching.scheduler import SchedulerStep
 from shoal_proxy.errors import ModelFailed
 from shoal_proxy.model.signature import ModelSignature

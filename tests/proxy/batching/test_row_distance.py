@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis.extra import numpy as arrays
 
-from shoal_proxy.batching.row_distance import ResultDistance, Row, row_of
-from shoal_proxy.batching.row_scale import Scale, Scales
-from shoal_proxy.batching.row_suspicion import DEPENDENT, GROSS
+from shoal_proxy.batching.row_checks.distance import ResultDistance, Row, Scale, Scales, row_of
+from shoal_proxy.batching.row_checks.suspicion import DEPENDENT, GROSS
 from shoal_schema.wire.datatypes import Array, float32_to_bfloat16
 from tests.proxy.batching.families import bfloat16
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from shoal_proxy.batching.row_evidence import RANDOM, BatchTally, Evidence, RowFinding, at_least_by_chance
+from shoal_proxy.batching.row_checks.evidence import RANDOM, BatchTally, Evidence, RowFinding, at_least_by_chance
 
 
 @given(found=st.integers(1, 30), expected=st.floats(1e-6, 20))

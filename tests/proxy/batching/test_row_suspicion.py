@@ -8,11 +8,10 @@ import pytest
 
 from shoal_proxy.batching.batch import BatchResult, make_batch
 from shoal_proxy.batching.pending import RequestSlice
-from shoal_proxy.batching.row_budget import BURST_S, RowCheckBudget
-from shoal_proxy.batching.row_distance import ResultDistance, Row
-from shoal_proxy.batching.row_evidence import BatchTally, RowFinding
-from shoal_proxy.batching.row_samples import ROWS_OF_BATCH, SampledBatch, SampleStore, SamplingRules
-from shoal_proxy.batching.row_suspicion import GROSS, RerunKind, Suspicion
+from shoal_proxy.batching.row_checks.distance import ResultDistance, Row
+from shoal_proxy.batching.row_checks.evidence import BatchTally, RowFinding
+from shoal_proxy.batching.row_checks.samples import ROWS_OF_BATCH, SampledBatch, SampleStore, SamplingRules
+from shoal_proxy.batching.row_checks.suspicion import BURST_S, GROSS, RerunKind, RowCheckBudget, Suspicion
 from tests.proxy.batching.families import LABELS
 from tests.proxy.signatures import request
 

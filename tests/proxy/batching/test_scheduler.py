@@ -15,7 +15,7 @@ from shoal_proxy.access.control import AuthenticatedClient as Charged
 from shoal_proxy.access.limits import ClientLimits, ClientQuota
 from shoal_proxy.batching.batch import BatchResult
 from shoal_proxy.batching.batcher import Batcher, RunningBatch
-from shoal_proxy.batching.fair_shares import FairShares
+from shoal_proxy.batching.order import FairShares
 from shoal_proxy.batching.pending import NEVER_S, BatchKey, Delivery, LaneKey, Outcome, PendingRequest, RequestResult
 from shoal_proxy.batching.policy import BatchLimits, WaitUntil
 from shoal_proxy.batching.queue import QueueLimits

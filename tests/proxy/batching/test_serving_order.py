@@ -11,12 +11,10 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from shoal_proxy.batching.batcher import Batcher, FormedBatch
-from shoal_proxy.batching.fair_shares import FairShares
-from shoal_proxy.batching.group import Group
+from shoal_proxy.batching.order import FairShares, Group, ServingOrder
 from shoal_proxy.batching.pending import BatchKey, LaneKey, PendingRequest
 from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.batching.queue import Queue, QueueLimits
-from shoal_proxy.batching.serving_order import ServingOrder
 from shoal_schema.resource.traffic import BatchingPolicy
 from tests.proxy.signatures import come_back, request
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis.extra import numpy as arrays
 
 from shoal_proxy.batching.pending import PendingRequest
-from shoal_proxy.batching.suspects import ALONE_S, OFFENCES, SuspectPayloads, payload_digest
+from shoal_proxy.batching.recovery import ALONE_S, OFFENCES, SuspectPayloads, payload_digest
 from tests.proxy.signatures import request
 
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_proxy.batching.throughput import BusiestSecond, Throughput
+from shoal_proxy.batching.rates import BusiestSecond, Throughput
 
 
 def serve(

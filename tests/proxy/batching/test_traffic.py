@@ -2,7 +2,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from shoal_proxy.batching.traffic import Traffic
+from shoal_proxy.batching.rates import Traffic
 from shoal_schema.interfaces.metrics import RejectionReason
 
 

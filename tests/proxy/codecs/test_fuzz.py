@@ -9,7 +9,7 @@ import orjson
 import pytest
 from hypothesis import given, settings
 
-from shoal_proxy.batching.padding import check_lengths, shape_key
+from shoal_proxy.batching.batch import check_lengths, shape_key
 from shoal_proxy.codecs.base import Codec, InferCall
 from shoal_proxy.codecs.invocations import Invocations
 from shoal_proxy.codecs.texts import Embeddings, Rerank

@@ -6,8 +6,8 @@ from shoal_proxy.batching.batcher import Batcher
 from shoal_proxy.batching.pending import NEVER_S, PLAIN_KEY, BatchKey
 from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.batching.queue import QueueLimits
-from shoal_proxy.batching.row_checks import RowChecks
-from shoal_proxy.batching.throughput import BusiestSecond
+from shoal_proxy.batching.rates import BusiestSecond
+from shoal_proxy.batching.row_checks.checks import RowChecks
 from shoal_proxy.explaining.bound import bound
 from shoal_proxy.explaining.report import latency_document, report
 from shoal_proxy.explaining.sentences import explain, number

@@ -11,7 +11,7 @@ from shoal_proxy.batching.batcher import Batcher
 from shoal_proxy.batching.pending import NEVER_S, PLAIN_KEY, BatchKey
 from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.batching.queue import QueueLimits
-from shoal_proxy.batching.row_checks import RowChecks
+from shoal_proxy.batching.row_checks.checks import RowChecks
 from shoal_proxy.batching.scheduler import Scheduler, SchedulerStep
 from shoal_proxy.explaining.load import demand, read_load, utilization
 from shoal_schema.interfaces.load import MAX_BYTES, Load

@@ -1,11 +1,11 @@
 """Run rows of shared batches again, to verify that each got its own result.
 
-Rows of batches of more than one request are kept (`row_samples`) and run again while the device is idle. A check takes
+Rows of batches of more than one request are kept (`samples`) and run again while the device is idle. A check takes
 rows of different batches, so that one small batch verifies many. A result that differs strongly is a suspicion, and the
-row is run several more times before a conclusion (`row_suspicion`). After a row had the result of another row, the
-other rows of its batch are run next. `row_evidence` draws the conclusion from all findings.
+row is run several more times before a conclusion (`suspicion`). After a row had the result of another row, the
+other rows of its batch are run next. `evidence` draws the conclusion from all findings.
 
-Checks have a budget of device time (`row_budget`) that grows with the square of the share that clients leave unused:
+Checks have a budget of device time that grows with the square of the share that clients leave unused:
 7.1 % of the device at a load of 0.1, 0.7 % at a load of 0.9. A check is sent when no request waits or runs. If this
 does not occur for `OVERDUE_S`, as on a device that is always busy with partial batches, a check is sent between two
 batches.
@@ -17,12 +17,10 @@ from typing import Final, NamedTuple
 from shoal_proxy.batching.batch import Batch, BatchResult
 from shoal_proxy.batching.batcher import Batcher
 from shoal_proxy.batching.pending import NEVER_S, BatchKey
-from shoal_proxy.batching.row_budget import RowCheckBudget
-from shoal_proxy.batching.row_check import RowCheck
-from shoal_proxy.batching.row_distance import ResultDistance, Row, row_of
-from shoal_proxy.batching.row_evidence import BatchTally, Evidence, RowFinding
-from shoal_proxy.batching.row_samples import Group, Pick, SampledBatch, SampledRow, SampleStore, SamplingRules
-from shoal_proxy.batching.row_suspicion import COPIES, GROSS, RerunKind, Suspicion
+from shoal_proxy.batching.row_checks.distance import ResultDistance, Row, row_of
+from shoal_proxy.batching.row_checks.evidence import BatchTally, Evidence, RowFinding
+from shoal_proxy.batching.row_checks.samples import Group, Pick, SampledBatch, SampledRow, SampleStore, SamplingRules
+from shoal_proxy.batching.row_checks.suspicion import COPIES, GROSS, RerunKind, RowCheck, RowCheckBudget, Suspicion
 from shoal_proxy.model.signature import ModelSignature
 
 MAX_ROWS: Final = 32

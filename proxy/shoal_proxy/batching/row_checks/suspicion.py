@@ -1,4 +1,4 @@
-"""Decide why a row's result differed in a second run.
+"""Why a row's result differed in a second run, and the batches that find it out.
 
 The row is run again: alone, among the neighbours of the check that differed, in the client's batch as it was, and in
 batches of that size among other rows. The conclusions:
@@ -12,15 +12,67 @@ batches of that size among other rows. The conclusions:
 
 To detect a random model, a batch of copies of the row is run twice in the same order. An exchange of rows does not
 change the results of such a batch, and state kept between runs changes all its rows alike.
+
+Checks have a budget of device time: a fixed share, and a share of the idle time.
 """
 
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final
 
-from shoal_proxy.batching.row_distance import ResultDistance, Row, row_of
-from shoal_proxy.batching.row_evidence import BatchTally, RowFinding
-from shoal_proxy.batching.row_samples import SampledRow
+from shoal_proxy.batching.batch import Batch
+from shoal_proxy.batching.pending import PendingRequest, RequestSlice, discard
+from shoal_proxy.batching.row_checks.distance import ResultDistance, Row, row_of
+from shoal_proxy.batching.row_checks.evidence import BatchTally, RowFinding
+from shoal_proxy.batching.row_checks.samples import SampledRow
+
+MIN_SHARE: Final = 0.006
+"""Share of the device's time for checks at any load below 1."""
+IDLE_SHARE: Final = 0.08
+"""Additional share where clients need none of the device."""
+BURST_S: Final = 0.1
+"""Most of the budget that is saved up."""
+_MIN_RATE: Final = 1e-4
+_MIN_WAIT_S: Final = 0.001
+
+
+class RowCheckBudget:
+    """Device time (s) that checks may use now: earned as time passes, spent by each check."""
+
+    __slots__ = ("_counted_s", "left_s", "spent_s")
+
+    def __init__(self) -> None:
+        self.left_s = 0.0
+        self.spent_s = 0.0
+        self._counted_s = -1.0
+
+    def earn(self, load: float, now_s: float) -> None:
+        """Add the budget of the time since the last call.
+
+        Args:
+            load: share of the device that clients need.
+            now_s: monotonic time (s).
+        """
+        if self._counted_s >= 0:
+            self.left_s = min(BURST_S, self.left_s + (now_s - self._counted_s) * _rate(load))
+        self._counted_s = now_s
+
+    def spend(self, seconds: float) -> None:
+        """Subtract the device time (s) of a check."""
+        self.left_s -= seconds
+        self.spent_s += seconds
+
+    def wait_s(self, load: float) -> float:
+        """Return the time (s) until budget is available; 0 if it is available now."""
+        if self.left_s > 0:
+            return 0.0
+        return max(_MIN_WAIT_S, -self.left_s / max(_rate(load), _MIN_RATE))
+
+
+def _rate(load: float) -> float:
+    unused = 1 - load
+    return MIN_SHARE + IDLE_SHARE * unused * unused if unused > 0 else 0.0
+
 
 GROSS: Final = 0.25
 """Distance, in units of a `ResultDistance`, that noise does not reach."""
@@ -253,3 +305,40 @@ def _is_odd(row: Row, others: list[Row], ruler: ResultDistance, gross: float) ->
     return all(ruler.units(row, other) > gross for other in others) and all(
         ruler.units(others[0], other) <= gross / 4 for other in others[1:]
     )
+
+
+class RowCheck:
+    """Sampled rows to run again, and the suspicion they test, if any."""
+
+    __slots__ = ("model", "place", "samples", "sent_s", "suspicion", "trial")
+
+    def __init__(
+        self, samples: list[SampledRow], model: int, suspicion: Suspicion | None = None,
+        trial: RerunKind = RerunKind.REPEATED, place: int = 0,
+    ) -> None:  # fmt: skip
+        self.samples = samples
+        self.model = model
+        """Number of the served model, to recognize results of an earlier one."""
+        self.suspicion = suspicion
+        self.trial = trial
+        self.place = place
+        """Position of the suspected row in ``samples``."""
+        self.sent_s = 0.0
+
+    def batch(self, now_s: float, timeout_s: float) -> Batch:
+        """Return the rows as a batch without clients, to be sent at ``now_s``."""
+        self.sent_s = now_s
+        slices: list[RequestSlice] = []
+        for sample in self.samples:
+            pending = PendingRequest(
+                inputs=sample.inputs,
+                rows=1,
+                size_bytes=0,
+                arrived_s=now_s,
+                deadline_s=now_s + timeout_s,
+                deliver=discard,
+                key=sample.batch.group[0],
+                lengths=sample.lengths,
+            )
+            slices.append(RequestSlice(pending, 0, 1, sample.inputs))
+        return Batch(tuple(slices), len(slices))

@@ -14,8 +14,8 @@ import numpy as np
 
 from shoal_proxy.batching.batch import Batch, BatchResult
 from shoal_proxy.batching.pending import BatchKey, RequestSlice
-from shoal_proxy.batching.row_distance import Row, row_of
-from shoal_proxy.batching.row_evidence import BatchTally
+from shoal_proxy.batching.row_checks.distance import Row, row_of
+from shoal_proxy.batching.row_checks.evidence import BatchTally
 from shoal_proxy.model.signature import ModelSignature
 from shoal_proxy.model.sizes import byte_size_of
 from shoal_schema.wire.datatypes import Array
