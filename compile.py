@@ -23,8 +23,8 @@ COMPILED: Mapping[str, Sequence[str]] = {
             f"proxy/shoal_proxy/{name}.py"
             for name in (
                 "balance/*", "batching/*", "batching/row_checks/*", "codecs/*", "edge/*", "graph/combining",
-                "graph/conditions", "graph/graph_request", "graph/link", "graph/steps", "graph/values", "model/*", "body",
-                "connection_limits", "dispatcher", "exchange", "framed_protocol", "header_cache", "inference", "link",
+                "graph/conditions", "graph/graph_request", "graph/link", "graph/steps", "graph/values", "model/*",
+                "body", "connection_limits", "dispatcher", "exchange", "framed_protocol", "header_cache", "inference", "link",
                 "metrics", "outbox", "protocol", "runtime_connection", "timed_protocol", "timing", "tracer",
                 "tracing/*", "unread", "upstream", "activator/protocol",
             )
