@@ -22,11 +22,14 @@ COMPILED: Mapping[str, Sequence[str]] = {
         *(
             f"proxy/shoal_proxy/{name}.py"
             for name in (
-                "balance/*", "batching/*", "batching/row_checks/*", "codecs/*", "edge/*", "graph/combining",
-                "graph/conditions", "graph/graph_request", "graph/link", "graph/steps", "graph/values", "model/*",
-                "body", "connection_limits", "dispatcher", "exchange", "framed_protocol", "header_cache", "inference", "link",
-                "metrics", "outbox", "protocol", "runtime_connection", "timed_protocol", "timing", "tracer",
-                "tracing/*", "unread", "upstream", "activator/protocol",
+                "balance/*", "batching/*", "batching/row_checks/*", "bodies/body", "bodies/body_memory",
+                "bodies/compressor", "bodies/decompressor", "codecs/*", "dispatch/dispatcher", "dispatch/exchange",
+                "dispatch/link", "dispatch/runtime_connection", "dispatch/unread", "dispatch/upstream",
+                "graph/combining", "graph/conditions", "graph/graph_request", "graph/link", "graph/steps",
+                "graph/values", "http/connection_limits", "http/framed_protocol", "http/header_cache",
+                "http/idle_connections", "http/inference", "http/outbox", "http/protocol", "http/timed_protocol",
+                "model/*", "observe/log_sampling", "observe/metrics", "observe/timing", "observe/tracer",
+                "tracing/*", "activator/protocol",
             )
         ),
         "schema/shoal_schema/wire/*.py",

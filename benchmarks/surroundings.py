@@ -25,7 +25,7 @@ def surroundings() -> dict[str, Any]:
             **{name: package_version(name) for name in PACKAGES},
         },
         "commit": commit(),
-        "proxy": "compiled" if compiled("shoal_proxy.protocol") else "interpreted",
+        "proxy": "compiled" if compiled("shoal_proxy.http.protocol") else "interpreted",
     }
 
 

@@ -30,7 +30,7 @@ def _command(arguments: Sequence[str]) -> int:
     if arguments == ["--version"]:
         print(f"shoal-proxy {VERSION}")  # noqa: T201
         return 0
-    from shoal_proxy import record_command, simulate  # noqa: PLC0415
+    from shoal_proxy.commands import record_command, simulate  # noqa: PLC0415
     from shoal_proxy.graph import report  # noqa: PLC0415
 
     commands = {

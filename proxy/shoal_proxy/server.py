@@ -18,9 +18,6 @@ from uuid import uuid4
 
 import uvicorn
 
-from shoal_proxy.access_log import with_access_log
-from shoal_proxy.admin import Admin
-from shoal_proxy.app import PublicRoutes, make_app
 from shoal_proxy.batching.batcher import Batcher
 from shoal_proxy.batching.order import FairShares
 from shoal_proxy.batching.pending import NEVER_S
@@ -29,29 +26,32 @@ from shoal_proxy.batching.queue import QueueLimits
 from shoal_proxy.batching.row_checks.checks import RowChecks
 from shoal_proxy.batching.scheduler import Scheduler
 from shoal_proxy.certificate import Certificate
-from shoal_proxy.connection_limits import ConnectionLimits
 from shoal_proxy.credentials import make_access_control
-from shoal_proxy.dispatcher import Dispatcher
-from shoal_proxy.edge.idle_connections import WANTED_DESCRIPTORS, connection_limit
+from shoal_proxy.dispatch.dispatcher import Dispatcher
+from shoal_proxy.dispatch.exchange import RuntimeLink
+from shoal_proxy.dispatch.forwarding import RequestForwarder
+from shoal_proxy.dispatch.link import ModelLink
+from shoal_proxy.dispatch.unread import UnreadResponses
 from shoal_proxy.errors import Draining
-from shoal_proxy.exchange import RuntimeLink
 from shoal_proxy.explaining.load import demand, expected_wait_s, utilization
 from shoal_proxy.explaining.report import last_key
-from shoal_proxy.forwarding import RequestForwarder
-from shoal_proxy.framed_protocol import FramedProtocol
 from shoal_proxy.graph.link import GraphLink
-from shoal_proxy.handshakes import MAX_SHAKING, TlsListener
-from shoal_proxy.inference import Inference
+from shoal_proxy.http.connection_limits import ConnectionLimits
+from shoal_proxy.http.framed_protocol import FramedProtocol
+from shoal_proxy.http.handshakes import MAX_SHAKING, TlsListener
+from shoal_proxy.http.idle_connections import WANTED_DESCRIPTORS, connection_limit
+from shoal_proxy.http.inference import Inference
+from shoal_proxy.http.listener import Listener
+from shoal_proxy.http.protocol import InferProtocol
 from shoal_proxy.lifecycle.drain import ProxyPhase
 from shoal_proxy.lifecycle.stay import Stay
-from shoal_proxy.link import ModelLink
-from shoal_proxy.listener import Listener
-from shoal_proxy.log_writer import writing
-from shoal_proxy.metrics import Metrics
-from shoal_proxy.protocol import InferProtocol
+from shoal_proxy.observe.access_log import with_access_log
+from shoal_proxy.observe.log_writer import writing
+from shoal_proxy.observe.metrics import Metrics
+from shoal_proxy.observe.tracer import tracer_from
+from shoal_proxy.routes.admin import Admin
+from shoal_proxy.routes.app import PublicRoutes, make_app
 from shoal_proxy.settings import Settings
-from shoal_proxy.tracer import tracer_from
-from shoal_proxy.unread import UnreadResponses
 from shoal_schema.fields.addresses import Address
 from shoal_schema.interfaces import metrics as declared
 from shoal_schema.process.open_files import open_files
@@ -60,7 +60,7 @@ from shoal_schema.version import VERSION
 from shoal_schema.wire.timeouts import TransferTimeouts
 
 if TYPE_CHECKING:
-    from shoal_proxy.exporting import Exporter
+    from shoal_proxy.observe.exporting import Exporter
     from shoal_proxy.rpc.port import GrpcPort
 
 logger = logging.getLogger(__name__)
@@ -260,7 +260,7 @@ class Proxy:
         if tracer is None:
             return None
         try:
-            from shoal_proxy.exporting import Exporter  # noqa: PLC0415 (0.2 s, and not installed everywhere)
+            from shoal_proxy.observe.exporting import Exporter  # noqa: PLC0415 (0.2 s, and not installed everywhere)
         except ModuleNotFoundError as error:
             logger.warning("event=tracing tracing=off missing=%s remedy=%r", error.name, "pip install 'shoal[tracing]'")
             return None

@@ -9,7 +9,7 @@ import pytest
 
 from shoal.command_line import make_parser
 from shoal_local.command_line import make_parser as make_local_parser
-from shoal_proxy import record_command, simulate
+from shoal_proxy.commands import record_command, simulate
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 PAGES = "\n".join((REFERENCE / name).read_text() for name in ("cli.md", "cli-measuring.md"))

@@ -20,12 +20,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_proxy.access_log import RING, AccessLog, AccessLogEntry, format_entry
-from shoal_proxy.log_writer import MAX_LINES, LogWriter, writing
+from shoal_proxy.observe.access_log import RING, AccessLog, AccessLogEntry, format_entry
+from shoal_proxy.observe.log_writer import MAX_LINES, LogWriter, writing
+from shoal_proxy.observe.timing import batch_rows
+from shoal_proxy.observe.tracer import GONE
 from shoal_proxy.rpc import inference_pb2 as messages
 from shoal_proxy.rpc.port import SERVICE
-from shoal_proxy.timing import batch_rows
-from shoal_proxy.tracer import GONE
 from shoal_schema.process.log_lines import fields_of
 from shoal_schema.process.logs import JsonFormatter, TextFormatter
 from tests import plain
@@ -380,7 +380,7 @@ def test_meanwhile_all_of_the_log_goes_by_the_thread(capfd: pytest.CaptureFixtur
     assert [(line["logger"], line.get("event")) for line in lines] == [
         ("a", "b"),
         ("a", None),
-        ("shoal_proxy.access_log", "access"),
+        ("shoal_proxy.observe.access_log", "access"),
     ]
 
 

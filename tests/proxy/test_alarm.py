@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from shoal_proxy.alarm import Alarm
+from shoal_proxy.dispatch.alarm import Alarm
 
 
 class Bell:

@@ -12,9 +12,9 @@ from jsonschema import Draft202012Validator
 from referencing import Registry
 from referencing.jsonschema import DRAFT202012
 
-from shoal_proxy.docs import HEADERS, PAGE
 from shoal_proxy.model.signature import parse_metadata
-from shoal_proxy.openapi import openapi, sample
+from shoal_proxy.routes.docs import HEADERS, PAGE
+from shoal_proxy.routes.openapi import openapi, sample
 from tests import plain
 from tests.browser import CHROMIUM, Browser, browsing
 from tests.fakes import Array, FakeRuntime, running_proxy, tensor

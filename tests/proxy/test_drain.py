@@ -7,7 +7,7 @@ import threading
 import httpx
 import pytest
 
-from shoal_proxy.exchange import RuntimeLink
+from shoal_proxy.dispatch.exchange import RuntimeLink
 from shoal_proxy.lifecycle.drain import ProxyPhase
 from shoal_schema.fields.addresses import Address
 from tests import plain

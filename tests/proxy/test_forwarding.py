@@ -506,7 +506,7 @@ def test_the_load_is_reported_on_request_only() -> None:
 def test_a_name_without_an_address_is_logged_once(
     name: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shoal_proxy.forwarding.RESOLVE_S", 0.01)
+    monkeypatch.setattr("shoal_proxy.dispatch.forwarding.RESOLVE_S", 0.01)
     with caplog.at_level("INFO"), replica(name) as running:
         running.until(lambda: "peers_unknown" in caplog.text)
         assert answer_to(plain.post(running.url + V2_PATH, json=v2_body([row(1)])))

@@ -11,8 +11,8 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_health.v1 import health, health_pb2
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
-from shoal_proxy.app import EXTENSIONS
 from shoal_proxy.errors import ProxyError
+from shoal_proxy.routes.app import EXTENSIONS
 from shoal_proxy.rpc import inference_pb2 as messages
 from shoal_proxy.rpc.port import CODES, SERVICE
 from tests import plain

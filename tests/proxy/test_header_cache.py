@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from shoal_proxy.batching.pending import PLAIN_LANE
 from shoal_proxy.codecs.v2 import V2
-from shoal_proxy.header_cache import (
+from shoal_proxy.http.header_cache import (
     MAX_BYTES,
     MAX_TEMPLATES,
     HeaderCache,

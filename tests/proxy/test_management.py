@@ -4,7 +4,7 @@ import httpx
 import pytest
 import yaml
 
-from shoal_proxy.management import describe_model, registration_advice
+from shoal_proxy.routes.management import describe_model, registration_advice
 from shoal_schema.resource import API_VERSION, KIND
 
 

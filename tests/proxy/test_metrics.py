@@ -7,7 +7,7 @@ from shoal_proxy.access.control import AccessControl
 from shoal_proxy.access.limits import ClientLimits
 from shoal_proxy.batching.pending import Delivery, Outcome, PendingRequest, RequestResult
 from shoal_proxy.errors import Draining, ModelFailed, RowsFailed
-from shoal_proxy.metrics import ROWS, SECONDS, Histogram, Metrics
+from shoal_proxy.observe.metrics import ROWS, SECONDS, Histogram, Metrics
 from shoal_schema.interfaces.metrics import (
     ALL,
     COALESCED_ROWS,

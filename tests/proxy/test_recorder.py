@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from shoal_proxy import recorder as recorder_module
 from shoal_proxy.batching.pending import BatchKey
-from shoal_proxy.recorder import HEADER, Recorder
+from shoal_proxy.observe import recorder as recorder_module
+from shoal_proxy.observe.recorder import HEADER, Recorder
 from tests.proxy.signatures import request
 
 

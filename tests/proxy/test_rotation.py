@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from shoal_proxy.rotation import TURN_COST, Rotation
+from shoal_proxy.bodies.rotation import TURN_COST, Rotation
 
 
 class Counting:

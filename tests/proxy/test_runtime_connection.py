@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from shoal_proxy.dispatch.runtime_connection import MAX_HEAD_BYTES, ResponseMemory, RuntimeConnection, RuntimeResponse
 from shoal_proxy.errors import ModelFailed, NotExecuted
-from shoal_proxy.runtime_connection import MAX_HEAD_BYTES, ResponseMemory, RuntimeConnection, RuntimeResponse
 
 ASK = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"

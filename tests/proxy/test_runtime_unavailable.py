@@ -4,7 +4,7 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
 import pytest
 
-from shoal_proxy.admin import MAX_READY_WAITING
+from shoal_proxy.routes.admin import MAX_READY_WAITING
 from tests import plain
 from tests.calls import V2_PATH, answer_to, concurrent_clients, row, v2_body
 from tests.fakes import FakeRuntime, RunningProxy, running_proxy

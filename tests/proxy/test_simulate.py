@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from shoal_proxy.__main__ import main as run
-from shoal_proxy.simulate import EXAMPLES
+from shoal_proxy.commands.simulate import EXAMPLES
 
 LATENCY = {"tables": [{"shapes": {}, "sizes": [{"rows": 1, "mean_s": 0.004, "p95_s": 0.004}]}], "overhead_s": 0.001}
 TRACE = "arrived_s,rows,shape,deadline_ms\n0.1,1,,\n0.2,2,x:3,50\n"

@@ -17,7 +17,7 @@ import pytest
 from cryptography import x509
 
 from shoal_proxy.certificate import Certificate, CertificateError
-from shoal_proxy.handshakes import MAX_SHAKING, Handshake, handshake_to_abort
+from shoal_proxy.http.handshakes import MAX_SHAKING, Handshake, handshake_to_abort
 from shoal_proxy.rpc import inference_pb2 as messages
 from shoal_proxy.rpc.port import SERVICE
 from shoal_proxy.settings import Settings

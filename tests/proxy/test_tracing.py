@@ -14,7 +14,7 @@ import httpx
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from shoal_proxy.tracer import RING, Tracer, tracer_from
+from shoal_proxy.observe.tracer import RING, Tracer, tracer_from
 from shoal_proxy.tracing.sampling import Sampling
 from tests.certificates import Authority
 from tests.fakes import RunningProxy, running_proxy

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import uvloop
 
-from shoal_proxy.outbox import PIECE_BYTES, Outbox, pinned_bytes
-from shoal_proxy.unread import CHECK_S, WINDOW_S, ReadingPace, UnreadResponses
+from shoal_proxy.dispatch.unread import CHECK_S, WINDOW_S, ReadingPace, UnreadResponses
+from shoal_proxy.http.outbox import PIECE_BYTES, Outbox, pinned_bytes
 
 
 class Wire(asyncio.Transport):

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from shoal_proxy.metrics import Metrics
+from shoal_proxy.observe.metrics import Metrics
 from shoal_schema.interfaces.activator import MAX_POLL_S, REPORT_PATH, SEEN, ActivatorReport, encode
 
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import httpcore
 
 from shoal_proxy.activator.headers import Headers, did_not_run, is_response, response_headers
-from shoal_proxy.edge.log_sampling import LogSampler
 from shoal_proxy.errors import DeadlineExceeded, InvalidRequest, RuntimeLost
+from shoal_proxy.observe.log_sampling import LogSampler
 
 logger = logging.getLogger(__name__)
 

@@ -20,10 +20,10 @@ from shoal_proxy.activator.holder import RequestHolder
 from shoal_proxy.activator.protocol import REFUSED
 from shoal_proxy.activator.queue import HeldRequest, ServiceQueue
 from shoal_proxy.codecs.base import EXECUTED
-from shoal_proxy.connection_limits import codec_for
 from shoal_proxy.errors import MaybeExecuted, ModelFailed, ProxyError, ServiceGone
-from shoal_proxy.metrics import Metrics
-from shoal_proxy.timed_protocol import LINGER_S
+from shoal_proxy.http.connection_limits import codec_for
+from shoal_proxy.http.timed_protocol import LINGER_S
+from shoal_proxy.observe.metrics import Metrics
 
 logger = logging.getLogger(__name__)
 

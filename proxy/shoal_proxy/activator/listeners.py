@@ -8,7 +8,7 @@ from typing import Any
 import uvicorn
 
 from shoal_proxy.activator.handler import RequestHandler, RequestReleaser
-from shoal_proxy.listener import Listener
+from shoal_proxy.http.listener import Listener
 from shoal_proxy.server import bind
 from shoal_schema.fields.addresses import Address
 from shoal_schema.interfaces.activator import MAX_REASON_LENGTH

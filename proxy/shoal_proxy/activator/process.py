@@ -20,10 +20,10 @@ from shoal_proxy.activator.listeners import ServiceListeners, make_listener
 from shoal_proxy.activator.protocol import HeldProtocol
 from shoal_proxy.activator.tables import follow_tables
 from shoal_proxy.activator.validation import validate_services
-from shoal_proxy.connection_limits import ConnectionLimits
-from shoal_proxy.edge.idle_connections import WANTED_DESCRIPTORS, connection_limit
-from shoal_proxy.framed_protocol import FramedProtocol
-from shoal_proxy.metrics import Metrics
+from shoal_proxy.http.connection_limits import ConnectionLimits
+from shoal_proxy.http.framed_protocol import FramedProtocol
+from shoal_proxy.http.idle_connections import WANTED_DESCRIPTORS, connection_limit
+from shoal_proxy.observe.metrics import Metrics
 from shoal_proxy.server import ADMIN_BODY_BYTES, ADMIN_CONNECTIONS, bind
 from shoal_schema.fields.addresses import TcpAddress
 from shoal_schema.fields.declaring import ACTIVATOR

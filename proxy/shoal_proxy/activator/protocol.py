@@ -5,7 +5,7 @@ from typing import Any, Final
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from shoal_proxy.errors import ProxyError
-from shoal_proxy.framed_protocol import FramedProtocol
+from shoal_proxy.http.framed_protocol import FramedProtocol
 
 REFUSED: Final = "shoal.refused"
 """Key in a request's scope: the error that ends the reading of its body."""

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from shoal_proxy.batching.batch import Batch, BatchResult
 from shoal_proxy.batching.pending import PendingRequest
+from shoal_proxy.dispatch.exchange import trace_headers
+from shoal_proxy.dispatch.runtime_connection import LOST, ResponseMemory
 from shoal_proxy.errors import (
     DeadlineExceeded,
     InvalidRequest,
@@ -19,14 +21,12 @@ from shoal_proxy.errors import (
     StepFailed,
     UnknownHost,
 )
-from shoal_proxy.exchange import trace_headers
 from shoal_proxy.graph.composer import Composer
 from shoal_proxy.graph.graph_request import GraphRequest, RowsError
 from shoal_proxy.graph.steps import CallContext, StepClient
 from shoal_proxy.graph.walk import walk
-from shoal_proxy.metrics import Metrics
 from shoal_proxy.model.signature import ModelSignature, SignatureError, parse_metadata
-from shoal_proxy.runtime_connection import LOST, ResponseMemory
+from shoal_proxy.observe.metrics import Metrics
 from shoal_proxy.settings import Settings
 from shoal_schema.graphs.errors import GraphError, GraphFault
 from shoal_schema.graphs.plan import GraphPlan, GraphStep, make_plan

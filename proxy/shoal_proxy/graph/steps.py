@@ -9,6 +9,8 @@ import orjson
 
 from shoal_proxy.codecs.tensors import tensor_entry
 from shoal_proxy.codecs.upstream import check_json, decode_failure, decode_result, decode_rows_failed
+from shoal_proxy.dispatch.runtime_connection import ResponseMemory, RuntimeResponse
+from shoal_proxy.dispatch.upstream import Upstream
 from shoal_proxy.errors import (
     DeadlineExceeded,
     InvalidRequest,
@@ -21,8 +23,6 @@ from shoal_proxy.errors import (
     StepFailed,
 )
 from shoal_proxy.model.signature import ModelSignature
-from shoal_proxy.runtime_connection import ResponseMemory, RuntimeResponse
-from shoal_proxy.upstream import Upstream
 from shoal_schema.fields.addresses import parse_origin
 from shoal_schema.interfaces.headers import EXECUTED, HEADER_LENGTH, TIMEOUT_MS
 from shoal_schema.resource.graph import StepSpec

@@ -10,9 +10,9 @@ import socket
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
-from shoal_proxy.edge.body_memory import DelegatedTransfer
+from shoal_proxy.bodies.body_memory import DelegatedTransfer
 from shoal_proxy.errors import Overloaded
-from shoal_proxy.inference import Inference
+from shoal_proxy.http.inference import Inference
 from shoal_proxy.rpc.slow_calls import connections_of, received_on, shut_down
 from shoal_schema.process.memory import return_freed_memory
 

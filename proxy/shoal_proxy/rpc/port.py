@@ -14,15 +14,17 @@ from grpc_reflection.v1alpha.reflection import SERVICE_NAME as REFLECTION
 from grpc_reflection.v1alpha.reflection_pb2_grpc import add_ServerReflectionServicer_to_server
 
 from shoal_proxy.access.control import AccessControl
-from shoal_proxy.access_log import AccessLogEntry
-from shoal_proxy.app import PublicRoutes
 from shoal_proxy.batching.pending import PendingRequest
-from shoal_proxy.body import LARGE_BYTES
+from shoal_proxy.bodies.body import LARGE_BYTES
 from shoal_proxy.certificate import Certificate, CertificateFiles
 from shoal_proxy.codecs.base import HttpResponse
+from shoal_proxy.dispatch.unread import UnreadResponses
 from shoal_proxy.errors import InvalidRequest, ProxyError, RequestTimeout
-from shoal_proxy.header_cache import InferRoute, RequestHead
-from shoal_proxy.inference import Inference
+from shoal_proxy.http.header_cache import InferRoute, RequestHead
+from shoal_proxy.http.inference import Inference
+from shoal_proxy.observe.access_log import AccessLogEntry
+from shoal_proxy.observe.tracer import GONE
+from shoal_proxy.routes.app import PublicRoutes
 from shoal_proxy.rpc import inference_pb2 as messages
 from shoal_proxy.rpc.health import Health
 from shoal_proxy.rpc.incoming import IncomingMessages
@@ -30,8 +32,6 @@ from shoal_proxy.rpc.messages import GrpcV2, metadata_message
 from shoal_proxy.rpc.slow_calls import SlowCall, peer_address
 from shoal_proxy.rpc.stream import Streams
 from shoal_proxy.settings import Settings
-from shoal_proxy.tracer import GONE
-from shoal_proxy.unread import UnreadResponses
 from shoal_schema.fields.addresses import TcpAddress
 from shoal_schema.interfaces.headers import REQUEST_ID, TIMEOUT_MS, TRACEPARENT
 from shoal_schema.resource.model import ExtraColumns

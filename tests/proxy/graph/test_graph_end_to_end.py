@@ -10,9 +10,9 @@ import orjson
 import pytest
 
 from shoal_proxy.batching.pending import PendingRequest
+from shoal_proxy.dispatch.runtime_connection import ResponseMemory
 from shoal_proxy.graph.link import GraphLink
 from shoal_proxy.graph.steps import StepClient
-from shoal_proxy.runtime_connection import ResponseMemory
 from shoal_schema.resource.graph import StepSpec
 from tests import plain
 from tests.calls import concurrent_clients, row, v2_body

@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from shoal_proxy.app import describe
 from shoal_proxy.model.signature import SignatureError, parse_metadata
+from shoal_proxy.routes.app import describe
 from shoal_proxy.settings import Settings
 from tests.fakes import tensor
 from tests.proxy.signatures import signature

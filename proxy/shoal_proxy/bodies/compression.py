@@ -1,0 +1,86 @@
+"""Compression of responses (gzip, deflate) for clients that accept it, where the service enables it."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from shoal_proxy.bodies.compressor import BodyCompressor, coding_for
+from shoal_proxy.bodies.rotation import TURN_COST, Rotation
+from shoal_proxy.codecs.base import HttpResponse
+
+VARY: Final = b"vary: accept-encoding\r\n"
+_STEP_COST: Final = TURN_COST
+"""The cost of one step of `BodyCompressor`."""
+_ACCEPT_ENCODING: Final = b"accept-encoding"
+
+
+class Compression:
+    """Selects the responses to compress, and compresses them between other work.
+
+    Args:
+        min_bytes: size of the smallest body to compress.
+        rotation: schedules the steps.
+    """
+
+    def __init__(self, min_bytes: int, rotation: Rotation) -> None:
+        self._min_bytes = min_bytes
+        self._rotation = rotation
+
+    def coding_for(self, headers: Mapping[bytes, bytes], response: HttpResponse) -> bytes | None:
+        """Return the coding of a response; None to send it uncompressed."""
+        accepted = headers.get(_ACCEPT_ENCODING)
+        return None if accepted is None or response.size_bytes < self._min_bytes else coding_for(accepted)
+
+    def start(self, response: HttpResponse, coding: bytes, write: Callable[[HttpResponse], None]) -> None:
+        """Schedule the compression of ``response``; ``write`` is called with the result."""
+        self._rotation.schedule(_Job(response, coding, write, self._rotation))
+
+    def middleware(self) -> Middleware:
+        """Return a middleware that compresses pages."""
+        return Middleware(_PageCompression, min_bytes=self._min_bytes)
+
+
+class _Job:
+    """The compression of one response."""
+
+    __slots__ = ("_coding", "_packing", "_response", "_rotation", "_write", "scheduled")
+
+    def __init__(
+        self, response: HttpResponse, coding: bytes, write: Callable[[HttpResponse], None], rotation: Rotation
+    ) -> None:
+        self._response = response
+        self._coding = coding
+        self._write = write
+        self._rotation = rotation
+        self._packing = BodyCompressor(coding, response.body)
+        self.scheduled = False
+
+    def step(self) -> int:
+        """Compress a part; write the response after the last one."""
+        if self._packing.step():
+            self._rotation.schedule(self)
+            return _STEP_COST
+        response = self._response
+        if not self._packing.given_up:
+            lines = b"%bcontent-encoding: %b\r\n" % (response.lines, self._coding)
+            # A new response, as its size is computed from the body.
+            response = HttpResponse(response.status, self._packing.body, response.content_type, lines)
+        self._write(response)
+        return _STEP_COST
+
+
+class _PageCompression:
+    """Compresses pages with gzip; Accept-Encoding is evaluated here, as Starlette's middleware ignores weights."""
+
+    def __init__(self, app: ASGIApp, min_bytes: int) -> None:
+        self._app = GZipMiddleware(app, minimum_size=min_bytes, compresslevel=1)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = dict(scope["headers"])
+        # deflate is left to the infer routes.
+        packs = coding_for(headers.get(_ACCEPT_ENCODING, b"")) == b"gzip"
+        headers[_ACCEPT_ENCODING] = b"gzip" if packs else b"identity"
+        await self._app({**scope, "headers": list(headers.items())}, receive, send)

@@ -1,0 +1,1 @@
+"""Commands that read a running proxy, or simulate one."""

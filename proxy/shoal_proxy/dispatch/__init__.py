@@ -1,0 +1,1 @@
+"""From admitted requests to results: the dispatcher, the runtime's client, and limits on unread responses."""

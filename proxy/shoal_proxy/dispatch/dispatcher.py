@@ -1,0 +1,454 @@
+"""Drives batching: reports events to the scheduler, and sends the batches that it closes.
+
+Callback-driven: each event that may close a batch (an arrival, a result, a timer, the runtime's return) schedules
+`_send_due` for the end of the current iteration of the event loop, so that requests that arrive together are sent
+together.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from shoal_proxy.balance.orca import OrcaReport
+from shoal_proxy.batching.batcher import RunningBatch
+from shoal_proxy.batching.pending import NEVER_S, Delivery, Outcome, PendingRequest
+from shoal_proxy.batching.policy import WaitUntil
+from shoal_proxy.batching.scheduler import Scheduler
+from shoal_proxy.dispatch.alarm import Alarm
+from shoal_proxy.dispatch.forwarding import RequestForwarder
+from shoal_proxy.dispatch.link import BatchResponse, ModelLink
+from shoal_proxy.dispatch.unread import UnreadResponses
+from shoal_proxy.errors import Draining, ModelFailed, ProxyError, RuntimeUnavailable
+from shoal_proxy.explaining.load import expected_wait_s, utilization
+from shoal_proxy.explaining.report import last_key
+from shoal_proxy.lifecycle.drain import ACCEPTS, ProxyPhase
+from shoal_proxy.model.signature import ModelSignature
+from shoal_proxy.model.sizes import result_row_bytes
+from shoal_proxy.observe.metrics import Metrics
+from shoal_proxy.observe.recorder import Recorder
+from shoal_proxy.observe.tracer import Tracer
+from shoal_schema.interfaces.load import GraphState
+from shoal_schema.interfaces.metrics import RejectionReason
+
+logger = logging.getLogger(__name__)
+
+
+_NOT_INDEPENDENT: Final = (
+    "event=rows_not_independent finding=%s batch_rows=%d checked_rows=%d message=results in a batch of several requests"
+    " differ from those of its single rows; from now on each batch has one request, until the model is replaced"
+)
+
+
+class Dispatcher:
+    """Owns timers, the tasks of batches in flight, and delivery. Call all methods in the event loop's thread."""
+
+    def __init__(
+        self,
+        link: ModelLink,
+        metrics: Metrics,
+        scheduler: Scheduler,
+        forwarder: RequestForwarder | None = None,
+        instance: bytes = b"",
+        unread: UnreadResponses | None = None,
+    ) -> None:
+        self._link = link
+        self._metrics = metrics
+        self._loop = asyncio.get_running_loop()
+        self._alarm = Alarm(self._loop, self._send_soon)
+        self._send_scheduled = False
+        self._deadline_s = NEVER_S
+        self._deadline_timer: asyncio.TimerHandle | None = None
+        self._unsent = unread or UnreadResponses()
+        self._unsent.on_room = self._send_soon
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._checks: set[asyncio.Task[None]] = set()
+        """Rows that are run again to verify results; no client waits for them, and no client metric counts them."""
+        self._uncounted = Metrics()
+        self._served: ModelSignature | None = None
+        self.scheduler = scheduler
+        self.instance = instance
+        """Name of this replica, unique among its peers."""
+        self._forwarder = forwarder
+        """Forwards requests to peers; None if there are none."""
+        if forwarder is not None:
+            scheduler.forwards_late = True
+            forwarder.on_ended = self._check_settled
+            forwarder.on_returned = self._readmit
+        self.tracer: Tracer | None = None
+        """Traces batches with sampled requests; None if tracing is disabled."""
+        self.recorder = Recorder()
+        self.phase = ProxyPhase.SERVING
+        self.on_settled: Callable[[], None] = lambda: None
+        link.on_change = self._runtime_changed
+
+    @property
+    def settled(self) -> bool:
+        """Return whether no request waits or runs."""
+        given = self._forwarder is not None and self._forwarder.has_forwarded
+        return self.scheduler.settled and not self._tasks and not given
+
+    @property
+    def supports_binary(self) -> bool:
+        """Return whether the runtime accepts binary tensors."""
+        return self._link.binary
+
+    @property
+    def accepts_requests(self) -> bool:
+        """Return whether requests are accepted: the runtime is ready, and the drain has not begun."""
+        return self.phase in ACCEPTS and self._link.ready and self._link.signature is not None
+
+    @property
+    def graph_state(self) -> GraphState | None:
+        """Return the state of the served graph; None if a model is served."""
+        return self._link.graph_state
+
+    def signature(self) -> ModelSignature:
+        """Return the signature of the model being served.
+
+        Raises:
+            RuntimeAway: the runtime is not ready.
+            Draining: this replica is draining.
+        """
+        signature = self._link.signature
+        if signature is None or not self.accepts_requests:
+            raise self._unavailable()
+        return signature
+
+    def signature_to_decode(self) -> ModelSignature:
+        """Return the signature to decode a request; with peers also while none is accepted here.
+
+        Raises:
+            RuntimeAway: the runtime is not ready.
+            Draining: this replica is draining.
+        """
+        signature = self._link.signature
+        if signature is None or (self._forwarder is None and not self.accepts_requests):
+            raise self._unavailable()
+        return signature
+
+    def _unavailable(self) -> ProxyError:
+        if self.phase not in ACCEPTS:
+            return Draining("this replica is draining. Retry the request")
+        return RuntimeUnavailable(f"the model is not ready: {self._link.reason}")
+
+    def submit(self, pending: PendingRequest) -> None:
+        """Queue ``pending``; its outcome is delivered exactly once, unless it is cancelled first.
+
+        Raises:
+            Overloaded: the queue is full, or the request would miss its deadline.
+            RuntimeAway: the runtime is not ready.
+            Draining: this replica is draining.
+        """
+        if self.recorder.active:
+            self.recorder.arrived(pending)
+        if self._forwarder is not None and self._forward_on_arrival(self._forwarder, pending):
+            return
+        self._admit(pending, pending.arrived_s)
+
+    def _admit(self, pending: PendingRequest, now_s: float) -> None:
+        rejection = self.scheduler.admit(pending, now_s)
+        if rejection is not None:
+            if self._forwarder is not None:
+                if self._forward(self._forwarder, pending, rejection, self._link.signature):
+                    return
+                assert rejection.reason is not None
+                self.scheduler.traffic.count_rejected(rejection.reason, pending.rows)
+            raise rejection
+        # One timer serves all deadlines, set to the earliest.
+        if pending.deadline_s < self._deadline_s:
+            self._arm_deadline()
+        self._send_soon()
+
+    def cancel(self, pending: PendingRequest) -> None:
+        """Cancel a request whose client has disconnected."""
+        if self._forwarder is not None and self._forwarder.cancel(pending):
+            self._metrics.rejected(RejectionReason.CANCELLED)
+            return
+        if self.scheduler.cancel(pending):
+            self._link.abandoned(pending)
+            self._metrics.rejected(RejectionReason.CANCELLED)
+            self._deliver(())
+
+    def reject_waiting(self, error: ProxyError) -> None:
+        """Fail all requests that wait or run with ``error``, when the drain times out."""
+        self._deliver(self.scheduler.reject_all(error, time.monotonic()))
+        # A cancelled task fails its batch.
+        for task in self._tasks:
+            task.cancel()
+        if self._forwarder is not None:
+            self._forwarder.fail_all()
+
+    def load(self, now_s: float, *, peer: bool = False) -> OrcaReport | None:
+        """Return this replica's load; None if it accepts no requests, or none from a ``peer``."""
+        scheduler = self.scheduler
+        if self.phase is not ProxyPhase.SERVING or not self._link.ready:
+            return None
+        if peer and not scheduler.has_room(last_key(scheduler.batcher), now_s):
+            return None
+        rows_per_s = scheduler.traffic.offered_rows_per_s
+        return OrcaReport(expected_wait_s(scheduler, now_s), utilization(scheduler, now_s), rows_per_s)
+
+    def close(self) -> None:
+        """Cancel row checks, and close the send timer."""
+        for task in self._checks:
+            task.cancel()
+        self._alarm.close()
+
+    def _send_soon(self) -> None:
+        if not self._send_scheduled:
+            self._send_scheduled = True
+            self._loop.call_soon(self._send_due)
+
+    def _send_due(self) -> None:
+        """Send all batches that the scheduler closes now, and set the alarm for the next."""
+        self._send_scheduled = False
+        if self._alarm.is_set:
+            self._alarm.clear()
+        signature = self._link.signature
+        # `on_change` and `on_room` schedule the next call.
+        if signature is None or not self._link.ready or self._unsent.full:
+            return
+        while True:
+            now_s = time.monotonic()
+            checking = self.phase is ProxyPhase.SERVING and self.scheduler.checks is not None
+            if checking and (check := self.scheduler.next_check(now_s)) is not None:
+                check_task = self._loop.create_task(self._run_check(check, signature))
+                self._checks.add(check_task)
+                check_task.add_done_callback(self._checks.discard)
+            step = self.scheduler.next_batch(now_s)
+            if isinstance(step, WaitUntil):
+                # The alarm also serves the next row check.
+                until_s = min(step.until_s, self.scheduler.check_s) if checking else step.until_s
+                if until_s < NEVER_S:
+                    self._alarm.set(until_s)
+                return
+            if step.rejected:
+                self._deliver(step.rejected)
+            if step.late:
+                # Forward requests that would be late here; those that no peer accepts are rejected.
+                assert self._forwarder is not None
+                assert step.error is not None
+                for pending in step.late:
+                    if not self._forward(self._forwarder, pending, step.error, signature):
+                        self._deliver(self.scheduler.reject(pending, step.error))
+            if step.running is not None:
+                self._send(step.running, signature)
+
+    def _forward(
+        self,
+        forwarder: RequestForwarder,
+        pending: PendingRequest,
+        rejection: ProxyError,
+        signature: ModelSignature | None,
+    ) -> bool:
+        if not forwarder.forward(pending, rejection, signature):
+            return False
+        self.scheduler.traffic.forwarded_rows += pending.rows
+        return True
+
+    def _forward_on_arrival(self, forwarder: RequestForwarder, pending: PendingRequest) -> bool:
+        """Forward an arriving request, if it cannot be served here or would probably be late; return whether it was.
+
+        Raises:
+            ProxyError: it cannot be served here, and no peer accepts it.
+        """
+        if not self.accepts_requests:
+            error = self._unavailable()
+            if not self._forward(forwarder, pending, error, self._link.signature):
+                if isinstance(error, RuntimeUnavailable):
+                    self.scheduler.traffic.count_unread_rejection(RejectionReason.RUNTIME_AWAY)
+                raise error
+            self.scheduler.traffic.arrived_rows += pending.rows
+            return True
+        # Forwarded while there is time for it; if the peer does not run it, it comes back by `_readmit`.
+        if pending.forwarded or not self.scheduler.would_be_late(pending, pending.arrived_s):
+            return False
+        if not forwarder.forward(pending, None, self._link.signature):
+            return False
+        self.scheduler.traffic.arrived_rows += pending.rows
+        self.scheduler.traffic.forwarded_rows += pending.rows
+        return True
+
+    def _readmit(self, pending: PendingRequest) -> None:
+        """Admit a request that a peer did not run, as if it had not been forwarded."""
+        pending.returned_by_peer = True
+        try:
+            self._admit(pending, time.monotonic())
+        except ProxyError as error:
+            self._deliver([pending.resolve(error)])
+
+    def _check_settled(self) -> None:
+        if self.settled:
+            self.on_settled()
+
+    def _send(self, running: RunningBatch, signature: ModelSignature) -> None:
+        batch = running.batch
+        if not batch.attempts:
+            # A retried batch was counted at its first try.
+            observe = self._metrics.queue_seconds.observe
+            for part in batch.slices:
+                # A request that is split over batches is counted with its first part.
+                if part.start == 0:
+                    observe(part.pending.queued_s)
+        self._metrics.batch_rows.observe(batch.rows)
+        self._metrics.rows += batch.rows
+        task = self._loop.create_task(self._run(running, signature))
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._check_settled()
+
+    async def _run(self, running: RunningBatch, signature: ModelSignature) -> None:
+        """Run one batch at the runtime; every request gets an outcome, whatever happens."""
+        waiting: Sequence[Delivery] = ()
+        try:
+            try:
+                sent = await self._link.exchange(running.batch, signature, self._metrics)
+            finally:
+                self.scheduler.record_finished(running, time.monotonic())
+                self._send_due()  # the next batch has priority
+            # One iteration of the loop sends it; the results of this batch are split while it runs.
+            await asyncio.sleep(0)
+            waiting = self._deliver_while_room(self._results(running, sent, signature))
+            self.scheduler.record_delivered(running, time.monotonic(), time.thread_time())
+            while waiting:
+                await self._unsent.wait_for_room()
+                waiting = self._deliver_while_room(waiting)
+        except ProxyError as error:
+            self._fail(running, error)
+        except asyncio.CancelledError:
+            stopped = Draining("this replica stopped before the result was ready")
+            stopped.may_have_run = True
+            if waiting:
+                self._deliver(waiting)
+            else:
+                self._fail(running, stopped)
+        except Exception as error:
+            logger.exception("event=batch_failed rows=%d", running.rows)
+            fault = ProxyError(f"internal error of the proxy: {type(error).__name__}: {error}")
+            fault.may_have_run = True
+            self._fail(running, fault)
+        self._metrics.batch_seconds.observe(time.monotonic() - running.sent_s)
+
+    async def _run_check(self, check: RunningBatch, signature: ModelSignature) -> None:
+        """Run rows again to compare their results; no client waits for them, so failures are only logged."""
+        failed = True
+        try:
+            try:
+                sent = await self._link.exchange(check.batch, signature, self._uncounted)
+            finally:
+                self.scheduler.record_finished(check, time.monotonic())
+                self._send_due()
+            await asyncio.sleep(0)
+            result = sent.result(signature)
+            violation = self.scheduler.complete_check(check, result, signature, completed_s=sent.completed_s)
+            failed = False
+            if violation is not None:
+                logger.error(_NOT_INDEPENDENT, violation.finding, violation.rows, violation.checked_rows)
+        except ProxyError as error:
+            logger.warning("event=row_check_failed rows=%d error=%s", check.rows, error.message)
+        except Exception:
+            logger.exception("event=row_check_failed rows=%d", check.rows)
+        finally:
+            if failed:
+                self.scheduler.fail_check(check, time.monotonic())
+        self._send_soon()
+
+    def _results(self, running: RunningBatch, sent: BatchResponse, signature: ModelSignature) -> Sequence[Delivery]:
+        """Return the outcomes of a batch's requests."""
+        result = sent.result(signature)
+        if self._forwarder is not None:
+            self._forwarder.record_local_batch(failed=False)
+        runtime_s = sent.completed_s - sent.sent_s
+        batch_s = time.monotonic() - running.sent_s - runtime_s
+        if self.tracer is not None:
+            events = (("sent", sent.sent_s), ("answered", sent.completed_s))
+            self.tracer.batch_ended(running.batch, running.sent_s, events, time.monotonic())
+        timing = sent.timing(running.batch, batch_s)
+        deliveries = self.scheduler.complete_batch(
+            running, result, signature, completed_s=sent.completed_s, timing=timing
+        )
+        now_s = time.monotonic()
+        self._metrics.returned(deliveries, now_s)
+        self._metrics.executions.record(
+            running.rows,
+            len(deliveries),
+            input_s=sent.sent_s - running.sent_s,
+            infer_s=runtime_s,
+            output_s=now_s - sent.completed_s,
+            now_s=now_s,
+        )
+        return deliveries
+
+    def _fail(self, running: RunningBatch, error: ProxyError) -> None:
+        if self._forwarder is not None and isinstance(error, ModelFailed):
+            self._forwarder.record_local_batch(failed=True)
+        now_s = time.monotonic()
+        if self.tracer is not None:
+            self.tracer.batch_ended(running.batch, running.sent_s, (), now_s, failed=error.message)
+        failure = self.scheduler.fail_batch(running, error, now_s)
+        if failure.max_rows is not None:
+            logger.warning("event=out_of_memory rows=%d next_at_most=%d", running.rows, failure.max_rows)
+        if failure.pieces:
+            self._metrics.retries += failure.pieces
+            logger.warning(
+                "event=batch_retried rows=%d pieces=%d error=%s", running.rows, failure.pieces, error.message
+            )
+            self._send_soon()
+        self._metrics.returned(failure.deliveries, now_s)
+        self._deliver(failure.deliveries)
+
+    def _deliver(self, deliveries: Sequence[Delivery]) -> None:
+        for pending, outcome in deliveries:
+            _deliver_one(pending, outcome)
+        self._check_settled()
+
+    def _deliver_while_room(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
+        """Encode and deliver results until the unread responses are full; return the remaining ones."""
+        unread = self._unsent
+        for number, (pending, outcome) in enumerate(deliveries):
+            if unread.full:
+                return deliveries[number:]
+            _deliver_one(pending, outcome)
+        self._check_settled()
+        return ()
+
+    def _runtime_changed(self) -> None:
+        if self._link.ready:
+            logger.info("event=runtime_ready")
+        signature = self._link.signature
+        if self._link.ready and signature is not None and signature != self._served:
+            self._served = signature
+            # A batch's rows are limited by the signature, and by the size of the results.
+            most_rows = signature.max_batch_size
+            if row_bytes := result_row_bytes(signature):
+                by_results = max([self._unsent.rows(row_bytes), *signature.allowed_batch_sizes[:1]])
+                most_rows = by_results if most_rows is None else min(by_results, most_rows)
+            self.scheduler.set_model(most_rows, signature.allowed_batch_sizes, signature.measured)
+            # Row checks start anew with each model.
+            self.scheduler.verify(signature)
+        self._send_soon()
+
+    def _arm_deadline(self) -> None:
+        if self._deadline_timer is not None:
+            self._deadline_timer.cancel()
+            self._deadline_timer = None
+        self._deadline_s = self.scheduler.next_deadline_s
+        if self._deadline_s < NEVER_S:
+            delay_s = max(0.0, self._deadline_s - time.monotonic())
+            self._deadline_timer = self._loop.call_later(delay_s, self._expire)
+
+    def _expire(self) -> None:
+        self._deliver(self.scheduler.expire(time.monotonic()))
+        self._arm_deadline()
+
+
+def _deliver_one(pending: PendingRequest, outcome: Outcome) -> None:
+    try:
+        pending.deliver_outcome(outcome)
+    except Exception:  # a failure must not affect the batch's other requests
+        logger.exception("event=delivery_failed")

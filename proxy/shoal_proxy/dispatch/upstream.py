@@ -1,0 +1,233 @@
+"""The client of the runtime, or of any V2 server: connections, health, metadata, and batches.
+
+Network errors and invalid responses become errors of `shoal_proxy.errors` here and nowhere else.
+"""
+
+import asyncio
+import socket
+import ssl
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+from urllib.parse import quote
+
+import orjson
+
+from shoal_proxy.batching.pending import NEVER_S
+from shoal_proxy.certificate import Certificate
+from shoal_proxy.codecs.upstream import decode_failure
+from shoal_proxy.dispatch.runtime_connection import ResponseMemory, RuntimeConnection, RuntimeResponse
+from shoal_proxy.errors import NotExecuted, RuntimeUnavailable, UnknownHost
+from shoal_proxy.model.overrides import NO_BUCKETS, PadBuckets, with_pad_buckets
+from shoal_proxy.model.signature import ModelSignature, SignatureError, parse_metadata
+from shoal_schema.fields.addresses import Address
+from shoal_schema.interfaces.metrics import DEVICE_MEMORY
+
+_BINARY: Final = (
+    b"Content-Length: %d\r\nContent-Type: application/octet-stream\r\nInference-Header-Content-Length: %d\r\n"
+)
+_JSON: Final = b"Content-Length: %d\r\nContent-Type: application/json\r\n"
+IDLE_LIMIT_S: Final = 4.0
+"""Idle connections are closed before the server does (after 5 s or more), so that no batch meets a closing one."""
+
+
+class Upstream:
+    """Connections to one runtime, peer or server.
+
+    Args:
+        address: of the server.
+        model_name: the model's name in its paths.
+        on_lost: called when the last connection is lost without an announcement.
+        certificate: certificate that a peer must show; it is this replica's own.
+        tls: TLS context for an HTTPS server.
+        room: limits the size of responses; None trusts the server.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        model_name: str,
+        *,
+        on_lost: Callable[[], None],
+        certificate: Certificate | None = None,
+        tls: ssl.SSLContext | None = None,
+        room: ResponseMemory | None = None,
+    ) -> None:
+        self._address = address
+        self._certificate = certificate
+        self._tls = tls
+        self._room = room
+        self._on_lost = on_lost
+        self._connections: set[RuntimeConnection] = set()
+        self._idle: list[RuntimeConnection] = []
+        self._closed = False
+        self.device_memory: tuple[int, int] | None = None
+        """The device's used and total bytes at the last health check; None where they are not reported."""
+        # HTTP/1.1 needs a Host header, also on a Unix socket.
+        host = "localhost" if address.path else str(address)
+        self._host = host.encode("ascii")
+        self._model_path = f"/v2/models/{quote(model_name, safe='')}".encode("ascii")
+        # Formatted once, as every batch has the same head.
+        self._infer_head = b"POST %b/infer HTTP/1.1\r\nHost: %b\r\n" % (self._model_path, self._host)
+
+    async def infer(
+        self,
+        header: bytes,
+        tensors: Sequence[bytes | memoryview],
+        extra: Sequence[tuple[bytes, bytes]],
+        deadline_s: float,
+    ) -> RuntimeResponse:
+        """Send one batch, JSON ``header`` and binary ``tensors``, and return the undecoded response.
+
+        Raises:
+            TimeoutError: there was no response by ``deadline_s`` (monotonic seconds).
+        """
+        size_bytes = len(header)
+        for tensor in tensors:
+            size_bytes += len(tensor)
+        lines = [self._infer_head, (_BINARY % (size_bytes, len(header))) if tensors else _JSON % size_bytes]
+        for name, value in extra:
+            lines.append(b"%b: %b\r\n" % (name, value))
+        lines.append(b"\r\n")
+        return await self._exchange(b"".join(lines), [header, *tensors], deadline_s)
+
+    async def ready_reason(self) -> str:
+        """Return why the model is not ready; empty if it is."""
+        response = await self._get(b"/v2/health/ready")
+        if response.status == 200:
+            self.device_memory = None
+            try:
+                used, size = orjson.loads(response.body)[DEVICE_MEMORY]
+            except (ValueError, KeyError, TypeError):
+                return ""  # another V2 server
+            if type(used) is int and type(size) is int:
+                self.device_memory = used, size
+            return ""
+        try:
+            return str(orjson.loads(response.body)["reason"])
+        except (ValueError, KeyError, TypeError):
+            return f"the runtime returned {response.status} for /v2/health/ready"
+
+    async def signature(self, pad_buckets: PadBuckets = NO_BUCKETS) -> ModelSignature:
+        """Return the model's signature, with ``pad_buckets`` in place of its own.
+
+        Raises:
+            SignatureError: the runtime has no such model, or its metadata is invalid.
+        """
+        return parse_metadata(with_pad_buckets(await self.metadata(), pad_buckets))
+
+    async def metadata(self) -> dict[str, Any]:
+        """Return the model's V2 metadata.
+
+        Raises:
+            SignatureError: the runtime has no such model.
+            RuntimeAway: the model is not ready.
+        """
+        response = await self._get(self._model_path)
+        if response.status == RuntimeUnavailable.status:
+            raise RuntimeUnavailable(decode_failure(response.status, response.body).message)
+        if response.status != 200:
+            raise SignatureError(f"the runtime returned {response.status} for {self._model_path.decode()}")
+        return _document(response, self._model_path.decode())
+
+    async def supports_binary(self) -> bool:
+        """Return whether the runtime has the binary tensor extension."""
+        document = _document(await self._get(b"/v2"), "/v2")
+        return any("binary_tensor_data" in str(extension) for extension in document.get("extensions") or ())
+
+    async def model_ready(self, extra: Sequence[tuple[bytes, bytes]], deadline_s: float) -> RuntimeResponse:
+        """Send a readiness request, and return the undecoded response.
+
+        Raises:
+            TimeoutError: there was no response by ``deadline_s`` (monotonic seconds).
+        """
+        lines = b"".join([b"%b: %b\r\n" % header for header in extra])
+        head = b"GET %b/ready HTTP/1.1\r\nHost: %b\r\n%b\r\n" % (self._model_path, self._host, lines)
+        return await self._exchange(head, [], deadline_s)
+
+    def close_idle(self) -> None:
+        """Close each connection once it is idle, and open no more."""
+        self._closed = True
+        self.drop_idle()
+
+    def drop_idle(self) -> None:
+        """Close the idle connections."""
+        while self._idle:
+            self._idle.pop().close()
+
+    def close(self) -> None:
+        """Close every connection, which lets Shoal's runtime exit."""
+        self._closed = True
+        for connection in list(self._connections):
+            connection.close()
+
+    async def _get(self, path: bytes) -> RuntimeResponse:
+        return await self._exchange(b"GET %b HTTP/1.1\r\nHost: %b\r\n\r\n" % (path, self._host), [], NEVER_S)
+
+    async def _exchange(self, head: bytes, parts: Sequence[bytes | memoryview], deadline_s: float) -> RuntimeResponse:
+        # The connection used last is taken first, so that superfluous ones age and are closed.
+        now_s = time.monotonic()
+        while self._idle and now_s - self._idle[0].idle_since_s > IDLE_LIMIT_S:
+            self._idle.pop(0).close()
+        connection: RuntimeConnection | None = None
+        while connection is None and self._idle:
+            last = self._idle.pop()
+            connection = last if last.usable else None
+        if connection is None:
+            async with asyncio.timeout(None if deadline_s == NEVER_S else max(0.0, deadline_s - time.monotonic())):
+                connection = await self._connect()
+        response = await connection.exchange(head, parts, deadline_s)
+        if connection.usable and not self._closed:
+            connection.idle_since_s = time.monotonic()
+            self._idle.append(connection)
+        elif self._closed:
+            connection.close()
+        return response
+
+    async def _connect(self) -> RuntimeConnection:
+        loop, address, certificate = asyncio.get_running_loop(), self._address, self._certificate
+
+        def make() -> RuntimeConnection:
+            return RuntimeConnection(self._lost, self._room)
+
+        try:
+            if address.path:
+                _, connection = await loop.create_unix_connection(make, address.path)
+            else:
+                transport, connection = await loop.create_connection(
+                    make, address.host, address.port, ssl=self._tls if certificate is None else certificate.among
+                )
+                if certificate is not None:
+                    shown = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
+                    if not certificate.is_peer(shown):
+                        transport.abort()
+                        raise NotExecuted(f"the server at {address} has a different certificate from this replica's")
+        # The socket's file is missing or stale, or the port is closed.
+        except (FileNotFoundError, ConnectionRefusedError):
+            raise NotExecuted(f"no runtime listens at {self._address}") from None
+        except socket.gaierror as unknown:
+            raise UnknownHost(f"cannot resolve the host name {self._address.host}: {unknown.strerror}") from None
+        except UnicodeError as odd:  # the name cannot be encoded for DNS
+            raise UnknownHost(f"invalid host name {self._address.host[:80]}: {odd}") from None
+        except OSError as error:
+            raise NotExecuted(f"cannot reach the runtime at {self._address}: {error.strerror or error}") from None
+        self._connections.add(connection)
+        return connection
+
+    def _lost(self, connection: RuntimeConnection) -> None:
+        self._connections.discard(connection)
+        if connection in self._idle:
+            self._idle.remove(connection)
+        # An expected close, or one connection of several, does not mean that the runtime is lost.
+        if not (self._closed or self._connections or connection.announced):
+            self._on_lost()
+
+
+def _document(response: RuntimeResponse, path: str) -> dict[str, Any]:
+    try:
+        document = orjson.loads(response.body)
+    except ValueError:
+        document = None
+    if not isinstance(document, dict):
+        raise SignatureError(f"the runtime returned {response.status} without a JSON object for {path}")
+    return document

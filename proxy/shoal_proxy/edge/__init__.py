@@ -1,1 +1,0 @@
-"""Limits on connections and bodies of clients. Pure: no I/O, no clock."""

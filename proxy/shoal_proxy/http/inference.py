@@ -1,0 +1,438 @@
+"""The path of every infer request: from a call to a queued request, and from its outcome to a response."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from math import isfinite
+
+from shoal_proxy.access.control import AccessControl, AuthenticatedClient
+from shoal_proxy.balance.orca import load_line, requested_format
+from shoal_proxy.batching.batch import check_lengths, shape_key
+from shoal_proxy.batching.pending import (
+    NEVER_S,
+    PLAIN_KEY,
+    PLAIN_LANE,
+    BatchKey,
+    LaneKey,
+    Outcome,
+    PendingRequest,
+    RequestResult,
+)
+from shoal_proxy.bodies.body import LARGE_BYTES
+from shoal_proxy.bodies.body_memory import BodyMemory, BodyTransfer
+from shoal_proxy.bodies.compression import Compression
+from shoal_proxy.bodies.decompressor import CODINGS
+from shoal_proxy.bodies.rotation import Rotation
+from shoal_proxy.codecs.base import EXECUTED, DecodedRequest, HttpResponse, InferCall, check_rows
+from shoal_proxy.codecs.invocations import Invocations
+from shoal_proxy.codecs.texts import Embeddings, Rerank
+from shoal_proxy.codecs.torchserve import TorchServe
+from shoal_proxy.codecs.upstream import check_json
+from shoal_proxy.codecs.v1 import V1
+from shoal_proxy.codecs.v2 import V2
+from shoal_proxy.dispatch.dispatcher import Dispatcher
+from shoal_proxy.errors import (
+    InvalidRequest,
+    MaybeExecuted,
+    ModelFailed,
+    Overloaded,
+    ProxyError,
+    RuntimeUnavailable,
+    Unauthenticated,
+    UnsupportedCoding,
+)
+from shoal_proxy.http.cors import Cors
+from shoal_proxy.http.header_cache import HeaderCache, InferRoute, QueueParameters, RequestHead
+from shoal_proxy.lifecycle.drain import KEEPS_CONNECTIONS
+from shoal_proxy.model.signature import ModelSignature
+from shoal_proxy.model.sizes import byte_size_of
+from shoal_proxy.observe.access_log import AccessLog
+from shoal_proxy.observe.log_sampling import LogSampler
+from shoal_proxy.observe.metrics import Metrics
+from shoal_proxy.observe.timing import server_timing
+from shoal_proxy.observe.tracer import GONE, Tracer
+from shoal_proxy.settings import Settings
+from shoal_proxy.tracing.span import Span
+from shoal_schema.interfaces.headers import (
+    FORWARDED,
+    INSTANCE,
+    LOAD_FORMAT,
+    PRIORITY,
+    REQUEST_ID,
+    TIMEOUT_MS,
+    TRACEPARENT,
+    TRACESTATE,
+)
+from shoal_schema.interfaces.metrics import RejectionReason
+from shoal_schema.resource.model import ExtraColumns
+
+logger = logging.getLogger(__name__)
+
+CHALLENGE = b"www-authenticate: Bearer\r\n"
+_ACCEPTED_CODINGS = b"accept-encoding: %b\r\n" % CODINGS
+_MIN_TIMEOUT_S, _MAX_TIMEOUT_S = 1e-6, 3600.0
+"""The range of clients' timeouts: the timeout sent to the runtime applies to a whole batch."""
+_MAX_TRACE_BYTES = 1024
+"""Maximum length of forwarded trace headers; the runtime reads the headers of a whole batch at once."""
+_SEND_AGAIN = (503, 504)
+"""Statuses after which a client may retry, so that the message states whether the request may have run."""
+_TRACED = tuple([(name.encode(), name) for name in (REQUEST_ID, TRACEPARENT, TRACESTATE)])
+_TIMEOUT_MS, _PRIORITY, _CONTENT_ENCODING = TIMEOUT_MS.encode(), PRIORITY.encode(), b"content-encoding"
+_FORWARDED, _LOAD_FORMAT = FORWARDED.encode(), LOAD_FORMAT.encode()
+_TERM_NAMES = (*[name for name, _ in _TRACED], _CONTENT_ENCODING, _TIMEOUT_MS, _PRIORITY, _FORWARDED, _LOAD_FORMAT)
+"""Headers that affect `QueueParameters`, beside those in the settings."""
+
+
+def infer_routes(model_name: str, version: str, max_body_bytes: int, extra: ExtraColumns) -> Mapping[bytes, InferRoute]:
+    """Return the infer paths of the one model; padding by codecs is limited to the size of a body."""
+    ignore = extra is ExtraColumns.IGNORE
+    v2, v1 = InferRoute(V2(ignore_extra=ignore)), InferRoute(V1(max_body_bytes, ignore_extra=ignore))
+    torchserve = InferRoute(TorchServe(ignore_extra=ignore))
+    embeddings, rerank = InferRoute(Embeddings(model_name)), InferRoute(Rerank(model_name, max_body_bytes))
+    name = model_name.encode("ascii")
+    return {
+        b"/v2/models/%s/infer" % name: v2,
+        b"/v2/models/%s/versions/%s/infer" % (name, version.encode("ascii")): v2,
+        b"/v1/models/%s:predict" % name: v1,
+        b"/v1/models/%s/versions/%s:predict" % (name, version.encode("ascii")): v1,
+        b"/predictions/%s" % name: torchserve,
+        b"/predictions/%s/%s" % (name, version.encode("ascii")): torchserve,
+        b"/v1/embeddings": embeddings,
+        b"/v1/rerank": rerank,
+        b"/v2/rerank": rerank,
+        b"/invocations": InferRoute(Invocations(max_body_bytes, ignore_extra=extra is not ExtraColumns.REJECT)),
+    }
+
+
+class Inference:
+    """Decodes calls, submits them to the dispatcher, and encodes their outcomes."""
+
+    def __init__(
+        self, settings: Settings, dispatcher: Dispatcher, metrics: Metrics, access_control: AccessControl | None = None
+    ) -> None:
+        self.access_control = access_control
+        """Authenticates clients; None: all are allowed."""
+        # Copied once, as every request reads them.
+        self._padding_factor = settings.process.padding_factor
+        self._forwarded_headers = settings.forwarded_headers
+        self._fair_share_header = settings.fair_share_header
+        self._dispatcher = dispatcher
+        self._metrics = metrics
+        origins = settings.proxy_cors.allowed_origins
+        self.cors = Cors(origins) if origins else None
+        self.rotation = Rotation()
+        min_bytes = settings.proxy.compression_min_bytes
+        self.compression = None if min_bytes is None else Compression(min_bytes, self.rotation)
+        """Compresses responses; None if that is disabled."""
+        self.tracer: Tracer | None = None
+        """Traces sampled requests; None if tracing is disabled."""
+        percent = settings.process.access_log_percent
+        self.access_log = AccessLog(percent) if percent else None
+        """Logs sampled requests; None if there is no access log."""
+        self._instance_line = b"%b: %b\r\n" % (INSTANCE.encode(), dispatcher.instance)
+        self._bodies = BodyMemory(settings.queue.max_bytes)
+        self._undecoded = LogSampler()
+        self._queue_timeout_s = settings.queue.timeout_milliseconds / 1000
+        self._longest_s = settings.longest_s
+        self.routes = infer_routes(
+            settings.name, settings.version, settings.queue.max_body_bytes, settings.model.extra_columns
+        )
+        self.header_cache: HeaderCache = HeaderCache(
+            min(settings.queue.max_body_bytes, LARGE_BYTES),
+            settings.process.max_head_bytes,
+            frozenset({*_TERM_NAMES, *settings.forwarded_headers, settings.fair_share_header}),
+        )
+
+    @property
+    def keeps_connections(self) -> bool:
+        """Return whether connections stay open after a response."""
+        return self._dispatcher.phase in KEEPS_CONNECTIONS
+
+    def start(
+        self, head: RequestHead, body: bytes | memoryview, respond: Callable[[HttpResponse], None]
+    ) -> PendingRequest | None:
+        """Queue a request; ``respond`` is called once. If the request is rejected, that is before this returns None."""
+        if self.tracer is not None:
+            span = self.tracer.begin(head.headers, head.route.codec.name, time.monotonic())
+            if span is not None:
+                tracer = self.tracer
+
+                def end_span(response: HttpResponse) -> None:
+                    tracer.end(span, response.status, time.monotonic())
+                    respond(response)
+
+                return self._start(head, body, end_span, span)
+        return self._start(head, body, respond, None)
+
+    def _start(
+        self, head: RequestHead, body: bytes | memoryview, respond: Callable[[HttpResponse], None], span: Span | None
+    ) -> PendingRequest | None:
+        route = head.route
+        self._metrics.request_bytes += len(body)
+        if self.access_control is not None:
+            rejection = self.authenticate(head)
+            if rejection is not None:
+                respond(self.reject(route, rejection))
+                return None
+            # The response ends the request's share of its client's limits.
+            respond = self._releasing_limits(respond, head.client)
+        try:
+            signature = self._dispatcher.signature_to_decode()
+            parameters = head.parameters
+            if parameters is None:
+                parameters = head.parameters = self._queue_parameters(head.headers)
+            if parameters.load_format:
+                respond = self._reporting_load(respond, parameters)
+            decoded = route.codec.decode(InferCall(head.headers, body), signature)
+            # Binary bodies are not limited by the number of JSON values.
+            check_rows(decoded.rows)
+            if not self._dispatcher.supports_binary:
+                # The runtime cannot receive bytes, NaN and infinities as JSON.
+                check_json(decoded.inputs, signature)
+            pending = self._pending(decoded, parameters, signature)
+            if self.access_control is not None and head.client is not None:
+                pending.client = head.client
+                # Raises `LimitReached` for a client over its limits.
+                self.access_control.charge(head.client, pending.rows, pending.arrived_s, forwarded=pending.forwarded)
+            if span is not None:
+                # The runtime and peers see this span as their parent.
+                pending.span = span
+                pending.trace = {**(pending.trace or {}), TRACEPARENT: span.context.traceparent}
+                span.attributes["shoal.rows"] = pending.rows
+                span.events.append(("queued", pending.arrived_s))
+        except Exception as error:
+            fault = error
+            if isinstance(error, RuntimeUnavailable):
+                self._dispatcher.scheduler.traffic.count_unread_rejection(RejectionReason.RUNTIME_AWAY)
+            if not isinstance(fault, ProxyError):
+                # An unexpected error in decoding fails only this request.
+                if (unseen := self._undecoded.take(time.monotonic())) is not None:
+                    logger.error("event=decoding_failed unlogged=%d", unseen, exc_info=error)
+                fault = ProxyError(f"the proxy could not decode this request: {type(error).__name__}: {error}")
+            respond(self.reject(route, fault))
+            return None
+        decoded.inputs = {}  # only the queue refers to them now, and frees them as soon as they are sent
+        pending.deliver = lambda outcome: respond(self._finish(route, decoded, outcome, signature, pending))
+        try:
+            self._dispatcher.submit(pending)
+        except ProxyError as error:
+            respond(self.reject(route, error, counts=not pending.forwarded))
+            return None
+        return pending
+
+    def authenticate(self, head: RequestHead) -> ProxyError | None:
+        """Authenticate the client; return the error where that fails."""
+        if head.client is None and self.access_control is not None:
+            try:
+                head.client = self.access_control.identify(head.headers)
+            except ProxyError as error:
+                return error
+        return None
+
+    def _releasing_limits(
+        self, respond: Callable[[HttpResponse], None], client: AuthenticatedClient | None
+    ) -> Callable[[HttpResponse], None]:
+        """Return ``respond``, which also ends what the request counts against its client's limits."""
+
+        def release(response: HttpResponse) -> None:
+            if self.access_control is not None and client is not None:
+                self.access_control.record_response(client, response.status)
+            respond(response)
+
+        return release
+
+    def _reporting_load(
+        self, respond: Callable[[HttpResponse], None], parameters: QueueParameters
+    ) -> Callable[[HttpResponse], None]:
+        """Wrap ``respond`` to add the load to the response; a peer also gets this replica's instance name."""
+
+        def report(response: HttpResponse) -> None:
+            load = self._dispatcher.load(time.monotonic(), peer=parameters.forwarded)
+            if load is not None:
+                response.lines += load_line(load, parameters.load_format)
+            if parameters.forwarded:
+                response.lines += self._instance_line
+            respond(response)
+
+        return report
+
+    def cancel(self, pending: PendingRequest) -> None:
+        """Cancel a request whose client has disconnected."""
+        if self.tracer is not None and pending.span is not None:
+            self.tracer.end(pending.span, GONE, time.monotonic())
+        self._dispatcher.cancel(pending)
+        if (
+            pending.client is not None and self.access_control is not None
+        ):  # after `cancel`: rows in a running batch still count
+            self.access_control.release(pending.client)
+
+    def reject(
+        self, route: InferRoute, error: ProxyError, *, may_have_run: bool = False, counts: bool = True
+    ) -> HttpResponse:
+        """Return ``error`` in the route's protocol; ``counts`` is False where the forwarding replica counts it."""
+        if counts:
+            self._metrics.rejected(error.reason)
+        may_have_run = may_have_run or error.may_have_run
+        if may_have_run and error.status in _SEND_AGAIN:
+            error = MaybeExecuted(error)
+        response = route.codec.error(error)
+        response.lines += EXECUTED[may_have_run]
+        if error.status == Unauthenticated.status:
+            response.lines += CHALLENGE
+        if isinstance(error, UnsupportedCoding):
+            response.lines += _ACCEPTED_CODINGS
+        if error.retry_after_s is not None:
+            response.lines += b"retry-after: %d\r\n" % error.retry_after_s
+        return self._counted(route, response)
+
+    def reserve_body(self, body: BodyTransfer, size_bytes: int) -> None:
+        """Account for received bytes of a body; other bodies may be rejected for them.
+
+        Raises:
+            Overloaded: bodies and queue exceed the limit, and this body is the one to reject.
+        """
+        waiting_bytes = self._dispatcher.scheduler.queue.size_bytes
+        if not self._bodies.reserve(body, size_bytes, waiting_bytes, time.monotonic()):
+            held = self.reading_bytes + waiting_bytes
+            self._dispatcher.scheduler.traffic.count_unread_rejection(RejectionReason.QUEUE_BYTES)
+            raise Overloaded(
+                f"the limit of queued and incoming bytes is reached ({held})",
+                reason=RejectionReason.QUEUE_BYTES,
+                retry_after_s=1,
+            )
+
+    def shrink_body(self, body: BodyTransfer, size_bytes: int) -> None:
+        """Release a part of the bytes counted by `reserve_body`."""
+        self._bodies.shrink(body, size_bytes)
+
+    def release_body(self, body: BodyTransfer) -> None:
+        """Release all bytes counted by `reserve_body`."""
+        self._bodies.release(body)
+
+    @property
+    def reading_bytes(self) -> int:
+        """Return the received bytes of bodies that are not in the queue yet."""
+        return self._bodies.size_bytes
+
+    def _pending(
+        self, decoded: DecodedRequest, parameters: QueueParameters, signature: ModelSignature
+    ) -> PendingRequest:
+        if signature.pads:
+            # The rows of a rectangular tensor all have its length.
+            for name, array in decoded.inputs.items():
+                axis = signature.inputs[name].pad_axis
+                if axis is not None and name not in decoded.lengths:
+                    decoded.lengths[name] = [array.shape[axis]] * decoded.rows
+            check_lengths(decoded.lengths, signature)
+        now_s = time.monotonic()
+        # The shorter one of the header's timeout and the body's counts; 0 stands for none.
+        timeout_s = parameters.timeout_s
+        if decoded.timeout_ms is not None:
+            own_s = _timeout_s(decoded.timeout_ms)
+            timeout_s = min(timeout_s, own_s) if timeout_s else own_s
+        if signature.fixed and not (decoded.parameters or decoded.tensors or parameters.forwarded_headers):
+            key = PLAIN_KEY
+        else:
+            shapes = shape_key(decoded.inputs, signature, self._padding_factor) if signature.batches else ()
+            key = BatchKey(shapes, decoded.parameters, decoded.tensors, parameters.forwarded_headers)
+            if not signature.batches:
+                key = key.alone()
+        pending = PendingRequest(
+            inputs=decoded.inputs,
+            rows=decoded.rows,
+            size_bytes=byte_size_of(decoded.inputs),
+            arrived_s=now_s,
+            # The deadline in the queue; without a client's timeout there is none for the response.
+            deadline_s=now_s + min(timeout_s or self._queue_timeout_s, self._longest_s),
+            soft_deadline_s=now_s + timeout_s if timeout_s else NEVER_S,
+            deliver=_not_set,
+            key=key,
+            lane=parameters.lane,
+            lengths=decoded.lengths,
+            trace=parameters.trace,
+        )
+        if parameters.forwarded:
+            pending.forwarded = True
+        return pending
+
+    def _queue_parameters(self, headers: Mapping[bytes, bytes]) -> QueueParameters:
+        """Return the queue's parameters in ``headers``.
+
+        Raises:
+            ProxyError: one of them is invalid.
+        """
+        encoding = headers.get(_CONTENT_ENCODING)
+        # A supported coding has been removed from the headers; this one is not supported, or a list of several.
+        if encoding is not None and encoding.lower() not in (b"", b"identity"):
+            text, known = encoding.decode("latin-1"), CODINGS.decode()
+            raise UnsupportedCoding(f"Content-Encoding {text!r} is not supported; expected one of {known}, or none")
+        given = headers.get(_TIMEOUT_MS)
+        names = self._forwarded_headers
+        forwarded_headers = tuple([(name, headers[name]) for name in names if name in headers]) if names else ()
+        timeout_s = 0.0 if given is None else _timeout_s(_positive_ms(given))
+        share_header, priority = self._fair_share_header, headers.get(_PRIORITY)
+        lane = PLAIN_LANE
+        if priority is not None or share_header:
+            if priority and (len(priority) != 1 or not priority.isdigit()):
+                text = priority.decode("latin-1")
+                raise InvalidRequest(f"{PRIORITY} must be a digit (0 is the highest priority), not {text!r}")
+            share = headers.get(share_header, b"") if share_header else b""
+            lane = LaneKey(share, int(priority) if priority else 0)
+        trace: dict[str, str] | None = None
+        for name, text in _TRACED:
+            value = headers.get(name)
+            if value is not None and len(value) <= _MAX_TRACE_BYTES:
+                if trace is None:
+                    trace = {}
+                trace[text] = value.decode("latin-1")
+        return QueueParameters(
+            timeout_s,
+            lane,
+            forwarded_headers,
+            trace,
+            forwarded=_FORWARDED in headers,
+            load_format=requested_format(headers.get(_LOAD_FORMAT)),
+        )
+
+    def _finish(
+        self,
+        route: InferRoute,
+        decoded: DecodedRequest,
+        outcome: Outcome,
+        signature: ModelSignature,
+        pending: PendingRequest,
+    ) -> HttpResponse:
+        if isinstance(outcome, RequestResult):
+            try:
+                response = route.codec.encode(decoded, outcome.outputs, outcome.lengths, signature)
+                response.lines += server_timing(pending.queued_s, pending.timing)
+                return self._counted(route, response)
+            except Exception as error:
+                outcome = ModelFailed(f"the model's result cannot be encoded: {type(error).__name__}: {error}")
+        # Triton's statistics have the time of failed requests.
+        self._metrics.failed_s += time.monotonic() - pending.arrived_s
+        return self.reject(route, outcome, may_have_run=pending.may_have_run, counts=not pending.forwarded)
+
+    def _counted(self, route: InferRoute, response: HttpResponse) -> HttpResponse:
+        self._metrics.requests[route.codec.name, response.status] += 1
+        self._metrics.response_bytes += response.size_bytes
+        return response
+
+
+def _timeout_s(timeout_ms: float) -> float:
+    return min(max(timeout_ms / 1000, _MIN_TIMEOUT_S), _MAX_TIMEOUT_S)
+
+
+def _not_set(outcome: Outcome) -> None:
+    """Placeholder until the request's own delivery is set."""
+
+
+def _positive_ms(value: bytes) -> float:
+    try:
+        timeout_ms = float(value)
+    except ValueError:
+        timeout_ms = 0.0
+    if not isfinite(timeout_ms) or timeout_ms <= 0:
+        text = value.decode("latin-1")
+        raise InvalidRequest(f"{TIMEOUT_MS} must be a positive number of milliseconds, not {text!r}")
+    return timeout_ms

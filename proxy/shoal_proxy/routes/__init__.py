@@ -1,0 +1,1 @@
+"""Routes apart from infer requests: health, metadata, administration, documentation."""

@@ -1,0 +1,259 @@
+"""The admin port: health for the kubelet, metrics for monitoring, drain for the preStop hook.
+
+For users it also explains latency and throughput, and records arriving requests.
+"""
+
+import asyncio
+import contextlib
+import re
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Collection
+from dataclasses import asdict
+from typing import Protocol
+
+import msgspec
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from shoal_proxy.dispatch.dispatcher import Dispatcher
+from shoal_proxy.explaining.load import read_load
+from shoal_proxy.explaining.report import latency_document, report
+from shoal_proxy.explaining.sentences import explain, explain_graph
+from shoal_proxy.lifecycle.drain import ProxyPhase
+from shoal_proxy.observe.metrics import Metrics
+from shoal_proxy.observe.recorder import MAX_RECORDING_S
+from shoal_proxy.routes.cross_site import rejection_reason
+from shoal_proxy.settings import Settings
+from shoal_schema.interfaces import load
+from shoal_schema.interfaces.headers import INSTANCE
+from shoal_schema.interfaces.stay import MAX_S as MAX_STAY_S
+from shoal_schema.interfaces.stay import PATH as STAY_PATH
+
+PAGES = """\
+this is the admin port of a Shoal proxy; inference requests go to the other port
+GET /healthz      whether the process is alive
+GET /readyz       whether this replica is ready, and if not, why
+GET /metrics      metrics in the Prometheus format
+GET /v1/load      queue, throughput and capacity as JSON, by which the operator scales
+GET /v1/explain   what limits latency and throughput now, and which field to change
+GET /v1/latency   execution times of batches as JSON
+GET /v1/trace     requests from now on as CSV (shoal record); needs the header x-shoal-admin
+POST /drain       finish accepted requests and stop; needs the header x-shoal-admin
+POST /stay        keep serving for ?seconds=N once asked to stop; needs the header x-shoal-admin
+"""
+TRACE = "/v1/trace"
+MAX_RECORDINGS = 4
+"""Most recordings at a time: each is copied for every request, and keeps its connection."""
+MAX_READY_WAIT_MS = 60_000
+MAX_READY_WAITING = 16
+"""Most readiness requests that wait; others get a response at once, so that liveness finds a free connection."""
+
+
+class ReplicaShutdown(Protocol):
+    """The shutdown of a replica."""
+
+    async def drain(self) -> None:
+        """Start the drain, unless it has started, and return when it is complete."""
+
+    def stay(self, seconds: float) -> None:
+        """Keep serving for ``seconds`` once asked to stop; 0 ends that."""
+
+
+class Admin:
+    """The handlers of the admin port.
+
+    Args:
+        metrics: served at ``/metrics``.
+        dispatcher: source of load, explanations and recordings.
+        settings: the model's name, the allowed Host names, and this instance's name in responses.
+        reason: returns why this replica is not ready; empty when it is.
+        started: set when the replica is ready for the first time, or stops.
+        stopping: drains this replica, or keeps it serving.
+    """
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        dispatcher: Dispatcher,
+        settings: Settings,
+        *,
+        reason: Callable[[], str],
+        started: asyncio.Event,
+        stopping: ReplicaShutdown,
+    ) -> None:
+        self._metrics = metrics
+        self._dispatcher = dispatcher
+        self._model = settings.name
+        self._reason = reason
+        self._started = started
+        self._waiting = 0
+        self._recordings = 0
+        self._stopping = stopping
+        # Host names are case-insensitive; the machine's own name is always allowed.
+        hosts = {*(host.lower() for host in settings.process.admin_hosts), socket.gethostname().lower()}
+        self._hosts = frozenset(hosts)
+        self._instance = instance = settings.process.instance
+        self._named = {INSTANCE: instance} if instance else {}
+
+    def app(self) -> Starlette:
+        """Return the ASGI application of the admin port."""
+        return Starlette(
+            routes=[
+                Route("/", self.pages),
+                Route("/healthz", self.healthz),
+                Route("/readyz", self.readyz),
+                Route("/metrics", self.metrics),
+                Route(load.PATH, self.load),
+                Route("/v1/explain", self.explanation),
+                Route("/v1/latency", self.latency),
+                Route(TRACE, self.trace),
+                Route("/drain", self.drain, methods=["POST"]),
+                Route(STAY_PATH, self.stay, methods=["POST"]),
+            ],
+            middleware=[Middleware(_OriginCheck, hosts=self._hosts)],
+            exception_handlers={404: self.not_found},
+        )
+
+    async def pages(self, request: Request) -> Response:
+        """List the paths."""
+        return PlainTextResponse(PAGES)
+
+    async def not_found(self, request: Request, error: Exception) -> Response:
+        """Respond with 404 and the list of paths."""
+        return PlainTextResponse(f"no such path: {request.url.path}\n{PAGES}", 404)
+
+    async def healthz(self, request: Request) -> Response:
+        """Respond that the process is alive."""
+        return JSONResponse({"alive": True})
+
+    async def readyz(self, request: Request) -> Response:
+        """Respond whether this replica is ready; ``?wait_ms=N`` waits until it is ready for the first time.
+
+        With a probe every 2 s and no wait, a ready replica would get no traffic for a second, on average. After the
+        first time nothing waits, so that an unready replica is reported at once.
+        """
+        text = request.query_params.get("wait_ms", "0")
+        wait_ms = int(text) if re.fullmatch("[0-9]{1,6}", text) else -1
+        if not 0 <= wait_ms <= MAX_READY_WAIT_MS:
+            return JSONResponse({"error": f"wait_ms must be 0 to {MAX_READY_WAIT_MS}, not {text:.20}"}, 400)
+        if self._waiting < MAX_READY_WAITING:
+            self._waiting += 1
+            try:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(wait_ms / 1000):
+                        await self._started.wait()
+            finally:
+                self._waiting -= 1
+        why = self._reason()
+        return JSONResponse({"ready": False, "reason": why} if why else {"ready": True}, 503 if why else 200)
+
+    async def metrics(self, request: Request) -> Response:
+        """Respond with all metrics."""
+        return Response(self._metrics.text(), headers=self._named, media_type=CONTENT_TYPE_LATEST)
+
+    async def load(self, request: Request) -> Response:
+        """Respond with the load, by which the operator scales and peers choose."""
+        dispatcher = self._dispatcher
+        now = read_load(
+            dispatcher.scheduler,
+            time.monotonic(),
+            draining=dispatcher.phase is not ProxyPhase.SERVING,
+            taking=dispatcher.accepts_requests,
+            graph=dispatcher.graph_state,
+        )
+        return Response(msgspec.json.encode(now), headers=self._named, media_type="application/json")
+
+    async def explanation(self, request: Request) -> Response:
+        """Explain latency and throughput in sentences; as JSON also with their numbers."""
+        metrics = self._metrics
+        now = report(
+            self._dispatcher.scheduler.batcher,
+            self._dispatcher.scheduler.throughput.busiest,
+            model=self._model,
+            padding=metrics.padded_elements / metrics.elements if metrics.elements else 0.0,
+            rejected=dict(metrics.rejections),
+            checks=self._dispatcher.scheduler.checks,
+        )
+        # A graph forms no batches that could be explained.
+        sentences = explain(now) if self._dispatcher.graph_state is None else explain_graph(now)
+        if "application/json" in request.headers.get("accept", ""):
+            return JSONResponse({"sentences": sentences, "report": asdict(now)})
+        return PlainTextResponse("".join(f"{sentence}\n" for sentence in sentences))
+
+    async def latency(self, request: Request) -> Response:
+        """Respond with the latency tables."""
+        return JSONResponse(
+            latency_document(self._dispatcher.scheduler.batcher, self._dispatcher.scheduler.throughput.busiest)
+        )
+
+    async def trace(self, request: Request) -> Response:
+        """Record arriving requests, from now on."""
+        try:
+            seconds = float(request.query_params.get("seconds", "10"))
+        except ValueError:
+            seconds = 0.0
+        if not 0 < seconds <= MAX_RECORDING_S:
+            return JSONResponse({"error": f"seconds must be above 0 and at most {MAX_RECORDING_S:g}"}, 400)
+        if self._recordings >= MAX_RECORDINGS:
+            return JSONResponse(
+                {"error": f"{MAX_RECORDINGS} recordings are in progress. Retry when one has ended"},
+                503,
+                headers={"retry-after": "10"},
+            )
+        self._recordings += 1
+        return _Recording(self._dispatcher.recorder.lines(seconds), self._recording_ended)
+
+    def _recording_ended(self) -> None:
+        self._recordings -= 1
+
+    async def drain(self, request: Request) -> Response:
+        """Drain, and respond when the drain is complete."""
+        await self._stopping.drain()
+        return JSONResponse({"drained": True})
+
+    async def stay(self, request: Request) -> Response:
+        """Keep a stopping replica serving; the operator requests it while no other replica is ready."""
+        # Addresses of pods are reused: the operator names the instance that it means.
+        meant = request.headers.get(INSTANCE)
+        if meant and self._instance and meant != self._instance:
+            return JSONResponse({"error": f"this is instance {self._instance}"}, 409, headers=self._named)
+        text = request.query_params.get("seconds", "")
+        if not re.fullmatch("[0-9]{1,4}", text) or int(text) > MAX_STAY_S:
+            return JSONResponse({"error": f"seconds must be 0 to {MAX_STAY_S}"}, 400)
+        self._stopping.stay(float(text))
+        return JSONResponse({"staying": int(text)})
+
+
+class _Recording(StreamingResponse):
+    """A recording in progress; ``on_end`` is called when it, or its connection, has ended."""
+
+    def __init__(self, lines: AsyncIterator[str], on_end: Callable[[], None]) -> None:
+        super().__init__(lines, media_type="text/csv")
+        self._on_end = on_end
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._on_end()
+
+
+class _OriginCheck:
+    """Rejects requests from pages of other sites."""
+
+    def __init__(self, app: ASGIApp, hosts: Collection[str]) -> None:
+        self._app = app
+        self._hosts = hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope)
+        guarded = scope["path"] == TRACE
+        why = rejection_reason(request.method, request.headers, self._hosts, guarded=guarded)
+        app = JSONResponse({"error": why}, 403) if why else self._app
+        await app(scope, receive, send)
