@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from shoal_schema.fields.declaring import (
@@ -45,6 +46,8 @@ def default_of(setting: Setting) -> str:
 def unset_of(setting: Setting) -> str:
     """Return the value that a process uses if the setting's variable is not set, as Markdown."""
     value = setting.unset
+    if value is msgspec.NODEFAULT:
+        return "required"
     if value is None or value in ((), ""):
         return "none"
     if isinstance(value, Struct):

@@ -46,7 +46,11 @@ class GatewayHeaderSpec(SettingsSection, frozen=True):
 
     name: Annotated[
         str,
-        Meta(pattern=HEADER_NAME, max_length=128, description="Name of the header (`x-consumer-username`)."),
+        Meta(
+            pattern=HEADER_NAME,
+            max_length=128,
+            description="Header that has the client's name, such as `x-consumer-username`.",
+        ),
         Env("SHOAL_ACCESS_HEADER", PROXY, unset="", allowed="a header name"),
     ]
     keys: Annotated[
@@ -101,7 +105,7 @@ class JwtSpec(SettingsSection, frozen=True):
     ) = None
     caller_claim: Annotated[
         str,
-        Meta(min_length=1, max_length=128, description="Claim that names the client."),
+        Meta(min_length=1, max_length=128, description="Claim of the token that has the client's name."),
         Env("SHOAL_ACCESS_JWT_CALLER_CLAIM", PROXY),
     ] = "sub"
 
@@ -112,7 +116,7 @@ class LimitsSpec(SettingsSection, frozen=True):
     rows_per_second: (
         Annotated[
             Rates,
-            Meta(description="Rows per second, with bursts of up to one second's rows."),
+            Meta(description="Rows per second by client's name; `*` is each other client. Bursts: one second's rows."),
             Env("SHOAL_ACCESS_ROWS_PER_SECOND", PROXY, allowed='a JSON object of rates, {"team-a": 100, "*": 10}'),
         ]
         | None

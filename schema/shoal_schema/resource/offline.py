@@ -70,8 +70,8 @@ class BatchInput(SettingsSection, frozen=True):
         StringMap,
         Meta(
             max_length=64,
-            description="Input of the model -> its column, or several numeric columns separated by commas that form one"
-            " row. Default: the column with the input's name; or the only column, if the model has one input.",
+            description="Column to read, by input of the model; or several numeric columns, separated by commas, that"
+            " form one row. Default: the column with the input's name; or the only column, if the model has one input.",
         ),
         Env("SHOAL_BATCH_COLUMNS", BATCH, allowed="a JSON object of texts"),
     ] = {}  # noqa: RUF012 (msgspec copies it)

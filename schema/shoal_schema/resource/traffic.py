@@ -116,7 +116,7 @@ class BatchingSpec(SettingsSection, frozen=True):
         Meta(
             ge=0,
             le=60_000,
-            description="With policy `Fixed`: time that a batch waits for more rows while the runtime is idle.",
+            description="With `policy: Fixed`, time that a batch waits for more rows while the runtime is idle.",
         ),
         Env("SHOAL_BATCHING_MAX_DELAY_MS", PROXY),
     ] = 0.0
@@ -124,7 +124,7 @@ class BatchingSpec(SettingsSection, frozen=True):
         Annotated[
             Buckets,
             Meta(
-                description="Input of the model -> lengths to pad its rows to (`tokens: [64, 128, 256]`), instead"
+                description="Lengths to pad rows to, by input of the model (`tokens: [64, 128, 256]`), instead"
                 " of those in the model's metadata. Rows of different buckets never share a batch; only"
                 " inputs with a padded axis can have buckets."
             ),
@@ -154,7 +154,7 @@ class BatchingSpec(SettingsSection, frozen=True):
     ] = False
     coalesce_identical: Annotated[
         bool,
-        Meta(description="Whether identical queued requests share one row."),
+        Meta(description="Whether equal rows of queued requests run once."),
         Env("SHOAL_BATCHING_COALESCE", PROXY),
     ] = False
     row_checks: Annotated[
@@ -238,7 +238,7 @@ class QueueSpec(SettingsSection, frozen=True):
     fair_share_weights: (
         Annotated[
             Weights,
-            Meta(description="Value of `fairShareHeader` -> its weight. Default: 1."),
+            Meta(description="Weights by value of `fairShareHeader`. Default: 1."),
             Env("SHOAL_QUEUE_FAIR_SHARE_WEIGHTS", PROXY, allowed="a JSON object of weights above 0"),
         ]
         | None

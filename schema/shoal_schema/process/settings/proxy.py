@@ -68,7 +68,7 @@ class ProxyProcess(SettingsSection, frozen=True):
     ] = ()
     runtime: Annotated[
         Address,
-        Meta(description="Address of the V2 server that runs the model: Shoal's runtime or a foreign one."),
+        Meta(description="Address of the V2 server that runs the model: Shoal's runtime or another one."),
         Env("SHOAL_PROXY_RUNTIME", PROXY, allowed="unix:PATH or http://HOST:PORT"),
     ] = Address(path="/run/shoal/runtime.sock")
     # Graphs.
@@ -85,13 +85,13 @@ class ProxyProcess(SettingsSection, frozen=True):
     ) = None
     namespace: Annotated[
         str,
-        Meta(description="Namespace of the graph. Graphs of the same name in two namespaces may call each other."),
+        Meta(description="Namespace of the graph, which distinguishes graphs of the same name."),
         Env("SHOAL_PROXY_NAMESPACE", PROXY, allowed="text"),
     ] = ""
     composer_dir: Annotated[
         str,
         Meta(description="Directory of modules for a graph's `composer.importPath`, searched last."),
-        Env("SHOAL_PROXY_COMPOSER_DIR", PROXY, allowed="a folder"),
+        Env("SHOAL_PROXY_COMPOSER_DIR", PROXY, allowed="a directory"),
     ] = ""
     # Shutdown and peers.
     replacement_timeout_s: Annotated[
