@@ -37,9 +37,9 @@ COMPILED: Mapping[str, Sequence[str]] = {
     "shoal_runtime": tuple(
         f"runtime/shoal_runtime/{name}.py"
         for name in (
-            "batches/padding", "body", "codecs/request", "codecs/response", "connection_limits", "handlers/items",
-            "handlers/outputs", "handlers/results", "infer_cycle", "listening", "pipeline", "server",
-            "tensors/numpy_tensors", "tensors/torch_tensors",
+            "batches/padding", "codecs/request", "codecs/response", "execution/pipeline", "handlers/items",
+            "handlers/outputs", "handlers/results", "http/body", "http/connection_limits", "http/infer_cycle",
+            "http/listening", "http/server", "tensors/numpy_tensors", "tensors/torch_tensors",
         )
     ),
 }  # fmt: skip

@@ -35,7 +35,7 @@ from benchmarks.steady import under_load
 from benchmarks.surroundings import surroundings
 from benchmarks.wrk import Load, Wrk, WrkError, find_wrk
 from examples.server import Server, ServerError, serving
-from shoal_runtime.threads import wait_briefly
+from shoal_runtime.execution.threads import wait_briefly
 
 ROOT = Path(__file__).parents[1]
 SIZES = {"cpu": "1,2,4,8,16,32", "cuda": "8,16,32,64,128,256"}

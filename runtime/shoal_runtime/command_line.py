@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 
 from shoal_runtime.errors import EXIT_LOAD_FAILED, EXIT_USAGE, LoadError
-from shoal_runtime.garbage import seldom_collected
+from shoal_runtime.execution.garbage import seldom_collected
+from shoal_runtime.execution.threads import wait_briefly
 from shoal_runtime.settings import Settings, help_text
-from shoal_runtime.threads import wait_briefly
 from shoal_schema.process.environment import SettingsError
 from shoal_schema.process.logs import configure, requested_format
 from shoal_schema.process.memory import KEEP_TENSORS, keep_freed_memory
@@ -139,8 +139,8 @@ def engine(settings: Settings, descriptor: int) -> int:
 
 def fetch(settings: Settings) -> int:
     """Download the model's files to the cache; return the exit status."""
-    from shoal_runtime.fetching import fetch_model  # noqa: PLC0415
     from shoal_runtime.readiness import Readiness  # noqa: PLC0415
+    from shoal_runtime.storage.fetching import fetch_model  # noqa: PLC0415
     from shoal_runtime.storage.redaction import redacted_line, without_secrets  # noqa: PLC0415
 
     try:

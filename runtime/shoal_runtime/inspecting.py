@@ -13,11 +13,11 @@ from typing import Any, Final
 
 from shoal_runtime.codecs.metadata import model_metadata
 from shoal_runtime.errors import LoadError
-from shoal_runtime.fetching import fetch_model
 from shoal_runtime.readiness import Readiness
 from shoal_runtime.serving import log_cause
 from shoal_runtime.settings import Settings
-from shoal_runtime.starting import load_and_warm
+from shoal_runtime.startup.starting import load_and_warm
+from shoal_runtime.storage.fetching import fetch_model
 
 EVENT: Final = re.compile(r"^event=\w+ (?:message=)?")
 STATUS: Final = Path("/proc/self/status")

@@ -11,18 +11,18 @@ from typing import Any
 
 from shoal_runtime.batches.padding import powers_of_two
 from shoal_runtime.errors import LoadError
-from shoal_runtime.fetching import ModelFiles, broken_link
+from shoal_runtime.execution.machine import Machine, choose_machine, has_torch
+from shoal_runtime.execution.placement import is_out_of_memory
 from shoal_runtime.formats.mlmodel import ModelDescription, read_mlmodel
+from shoal_runtime.formats.model_config import ModelConfig, read_config
 from shoal_runtime.formats.source import LoadedModel, ModelSource, check_row, files_with
 from shoal_runtime.formats.table import FORMATS, by_suffix, formats_of, loader, marked_format
 from shoal_runtime.handlers.base import Context, Handler, HandlerMethods, methods_of
+from shoal_runtime.importing import DEFAULT_FILE, HandlerFailed, import_handler
 from shoal_runtime.handlers.signature import Signature, make_signature
 from shoal_runtime.handlers.spec import every_length
-from shoal_runtime.importing import DEFAULT_FILE, HandlerFailed, import_handler
-from shoal_runtime.machine import Machine, choose_machine, has_torch
-from shoal_runtime.model_config import ModelConfig, read_config
-from shoal_runtime.placement import is_out_of_memory
 from shoal_runtime.settings import Settings
+from shoal_runtime.storage.fetching import ModelFiles, broken_link
 from shoal_schema.fields.declaring import NAME, NAME_IN_WORDS
 from shoal_schema.resource.model import ModelFormat as Format
 from shoal_schema.resource.runtime import RuntimeSpec

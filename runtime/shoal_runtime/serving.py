@@ -12,20 +12,20 @@ import signal
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
-from shoal_runtime.connection_limits import ConnectionBounds, max_connections
 from shoal_runtime.errors import EXIT_LOAD_FAILED, LoadError
-from shoal_runtime.executor import Executor
+from shoal_runtime.execution.executor import Executor
+from shoal_runtime.execution.garbage import seldom_collected
+from shoal_runtime.execution.watchdog import Watchdog
 from shoal_runtime.faults import describe, own_traceback
-from shoal_runtime.garbage import seldom_collected
 from shoal_runtime.importing import HandlerFailed
-from shoal_runtime.listening import Connections, open_socket
+from shoal_runtime.http.connection_limits import ConnectionBounds, max_connections
+from shoal_runtime.http.listening import Connections, open_socket
+from shoal_runtime.http.server import App, ServedModel
 from shoal_runtime.readiness import Readiness
-from shoal_runtime.server import App, ServedModel
 from shoal_runtime.settings import Settings
-from shoal_runtime.watchdog import Watchdog
 
 if TYPE_CHECKING:
-    from shoal_runtime.starting import StartedModel
+    from shoal_runtime.startup.starting import StartedModel
 
 
 UNLOAD_TIMEOUT_S: Final = 10.0
@@ -99,8 +99,8 @@ class Runtime:
         def load() -> tuple["StartedModel", ServedModel]:
             with seldom_collected():
                 # Importing torch takes seconds, in which health requests are answered already.
-                from shoal_runtime.pipeline import StageThreads  # noqa: PLC0415
-                from shoal_runtime.starting import serve_model, start_model  # noqa: PLC0415
+                from shoal_runtime.execution.pipeline import StageThreads  # noqa: PLC0415
+                from shoal_runtime.startup.starting import serve_model, start_model  # noqa: PLC0415
 
                 started = start_model(self._settings, self.readiness)
             lanes = StageThreads(self._executor, self._pool, self._settings.runtime.preprocess_threads)

@@ -12,8 +12,8 @@ from shoal_proxy.errors import ModelFailed
 from shoal_proxy.model.signature import ModelSignature, parse_metadata
 from shoal_runtime import ItemError
 from shoal_runtime.codecs.metadata import model_metadata
+from shoal_runtime.http.server import App, ServedModel
 from shoal_runtime.readiness import Readiness
-from shoal_runtime.server import App, ServedModel
 from tests.runtime.fakes import Adder, Bench, ask
 
 MESSAGES = ["\ud800", "\udfff\N{GRINNING FACE}", "\x00\n\u2028", '"\\', "x" * 10_000_000, ""]

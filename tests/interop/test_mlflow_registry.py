@@ -11,8 +11,8 @@ import pytest
 
 from examples.server import serving
 from shoal_runtime.errors import LoadError
-from shoal_runtime.fetching import Fetcher, ModelFiles
 from shoal_runtime.readiness import Readiness
+from shoal_runtime.storage.fetching import Fetcher, ModelFiles
 from tests.interop.environments import HERE, ROOT, python_with
 from tests.interop.stores import files_in, running
 from tests.ports import free_port

@@ -10,10 +10,10 @@ import obstore
 import pytest
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.fetching import Fetcher
 from shoal_runtime.readiness import Readiness
+from shoal_runtime.storage.fetching import Fetcher
 from shoal_runtime.storage.listing import tree_digest
-from shoal_runtime.unpacking import ArchiveLimits
+from shoal_runtime.storage.unpacking import ArchiveLimits
 from tests.interop.stores import Cloud, azure, environment, files_in, fill, gcs, s3, s3_server
 from tests.ports import free_port
 

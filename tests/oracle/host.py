@@ -16,15 +16,15 @@ from typing import Any, Final
 
 from shoal_proxy.server import Proxy
 from shoal_runtime.errors import LoadError
-from shoal_runtime.executor import Executor
-from shoal_runtime.fetching import fetch_model
-from shoal_runtime.listening import Connections, open_socket
+from shoal_runtime.execution.executor import Executor
+from shoal_runtime.execution.pipeline import StageThreads
+from shoal_runtime.http.listening import Connections, open_socket
+from shoal_runtime.http.server import App
 from shoal_runtime.loading import load_model
-from shoal_runtime.pipeline import StageThreads
 from shoal_runtime.readiness import Readiness
-from shoal_runtime.server import App
 from shoal_runtime.settings import Settings
-from shoal_runtime.starting import StartedModel, serve_model
+from shoal_runtime.startup.starting import StartedModel, serve_model
+from shoal_runtime.storage.fetching import fetch_model
 from shoal_schema.fields.addresses import Address
 from tests.fakes import proxy_settings
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from shoal_runtime.fetching import Fetcher
 from shoal_runtime.loading import Model, load_model
 from shoal_runtime.readiness import Readiness
 from shoal_runtime.settings import Settings
+from shoal_runtime.storage.fetching import Fetcher
 from tests.arranged import arranged
 
 

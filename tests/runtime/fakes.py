@@ -13,14 +13,14 @@ import orjson
 from shoal_runtime import TensorSpec
 from shoal_runtime.batches import collate as collating
 from shoal_runtime.batches import padding
-from shoal_runtime.executor import Executor
+from shoal_runtime.execution.executor import Executor
+from shoal_runtime.execution.pipeline import BatchResult, Pipeline, StageThreads
+from shoal_runtime.execution.placement import Placement
+from shoal_runtime.execution.torch_placement import CpuPlacement
 from shoal_runtime.handlers.base import methods_of
 from shoal_runtime.handlers.signature import Signature, make_signature
 from shoal_runtime.handlers.spec import Rule
-from shoal_runtime.pipeline import BatchResult, Pipeline, StageThreads
-from shoal_runtime.placement import Placement
 from shoal_runtime.tensors.torch_tensors import TORCH
-from shoal_runtime.torch_placement import CpuPlacement
 
 if TYPE_CHECKING:
     from shoal_runtime.loading import Model

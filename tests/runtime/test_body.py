@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal_runtime.body import BODY, LARGE_BYTES, large_body
-from shoal_runtime.listening import Connections, open_socket
+from shoal_runtime.http.body import BODY, LARGE_BYTES, large_body
+from shoal_runtime.http.listening import Connections, open_socket
 from shoal_schema.fields.addresses import Address
 from shoal_schema.wire.body import ALIGNMENT_BYTES, Body
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from shoal_runtime.connection_limits import ConnectionBounds
-from shoal_runtime.listening import Connections, open_socket
+from shoal_runtime.http.connection_limits import ConnectionBounds
+from shoal_runtime.http.listening import Connections, open_socket
 from shoal_schema.fields.addresses import Address
 from tests.runtime.test_body import LARGE, LIMIT_BYTES, Echo
 

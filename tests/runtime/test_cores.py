@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal_runtime.threads import core_limit, default_threads
+from shoal_runtime.execution.threads import core_limit, default_threads
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from shoal_runtime.cuda import CudaPlacement, GraphCache, StagingPool, batch_form
 from shoal_runtime.errors import DeviceLost, OutOfMemory
+from shoal_runtime.execution.cuda import CudaPlacement, GraphCache, StagingPool, batch_form
 from tests.runtime.fakes import Adder, Bench
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

@@ -7,8 +7,8 @@ import pytest
 
 from shoal_runtime import TensorSpec
 from shoal_runtime.handlers.signature import Signature
-from shoal_runtime.invariance import RowDependence, dependence_warnings
-from shoal_runtime.trial_rows import GeneratedRows, kinds
+from shoal_runtime.startup.invariance import RowDependence, dependence_warnings
+from shoal_runtime.startup.trial_rows import GeneratedRows, kinds
 from shoal_schema.wire.datatypes import Array
 
 Function = Callable[[Array], Array]

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from shoal_runtime.errors import DeviceLost, NotReady
-from shoal_runtime.executor import MAX_WAITING, Executor
+from shoal_runtime.execution.executor import MAX_WAITING, Executor
 from shoal_runtime.faults import EscapedException
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from shoal_runtime.cache import PARTIAL_PREFIX, STALE_AFTER_S, UNLOCKED_AFTER_S, remove_stale
 from shoal_runtime.errors import LoadError
-from shoal_runtime.fetching import Fetcher
 from shoal_runtime.readiness import Readiness
+from shoal_runtime.storage.cache import PARTIAL_PREFIX, STALE_AFTER_S, UNLOCKED_AFTER_S, remove_stale
+from shoal_runtime.storage.fetching import Fetcher
+from shoal_runtime.storage.unpacking import ArchiveLimits
 from shoal_runtime.storage.web import reject_insecure_redirects
-from shoal_runtime.unpacking import ArchiveLimits
 from tests.runtime.test_unpacking import tar
 
 CONTENT = bytes(range(256)) * 40_000

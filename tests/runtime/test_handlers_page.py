@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from shoal_runtime.execution.torch_placement import CpuPlacement
 from shoal_runtime.readiness import Readiness
-from shoal_runtime.starting import warm
-from shoal_runtime.torch_placement import CpuPlacement
+from shoal_runtime.startup.starting import warm
 from tests.runtime.fakes import Bench, texts
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ import numpy as np
 import orjson
 import pytest
 
-from shoal_runtime.body import LARGE_BYTES
-from shoal_runtime.listening import Connections, open_socket
+from shoal_runtime.http.body import LARGE_BYTES
+from shoal_runtime.http.listening import Connections, open_socket
+from shoal_runtime.http.server import App, HttpResponse, ServedModel
 from shoal_runtime.readiness import Readiness
-from shoal_runtime.server import App, HttpResponse, ServedModel
 from shoal_schema.fields.addresses import Address
 from tests.runtime.fakes import Adder, Bench, infer_body
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from shoal_runtime.listening import Connections, open_socket
+from shoal_runtime.http.listening import Connections, open_socket
+from shoal_runtime.http.server import App
 from shoal_runtime.readiness import Readiness
-from shoal_runtime.server import App
 from shoal_schema.fields.addresses import Address
 from shoal_schema.process.environment import SettingsError
 

@@ -1,7 +1,7 @@
 import threading
 
-from shoal_runtime.load_time_limit import load_time_limit
 from shoal_runtime.readiness import Readiness, RuntimePhase
+from shoal_runtime.storage.load_time_limit import load_time_limit
 
 PATIENCE_S = 20.0
 

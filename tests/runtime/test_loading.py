@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import save_file
 
 from shoal_runtime.errors import LoadError
+from shoal_runtime.execution.torch_placement import choose_device
 from shoal_runtime.importing import HandlerFailed
-from shoal_runtime.torch_placement import choose_device
 from shoal_schema.resource.model import ModelFormat
 from tests.runtime.fakes import Bench, collate
 

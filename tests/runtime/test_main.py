@@ -413,7 +413,7 @@ def test_modules_used_before_loading_do_not_import_torch(module: str) -> None:
 
 @pytest.mark.integration
 def test_a_start_does_not_import_clients_and_progress_bars() -> None:
-    imported = "shoal_runtime.serving, shoal_runtime.starting, shoal_runtime.pipeline"
+    imported = "shoal_runtime.serving, shoal_runtime.startup.starting, shoal_runtime.execution.pipeline"
     code = f"import sys, {imported}; assert not {{'httpx', 'tqdm'}} & set(sys.modules)"
 
     subprocess.run([sys.executable, "-c", code], check=True, timeout=LIMIT_S)

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.model_config import MAX_BYTES, ModelConfig, parse_config, read_config
+from shoal_runtime.formats.model_config import MAX_BYTES, ModelConfig, parse_config, read_config
 from shoal_schema.resource.model import ModelFormat
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shoal_runtime.threads import SPIN_COUNT, wait_briefly
+from shoal_runtime.execution.threads import SPIN_COUNT, wait_briefly
 
 
 def test_threads_sleep_soon() -> None:

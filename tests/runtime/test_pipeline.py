@@ -16,7 +16,7 @@ from shoal_runtime.errors import (
     TimedOut,
     WrongRows,
 )
-from shoal_runtime.torch_placement import CpuPlacement
+from shoal_runtime.execution.torch_placement import CpuPlacement
 from tests.runtime.fakes import Adder, Bench, texts
 
 X = np.array([[1, 2], [3, 4], [5, 6]], dtype=np.float32)

@@ -2,8 +2,8 @@ import io
 import logging
 from typing import TYPE_CHECKING
 
-from shoal_runtime.progress import StepProgress
 from shoal_runtime.readiness import Readiness
+from shoal_runtime.storage.progress import StepProgress
 
 if TYPE_CHECKING:
     import pytest

@@ -15,7 +15,7 @@ from shoal_runtime import TensorSpec
 from shoal_runtime.errors import LoadError, WrongRows
 from shoal_runtime.handlers.signature import make_signature
 from shoal_runtime.readiness import Readiness
-from shoal_runtime.starting import warm
+from shoal_runtime.startup.starting import warm
 from tests.runtime.fakes import Bench, texts
 from tests.runtime.graphs import (
     FIVE,

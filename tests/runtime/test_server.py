@@ -8,9 +8,9 @@ import orjson
 import pytest
 
 from shoal_runtime import TensorSpec
+from shoal_runtime.execution.torch_placement import CpuPlacement
+from shoal_runtime.http.server import App, ServedModel
 from shoal_runtime.readiness import Readiness
-from shoal_runtime.server import App, ServedModel
-from shoal_runtime.torch_placement import CpuPlacement
 from tests.runtime.fakes import Adder, Bench, ask, chunks, infer_body
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_runtime import unpacking
 from shoal_runtime.errors import LoadError
-from shoal_runtime.unpacking import ArchiveLimits, archive_stem
+from shoal_runtime.storage import unpacking
+from shoal_runtime.storage.unpacking import ArchiveLimits, archive_stem
 
 FOREVER_S = float("inf")
 

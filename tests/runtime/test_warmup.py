@@ -7,16 +7,16 @@ import torch
 
 from shoal_runtime import ItemError, PaddingRule, TensorSpec
 from shoal_runtime.errors import LoadError
+from shoal_runtime.execution.machine import choose_machine
+from shoal_runtime.execution.torch_placement import CpuPlacement
 from shoal_runtime.formats.module import ModuleHandler
 from shoal_runtime.handlers.base import methods_of
 from shoal_runtime.importing import HandlerFailed
 from shoal_runtime.loading import Model
-from shoal_runtime.machine import choose_machine
 from shoal_runtime.readiness import Readiness
-from shoal_runtime.starting import warm
+from shoal_runtime.startup.starting import warm
+from shoal_runtime.startup.warmup import plan_warmup
 from shoal_runtime.tensors.torch_tensors import TORCH
-from shoal_runtime.torch_placement import CpuPlacement
-from shoal_runtime.warmup import plan_warmup
 from shoal_schema.resource.runtime import RuntimeSpec
 from tests.runtime.fakes import Adder, signature_of
 

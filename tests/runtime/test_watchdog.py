@@ -6,9 +6,9 @@ import threading
 import pytest
 
 from shoal_runtime.errors import DeviceLost
-from shoal_runtime.executor import Executor
+from shoal_runtime.execution.executor import Executor
+from shoal_runtime.execution.watchdog import Watchdog
 from shoal_runtime.readiness import Readiness, RuntimePhase
-from shoal_runtime.watchdog import Watchdog
 
 
 def test_a_forward_is_overdue_only_past_its_limit() -> None:
@@ -101,7 +101,7 @@ def test_a_thread_that_the_process_cannot_do_without_ends_it() -> None:
 
 
 def test_the_last_line_is_written_whatever_letters_it_holds() -> None:
-    code = "from shoal_runtime.watchdog import exit_now; exit_now('lost: \\ud800')"
+    code = "from shoal_runtime.execution.watchdog import exit_now; exit_now('lost: \\ud800')"
 
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, timeout=60)
 

@@ -8,8 +8,8 @@ import torch
 from shoal_runtime.errors import ForwardFailed, LoadError
 from shoal_runtime.faults import HANDLER_FAULTS, describe, remedy
 from shoal_runtime.formats.source import LoadedModel, ModelSource
-from shoal_runtime.handlers.spec import TensorSpec
 from shoal_runtime.importing import HandlerFailed
+from shoal_runtime.handlers.spec import TensorSpec
 
 
 class ModuleHandler:

@@ -5,9 +5,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from shoal_runtime.fetching import ModelFiles
 from shoal_runtime.settings import Settings
-from shoal_runtime.unpacking import CHUNK_BYTES
+from shoal_runtime.storage.fetching import ModelFiles
+from shoal_runtime.storage.unpacking import CHUNK_BYTES
 from shoal_schema.fields.declaring import as_json
 
 _MODEL_FIELDS = ("format", "handler", "parameters")

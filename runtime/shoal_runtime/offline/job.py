@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from shoal_runtime.execution.threads import core_limit
 from shoal_runtime.offline.column_discovery import find_columns
 from shoal_runtime.offline.directories import Directory, open_input, open_outputs
 from shoal_runtime.offline.dispatch import BatchDispatcher
@@ -37,7 +38,6 @@ from shoal_runtime.offline.sharing import part_of_the_machine, seen_gpus
 from shoal_runtime.offline.sizing import best_size, expected_s, next_trial
 from shoal_runtime.offline.tables import FILES, TableSource
 from shoal_runtime.offline.writing import OutputWriter
-from shoal_runtime.threads import core_limit
 from shoal_schema.interfaces.progress import WorkDone
 from shoal_schema.resource.offline import RowFormat
 from shoal_schema.wire.engine_messages import BatchFailed, EngineBatch, EngineReady

@@ -14,17 +14,17 @@ from typing import Final
 
 from shoal_runtime.codecs.metadata import model_metadata
 from shoal_runtime.errors import EXIT_LOAD_FAILED, BatchError, DeviceLost, LoadError
-from shoal_runtime.executor import Executor
+from shoal_runtime.execution.executor import Executor
+from shoal_runtime.execution.garbage import seldom_collected
+from shoal_runtime.execution.pipeline import Pipeline, StageThreads
+from shoal_runtime.execution.watchdog import Watchdog
 from shoal_runtime.faults import describe
-from shoal_runtime.fetching import ModelFiles, fetch_model
-from shoal_runtime.garbage import seldom_collected
 from shoal_runtime.offline.identity import digest_of, settings_of
-from shoal_runtime.pipeline import Pipeline, StageThreads
 from shoal_runtime.readiness import Readiness
 from shoal_runtime.serving import log_cause
 from shoal_runtime.settings import Settings
-from shoal_runtime.starting import StartedModel, load_and_warm
-from shoal_runtime.watchdog import Watchdog
+from shoal_runtime.startup.starting import StartedModel, load_and_warm
+from shoal_runtime.storage.fetching import ModelFiles, fetch_model
 from shoal_schema.wire.engine_messages import BatchDone, BatchFailed, EngineBatch, EngineFailed, EngineReady, Message
 
 IN_FLIGHT: Final = 3

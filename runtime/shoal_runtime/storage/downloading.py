@@ -21,13 +21,13 @@ from typing import Final, TypeVar
 
 import orjson
 
-from shoal_runtime.cache import PARTS_PREFIX, remove_stale
 from shoal_runtime.errors import LoadError
-from shoal_runtime.progress import StepProgress
 from shoal_runtime.readiness import Readiness
+from shoal_runtime.storage.cache import PARTS_PREFIX, remove_stale
 from shoal_runtime.storage.listing import ListedFile, Listing, TooManyFiles, checked
+from shoal_runtime.storage.progress import StepProgress
 from shoal_runtime.storage.store import Store, StoreUnavailable
-from shoal_runtime.unpacking import ArchiveLimits, check_time
+from shoal_runtime.storage.unpacking import ArchiveLimits, check_time
 
 T = TypeVar("T")
 

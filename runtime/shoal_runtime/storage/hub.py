@@ -29,8 +29,8 @@ from huggingface_hub.utils._http import hf_request_event_hook
 from shoal_runtime.errors import LoadError
 from shoal_runtime.storage.listing import ListedFile, Listing, below, bounded
 from shoal_runtime.storage.store import GIVEN_IN, StoreUnavailable
+from shoal_runtime.storage.unpacking import CHUNK_BYTES
 from shoal_runtime.storage.web import tls_context_for, why_unreachable
-from shoal_runtime.unpacking import CHUNK_BYTES
 from shoal_schema.resource.locations import Location, parse
 
 TIMEOUT: Final = httpx2.Timeout(60.0, connect=10.0)

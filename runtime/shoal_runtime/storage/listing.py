@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.unpacking import ArchiveLimits, place_of
+from shoal_runtime.storage.unpacking import ArchiveLimits, place_of
 
 T = TypeVar("T")
 

@@ -19,8 +19,8 @@ from shoal_runtime.errors import LoadError
 from shoal_runtime.storage.listing import ListedFile, Listing, bounded
 from shoal_runtime.storage.store import GIVEN_IN, Store, StoreUnavailable
 from shoal_runtime.storage.store import open_store as open_other
+from shoal_runtime.storage.unpacking import CHUNK_BYTES
 from shoal_runtime.storage.web import tls_context_for, why_unreachable
-from shoal_runtime.unpacking import CHUNK_BYTES
 from shoal_schema.resource.locations import (
     MLFLOW,
     OBJECTS,

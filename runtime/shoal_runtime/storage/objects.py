@@ -20,7 +20,7 @@ from shoal_runtime.storage.listing import ListedFile, Listing, below, bounded
 from shoal_runtime.storage.redaction import redacted_line
 from shoal_runtime.storage.store import GIVEN_IN, StoreUnavailable
 from shoal_runtime.storage.trust import root_certificates, tls_fault
-from shoal_runtime.unpacking import CHUNK_BYTES
+from shoal_runtime.storage.unpacking import CHUNK_BYTES
 from shoal_schema.resource.locations import parse, scheme_of
 
 PATIENCE: Final[Any] = {

@@ -10,14 +10,14 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from shoal_runtime.cache import DownloadOrigin
 from shoal_runtime.errors import LoadError
-from shoal_runtime.progress import StepProgress
 from shoal_runtime.readiness import Readiness
+from shoal_runtime.storage.cache import DownloadOrigin
+from shoal_runtime.storage.progress import StepProgress
 from shoal_runtime.storage.redaction import redacted_line
 from shoal_runtime.storage.store import StoreUnavailable
 from shoal_runtime.storage.trust import tls_context, tls_fault
-from shoal_runtime.unpacking import ArchiveLimits, check_time
+from shoal_runtime.storage.unpacking import ArchiveLimits, check_time
 from shoal_schema.resource.locations import shown
 
 TIMEOUT: Final = httpx.Timeout(60.0, connect=10.0)

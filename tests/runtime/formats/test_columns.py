@@ -24,8 +24,8 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, OrdinalEnc
 from shoal_runtime.errors import LoadError
 from shoal_runtime.handlers.outputs import OutputConverter
 from shoal_runtime.readiness import Readiness
-from shoal_runtime.row_trials import RowTrials
-from shoal_runtime.starting import warm
+from shoal_runtime.startup.row_trials import RowTrials
+from shoal_runtime.startup.starting import warm
 from tests.runtime.fakes import Bench, texts
 from tests.runtime.formats.frames import wire_inputs
 

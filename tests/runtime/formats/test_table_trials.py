@@ -22,8 +22,8 @@ from shoal_runtime.formats.table_trials import trial_values
 from shoal_runtime.handlers.signature import make_signature
 from shoal_runtime.handlers.spec import TensorSpec
 from shoal_runtime.readiness import Readiness
-from shoal_runtime.starting import warm
-from shoal_runtime.trial_rows import GeneratedRows, RowKind
+from shoal_runtime.startup.starting import warm
+from shoal_runtime.startup.trial_rows import GeneratedRows, RowKind
 from shoal_schema.wire.columns import NULL
 
 if TYPE_CHECKING:

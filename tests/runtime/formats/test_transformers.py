@@ -14,10 +14,10 @@ from PIL import Image
 
 from shoal_runtime.codecs.metadata import model_metadata
 from shoal_runtime.errors import LoadError
+from shoal_runtime.execution.torch_placement import CpuPlacement
 from shoal_runtime.formats.transformers import TASKS
 from shoal_runtime.readiness import Readiness
-from shoal_runtime.starting import warm
-from shoal_runtime.torch_placement import CpuPlacement
+from shoal_runtime.startup.starting import warm
 from tests.runtime.fakes import Bench, texts
 from tests.runtime.formats import tiny
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from shoal_runtime.cache import PARTS_PREFIX
 from shoal_runtime.errors import LoadError
 from shoal_runtime.readiness import Readiness
+from shoal_runtime.storage.cache import PARTS_PREFIX
 from shoal_runtime.storage.downloading import Download
 from shoal_runtime.storage.listing import ListedFile, Listing
 from shoal_runtime.storage.store import StoreUnavailable
-from shoal_runtime.unpacking import ArchiveLimits
+from shoal_runtime.storage.unpacking import ArchiveLimits
 
 FILES = {"a": b"aaaa", "empty": b"", "sub/b": b"bb" * 1000}
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.fetching import Fetcher
 from shoal_runtime.readiness import Readiness
+from shoal_runtime.storage.fetching import Fetcher
 from shoal_runtime.storage.hub import needed_files
 from shoal_runtime.storage.listing import ListedFile
 from tests.runtime.storage.stand_in import StandIn, serving

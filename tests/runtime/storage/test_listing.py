@@ -9,7 +9,7 @@ from hypothesis import given
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.storage.listing import ListedFile, Listing, TooManyFiles, below, bounded, checked, tree_digest
-from shoal_runtime.unpacking import ArchiveLimits
+from shoal_runtime.storage.unpacking import ArchiveLimits
 
 
 def entry(key: str, size_bytes: int = 1, validator: str = "") -> ListedFile:

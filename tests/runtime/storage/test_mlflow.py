@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.fetching import Fetcher
 from shoal_runtime.readiness import Readiness
-from shoal_runtime.unpacking import ArchiveLimits
+from shoal_runtime.storage.fetching import Fetcher
+from shoal_runtime.storage.unpacking import ArchiveLimits
 from tests.runtime.storage.stand_in import StandIn, serving
 
 MODEL = {"": [{"path": "a", "file_size": "1"}, {"path": "sub", "is_dir": True}], "sub": [{"path": "b", "file_size": 2}]}

@@ -9,8 +9,8 @@ from urllib.parse import unquote
 import pytest
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.fetching import Fetcher
 from shoal_runtime.readiness import Readiness
+from shoal_runtime.storage.fetching import Fetcher
 from shoal_runtime.storage.trust import ADDED, BUNDLE, INSTEAD, root_certificates, tls_context, tls_fault
 from tests.certificates import Authority
 from tests.runtime.storage.stand_in import StandIn, secured, serving

@@ -11,12 +11,12 @@ import pytest
 
 from shoal_runtime import PaddingRule, TensorSpec
 from shoal_runtime.errors import ForwardFailed, LoadError
+from shoal_runtime.execution.machine import choose_machine
+from shoal_runtime.execution.placement import HostPlacement
 from shoal_runtime.handlers.base import methods_of
 from shoal_runtime.loading import Model
-from shoal_runtime.machine import choose_machine
-from shoal_runtime.placement import HostPlacement
 from shoal_runtime.readiness import Readiness
-from shoal_runtime.starting import warm
+from shoal_runtime.startup.starting import warm
 from shoal_schema.resource.runtime import RuntimeSpec
 from tests.runtime.fakes import Adder, Bench, signature_of, texts
 
@@ -138,8 +138,8 @@ def test_a_handler_of_numpy_is_loaded_and_served_without_importing_torch(tmp_pat
 import sys
 from shoal_runtime.settings import Settings
 from shoal_runtime.readiness import Readiness
-from shoal_runtime.starting import start_model
-import shoal_runtime.pipeline, shoal_runtime.server, shoal_runtime.serving
+from shoal_runtime.startup.starting import start_model
+import shoal_runtime.execution.pipeline, shoal_runtime.http.server, shoal_runtime.serving
 started = start_model(Settings.from_env({{"SHOAL_MODEL_URI": {str(tmp_path)!r}}}), Readiness())
 print(started.model.machine.device, "torch" in sys.modules)
 """

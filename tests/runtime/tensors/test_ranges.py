@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from shoal_runtime import TensorSpec
 from shoal_runtime.errors import ForwardFailed
+from shoal_runtime.execution.placement import HostPlacement, Placement
+from shoal_runtime.execution.torch_placement import CpuPlacement
 from shoal_runtime.handlers.outputs import OutputConverter
 from shoal_runtime.handlers.signature import make_signature
-from shoal_runtime.placement import HostPlacement, Placement
 from shoal_runtime.tensors.library import Library
 from shoal_runtime.tensors.numpy_tensors import NUMPY
 from shoal_runtime.tensors.torch_ranges import holds_all
 from shoal_runtime.tensors.torch_tensors import TORCH
-from shoal_runtime.torch_placement import CpuPlacement
 from shoal_schema.wire.codes import CODES
 from tests.runtime.fakes import Adder, Bench
 

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 import torch
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.placement import HostPlacement
+from shoal_runtime.execution.placement import HostPlacement
 from shoal_runtime.tensors.library import Library
 from shoal_runtime.tensors.torch_tensors import TORCH
 

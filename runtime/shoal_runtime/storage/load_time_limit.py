@@ -12,8 +12,8 @@ from functools import partial
 from typing import Final
 
 from shoal_runtime.errors import EXIT_LOAD_FAILED
+from shoal_runtime.execution.watchdog import LOCK_HELD_AFTER_S, exit_now
 from shoal_runtime.readiness import Readiness
-from shoal_runtime.watchdog import LOCK_HELD_AFTER_S, exit_now
 
 FETCH_GRACE_S: Final = 90.0
 """Fetching checks the limit itself and cleans up; this one applies if a single read hangs."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.placement import HostPlacement, Placement
-from shoal_runtime.threads import core_limit, default_threads
+from shoal_runtime.execution.placement import HostPlacement, Placement
+from shoal_runtime.execution.threads import core_limit, default_threads
 from shoal_schema.resource.runtime import RuntimeSpec
 
 
@@ -66,8 +66,8 @@ def _torch_machine(wanted: RuntimeSpec, extra: str) -> Machine:
         raise LoadError(f'this model needs PyTorch: pip install "shoal[{extras}]", or use the runtime image with it')
     import torch  # noqa: PLC0415 (takes seconds, and hundreds of megabytes)
 
-    from shoal_runtime.cuda import CudaPlacement  # noqa: PLC0415
-    from shoal_runtime.torch_placement import CpuPlacement, choose_device, choose_dtype  # noqa: PLC0415
+    from shoal_runtime.execution.cuda import CudaPlacement  # noqa: PLC0415
+    from shoal_runtime.execution.torch_placement import CpuPlacement, choose_device, choose_dtype  # noqa: PLC0415
 
     # Of the whole process: forwards run one at a time.
     torch.set_num_threads(wanted.threads or default_threads(torch.get_num_threads(), core_limit()))

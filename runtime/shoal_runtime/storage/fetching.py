@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from shoal_runtime.cache import DownloadOrigin, publish_directory, read_origin, temporary, write_origin
 from shoal_runtime.errors import LoadError
-from shoal_runtime.load_time_limit import FETCH_GRACE_S, load_time_limit
 from shoal_runtime.readiness import Readiness
 from shoal_runtime.settings import Settings
+from shoal_runtime.storage.cache import DownloadOrigin, publish_directory, read_origin, temporary, write_origin
 from shoal_runtime.storage.downloading import Download
 from shoal_runtime.storage.listing import Listing, tree_digest
+from shoal_runtime.storage.load_time_limit import FETCH_GRACE_S, load_time_limit
 from shoal_runtime.storage.store import StoreUnavailable, check_environment, open_store
-from shoal_runtime.unpacking import CHUNK_BYTES, ArchiveLimits, archive_stem, check_time, unpack
+from shoal_runtime.storage.unpacking import CHUNK_BYTES, ArchiveLimits, archive_stem, check_time, unpack
 from shoal_schema.resource.locations import MOUNTED, WEB, LocationError, local_path, parse, scheme_of, shown
 
 ATTEMPTS: Final = 3

@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 from shoal_runtime.batches.collate import collate, misfits
 from shoal_runtime.batches.padding import count_rows, next_size, pad_rows
 from shoal_runtime.errors import BatchError, DeviceLost, FailedRow, ForwardFailed, ItemError, OutOfMemory, TimedOut
-from shoal_runtime.executor import Executor
+from shoal_runtime.execution.executor import Executor
+from shoal_runtime.execution.placement import Placement, is_out_of_memory
 from shoal_runtime.faults import HANDLER_FAULTS, call_contained, describe, exception_message
 from shoal_runtime.handlers.base import HandlerMethods
 from shoal_runtime.handlers.calling import preprocess_rows
@@ -23,7 +24,6 @@ from shoal_runtime.handlers.items import tensor_batch, unreadable_rows, without_
 from shoal_runtime.handlers.outputs import HostResult, OutputConverter
 from shoal_runtime.handlers.signature import Signature
 from shoal_runtime.handlers.spec import Rule
-from shoal_runtime.placement import Placement, is_out_of_memory
 from shoal_runtime.tensors.library import Library
 from shoal_schema.wire.datatypes import Array
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from shoal_runtime.trial_rows import Row
+from shoal_runtime.startup.trial_rows import Row
 from shoal_schema.wire.datatypes import Array
 
 DISTINCT: Final = 6

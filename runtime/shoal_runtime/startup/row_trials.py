@@ -13,14 +13,14 @@ import numpy as np
 from shoal_runtime.batches.collate import collate
 from shoal_runtime.batches.padding import count_rows
 from shoal_runtime.errors import ForwardFailed, LoadError
+from shoal_runtime.execution.placement import Placement
 from shoal_runtime.faults import HANDLER_FAULTS, describe
 from shoal_runtime.handlers.items import batch_of_items, row_item, tensor_batch
 from shoal_runtime.handlers.outputs import OutputConverter
 from shoal_runtime.handlers.ragged import UNEVEN_REMEDY
-from shoal_runtime.invariance import RowCountMismatch, RowDependence, accepts_single_row, dependence_warnings
 from shoal_runtime.loading import Model
-from shoal_runtime.placement import Placement
-from shoal_runtime.trial_rows import (
+from shoal_runtime.startup.invariance import RowCountMismatch, RowDependence, accepts_single_row, dependence_warnings
+from shoal_runtime.startup.trial_rows import (
     GENTLE,
     LARGE,
     Batch,
@@ -31,7 +31,7 @@ from shoal_runtime.trial_rows import (
     can_be_generated,
     kinds,
 )
-from shoal_runtime.warmup import WarmupBatch
+from shoal_runtime.startup.warmup import WarmupBatch
 from shoal_schema.wire.datatypes import Array
 
 TRIAL_S: Final = 3.0

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from shoal_runtime.errors import EXIT_DEVICE_LOST
-from shoal_runtime.executor import Executor
+from shoal_runtime.execution.executor import Executor
 from shoal_runtime.readiness import Readiness
 from shoal_schema.process.logs import final_line
 

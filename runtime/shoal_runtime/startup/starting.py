@@ -8,21 +8,21 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 from shoal_runtime.errors import BatchError, LoadError, RaggedRows, WrongRows, WrongShape
+from shoal_runtime.execution.pipeline import Pipeline, StageThreads
+from shoal_runtime.execution.placement import Placement, is_out_of_memory
 from shoal_runtime.faults import HANDLER_FAULTS, describe, remedy
-from shoal_runtime.fetching import ModelFiles, fetch_model
+from shoal_runtime.importing import HandlerFailed
 from shoal_runtime.handlers.outputs import OutputConverter
 from shoal_runtime.handlers.ragged import RAGGED_REMEDY
-from shoal_runtime.importing import HandlerFailed
-from shoal_runtime.load_time_limit import load_time_limit
+from shoal_runtime.http.server import ServedModel
 from shoal_runtime.loading import Model, load_model
-from shoal_runtime.pipeline import Pipeline, StageThreads
-from shoal_runtime.placement import Placement, is_out_of_memory
-from shoal_runtime.progress import StepProgress
 from shoal_runtime.readiness import Readiness
-from shoal_runtime.row_trials import RowTrials
-from shoal_runtime.server import ServedModel
 from shoal_runtime.settings import Settings
-from shoal_runtime.warmup import WarmupBatch, plan_measuring, plan_warmup
+from shoal_runtime.startup.row_trials import RowTrials
+from shoal_runtime.startup.warmup import WarmupBatch, plan_measuring, plan_warmup
+from shoal_runtime.storage.fetching import ModelFiles, fetch_model
+from shoal_runtime.storage.load_time_limit import load_time_limit
+from shoal_runtime.storage.progress import StepProgress
 from shoal_schema.process.memory import return_freed_memory
 
 ZEROS_ADVICE: Final = "Correct the model; if zeros are not valid input, offer warmup_items()"

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from shoal_runtime.server import HttpResponse, head_of
+from shoal_runtime.http.server import HttpResponse, head_of
 
 
 class Application(Protocol):

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import orjson
 
-from shoal_runtime.body import BODY
 from shoal_runtime.codecs.metadata import SERVER_METADATA, model_metadata
 from shoal_runtime.codecs.request import InferRequest, decode_request
 from shoal_runtime.codecs.response import encode_error, encode_response
@@ -26,6 +25,7 @@ from shoal_runtime.errors import (
     WrongMethod,
 )
 from shoal_runtime.handlers.signature import Signature
+from shoal_runtime.http.body import BODY
 from shoal_runtime.item_log import ItemLog
 from shoal_runtime.readiness import Readiness, RuntimePhase
 from shoal_schema.interfaces import headers as names
@@ -35,7 +35,7 @@ from shoal_schema.wire.datatypes import Array
 from shoal_schema.wire.row_errors import encode_row_errors
 
 if TYPE_CHECKING:
-    from shoal_runtime.pipeline import BatchResult
+    from shoal_runtime.execution.pipeline import BatchResult
     from shoal_schema.wire.body import Body
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from shoal_runtime.handlers.signature import Signature
 from shoal_runtime.handlers.spec import TensorSpec
-from shoal_runtime.warmup import shapes
+from shoal_runtime.startup.warmup import shapes
 from shoal_schema.wire.columns import NULL
 from shoal_schema.wire.datatypes import DTYPES, Array
 from shoal_schema.wire.elements import object_array

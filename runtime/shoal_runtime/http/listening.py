@@ -16,9 +16,9 @@ import httptools
 import uvicorn
 from uvicorn.server import ServerState
 
-from shoal_runtime.body import BODY, BodyReader, large_body
-from shoal_runtime.connection_limits import ConnectionBounds, LimitedProtocol
-from shoal_runtime.infer_cycle import Application, InferCycle
+from shoal_runtime.http.body import BODY, BodyReader, large_body
+from shoal_runtime.http.connection_limits import ConnectionBounds, LimitedProtocol
+from shoal_runtime.http.infer_cycle import Application, InferCycle
 from shoal_schema.fields.addresses import Address
 from shoal_schema.process.environment import SettingsError
 from shoal_schema.wire.body import Body

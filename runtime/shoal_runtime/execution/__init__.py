@@ -1,0 +1,1 @@
+"""Execution of batches on one device: stages, threads, placement of tensors."""

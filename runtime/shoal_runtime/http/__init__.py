@@ -1,0 +1,1 @@
+"""HTTP of the runtime: sockets, limits, the wire protocol and infer requests."""
