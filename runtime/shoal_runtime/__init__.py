@@ -8,6 +8,6 @@ Models import `Context`, `ItemError`, `PaddingRule` and `TensorSpec` from this p
 
 from shoal_runtime.errors import ItemError
 from shoal_runtime.handlers.base import Context
-from shoal_runtime.handlers.spec import PaddingRule, TensorSpec
+from shoal_runtime.signature.spec import PaddingRule, TensorSpec
 
 __all__ = ["Context", "ItemError", "PaddingRule", "TensorSpec"]

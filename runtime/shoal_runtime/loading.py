@@ -19,9 +19,9 @@ from shoal_runtime.formats.source import LoadedModel, ModelSource, check_row, fi
 from shoal_runtime.formats.table import FORMATS, by_suffix, formats_of, loader, marked_format
 from shoal_runtime.handlers.base import Context, Handler, HandlerMethods, methods_of
 from shoal_runtime.importing import DEFAULT_FILE, HandlerFailed, import_handler
-from shoal_runtime.handlers.signature import Signature, make_signature
-from shoal_runtime.handlers.spec import every_length
 from shoal_runtime.settings import Settings
+from shoal_runtime.signature.spec import every_length
+from shoal_runtime.signature.tensors import Signature, make_signature
 from shoal_runtime.storage.fetching import ModelFiles, broken_link
 from shoal_schema.fields.declaring import NAME, NAME_IN_WORDS
 from shoal_schema.resource.model import ModelFormat as Format

@@ -17,10 +17,10 @@ from shoal_runtime.execution.executor import Executor
 from shoal_runtime.execution.garbage import seldom_collected
 from shoal_runtime.execution.watchdog import Watchdog
 from shoal_runtime.faults import describe, own_traceback
-from shoal_runtime.importing import HandlerFailed
 from shoal_runtime.http.connection_limits import ConnectionBounds, max_connections
 from shoal_runtime.http.listening import Connections, open_socket
 from shoal_runtime.http.server import App, ServedModel
+from shoal_runtime.importing import HandlerFailed
 from shoal_runtime.readiness import Readiness
 from shoal_runtime.settings import Settings
 

@@ -20,8 +20,8 @@ from shoal_proxy.model.signature import InputSpec, ModelSignature, parse_metadat
 from shoal_runtime import TensorSpec
 from shoal_runtime.codecs.metadata import model_metadata
 from shoal_runtime.codecs.request import decode_request
-from shoal_runtime.handlers.signature import Signature as Served
-from shoal_runtime.handlers.signature import make_signature
+from shoal_runtime.signature.tensors import Signature as Served
+from shoal_runtime.signature.tensors import make_signature
 from shoal_schema.wire.columns import NULL
 
 OUTPUT = TensorSpec("y", "FP32", [-1])

@@ -32,7 +32,7 @@ from shoal_runtime.codecs.metadata import model_metadata
 from shoal_runtime.codecs.request import decode_request
 from shoal_runtime.codecs.response import encode_error, encode_response
 from shoal_runtime.errors import FailedRow
-from shoal_runtime.handlers.signature import Signature, make_signature
+from shoal_runtime.signature.tensors import Signature, make_signature
 from shoal_schema.wire.datatypes import DTYPES
 from shoal_schema.wire.row_errors import RowError, encode_row_errors
 from tests.proxy.signatures import deliver_outcome

@@ -18,8 +18,8 @@ from shoal_runtime.execution.pipeline import BatchResult, Pipeline, StageThreads
 from shoal_runtime.execution.placement import Placement
 from shoal_runtime.execution.torch_placement import CpuPlacement
 from shoal_runtime.handlers.base import methods_of
-from shoal_runtime.handlers.signature import Signature, make_signature
-from shoal_runtime.handlers.spec import Rule
+from shoal_runtime.signature.spec import Rule
+from shoal_runtime.signature.tensors import Signature, make_signature
 from shoal_runtime.tensors.torch_tensors import TORCH
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from shoal_runtime import TensorSpec
-from shoal_runtime.handlers.signature import Signature
+from shoal_runtime.signature.tensors import Signature
 from shoal_runtime.startup.invariance import RowDependence, dependence_warnings
 from shoal_runtime.startup.trial_rows import GeneratedRows, kinds
 from shoal_schema.wire.datatypes import Array

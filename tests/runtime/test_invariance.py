@@ -10,8 +10,8 @@ from onnx import TensorProto, helper
 
 from shoal_runtime import TensorSpec
 from shoal_runtime.errors import LoadError
-from shoal_runtime.handlers.signature import Signature
 from shoal_runtime.readiness import Readiness
+from shoal_runtime.signature.tensors import Signature
 from shoal_runtime.startup.invariance import RowDependence, dependence_warnings
 from shoal_runtime.startup.starting import warm
 from shoal_runtime.startup.trial_rows import GeneratedRows, can_be_generated, kinds

@@ -13,8 +13,8 @@ from onnx import helper
 
 from shoal_runtime import TensorSpec
 from shoal_runtime.errors import LoadError, WrongRows
-from shoal_runtime.handlers.signature import make_signature
 from shoal_runtime.readiness import Readiness
+from shoal_runtime.signature.tensors import make_signature
 from shoal_runtime.startup.starting import warm
 from tests.runtime.fakes import Bench, texts
 from tests.runtime.graphs import (

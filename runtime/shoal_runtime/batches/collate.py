@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from shoal_runtime.batches.padding import pad_and_stack
-from shoal_runtime.handlers.spec import Rule
+from shoal_runtime.signature.spec import Rule
 from shoal_runtime.tensors.library import Library, Tensor
 
 VALUE: Final = "value"

@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shoal_runtime.handlers.spec import Rule
+from shoal_runtime.signature.spec import Rule
 from shoal_runtime.tensors.library import Library, Tensor
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from shoal_runtime.handlers.signature import Signature
-from shoal_runtime.handlers.spec import TensorSpec
+from shoal_runtime.signature.spec import TensorSpec
+from shoal_runtime.signature.tensors import Signature
 from shoal_schema.version import VERSION
 from shoal_schema.wire.columns import encode_columns
 

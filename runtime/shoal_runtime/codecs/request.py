@@ -13,8 +13,8 @@ import orjson
 
 from shoal_runtime.codecs.json_data import array_from_json
 from shoal_runtime.errors import BadRequest, TooManyRows
-from shoal_runtime.handlers.signature import Signature
-from shoal_runtime.handlers.spec import TensorSpec, fits
+from shoal_runtime.signature.spec import TensorSpec, fits
+from shoal_runtime.signature.tensors import Signature
 from shoal_schema.wire.datatypes import DTYPES, Array, is_widened
 from shoal_schema.wire.elements import object_array, unpack_elements
 

@@ -22,8 +22,8 @@ from shoal_runtime.handlers.base import HandlerMethods
 from shoal_runtime.handlers.calling import preprocess_rows
 from shoal_runtime.handlers.items import tensor_batch, unreadable_rows, without_rows
 from shoal_runtime.handlers.outputs import HostResult, OutputConverter
-from shoal_runtime.handlers.signature import Signature
-from shoal_runtime.handlers.spec import Rule
+from shoal_runtime.signature.spec import Rule
+from shoal_runtime.signature.tensors import Signature
 from shoal_runtime.tensors.library import Library
 from shoal_schema.wire.datatypes import Array
 

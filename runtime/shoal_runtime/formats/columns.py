@@ -14,7 +14,7 @@ import numpy as np
 import orjson
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.handlers.spec import ANY, TensorSpec
+from shoal_runtime.signature.spec import ANY, TensorSpec
 from shoal_schema.wire.datatypes import DTYPES, FIRST_ROUNDED, Array, first_rounded
 
 INPUT: Final = "input-0"

@@ -16,7 +16,7 @@ from torch.nn import Embedding
 
 from shoal_runtime.errors import ItemError, LoadError
 from shoal_runtime.formats.source import read_json
-from shoal_runtime.handlers.spec import PaddingRule, TensorSpec
+from shoal_runtime.signature.spec import PaddingRule, TensorSpec
 from shoal_schema.wire.datatypes import Array
 
 MAX_TOKENS: Final = 512

@@ -16,7 +16,7 @@ from shoal_runtime.formats.lightgbm_columns import has_names
 from shoal_runtime.formats.source import LoadedModel, ModelSource
 from shoal_runtime.formats.table_trials import known_words
 from shoal_runtime.formats.tabular import OUTPUT, PROBABILITIES, TableHandler, frame, imported, matrix, plain, shown
-from shoal_runtime.handlers.spec import ANY, TensorSpec
+from shoal_runtime.signature.spec import ANY, TensorSpec
 
 
 def limit_threads(threads: int) -> None:

@@ -22,7 +22,7 @@ from shoal_runtime.formats.source import (
 )
 from shoal_runtime.formats.table import model_file
 from shoal_runtime.formats.tabular import imported
-from shoal_runtime.handlers.spec import ANY, TensorSpec
+from shoal_runtime.signature.spec import ANY, TensorSpec
 from shoal_runtime.tensors.torch_tensors import DATATYPE_OF
 from shoal_schema.resource.model import ModelFormat as Format
 

@@ -12,7 +12,7 @@ from shoal_runtime.errors import LoadError
 from shoal_runtime.faults import describe, exception_message
 from shoal_runtime.formats.columns import DATETIME, INPUT, TEXT
 from shoal_runtime.formats.tabular import OUTPUT, imported
-from shoal_runtime.handlers.spec import ANY, TensorSpec
+from shoal_runtime.signature.spec import ANY, TensorSpec
 from shoal_schema.resource.model import ModelFormat as Format
 from shoal_schema.wire.datatypes import DATATYPES
 

@@ -9,7 +9,7 @@ from shoal_runtime.errors import ForwardFailed, LoadError
 from shoal_runtime.faults import HANDLER_FAULTS, describe, remedy
 from shoal_runtime.formats.source import LoadedModel, ModelSource
 from shoal_runtime.importing import HandlerFailed
-from shoal_runtime.handlers.spec import TensorSpec
+from shoal_runtime.signature.spec import TensorSpec
 
 
 class ModuleHandler:

@@ -21,7 +21,7 @@ from shoal_runtime.formats.source import (
 )
 from shoal_runtime.formats.table import model_file
 from shoal_runtime.formats.tabular import imported
-from shoal_runtime.handlers.spec import ANY, TensorSpec
+from shoal_runtime.signature.spec import ANY, TensorSpec
 from shoal_schema.resource.model import ModelFormat as Format
 from shoal_schema.wire.datatypes import Array
 

@@ -11,7 +11,7 @@ from torch.nn import functional
 from shoal_runtime.errors import LoadError
 from shoal_runtime.formats.encoders import WARM_TEXT, ModelParts, Texts, by_length
 from shoal_runtime.formats.source import read_json
-from shoal_runtime.handlers.spec import TensorSpec
+from shoal_runtime.signature.spec import TensorSpec
 
 MODULES: Final = "modules.json"
 SETTINGS: Final = "config_sentence_transformers.json"

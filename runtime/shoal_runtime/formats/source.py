@@ -11,8 +11,8 @@ from typing import Any, Final
 from shoal_runtime.errors import LoadError
 from shoal_runtime.formats.mixing import MixedRows
 from shoal_runtime.handlers.base import Context, Handler
-from shoal_runtime.handlers.ragged import UNEVEN_REMEDY
-from shoal_runtime.handlers.spec import ANY, TensorSpec
+from shoal_runtime.signature.ragged import UNEVEN_REMEDY
+from shoal_runtime.signature.spec import ANY, TensorSpec
 from shoal_schema.wire.datatypes import DTYPES
 
 MAX_JSON_BYTES: Final = 16 * 2**20

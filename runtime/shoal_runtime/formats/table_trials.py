@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from shoal_runtime.formats.columns import DATETIME, INPUT, Column, is_missing
-from shoal_runtime.handlers.spec import TensorSpec
+from shoal_runtime.signature.spec import TensorSpec
 
 Values = Sequence[Any]
 MOST: Final = 32

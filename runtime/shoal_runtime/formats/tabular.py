@@ -23,7 +23,7 @@ from shoal_runtime.formats.columns import (
 )
 from shoal_runtime.formats.source import LoadedModel, ModelSource
 from shoal_runtime.formats.table_trials import trial_values
-from shoal_runtime.handlers.spec import ANY, TensorSpec
+from shoal_runtime.signature.spec import ANY, TensorSpec
 from shoal_schema.wire.datatypes import DATATYPES, DTYPES, Array
 
 OUTPUT: Final = "output-0"

@@ -16,7 +16,7 @@ import torch
 
 from shoal_runtime.errors import ItemError
 from shoal_runtime.formats.torchserve_context import Context, RequestProcessor
-from shoal_runtime.handlers.spec import ANY, TensorSpec
+from shoal_runtime.signature.spec import ANY, TensorSpec
 from shoal_schema.wire.carried_headers import REQUEST_HEADERS, RESPONSE_HEAD, checked_head
 
 BODY: Final = "body"

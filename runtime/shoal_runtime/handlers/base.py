@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.handlers.spec import Rule
+from shoal_runtime.signature.spec import Rule
 
 
 @dataclass(frozen=True, slots=True)

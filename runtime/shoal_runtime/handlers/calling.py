@@ -6,7 +6,7 @@ from typing import Any
 from shoal_runtime.errors import FailedRow, ItemError
 from shoal_runtime.faults import HANDLER_FAULTS, describe, exception_message
 from shoal_runtime.handlers.items import row_item
-from shoal_runtime.handlers.signature import Signature
+from shoal_runtime.signature.tensors import Signature
 from shoal_schema.wire.datatypes import Array
 
 BAD_ITEM = (ValueError, TypeError, KeyError, OSError)

@@ -13,8 +13,8 @@ import orjson
 
 from shoal_runtime.errors import WrongRows, WrongShape
 from shoal_runtime.handlers import results
-from shoal_runtime.handlers.signature import Signature
-from shoal_runtime.handlers.spec import TensorSpec, fits
+from shoal_runtime.signature.spec import TensorSpec, fits
+from shoal_runtime.signature.tensors import Signature
 from shoal_schema.wire.datatypes import Array, bfloat16_to_float32
 from shoal_schema.wire.elements import object_array
 

@@ -8,8 +8,8 @@ import orjson
 
 from shoal_runtime.codecs.json_data import exact_json
 from shoal_runtime.errors import ItemError
-from shoal_runtime.handlers.signature import Signature
-from shoal_runtime.handlers.spec import ANY, TensorSpec
+from shoal_runtime.signature.spec import ANY, TensorSpec
+from shoal_runtime.signature.tensors import Signature
 from shoal_runtime.tensors.library import Library
 from shoal_schema.wire.columns import NULL
 from shoal_schema.wire.datatypes import DTYPES, Array, float32_to_bfloat16

@@ -15,8 +15,8 @@ from shoal_runtime.faults import HANDLER_FAULTS, describe, exception_message
 from shoal_runtime.handlers import results
 from shoal_runtime.handlers.calling import postprocess_row
 from shoal_runtime.handlers.grouping import Grouping
-from shoal_runtime.handlers.signature import Signature, as_returned
 from shoal_runtime.handlers.values import is_json, row_outputs, stack_rows, text_array
+from shoal_runtime.signature.tensors import Signature, as_returned
 from shoal_runtime.tensors.library import Library, Tensor
 from shoal_schema.wire.datatypes import Array
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from shoal_runtime.errors import ForwardFailed, WrongRows, WrongShape
-from shoal_runtime.handlers.signature import Signature
-from shoal_runtime.handlers.spec import fits
+from shoal_runtime.signature.spec import fits
+from shoal_runtime.signature.tensors import Signature
 from shoal_runtime.tensors.library import Library, Tensor
 from shoal_schema.wire.datatypes import Array
 

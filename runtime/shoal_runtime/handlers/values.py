@@ -12,8 +12,8 @@ import orjson
 
 from shoal_runtime.batches.ragged import pad_ragged
 from shoal_runtime.errors import ForwardFailed, RaggedRows
-from shoal_runtime.handlers.signature import Signature
-from shoal_runtime.handlers.spec import TensorSpec, fits
+from shoal_runtime.signature.spec import TensorSpec, fits
+from shoal_runtime.signature.tensors import Signature
 from shoal_runtime.tensors.library import Library
 from shoal_runtime.tensors.numpy_tensors import castable, lost, refuse_hidden
 from shoal_schema.wire.datatypes import DTYPES, Array, bfloat16_to_float32, float32_to_bfloat16

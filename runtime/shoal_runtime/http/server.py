@@ -24,10 +24,10 @@ from shoal_runtime.errors import (
     Stopping,
     WrongMethod,
 )
-from shoal_runtime.handlers.signature import Signature
 from shoal_runtime.http.body import BODY
 from shoal_runtime.item_log import ItemLog
 from shoal_runtime.readiness import Readiness, RuntimePhase
+from shoal_runtime.signature.tensors import Signature
 from shoal_schema.interfaces import headers as names
 from shoal_schema.interfaces.metrics import DEVICE_MEMORY
 from shoal_schema.wire.body import ALIGNMENT_BYTES

@@ -9,7 +9,6 @@ from typing import Final
 
 import pyarrow as pa
 
-from shoal_runtime.handlers.spec import ANY, TensorSpec
 from shoal_runtime.offline.column_types import (
     is_bytes,
     is_list,
@@ -23,6 +22,7 @@ from shoal_runtime.offline.column_types import (
 from shoal_runtime.offline.errors import InvalidSettings
 from shoal_runtime.offline.schemas import few
 from shoal_runtime.offline.windows import holds_bytes, is_file
+from shoal_runtime.signature.spec import ANY, TensorSpec
 from shoal_schema.resource.model import ExtraColumns
 
 JSON: Final = "application/json"

@@ -7,12 +7,12 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from shoal_runtime.handlers.spec import TensorSpec
 from shoal_runtime.offline.errors import ShardError
 from shoal_runtime.offline.inputs import InputRows, make_rows
 from shoal_runtime.offline.shards import Shard
 from shoal_runtime.offline.tables import TableSource
 from shoal_runtime.offline.windows import early_first
+from shoal_runtime.signature.spec import TensorSpec
 
 MAX_WINDOWS: Final = 16
 """Windows held at once, however small."""

@@ -9,10 +9,10 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from shoal_runtime.handlers.spec import ANY, TensorSpec
 from shoal_runtime.offline.errors import InvalidSettings
 from shoal_runtime.offline.schemas import few
 from shoal_runtime.offline.windows import CONTENT, holds_bytes
+from shoal_runtime.signature.spec import ANY, TensorSpec
 from shoal_schema.wire.datatypes import Array, bfloat16_to_float32
 
 ERROR: Final = "shoal_error"

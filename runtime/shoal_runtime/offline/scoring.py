@@ -16,7 +16,6 @@ from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
-from shoal_runtime.handlers.spec import TensorSpec
 from shoal_runtime.offline.directories import Directory
 from shoal_runtime.offline.dispatch import BatchDispatcher, WorkUnit
 from shoal_runtime.offline.engine import EngineEnded, EngineProcess
@@ -29,6 +28,7 @@ from shoal_runtime.offline.results import WindowResults
 from shoal_runtime.offline.shards import Shard
 from shoal_runtime.offline.windows import cut_batches
 from shoal_runtime.offline.writing import OutputWriter
+from shoal_runtime.signature.spec import TensorSpec
 from shoal_schema.wire.engine_messages import BatchDone, BatchFailed, EngineBatch, EngineReady
 
 FEW_ERRORS: Final = 10

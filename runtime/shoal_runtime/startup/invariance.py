@@ -19,7 +19,7 @@ import orjson
 
 from shoal_runtime.errors import LoadError, WrongRows
 from shoal_runtime.faults import HANDLER_FAULTS
-from shoal_runtime.handlers.signature import Signature, as_returned
+from shoal_runtime.signature.tensors import Signature, as_returned
 from shoal_runtime.startup.exchanges import DISTINCT, SHARE, finite_numbers, share_exchanged
 from shoal_runtime.startup.trial_rows import LARGE, Batch, Row, RowKind, RowSource
 from shoal_schema.wire.datatypes import Array

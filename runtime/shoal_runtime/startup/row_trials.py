@@ -17,8 +17,8 @@ from shoal_runtime.execution.placement import Placement
 from shoal_runtime.faults import HANDLER_FAULTS, describe
 from shoal_runtime.handlers.items import batch_of_items, row_item, tensor_batch
 from shoal_runtime.handlers.outputs import OutputConverter
-from shoal_runtime.handlers.ragged import UNEVEN_REMEDY
 from shoal_runtime.loading import Model
+from shoal_runtime.signature.ragged import UNEVEN_REMEDY
 from shoal_runtime.startup.invariance import RowCountMismatch, RowDependence, accepts_single_row, dependence_warnings
 from shoal_runtime.startup.trial_rows import (
     GENTLE,

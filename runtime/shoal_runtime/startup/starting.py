@@ -11,13 +11,13 @@ from shoal_runtime.errors import BatchError, LoadError, RaggedRows, WrongRows, W
 from shoal_runtime.execution.pipeline import Pipeline, StageThreads
 from shoal_runtime.execution.placement import Placement, is_out_of_memory
 from shoal_runtime.faults import HANDLER_FAULTS, describe, remedy
-from shoal_runtime.importing import HandlerFailed
 from shoal_runtime.handlers.outputs import OutputConverter
-from shoal_runtime.handlers.ragged import RAGGED_REMEDY
 from shoal_runtime.http.server import ServedModel
+from shoal_runtime.importing import HandlerFailed
 from shoal_runtime.loading import Model, load_model
 from shoal_runtime.readiness import Readiness
 from shoal_runtime.settings import Settings
+from shoal_runtime.signature.ragged import RAGGED_REMEDY
 from shoal_runtime.startup.row_trials import RowTrials
 from shoal_runtime.startup.warmup import WarmupBatch, plan_measuring, plan_warmup
 from shoal_runtime.storage.fetching import ModelFiles, fetch_model

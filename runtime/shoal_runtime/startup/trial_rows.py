@@ -7,8 +7,8 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from shoal_runtime.handlers.signature import Signature
-from shoal_runtime.handlers.spec import TensorSpec
+from shoal_runtime.signature.spec import TensorSpec
+from shoal_runtime.signature.tensors import Signature
 from shoal_runtime.startup.warmup import shapes
 from shoal_schema.wire.columns import NULL
 from shoal_schema.wire.datatypes import DTYPES, Array

@@ -15,8 +15,8 @@ import numpy as np
 from shoal_runtime.batches.collate import collate
 from shoal_runtime.handlers.base import HandlerMethods
 from shoal_runtime.handlers.items import batch_of_items, row_item
-from shoal_runtime.handlers.signature import Signature
-from shoal_runtime.handlers.spec import ANY, TensorSpec
+from shoal_runtime.signature.spec import ANY, TensorSpec
+from shoal_runtime.signature.tensors import Signature
 from shoal_runtime.tensors.library import Library
 from shoal_schema.wire.datatypes import DTYPES
 

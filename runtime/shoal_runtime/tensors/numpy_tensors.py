@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from shoal_runtime.errors import ForwardFailed
-from shoal_runtime.handlers.spec import TensorSpec
+from shoal_runtime.signature.spec import TensorSpec
 from shoal_schema.wire.datatypes import DTYPES, Array, bfloat16_to_float32, float32_to_bfloat16
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from shoal_runtime.errors import ForwardFailed
-from shoal_runtime.handlers.spec import TensorSpec
+from shoal_runtime.signature.spec import TensorSpec
 from shoal_runtime.tensors.numpy_tensors import refuse_hidden
 from shoal_runtime.tensors.torch_ranges import misfits
 from shoal_schema.wire.datatypes import DTYPES, Array

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from shoal_runtime.batches.padding import count_rows, padded_length, powers_of_two
-from shoal_runtime.handlers.spec import PaddingRule
+from shoal_runtime.signature.spec import PaddingRule
 from tests.runtime.fakes import pad_and_stack, pad_rows
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from shoal_runtime.batches.ragged import own_lengths, pad_ragged
-from shoal_runtime.handlers.signature import Signature
-from shoal_runtime.handlers.spec import TensorSpec
+from shoal_runtime.signature.spec import TensorSpec
+from shoal_runtime.signature.tensors import Signature
 
 MASKED = TensorSpec("ids", "INT64", [-1, -1], pad_axis=1, pad_mask="mask")
 PLAIN = TensorSpec("plain", "INT64", [-1, -1], pad_axis=1)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from shoal_runtime import TensorSpec
 from shoal_runtime.codecs.request import InferRequest, decode_request
 from shoal_runtime.errors import BadRequest, TooManyRows
-from shoal_runtime.handlers.signature import Signature, make_signature
+from shoal_runtime.signature.tensors import Signature, make_signature
 from shoal_schema.wire.datatypes import DTYPES
 
 SIGNATURE = make_signature(

@@ -7,7 +7,7 @@ from shoal_runtime.codecs.metadata import model_metadata
 from shoal_runtime.codecs.request import InferRequest, RequestedOutput
 from shoal_runtime.codecs.response import encode_error, encode_response
 from shoal_runtime.errors import BadRequest
-from shoal_runtime.handlers.signature import make_signature
+from shoal_runtime.signature.tensors import make_signature
 
 NAMES = {"model_name": "m", "model_version": "1"}
 Y = TensorSpec("y", "FP32", [-1, 2])

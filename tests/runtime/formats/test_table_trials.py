@@ -19,9 +19,9 @@ from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
 from shoal_runtime.errors import LoadError
 from shoal_runtime.formats.columns import Column, category
 from shoal_runtime.formats.table_trials import trial_values
-from shoal_runtime.handlers.signature import make_signature
-from shoal_runtime.handlers.spec import TensorSpec
 from shoal_runtime.readiness import Readiness
+from shoal_runtime.signature.spec import TensorSpec
+from shoal_runtime.signature.tensors import make_signature
 from shoal_runtime.startup.starting import warm
 from shoal_runtime.startup.trial_rows import GeneratedRows, RowKind
 from shoal_schema.wire.columns import NULL

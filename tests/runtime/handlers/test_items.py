@@ -9,7 +9,7 @@ from shoal_runtime import ItemError, TensorSpec
 from shoal_runtime.execution.cuda import batch_form
 from shoal_runtime.handlers import items
 from shoal_runtime.handlers.items import row_item, unreadable_rows
-from shoal_runtime.handlers.signature import Signature, make_signature
+from shoal_runtime.signature.tensors import Signature, make_signature
 from shoal_runtime.tensors.torch_tensors import TORCH
 from tests.runtime.fakes import texts
 

@@ -4,8 +4,8 @@ import pytest
 
 from shoal_runtime import PaddingRule, TensorSpec
 from shoal_runtime.errors import LoadError
-from shoal_runtime.handlers.signature import make_signature
-from shoal_runtime.handlers.spec import every_length
+from shoal_runtime.signature.spec import every_length
+from shoal_runtime.signature.tensors import make_signature
 
 
 @pytest.mark.parametrize(

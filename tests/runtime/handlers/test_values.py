@@ -8,8 +8,8 @@ import torch
 from shoal_runtime import TensorSpec
 from shoal_runtime.errors import ForwardFailed
 from shoal_runtime.handlers import values
-from shoal_runtime.handlers.signature import make_signature
 from shoal_runtime.handlers.values import stack_rows
+from shoal_runtime.signature.tensors import make_signature
 from shoal_runtime.tensors.torch_tensors import TORCH
 
 X = TensorSpec("x", "FP32", [-1])

@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
-from shoal_runtime.handlers.spec import TensorSpec
 from shoal_runtime.offline.column_discovery import find_columns
 from shoal_runtime.offline.directory import LocalDirectory
 from shoal_runtime.offline.inputs import batch_of_rows, lengths, make_rows
@@ -21,6 +20,7 @@ from shoal_runtime.offline.row_filter import columns_of, compiled
 from shoal_runtime.offline.shards import cut
 from shoal_runtime.offline.tables import TableSource
 from shoal_runtime.offline.writing import OutputWriter
+from shoal_runtime.signature.spec import TensorSpec
 from shoal_schema.resource.offline import ResultFormat, RowFormat
 
 

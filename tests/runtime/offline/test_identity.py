@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from shoal_runtime.handlers.spec import TensorSpec
 from shoal_runtime.offline.errors import InvalidSettings
+from shoal_runtime.signature.spec import TensorSpec
 from shoal_schema.resource.offline import RowFormat
 from tests.runtime.offline.identity import scored
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_runtime.handlers.spec import TensorSpec
 from shoal_runtime.offline.errors import InvalidSettings
 from shoal_runtime.offline.results import NO_TEXT, WindowResults, keep_options, kept_columns, result_schema, result_type
+from shoal_runtime.signature.spec import TensorSpec
 from shoal_schema.wire.datatypes import DTYPES, float32_to_bfloat16
 
 NOTHING = pa.schema([])

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from obstore.store import MemoryStore
 from pyarrow import dataset, parquet
 
-from shoal_runtime.handlers.spec import TensorSpec
 from shoal_runtime.offline import column_discovery
 from shoal_runtime.offline.bucket import BucketDirectory
 from shoal_runtime.offline.column_discovery import find_columns
@@ -28,6 +27,7 @@ from shoal_runtime.offline.schemas import InputSchema, chosen, kinds_of, unified
 from shoal_runtime.offline.shards import InputFile, cut, is_hidden
 from shoal_runtime.offline.tables import TableSource
 from shoal_runtime.offline.windows import Window
+from shoal_runtime.signature.spec import TensorSpec
 from shoal_schema.resource.offline import RowFormat
 
 PLACES = {RowFormat.PARQUET: "parquet", RowFormat.CSV: "csv", RowFormat.JSON_LINES: "jsonl"}

@@ -15,7 +15,7 @@ from shoal_runtime.errors import ForwardFailed
 from shoal_runtime.execution.placement import HostPlacement, Placement
 from shoal_runtime.execution.torch_placement import CpuPlacement
 from shoal_runtime.handlers.outputs import OutputConverter
-from shoal_runtime.handlers.signature import make_signature
+from shoal_runtime.signature.tensors import make_signature
 from shoal_runtime.tensors.library import Library
 from shoal_runtime.tensors.numpy_tensors import NUMPY
 from shoal_runtime.tensors.torch_ranges import holds_all

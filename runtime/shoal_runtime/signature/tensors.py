@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.handlers.ragged import check_ragged, index_names, published
-from shoal_runtime.handlers.spec import ANY, TensorSpec
+from shoal_runtime.signature.ragged import check_ragged, index_names, published
+from shoal_runtime.signature.spec import ANY, TensorSpec
 
 
 @dataclass(frozen=True, slots=True)

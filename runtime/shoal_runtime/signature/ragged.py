@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.handlers.spec import TensorSpec
+from shoal_runtime.signature.spec import TensorSpec
 
 RAGGED_REMEDY: Final = (
     'return the row number of each item from the model, and declare the output with rows = "ragged" in model.toml'

@@ -1,0 +1,1 @@
+"""The signature of a model: specifications of its inputs and outputs."""
