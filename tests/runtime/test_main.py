@@ -404,7 +404,7 @@ def test_an_invalid_setting_ends_the_process_with_one_line(start: Callable[..., 
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("module", ["", ".settings", ".command_line", ".fetching", ".server", ".serving"])
+@pytest.mark.parametrize("module", ["", ".settings", ".command_line", ".storage.fetching", ".http.server", ".serving"])
 def test_modules_used_before_loading_do_not_import_torch(module: str) -> None:
     code = f"import sys, shoal_runtime{module}; assert 'torch' not in sys.modules"
 
