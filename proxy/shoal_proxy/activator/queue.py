@@ -68,13 +68,13 @@ class ServiceQueue:
         self._silent &= set(service.addresses)
 
     def enter(self, held: HeldRequest) -> None:
-        """Hold a request, whose body may be incomplete."""
+        """Hold a request, whose body may be incomplete; its place in the order is that of its head."""
+        held.order = self._next_order
+        self._next_order += 1
         self.held.add(held)
 
     def enqueue(self, held: HeldRequest) -> None:
-        """Append a request whose body is complete to the waiting requests."""
-        held.order = self._next_order
-        self._next_order += 1
+        """Queue a held request whose body is complete."""
         heapq.heappush(self._waiting, (held.order, held))
 
     def leave(self, held: HeldRequest) -> None:
