@@ -15,11 +15,11 @@ _HEAD = memoryview(bytearray(8192))
 
 
 class BodyReader(asyncio.BufferedProtocol):
-    """The protocol of a connection from its first large body on; ``owner`` is the previous protocol.
+    """The asyncio protocol of a connection after its first large body; ``owner`` is the protocol before it.
 
-    While ``body`` is set, bytes are read into it: ``on_more`` is called with their number and may unset ``body``,
-    ``on_complete`` after the last byte. Other bytes go to ``owner``, 8 KiB at a time, so that little of the next large
-    body arrives in the same read as its headers and must be copied.
+    While ``body`` is set, received bytes are read into it. ``on_more`` is called with their number, and may unset
+    ``body``. ``on_complete`` is called after the last byte. All other bytes go to ``owner``, at most 8 KiB at a time,
+    so that little of the next large body arrives in one read with its headers and must be copied.
     """
 
     def __init__(

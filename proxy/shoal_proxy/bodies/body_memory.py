@@ -1,10 +1,10 @@
 """The memory limit of incomplete request bodies. Pure: times are arguments, in monotonic seconds.
 
-A body counts as its bytes arrive, not by its announced length. When the limit is reached, one body with more than half
-an equal share is rejected: the body with the longest remaining time at its current rate. So a slow body affects only
-its own client, a nearly complete large body is preferred to a later one, and a small body is never rejected for
-another. (With a whole share as the threshold, often only the oldest body would exceed it, and in a steady flow of large
-bodies none would complete.)
+A body counts by its received bytes, not by its announced length. When the limit is reached, one body that holds more
+than half an equal share is rejected: the body with the longest remaining time at its current rate. So a slow body
+affects only its own client, a nearly complete large body is preferred to a later one, and a small body is never
+rejected in favor of another. (With a whole share as the threshold, often only the oldest body would exceed it, and in a
+steady flow of large bodies none would complete.)
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ _WINDOW_S = 1.0
 
 
 class BodyTransfer:
-    """The received bytes and the pace of one body; subclasses implement `evict`."""
+    """The received bytes and the rate of one incomplete body. Subclasses implement `evict`."""
 
     __slots__ = ("expected_bytes", "held_bytes", "mark_bytes", "mark_s", "pace")
 
@@ -73,7 +73,7 @@ class DelegatedTransfer(BodyTransfer):
 
 
 class BodyMemory:
-    """The incomplete bodies, limited to ``limit_bytes`` together with the queue."""
+    """All incomplete bodies, whose bytes and those of the queue may not exceed ``limit_bytes`` together."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes

@@ -18,7 +18,7 @@ _ACCEPT_ENCODING: Final = b"accept-encoding"
 
 
 class Compression:
-    """Selects the responses to compress, and compresses them between other work.
+    """Selects responses to compress, and compresses them in steps between other work.
 
     Args:
         min_bytes: size of the smallest body to compress.
@@ -39,7 +39,7 @@ class Compression:
         self._rotation.schedule(_Job(response, coding, write, self._rotation))
 
     def middleware(self) -> Middleware:
-        """Return a middleware that compresses pages."""
+        """Return an ASGI middleware that compresses responses of routes other than infer."""
         return Middleware(_PageCompression, min_bytes=self._min_bytes)
 
 
@@ -59,7 +59,7 @@ class _Job:
         self.scheduled = False
 
     def step(self) -> int:
-        """Compress a part; write the response after the last one."""
+        """Compress a part of the response; write the response after the last part."""
         if self._packing.step():
             self._rotation.schedule(self)
             return _STEP_COST
@@ -73,7 +73,10 @@ class _Job:
 
 
 class _PageCompression:
-    """Compresses pages with gzip; Accept-Encoding is evaluated here, as Starlette's middleware ignores weights."""
+    """ASGI middleware that compresses responses with gzip.
+
+    It evaluates Accept-Encoding itself, because Starlette's middleware ignores weights.
+    """
 
     def __init__(self, app: ASGIApp, min_bytes: int) -> None:
         self._app = GZipMiddleware(app, minimum_size=min_bytes, compresslevel=1)

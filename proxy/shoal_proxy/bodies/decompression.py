@@ -11,20 +11,20 @@ _STEP_COST_BYTES: Final = 4096
 
 
 class BodyOwner(Protocol):
-    """The request that a body belongs to."""
+    """The request that a compressed body belongs to."""
 
     def count_decompressed(self, read_bytes: int, made_bytes: int) -> bool:
-        """Account for a step; return False if the request was rejected for it."""
+        """Account for the bytes of one step; return False if the request was rejected because of them."""
 
     def body_decompressed(self) -> None:
-        """Continue with the body that `CompressedBody.take` returns."""
+        """Continue with the decompressed body, which `CompressedBody.take` returns."""
 
     def stop(self, error: ProxyError) -> None:
         """Reject the request."""
 
 
 class CompressedBody:
-    """The compressed body of one request, which is decompressed while it arrives."""
+    """The compressed body of one request, decompressed while it arrives."""
 
     __slots__ = ("_complete", "_owner", "_packed", "_plain", "_rotation", "scheduled")
 
@@ -48,7 +48,7 @@ class CompressedBody:
         self._rotation.schedule(self)
 
     def end(self) -> None:
-        """Note that the body is complete."""
+        """Record that the compressed body is complete."""
         self._complete = True
         self._rotation.schedule(self)
 

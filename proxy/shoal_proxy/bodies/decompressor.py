@@ -50,7 +50,7 @@ class BodyDecompressor:
 
     @property
     def waiting(self) -> bool:
-        """Return whether data waits for another `step`."""
+        """Return whether input or output is left for another `step`."""
         return self._full or bool(self._rest) or bool(self._pieces)
 
     def add(self, piece: bytes) -> None:

@@ -1,7 +1,7 @@
 """Schedules long work on single bodies (compression, decompression) on the event loop, step by step.
 
-All jobs share one bounded part of each iteration of the loop, round robin, so that neither a large body nor many of
-them delay other requests for longer.
+All jobs together use a bounded part of each iteration of the event loop, round robin. So neither one large body nor
+many bodies delay other requests for longer than that part.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ class Job(Protocol):
 
 
 class Rotation:
-    """Jobs that wait for their next step."""
+    """The jobs that wait for their next step."""
 
     def __init__(self) -> None:
         self._jobs: deque[Job] = deque()

@@ -1,8 +1,7 @@
-"""Drives batching: reports events to the scheduler, and sends the batches that it closes.
+"""Drives batching: reports events to the scheduler, and sends the batches that the scheduler closes.
 
-Callback-driven: each event that may close a batch (an arrival, a result, a timer, the runtime's return) schedules
-`_send_due` for the end of the current iteration of the event loop, so that requests that arrive together are sent
-together.
+Each event that may close a batch (an arrival, a result, a timer, a runtime that is ready again) schedules `_send_due`
+for the end of the event loop's current iteration. So requests that arrive together are sent together.
 """
 
 import asyncio
@@ -42,7 +41,10 @@ _NOT_INDEPENDENT: Final = (
 
 
 class Dispatcher:
-    """Owns timers, the tasks of batches in flight, and delivery. Call all methods in the event loop's thread."""
+    """Owns the send timer, the tasks of batches in flight, and the delivery of results.
+
+    All methods must be called in the event loop's thread.
+    """
 
     def __init__(
         self,
@@ -105,10 +107,10 @@ class Dispatcher:
         return self._link.graph_state
 
     def signature(self) -> ModelSignature:
-        """Return the signature of the model being served.
+        """Return the signature of the served model.
 
         Raises:
-            RuntimeAway: the runtime is not ready.
+            RuntimeUnavailable: the runtime is not ready.
             Draining: this replica is draining.
         """
         signature = self._link.signature
@@ -117,10 +119,10 @@ class Dispatcher:
         return signature
 
     def signature_to_decode(self) -> ModelSignature:
-        """Return the signature to decode a request; with peers also while none is accepted here.
+        """Return the signature to decode a request, also if only peers accept requests at present.
 
         Raises:
-            RuntimeAway: the runtime is not ready.
+            RuntimeUnavailable: the runtime is not ready.
             Draining: this replica is draining.
         """
         signature = self._link.signature
@@ -134,11 +136,11 @@ class Dispatcher:
         return RuntimeUnavailable(f"the model is not ready: {self._link.reason}")
 
     def submit(self, pending: PendingRequest) -> None:
-        """Queue ``pending``; its outcome is delivered exactly once, unless it is cancelled first.
+        """Queue a request; its outcome is delivered exactly once, unless the request is cancelled before.
 
         Raises:
             Overloaded: the queue is full, or the request would miss its deadline.
-            RuntimeAway: the runtime is not ready.
+            RuntimeUnavailable: the runtime is not ready.
             Draining: this replica is draining.
         """
         if self.recorder.active:
@@ -172,7 +174,7 @@ class Dispatcher:
             self._deliver(())
 
     def reject_waiting(self, error: ProxyError) -> None:
-        """Fail all requests that wait or run with ``error``, when the drain times out."""
+        """Fail all waiting and running requests with ``error`` at the time-out of the drain."""
         self._deliver(self.scheduler.reject_all(error, time.monotonic()))
         # A cancelled task fails its batch.
         for task in self._tasks:
@@ -181,7 +183,7 @@ class Dispatcher:
             self._forwarder.fail_all()
 
     def load(self, now_s: float, *, peer: bool = False) -> OrcaReport | None:
-        """Return this replica's load; None if it accepts no requests, or none from a ``peer``."""
+        """Return this replica's load; None while it accepts no requests, or for a ``peer`` no forwarded ones."""
         scheduler = self.scheduler
         if self.phase is not ProxyPhase.SERVING or not self._link.ready:
             return None
@@ -202,7 +204,7 @@ class Dispatcher:
             self._loop.call_soon(self._send_due)
 
     def _send_due(self) -> None:
-        """Send all batches that the scheduler closes now, and set the alarm for the next."""
+        """Send all batches that the scheduler closes now, and set the alarm for the next batch."""
         self._send_scheduled = False
         if self._alarm.is_set:
             self._alarm.clear()
@@ -249,10 +251,12 @@ class Dispatcher:
         return True
 
     def _forward_on_arrival(self, forwarder: RequestForwarder, pending: PendingRequest) -> bool:
-        """Forward an arriving request, if it cannot be served here or would probably be late; return whether it was.
+        """Forward an arriving request that cannot be served here or would probably be late.
+
+        Returns: Whether the request was forwarded.
 
         Raises:
-            ProxyError: it cannot be served here, and no peer accepts it.
+            ProxyError: the request cannot be served here, and no peer accepts it.
         """
         if not self.accepts_requests:
             error = self._unavailable()
@@ -303,7 +307,7 @@ class Dispatcher:
         self._check_settled()
 
     async def _run(self, running: RunningBatch, signature: ModelSignature) -> None:
-        """Run one batch at the runtime; every request gets an outcome, whatever happens."""
+        """Run one batch at the runtime. Every request of the batch gets an outcome, also after an unexpected error."""
         waiting: Sequence[Delivery] = ()
         try:
             try:
@@ -408,7 +412,7 @@ class Dispatcher:
         self._check_settled()
 
     def _deliver_while_room(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
-        """Encode and deliver results until the unread responses are full; return the remaining ones."""
+        """Encode and deliver results until unread responses reach their memory limit; return the remaining results."""
         unread = self._unsent
         for number, (pending, outcome) in enumerate(deliveries):
             if unread.full:

@@ -1,4 +1,4 @@
-"""The link to the runtime: its health and signature, and the exchange of one batch."""
+"""The link to the runtime: its health, the model's signature, and the exchange of one batch."""
 
 import asyncio
 import logging
@@ -35,7 +35,7 @@ _HEADER_LENGTH: Final = HEADER_LENGTH.encode()
 
 
 class SentBatch:
-    """A sent batch, the runtime's undecoded response, and their times."""
+    """A sent batch with the runtime's undecoded response, and the times of both."""
 
     __slots__ = ("completed_s", "merged", "response", "sent_s")
 
@@ -57,17 +57,17 @@ class SentBatch:
         return decode_result(response.body, response.headers.get(_HEADER_LENGTH), signature)
 
     def timing(self, batch: Batch, batch_s: float) -> bytes:
-        """Return the batch's part of Server-Timing; ``batch_s`` is the proxy's own time."""
+        """Return the batch's part of the Server-Timing header; ``batch_s`` is the proxy's own time."""
         return batch_timing(batch, self.merged, runtime_s=self.completed_s - self.sent_s, batch_s=batch_s)
 
 
 async def exchange(
     batch: Batch, signature: ModelSignature, upstream: Upstream, metrics: Metrics, *, binary: bool
 ) -> SentBatch:
-    """Send ``batch`` and return its response, also an error.
+    """Send ``batch`` and return the runtime's response, which may be an error response.
 
     Raises:
-        RuntimeAway: the runtime is unreachable, or the connection was lost.
+        RuntimeUnavailable: the runtime is unreachable, or the connection was lost.
         DeadlineExceeded: all deadlines of the batch have passed.
     """
     merged = merge(batch, signature)
@@ -105,7 +105,7 @@ _LATE_S = 60.0
 
 
 class RuntimeLink:
-    """The runtime's readiness and its model's signature, kept up to date by `watch`."""
+    """The runtime's readiness and its model's signature; `watch` keeps both up to date."""
 
     def __init__(self, address: Address, model_name: str, pad_buckets: PadBuckets = NO_BUCKETS) -> None:
         self._pad_buckets = pad_buckets
@@ -130,7 +130,7 @@ class RuntimeLink:
 
     @property
     def device_memory(self) -> tuple[int, int] | None:
-        """The device's used and total bytes; None if the runtime does not report them."""
+        """The device's used and total memory in bytes; None if the runtime does not report them."""
         return self.upstream.device_memory
 
     @property
@@ -180,7 +180,7 @@ class RuntimeLink:
         self._become(reason)
 
     def _lost(self) -> None:
-        """Become unready until the next check, as the last connection was lost."""
+        """Become unready until the next health check, because the last connection was lost."""
         self._become("the runtime closed its connections")
         self._wake.set()
 

@@ -79,7 +79,7 @@ Given = tuple[ForwardingOutcome, Outcome | None]
 
 
 class PeerLink:
-    """A peer and the connections to it."""
+    """A peer, its measured load, and the connections to it."""
 
     def __init__(self, address: Address, model_name: str, certificate: Certificate | None) -> None:
         self.peer = Peer()
@@ -87,7 +87,10 @@ class PeerLink:
 
 
 class RequestForwarder:
-    """Forwards requests to peers and delivers their results. Call all methods in the event loop's thread."""
+    """Forwards requests to peers, and delivers the peers' results.
+
+    All methods must be called in the event loop's thread.
+    """
 
     def __init__(
         self,
@@ -123,14 +126,17 @@ class RequestForwarder:
         return bool(self._tasks)
 
     def record_local_batch(self, *, failed: bool) -> None:
-        """Note whether a batch failed here: a model that also fails here does not count against the peers."""
+        """Record whether a batch failed on this replica.
+
+        Failures at a peer count against the peer only while the model does not fail on this replica too.
+        """
         self._own_failures += _OWN_WEIGHT * (failed - self._own_failures)
 
     def forward(self, pending: PendingRequest, rejection: ProxyError | None, signature: ModelSignature | None) -> bool:
-        """Forward ``pending``; return False if no peer is expected to finish it in time.
+        """Forward a request; return False if no peer is expected to finish it in time.
 
-        Its outcome is delivered once: the peer's result, or ``rejection``. Without a rejection it may still be served
-        here, so it is admitted again if the peer did not run it.
+        The request's outcome is delivered once: the peer's result, or ``rejection``. Without ``rejection`` this replica
+        may still serve the request, and admits it again if the peer did not run it.
         """
         if pending.must_not_forward or signature is None:
             return False
@@ -187,18 +193,18 @@ class RequestForwarder:
         return True
 
     def fail_all(self) -> None:
-        """Fail all requests that are at peers, when the drain times out."""
+        """Fail all requests that are at peers, at the time-out of the drain."""
         for pending, task in list(self._tasks.items()):
             pending.may_have_run = True
             task.cancel()
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections to all peers."""
         for link in self._links.values():
             link.upstream.close()
 
     async def watch(self) -> None:
-        """Resolve the peers, and request their load, until cancelled."""
+        """Resolve the peers and request their load, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._resolve())
             group.create_task(self._request_loads())
@@ -277,7 +283,7 @@ class RequestForwarder:
     # Tracking peers.
 
     def _note_load(self, link: PeerLink, response: RuntimeResponse, travel_s: float | None = None) -> None:
-        """Update a peer's identity and expected wait from a response."""
+        """Update a peer's identity and expected wait from its response."""
         peer = link.peer
         instance = response.headers.get(_INSTANCE)
         # DNS also returns the address of this replica.
@@ -337,7 +343,7 @@ class RequestForwarder:
 
 
 def _decoded(response: RuntimeResponse, pending: PendingRequest, mark: bytes, signature: ModelSignature) -> Given:
-    """Return the outcome in a peer's response; ``mark`` occurs in the response to this request only."""
+    """Return the outcome in a peer's response. ``mark`` occurs only in the response to this request."""
     executed = response.headers.get(_EXECUTED)
     status = response.status
     if status != 200:
@@ -365,6 +371,6 @@ def _decoded(response: RuntimeResponse, pending: PendingRequest, mark: bytes, si
 
 
 def _broken(executed: bytes | None, pending: PendingRequest) -> Given:
-    """Return the outcome for an invalid response: the request gets the error that it would have got on this replica."""
+    """Return the outcome for an invalid response of a peer: the error that this replica would have returned."""
     pending.may_have_run = executed != b"no"
     return ForwardingOutcome.BROKEN, None

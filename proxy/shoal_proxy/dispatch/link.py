@@ -1,4 +1,4 @@
-"""The interface between the dispatcher and a runner of batches: a runtime (`exchange`) or a graph (`graph`)."""
+"""The interface between the dispatcher and what runs a batch: a runtime (`exchange`) or a graph (`graph`)."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,20 +12,24 @@ from shoal_schema.interfaces.load import GraphState
 
 
 class BatchResponse(Protocol):
-    """A batch's undecoded response, and when it arrived (monotonic seconds)."""
+    """A batch's undecoded response, with the time of its arrival (monotonic seconds)."""
 
     sent_s: float
     completed_s: float
 
     def result(self, signature: ModelSignature) -> BatchResult:
-        """Return the decoded result; raises a `ProxyError` that applies to all requests of the batch."""
+        """Return the decoded result.
+
+        Raises:
+            ProxyError: all requests of the batch failed.
+        """
 
     def timing(self, batch: Batch, batch_s: float) -> bytes:
-        """Return the batch's part of Server-Timing; ``batch_s`` is the proxy's own time."""
+        """Return the batch's part of the Server-Timing header; ``batch_s`` is the proxy's own time."""
 
 
 class ModelLink(Protocol):
-    """Sends batches, and tracks whether they can be sent and the model's signature."""
+    """Sends batches to a model, and tracks its readiness and signature."""
 
     signature: ModelSignature | None
     binary: bool
@@ -48,16 +52,20 @@ class ModelLink(Protocol):
 
     @property
     def graph_state(self) -> GraphState | None:
-        """Whether a graph's models fit together; None for a runtime."""
+        """Whether a graph's models are compatible; None for a runtime."""
 
     async def watch(self) -> None:
-        """Keep the state up to date, until cancelled."""
+        """Keep readiness and signature up to date, until cancelled."""
 
     async def exchange(self, batch: Batch, signature: ModelSignature, metrics: Metrics) -> BatchResponse:
-        """Send a batch and return its response, also an error; raises a `ProxyError` if there is none."""
+        """Send a batch and return its response, which may be an error response.
+
+        Raises:
+            ProxyError: there is no response.
+        """
 
     def abandoned(self, pending: PendingRequest) -> None:
-        """Note that the client of a request in progress has disconnected."""
+        """Record that the client of a running request has disconnected."""
 
     def close(self) -> None:
         """Close every connection."""

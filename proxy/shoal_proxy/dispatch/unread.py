@@ -1,9 +1,10 @@
-"""The memory limit of unread responses, and the slow readers to disconnect when it is reached.
+"""The memory limit of unread responses, and the slow readers to disconnect when the limit is reached.
 
-Beyond the limit no batch is sent and no result is encoded (`full`), so nothing is added while clients read. A client
-that is too slow to finish in time is then disconnected, the slowest first, after at least one window of measurement:
-otherwise clients that read nothing would block all others until their own timeouts. So much is freed at a time that the
-next batches do not fill it at once, and paces are measured before the limit is reached.
+Beyond the limit (`UnreadResponses.full`) no batch is sent and no result is encoded, so memory does not grow while
+clients read. Clients that are too slow to finish in time are then disconnected, the slowest first, after at least one
+window of measurement. Otherwise clients that read nothing would block all others until their own timeouts. Enough
+memory is freed at a time that the next batches do not fill it at once. Reading rates are measured before the limit is
+reached.
 """
 
 import asyncio
@@ -35,7 +36,7 @@ class SlowReader(Protocol):
 
 
 class ReadingPace:
-    """The reading pace of one client. Pure: times are arguments, in monotonic seconds."""
+    """The reading rate of one client. Pure: times are arguments, in monotonic seconds."""
 
     __slots__ = ("bytes_per_s", "held_bytes", "mark_bytes", "mark_s")
 
@@ -49,7 +50,7 @@ class ReadingPace:
         """Pace in the last window; infinite before the first one ends."""
 
     def measure(self, left_bytes: int, now_s: float) -> None:
-        """Measure, with ``unread_bytes`` unread now."""
+        """Update the rate; ``left_bytes`` are unread now."""
         elapsed_s = now_s - self.mark_s
         if self.mark_s == 0.0:
             self.mark_bytes, self.mark_s = left_bytes, now_s
@@ -58,7 +59,7 @@ class ReadingPace:
             self.mark_bytes, self.mark_s = left_bytes, now_s
 
     def needs_s(self, left_bytes: int) -> float:
-        """Return the time (s) to send the rest of the response at its current rate."""
+        """Return the time (s) that the client needs for the rest of its response at its current rate."""
         if self.bytes_per_s == inf:
             return 0.0
         return left_bytes / self.bytes_per_s if self.bytes_per_s else inf
@@ -68,8 +69,8 @@ class UnreadResponses:
     """The unread responses of all clients of one port.
 
     Args:
-        limit_bytes: `full` beyond it. A single response is written whatever its size, unless it is full already.
-        patience_s: how long a client may need for the rest of its response, at its pace, while it is full.
+        limit_bytes: memory limit; a single response is written whatever its size, unless the limit is reached already.
+        patience_s: time that a client may need for the rest of its response while the limit is reached.
     """
 
     def __init__(self, limit_bytes: int = _ENDLESS_BYTES, patience_s: float = inf) -> None:
@@ -85,7 +86,7 @@ class UnreadResponses:
         """Called when the unread responses are no longer full."""
 
     def set_held_bytes(self, reader: SlowReader, held_bytes: int) -> None:
-        """Set the memory kept for a client, in bytes; 0 when it has read everything, or has disconnected."""
+        """Set the memory that a client's unread responses occupy (bytes); 0 after all is read or after a disconnect."""
         pace = self._readers.get(reader)
         if pace is None:
             if not held_bytes:
@@ -109,11 +110,11 @@ class UnreadResponses:
         self.on_room()
 
     def rows(self, row_bytes: int) -> int:
-        """Return the limit on a batch's rows, whose results take ``row_bytes`` each."""
+        """Return the maximum number of rows of a batch whose results take ``row_bytes`` per row."""
         return max(1, self._limit_bytes // _BATCH_PART // max(1, row_bytes))
 
     async def wait_for_room(self) -> None:
-        """Wait until it is not full; tasks resume in their order, while there is room."""
+        """Wait until unread responses are below their memory limit. Waiting tasks resume in order."""
         while self.full:
             waiting = asyncio.get_running_loop().create_future()
             self._waiting.append(waiting)
@@ -125,7 +126,7 @@ class UnreadResponses:
             asyncio.get_running_loop().call_later(CHECK_S, self._check)
 
     def _check(self) -> None:
-        """Measure all paces; while it is full, disconnect the slowest readers, until it is half empty."""
+        """Measure all reading rates. While the limit is reached, disconnect the slowest readers until half is free."""
         self._check_scheduled = False
         if self.size_bytes <= self._low_bytes:
             return

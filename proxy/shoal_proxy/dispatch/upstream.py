@@ -1,6 +1,6 @@
 """The client of the runtime, or of any V2 server: connections, health, metadata, and batches.
 
-Network errors and invalid responses become errors of `shoal_proxy.errors` here and nowhere else.
+Only this module turns network errors and invalid responses into errors of `shoal_proxy.errors`.
 """
 
 import asyncio
@@ -32,15 +32,15 @@ IDLE_LIMIT_S: Final = 4.0
 
 
 class Upstream:
-    """Connections to one runtime, peer or server.
+    """Connections to one runtime, peer or V2 server.
 
     Args:
-        address: of the server.
-        model_name: the model's name in its paths.
+        address: address of the server.
+        model_name: name of the model in the server's paths.
         on_lost: called when the last connection is lost without an announcement.
-        certificate: certificate that a peer must show; it is this replica's own.
+        certificate: certificate that a peer must show, which is also this replica's own.
         tls: TLS context for an HTTPS server.
-        room: limits the size of responses; None trusts the server.
+        room: memory limit of responses; None trusts the server.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Upstream:
         extra: Sequence[tuple[bytes, bytes]],
         deadline_s: float,
     ) -> RuntimeResponse:
-        """Send one batch, JSON ``header`` and binary ``tensors``, and return the undecoded response.
+        """Send one batch, a JSON ``header`` and binary ``tensors``; return the undecoded response.
 
         Raises:
             TimeoutError: there was no response by ``deadline_s`` (monotonic seconds).
@@ -92,7 +92,7 @@ class Upstream:
         return await self._exchange(b"".join(lines), [header, *tensors], deadline_s)
 
     async def ready_reason(self) -> str:
-        """Return why the model is not ready; empty if it is."""
+        """Return why the model is not ready; empty if the model is ready."""
         response = await self._get(b"/v2/health/ready")
         if response.status == 200:
             self.device_memory = None
@@ -109,7 +109,7 @@ class Upstream:
             return f"the runtime returned {response.status} for /v2/health/ready"
 
     async def signature(self, pad_buckets: PadBuckets = NO_BUCKETS) -> ModelSignature:
-        """Return the model's signature, with ``pad_buckets`` in place of its own.
+        """Return the model's signature, with ``pad_buckets`` in place of the model's own buckets.
 
         Raises:
             SignatureError: the runtime has no such model, or its metadata is invalid.
@@ -121,7 +121,7 @@ class Upstream:
 
         Raises:
             SignatureError: the runtime has no such model.
-            RuntimeAway: the model is not ready.
+            RuntimeUnavailable: the model is not ready.
         """
         response = await self._get(self._model_path)
         if response.status == RuntimeUnavailable.status:

@@ -1,6 +1,6 @@
-"""TLS handshakes, with limits on their duration and number.
+"""TLS handshakes, limited in duration and number.
 
-uvicorn's servers limit neither, and a `ConnectionLimits` counts a connection only after its handshake.
+uvicorn's servers limit neither, and `ConnectionLimits` counts a connection only after its handshake.
 """
 
 import asyncio
@@ -45,7 +45,9 @@ _Task = TypeVar("_Task")
 
 
 def handshake_to_abort(shaking: Mapping[_Task, Handshake]) -> _Task:
-    """Return the handshake to abort for a new one: from the address with the most, a silent one or the oldest.
+    """Return the handshake to abort in favor of a new one.
+
+    It is one of the address with the most handshakes: one without any received byte, or else the oldest.
 
     Args:
         shaking: all handshakes, at least one, the oldest first.
@@ -59,7 +61,7 @@ class TlsListener(Listener):
     """A listener with TLS, which uses the newest certificate.
 
     Args:
-        limits: limits of connections; a handshake may take as long as a head.
+        limits: limits of connections; the time limit of a head also applies to a handshake.
     """
 
     def __init__(self, config: uvicorn.Config, certificate: Certificate, limits: ConnectionLimits) -> None:
@@ -110,7 +112,7 @@ class TlsListener(Listener):
             client.close()
 
     async def _connect(self, client: socket.socket, handshake: Handshake) -> bool:
-        """Make a handshake; return False where it failed, and the socket is to be closed."""
+        """Make a TLS handshake; return False if it failed and the socket must be closed."""
         loop, readable = asyncio.get_running_loop(), asyncio.Event()
         try:
             async with asyncio.timeout(self._limits.timeouts.head_s):

@@ -1,10 +1,11 @@
-"""A cache of request heads: a head like an earlier one is matched without the HTTP parser.
+"""A cache of request heads, which are matched without the HTTP parser.
 
-A client sends the same headers in the same order repeatedly; only a few values change: an id, a trace, a length, a
-token. The first such head is parsed and stored as a template. Where a later one differs in values only, those become
-gaps in the template; from then on a head is compared piece by piece, and only the gaps are read. The stored pieces
-(names, their order, the request line) were accepted by the parser, and a value read here has no character that could
-end its line, so the parser would accept every head matched here, with the same result.
+A client sends the same headers in the same order repeatedly. Only a few values change, such as an id, a trace, a length
+or a token. The first such head is parsed and stored as a template. If a later head differs only in values, these values
+become gaps of the template. From then on heads are compared with the template piece by piece, and only the gaps are
+read. The parser has accepted the template's names, their order and the request line. A value that is read from a gap
+contains no character that could end its line. So the parser would accept every head that is matched here, with the same
+result.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,12 +47,12 @@ class QueueParameters:
     """The queue's parameters in a request's headers.
 
     Args:
-        timeout_s: the client's timeout; 0 if there is none.
-        lane: the client's share and priority.
+        timeout_s: the client's timeout; 0 without one.
+        lane: fair share and priority of the client.
         forwarded_headers: headers to forward to the runtime.
         trace: trace headers.
         forwarded: whether a peer sent the request.
-        load_format: the format of the load report in the response; 0 for none.
+        load_format: format of the load report in the response; 0 for no report.
     """
 
     __slots__ = ("forwarded", "forwarded_headers", "lane", "load_format", "timeout_s", "trace")
@@ -75,7 +76,7 @@ class QueueParameters:
 
 
 class RequestHead:
-    """A request's route and headers; header names in lower case."""
+    """A request's route and headers. Header names are in lower case."""
 
     __slots__ = ("client", "headers", "keep_alive", "parameters", "route")
 
@@ -90,7 +91,7 @@ class RequestHead:
 
 
 class HeadTemplate:
-    """A head with gaps for the values that change; ``lines`` are the header lines that it was made from."""
+    """A request head with gaps in place of the values that change; made from the header ``lines`` of one head."""
 
     __slots__ = (
         "after",
@@ -141,11 +142,11 @@ class HeadTemplate:
 
 
 class HeaderCache:
-    """The templates, most recently used first.
+    """Templates of request heads, the most recently used first.
 
     Args:
-        max_body_bytes: the largest body of a request matched here.
-        max_head_bytes: the limit on a head, where each header counts `FIELD_BYTES` more.
+        max_body_bytes: maximum size of the body of a matched request.
+        max_head_bytes: maximum size of a head; each header counts `FIELD_BYTES` more than its size.
         term_names: lower-case names of the headers that affect `QueueParameters`.
     """
 
@@ -156,7 +157,7 @@ class HeaderCache:
         self._parameter_headers = term_names
 
     def find(self, data: bytes) -> tuple[RequestHead, int] | None:
-        """Return the head and the offset of the body, if ``data`` is one complete request with a cached head."""
+        """Return the head of ``data`` and the offset of its body, if ``data`` is one request with a cached head."""
         for template in self._templates:
             if not data.startswith(template.start):
                 continue
@@ -187,7 +188,7 @@ class HeaderCache:
         return None
 
     def store(self, data: bytes, head: RequestHead) -> None:
-        """Cache the parsed ``head`` of ``data``, if ``data`` was one complete request."""
+        """Cache the parsed ``head`` of ``data``, if ``data`` contains exactly one request."""
         start = data.find(_END, 0, MAX_BYTES) + 4
         size_bytes = len(data) - start
         headers = head.headers
@@ -218,7 +219,10 @@ class HeaderCache:
 
 
 def _cut(template: HeadTemplate, data: bytes, values: list[bytes]) -> int:
-    """Append the gaps' values to ``values``; return where the body starts, 0 if ``data`` does not match."""
+    """Append the values in the template's gaps to ``values``.
+
+    Returns: The offset of the body; 0 if ``data`` does not match the template.
+    """
     start = len(template.start)
     for after in template.after:
         end = data.find(after, start, MAX_BYTES)
@@ -234,7 +238,7 @@ def _cut(template: HeadTemplate, data: bytes, values: list[bytes]) -> int:
 
 
 def _differing(template: HeadTemplate, target: bytes, lines: Sequence[bytes]) -> frozenset[bytes] | None:
-    """Return the names of the headers whose values differ from the template's; None if more than values differ."""
+    """Return the names of the headers whose values differ from the template's; None if other parts differ too."""
     if target != template.target or len(lines) != len(template.lines):
         return None
     names: set[bytes] = set()

@@ -1,4 +1,4 @@
-"""The limit on connections, and the idle connections to close at the limit. Pure."""
+"""The maximum number of connections, and the idle connections to close when it is reached. Pure."""
 
 from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeVar
@@ -13,18 +13,18 @@ _SHARE_CLOSED = 100
 
 
 def connection_limit(wanted: int, descriptors: int) -> int:
-    """Return ``wanted`` (0: `MAX_CONNECTIONS`), reduced to what descriptors allow."""
+    """Return the maximum number of connections: ``wanted`` (0: `MAX_CONNECTIONS`), or fewer by file descriptors."""
     # With few descriptors, half of them are kept.
     kept = min(KEPT_DESCRIPTORS, descriptors // 2)
     return max(1, min(wanted or MAX_CONNECTIONS, descriptors - kept))
 
 
 class IdleState(Protocol):
-    """The idle state of a connection."""
+    """The part of a connection that decides whether it may be closed."""
 
     @property
     def idle_start_s(self) -> float | None:
-        """Monotonic time at which the last request ended; None during a request."""
+        """Monotonic time at which the connection's last request ended; None during a request."""
 
     @property
     def is_unused(self) -> bool:
@@ -35,9 +35,9 @@ AnyResting = TypeVar("AnyResting", bound=IdleState)
 
 
 def connections_to_close(connections: Iterable[AnyResting], count: int) -> Sequence[AnyResting]:
-    """Return idle connections to close to make room; none if all ``count`` are busy.
+    """Return idle connections to close, so that a new one can be admitted; none if all ``count`` are busy.
 
-    Connections without any request yet have precedence, then the longest idle.
+    Connections without any request come first, then those that have been idle for longest.
     """
     idle = [(not each.is_unused, since_s, each) for each in connections if (since_s := each.idle_start_s) is not None]
     idle.sort(key=lambda item: item[:2])  # connections themselves have no order

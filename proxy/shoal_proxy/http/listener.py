@@ -14,10 +14,7 @@ LAST_REQUESTS_S = 0.1
 
 
 class Listener(uvicorn.Server):
-    """A uvicorn server without signal handlers, as several share the process.
-
-    uvicorn polls every 0.1 s whether to shut down, and then whether all connections are closed; this one does not.
-    """
+    """A uvicorn server without signal handlers, as several servers share one process."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -34,7 +31,7 @@ class Listener(uvicorn.Server):
         yield
 
     async def main_loop(self) -> None:
-        """Tick until `leave` (uvicorn)."""
+        """Tick until the server must exit (uvicorn)."""
         tick = 0
         while not await self.on_tick(tick):
             tick += 1
@@ -43,7 +40,7 @@ class Listener(uvicorn.Server):
                     await self._leave.wait()
 
     def make_protocol(self) -> asyncio.Protocol:
-        """Return the protocol of a new connection."""
+        """Return the protocol object of a new connection."""
         made: asyncio.Protocol = self.config.http_protocol_class(
             config=self.config, server_state=self.server_state, app_state={}
         )  # type: ignore[call-arg]

@@ -1,10 +1,11 @@
-"""The unread part of a large response, passed to the transport a piece at a time.
+"""The unread part of a large response, passed to the transport piece by piece.
 
-A transport keeps all data until its last byte is sent, and with TLS it does not count it. Passed in pieces, the memory
-kept for a client is known, and shrinks as the client reads.
+A transport keeps all data until its last byte is sent, and with TLS it does not count the data. If a response is passed
+in pieces, the memory kept for a client is known, and shrinks as the client reads.
 
-A row is a view of its batch's buffer, and a transport that keeps a piece of it keeps the buffer. So a large response is
-sent without the transport while the kernel accepts it, without a copy, and the transport gets copies of the rest.
+A row is a view of its batch's buffer, and a transport that keeps a piece of the row keeps the whole buffer. So a large
+response is first written to the socket directly, without a copy, as long as the kernel accepts data. The transport gets
+copies of the rest.
 """
 
 import asyncio
@@ -26,9 +27,9 @@ _DIRECT_PARTS: Final = 64
 
 
 class Outbox(asyncio.Transport):
-    """Wraps a client's transport from its first large response on; closes it after the last piece.
+    """A transport that wraps a client's own transport from its first large response on.
 
-    The owner sets ``blocked`` while the transport's writing is paused, and calls `feed` when it resumes.
+    The owner sets ``blocked`` while the client's transport has paused writing, and calls `feed` when writing resumes.
     """
 
     def __init__(self, transport: asyncio.Transport) -> None:
@@ -48,20 +49,20 @@ class Outbox(asyncio.Transport):
 
     @property
     def unread_bytes(self) -> int:
-        """Return the bytes not passed to the transport yet."""
+        """Return the bytes that were not passed to the client's transport yet."""
         return self._parts_bytes - self._given_bytes
 
     @property
     def held_bytes(self) -> int:
-        """Return the memory in use, with the transport's buffer; a part is freed as a whole."""
+        """Return the memory in use, including the transport's buffer. A part is freed as a whole."""
         return self._parts_bytes + self._transport.get_write_buffer_size()
 
     def write(self, data: Any) -> None:
-        """Send after the remaining data (asyncio)."""
+        """Append data to the remaining data (asyncio)."""
         self.writelines((data,))
 
     def writelines(self, list_of_data: Iterable[Any]) -> None:
-        """Send after the remaining data (asyncio)."""
+        """Append several pieces to the remaining data (asyncio)."""
         for data in list_of_data:
             if len(data):
                 view = memoryview(data)
@@ -70,7 +71,7 @@ class Outbox(asyncio.Transport):
         self.feed()
 
     def feed(self) -> None:
-        """Pass pieces until the transport's writing is paused; after the last one, end or close it if requested."""
+        """Pass pieces until the transport pauses writing; after the last piece, end or close it if requested."""
         while self._parts and not self.blocked:
             if self._transport.is_closing():
                 self.drop()
@@ -92,7 +93,7 @@ class Outbox(asyncio.Transport):
                 self._transport.close()
 
     def _send(self) -> None:
-        """Send as much as the kernel accepts now."""
+        """Write to the socket as much as the kernel accepts now."""
         wanted_bytes = sent_bytes = 0
         while self._parts and sent_bytes == wanted_bytes:
             buffers: list[memoryview] = []
@@ -115,7 +116,7 @@ class Outbox(asyncio.Transport):
                 left_bytes -= taken_bytes
 
     def _next_piece(self) -> list[memoryview]:
-        """Remove and return the next piece; it keeps no memory much larger than itself."""
+        """Remove and return the next piece, which keeps no memory much larger than its own size."""
         piece: list[memoryview] = []
         room_bytes = PIECE_BYTES
         while self._parts and room_bytes:
@@ -129,7 +130,7 @@ class Outbox(asyncio.Transport):
         return piece
 
     def _advance(self, part: memoryview, size_bytes: int) -> None:
-        """Note that ``size_bytes`` more of the first part were passed on."""
+        """Remove ``size_bytes`` from the front of the first part."""
         self._given_bytes += size_bytes
         if self._given_bytes == len(part):
             self._parts.popleft()
@@ -137,7 +138,7 @@ class Outbox(asyncio.Transport):
             self._given_bytes = 0
 
     def own(self) -> None:
-        """Copy remaining parts that are views of larger memory, so that one row does not keep its whole batch."""
+        """Copy remaining parts that are views of larger memory, so that one row does not keep its batch's buffer."""
         if not any(pinned_bytes(part) > _PINNED * len(part) for part in self._parts):
             return
         parts, start = self._parts, self._given_bytes
@@ -173,17 +174,17 @@ class Outbox(asyncio.Transport):
             self._transport.write_eof()
 
     def is_closing(self) -> bool:
-        """Return whether it is closed, or closing (asyncio)."""
+        """Return whether the transport is closed or closing (asyncio)."""
         return self._closes or self._transport.is_closing()
 
     def get_write_buffer_size(self) -> int:
-        """Return the remaining bytes, with the transport's buffer (asyncio)."""
+        """Return the remaining bytes, including the transport's buffer (asyncio)."""
         return self.unread_bytes + self._transport.get_write_buffer_size()
 
     # The other methods only delegate to the transport.
 
     def can_write_eof(self) -> bool:
-        """Return whether the sending side can be closed alone (asyncio)."""
+        """Return whether the sending side can be closed on its own (asyncio)."""
         return self._transport.can_write_eof()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
@@ -212,7 +213,7 @@ class Outbox(asyncio.Transport):
 
 
 def pinned_bytes(view: memoryview) -> int:
-    """Return the size of the memory that ``view`` is a part of, and keeps from being freed."""
+    """Return the size of the whole buffer that ``view`` keeps from being freed."""
     owner: Any = view
     while True:
         if isinstance(owner, memoryview):

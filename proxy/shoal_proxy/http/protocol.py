@@ -1,8 +1,8 @@
 """The inference port's HTTP protocol: uvicorn's, with a fast path for the infer routes.
 
 uvicorn runs an ASGI application as one task with two or three awaits per request, about 20 us. An infer request needs
-none of that: its body is collected here, decoded when complete, queued, and its response written when its batch
-returns. Every other path goes through uvicorn and Starlette unchanged. A disconnect is detected at once, and cancels
+no task: this module collects its body, decodes the complete body, queues the request, and writes the response when the
+batch returns. All other paths go through uvicorn and Starlette unchanged. A disconnect is detected at once, and cancels
 the client's requests.
 """
 
@@ -55,7 +55,7 @@ class _Held(BodyTransfer):
         self.expected_bytes = expected_bytes
 
     def evict(self) -> None:
-        """Reject the request, as memory is needed and this body is the one that would hold it longest."""
+        """Reject the request of this body to free memory, as the body would hold its memory for longest."""
         self._cycle.stop(
             Overloaded(
                 "request bodies exceed their memory limit, and this one is large and slow",
@@ -66,7 +66,7 @@ class _Held(BodyTransfer):
 
 
 class InferCycle:
-    """One infer request on one connection, from its head until its response is written."""
+    """One infer request on one connection, from its head to its written response."""
 
     __slots__ = (
         "_chunks", "_expected_bytes", "_held", "_packed", "_pending", "_protocol", "_refusal", "active", "body",
@@ -96,7 +96,7 @@ class InferCycle:
         self.disconnected = False
 
     def begin(self) -> None:
-        """Check the announced size and authenticate the client, before any of the body arrives."""
+        """Check the announced size and authenticate the client, before any byte of the body arrives."""
         declared = self.head.headers.get(b"content-length")
         limit_bytes = self._protocol.limits.max_body_bytes
         # A chunked body may have any size up to the limit.
@@ -118,7 +118,7 @@ class InferCycle:
             self.body = Body(size_bytes, FIRST_BYTES)
 
     def activate(self) -> None:
-        """Continue, once this request is the next to get a response."""
+        """Continue once all earlier requests of the connection have their responses."""
         self.active = True
         if self._refusal is not None:
             self.reject(self._refusal)
@@ -136,7 +136,7 @@ class InferCycle:
             self.submit(body)
 
     def submit(self, body: bytes | memoryview) -> None:
-        """Queue the request with its complete ``body``, in its turn."""
+        """Queue the request with its complete ``body`` once it is the connection's turn."""
         self.active = self.complete = True
         self._pending = self._protocol.inference.start(self.head, body, self.respond)
         if self._pending is not None:
@@ -160,7 +160,7 @@ class InferCycle:
             self._chunks.append(chunk)
 
     def end_of_body(self) -> None:
-        """Note that the body is complete."""
+        """Record that the body is complete."""
         self.complete = True
         if self._packed is not None:
             self._packed.end()
@@ -168,18 +168,18 @@ class InferCycle:
             self.activate()
 
     def count_decompressed(self, read_bytes: int, made_bytes: int) -> bool:
-        """Account for decompressed bytes in place of the compressed ones; return False if the request is rejected."""
+        """Account for decompressed bytes in place of compressed ones; return False if the request is rejected."""
         if self._held is not None:
             self._protocol.inference.shrink_body(self._held, read_bytes)
         return self._hold(made_bytes)
 
     def body_decompressed(self) -> None:
-        """Queue the request, if it is its turn."""
+        """Queue the request once its body is decompressed and all earlier requests have responses."""
         if self.active and not self.response_complete:
             self.activate()
 
     def abandon(self) -> None:
-        """Cancel the request, as its client has disconnected."""
+        """Cancel the request, because its client has disconnected."""
         self.disconnected = True
         self._release()
         if self._pending is not None:
@@ -234,7 +234,7 @@ class InferCycle:
         return True
 
     def stop(self, error: ProxyError) -> None:
-        """Reject the request before it is queued, in its turn; input behind it is ignored."""
+        """Reject the request before it is queued, after the responses before it; ignore later input."""
         self._refusal = error
         self._chunks.clear()
         self._release()
@@ -243,7 +243,7 @@ class InferCycle:
             self.reject(error)
 
     def _release(self) -> None:
-        """Stop counting the body: the queue counts it from here on, or it was dropped."""
+        """Stop counting the body: the queue counts it now, or the body was dropped."""
         self.body = None
         if self._packed is not None:
             self._packed.drop()
@@ -264,13 +264,13 @@ class LoggedCycle(InferCycle):
         self._answered: PendingRequest | None = None
 
     def submit(self, body: bytes | memoryview) -> None:
-        """Queue the request."""
+        """Queue the request, and keep its queue entry for the log line."""
         if self._packed is None:
             self._entry.bytes_in = len(body)
         super().submit(body)
 
     def admit(self, size_bytes: int) -> bool:
-        """Account for received bytes of the body."""
+        """Account for received bytes of the body, also in the log entry."""
         self._entry.bytes_in += size_bytes
         return super().admit(size_bytes)
 
@@ -297,7 +297,10 @@ def _too_large(limit_bytes: int) -> BodyTooLarge:
 
 
 class InferProtocol(FramedProtocol):
-    """One client's connection; ``inference`` and ``limits`` are in addition to uvicorn's arguments."""
+    """The protocol of one client's connection to the inference port.
+
+    ``inference`` and ``limits`` are arguments in addition to uvicorn's.
+    """
 
     def __init__(self, *args: Any, inference: Inference, limits: ConnectionLimits, **kwargs: Any) -> None:
         super().__init__(*args, limits=limits, **kwargs)
@@ -371,7 +374,7 @@ class InferProtocol(FramedProtocol):
         self.cycle.admit(size_bytes)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel this client's requests (asyncio)."""
+        """Cancel the requests of the connection's client (asyncio)."""
         for cycle in self._unanswered:
             cycle.abandon()
         self._unanswered.clear()
@@ -390,13 +393,13 @@ class InferProtocol(FramedProtocol):
             self._burst = None
 
     def check_repeated(self) -> None:
-        """Reject a head with two hosts or two credentials."""
+        """Reject a head with two Host headers or two credentials."""
         super().check_repeated()
         if self.inference.access_control is not None:
             self.inference.access_control.reject_repeated_credentials(self.headers)
 
     def take_head(self, headers: dict[bytes, bytes]) -> None:
-        """Begin a request, on the fast path for infer routes."""
+        """Begin a request; requests for infer routes take the fast path."""
         routes = self.inference.routes
         route = routes.get(self.url) or self._route_of(self.url)
         if route is None or self.parser.get_method() not in _METHODS:
@@ -419,12 +422,12 @@ class InferProtocol(FramedProtocol):
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def _logged(self, log: AccessLog, head: RequestHead, method: bytes, target: bytes) -> InferCycle:
-        """Return the request's cycle, logged if it is sampled."""
+        """Return the cycle of an infer request; a `LoggedCycle` if the access log samples the request."""
         entry = log.begin(method, target, head.route.codec.name, head.headers, client_host(self.client))
         return InferCycle(self, head) if entry is None else LoggedCycle(self, head, log, entry)
 
     def note_rejected_response(self, rejected: RejectedRequest, response: HttpResponse) -> None:
-        """Log a refused request, of which only the target and headers may be known."""
+        """Log a rejected request, of which only target and headers may be known."""
         log = self.inference.access_log
         entry = (
             None
@@ -435,7 +438,7 @@ class InferProtocol(FramedProtocol):
             log.end(entry, response.status, response.size_bytes)
 
     def _route_of(self, target: bytes) -> InferRoute | None:
-        """Return the route of a target with a query, a host, or percent-encoded characters."""
+        """Return the route of a target that has a query, a host or percent-encoded characters."""
         path = target.partition(b"?")[0]
         try:
             if not path.startswith(b"/"):
@@ -483,7 +486,7 @@ class InferProtocol(FramedProtocol):
             self._reader.body = None
 
     def drop_open(self) -> None:
-        """Drop an incomplete request, and restore the previous one."""
+        """Drop the incomplete request, and make the request before it the current one."""
         cycle = self.cycle
         if not isinstance(cycle, InferCycle) or cycle.complete or cycle.response_complete:
             return
@@ -500,7 +503,7 @@ class InferProtocol(FramedProtocol):
             self.cycle = self.page
 
     def answered(self, pending: PendingRequest) -> None:
-        """Note that the client got its response in a burst, and may send its next request with the others."""
+        """Record a response in a burst: the clients may send their next requests together too."""
         if self._burst is None and (burst := pending.burst) is not None:
             burst.add_response(pending.rows)
             self._burst, self._burst_rows = burst, pending.rows

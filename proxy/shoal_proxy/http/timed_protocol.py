@@ -1,6 +1,6 @@
-"""The time limits of one client's connection, on both ports.
+"""The time limits of one client's connection, on the inference port or the admin port.
 
-One timer per connection checks all of them, so that requests do not pay for timers of their own.
+One timer per connection checks all limits, so that requests need no timers of their own.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ IGNORED: Final = 3
 
 
 class TimedProtocol(HttpToolsProtocol):
-    """uvicorn's protocol with time limits; `GuardedProtocol` handles the input."""
+    """uvicorn's HTTP protocol with time limits. `FramedProtocol` handles the input."""
 
     cycle: Any
     pipeline: deque[Any]
@@ -95,7 +95,7 @@ class TimedProtocol(HttpToolsProtocol):
         self.fail(Overloaded(reason, reason=RejectionReason.CONNECTIONS, retry_after_s=1))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Remove the connection (asyncio)."""
+        """Remove the connection from the limits (asyncio)."""
         self.timer.stop()
         limits = self.limits
         limits.members.discard(self)
@@ -120,23 +120,23 @@ class TimedProtocol(HttpToolsProtocol):
 
     @property
     def is_unused(self) -> bool:
-        """Whether it has not had a request yet."""
+        """Whether the connection has not had a request yet."""
         return self.cycle is None
 
     @property
     def idle_start_s(self) -> float | None:
-        """Since when the connection is idle; an incomplete head does not count as a request. None if it is not."""
+        """Monotonic time since when the connection is idle; None while it is not. An incomplete head is no request."""
         if self._is_rejected or self.busy or self.incoming > HEAD or self.transport.is_closing():
             return None
         return self.idle_since_s
 
     @property
     def awaits_client(self) -> bool:
-        """Whether its client has not sent a whole request, or has not read its responses."""
+        """Whether the client has an incomplete request or unread responses."""
         return self.incoming in (HEAD, BODY, IGNORED) or self._awaits_reader
 
     def leave(self) -> None:
-        """Close this connection for another one."""
+        """Close this connection in favor of a new one."""
         event = "busy_connection_closed" if self.idle_start_s is None else "idle_connection_closed"
         self.limits.log_rejection(event, f"for a new one, at {self.limits.max_connections}")
         self.transport.abort()
@@ -168,7 +168,7 @@ class TimedProtocol(HttpToolsProtocol):
         return self.flow.write_paused or self.transport.is_closing()
 
     def _deadline_s(self, now_s: float) -> float:
-        """Return when the present state times out, unless bytes are moving."""
+        """Return when the connection's present state times out, if no bytes are transferred until then."""
         timeouts = self.timeouts
         if self._awaits_reader:
             if not self._unread_since_s:
@@ -183,7 +183,7 @@ class TimedProtocol(HttpToolsProtocol):
         return self.idle_since_s + (timeouts.head_s if self.cycle is None else timeouts.idle_s)
 
     def _time_out(self, now_s: float) -> None:
-        """End the request or connection that timed out."""
+        """End the request or connection whose time limit has passed."""
         if self._awaits_reader:
             self.limits.log_rejection("answer_not_taken", f"{self.transport.get_write_buffer_size()} bytes are left")
             self.transport.abort()
@@ -219,7 +219,7 @@ class TimedProtocol(HttpToolsProtocol):
 
     @property
     def unread_bytes(self) -> int:
-        """Return the bytes of its responses that the client has not read."""
+        """Return the bytes of the connection's responses that the client has not read."""
         return self.transport.get_write_buffer_size()
 
     def _count_unread(self) -> None:
@@ -227,7 +227,7 @@ class TimedProtocol(HttpToolsProtocol):
         self.limits.unread.set_held_bytes(self, self.unread_bytes if outbox is None else outbox.held_bytes)
 
     def evict(self) -> None:
-        """Close the connection, as unread responses exceed their memory limit."""
+        """Close the connection, because unread responses exceed their memory limit."""
         self.limits.log_rejection(
             "answer_not_taken", f"{self.unread_bytes} bytes are left, and all clients are over the limit"
         )
@@ -247,7 +247,7 @@ class TimedProtocol(HttpToolsProtocol):
         self._count_unread()
 
     def resume_writing(self) -> None:
-        """Send the next piece, or note that the client reads its responses (asyncio)."""
+        """Send the next piece, or record that the client reads its responses (asyncio)."""
         outbox = self._outbox
         if outbox is not None:
             outbox.blocked = False
@@ -264,7 +264,7 @@ class TimedProtocol(HttpToolsProtocol):
     # Subclasses handle requests.
 
     def fail(self, error: ProxyError) -> None:
-        """Respond with an error after the requests before it, and ignore further input."""
+        """Respond with an error after the responses to earlier requests, and ignore further input."""
         raise NotImplementedError
 
     def body_timed_out(self, error: ProxyError) -> None:
@@ -272,10 +272,10 @@ class TimedProtocol(HttpToolsProtocol):
         self.fail(error)
 
     def drop_open(self) -> None:
-        """Drop an incomplete request; pages get their response nevertheless."""
+        """Drop an incomplete request. Routes other than infer still get their response."""
 
     def ignore_input(self) -> None:
-        """Discard further input: the next request's start is unknown, or the connection is closing."""
+        """Discard further input, because the next request's start is unknown or the connection is closing."""
         self.incoming = IGNORED
 
     def linger(self) -> None:
