@@ -1,4 +1,4 @@
-"""The proxy's command line: without arguments it serves; or ``simulate``, ``record``, ``composer``."""
+"""The proxy's command line: serves without arguments; runs ``simulate``, ``record`` or ``composer`` with them."""
 
 import os
 import sys

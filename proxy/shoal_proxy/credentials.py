@@ -1,4 +1,4 @@
-"""Loads clients' keys from files and a token issuer's keys by HTTP, and keeps them up to date."""
+"""Loading of clients' keys from files and of a token issuer's keys by HTTP."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ _SWAPPED: Final = "..data"
 
 
 class KeyFiles:
-    """The keys in a directory, or in a file of ``NAME=KEY`` lines."""
+    """The clients' keys in a directory, or in a file of ``NAME=KEY`` lines."""
 
     def __init__(self, path: str, access_control: AccessControl) -> None:
         self._path = Path(path)
@@ -52,7 +52,7 @@ class KeyFiles:
         self._fault = ""
 
     def reload(self) -> None:
-        """Load the keys if the files have changed; while they cannot be read, the previous keys stay in use."""
+        """Load the keys if their files have changed. While the files cannot be read, the previous keys stay in use."""
         try:
             seen = _state(self._path)
             if seen == self._seen:
@@ -96,7 +96,7 @@ class KeyFiles:
             logger.warning("event=key_passed_over message=%s", fault)
 
     async def watch(self) -> None:
-        """Reload the keys when the files change, until cancelled."""
+        """Reload the keys when their files change, until cancelled."""
         while True:
             await asyncio.sleep(CHECK_S)
             await asyncio.to_thread(self.reload)  # a slow file system must not block requests
@@ -110,7 +110,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _state(path: Path) -> object:
-    """Return a value that changes whenever the files do."""
+    """Return a fingerprint of the key files, which differs after any change."""
     files = _files(path) if path.is_dir() else [path]
     stats = [(str(each), each.stat()) for each in files]
     if not path.is_dir() and not path.is_file():
@@ -128,7 +128,7 @@ def _bytes(path: Path) -> bytes:
 
 
 class Issuer:
-    """Fetches an issuer's keys."""
+    """A token issuer, whose keys are fetched by HTTP."""
 
     def __init__(self, url: str, tokens: "TokenVerifier", access_control: AccessControl) -> None:
         self._url = url
@@ -145,7 +145,7 @@ class Issuer:
         return time.monotonic() - self._fetched_s >= FETCH_AGAIN_S
 
     async def watch(self) -> None:
-        """Fetch the keys periodically, and when a token has an unknown one, until cancelled."""
+        """Fetch the issuer's keys periodically, and when a token names an unknown key, until cancelled."""
         import httpx  # noqa: PLC0415 (only needed with tokens)
 
         while True:
@@ -182,10 +182,10 @@ class Issuer:
 
 
 def make_access_control(settings: Settings) -> tuple[AccessControl | None, Sequence[KeyFiles | Issuer]]:
-    """Return the access control, None if all clients are allowed, and the sources of keys to watch.
+    """Return the access control, and the sources of keys to watch. The former is None if all clients are allowed.
 
     Raises:
-        SettingsError: tokens are configured, and the library for them is not installed.
+        SettingsError: tokens are configured, but the library for them is not installed.
     """
     header, jwt, limits = settings.access_header, settings.access_jwt, settings.access_limits
     if not (settings.process.api_keys or jwt.issuer):

@@ -17,10 +17,10 @@
       RowsFailed                the first failing row's
       ModelFailed               500      -
         BatchTooLarge           500      -
-      IssuerAway                503      unauthenticated
+      IssuerUnavailable         503      unauthenticated
       Overloaded                503      queue_rows, queue_bytes, late, connections
       Draining                  503      draining
-      RuntimeAway               503      runtime_away
+      RuntimeUnavailable        503      runtime_away
         NotExecuted             503      runtime_away
           UnknownHost           503      runtime_away
         RuntimeLost             503      runtime_away
@@ -62,14 +62,14 @@ class InvalidRequest(ProxyError):
 
 
 class Unauthenticated(ProxyError):
-    """The request has no key, or an unknown one."""
+    """The request has no key, or an unknown key."""
 
     status = 401
     reason = RejectionReason.UNAUTHENTICATED
 
 
 class Forbidden(ProxyError):
-    """The client is authenticated and not allowed."""
+    """The client is authenticated, but not allowed to use the model."""
 
     status = 403
     reason = RejectionReason.FORBIDDEN
@@ -83,21 +83,21 @@ class NotFound(ProxyError):
 
 
 class RequestTimeout(ProxyError):
-    """The request was not complete in time."""
+    """The request was not received completely in time."""
 
     status = 408
     reason = RejectionReason.INVALID
 
 
 class BodyTooLarge(ProxyError):
-    """The body exceeds the limit; reading has stopped."""
+    """The body exceeds its size limit; the proxy stopped reading it."""
 
     status = 413
     reason = RejectionReason.BODY_TOO_LARGE
 
 
 class PaddingTooLarge(BodyTooLarge):
-    """The rows exceed the limit once they are padded."""
+    """The padded rows exceed the size limit of a body."""
 
 
 class UnsupportedMediaType(ProxyError):
@@ -112,7 +112,7 @@ class UnsupportedCoding(UnsupportedMediaType):
 
 
 class LimitReached(ProxyError):
-    """The client exceeds its own limit, regardless of free capacity."""
+    """The client exceeds its own limit, whatever the free capacity."""
 
     status = 429
     reason = RejectionReason.LIMIT
@@ -123,7 +123,7 @@ class LimitReached(ProxyError):
 
 
 class HeadTooLarge(ProxyError):
-    """The request line and headers exceed the limit; reading has stopped."""
+    """Request line and headers exceed their size limit; the proxy stopped reading them."""
 
     status = 431
     reason = RejectionReason.INVALID
@@ -144,7 +144,7 @@ class VersionNotSupported(ProxyError):
 
 
 class RowsFailed(ProxyError):
-    """Single rows of a request failed; the batch's other rows did not."""
+    """Some rows of a request failed; the other rows of its batch did not."""
 
     may_have_run = True
 
@@ -162,11 +162,11 @@ class ModelFailed(ProxyError):
 
 
 class BatchTooLarge(ModelFailed):
-    """The batch exceeds the runtime's memory; a smaller one may not."""
+    """The batch exceeds the runtime's memory; a smaller batch may succeed."""
 
 
 class Overloaded(ProxyError):
-    """A limit is reached, which ``reason`` names, or the request would miss its deadline."""
+    """The request exceeds a limit, which ``reason`` names, or would miss its deadline."""
 
     status = 503
 
@@ -208,7 +208,7 @@ class RuntimeUnavailable(ProxyError):
 
 
 class NotExecuted(RuntimeUnavailable):
-    """The runtime did not start this batch."""
+    """The runtime did not start the batch."""
 
 
 class UnknownHost(NotExecuted):
@@ -216,7 +216,7 @@ class UnknownHost(NotExecuted):
 
 
 class RuntimeLost(RuntimeUnavailable):
-    """The connection was lost while the batch was at the runtime; it may have run."""
+    """The connection was lost while the runtime had the batch; the batch may have run."""
 
     may_have_run = True
 
@@ -253,7 +253,7 @@ class StepFailed(ProxyError):
 
 
 class MaybeExecuted(ProxyError):
-    """``error`` with the note that the request may have run."""
+    """Another error with the note that the request may have run."""
 
     may_have_run = True
 

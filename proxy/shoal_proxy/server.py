@@ -77,13 +77,13 @@ _GRACE_S = 1.0
 
 
 class Watcher(Protocol):
-    """An object that keeps itself up to date."""
+    """An object with a task that keeps its state up to date."""
 
     async def watch(self) -> None: ...  # noqa: D102
 
 
 async def keep_watching(watcher: Watcher, again_s: float = WATCH_AGAIN_S) -> None:
-    """Run a watcher, and restart it after an unexpected error, which must not end the other watchers."""
+    """Run a watcher, and restart it after an unexpected error, so that other watchers continue."""
     while True:
         try:
             await watcher.watch()
@@ -94,7 +94,11 @@ async def keep_watching(watcher: Watcher, again_s: float = WATCH_AGAIN_S) -> Non
 
 
 def bind(address: Address) -> socket.socket:
-    """Return a bound socket; raises ``OSError`` with the address in its text."""
+    """Return a socket bound to an address.
+
+    Raises:
+        OSError: the address cannot be bound; the message contains it.
+    """
     try:
         if address.path:
             sock = socket.socket(socket.AF_UNIX)
@@ -177,7 +181,7 @@ def make_certificate(settings: Settings) -> Certificate | None:
 def make_connection_limits(
     settings: Settings, metrics: Metrics, descriptors: int, unread: UnreadResponses | None = None
 ) -> tuple[ConnectionLimits, ConnectionLimits]:
-    """Return the limits of clients' connections, and of the admin port's."""
+    """Return the connection limits of the inference port, and those of the admin port."""
     timeouts = TransferTimeouts(
         settings.process.head_timeout_s,
         settings.process.body_timeout_s,
@@ -213,7 +217,7 @@ def make_connection_limits(
 
 
 class Proxy:
-    """One proxy. Create and `run` it inside a running event loop."""
+    """One proxy process. Must be created and run inside a running event loop."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -268,7 +272,7 @@ class Proxy:
         return Exporter(tracer, os.environ, self.settings.name)
 
     async def run(self) -> None:
-        """Serve until stopped, then drain."""
+        """Serve until the drain is complete."""
         if self._spans is not None:
             self._spans.start()
         protocol: Any = partial(InferProtocol, inference=self.inference, limits=self.front_limits)
@@ -310,7 +314,7 @@ class Proxy:
         await asyncio.gather(admin_task, watch, return_exceptions=True)
 
     async def _watch(self) -> None:
-        """Run all watchers: of the runtime, and of peers, keys and the certificate, if configured."""
+        """Run all watchers: of the runtime and, if configured, of peers, keys and the certificate."""
         async with asyncio.TaskGroup() as group:
             for each in (self.link, self.forwarder, self.certificate, *self._watched):
                 if each is not None:
@@ -330,7 +334,7 @@ class Proxy:
         await self._drained.wait()
 
     def stay(self, seconds: float) -> None:
-        """Keep serving for ``seconds`` after a stop, because no other replica is ready; 0 ends this time."""
+        """Keep serving for ``seconds`` after the signal to stop, as no other replica is ready; 0 ends this time."""
         self._stay.grant(seconds, time.monotonic())
         self._stay_changed.set()
 
@@ -471,7 +475,7 @@ def _bound(sock: socket.socket) -> str:
 
 
 def _reach(sock: socket.socket) -> str:
-    """Return from where clients can connect, in a word."""
+    """Return a word for the addresses from which clients can connect to a socket."""
     name = sock.getsockname()
     if isinstance(name, str):
         return "unix"

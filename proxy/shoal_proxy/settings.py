@@ -43,12 +43,12 @@ class Settings(Struct, frozen=True):
 
     @property
     def version(self) -> str:
-        """The model's only version."""
+        """The only version of the model."""
         return self.model.version
 
     @property
     def queue_rows(self) -> int:
-        """The queue's limit in rows."""
+        """The maximum number of rows in the queue."""
         return queue_rows(self.queue, self.batching)
 
     @property
@@ -96,7 +96,11 @@ class Settings(Struct, frozen=True):
         return settings
 
     def validate(self) -> None:
-        """Check for conflicts between settings; raise `SettingsError`."""
+        """Check settings that exclude each other.
+
+        Raises:
+            SettingsError: two settings conflict.
+        """
         batching, queue, process = self.batching, self.queue, self.process
         if bool(process.tls_certificate) != bool(process.tls_key) or (process.tls_client_ca and not process.tls_key):
             raise SettingsError(

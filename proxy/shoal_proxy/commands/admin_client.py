@@ -12,7 +12,7 @@ _MAX_ERROR_CHARS = 300
 
 
 class AdminRequestError(Exception):
-    """The request to the proxy failed; the message states the cause and the remedy."""
+    """A request to the proxy's admin port failed; the message states the cause and the remedy."""
 
 
 class InvalidAddressError(AdminRequestError):
@@ -20,10 +20,10 @@ class InvalidAddressError(AdminRequestError):
 
 
 def fetch_text(url: str, path: str) -> str:
-    """Return the response to ``GET path``.
+    """Return the body of the response to ``GET path``.
 
     Raises:
-        AskError: there is no response, or its status is not 200.
+        AdminRequestError: there is no response, or its status is not 200.
     """
     with _get(url, path, _TIMEOUT_S) as response:
         return response.read().decode(errors="replace")
@@ -33,7 +33,7 @@ def stream_lines(url: str, path: str, *, silent_s: float = _TIMEOUT_S) -> Iterat
     """Yield the lines of the response to ``GET path`` as they arrive, with their line ends.
 
     Raises:
-        AskError: there is no response, its status is not 200, it pauses for ``silent_s``, or it is truncated.
+        AdminRequestError: there is no response, its status is not 200, it pauses for ``silent_s``, or it is truncated.
     """
     with _get(url, path, silent_s) as response:
         while line := response.readline():

@@ -19,7 +19,7 @@ _MAX_S = 3600
 
 
 def record_parser() -> argparse.ArgumentParser:
-    """Return the argument parser."""
+    """Return the argument parser of ``shoal record``."""
     made = CommandParser(
         "shoal record",
         description="Record the requests that arrive at a running server, without payloads.",
@@ -33,7 +33,7 @@ def record_parser() -> argparse.ArgumentParser:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Copy the recording to standard output; return the exit status."""
+    """Copy the proxy's recording to standard output; return the exit status."""
     arrivals = 0
     try:
         # Without requests the proxy sends nothing until the recording ends.

@@ -43,7 +43,7 @@ REMEDY = (
 
 
 class UnreadableError(Exception):
-    """A named file cannot be read."""
+    """A file that the command line names cannot be read."""
 
 
 class NotMeasuredError(Exception):
@@ -55,7 +55,7 @@ FAILED = (AdminRequestError, NotMeasuredError)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Simulate, print the result, and return the exit status."""
+    """Simulate the trace, print the result, and return the exit status."""
     try:
         latencies = _latencies(options)
         entries = _entries(options)
@@ -89,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str], None]]:
-    """Yield a function that shows the present step in one line of a terminal, which is cleared at the end."""
+    """Yield a function that shows the current step in one terminal line, which is cleared at the end."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -104,7 +104,7 @@ def _progress() -> Iterator[Callable[[str], None]]:
 
 
 def _guesses(entries: Sequence[TraceEntry], service: SimulatedService) -> str:
-    """Return the times that the simulation needs and that were not measured, in words."""
+    """Return a phrase that names the batch times that the simulation needs but that were not measured."""
     # Per shape, batches that the simulation may form and whose time is unknown.
     latencies, most = service.latencies, service.limits.max_rows
     shapes = sorted({entry.shape for entry in entries})
@@ -118,7 +118,7 @@ def _guesses(entries: Sequence[TraceEntry], service: SimulatedService) -> str:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command's arguments."""
+    """Return the argument parser of ``shoal simulate``."""
     made = CommandParser(
         "shoal simulate",
         description=(

@@ -1,5 +1,5 @@
-"""A graph instead of a runtime: each request is passed from model to model, row by row.
+"""Graphs of models: each request is passed from model to model, row by row, instead of to a runtime.
 
-Owns the values of rows (`values`, `conditions`, `combining`, `graph_request`) and their way through the steps (`walk`,
-`steps`, `link`). It forms no batches: the proxy of each step's model does, for the requests of all graphs.
+`values`, `conditions`, `combining` and `graph_request` hold the values of rows; `walk`, `steps` and `link` pass the
+rows through the steps. A graph forms no batches: the proxy of each step's model batches the requests of all graphs.
 """

@@ -1,4 +1,4 @@
-"""Convert the results of a composer's code to the declared datatype and shape, without overflow or truncation."""
+"""Conversion of a composer's results to the declared datatype and shape, without overflow or truncation."""
 
 from collections.abc import Coroutine, Mapping
 from typing import Any
@@ -18,10 +18,10 @@ def canonical(
     """Return tensors in canonical form, and their number of rows.
 
     Args:
-        given: arrays or nested lists by name, rows first.
+        given: arrays or nested lists by name, with rows in the first dimension.
         tensors: the declared tensors.
-        optional: names that may be missing.
-        whose: the subject of error messages.
+        optional: names of tensors that may be missing.
+        whose: subject of the error messages.
 
     Raises:
         ValueError: a tensor is missing, unknown, or of another datatype or shape; or the numbers of rows differ.

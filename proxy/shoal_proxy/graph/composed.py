@@ -19,7 +19,7 @@ _REFUSALS: Final = range(400, 500)
 
 
 class Refused(Exception):
-    """Raised by a composer to reject one row of the request, or all of it."""
+    """Raised by a composer to reject one row of the request, or the whole request."""
 
     def __init__(self, message: str, *, row: int | None = None, status: int = 400) -> None:
         super().__init__(message)
@@ -30,12 +30,14 @@ class Refused(Exception):
 
 
 class Failed(Exception):
-    """Raised where a step fails; a composer that does not catch it fails with the step's status.
+    """Raised in a composer when a step fails.
+
+    A composer that does not catch it fails with the step's status.
 
     Attributes:
         step: name of the step.
-        status: HTTP status of its response.
-        rows: rows that failed alone, by number in the call; empty: all failed.
+        status: HTTP status of the step's response.
+        rows: numbers of the rows of the call that failed alone; empty if all rows failed.
     """
 
     def __init__(self, step: str, error: ProxyError) -> None:
@@ -47,7 +49,10 @@ class Failed(Exception):
 
 
 class Steps:
-    """The steps for one request: in a composer ``await steps.NAME(input=array)`` returns a dict of arrays."""
+    """The steps that one request's composer may call.
+
+    ``await steps.NAME(input=array)`` returns a dict of arrays.
+    """
 
     Refused = Refused
     Failed = Failed
@@ -73,7 +78,7 @@ class Steps:
             raise AttributeError(f"there is no step {name!r}; steps are {', '.join(plan)}")
 
         async def call_step(*unnamed: Any, **inputs: Any) -> dict[str, Array]:
-            """Return the outputs of the step for the given inputs."""
+            """Call the step with the given inputs, and return its outputs."""
             step, model = plan[name], self._graph.signatures[name]
             if unnamed:
                 wanted = ", ".join(f"{each}=..." for each in model.inputs)
@@ -97,14 +102,14 @@ class Steps:
         return call_step
 
     def end(self) -> None:
-        """Cancel calls of a request that has its response: their rows leave the models' queues."""
+        """Cancel the calls of a request that has its response, so that their rows leave the models' queues."""
         self._ended = True
         for asking in list(self._under_way):
             asking.cancel()
 
 
 def client_error(error: BaseException, rows: int) -> ProxyError | None:
-    """Return the error for the client that an exception of the code stands for; None for a bug of the code."""
+    """Return the client's error for an exception of the composer's code; None if the exception is a bug of the code."""
     # Of an exception group the first one that is meant for the client.
     left = [error]
     raised: Failed | Refused | None = None

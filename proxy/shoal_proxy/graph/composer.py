@@ -1,7 +1,7 @@
-"""A composer: the user's Python code that passes a request through the steps.
+"""A composer: the user's Python code that passes a request through the steps of a graph.
 
-It runs on a separate event loop and thread, so that computing or blocking code does not delay probes or the drain. Its
-calls of steps run on the proxy's loop, like the steps of any graph.
+The code runs on a separate event loop and thread, so that computing or blocking code delays neither probes nor the
+drain. Its calls of steps run on the proxy's event loop, like the steps of any graph.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class Threads(ThreadPoolExecutor):
     """Threads for `asyncio.to_thread` that end with the process; asyncio's own executor waits for its threads."""
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> "Future[T]":
-        """Run a function on a thread of its own."""
+        """Run a function in a thread that is created for the call."""
         future: Future[T] = Future()
 
         def work() -> None:
@@ -58,7 +58,7 @@ class Threads(ThreadPoolExecutor):
 
 
 class Composer:
-    """A user's class on its own thread."""
+    """An instance of the user's composer class, which runs on its own thread."""
 
     def __init__(self, spec: ComposerSpec, folder: str) -> None:
         self._spec = spec
@@ -73,10 +73,10 @@ class Composer:
         self._loading: asyncio.Future[Signature | GraphError] | None = None
 
     async def load_signature(self) -> Signature:
-        """Return its inputs and outputs; the first call loads its code.
+        """Return the composer's inputs and outputs; the first call loads the composer's code.
 
         Raises:
-            GraphError: it cannot be loaded, or blocks its event loop.
+            GraphError: the code cannot be loaded, or blocks its event loop.
         """
         if self._loading is None:  # once: the import of a module has side effects
             self._loading = asyncio.ensure_future(_elsewhere(self._load(), self._loop))
@@ -102,7 +102,7 @@ class Composer:
         """Return the outputs of one request's rows.
 
         Raises:
-            ProxyError: the error of a step or of the code, or the deadline has passed.
+            ProxyError: a step or the composer's code failed, or the deadline has passed.
         """
         steps = Steps(graph, deadline_s, call_step, asyncio.get_running_loop())
         try:
@@ -122,7 +122,7 @@ class Composer:
             steps.end()
 
     def close(self) -> None:
-        """Stop the thread as soon as nothing blocks it."""
+        """Stop the composer's thread as soon as its code does not block the thread."""
         self._loop.call_soon_threadsafe(self._stop)
 
     def _stop(self) -> None:
@@ -197,5 +197,8 @@ class Composer:
 
 
 async def _elsewhere(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
-    """Run a coroutine on another thread's loop and return its result; it is cancelled with this one."""
+    """Run a coroutine on another thread's event loop and return its result.
+
+    A cancellation of the calling task also cancels the coroutine.
+    """
     return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))

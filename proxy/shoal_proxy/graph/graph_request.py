@@ -1,4 +1,4 @@
-"""One request in a graph: the values of its rows, the inputs of each step, and the outputs.
+"""One request in a graph: the values of its rows, the inputs of each step, and the outputs of the graph.
 
 No I/O and no clock: `walk` calls the models.
 """
@@ -21,7 +21,7 @@ from shoal_schema.wire.row_errors import RowError
 
 
 class RowsError(ValueError):
-    """Rows of the request cannot be processed further, not through a model's fault."""
+    """Some rows of the request cannot be processed further, without a model's fault."""
 
     def __init__(self, errors: Sequence[RowError]) -> None:
         super().__init__(errors[0].message)
@@ -29,7 +29,7 @@ class RowsError(ValueError):
 
 
 class StepCall(NamedTuple):
-    """The call of a step's model."""
+    """One call of a step's model: its rows and inputs."""
 
     inputs: Mapping[str, Array]
     rows: Array | None
@@ -45,11 +45,11 @@ MAX_ROWS = 1 << 18
 
 
 class GraphRequest:
-    """The values of one request's rows.
+    """The values of one request's rows in a graph.
 
     Args:
-        graph: the graph, and the types of its tensors.
-        inputs: the client's inputs.
+        graph: the graph, with the types of its tensors.
+        inputs: inputs that the client sent.
         count: number of rows.
         most_bytes: maximum size of an array that the graph creates by repeating, listing or combining rows.
     """
@@ -69,7 +69,7 @@ class GraphRequest:
         """By optional step, the number of rows for which it failed."""
 
     def begin(self, step: GraphStep) -> StepCall:
-        """Return the call of a step's model, whose inputs must be known.
+        """Return the call of a step whose inputs are known.
 
         Raises:
             RowsError: some rows cannot be processed.
@@ -107,14 +107,14 @@ class GraphRequest:
         return StepCall(inputs, rows, count if rows is None else len(rows))
 
     def finish(self, step: GraphStep, call: StepCall, outputs: Mapping[str, Array]) -> None:
-        """Record a step's outputs: a row for each row of the call."""
+        """Record a step's outputs, with one output row for each row of the call."""
         for name, array in outputs.items():
             self._values[TensorRef(step.name, name)] = SpaceValues(array, call.rows)
 
     def finish_parts(
         self, step: GraphStep, call: StepCall, parts: Sequence[tuple[Sequence[int], Mapping[str, Array]]]
     ) -> None:
-        """Record outputs of some rows of the call, and of others; the remaining rows continue without the step."""
+        """Record a step's outputs for parts of the call's rows; all other rows continue without the step."""
         if omitted := call.asked - sum(len(rows) for rows, _ in parts):
             self.omitted[step.name] = omitted
         if not parts:
@@ -133,7 +133,7 @@ class GraphRequest:
                 self._values[TensorRef(step.name, name)] = SpaceValues(array[order], asked[numbers[order]])
 
     def skip(self, step: GraphStep) -> None:
-        """Record that no row has a step's outputs."""
+        """Record that a step has no outputs for any row."""
         for name, tensor in self._graph.signatures[step.name].outputs.items():
             self._values[TensorRef(step.name, name)] = SpaceValues(
                 gaps(tensor, (0, *filled_shape(tensor))), np.arange(0)
@@ -161,7 +161,10 @@ class GraphRequest:
         return outputs
 
     def errors_of_rows(self, step: GraphStep, call: StepCall, errors: Sequence[RowError]) -> list[RowError]:
-        """Return errors of a call as errors of the request's rows: the first of each row, with the step's name."""
+        """Convert the errors of a call to errors of the request's rows.
+
+        Each row gets its first error, with the name of the step.
+        """
         found: dict[int, RowError] = {}
         for error in errors:
             row = error.row if call.rows is None else int(call.rows[error.row])
@@ -170,7 +173,7 @@ class GraphRequest:
         return [found[row] for row in sorted(found)]
 
     def _origin(self, space: Space, row: int) -> tuple[int, str]:
-        """Return the request's row from which a row of a space comes, and its items in words."""
+        """Return the request's row from which a row of a space was derived, and a phrase that names its list items."""
         where = ""
         while space:
             rows = self._spaces[space]
@@ -182,7 +185,7 @@ class GraphRequest:
         return self._spaces[space].count if space else self._count
 
     def _counts(self, step: GraphStep, source: SpaceValues) -> Array | None:
-        """Return the number of items of each row; None where the step does not limit it."""
+        """Return the number of list items of each row; None if the step does not limit it."""
         if step.count is None:
             return None
         counts = self._values[step.count]
@@ -211,7 +214,7 @@ class GraphRequest:
         return self._graph.tensor(ref, "")
 
     def _seen(self, ref: TensorRef, step: GraphStep) -> SpaceValues:
-        """Return a tensor as rows of a step's space."""
+        """Return a tensor as rows of the step's space."""
         if not is_item(ref, step):
             return self._moved(ref, step.space)
         # An item of an outer list is repeated for each item of the lists inside.
@@ -231,7 +234,7 @@ class GraphRequest:
         return values
 
     def _moved(self, ref: TensorRef, space: Space) -> SpaceValues:
-        """Return a tensor as rows of another space: gathered into lists on the way up, repeated on the way down."""
+        """Return a tensor as rows of another space: rows are gathered into lists, or lists repeated as rows."""
         own = self._plan.space_of(ref)
         values = self._raised(self._values[ref], self._tensor(ref), own, innermost_common(own, space))
         for depth in range(len(innermost_common(own, space)) + 1, len(space) + 1):

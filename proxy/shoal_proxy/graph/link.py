@@ -1,4 +1,4 @@
-"""The graph that a proxy serves: whether its models are available and compatible, and the walk of each request."""
+"""The graph that a proxy serves: availability and compatibility of its models, and the walk of each request."""
 
 import asyncio
 import logging
@@ -50,7 +50,7 @@ _DOUBT_S: Final = 5.0
 
 
 class GraphResponse:
-    """A request that has passed a graph, and for each step its time and the number of omitted rows."""
+    """A request that has passed a graph, with the time and the number of omitted rows of each step."""
 
     def __init__(
         self, outputs: Mapping[str, Array], steps_s: Mapping[str, float], omitted: Mapping[str, int], sent_s: float
@@ -62,11 +62,11 @@ class GraphResponse:
         self.completed_s = time.monotonic()
 
     def result(self, signature: ModelSignature) -> BatchResult:
-        """Return the rows as a result."""
+        """Return the request's rows as the result of a batch."""
         return BatchResult(self._outputs)
 
     def timing(self, batch: Batch, batch_s: float) -> bytes:
-        """Return the costs of the request, step by step, in the form of Server-Timing."""
+        """Return the costs of each step in the form of the Server-Timing header."""
         own = b"graph;dur=%.2f" % (1000 * batch_s)
         steps = [b"%b;dur=%.2f" % (name.encode(), 1000 * took_s) for name, took_s in self._steps_s.items()]
         without = [b'%b;desc="%d omitted"' % (name.encode(), rows) for name, rows in self._omitted.items()]
@@ -74,9 +74,10 @@ class GraphResponse:
 
 
 class GraphLink:
-    """A graph instead of a runtime: ready once every model has sent its metadata, and they are compatible.
+    """The link to a graph, in place of a runtime.
 
-    It stays ready when a model becomes unavailable: requests that need it fail with the step's name, others are served.
+    It is ready once every model has sent its metadata and the models are compatible. It stays ready if a model becomes
+    unavailable: requests that need that model fail with the step's name, others are served.
     """
 
     def __init__(self, spec: GraphSpec, settings: Settings) -> None:
@@ -128,7 +129,10 @@ class GraphLink:
         return GraphState(GRAPH_VALID, "every step's model accepts its inputs")
 
     async def watch(self) -> None:
-        """Request the models' metadata until they are compatible; then only when a model rejects its inputs."""
+        """Request the models' metadata until the models are compatible.
+
+        After that, request metadata only when a model rejects its inputs.
+        """
         away_s = _AWAY_INTERVAL_S
         while True:
             self._wake.clear()
@@ -144,7 +148,10 @@ class GraphLink:
                 continue
 
     async def _until_doubtful(self) -> None:
-        """Wait until metadata must be requested again; meanwhile check that the composer does not block its loop."""
+        """Wait until the models' metadata must be requested again.
+
+        Meanwhile check that the composer's code does not block its event loop.
+        """
         while self.ready and self._composer is not None and not self._wake.is_set():
             try:
                 await self._composer.load_signature()
@@ -159,7 +166,7 @@ class GraphLink:
         await self._wake.wait()
 
     async def _check_models(self) -> tuple[str, str]:
-        """Request all metadata; return why the graph cannot serve, in a sentence and as a reason word."""
+        """Request the metadata of all models; return a sentence and a reason word why the graph cannot serve."""
         try:
             composer = None if self._composer is None else await self._composer.load_signature()
         except GraphError as wrong:
@@ -188,7 +195,7 @@ class GraphLink:
         return "", ""
 
     async def _request_metadata(self, step: StepClient) -> tuple[dict[str, Any], str, str]:
-        """Return a model's metadata, or why there is none, in a sentence and as a reason word."""
+        """Return a model's metadata, or a sentence and a reason word why there is none."""
         try:
             async with asyncio.timeout(_CHECK_S):
                 document = await step.upstream.metadata()
@@ -249,7 +256,7 @@ class GraphLink:
         return GraphResponse(outputs, took_s, frame.omitted, sent_s)
 
     def abandoned(self, pending: PendingRequest) -> None:
-        """Cancel the walk of a cancelled request."""
+        """Cancel the walk of a request whose client has disconnected."""
         if (task := self._walks.get(pending)) is not None:
             task.cancel()
 
@@ -287,7 +294,7 @@ class GraphLink:
         return outputs
 
     def _headers(self, batch: Batch) -> list[tuple[bytes, bytes]]:
-        """Return the headers for every step.
+        """Return the headers of the requests to all steps.
 
         Raises:
             InvalidRequest: the request has passed this graph before.

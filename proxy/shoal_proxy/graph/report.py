@@ -1,6 +1,6 @@
 """``shoal-proxy composer FILE``: load a graph's composer as a pod does, and write its inputs and outputs to a file.
 
-For ``shoal inspect``, since no server answers for a composer.
+``shoal inspect`` runs it, since no server describes a composer.
 """
 
 import argparse
@@ -19,14 +19,14 @@ from shoal_schema.resource.graph import ComposerSpec
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command's arguments."""
+    """Return the argument parser of ``shoal-proxy composer``."""
     made = CommandParser("shoal-proxy composer", description="Write the inputs and outputs of a graph's composer.")
     made.add_argument("file", type=Path, help="output file (JSON)")
     return made
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the report of the graph in the environment; return the exit status."""
+    """Write the inputs and outputs of the graph in the environment to a file; return the exit status."""
     process = Settings.from_env(os.environ).process
     assert process.graph is not None
     assert process.graph.composer is not None

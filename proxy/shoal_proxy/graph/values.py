@@ -1,4 +1,7 @@
-"""Tensors over the rows of a space, of which some rows may be absent, and their conversion between spaces."""
+"""Tensors over the rows of a space, some of which may be absent, and their conversion between spaces.
+
+A space is the request's rows, or the items of a list in each row.
+"""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -14,7 +17,7 @@ TEXT_BYTES: Final = 256
 
 
 class SpaceValues:
-    """The values of ``rows`` (ascending numbers), the rows that have one; ``rows`` is None where all have."""
+    """The values of some rows of a space; ``rows`` holds the ascending numbers of these rows (None: all)."""
 
     __slots__ = ("array", "rows")
 
@@ -23,7 +26,10 @@ class SpaceValues:
         self.rows = rows
 
     def pick(self, rows: Array | None) -> Array:
-        """Return the values of ``rows``, all of which have one; None is all rows. It copies only where needed."""
+        """Return the values of ``rows``, each of which must have a value; None selects all rows.
+
+        The result is a copy only where rows must be selected.
+        """
         if rows is None or rows is self.rows:
             return self.array
         if self.rows is None:
@@ -33,7 +39,7 @@ class SpaceValues:
         return self.array[np.searchsorted(self.rows, rows)]
 
     def present(self, count: int) -> Array | None:
-        """Return a mask of the ``count`` rows that have a value; None: all."""
+        """Return a mask of the rows, out of ``count``, that have a value; None if all rows have one."""
         if self.rows is None:
             return None
         mask = np.zeros(count, bool)
@@ -42,7 +48,7 @@ class SpaceValues:
 
 
 class SpaceRows:
-    """The rows of a space: one for each item of a list."""
+    """The rows of a space that is made of list items: one row for each item."""
 
     __slots__ = ("count", "numbers", "opened", "parents")
 
@@ -56,10 +62,10 @@ class SpaceRows:
         """Rows of the space above that have a list, perhaps an empty one; None: all."""
 
     def repeat(self, values: SpaceValues, most_bytes: int) -> SpaceValues:
-        """Return values of the rows above, repeated for each item.
+        """Return the values of the parent rows, repeated for each of their items.
 
         Raises:
-            ValueError: they would take too many bytes.
+            ValueError: the repeated values would exceed ``most_bytes``.
         """
         chosen, parents = None, self.parents
         if values.rows is not None:
@@ -78,10 +84,10 @@ class SpaceRows:
         return SpaceValues(array[parents], None if chosen is None or len(chosen) == self.count else chosen)
 
     def gather(self, values: SpaceValues, parents: int, tensor: Tensor, most_bytes: int) -> SpaceValues:
-        """Return a list of items for each row above that has one; shorter lists are filled up.
+        """Return one list of items for each parent row that has items; shorter lists are padded.
 
         Raises:
-            ValueError: the lists would take too many bytes.
+            ValueError: the lists would exceed ``most_bytes``.
         """
         longest = int(self.numbers.max()) + 1 if self.count else 0
         shape = values.array.shape[1:]
@@ -96,11 +102,11 @@ class SpaceRows:
 
 
 def open_rows(source: SpaceValues, counts: Array | None) -> tuple[SpaceRows, Array | None]:
-    """Return one row for each list item, and the indices of these items in the source (None: all).
+    """Return one row for each list item, and the indices of these items in ``source`` (None: all items).
 
     Args:
-        source: rows of items, the items in the second dimension.
-        counts: number of items by row; None: all items, except empty texts at the end of a row.
+        source: rows of items, with the items in the second dimension.
+        counts: number of items of each row; None for all items except empty texts at the end of a row.
     """
     array = source.array
     rows, width = array.shape[:2]
@@ -117,24 +123,24 @@ def open_rows(source: SpaceValues, counts: Array | None) -> tuple[SpaceRows, Arr
 
 
 def items_of(source: SpaceValues, chosen: Array | None) -> Array:
-    """Return the items, one after another."""
+    """Return the list items of all rows, one after another; ``chosen`` selects some of them."""
     array = source.array
     return array.reshape(-1, *array.shape[2:]) if chosen is None else array[chosen]
 
 
 def _filled(items: Sequence[Sequence[Any]]) -> int:
-    """Return the number of items up to the last that is not empty."""
+    """Return the number of items up to the last one that is not empty."""
     # A function with types: mypyc does not compile `reversed` of a value of any type.
     return next((len(items) - index for index, item in enumerate(reversed(items)) if any(item)), 0)
 
 
 def filled_shape(tensor: Tensor) -> tuple[int, ...]:
-    """Return a row's shape where no row shows it: variable dimensions are 0."""
+    """Return the shape of a row when no row shows it: variable dimensions are 0."""
     return tuple(max(0, size) for size in tensor.shape)
 
 
 def gaps(tensor: Tensor, shape: tuple[int, ...]) -> Array:
-    """Return an array of absent values: NaN, the empty text, and 0 for other numbers, which fills up lists."""
+    """Return an array of absent values: NaN, empty texts, and 0 for integers."""
     if tensor.datatype == "BYTES":
         texts = np.empty(shape, object)
         texts.fill(b"")
@@ -144,7 +150,7 @@ def gaps(tensor: Tensor, shape: tuple[int, ...]) -> Array:
 
 
 def completed(values: SpaceValues, count: int, tensor: Tensor) -> Array:
-    """Return one value for each of ``count`` rows, with gaps where there is none."""
+    """Return one value for each of ``count`` rows, with gaps for rows without a value."""
     if values.rows is None:
         return values.array
     array = gaps(tensor, (count, *values.array.shape[1:]))
@@ -153,7 +159,7 @@ def completed(values: SpaceValues, count: int, tensor: Tensor) -> Array:
 
 
 def stacked(arrays: Sequence[Array], tensor: Tensor) -> Array:
-    """Return the rows of several arrays, one after another; shorter lists are filled up."""
+    """Return the rows of several arrays, one after another; shorter lists are padded."""
     shape = tuple(map(max, zip(*(each.shape[1:] for each in arrays), strict=True)))
     if all(each.shape[1:] == shape for each in arrays):
         return np.concatenate(arrays)

@@ -15,7 +15,7 @@ from enum import StrEnum
 
 
 class ProxyPhase(StrEnum):
-    """The state of the proxy."""
+    """The state of the proxy between serving and stopped."""
 
     SERVING = "serving"
     STAYING = "staying"
@@ -37,7 +37,7 @@ KEEPS_CONNECTIONS = (ProxyPhase.SERVING,)
 
 
 def unready_reason(phase: ProxyPhase, runtime_reason: str) -> str:
-    """Return why this proxy should receive no traffic; empty when it is ready."""
+    """Return why this proxy must receive no traffic; empty if it is ready."""
     if phase not in READY:
         return f"proxy is {phase}"
     return runtime_reason

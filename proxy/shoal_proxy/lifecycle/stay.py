@@ -20,7 +20,7 @@ class Stay:
     """The time until which a stopping replica keeps serving. All times are monotonic seconds.
 
     Args:
-        most_s: limit of a stay, from its grant; 0 without an operator, and then there is no stay.
+        most_s: maximum length of a stay, from its grant; 0 without an operator, which means no stay.
     """
 
     most_s: float
@@ -32,9 +32,9 @@ class Stay:
     _last_s: float = _NEVER_S
 
     def grant(self, seconds: float, now_s: float) -> None:
-        """Grant ``seconds`` more, or end the stay with 0; valid before `begin` as well.
+        """Grant ``seconds`` more of serving, or end the stay with 0. May be called before `begin`.
 
-        The grace period of a pod runs from the first grant: later ones do not extend the limit.
+        The grace period of a pod runs from the first grant: later grants do not extend the maximum.
         """
         # A new stay, since the limit of the last one has passed.
         if self._last_s < now_s:
@@ -44,12 +44,12 @@ class Stay:
         self._until_s = min(now_s + seconds, self._last_s)
 
     def begin(self, now_s: float) -> None:
-        """Record the signal to stop."""
+        """Record the time of the signal to stop."""
         self._begun_s = now_s
         self.request_arrived(now_s)
 
     def request_arrived(self, now_s: float) -> None:
-        """Record that requests still arrive: until the operator decides, the replica waits for it again."""
+        """Record that requests still arrive: the replica waits again for the operator's decision."""
         # Once the operator has decided, requests no longer extend the wait.
         if not self._decided:
             longest_s = self._begun_s + min(MAX_WORD_S, self.most_s)

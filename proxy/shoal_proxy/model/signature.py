@@ -1,7 +1,7 @@
 """A model's signature: its inputs and outputs, read from V2 model metadata.
 
-Arrays inside the proxy are *canonical*: their batch dimension, wherever the model has it, comes first. Shapes here are
-canonical too; ``batch_dim`` is the place of the dimension on the wire.
+Arrays inside the proxy are *canonical*: the batch dimension comes first, wherever the model has it. Shapes in this
+module are canonical too; ``batch_dim`` is the position of the batch dimension on the wire.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,12 +17,15 @@ _NULLABLE = ("FP16", "FP32", "FP64", "BYTES")
 
 
 class SignatureError(ValueError):
-    """The runtime's metadata is unusable; the message names the part."""
+    """The runtime's metadata is unusable; the message names the faulty part."""
 
 
 @dataclass(frozen=True)
 class InputSpec:
-    """One input: canonical ``shape`` (-1 for variable dimensions); docs/reference/model-metadata.md."""
+    """The specification of one input, with a canonical ``shape`` (-1 for variable dimensions).
+
+    Fields are described in docs/reference/model-metadata.md.
+    """
 
     name: str
     datatype: str
@@ -46,13 +49,13 @@ class InputSpec:
 
     @property
     def holds_json(self) -> bool:
-        """Return whether each element is one JSON value."""
+        """Return whether each element of the input is one JSON value."""
         return "application/json" in self.content_types
 
 
 @dataclass(frozen=True)
 class OutputSpec:
-    """One output; see `InputSpec`."""
+    """The specification of one output; `InputSpec` describes the common fields."""
 
     name: str
     datatype: str
@@ -95,7 +98,7 @@ class ModelSignature:
     """For a graph: names of the graph and of called graphs, separated by commas."""
 
     def largest_batch(self, configured_rows: int) -> int:
-        """Return the most rows of a batch: the configured number, or the model's own limit if that is less."""
+        """Return the maximum rows of a batch: the configured number or the model's limit, if that is less."""
         if not self.batches:
             return 1
         return configured_rows if self.max_batch_size is None else min(configured_rows, self.max_batch_size)
@@ -158,7 +161,7 @@ def parse_metadata(metadata: Mapping[str, Any]) -> ModelSignature:
 
 
 def _carrier(specs: Iterable[InputSpec | OutputSpec], what: str) -> str:
-    """Return the name of the tensor that carries ``what``, which must hold one element per row; empty for none."""
+    """Return the name of the tensor that carries ``what``, with one element per row; empty if no tensor does."""
     for spec in specs:
         if spec.carries == what:
             if spec.datatype != "BYTES" or len(spec.shape) != 1:
@@ -182,7 +185,7 @@ def _parameters(owner: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _placed(tensor: Mapping[str, Any], batches: bool) -> tuple[tuple[int, ...], int]:  # noqa: FBT001
-    """Return the canonical shape and the batch dimension's place on the wire."""
+    """Return the canonical shape of a tensor, and the position of its batch dimension on the wire."""
     shape = [int(size) for size in tensor["shape"]]
     if any(size < -1 for size in shape):
         raise ValueError(f"tensor {tensor['name']!r} has shape {shape}: a size must be -1 (any size) or at least 0")
@@ -199,7 +202,7 @@ def _placed(tensor: Mapping[str, Any], batches: bool) -> tuple[tuple[int, ...], 
 
 
 def _canonical_axis(tensor: Mapping[str, Any], key: str, batches: bool, batch_dim: int) -> int | None:  # noqa: FBT001
-    """Return the place of the wire axis ``key`` once the batch dimension has moved to the front."""
+    """Return the canonical position of the wire axis ``key``, with the batch dimension in front."""
     given = _parameters(tensor).get(key)
     if given is None:
         return None
@@ -215,7 +218,7 @@ def _canonical_axis(tensor: Mapping[str, Any], key: str, batches: bool, batch_di
 
 
 def _with_masks(specs: dict[str, InputSpec]) -> dict[str, InputSpec]:
-    """Add padding rules to masks: padded with their inputs, by zeros, and optional."""
+    """Add padding rules to masks: a mask is optional, and padded by zeros together with its inputs."""
     for spec in list(specs.values()):
         if spec.pad_axis is None and (spec.pad_mask or spec.pad_buckets):
             raise ValueError(f"input {spec.name!r} has pad_mask or pad_buckets, which need pad_axis")
@@ -239,7 +242,7 @@ def _with_masks(specs: dict[str, InputSpec]) -> dict[str, InputSpec]:
 
 
 def _pad_value(tensor: Mapping[str, Any]) -> float:
-    """Return the value of padding, a number that the tensor can hold."""
+    """Return the padding value of a tensor, a number that the tensor's datatype can hold."""
     value, datatype = _parameters(tensor).get("pad_value", 0), tensor["datatype"]
     if type(value) not in (int, float, bool):
         raise ValueError(f"tensor {tensor['name']!r} has pad_value {value!r}, which is not a number")
@@ -256,7 +259,7 @@ def _words(text: Any) -> tuple[str, ...]:
 
 
 def _input_spec(tensor: Mapping[str, Any], batches: bool) -> InputSpec:  # noqa: FBT001
-    """Return the specification of an input, checking its parameters."""
+    """Return the specification of an input, and check the input's parameters."""
     shape, batch_dim = _placed(tensor, batches)
     rules = _parameters(tensor)
     buckets = sorted({int(bucket) for bucket in _words(rules.get("pad_buckets"))})
@@ -286,7 +289,7 @@ def _input_spec(tensor: Mapping[str, Any], batches: bool) -> InputSpec:  # noqa:
 
 
 def _output_spec(tensor: Mapping[str, Any], batches: bool, inputs: Mapping[str, InputSpec]) -> OutputSpec:  # noqa: FBT001
-    """Return the specification of an output, checking its parameters."""
+    """Return the specification of an output, and check the output's parameters."""
     shape, batch_dim = _placed(tensor, batches)
     rules = _parameters(tensor)
     unpad_axis = _canonical_axis(tensor, "unpad_axis", batches, batch_dim)

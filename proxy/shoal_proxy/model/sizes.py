@@ -8,7 +8,7 @@ from shoal_schema.wire.datatypes import DTYPES, Array
 
 
 def byte_size(array: Array) -> int:
-    """Return the size of ``array`` in bytes, counting each ``BYTES`` element's own length."""
+    """Return the size of ``array`` in bytes; each ``BYTES`` element counts with its own length."""
     if array.dtype.hasobject:
         # On the wire each element has a length of 4 bytes before it.
         return sum(map(len, array.ravel().tolist())) + 4 * array.size
@@ -24,7 +24,7 @@ def byte_size_of(inputs: Mapping[str, Array]) -> int:
 
 
 def result_row_bytes(signature: ModelSignature) -> int:
-    """Return the bytes of one row of all outputs, with 0 bytes for outputs of any size."""
+    """Return the bytes of one row of all outputs; outputs of variable size count as 0 bytes."""
     size_bytes = 0
     for output in signature.outputs.values():
         lengths = output.shape[1:]

@@ -1,6 +1,6 @@
-"""The access log: the selection of requests, and the fields of a line.
+"""The access log: sampling of requests, and the fields of a log line.
 
-Text from clients is truncated and quoted, so that it cannot end a line or begin a field.
+Text from clients is truncated and quoted, so that it can neither end a line nor begin a field.
 """
 
 import random
@@ -28,14 +28,14 @@ _NOT_ALLOWED: Final = 405
 
 
 class AccessLogEntry:
-    """One request, from its head to its response. Times are monotonic (s).
+    """The log entry of one request, from its head to its response. Times are in monotonic seconds.
 
     Args:
         method: HTTP method; empty if the head is malformed.
         path: path and query, as the client sent them.
-        protocol: the codec's name, or "http" for pages.
-        headers: with lower-case names.
-        client: the client's address; empty for a Unix socket.
+        protocol: name of the codec, or "http" for routes other than infer.
+        headers: headers with lower-case names.
+        client: address of the client; empty for a Unix socket.
     """
 
     __slots__ = (
@@ -62,7 +62,7 @@ class AccessLogEntry:
         self.client_name = ""
 
     def fields(self) -> dict[str, Any]:
-        """Return the line's fields in order, without unknown ones."""
+        """Return the fields of the log line in order, without fields that are unknown."""
         fields = {
             "method": _text(self.method),
             "path": _text(self.path),
@@ -87,14 +87,14 @@ def _text(value: bytes) -> str:
 
 
 class AccessLogLine(NamedTuple):
-    """A line's template and arguments, for `logging`."""
+    """A log line as `logging` takes it: a template and its arguments."""
 
     template: str
     arguments: tuple[Any, ...]
 
 
 def format_entry(entry: AccessLogEntry) -> AccessLogLine:
-    """Return the line of a finished request, with texts quoted."""
+    """Return the log line of a finished request, with quoted texts."""
     fields = entry.fields()
     # `word` quotes texts, so that none can end its field.
     values = (word(value) if isinstance(value, str) else value for value in fields.values())
@@ -129,7 +129,7 @@ class AccessLog:
         pending: PendingRequest | None = None,
         authenticated: AuthenticatedClient | None = None,
     ) -> None:
-        """Complete an entry, once; ``status`` is the response's, or `GONE`."""
+        """Complete an entry once. ``status`` is the response's status, or `GONE` for a disconnected client."""
         if entry.status:
             return
         entry.status, entry.bytes_out, entry.ended_s = status, bytes_out, time.monotonic()
@@ -147,12 +147,12 @@ class AccessLog:
             self.dropped += 1
 
     def take(self) -> list[AccessLogEntry]:
-        """Remove and return all entries; callable from any thread."""
+        """Remove and return all finished entries. May be called from any thread."""
         return [self._ring.popleft() for _ in range(len(self._ring))]
 
 
 def with_access_log(pages: ASGIApp, log: AccessLog) -> ASGIApp:
-    """Return ``pages`` with an access log line for each request other than reads."""
+    """Wrap the application ``pages`` so that each request that changes state is logged."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

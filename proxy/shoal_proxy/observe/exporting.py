@@ -1,4 +1,4 @@
-"""Exports spans to an OpenTelemetry collector, from a thread of its own."""
+"""Export of spans to an OpenTelemetry collector, in a separate thread."""
 
 import logging
 import threading
@@ -32,14 +32,14 @@ _PROVIDERS: Final = tuple(f"OTEL_PYTHON_EXPORTER_OTLP_HTTP_{each}CREDENTIAL_PROV
 
 
 class Session(requests.Session):
-    """A session whose file of authorities has priority over ``REQUESTS_CA_BUNDLE``."""
+    """A requests session whose own CA file has priority over ``REQUESTS_CA_BUNDLE``."""
 
     def __init__(self) -> None:
         super().__init__()
         self._untrusted_logged = False
 
     def request(self, *args: Any, **options: Any) -> requests.Response:
-        """Send a request; log the remedy once if the server's certificate is not trusted."""
+        """Send a request; if the server's certificate is not trusted, log the remedy once."""
         # The environment replaces the session's value, but not that of a request.
         options["verify"] = self.verify
         try:
@@ -57,7 +57,7 @@ class Session(requests.Session):
 
 
 class Exporter:
-    """The exporting thread. The SDK reads the collector's address from the environment."""
+    """The thread that exports spans. The OpenTelemetry SDK reads the collector's address from the environment."""
 
     def __init__(self, tracer: Tracer, environ: Mapping[str, str], model: str) -> None:
         self._tracer = tracer
@@ -76,11 +76,11 @@ class Exporter:
         """Dropped spans logged so far."""
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the exporting thread."""
         self._thread.start()
 
     def close(self) -> None:
-        """Export the remaining spans, for at most `LAST_WORDS_S`."""
+        """Export the remaining spans within `LAST_WORDS_S`."""
         self._stop.set()
         self._thread.join(LAST_WORDS_S)
         self._exporter.shutdown()  # type: ignore[no-untyped-call]
@@ -105,7 +105,7 @@ class Exporter:
 
 
 def readable(span: Span, resource: Resource, to_wall_ns: int) -> ReadableSpan:
-    """Return the SDK's form of a span; ``to_wall_ns`` converts monotonic nanoseconds to Unix time."""
+    """Return a span in the SDK's form; ``to_wall_ns`` is added to monotonic nanoseconds to get Unix time."""
 
     def at(monotonic_s: float) -> int:
         return int(monotonic_s * 1e9) + to_wall_ns

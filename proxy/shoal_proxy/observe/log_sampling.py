@@ -12,7 +12,7 @@ class LogSampler:
         self._unlogged = 0
 
     def take(self, now_s: float) -> int | None:
-        """Return the events skipped since the last line; None to skip this one too."""
+        """Return the number of events skipped since the last log line; None if this event is to be skipped too."""
         if now_s < self._next_s:
             self._unlogged += 1
             return None

@@ -1,4 +1,4 @@
-"""Writes the log from a thread of its own, so that a slow reader of an access log does not delay requests."""
+"""Writing of the log in a separate thread, so that a slow reader of the log does not delay requests."""
 
 import logging
 import os
@@ -22,7 +22,7 @@ _STDERR: Final = 2
 
 
 class LogWriter(logging.Handler):
-    """Replaces the blocking handler; ``number`` is the file descriptor to write to."""
+    """A logging handler that does not block; ``number`` is the file descriptor to write to."""
 
     def __init__(self, log: AccessLog, formatter: logging.Formatter | None, number: int = _STDERR) -> None:
         super().__init__()
@@ -38,17 +38,17 @@ class LogWriter(logging.Handler):
         self._thread = threading.Thread(target=self._run, name="log", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the writing thread."""
         self._thread.start()
 
     def end(self) -> None:
-        """Write the remaining lines, for at most `LAST_WORDS_S`."""
+        """Write the remaining lines within `LAST_WORDS_S`."""
         self._ends = True
         self._due.set()
         self._thread.join(LAST_WORDS_S)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Queue a line for the thread (logging)."""
+        """Queue a log line for the writing thread (logging)."""
         if len(self._lines) >= MAX_LINES:
             self._dropped += 1
             return
@@ -80,7 +80,10 @@ class LogWriter(logging.Handler):
                 self._write(self.format(_record(__name__, logging.WARNING, "event=log_lines_dropped count=%d", new)))
 
     def _write(self, line: str) -> None:
-        """Write a line, and block while its reader is slow. `sys.stderr` would block other threads by its lock."""
+        """Write a line, and block while the log's reader is slow.
+
+        `sys.stderr` would block other threads by its lock.
+        """
         left = f"{line}\n".encode(errors="backslashreplace")
         while left:
             try:
@@ -99,7 +102,7 @@ def _record(name: str, level: int, template: str, arguments: tuple[object, ...])
 
 @contextmanager
 def writing(log: AccessLog | None) -> Iterator[None]:
-    """Write the log from a thread within the block, if there is an access log."""
+    """Write the log in a separate thread while the block runs, if there is an access log."""
     root = logging.getLogger()
     if log is None or not root.handlers:
         yield

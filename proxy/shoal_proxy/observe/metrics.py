@@ -1,7 +1,7 @@
 """The proxy's counters and histograms, and their Prometheus text.
 
-One event loop owns them, so they are plain numbers without locks; prometheus-client formats them at a scrape.
-`shoal_schema.interfaces.metrics` declares them.
+Only the event loop's thread changes them, so they are plain numbers without locks. prometheus-client formats them at a
+scrape. `shoal_schema.interfaces.metrics` declares them.
 """
 
 from bisect import bisect_left
@@ -30,7 +30,7 @@ ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 class Histogram:
-    """Counts per bucket; ``bounds`` are inclusive upper bounds."""
+    """Counts of observed values per bucket; ``bounds`` are the inclusive upper bounds of the buckets."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -40,7 +40,7 @@ class Histogram:
         self.total = 0.0
 
     def observe(self, value: float) -> None:
-        """Count ``value``."""
+        """Count ``value`` in its bucket."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
@@ -50,7 +50,7 @@ class Histogram:
 
     @property
     def buckets(self) -> list[tuple[str, float]]:
-        """Return the bounds with cumulative counts, in prometheus-client's form."""
+        """Return each upper bound with its cumulative count, in prometheus-client's form."""
         labels = [*map(str, map(float, self.bounds)), "+Inf"]
         return list(zip(labels, map(float, accumulate(self.counts)), strict=True))
 
@@ -63,7 +63,7 @@ def _labelled(metric: declared.Metric, counts: Mapping[Any, int]) -> Metric:
 
 
 class Metrics(Collector):
-    """All metrics of the proxy; those in ``read`` are read from their owners at a scrape."""
+    """All metrics of the proxy. The gauges in ``read`` are read from their owners at each scrape."""
 
     def __init__(self) -> None:
         self.requests: dict[tuple[str, int], int] = defaultdict(int)
@@ -93,7 +93,7 @@ class Metrics(Collector):
         self.read: dict[declared.Metric, Callable[[], float | None]] = {}
 
     def rejected(self, reason: declared.RejectionReason | None) -> None:
-        """Count a rejected request; an error without a reason is no rejection."""
+        """Count a rejected request; an error without a rejection reason is not counted."""
         if reason is not None:
             self.rejections[reason] += 1
 

@@ -18,7 +18,7 @@ _INTERVAL_S = 0.2
 
 
 class Arrival(NamedTuple):
-    """One request, without its payload."""
+    """The arrival of one request, without its payload."""
 
     arrived_s: float
     rows: int
@@ -28,14 +28,14 @@ class Arrival(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Recording:
-    """The arrivals that one reader has not read yet."""
+    """The arrivals that one reader of a recording has not read yet."""
 
     arrivals: list[Arrival] = field(default_factory=list)
     full: bool = False
 
 
 class Recorder:
-    """Passes arrivals to active recordings; without one nothing is stored."""
+    """Passes arrivals to active recordings; stores nothing while none is active."""
 
     def __init__(self) -> None:
         self._recordings: list[_Recording] = []
@@ -46,7 +46,7 @@ class Recorder:
         return bool(self._recordings)
 
     def arrived(self, pending: PendingRequest) -> None:
-        """Note an arrival, admitted or not."""
+        """Record an arrival, whether the request is admitted or rejected."""
         for recording in self._recordings:
             recording.full = recording.full or len(recording.arrivals) >= _MAX_WAITING
             if not recording.full:
@@ -55,7 +55,7 @@ class Recorder:
                 recording.arrivals.append(arrival)
 
     async def lines(self, seconds: float) -> AsyncIterator[str]:
-        """Yield the CSV of requests that arrive within ``seconds``, a piece at a time."""
+        """Yield the CSV of the requests that arrive within ``seconds``, piece by piece."""
         recording = _Recording()
         began_s = time.monotonic()
         self._recordings.append(recording)

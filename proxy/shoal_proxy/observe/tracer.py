@@ -57,14 +57,14 @@ class Tracer:
     def batch_ended(
         self, batch: Batch, began_s: float, events: Sequence[tuple[str, float]], now_s: float, *, failed: str = ""
     ) -> None:
-        """Record the span of a batch that has sampled requests, and link it with theirs.
+        """Record the span of a batch with sampled requests, and link the spans of batch and requests.
 
         Args:
-            batch: the sent batch.
-            began_s: when the batch was closed.
-            events: names and times.
-            now_s: when the batch ended.
-            failed: why the whole batch failed; empty if it did not.
+            batch: the batch that was sent.
+            began_s: when the batch was closed (monotonic seconds).
+            events: names and times of events during the batch.
+            now_s: when the batch ended (monotonic seconds).
+            failed: why the whole batch failed; empty if it did not fail.
         """
         spans = [part.pending.span for part in batch.slices if part.pending.span is not None]
         if not spans:
@@ -85,7 +85,7 @@ class Tracer:
         self._ring.append(span)
 
     def take(self) -> list[Span]:
-        """Remove and return all spans; callable from any thread."""
+        """Remove and return all ended spans. May be called from any thread."""
         return [self._ring.popleft() for _ in range(len(self._ring))]
 
 
@@ -93,7 +93,7 @@ def tracer_from(environ: Mapping[str, str]) -> Tracer | None:
     """Return the tracer that the ``OTEL_*`` variables configure; None if they name no collector.
 
     Raises:
-        shoal_schema.process.environment.SettingsError: one of them is invalid.
+        shoal_schema.process.environment.SettingsError: the value of a variable is invalid.
     """
     return Tracer(sampling_of(environ)) if is_enabled(environ) else None
 

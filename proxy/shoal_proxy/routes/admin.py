@@ -56,23 +56,23 @@ MAX_READY_WAITING = 16
 
 
 class ReplicaShutdown(Protocol):
-    """The shutdown of a replica."""
+    """The part of the proxy that stops this replica."""
 
     async def drain(self) -> None:
-        """Start the drain, unless it has started, and return when it is complete."""
+        """Start the drain, unless it has started already; return when the drain is complete."""
 
     def stay(self, seconds: float) -> None:
-        """Keep serving for ``seconds`` once asked to stop; 0 ends that."""
+        """Keep serving for ``seconds`` after the signal to stop; 0 ends this time."""
 
 
 class Admin:
-    """The handlers of the admin port.
+    """The handlers of the admin port's routes.
 
     Args:
-        metrics: served at ``/metrics``.
+        metrics: metrics that ``/metrics`` returns.
         dispatcher: source of load, explanations and recordings.
-        settings: the model's name, the allowed Host names, and this instance's name in responses.
-        reason: returns why this replica is not ready; empty when it is.
+        settings: name of the model, allowed Host names, and this instance's name in responses.
+        reason: returns why this replica is not ready; empty if it is ready.
         started: set when the replica is ready for the first time, or stops.
         stopping: drains this replica, or keeps it serving.
     """
@@ -121,11 +121,11 @@ class Admin:
         )
 
     async def pages(self, request: Request) -> Response:
-        """List the paths."""
+        """Respond with the list of the admin port's paths."""
         return PlainTextResponse(PAGES)
 
     async def not_found(self, request: Request, error: Exception) -> Response:
-        """Respond with 404 and the list of paths."""
+        """Respond with status 404 and the list of the admin port's paths."""
         return PlainTextResponse(f"no such path: {request.url.path}\n{PAGES}", 404)
 
     async def healthz(self, request: Request) -> Response:
@@ -135,8 +135,8 @@ class Admin:
     async def readyz(self, request: Request) -> Response:
         """Respond whether this replica is ready; ``?wait_ms=N`` waits until it is ready for the first time.
 
-        With a probe every 2 s and no wait, a ready replica would get no traffic for a second, on average. After the
-        first time nothing waits, so that an unready replica is reported at once.
+        A probe every 2 s without waiting would leave a ready replica without traffic for one second on average. After
+        the first time a probe never waits, so that an unready replica is reported at once.
         """
         text = request.query_params.get("wait_ms", "0")
         wait_ms = int(text) if re.fullmatch("[0-9]{1,6}", text) else -1
@@ -158,7 +158,7 @@ class Admin:
         return Response(self._metrics.text(), headers=self._named, media_type=CONTENT_TYPE_LATEST)
 
     async def load(self, request: Request) -> Response:
-        """Respond with the load, by which the operator scales and peers choose."""
+        """Respond with this replica's load, by which the operator scales and peers select a replica."""
         dispatcher = self._dispatcher
         now = read_load(
             dispatcher.scheduler,
@@ -170,7 +170,7 @@ class Admin:
         return Response(msgspec.json.encode(now), headers=self._named, media_type="application/json")
 
     async def explanation(self, request: Request) -> Response:
-        """Explain latency and throughput in sentences; as JSON also with their numbers."""
+        """Respond with an explanation of latency and throughput, as sentences or as JSON with figures."""
         metrics = self._metrics
         now = report(
             self._dispatcher.scheduler.batcher,
@@ -193,7 +193,7 @@ class Admin:
         )
 
     async def trace(self, request: Request) -> Response:
-        """Record arriving requests, from now on."""
+        """Record the requests that arrive from now on, and respond with the recording."""
         try:
             seconds = float(request.query_params.get("seconds", "10"))
         except ValueError:
@@ -213,7 +213,7 @@ class Admin:
         self._recordings -= 1
 
     async def drain(self, request: Request) -> Response:
-        """Drain, and respond when the drain is complete."""
+        """Drain this replica, and respond when the drain is complete."""
         await self._stopping.drain()
         return JSONResponse({"drained": True})
 
@@ -231,7 +231,7 @@ class Admin:
 
 
 class _Recording(StreamingResponse):
-    """A recording in progress; ``on_end`` is called when it, or its connection, has ended."""
+    """The response of a recording in progress; ``on_end`` is called when the recording or its connection ends."""
 
     def __init__(self, lines: AsyncIterator[str], on_end: Callable[[], None]) -> None:
         super().__init__(lines, media_type="text/csv")
@@ -245,7 +245,7 @@ class _Recording(StreamingResponse):
 
 
 class _OriginCheck:
-    """Rejects requests from pages of other sites."""
+    """ASGI middleware that rejects requests from pages of other sites."""
 
     def __init__(self, app: ASGIApp, hosts: Collection[str]) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""The inference port's routes beside infer: health, metadata, and errors in the protocol of the path."""
+"""The inference port's routes other than infer: health, metadata, and errors in the protocol of the path."""
 
 import re
 import time
@@ -40,7 +40,7 @@ _INFER_PATHS = ("/v1/embeddings", "/v1/rerank", "/v2/rerank", "/invocations")
 
 
 class PublicRoutes:
-    """The handlers; one instance per proxy."""
+    """The handlers of the inference port's routes other than infer; one instance per proxy."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class PublicRoutes:
         """Authenticates all requests but health checks; None: all clients are allowed."""
 
     def routes(self) -> Sequence[Route]:
-        """Return all routes of the port, except those for inference."""
+        """Return all routes of the inference port except the infer routes."""
         model, version = "/v2/models/{model}", "/v2/models/{model}/versions/{version}"
         v1_model, v1_version = "/v1/models/{model}", "/v1/models/{model}/versions/{version}"
         return [
@@ -101,7 +101,7 @@ class PublicRoutes:
         ]
 
     def reason(self) -> str:
-        """Return why this replica is not ready; empty when it is."""
+        """Return why this replica is not ready; empty if it is ready."""
         # A replica without keys would reject every request, so it is not ready.
         closed = "" if self.access_control is None else self.access_control.reason
         return unready_reason(self._dispatcher.phase, closed or self._link.reason)
@@ -121,7 +121,7 @@ class PublicRoutes:
         return JSONResponse({"models": [{"modelName": name, "modelUrl": name}]})
 
     async def describe_model(self, request: Request) -> Response:
-        """Describe the one model as TorchServe does."""
+        """Respond with TorchServe's description of the served model."""
         if request.path_params.get("version") == "all":  # TorchServe's name for all versions
             request.path_params.pop("version")
         self._check_model(request)
@@ -139,7 +139,7 @@ class PublicRoutes:
         return JSONResponse([document])
 
     async def register_model(self, request: Request) -> Response:
-        """Reject a registration, with the alternative."""
+        """Reject the registration of a model, with the resource to apply instead."""
         raise HTTPException(405, registration_advice(request.query_params), headers={"allow": "GET"})
 
     async def live(self, request: Request) -> Response:
@@ -182,15 +182,15 @@ class PublicRoutes:
         return JSONResponse(self.model_metadata())
 
     def model_metadata(self) -> dict[str, Any]:
-        """Return V2's metadata of the one model."""
+        """Return V2's metadata of the served model."""
         return describe(self._dispatcher.signature(), self._settings)
 
     async def repository_index(self, request: Request) -> Response:
-        """List the one model as Triton does."""
+        """Respond with Triton's index of models, which has one entry."""
         return JSONResponse(self.triton_index(ready=await read_index_request(request)))
 
     def triton_index(self, *, ready: bool) -> list[dict[str, str]]:
-        """Return Triton's index of the one model; with ``ready`` only if the model is ready."""
+        """Return Triton's index of models; with ``ready`` only if the served model is ready."""
         return index(self._settings.name, self._settings.version, self.reason(), ready=ready)
 
     async def reject_loading(self, request: Request) -> Response:
@@ -198,7 +198,7 @@ class PublicRoutes:
         raise self.loading_error()
 
     def loading_error(self) -> ProxyError:
-        """Return the error for loading and unloading."""
+        """Return the error for requests to load or unload a model."""
         return NotImplementedHere(
             f"this server serves only {self._settings.name!r} and does not load or unload models."
             " Apply another InferenceService, or delete this one"
@@ -211,7 +211,7 @@ class PublicRoutes:
         return JSONResponse(self.triton_statistics())
 
     def triton_statistics(self) -> dict[str, Any]:
-        """Return Triton's statistics."""
+        """Return the model's statistics in Triton's format."""
         settings = self._settings
         statistics = model_statistics(
             settings.name,
@@ -256,7 +256,7 @@ class PublicRoutes:
 
 
 def describe(signature: ModelSignature, settings: Settings) -> dict[str, Any]:
-    """Return V2 model metadata for clients."""
+    """Return the V2 metadata of a model as clients receive it."""
     inputs, outputs = [], []
     for each in signature.inputs.values():
         parameters = _set_parameters(
@@ -308,7 +308,7 @@ _AXES = ("pad_axis", "unpad_axis")
 
 
 def _set_parameters(**parameters: Any) -> dict[str, Any]:
-    """Return the parameters without defaults. Axes have no default, so an axis of 0 stays."""
+    """Return the parameters that differ from their defaults. Axes have no default, so an axis of 0 stays."""
     return {key: value for key, value in parameters.items() if value or (value is not None and key in _AXES)}
 
 
@@ -352,7 +352,7 @@ _OPEN = re.compile(
 
 
 class _Authentication:
-    """Rejects requests without a valid key, alike for existing and unknown paths."""
+    """ASGI middleware that rejects requests without a valid key, with the same error for existing and unknown paths."""
 
     def __init__(self, app: ASGIApp, access_control: AccessControl) -> None:
         self._app = app

@@ -1,14 +1,12 @@
-"""Protects the admin port from pages of other sites in a user's browser.
+"""Protection of the admin port from pages of other sites in a user's browser. Pure.
 
-A page can send a simple GET or POST to any address, and read the response if its own host name is rebound to that
-address. Three things are checked:
+A page can send a simple GET or POST to any address, and can read the response if its own host name is rebound to that
+address. Three headers are checked:
 
-    Host                       an address, or a name that cannot be registered publicly (DNS rebinding)
+    Host                       an address, or a name that cannot be registered publicly (against DNS rebinding)
     Sec-Fetch-Site, Origin     sent by browsers only; they describe the page
-    x-shoal-admin              required to change state or read data of single requests: a header that a page may send
+    x-shoal-admin              required to change state or to read data of single requests; a page may send this header
                                only after a CORS preflight, which is always rejected
-
-Pure.
 """
 
 import re
@@ -26,13 +24,13 @@ _OWN_SITE = ("none", "same-origin")
 
 
 def rejection_reason(method: str, headers: Mapping[str, str], hosts: Collection[str], *, guarded: bool = False) -> str:
-    """Return why a request is rejected; empty if it is not.
+    """Return why a request is rejected; empty if it is accepted.
 
     Args:
-        method: of the request.
-        headers: of the request, with lower-case names.
-        hosts: allowed host names, in addition to addresses and the cluster's names; ``*`` allows any.
-        guarded: whether the response has data about single requests.
+        method: HTTP method of the request.
+        headers: headers of the request, with lower-case names.
+        hosts: allowed host names, in addition to addresses and the cluster's names; ``*`` allows all.
+        guarded: whether the response contains data of single requests.
     """
     authority = headers.get("host", "")
     # A malformed Host becomes a name that is never allowed.

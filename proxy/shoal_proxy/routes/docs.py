@@ -21,10 +21,10 @@ HEADERS: Final = page_headers(PAGE)
 
 
 def docs_routes(signature: Callable[[], ModelSignature], *, name: str, version: str) -> Sequence[Route]:
-    """Return the routes; ``signature`` raises a `ProxyError` while the signature is unknown.
+    """Return the routes of the documentation page and the OpenAPI document.
 
     They exist at the root and below the model's path: with several models on one port, only the routes below the
-    model's path are reachable.
+    model's path are reachable. ``signature`` raises a `ProxyError` while the signature is unknown.
     """
 
     async def page(request: Request) -> Response:

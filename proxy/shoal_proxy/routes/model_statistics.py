@@ -1,4 +1,4 @@
-"""Triton's statistics of the model, from the proxy's counters; also the fields of gRPC's message."""
+"""Statistics of the model in Triton's form, from the proxy's counters; REST and gRPC use the same fields."""
 
 from typing import Any
 

@@ -1,6 +1,6 @@
 """The OpenAPI document of one model, with its inputs and outputs as JSON Schema. Pure.
 
-Names of tensors may be any text: they are used as values and keys, never in a path.
+Names of tensors may contain any text, so they occur only as values and keys, never in a path.
 """
 
 from collections.abc import Sequence
@@ -53,10 +53,10 @@ TERMS: dict[str, Json] = {
 
 
 def openapi(signature: ModelSignature, *, name: str, version: str, root: str = ".") -> Json:
-    """Return the OpenAPI 3.1 document of a model, called ``name`` in paths.
+    """Return the OpenAPI 3.1 document of a model, which is called ``name`` in paths.
 
-    ``x-shoal-inputs`` lists the fields for the page to show. ``root`` is the base of paths, relative to the document's
-    own URL, so that it is also correct if a route adds a prefix.
+    ``x-shoal-inputs`` lists the input fields that the documentation page shows. ``root`` is the base of paths, relative
+    to the document's own URL, so that paths are also correct if a route adds a prefix.
     """
     rows = {"type": "array", "items": _ref("Row"), "minItems": 1, **({} if signature.batches else {"maxItems": 1})}
     v1 = {"type": "object", "properties": {"instances": rows}, "required": ["instances"]}
@@ -108,7 +108,7 @@ def openapi(signature: ModelSignature, *, name: str, version: str, root: str = "
 
 
 def row_schema(signature: ModelSignature) -> Json:
-    """Return the schema of one row: an object of columns or inputs, or the value of a model with one required input."""
+    """Return the JSON Schema of one row: an object of columns or inputs, or the value of a single required input."""
     inputs = signature.inputs.values()
     required = [spec for spec in inputs if not spec.optional]
     by_input = {spec.name: _input_schema(spec, signature) for spec in inputs}
@@ -152,7 +152,7 @@ def sample_row(required: Sequence[InputSpec], signature: ModelSignature) -> Json
 
 
 def answer_schema(signature: ModelSignature) -> Json:
-    """Return the schema of one row's result: the output's, or an object of several."""
+    """Return the JSON Schema of one row's result: a single output's value, or an object of outputs."""
     outputs: dict[str, Json] = {}
     for spec in signature.outputs.values():
         element: Json
@@ -172,7 +172,7 @@ def answer_schema(signature: ModelSignature) -> Json:
 
 
 def sample(spec: InputSpec, signature: ModelSignature) -> Any:
-    """Return an example value of an input; a free dimension has 3 elements."""
+    """Return an example value of an input; variable dimensions have 3 elements."""
     value = _sample_element(spec)
     for size in reversed(_sample_shape(spec, signature)):
         value = [value] * size

@@ -1,4 +1,4 @@
-"""Triton's model repository extension; the repository has one model."""
+"""Triton's model repository extension, for a repository of one model."""
 
 from typing import Final
 
@@ -12,12 +12,12 @@ _MAX_BYTES: Final = 4096
 
 
 def index(name: str, version: str, unready_reason: str, *, ready: bool) -> list[dict[str, str]]:
-    """Return the index.
+    """Return the index of the repository.
 
     Args:
-        name: the model's name.
-        version: the model's version.
-        unready_reason: the reason that the model is not ready; empty if it is.
+        name: name of the model.
+        version: version of the model.
+        unready_reason: why the model is not ready; empty if it is ready.
         ready: whether to list ready models only.
     """
     if not unready_reason:
@@ -26,7 +26,7 @@ def index(name: str, version: str, unready_reason: str, *, ready: bool) -> list[
 
 
 async def read_index_request(request: Request) -> bool:
-    """Return whether the request is for ready models only.
+    """Return whether an index request asks for ready models only.
 
     Raises:
         BodyTooLarge: the body exceeds 4096 bytes.

@@ -1,4 +1,4 @@
-"""The Open Inference Protocol over gRPC, on a port of its own, disabled by default.
+"""The Open Inference Protocol over gRPC, on a separate port that is disabled by default.
 
-Only this package imports grpc and protobuf, and it is imported only if a port is set.
+Only this package imports grpc and protobuf, and it is imported only if the port is set.
 """

@@ -1,8 +1,8 @@
 """The memory of gRPC messages that are being received, counted together with HTTP bodies.
 
-gRPC's core reports a message only when it is complete. So the size of incomplete messages is estimated: the bytes that
-their connection has received, less the bytes of complete messages. A message that arrives between two checks is not
-counted.
+gRPC's core reports a message only when it is complete. So the size of a connection's incomplete messages is estimated:
+the bytes that the connection has received, less the bytes of its complete messages. A message that arrives entirely
+between two checks is not counted.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _TRIM_BYTES: Final = 64 << 20
 
 
 class _Sender:
-    """A connection with incomplete messages."""
+    """A connection with incomplete gRPC messages."""
 
     __slots__ = ("body", "checked", "complete_bytes", "connection", "peer", "reading", "received_bytes")
 
@@ -46,18 +46,18 @@ class _Sender:
             shut_down(self.connection)
 
     def close(self) -> None:
-        """Drop the duplicate."""
+        """Close the duplicate of the connection's socket."""
         if self.connection is not None:
             self.connection.close()
             self.connection = None
 
 
 class IncomingMessages:
-    """The incomplete messages of one port.
+    """The incomplete gRPC messages of one port.
 
     Args:
-        inference: counts the bytes.
-        max_message_bytes: the largest message.
+        inference: accounts for the bytes.
+        max_message_bytes: size of the largest allowed message.
     """
 
     def __init__(self, inference: Inference, max_message_bytes: int) -> None:
@@ -70,7 +70,7 @@ class IncomingMessages:
 
     @property
     def size_bytes(self) -> int:
-        """Return the counted bytes."""
+        """Return the bytes of all incomplete messages, as counted last."""
         return sum(each.body.held_bytes for each in self._senders.values())
 
     async def read(self, requests: AsyncIterator[Any], context: Any) -> Any:
@@ -94,7 +94,7 @@ class IncomingMessages:
         return message
 
     async def messages(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
-        """Yield the call's messages."""
+        """Yield the messages of a call."""
         while (message := await self.read(requests, context)) is not None:
             yield message
 
@@ -104,7 +104,7 @@ class IncomingMessages:
         sender.close()
 
     async def _check(self) -> None:
-        """Count the bytes of incomplete messages, until there are none."""
+        """Count the bytes of incomplete messages periodically, until no message is incomplete."""
         while self._senders or self._peak_bytes > _TRIM_BYTES:
             await asyncio.sleep(CHECK_S)
             # Most messages are complete at the next check.

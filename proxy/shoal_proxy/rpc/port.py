@@ -1,4 +1,4 @@
-"""The gRPC port: calls become requests in the proxy's queue, replies become responses or status codes."""
+"""The gRPC port: calls become requests in the proxy's queue, and results become responses or status codes."""
 
 import asyncio
 import contextlib
@@ -63,7 +63,7 @@ _OPEN = ("ServerLive", "ServerReady", "ModelReady")
 
 
 class GrpcCall:
-    """One call of ModelInfer, and its entry in the access log, if it is sampled."""
+    """One call of ModelInfer, with an access log entry if the log samples the call."""
 
     __slots__ = ("bytes_out", "entry", "head", "pending", "status")
 
@@ -77,13 +77,13 @@ class GrpcCall:
 
 
 class GrpcPort:
-    """Serves the Open Inference Protocol's gRPC service. Create it inside a running event loop.
+    """The gRPC service of the Open Inference Protocol. Must be created inside a running event loop.
 
     Args:
-        inference: queues inference calls.
-        pages: handles the other calls.
-        settings: of the proxy.
-        certificate: the server certificate; None: no TLS.
+        inference: queues infer requests.
+        pages: handles all other calls.
+        settings: settings of the proxy.
+        certificate: the server certificate; None for no TLS.
         unsent: counts unread responses.
 
     Raises:
@@ -133,7 +133,7 @@ class GrpcPort:
         await self._server.start()
 
     async def stop(self, grace_s: float) -> None:
-        """Accept no more calls, and return when all calls have ended, or are aborted after ``grace_s``."""
+        """Reject new calls; return when all calls have ended, or were aborted after ``grace_s``."""
         self._health.end()
         self._streams.end()
         await self._server.stop(grace_s)
@@ -201,7 +201,7 @@ class GrpcPort:
             self._log(call)
 
     async def _read_whole(self, requests: AsyncIterator[bytes], context: Any) -> bytes:
-        """Return the only message of a call; the call ends if it is not complete in time."""
+        """Return the only message of a call; end the call if the message is not complete in time."""
         message: bytes | None = None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._settings.process.body_timeout_s):
@@ -257,7 +257,7 @@ class GrpcPort:
             self._log(call)
 
     def _count(self, context: Any, size_bytes: int) -> Callable[[], None]:
-        """Count an unread response, until the returned function is called; small ones do not count."""
+        """Count an unread response until the returned function is called. Small responses do not count."""
         if size_bytes <= LARGE_BYTES:
             return lambda: None
         slow = SlowCall(context.peer(), self.address.port, size_bytes)
@@ -265,7 +265,7 @@ class GrpcPort:
         return lambda: self._unsent.set_held_bytes(slow, 0)
 
     def _refusal(self, head: RequestHead, context: Any) -> ProxyError | None:
-        """Return the error of a call with ambiguous metadata or without authentication; None for any other."""
+        """Return the error of a call with ambiguous metadata or without authentication; None if the call is valid."""
         metadata = _metadata(context)
         if len(dict(metadata)) < len(metadata):
             try:
@@ -281,7 +281,7 @@ class GrpcPort:
         return self._inference.authenticate(head)
 
     async def _respond(self, call: "GrpcCall", body: bytes) -> HttpResponse:
-        """Queue a request and return its response; a disconnect or gRPC's deadline cancels it."""
+        """Queue a request and return its response. A disconnect or gRPC's deadline cancels the request."""
         answered: asyncio.Future[HttpResponse] = asyncio.get_running_loop().create_future()
 
         def deliver(given: HttpResponse) -> None:
@@ -317,7 +317,7 @@ class GrpcPort:
 
 
 class _Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]  # grpcio-reflection has no types
-    """gRPC's reflection service."""
+    """gRPC's server reflection service."""
 
     def __init__(self, services: Sequence[str], incoming: IncomingMessages) -> None:
         super().__init__(services)
@@ -330,7 +330,7 @@ class _Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]  # g
 
 
 def _credentials(certificate: Certificate) -> grpc.ServerCredentials:
-    """Return credentials that use the newest certificate for each handshake (called in gRPC's thread)."""
+    """Return server credentials that use the newest certificate in each handshake (called in gRPC's thread)."""
     used: CertificateFiles | None = None
 
     def newest() -> Any:

@@ -1,7 +1,7 @@
 """Unread responses of gRPC calls: their remaining bytes, and the closing of their connections.
 
 gRPC keeps a response until its last byte is sent, does not report how much is sent, and cannot abort a finished call.
-This module uses the connection's socket instead, which it finds in the kernel's list of open files.
+So this module uses the connection's socket, which it finds in the kernel's list of open files.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ class SlowCall:
 
     @property
     def unread_bytes(self) -> int:
-        """Return the unread bytes: those not acknowledged since this was first read."""
+        """Return the bytes of the response that the client has not acknowledged since the first call."""
         acked = _counter(self._peer, self._port, _ACKED_AT)
         if self._acked_before is None:
             self._acked_before = acked
@@ -54,7 +54,7 @@ class SlowCall:
 
 
 def shut_down(connection: socket.socket) -> None:
-    """Close a connection of which this is a duplicate, with all its calls."""
+    """Close the connection that ``connection`` is a duplicate of, with all its calls."""
     with contextlib.suppress(OSError):  # the client has closed it
         connection.shutdown(socket.SHUT_RDWR)
 
@@ -79,7 +79,7 @@ def _counter_of(connection: socket.socket, offset: int) -> int:
 
 
 def connections_of(peers: Collection[str], port: int) -> dict[str, socket.socket]:
-    """Return duplicates of the open connections from ``peers`` to ``port``, in one search."""
+    """Return duplicates of the open connections from ``peers`` to ``port``, found in one search."""
     wanted = {(_plain(host), remote_port): peer for peer in peers for host, remote_port in (peer_address(peer),)}
     found: dict[str, socket.socket] = {}
     for file in _FILES.iterdir():
@@ -102,7 +102,7 @@ def connection_of(peer: str, port: int) -> socket.socket | None:
 
 
 def _duplicate(file: Path) -> socket.socket | None:
-    """Return a duplicate of an open file if it is a socket."""
+    """Return a duplicate of an open file if the file is a socket, otherwise None."""
     try:
         if not stat.S_ISSOCK(file.stat().st_mode):
             return None
@@ -119,7 +119,7 @@ def peer_address(peer: str) -> tuple[str, str]:
 
 
 def _client_end(found: socket.socket, port: int) -> tuple[str, str] | None:
-    """Return the client's host and port if it is a connection to ``port``."""
+    """Return host and port of the client if the socket is a connection to ``port``."""
     try:
         theirs, ours = found.getpeername(), found.getsockname()
         if found.type != socket.SOCK_STREAM or not isinstance(theirs, tuple) or ours[1] != port:

@@ -1,4 +1,4 @@
-"""ModelStreamInfer: several requests on one call, executed concurrently, with responses in their order."""
+"""ModelStreamInfer: several requests in one call, executed concurrently, with responses in the requests' order."""
 
 import asyncio
 import logging
@@ -27,10 +27,10 @@ Reader = Callable[[AsyncIterator[bytes], Any], Awaitable[bytes | None]]
 
 
 class Streams:
-    """All streams of one port.
+    """All streams of the gRPC port.
 
     Args:
-        answer: executes one request; called with its message and the call's context.
+        answer: executes one request; called with the request's message and the call's context.
         count: counts an unread response; called with the call's context and the size in bytes.
         read: reads a request; called with the call's messages and its context.
     """
@@ -43,13 +43,13 @@ class Streams:
         self._ended = False
 
     def end(self) -> None:
-        """Stop reading requests; streams end once all read requests have their responses."""
+        """Stop reading requests. Streams end once all requests read before have their responses."""
         self._ended = True
         for stream in self._streams:
             stream.close()
 
     async def serve(self, requests: AsyncIterator[bytes], context: Any) -> None:
-        """Serve one stream until its client or the port ends it."""
+        """Serve one stream until the client or the port ends it."""
         if len(self._streams) >= MAX_STREAMS:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"the limit of {MAX_STREAMS} streams is reached")
         if not self._ended:
@@ -64,7 +64,7 @@ class Streams:
 
 
 class _Stream:
-    """One stream: a task reads and starts its requests, `write` writes their responses."""
+    """One stream: a task reads and starts its requests, and `write` writes the responses."""
 
     def __init__(
         self, answer: Answerer, count: Counter, read: Callable[[], Awaitable[bytes | None]], context: Any
@@ -89,7 +89,7 @@ class _Stream:
             self._slots.release()
 
     async def write(self) -> None:
-        """Write responses until the last one before `close`."""
+        """Write responses in order, up to the last one before `close`."""
         # The response in progress must be released, too, if the call ends.
         response: asyncio.Task[tuple[bytes, Release]] | None = None
         try:
@@ -105,7 +105,7 @@ class _Stream:
                 _forget(self._responses.get_nowait())
 
     async def _read(self, read: Callable[[], Awaitable[bytes | None]]) -> None:
-        """Start each request as it arrives, while the client reads responses."""
+        """Start each request as it arrives, as long as the client reads responses."""
         try:
             while True:
                 await self._slots.acquire()
@@ -126,6 +126,6 @@ class _Stream:
 
 
 def _forget(response: asyncio.Task[tuple[bytes, Release]] | None) -> None:
-    """Cancel an unfinished response, and release one that was not written."""
+    """Cancel an unfinished response, or release a finished one that was not written."""
     if response is not None and not response.cancel() and not response.cancelled() and response.exception() is None:
         response.result()[1]()

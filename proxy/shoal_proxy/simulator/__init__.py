@@ -1,4 +1,4 @@
-"""Batching without a runtime: simulate arrivals on a device with given latencies.
+"""Simulation of batching: arrivals on a simulated device with given latencies, without a runtime.
 
-Pure: no I/O, no clock, randomness from a seed. The policy is the proxy's own `shoal_proxy.batching`.
+Pure: no I/O, no clock, random numbers from a seed. The scheduler is the proxy's own `shoal_proxy.batching`.
 """

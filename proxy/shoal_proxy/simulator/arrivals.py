@@ -1,4 +1,4 @@
-"""Arrival processes of benchmarks, seeded, in seconds.
+"""Arrival processes for benchmarks: seeded, in seconds.
 
 All are open loops, whose clients do not wait for responses, except `ClosedLoop`.
 """
@@ -15,12 +15,12 @@ Times = npt.NDArray[np.float64]
 
 
 def poisson(rate: float, count: int, *, seed: int) -> Times:
-    """Return ``count`` arrivals of many independent clients, ``rate`` a second."""
+    """Return ``count`` arrivals of many independent clients, ``rate`` per second."""
     return gamma(rate, count, cv=1.0, seed=seed)
 
 
 def gamma(rate: float, count: int, *, cv: float, seed: int) -> Times:
-    """Return arrivals whose gaps have the coefficient of variation ``cv``: 1 is Poisson, 4 comes in clumps."""
+    """Return arrivals whose gaps have the coefficient of variation ``cv``: 1 is Poisson, 4 makes clumps."""
     shape = 1 / cv**2
     return np.cumsum(np.random.default_rng(seed).gamma(shape, 1 / (rate * shape), count))
 
@@ -53,14 +53,15 @@ def on_off(low: float, high: float, count: int, *, quiet_s: float, busy_s: float
 def bursty(rate: float, count: int, *, duration_s: float, seed: int) -> Times:
     """Return arrivals like those of a public function-as-a-service trace: bursts within bursts, on every scale.
 
-    Synthetic. The rate is a random cascade: the requests of ``duration_s`` are split unevenly between its halves, those
-    of each half between its quarters, down to fractions of a second, as the minutes and seconds of public invocation
-    traces are (Azure Functions 2021: CV of counts far above 1 at every resolution). Within the finest step, Poisson.
+    The trace is synthetic. Its rate is a random cascade: the requests of ``duration_s`` are split unevenly between its
+    halves, those of each half between its quarters, down to fractions of a second. The minutes and seconds of public
+    invocation traces vary alike (Azure Functions 2021: CV of counts far above 1 at every resolution). Within the finest
+    step, arrivals are Poisson.
 
     Args:
         rate: mean arrivals per second.
         count: number of arrivals.
-        duration_s: span of the cascade; repeated, with other random numbers, when it ends.
+        duration_s: span of the cascade, which is repeated with other random numbers.
         seed: seed of the random numbers.
     """
     random = np.random.default_rng(seed)
@@ -82,20 +83,17 @@ def bursty(rate: float, count: int, *, duration_s: float, seed: int) -> Times:
 
 
 def scaled(arrived_s: Times, factor: float) -> Times:
-    """Return the same trace, ``factor`` times as fast."""
+    """Return a trace ``factor`` times as fast."""
     return arrived_s / factor
 
 
 def requests(arrived_s: Times | Sequence[float], objective_s: float = NEVER_S) -> list[SimulatedRequest]:
-    """Return a request of one row per arrival, wanted within ``objective_s``."""
+    """Return one request of one row for each arrival, with a deadline ``objective_s`` after the arrival."""
     return [SimulatedRequest(float(time), float(time) + objective_s) for time in arrived_s]
 
 
 class ClosedLoop:
-    """Clients that each send the next request after a response and a think time, until ``until_s``.
-
-    After a rejection, a client also sends its next request after the think time.
-    """
+    """Clients that send their next request a think time after a response or rejection, until ``until_s``."""
 
     def __init__(self, callers: int, think_s: Callable[[], float], *, until_s: float, objective_s: float) -> None:
         self.sent: list[SimulatedRequest] = []
@@ -109,7 +107,7 @@ class ClosedLoop:
         return [self._send(self._think_s()) for _ in range(self._callers)]
 
     def following(self, request: SimulatedRequest, now_s: float) -> SimulatedRequest | None:
-        """Return the next request of the client whose ``request`` was answered or rejected just now."""
+        """Return the next request of the client whose ``request`` just got a response or rejection."""
         time_s = now_s + self._think_s()
         return self._send(time_s, request) if time_s < self._until_s else None
 

@@ -1,4 +1,4 @@
-"""Load balancing: the rules of gateways and Services, with the knowledge that each of them has."""
+"""Load balancing rules of gateways and Services, with the knowledge that each of them has."""
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
@@ -12,7 +12,7 @@ Pick = Callable[[int], int]
 
 
 class Balance(StrEnum):
-    """The rules by name. All but the first and the last choose anew for each request, as a gateway does."""
+    """Names of the load balancing rules. All but the first and the last select a replica for each request."""
 
     PINNED = "Pinned"
     """Clients keep their connections, which a Service has distributed at random."""
@@ -25,12 +25,12 @@ class Balance(StrEnum):
 
     @property
     def keeps_connections(self) -> bool:
-        """Return whether all requests of a connection go to the replica that it leads to."""
+        """Return whether all requests of one connection go to the same replica."""
         return self in (Balance.PINNED, Balance.REQUEST_FORWARDING)
 
 
 class ReplicaLoad(Protocol):
-    """The properties of a replica that a rule may use."""
+    """The properties of a replica that a load balancing rule may use."""
 
     @property
     def rows(self) -> int:
@@ -45,7 +45,7 @@ Lead = TypeVar("Lead")
 
 
 def choose_replica(balance: Balance, replicas: Sequence[R], request: SimulatedRequest, now_s: float, pick: Pick) -> R:
-    """Return the replica for ``request`` by a per-request rule; ties are broken at random."""
+    """Return the replica for ``request`` by a rule per request; ties are broken at random."""
     match balance:
         case Balance.LEAST_ROWS:
             return _least(replicas, lambda replica: replica.rows, pick)
@@ -60,7 +60,10 @@ def choose_replica(balance: Balance, replicas: Sequence[R], request: SimulatedRe
 
 
 def forwarder(peers: Sequence[R], request: SimulatedRequest, now_s: float, pick: Pick) -> R | None:
-    """Return the peer that would answer ``request`` soonest; None if it would be late there or was forwarded before."""
+    """Return the peer that would finish ``request`` first.
+
+    None if the request would be late there, or was forwarded before.
+    """
     if request.forwarded or not peers:
         return None
     best = _least(peers, lambda replica: replica.expected_finish_s(request, now_s), pick)
@@ -76,10 +79,10 @@ def _least(replicas: Sequence[R], cost: Callable[[R], float], pick: Pick) -> R:
 
 
 class Connections(Generic[Lead]):
-    """Kept connections: each leads to the replica that was drawn when it was opened.
+    """Persistent connections, each to a replica that was drawn at random when the connection was opened.
 
-    It is opened again when that replica stops serving, and ``max_age_s`` after it was opened. The first age is drawn
-    between 0 and that, so that connections do not expire together.
+    A connection is opened again when its replica stops serving, and ``max_age_s`` after it was opened. The first age is
+    drawn between 0 and ``max_age_s``, so that connections do not expire together.
     """
 
     def __init__(self, count: int, pick: Pick, max_age_s: float = NEVER_S) -> None:

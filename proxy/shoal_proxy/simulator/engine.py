@@ -1,4 +1,4 @@
-"""Replay arrivals through a discipline on one simulated device, event by event."""
+"""Replay of arrivals through a scheduler on one simulated device, event by event."""
 
 import heapq
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from shoal_proxy.errors import ProxyError
 
 @dataclass(slots=True, eq=False)
 class SimulatedRequest:
-    """One arrival and its outcome: exactly one of the last four times is set in the end."""
+    """One arrival with its outcome: in the end, exactly one of the last four times is set."""
 
     arrived_s: float
     soft_deadline_s: float = NEVER_S
@@ -38,18 +38,18 @@ class SimulatedRequest:
 
     @property
     def in_time(self) -> bool:
-        """Return whether it was answered in time."""
+        """Return whether the request got its result before its deadline."""
         return self.completed_s is not None and self.completed_s <= self.soft_deadline_s
 
     @property
     def settled(self) -> bool:
-        """Return whether it has an outcome."""
+        """Return whether the request has an outcome."""
         return any(at_s is not None for at_s in (self.completed_s, self.refused_s, self.failed_s, self.left_s))
 
 
 @dataclass(frozen=True, slots=True)
 class SendBatch:
-    """Send ``batch``, reject ``rejected`` and give ``failed`` an error; each may be empty."""
+    """The decision to send ``batch``, to reject ``rejected``, and to fail ``failed``; each may be empty."""
 
     batch: Sequence[SimulatedRequest] = ()
     rejected: Sequence[SimulatedRequest] = ()
@@ -60,22 +60,22 @@ class SendBatch:
 
 @dataclass(frozen=True, slots=True)
 class SleepUntil:
-    """Do nothing before ``until_s``, unless an event occurs."""
+    """The decision to do nothing before ``until_s``, unless an event occurs."""
 
     until_s: float = NEVER_S
 
 
 class Discipline(Protocol):
-    """A batching policy under test. It receives events, and decides after each one until it sleeps."""
+    """A scheduler under test. It receives events, and decides after each event until it sleeps."""
 
     def arrive(self, request: SimulatedRequest, now_s: float) -> Sequence[SimulatedRequest]:
-        """Accept a request; return the requests that are rejected because of it."""
+        """Admit a request; return the requests that are rejected because of it."""
 
     def decide(self, now_s: float) -> SendBatch | SleepUntil:
-        """Return what to do now."""
+        """Return the next decision."""
 
     def finished(self, batch: Sequence[SimulatedRequest], took_s: float, now_s: float) -> Sequence[SimulatedRequest]:
-        """Record that ``batch`` took ``took_s`` on the device; return the requests that are answered."""
+        """Record that ``batch`` took ``took_s`` on the device; return the requests that have their result."""
 
     def failed(self, batch: Sequence[SimulatedRequest], error: ProxyError, now_s: float) -> Sequence[SimulatedRequest]:
         """Record that ``batch`` failed as a whole; return the requests that get the error."""
@@ -86,7 +86,7 @@ class Discipline(Protocol):
 
 @dataclass(slots=True)
 class EventQueue:
-    """Future events in order of time, of one device or of many."""
+    """Future events of one or several devices, in order of time."""
 
     now_s: float = 0.0
     _events: list[tuple[float, int, Callable[..., object], object]] = field(default_factory=list)
@@ -103,7 +103,7 @@ class EventQueue:
         self._touched[engine] = None
 
     def run(self, until_s: float = NEVER_S) -> None:
-        """Process events until none is left, or ``until_s``."""
+        """Process events until none is left, or until ``until_s``."""
         events = self._events
         while events and events[0][0] <= until_s:
             self.now_s = max(self.now_s, events[0][0])
@@ -118,10 +118,11 @@ class EventQueue:
 
 @dataclass(slots=True, eq=False)
 class Engine:
-    """Simulates arrivals, a discipline (scheduler), and a device that runs one batch at a time.
+    """Simulation of arrivals, a scheduler, and a device that runs one batch at a time.
 
-    A batch takes ``latency_s(rows, shape)``; if another batch runs, it starts when that batch ends. ``host_s`` passes
-    between a batch's sending and its start, and again between its end and the responses, in parallel to the device.
+    A batch takes ``latency_s(rows, shape)`` on the device, and starts when the batch before it ends. ``host_s`` passes
+    between the sending of a batch and its start, and again between its end and the responses, in parallel to the
+    device.
     """
 
     discipline: Discipline
@@ -157,7 +158,7 @@ class Engine:
         self.agenda.run(until_s)
 
     def arrive(self, request: SimulatedRequest) -> None:
-        """Accept a request; one that was on its way when the device was lost fails."""
+        """Admit a request. A request that arrives after the device was lost fails."""
         if self.lost:
             self._fail([request])
             return
@@ -168,7 +169,7 @@ class Engine:
         self._refuse(self.discipline.arrive(request, self.now_s))
 
     def lose(self, requests: Sequence[SimulatedRequest]) -> None:
-        """Lose the device, and ``requests`` with it: all that it had not answered."""
+        """Lose the device: all of ``requests`` without a response fail."""
         self.lost = True
         self._fail(requests)
 
@@ -212,7 +213,7 @@ class Engine:
                 self.agenda.at(following.arrived_s, self.arrive, following)
 
     def run_discipline(self) -> None:
-        """Execute the discipline's decisions until it sleeps."""
+        """Execute the scheduler's decisions until it sleeps."""
         while isinstance(action := self.discipline.decide(self.now_s), SendBatch):
             self._refuse(action.rejected)
             self._fail(action.failed)

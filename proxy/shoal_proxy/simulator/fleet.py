@@ -1,4 +1,4 @@
-"""Many replicas, each with the proxy's own scheduler and a device of its own, and the routing of requests."""
+"""Several simulated replicas, each with the proxy's own scheduler and a device, and the routing of requests."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -10,7 +10,7 @@ from shoal_proxy.simulator.shoal import SchedulerDiscipline
 
 
 class Replica:
-    """One pod. ``ready_s``: when it has started; ``ended_s``: when it had drained or died."""
+    """One simulated pod. It was started by ``ready_s``, and had drained or died by ``ended_s``."""
 
     def __init__(self, shoal: SchedulerDiscipline, engine: Engine, ready_s: float) -> None:
         self.shoal = shoal
@@ -23,16 +23,16 @@ class Replica:
 
     @property
     def rows(self) -> int:
-        """Return the rows that wait and run (`Choosable`)."""
+        """Return the number of waiting and running rows (`ReplicaLoad`)."""
         return self.shoal.rows
 
     def expected_finish_s(self, request: SimulatedRequest, now_s: float) -> float:
-        """Return the time at which the replica would complete ``request`` (`Choosable`)."""
+        """Return the time at which the replica would complete ``request`` (`ReplicaLoad`)."""
         return self.shoal.expected_finish_s(request, now_s)
 
 
 class PeerEstimate:
-    """A replica's estimate of a peer's wait: at most ``stale_s`` old, plus the rows forwarded since."""
+    """A replica's estimate of a peer's wait: a report at most ``stale_s`` old, plus the rows forwarded since."""
 
     def __init__(self, peer: Replica, stale_s: float) -> None:
         self.peer = peer
@@ -43,11 +43,11 @@ class PeerEstimate:
 
     @property
     def rows(self) -> int:
-        """Return the number of waiting and running rows (`Choosable`)."""
+        """Return the number of waiting and running rows (`ReplicaLoad`)."""
         return self.peer.rows
 
     def expected_finish_s(self, request: SimulatedRequest, now_s: float) -> float:
-        """Return the estimated time at which the peer completes ``request`` (`Choosable`)."""
+        """Return the estimated time at which the peer completes ``request`` (`ReplicaLoad`)."""
         # The peer's report is too old: read it again.
         if now_s - self._told_s >= self._stale_s:
             self._told_s, self._given_rows = now_s, 0
@@ -55,21 +55,21 @@ class PeerEstimate:
         return now_s + self._wait_s + self._given_rows * self.peer.shoal.row_s
 
     def add_forwarded(self, request: SimulatedRequest) -> None:
-        """Count ``request``, which is forwarded to the peer."""
+        """Count the rows of ``request``, which is forwarded to the peer."""
         self._given_rows += request.rows
 
 
 class Fleet:
-    """Replicas that start and stop, and a rule that distributes requests over the serving ones.
+    """Replicas that start and stop, and a rule that distributes requests over the serving replicas.
 
     Args:
-        make: makes the engine and scheduler of replica 0, 1, ..., on the given agenda.
-        balance: the rule.
+        make: makes the engine and scheduler of replica 0, 1, ... on the given event queue.
+        balance: the load balancing rule.
         pick: draws random integers.
-        connections: connections of all clients together, if the rule uses connections.
-        max_age_s: age after which a connection is opened again.
-        hop_s: duration of forwarding a request.
-        stale_s: maximum age of the queue times that replicas have of one another.
+        connections: number of connections of all clients together, for rules that use connections.
+        max_age_s: age at which a connection is opened again.
+        hop_s: duration of forwarding a request to a peer.
+        stale_s: maximum age of the queue times that replicas know of each other.
     """
 
     def __init__(  # noqa: PLR0913 (properties of a fleet)
@@ -99,7 +99,7 @@ class Fleet:
         self._stale_s = stale_s
 
     def add(self, after_s: float = 0.0) -> Replica:
-        """Create a replica that is ready after ``after_s``."""
+        """Create a replica that is ready ``after_s`` from now."""
         engine = self._make(len(self.replicas), self.agenda)
         shoal = engine.discipline
         assert isinstance(shoal, SchedulerDiscipline)
@@ -113,7 +113,7 @@ class Fleet:
         return replica
 
     def drain(self, replica: Replica) -> None:
-        """Send the replica no new requests; it stops when all of its requests have a response."""
+        """Send a replica no new requests; it stops once all of its requests have a response."""
         replica.leaving = True
         # It may not have become ready.
         if replica in self.serving:
@@ -121,7 +121,7 @@ class Fleet:
         self._end_when_settled(replica)
 
     def kill(self, replica: Replica) -> None:
-        """Stop the replica abruptly: all of its requests fail."""
+        """Stop a replica abruptly: all of its requests fail."""
         self.drain(replica)
         replica.ended_s = self.agenda.now_s
         replica.engine.lose(replica.shoal.lose(self.agenda.now_s))
@@ -133,7 +133,7 @@ class Fleet:
         self.agenda.run(until_s)
 
     def arrive(self, request: SimulatedRequest) -> None:
-        """Route ``request`` by the rule."""
+        """Route ``request`` to a replica by the load balancing rule."""
         now_s = self.agenda.now_s
         if not self.serving:
             # No replica serves: the gateway answers with an error.
@@ -163,7 +163,7 @@ class Fleet:
             self.agenda.at(self.agenda.now_s + _LOOK_S, self._end_when_settled, replica)
 
     def _forwarder(self, replica: Replica, request: SimulatedRequest) -> bool:
-        """Forward ``request``, which ``replica`` would reject, to a peer; return whether one accepts it."""
+        """Forward a request that ``replica`` would reject to a peer; return whether a peer accepts it."""
         if self._balance is not Balance.REQUEST_FORWARDING:
             return False
         peers: list[PeerEstimate] = []

@@ -21,9 +21,9 @@ class LatencyError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class BatchDurations:
-    """Durations of batches of one shape.
+    """Durations of batches of one shape, by number of rows.
 
-    A size between two measured sizes takes the interpolated time or, if ``padded``, the time of the larger size.
+    A size between two measured sizes gets the interpolated time or, if ``padded``, the time of the larger size.
     """
 
     rows: Sequence[int]
@@ -38,9 +38,9 @@ class BatchDurations:
     """Sizes that the runtime pads to, and that no batch has had."""
 
     def guesses(self, most: int) -> str:
-        """Return the batches of up to ``most`` rows whose time was not measured, in words.
+        """Return a phrase that names the batch sizes up to ``most`` rows that were not measured.
 
-        Empty if all were measured.
+        Empty if all sizes were measured.
         """
         if self.exact:
             return ""
@@ -54,7 +54,7 @@ class BatchDurations:
         return ", ".join([f"batches between {low} and {high} rows" for low, high in gaps])
 
     def at(self, rows: int) -> tuple[float, float]:
-        """Return mean time and spread of a batch of ``rows``; above the last size the last slope continues."""
+        """Return mean and spread of the time of a batch of ``rows`` rows; the last slope continues."""
         index = min(bisect_left(self.rows, rows), len(self.rows) - 1)
         size = self.rows[index]
         if index == 0 or size == rows or (self.padded and size > rows):
@@ -66,14 +66,14 @@ class BatchDurations:
         return self.mean_s[index] + (rows - size) * slope_s, self.spread[index]
 
     def row_s(self, most: int) -> float:
-        """Return the least time per row of batches of up to ``most`` rows."""
+        """Return the least time per row among batches of up to ``most`` rows."""
         # Between two sizes time is linear, so the best size is one of them.
         return min([self.at(size)[0] / size for size in (*[size for size in self.rows if size < most], most)])
 
 
 @dataclass(frozen=True, slots=True)
 class Latencies:
-    """Latencies by name of a shape; requests of an unknown shape use the latencies of the first shape."""
+    """Batch durations by name of a shape. Requests of an unknown shape use those of the first shape."""
 
     shapes: Mapping[str, BatchDurations]
     overhead_s: float = 0.0
@@ -85,7 +85,7 @@ class Latencies:
     """The most that the proxy has served; the host's work at higher rates was never measured."""
 
     def sizes(self, shape: str) -> BatchDurations:
-        """Return the sizes of a shape."""
+        """Return the batch durations of a shape."""
         return self.shapes.get(shape) or next(iter(self.shapes.values()))
 
     def sampler(self, gauss: Callable[[], float]) -> Callable[[int, str], float]:
@@ -100,7 +100,7 @@ class Latencies:
 
 
 def parse_terms(text: str) -> Latencies:
-    """Return the latencies of ``4ms+0.15ms``: of a batch, and of each row in it.
+    """Return the latencies of a text such as ``4ms+0.15ms``: the time of a batch plus the time of each row.
 
     Raises:
         LatencyError: the text has another form.

@@ -35,9 +35,9 @@ def most_in_time(
     """Return the maximum number of requests that can be in time.
 
     Args:
-        arrived_s: arrivals, in order.
-        soft_deadline_s: when each must be answered; in order as well.
-        latency_s: duration of a batch of 1, 2, ... rows, up to the largest; not falling.
+        arrived_s: arrival times, in order.
+        soft_deadline_s: time by which each request must have its result, in order.
+        latency_s: duration of a batch of 1, 2, ... rows, up to the largest batch; not falling.
         give_up_at: stop when at least this number must be rejected, and return the remaining upper bound.
 
     Raises:
@@ -58,10 +58,11 @@ def most_in_time(
 
 
 class _Band:
-    """The last rows of the table; columns from the fewest rejections possible to where the device idles.
+    """The last rows of the table of free times, limited to the columns that can matter.
 
-    Row ``end`` is at ``end - _first_row`` of a block of rows whose first column stands for ``_base`` rejections. When
-    the block is full, the rows still needed move to a new one. Beyond its idle column a row is -inf: a free device.
+    Columns go from the fewest possible rejections to the column at which the device idles. Row ``end`` is at ``end -
+    _first_row`` of a block of rows whose first column stands for ``_base`` rejections. When the block is full, the rows
+    that are still needed move to a new block. Beyond its idle column a row is -inf: the device is free.
     """
 
     def __init__(self, arrived_s: _Times, soft_deadline_s: _Times, latency_s: _Times) -> None:
@@ -77,7 +78,7 @@ class _Band:
         self._table: _Times = np.full((self._largest + _BLOCK, self._largest + _BLOCK + 2), -np.inf)
 
     def step(self, end: int) -> None:
-        """Decide request ``end`` (counted from 1)."""
+        """Decide whether to keep or reject request ``end`` (counted from 1)."""
         if end - self._first_row >= len(self._table):
             self._move(end)
         # Columns of this row, relative to the block.

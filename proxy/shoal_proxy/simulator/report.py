@@ -1,4 +1,4 @@
-"""A study as a table of text."""
+"""The text table of a simulation study."""
 
 from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.simulator.capacity import DOUBLINGS
@@ -6,7 +6,7 @@ from shoal_proxy.simulator.study import IN_TIME, SimulatedService, StudyResult, 
 
 
 def lines(study: StudyResult, service: SimulatedService, guesses: str = "") -> list[str]:
-    """Return the lines of the table; the last one states which times were guessed, if any."""
+    """Return the lines of the table; the last line states which batch times were guessed, if any."""
     outcome = study.outcome
     replicas = "1 replica" if service.replicas == 1 else f"{service.replicas} replicas"
     kept = f", {service.connections} connections a replica" if service.balance.keeps_connections else ""
@@ -35,7 +35,7 @@ def lines(study: StudyResult, service: SimulatedService, guesses: str = "") -> l
 
 
 def per_s(rate: float) -> str:
-    """Return a rate in requests per second."""
+    """Return a rate as text, in requests per second."""
     return f"{rate:,.0f}/s" if rate >= 100 else f"{rate:.3g}/s"
 
 

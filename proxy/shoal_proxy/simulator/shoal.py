@@ -1,4 +1,4 @@
-"""The proxy's own batching, as a discipline of the simulator."""
+"""The proxy's own scheduler as a discipline of the simulator."""
 
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -23,7 +23,10 @@ _MODEL = ModelSignature("simulated", ("1",), "", {}, {})
 
 
 class _Inputs(dict[str, Array]):
-    """A request's rows, and the request: executed copies of coalesced requests are unknown to the engine."""
+    """The inputs of a simulated request, with the request.
+
+    The engine does not know the executed copies of coalesced requests.
+    """
 
     def __init__(self, request: SimulatedRequest) -> None:
         super().__init__(x=np.full((request.rows, 1), request.payload))
@@ -31,7 +34,7 @@ class _Inputs(dict[str, Array]):
 
 
 class SchedulerDiscipline:
-    """A `Scheduler` with simulated requests."""
+    """The proxy's `Scheduler` with simulated requests."""
 
     def __init__(
         self,
@@ -73,22 +76,22 @@ class SchedulerDiscipline:
 
     @property
     def rows(self) -> int:
-        """Return the rows that wait and run."""
+        """Return the number of waiting and running rows."""
         return self.scheduler.queue.rows + self.scheduler.in_flight_rows
 
     @property
     def row_s(self) -> float:
-        """Return the time that each row adds to the waits of later ones, with full batches."""
+        """Return the time that each row adds to the wait of later rows, with full batches."""
         limits, tables = self.scheduler.batcher.limits, self.scheduler.batcher.tables
         return tables[BatchKey(shapes=(("", ()),))].p95_s(limits.max_rows) / limits.max_rows
 
     def expected_finish_s(self, request: SimulatedRequest, now_s: float) -> float:
-        """Return when ``request`` would be answered if it arrived now, by the wait that the proxy reports to peers."""
+        """Return when ``request`` would be finished if it arrived now, by the wait reported to peers."""
         wait_s = self.scheduler.batcher.expected_wait_s(_key(request), now_s)
         return now_s + wait_s + (request.rows - 1) * self.row_s
 
     def lose(self, now_s: float) -> Sequence[SimulatedRequest]:
-        """Return all requests without an outcome when the pod dies."""
+        """Return all requests without an outcome; called when the pod dies."""
         return self._settled(self.scheduler.reject_all(RuntimeLost("the pod died"), now_s))
 
     def left(self, request: SimulatedRequest, now_s: float) -> None:
@@ -114,7 +117,7 @@ class SchedulerDiscipline:
         return SendBatch(batch, refused, [part.rows for part in slices])
 
     def finished(self, batch: Sequence[SimulatedRequest], took_s: float, now_s: float) -> Sequence[SimulatedRequest]:
-        """Return the requests answered by a batch (`Discipline`)."""
+        """Return the requests that have their result after a batch (`Discipline`)."""
         running = self._sent.popleft()
         self.scheduler.record_finished(running, now_s)
         result = BatchResult({"y": np.zeros(running.rows)}, forward_s=took_s)

@@ -1,4 +1,4 @@
-"""Simulate a service of several replicas on a trace: the outcome of its requests, and its capacity."""
+"""Simulation of a service of several replicas on a trace: the outcomes of requests, and the capacity."""
 
 import math
 import random
@@ -31,7 +31,7 @@ _SAME = 1.15
 
 @dataclass(frozen=True, slots=True)
 class SimulatedService:
-    """The simulated service. Without an objective every answered request is in time."""
+    """Configuration of the simulated service. Without an objective every served request is in time."""
 
     latencies: Latencies
     limits: BatchLimits
@@ -59,16 +59,16 @@ class SimulatedService:
 
     @property
     def plain(self) -> bool:
-        """Return whether replicas are equal and requests are routed at random."""
+        """Return whether all replicas are equal and requests are routed at random."""
         return self.balance is Balance.RANDOM and self.slow == 1.0 and self.death_s == NEVER_S
 
     def served_per_s(self, entries: Sequence[TraceEntry]) -> float | None:
-        """Return the highest rate (per second) at which the replicas served such requests; None if unknown."""
+        """Return the highest measured rate (per second) at which the replicas served such requests; None if unknown."""
         rows_per_s = self.latencies.served_rows_per_s
         return rows_per_s and self.replicas * rows_per_s * len(entries) / sum([entry.rows for entry in entries])
 
     def device_per_s(self, entries: Sequence[TraceEntry]) -> float:
-        """Return how many requests like these the devices run per second when every batch has the best size."""
+        """Return how many of these requests per second the devices run if every batch has the best size."""
         rows: Counter[str] = Counter()
         for entry in entries:
             rows[entry.shape] += entry.rows
@@ -81,7 +81,7 @@ class SimulatedService:
 
 @dataclass(frozen=True, slots=True)
 class TraceOutcome:
-    """The outcomes of a trace. Times in seconds; None where no request was answered."""
+    """The outcomes of a trace. Times are in seconds; None if no request was served."""
 
     offered: int
     offered_per_s: float
@@ -102,10 +102,11 @@ class TraceOutcome:
 
 @dataclass(frozen=True, slots=True)
 class StudyResult:
-    """An outcome; the rate at which 99 % would still be in time; and the optimum of both.
+    """The result of a study: an outcome, the rate at which 99 % would still be in time, and the optimum of both.
 
-    The optimum has knowledge of the whole trace and of the routing. None where it is undefined: without an objective,
-    with requests of several rows or shapes, with deadlines not in order of arrival, or with routing that is not random.
+    The optimum is computed with knowledge of the whole trace and of the routing. It is None where it is undefined:
+    without an objective, for requests of several rows or shapes, for deadlines not in order of arrival, or if routing
+    is not random.
     """
 
     outcome: TraceOutcome
@@ -125,7 +126,7 @@ class StudyResult:
     """Number of requests that would prove the capacity; None if the trace suffices."""
 
     def beyond_served(self, rate_per_s: float | None) -> bool:
-        """Return whether a rate exceeds the measured ones by more than chance."""
+        """Return whether a rate exceeds the measured rates by more than chance."""
         return bool(self.served_per_s and rate_per_s and rate_per_s > _SAME * self.served_per_s)
 
 
@@ -177,7 +178,7 @@ def study(
 
 
 def simulate(requests: Sequence[SimulatedRequest], service: SimulatedService) -> TraceOutcome:
-    """Route ``requests`` by the service's rule, and run them."""
+    """Route ``requests`` by the service's load balancing rule, and simulate them."""
     # Deadlines, and rows that fail or that other requests have too.
     chance = random.Random(service.seed)
     for number, request in enumerate(requests, 1):
@@ -204,7 +205,7 @@ def simulate(requests: Sequence[SimulatedRequest], service: SimulatedService) ->
 
 
 def _replace(service: SimulatedService, fleet: Fleet) -> None:
-    """Kill the first replica, and start its replacement."""
+    """Kill the first replica, and start a replacement."""
     fleet.kill(fleet.replicas[0])
     fleet.add(service.start_s)
 
@@ -223,7 +224,7 @@ def _engine(service: SimulatedService, number: int, agenda: EventQueue) -> Engin
 
 
 def _shoal(service: SimulatedService, slow: float) -> SchedulerDiscipline:
-    """Return the scheduler of a replica that already knows the durations of batches."""
+    """Return the scheduler of a replica whose latency table is filled already."""
     shoal = SchedulerDiscipline(
         service.limits,
         objective_s=service.objective_s,
@@ -274,7 +275,7 @@ def _faster(entries: Sequence[TraceEntry], factor: float, service: SimulatedServ
 
 
 def _rate(factor: float, outcome: TraceOutcome) -> float | None:
-    """Return the rate of the trace at ``factor`` times its speed; None if there is none or it is unlimited."""
+    """Return the rate of the trace at ``factor`` times its speed; None if it is undefined or unlimited."""
     return factor * outcome.offered_per_s if 0 < factor < math.inf else None
 
 

@@ -28,7 +28,7 @@ class TraceError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TraceEntry:
-    """One recorded arrival. ``deadline_ms`` is None where the client set no deadline."""
+    """One recorded arrival. ``deadline_ms`` is None if the client set no deadline."""
 
     arrived_s: float
     rows: int = 1
@@ -90,7 +90,7 @@ def read_trace(lines: Iterable[str]) -> list[TraceEntry]:
 
 
 def write_trace(entries: Iterable[TraceEntry]) -> Iterator[str]:
-    """Yield the lines of a trace, header first, without ends of line."""
+    """Yield the lines of a trace, the header first, without line ends."""
     yield HEADER
     for entry in entries:
         yield entry.line()

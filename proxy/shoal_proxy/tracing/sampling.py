@@ -1,4 +1,4 @@
-"""Trace sampling: by ``traceparent`` (W3C Trace Context) and OpenTelemetry's samplers."""
+"""Trace sampling by the ``traceparent`` header (W3C Trace Context) and OpenTelemetry's samplers."""
 
 import re
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ _RATIO_MASK: Final = (1 << 64) - 1
 
 
 class SpanContext(NamedTuple):
-    """The identity of a span, as ``traceparent`` carries it."""
+    """The identity of a span, as the ``traceparent`` header carries it."""
 
     trace_id: int
     span_id: int
@@ -21,12 +21,12 @@ class SpanContext(NamedTuple):
 
     @property
     def traceparent(self) -> str:
-        """The header's value."""
+        """The value of the ``traceparent`` header."""
         return f"00-{self.trace_id:032x}-{self.span_id:016x}-{int(self.sampled):02x}"
 
 
 class ShareSampler:
-    """Selects a share, 0 to 1, of uniform 64-bit numbers: random ones, or the low halves of trace ids."""
+    """Selects a share (0 to 1) of uniform 64-bit numbers: random numbers, or the low halves of trace ids."""
 
     __slots__ = ("_below",)
 
@@ -40,13 +40,13 @@ class ShareSampler:
 
 @dataclass(frozen=True)
 class Sampling:
-    """Whether requests are sampled: with ``by_parent`` as the client's span is, if there is one; else this share."""
+    """The sampling rule: a share of all requests, or with ``by_parent`` the decision of the client's span."""
 
     by_parent: bool = True
     share: float = 1.0
 
     def takes(self, parent: SpanContext | None, trace_id: int) -> bool:
-        """Return whether a request is traced."""
+        """Return whether a request is sampled."""
         if self.by_parent and parent is not None:
             return parent.sampled
         return ShareSampler(self.share).takes(trace_id)

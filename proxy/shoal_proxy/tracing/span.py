@@ -4,11 +4,11 @@ from shoal_proxy.tracing.sampling import SpanContext
 
 
 class Span:
-    """One span. Times are monotonic (s).
+    """One span. Times are in monotonic seconds.
 
     Args:
-        name: one of a few fixed names, without text from clients.
-        parent: the client's span.
+        name: one of several fixed names, without text from clients.
+        parent: span of the client.
     """
 
     __slots__ = ("attributes", "began_s", "context", "ended_s", "events", "failed", "links", "name", "parent")
