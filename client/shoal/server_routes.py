@@ -5,7 +5,7 @@ loopback only and rejects requests from web pages.
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from shoal.pair import Launch
 from shoal.serving.fields import FieldError, LocalError
-from shoal.serving.routing import NAMELESS
+from shoal_schema.interfaces.protocols import DOCS, HTTP, TORCHSERVE, HealthCheck
 from shoal_schema.version import VERSION
 
 KINDS: Final = {
@@ -29,9 +29,7 @@ KINDS: Final = {
     405: "MethodNotAllowedException",
     409: "ConflictStatusException",
 }
-TORCHSERVES: Final = ("/predictions", "/ping", "/models")
 LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "::1")
-ELSEWHERE: Final = {"/docs": ": /v2/models/NAME/docs has it", "/openapi.json": ": /v2/models/NAME/openapi.json has it"}
 REGISTER: Final = "models are registered at the port of `shoal serve --management`, not here"
 
 
@@ -81,22 +79,17 @@ class ServerRoutes:
 
     async def listen(self, path: str) -> Listener:
         """Serve the shared port's own routes on the unix socket ``path``."""
-        routes = [
-            Route("/", _constant({"status": "alive"})),
-            Route("/v2", _constant({"name": "shoal", "version": VERSION, "extensions": ["binary_tensor_data"]})),
-            Route("/v2/health/live", _constant({"live": True})),
-            Route("/v2/health/ready", self.ready),
-            Route("/ping", self.ping),
-            Route("/v1/models", self.names),
-            Route("/models", self.models),
-        ]
+        handlers = {"server": self.server, "v1_models": self.names, "list_models": self.models}
+        pages = [Route(page.path, handlers[page.handler]) for page in HTTP.pages if page.handler in handlers]
+        routes = [*(Route(check.path, self._health_check(check)) for check in HTTP.checks), *pages]
         return await self._serve(routes, uds=path)
 
     async def manage(self, host: str, port: int) -> Listener:
         """Serve TorchServe's management API."""
         # With and without a version.
         one = [Route(path, self.one, methods=["GET", "PUT", "DELETE"]) for path in ("/models/{m}", "/models/{m}/{v}")]
-        routes = [Route("/ping", self.ping), Route("/models", self.all, methods=["GET", "POST"]), *one]
+        checks = [Route(check.path, self._health_check(check)) for check in TORCHSERVE.checks]
+        routes = [*checks, Route("/models", self.all, methods=["GET", "POST"]), *one]
         return await self._serve(routes, host=host, port=port)
 
     async def _serve(self, routes: Sequence[Route], **where: Any) -> Listener:
@@ -115,12 +108,12 @@ class ServerRoutes:
         if error.status_code == 404:
             # Some paths belong to one model, and are ambiguous for several.
             unnamed = ", because the path does not name a model. Serve that model on its own port"
-            where = unnamed if path in NAMELESS else ELSEWHERE.get(path, "")
+            where = unnamed if path in HTTP.nameless else f": /v2/models/NAME{path} has it" if path in DOCS else ""
             names = ", ".join(self._models.sockets) or "none yet"
             message = f"there is no {path} here{where}; the models are: {names}"
         if error.status_code == 405 and request.method == "POST" and path == "/models":
             message = REGISTER
-        if not path.startswith(TORCHSERVES):
+        if HTTP.owner(path) is not TORCHSERVE:
             return JSONResponse({"error": message}, error.status_code)
         kind = KINDS.get(error.status_code, "InternalServerException")
         return JSONResponse({"code": error.status_code, "type": kind, "message": message}, error.status_code)
@@ -139,17 +132,17 @@ class ServerRoutes:
         states = await asyncio.gather(*map(is_ready, sockets.values()))
         return [name for name, ready in zip(sockets, states, strict=True) if not ready]
 
-    async def ready(self, request: Request) -> Response:
-        """Return the readiness of all models (V2)."""
-        unready = await self._unready()
-        if unready:
-            return JSONResponse({"ready": False, "reason": f"not ready: {', '.join(unready)}"}, 503)
-        return JSONResponse({"ready": True})
+    def _health_check(self, check: HealthCheck) -> Callable[[Request], Awaitable[Response]]:
+        async def respond(request: Request) -> Response:
+            # A liveness check does not depend on the models.
+            unready = await self._unready() if check.unhealthy is not None else []
+            return JSONResponse(*check.response(f"not ready: {', '.join(unready)}" if unready else ""))
 
-    async def ping(self, request: Request) -> Response:
-        """Return the health of all models (TorchServe)."""
-        unready = await self._unready()
-        return JSONResponse({"status": "Unhealthy" if unready else "Healthy"}, 503 if unready else 200)
+        return respond
+
+    async def server(self, request: Request) -> Response:
+        """Return the server metadata (V2)."""
+        return JSONResponse({"name": "shoal", "version": VERSION, "extensions": ["binary_tensor_data"]})
 
     async def names(self, request: Request) -> Response:
         """List the models (V1)."""
@@ -201,13 +194,6 @@ class ServerRoutes:
         if not await self._models.unregister(name):
             raise HTTPException(403, f"{name} was given on the command line and cannot be unregistered")
         return JSONResponse({"status": f'Model "{name}" unregistered'})
-
-
-def _constant(document: Mapping[str, Any]) -> Any:
-    async def handle(request: Request) -> Response:
-        return JSONResponse(document)
-
-    return handle
 
 
 def _reject_browsers(request: Request) -> None:

@@ -25,7 +25,7 @@ from shoal_proxy.observe.log_writer import MAX_LINES, LogWriter, writing
 from shoal_proxy.observe.timing import batch_rows
 from shoal_proxy.observe.tracer import GONE
 from shoal_proxy.rpc import inference_pb2 as messages
-from shoal_proxy.rpc.port import SERVICE
+from shoal_schema.interfaces.protocols import GRPC_SERVICE
 from shoal_schema.process.log_lines import fields_of
 from shoal_schema.process.logs import JsonFormatter, TextFormatter
 from tests import plain
@@ -209,7 +209,7 @@ def test_calls_of_grpc_have_lines(running: RunningProxy) -> None:
     assert running.proxy.grpc is not None
     with grpc.insecure_channel(str(running.proxy.grpc.address)) as channel:
         ask = channel.stream_unary(
-            f"/{SERVICE}/ModelInfer",
+            f"/{GRPC_SERVICE}/ModelInfer",
             request_serializer=messages.ModelInferRequest.SerializeToString,
             response_deserializer=messages.ModelInferResponse.FromString,
         )
@@ -228,7 +228,7 @@ def test_calls_of_grpc_have_lines(running: RunningProxy) -> None:
     assert [(line["status"], line["protocol"]) for line in lines] == [(200, "grpc"), (404, "grpc"), (GONE, "grpc")]
     assert [line.get("rows") for line in lines] == [1, None, 1]
     assert (lines[0]["path"], lines[0]["x-request-id"], lines[0]["client"]) == (
-        f"/{SERVICE}/ModelInfer",
+        f"/{GRPC_SERVICE}/ModelInfer",
         "g",
         "127.0.0.1",
     )

@@ -94,8 +94,6 @@ def test_what_decoding_does_not_foresee_is_that_requests_error(
     running: RunningProxy, client: httpx.Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Breaks:
-        name = "v2"
-
         def decode(self, call: object, signature: object) -> object:
             raise ZeroDivisionError("unexpected")
 

@@ -14,7 +14,8 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 from shoal_proxy.errors import ProxyError
 from shoal_proxy.routes.app import EXTENSIONS
 from shoal_proxy.rpc import inference_pb2 as messages
-from shoal_proxy.rpc.port import CODES, SERVICE
+from shoal_proxy.rpc.port import CODES
+from shoal_schema.interfaces.protocols import GRPC_SERVICE
 from tests import plain
 from tests.calls import V2_PATH, answer_to, concurrent_clients, row, v2_body
 from tests.fakes import FakeRuntime, RunningProxy, running_proxy, tensor
@@ -33,7 +34,7 @@ class Stub:
 
     def ask(self, method: str, request: Any, answer: Any, **options: Any) -> Any:
         call = self.channel.unary_unary(
-            f"/{SERVICE}/{method}",
+            f"/{GRPC_SERVICE}/{method}",
             request_serializer=type(request).SerializeToString,
             response_deserializer=answer.FromString,
         )
@@ -45,7 +46,7 @@ class Stub:
 
     def future(self, request: messages.ModelInferRequest, **options: Any) -> Any:
         call = self.channel.unary_unary(
-            f"/{SERVICE}/ModelInfer",
+            f"/{GRPC_SERVICE}/ModelInfer",
             request_serializer=messages.ModelInferRequest.SerializeToString,
             response_deserializer=messages.ModelInferResponse.FromString,
         )
@@ -262,7 +263,7 @@ def test_what_is_wrong_is_reported_as_over_http(
 
 
 def test_a_message_that_is_none_is_rejected(stub: Stub) -> None:
-    call = stub.channel.unary_unary(f"/{SERVICE}/ModelInfer")
+    call = stub.channel.unary_unary(f"/{GRPC_SERVICE}/ModelInfer")
     error = failure(lambda: call(b"\xff\xff\xff", timeout=DEADLINE_S))
     assert (error.code(), "malformed message" in error.details()) == (grpc.StatusCode.INVALID_ARGUMENT, True)
 
@@ -329,7 +330,7 @@ def test_a_request_that_never_comes_is_not_waited_for_forever() -> None:
     with running_proxy(grpc_port=0, body_timeout_s=0.2) as running:
         stub = Stub(running)
         held = _NeverSends()
-        call = stub.channel.stream_unary(f"/{SERVICE}/ModelInfer")
+        call = stub.channel.stream_unary(f"/{GRPC_SERVICE}/ModelInfer")
         error = failure(lambda: call(held, timeout=DEADLINE_S))
         assert (error.code().name, error.details()) == (
             "DEADLINE_EXCEEDED", "the request was not complete in time",
@@ -403,7 +404,7 @@ def health_of(stub: Stub, service: str = "") -> int:
 
 
 def test_grpc_probes_report_readiness(stub: Stub) -> None:
-    assert [health_of(stub, name) for name in ("", SERVICE, "double", health.SERVICE_NAME)] == [SERVING] * 4
+    assert [health_of(stub, name) for name in ("", GRPC_SERVICE, "double", health.SERVICE_NAME)] == [SERVING] * 4
     assert failure(lambda: health_of(stub, "other")).code() is grpc.StatusCode.NOT_FOUND
 
 
@@ -426,8 +427,8 @@ def test_a_watch_receives_a_drain_and_does_not_hold_it_up() -> None:
 def test_tools_read_the_services_by_reflection(stub: Stub) -> None:
     names = ProtoReflectionDescriptorDatabase(stub.channel)
 
-    assert {SERVICE, health.SERVICE_NAME} <= set(names.get_services())
-    service = DescriptorPool(names).FindServiceByName(SERVICE)
+    assert {GRPC_SERVICE, health.SERVICE_NAME} <= set(names.get_services())
+    service = DescriptorPool(names).FindServiceByName(GRPC_SERVICE)
     assert "ModelInfer" in service.methods_by_name
 
 

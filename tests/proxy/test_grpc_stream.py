@@ -10,8 +10,8 @@ import pytest
 
 from shoal_proxy.rpc import inference_pb2 as messages
 from shoal_proxy.rpc import stream as streams
-from shoal_proxy.rpc.port import SERVICE
 from shoal_proxy.rpc.stream import MAX_IN_FLIGHT
+from shoal_schema.interfaces.protocols import GRPC_SERVICE
 from tests import plain
 from tests.calls import row
 from tests.fakes import RunningProxy, running_proxy
@@ -26,7 +26,7 @@ class Stream:
         self.stub = Stub(running)
         self._asked: SimpleQueue[messages.ModelInferRequest | None] = SimpleQueue()
         call = self.stub.channel.stream_stream(
-            f"/{SERVICE}/ModelStreamInfer",
+            f"/{GRPC_SERVICE}/ModelStreamInfer",
             request_serializer=messages.ModelInferRequest.SerializeToString,
             response_deserializer=messages.ModelStreamInferResponse.FromString,
         )
@@ -114,7 +114,7 @@ def test_an_error_is_that_of_its_request_and_the_stream_continues(
 def test_a_message_that_is_none_is_an_error_in_the_stream(running: RunningProxy) -> None:
     stub = Stub(running)
     call = stub.channel.stream_stream(
-        f"/{SERVICE}/ModelStreamInfer", response_deserializer=messages.ModelStreamInferResponse.FromString
+        f"/{GRPC_SERVICE}/ModelStreamInfer", response_deserializer=messages.ModelStreamInferResponse.FromString
     )
     received = list(call(iter([b"\xff\xff\xff"]), timeout=DEADLINE_S))
     assert "malformed message" in received[0].error_message

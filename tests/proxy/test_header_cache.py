@@ -24,7 +24,7 @@ from tests.fakes import RunningProxy, running_proxy
 
 BODY = b"0123456789"
 PLAIN = QueueParameters(0.0, PLAIN_LANE, (), None)
-ROUTE = InferRoute(V2())
+ROUTE = InferRoute("v2", V2())
 
 
 def request(

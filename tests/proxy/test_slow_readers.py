@@ -13,8 +13,8 @@ import grpc
 import pytest
 
 from shoal_proxy.rpc import inference_pb2 as messages
-from shoal_proxy.rpc.port import SERVICE
 from shoal_proxy.rpc.slow_calls import connection_of
+from shoal_schema.interfaces.protocols import GRPC_SERVICE
 from tests.calls import RawConnection
 from tests.certificates import Authority, Mounted
 from tests.fakes import RunningProxy, running_proxy
@@ -167,9 +167,8 @@ def ask_by_grpc_and_read_nothing(client: socket.socket) -> None:
     given = messages.ModelInferRequest(model_name="double")
     given.inputs.add(name="x", datatype="FP32", shape=[1, 4]).contents.fp32_contents.extend([0.0] * 4)
     message = given.SerializeToString()
-    client.sendall(
-        grpc_start(f"/{SERVICE}/ModelInfer") + http2_frame(0, 1, 1, b"\0" + struct.pack(">I", len(message)) + message)
-    )
+    framed = http2_frame(0, 1, 1, b"\0" + struct.pack(">I", len(message)) + message)
+    client.sendall(grpc_start(f"/{GRPC_SERVICE}/ModelInfer") + framed)
 
 
 def test_calls_of_grpc_whose_clients_read_nothing_make_room_too() -> None:
@@ -189,7 +188,7 @@ def test_calls_of_grpc_whose_clients_read_nothing_make_room_too() -> None:
             grpc.insecure_channel(f"127.0.0.1:{port}", options=[("grpc.max_receive_message_length", -1)])
         )
         call = channel.unary_unary(
-            f"/{SERVICE}/ModelInfer", response_deserializer=messages.ModelInferResponse.FromString
+            f"/{GRPC_SERVICE}/ModelInfer", response_deserializer=messages.ModelInferResponse.FromString
         )
         given = messages.ModelInferRequest(model_name="double")
         given.inputs.add(name="x", datatype="FP32", shape=[1, 4]).contents.fp32_contents.extend([0.0] * 4)
@@ -259,7 +258,7 @@ class HalfMessage:
 
 
 @pytest.mark.parametrize(
-    "path", [f"/{SERVICE}/ModelInfer", f"/{SERVICE}/ModelStreamInfer", f"/{SERVICE}/ServerLive",
+    "path", [f"/{GRPC_SERVICE}/ModelInfer", f"/{GRPC_SERVICE}/ModelStreamInfer", f"/{GRPC_SERVICE}/ServerLive",
              "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch",
              "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"]
 )  # fmt: skip
@@ -275,7 +274,7 @@ def test_unfinished_messages_of_grpc_are_held_to_the_limit_of_bodies(path: str) 
         assert running.proxy.inference.reading_bytes <= 10 * MIB
         with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
             call = channel.unary_unary(
-                f"/{SERVICE}/ServerLive", response_deserializer=messages.ServerLiveResponse.FromString
+                f"/{GRPC_SERVICE}/ServerLive", response_deserializer=messages.ServerLiveResponse.FromString
             )
             assert call(b"", timeout=20).live
         for sender in senders:

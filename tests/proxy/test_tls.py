@@ -19,8 +19,8 @@ from cryptography import x509
 from shoal_proxy.certificate import Certificate, CertificateError
 from shoal_proxy.http.handshakes import MAX_SHAKING, Handshake, handshake_to_abort
 from shoal_proxy.rpc import inference_pb2 as messages
-from shoal_proxy.rpc.port import SERVICE
 from shoal_proxy.settings import Settings
+from shoal_schema.interfaces.protocols import GRPC_SERVICE
 from shoal_schema.process.environment import SettingsError
 from tests import plain
 from tests.calls import V2_PATH, answer_to, row, v2_body
@@ -353,7 +353,7 @@ def reflected(running: RunningProxy, **own: bytes) -> messages.ModelInferRespons
     credentials = grpc.ssl_channel_credentials(TRUST.certificate, **own)
     with grpc.secure_channel(str(running.proxy.grpc.address), credentials) as channel:
         call = channel.unary_unary(
-            f"/{SERVICE}/ModelInfer",
+            f"/{GRPC_SERVICE}/ModelInfer",
             request_serializer=messages.ModelInferRequest.SerializeToString,
             response_deserializer=messages.ModelInferResponse.FromString,
         )

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote
 
+from shoal_schema.interfaces.protocols import DOCS, HTTP
+
 MAX_HEAD_BYTES: Final = 64 << 10
 """More than proxies accept (32 KiB by default), so that they reject it in the client's protocol."""
 MAX_LINE_BYTES: Final = 4096
@@ -17,10 +19,6 @@ SLICE_BYTES: Final = 16 << 10
 """Bytes scanned at a time."""
 _SIZE: Final = re.compile(rb"[0-9A-Fa-f]{1,15}")
 _END: Final = b"\r\n\r\n"
-NAMELESS: Final = ("/invocations", "/v1/embeddings", "/v1/rerank", "/v2/rerank")
-"""Paths for a model that do not name it."""
-PAGES: Final = ("/docs", "/openapi.json")
-_MODEL: Final = re.compile(r"/(?:v1/models|v2/models|predictions|models)/([^/:]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +36,7 @@ def model_of(target: str) -> str:
     # Absolute form, as sent to HTTP proxies: http://host/path.
     if not path.startswith("/"):
         path = "/" + path.partition("://")[2].partition("/")[2]
-    found = _MODEL.match(unquote(path))
-    if found:
-        return found.group(1)
-    return path if path in (*NAMELESS, *PAGES) else ""
+    return HTTP.model_of(unquote(path)) or (path if path in HTTP.nameless or path in DOCS else "")
 
 
 class Scanner:

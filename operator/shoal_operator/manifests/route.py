@@ -5,11 +5,10 @@ from collections.abc import Sequence
 from shoal_operator.manifests.labels import make_object
 from shoal_operator.manifests.target import Target
 from shoal_schema.fields.declaring import Json, as_json
+from shoal_schema.interfaces.protocols import GRPC_SERVICE
 from shoal_schema.resource.route import HttpRouteSpec, IngressSpec, Scheme
 
 HTTPS_PORT = 443
-GRPC_PATH = "/inference.GRPCInferenceService"
-"""Path prefix of the Open Inference Protocol's gRPC methods."""
 
 
 def make_ingress(target: Target, ingress: IngressSpec) -> Json:
@@ -31,7 +30,7 @@ def make_http_route(target: Target, route: HttpRouteSpec) -> Json:
     grpc_port = target.spec.proxy.grpc_port
     if grpc_port is not None and route.path == "/":
         # gRPC requests name their model in the body, so only a host of its own can route them to this service.
-        rules.append(_rule(target, route, GRPC_PATH, grpc_port))
+        rules.append(_rule(target, route, f"/{GRPC_SERVICE}", grpc_port))
     spec: Json = {"parentRefs": as_json(route.parent_refs), "rules": rules}
     if route.hostnames:
         spec["hostnames"] = list(route.hostnames)

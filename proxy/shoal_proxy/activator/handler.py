@@ -9,10 +9,9 @@ from typing import Any
 
 from shoal_proxy.activator.forwarding import ForwardedRequest, Forwarder, PodTimeoutError
 from shoal_proxy.activator.headers import (
+    HEALTHY,
     MAX_TIMEOUT_S,
     content_length,
-    is_liveness,
-    liveness_response,
     request_headers,
     requested_timeout_s,
 )
@@ -20,8 +19,8 @@ from shoal_proxy.activator.holder import RequestHolder
 from shoal_proxy.activator.protocol import REFUSED
 from shoal_proxy.activator.queue import HeldRequest, ServiceQueue
 from shoal_proxy.codecs.base import EXECUTED
+from shoal_proxy.codecs.protocols import codec_for
 from shoal_proxy.errors import MaybeExecuted, ModelFailed, ProxyError, ServiceGone
-from shoal_proxy.http.connection_limits import codec_for
 from shoal_proxy.http.timed_protocol import LINGER_S
 from shoal_proxy.observe.metrics import Metrics
 
@@ -80,8 +79,8 @@ class RequestHandler:
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         """Hold the request, and forward it to a pod (ASGI)."""
-        if is_liveness(scope["path"]):
-            await _respond(send, 200, liveness_response(scope["path"]))
+        if (healthy := HEALTHY.get(scope["path"])) is not None:
+            await _respond(send, 200, healthy)
             return
         try:
             await self._hold(scope, receive, send)

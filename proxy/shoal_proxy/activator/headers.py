@@ -3,8 +3,12 @@
 import re
 from collections.abc import Sequence
 from math import isfinite
+from typing import Final
+
+import orjson
 
 from shoal_schema.interfaces.headers import EXECUTED, TIMEOUT_MS
+from shoal_schema.interfaces.protocols import HTTP
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -14,26 +18,12 @@ _HOP_BY_HOP = frozenset({
     _CONNECTION, b"expect", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te",
     b"trailer", b"transfer-encoding", b"upgrade",
 })  # fmt: skip
-_ALIVE = frozenset({"/", "/ping", "/v2/health/live", "/v2/health/ready"})
+HEALTHY: Final = {check.path: orjson.dumps(check.healthy) for check in HTTP.checks}
+"""A ready proxy's response to each health check; the activator returns it, as a health check starts no pod."""
 _NO_BODY = frozenset({204, 304})
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 MAX_TIMEOUT_S = 3600.0
 UNAVAILABLE = 503
-
-
-def is_liveness(path: str) -> bool:
-    """Return whether a request to ``path`` is a liveness check, which starts no pod."""
-    return path in _ALIVE
-
-
-def liveness_response(path: str) -> bytes:
-    """Return the response to a liveness path, identical to that of a ready proxy."""
-    return {
-        "/": b'{"status":"alive"}',
-        "/ping": b'{"status":"Healthy"}',
-        "/v2/health/live": b'{"live":true}',
-        "/v2/health/ready": b'{"ready":true}',
-    }[path]
 
 
 def requested_timeout_s(headers: Headers) -> float | None:

@@ -120,8 +120,6 @@ class HttpResponse:
 class Codec(Protocol):
     """The decoder and encoder of one client protocol."""
 
-    name: str
-
     def decode(self, call: InferCall, signature: ModelSignature) -> DecodedRequest:
         """Decode a request; raise a `ProxyError` if it is invalid."""
 

@@ -54,8 +54,6 @@ class _Table:
 class Invocations:
     """Codec of ``POST /invocations``."""
 
-    name = "invocations"
-
     def __init__(self, max_padding_bytes: int, *, ignore_extra: bool = True) -> None:
         self._max_padding_bytes = max_padding_bytes
         self._ignore_extra = ignore_extra

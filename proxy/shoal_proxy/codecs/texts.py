@@ -42,8 +42,6 @@ _TOKEN_IDS: Final = (
 class Embeddings:
     """Codec of ``POST /v1/embeddings``."""
 
-    name = "embeddings"
-
     def __init__(self, model_name: str) -> None:
         self._model_name = model_name
 
@@ -106,8 +104,6 @@ class Embeddings:
 
 class Rerank:
     """Codec of ``POST /v1/rerank`` and ``/v2/rerank``."""
-
-    name = "rerank"
 
     def __init__(self, model_name: str, max_query_bytes: int) -> None:
         self._model_name = model_name

@@ -29,8 +29,6 @@ _TYPES = {
 class TorchServe:
     """Codec of ``POST /predictions/{m}``."""
 
-    name = "torchserve"
-
     def __init__(self, *, ignore_extra: bool = False) -> None:
         self._ignore_extra = ignore_extra
 

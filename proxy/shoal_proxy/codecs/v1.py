@@ -45,8 +45,6 @@ class V1Form(StrEnum):
 class V1:
     """Codec of ``POST /v1/models/{m}:predict``."""
 
-    name = "v1"
-
     def __init__(self, max_padding_bytes: int = MAX_PADDING_BYTES, *, ignore_extra: bool = False) -> None:
         self._max_padding_bytes = max_padding_bytes
         """Limit on the padding of an input whose rows differ in length."""

@@ -54,8 +54,6 @@ _NO_ARRAY: Final[Array] = np.empty(0, np.uint8)
 class V2:
     """Codec of ``POST /v2/models/{m}/infer``."""
 
-    name = "v2"
-
     def __init__(self, *, ignore_extra: bool = False) -> None:
         self._fast: V2Fast | None = None
         self._ignore_extra = ignore_extra

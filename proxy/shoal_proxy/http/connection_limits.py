@@ -4,11 +4,6 @@ import logging
 import time
 from typing import Any, Final
 
-from shoal_proxy.codecs.base import Codec
-from shoal_proxy.codecs.invocations import Invocations
-from shoal_proxy.codecs.texts import Embeddings, Rerank
-from shoal_proxy.codecs.torchserve import TorchServe
-from shoal_proxy.codecs.v2 import V2
 from shoal_proxy.dispatch.unread import UnreadResponses
 from shoal_proxy.errors import Overloaded, ProxyError
 from shoal_proxy.http.idle_connections import connections_to_close
@@ -20,26 +15,6 @@ logger = logging.getLogger(__name__)
 
 _NO_ROOM_PAUSE_S: Final = 1e-5
 """Pause per connection checked without success, so that the search takes a few percent of the time at most."""
-
-
-_CODEC_BY_PREFIX: Final[tuple[tuple[str, Codec], ...]] = (
-    ("/predictions", TorchServe()),
-    ("/ping", TorchServe()),
-    ("/models", TorchServe()),
-    ("/v1/embeddings", Embeddings("")),
-    ("/v1/rerank", Rerank("", 0)),
-    ("/v2/rerank", Rerank("", 0)),
-    ("/invocations", Invocations(0)),
-)
-_DEFAULT_CODEC: Final[Codec] = V2()
-
-
-def codec_for(path: str) -> Codec:
-    """Return the codec for errors on a path outside the infer routes. V1 and V2 share one error format."""
-    for start, codec in _CODEC_BY_PREFIX:
-        if path.startswith(start):
-            return codec
-    return _DEFAULT_CODEC
 
 
 class ConnectionLimits:

@@ -12,6 +12,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from shoal_proxy.codecs.base import EXECUTED, HttpResponse
+from shoal_proxy.codecs.protocols import codec_for
 from shoal_proxy.errors import (
     BodyTooLarge,
     HeadTooLarge,
@@ -20,8 +21,9 @@ from shoal_proxy.errors import (
     ProxyError,
     VersionNotSupported,
 )
-from shoal_proxy.http.connection_limits import NO_EVENT, ConnectionLimits, RejectedRequest, codec_for
+from shoal_proxy.http.connection_limits import NO_EVENT, ConnectionLimits, RejectedRequest
 from shoal_proxy.http.timed_protocol import BODY, HEAD, IGNORED, NOTHING, TimedProtocol
+from shoal_schema.interfaces.protocols import HTTP, expand
 from shoal_schema.wire.framing import FramingError, check_head, check_repeated, check_upgrade, without_upgrade
 
 logger = logging.getLogger(__name__)
@@ -31,8 +33,7 @@ ERROR_BY_STATUS: Final[dict[int, type[ProxyError]]] = {
 }
 """The error for each status of a `FramingError`."""
 
-
-_READ: Final = frozenset({b"/v2/repository/index"})
+_READ: Final = frozenset(path.encode() for page in HTTP.pages if page.reads_body for path in expand(page.path))
 """Paths whose handlers read their bodies."""
 
 

@@ -38,8 +38,9 @@ _SPACE: Final = 0x20
 
 @dataclass(frozen=True)
 class InferRoute:
-    """One infer path and its codec."""
+    """The codec of an infer path, and the label of its protocol."""
 
+    label: str
     codec: Codec
 
 

@@ -24,12 +24,8 @@ from shoal_proxy.bodies.compression import Compression
 from shoal_proxy.bodies.decompressor import CODINGS
 from shoal_proxy.bodies.rotation import Rotation
 from shoal_proxy.codecs.base import EXECUTED, DecodedRequest, HttpResponse, InferCall, check_rows
-from shoal_proxy.codecs.invocations import Invocations
-from shoal_proxy.codecs.texts import Embeddings, Rerank
-from shoal_proxy.codecs.torchserve import TorchServe
+from shoal_proxy.codecs.protocols import CODECS, CodecOptions
 from shoal_proxy.codecs.upstream import check_json
-from shoal_proxy.codecs.v1 import V1
-from shoal_proxy.codecs.v2 import V2
 from shoal_proxy.dispatch.dispatcher import Dispatcher
 from shoal_proxy.errors import (
     InvalidRequest,
@@ -64,7 +60,7 @@ from shoal_schema.interfaces.headers import (
     TRACESTATE,
 )
 from shoal_schema.interfaces.metrics import RejectionReason
-from shoal_schema.resource.model import ExtraColumns
+from shoal_schema.interfaces.protocols import HTTP
 
 logger = logging.getLogger(__name__)
 
@@ -83,25 +79,15 @@ _TERM_NAMES = (*[name for name, _ in _TRACED], _CONTENT_ENCODING, _TIMEOUT_MS, _
 """Headers that affect `QueueParameters`, beside those in the settings."""
 
 
-def infer_routes(model_name: str, version: str, max_body_bytes: int, extra: ExtraColumns) -> Mapping[bytes, InferRoute]:
-    """Return the infer paths of the served model. ``max_body_bytes`` also limits the padding that codecs add."""
-    ignore = extra is ExtraColumns.IGNORE
-    v2, v1 = InferRoute(V2(ignore_extra=ignore)), InferRoute(V1(max_body_bytes, ignore_extra=ignore))
-    torchserve = InferRoute(TorchServe(ignore_extra=ignore))
-    embeddings, rerank = InferRoute(Embeddings(model_name)), InferRoute(Rerank(model_name, max_body_bytes))
-    name = model_name.encode("ascii")
-    return {
-        b"/v2/models/%s/infer" % name: v2,
-        b"/v2/models/%s/versions/%s/infer" % (name, version.encode("ascii")): v2,
-        b"/v1/models/%s:predict" % name: v1,
-        b"/v1/models/%s/versions/%s:predict" % (name, version.encode("ascii")): v1,
-        b"/predictions/%s" % name: torchserve,
-        b"/predictions/%s/%s" % (name, version.encode("ascii")): torchserve,
-        b"/v1/embeddings": embeddings,
-        b"/v1/rerank": rerank,
-        b"/v2/rerank": rerank,
-        b"/invocations": InferRoute(Invocations(max_body_bytes, ignore_extra=extra is not ExtraColumns.REJECT)),
-    }
+def infer_routes(settings: Settings) -> Mapping[bytes, InferRoute]:
+    """Return the infer routes of the served model, by path."""
+    options = CodecOptions(settings.name, settings.queue.max_body_bytes, settings.model.extra_columns)
+    routes: dict[bytes, InferRoute] = {}
+    for protocol in HTTP.protocols:
+        route = InferRoute(protocol.label, CODECS[protocol.label](options))
+        for path in protocol.infer_paths:
+            routes[path.format(model=settings.name, version=settings.version).encode("ascii")] = route
+    return routes
 
 
 class Inference:
@@ -134,9 +120,7 @@ class Inference:
         self._undecoded = LogSampler()
         self._queue_timeout_s = settings.queue.timeout_milliseconds / 1000
         self._longest_s = settings.longest_s
-        self.routes = infer_routes(
-            settings.name, settings.version, settings.queue.max_body_bytes, settings.model.extra_columns
-        )
+        self.routes = infer_routes(settings)
         self.header_cache: HeaderCache = HeaderCache(
             min(settings.queue.max_body_bytes, LARGE_BYTES),
             settings.process.max_head_bytes,
@@ -156,7 +140,7 @@ class Inference:
         For a rejected request, ``respond`` is called before this returns None.
         """
         if self.tracer is not None:
-            span = self.tracer.begin(head.headers, head.route.codec.name, time.monotonic())
+            span = self.tracer.begin(head.headers, head.route.label, time.monotonic())
             if span is not None:
                 tracer = self.tracer
 
@@ -420,7 +404,7 @@ class Inference:
         return self.reject(route, outcome, may_have_run=pending.may_have_run, counts=not pending.forwarded)
 
     def _counted(self, route: InferRoute, response: HttpResponse) -> HttpResponse:
-        self._metrics.requests[route.codec.name, response.status] += 1
+        self._metrics.requests[route.label, response.status] += 1
         self._metrics.response_bytes += response.size_bytes
         return response
 

@@ -423,7 +423,7 @@ class InferProtocol(FramedProtocol):
 
     def _logged(self, log: AccessLog, head: RequestHead, method: bytes, target: bytes) -> InferCycle:
         """Return the cycle of an infer request; a `LoggedCycle` if the access log samples the request."""
-        entry = log.begin(method, target, head.route.codec.name, head.headers, client_host(self.client))
+        entry = log.begin(method, target, head.route.label, head.headers, client_host(self.client))
         return InferCycle(self, head) if entry is None else LoggedCycle(self, head, log, entry)
 
     def note_rejected_response(self, rejected: RejectedRequest, response: HttpResponse) -> None:

@@ -1,8 +1,7 @@
 """The inference port's routes other than infer: health, metadata, and errors in the protocol of the path."""
 
-import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from starlette.applications import Starlette
@@ -16,11 +15,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from shoal_proxy.access.control import AccessControl
 from shoal_proxy.balance.orca import load_value, requested_format
 from shoal_proxy.bodies.compression import Compression
+from shoal_proxy.codecs.protocols import codec_for
 from shoal_proxy.codecs.tensors import wire_axis, wire_shape
 from shoal_proxy.dispatch.dispatcher import Dispatcher
 from shoal_proxy.dispatch.link import ModelLink
 from shoal_proxy.errors import NotFound, NotImplementedHere, ProxyError, Unauthenticated
-from shoal_proxy.http.connection_limits import codec_for
 from shoal_proxy.http.cors import Cors
 from shoal_proxy.lifecycle.drain import unready_reason
 from shoal_proxy.model.signature import InputSpec, ModelSignature, OutputSpec
@@ -31,12 +30,11 @@ from shoal_proxy.routes.model_statistics import model_statistics
 from shoal_proxy.routes.repository import index, read_index_request
 from shoal_proxy.settings import Settings
 from shoal_schema.interfaces.headers import EXECUTED, FORWARDED, INSTANCE, LOAD, LOAD_FORMAT
+from shoal_schema.interfaces.protocols import HTTP, HealthCheck, expand
 from shoal_schema.wire.columns import encode_columns
 
 EXTENSIONS = ("binary_tensor_data", "classification", "statistics")
-_NOT_POST = ["GET", "PUT", "PATCH", "DELETE", "OPTIONS"]
-_INFER_PATHS = ("/v1/embeddings", "/v1/rerank", "/v2/rerank", "/invocations")
-"""Infer routes without a model's name."""
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
 class PublicRoutes:
@@ -61,44 +59,23 @@ class PublicRoutes:
 
     def routes(self) -> Sequence[Route]:
         """Return all routes of the inference port except the infer routes."""
-        model, version = "/v2/models/{model}", "/v2/models/{model}/versions/{version}"
-        v1_model, v1_version = "/v1/models/{model}", "/v1/models/{model}/versions/{version}"
-        return [
-            Route("/", self.alive),
-            Route("/ping", self.ping),
-            Route("/models", self.list_models),
-            Route("/models", self.register_model, methods=["POST"]),
-            *(Route(path, self.describe_model) for path in ("/models/{model}", "/models/{model}/{version}")),
-            Route("/v1/models", self.v1_models),
-            *(Route(f"{path}:predict", self.unknown_model, methods=["POST"]) for path in (v1_model, v1_version)),
-            # Without these, "NAME:predict" would match as a model's name below.
-            *(Route(f"{path}:predict", self.method_not_allowed, methods=_NOT_POST) for path in (v1_model, v1_version)),
-            *(Route(path, self.v1_model) for path in (v1_model, v1_version)),
-            *(Route(path, self.method_not_allowed, methods=_NOT_POST) for path in _INFER_PATHS),
-            Route("/v2", self.server),
-            Route("/v2/health/live", self.live),
-            Route("/v2/health/ready", self.ready),
-            Route("/v2/repository/index", self.repository_index, methods=["GET", "POST"]),
-            *(
-                Route(f"/v2/repository/models/{{model}}/{what}", self.reject_loading, methods=["POST"])
-                for what in ("load", "unload")
-            ),
-            # A model named "stats" has its metadata at that path.
-            *([Route("/v2/models/stats", self.statistics)] if self._settings.name != "stats" else ()),
-            *(Route(path, self.metadata) for path in (model, version)),
-            *(Route(f"{path}/ready", self.model_ready) for path in (model, version)),
-            *(Route(f"{path}/stats", self.statistics) for path in (model, version)),
-            *(Route(f"{path}/infer", self.unknown_model, methods=["POST"]) for path in (model, version)),
-            *(
-                Route(path, self.unknown_model, methods=["POST", "PUT"])
-                for path in ("/predictions/{model}", "/predictions/{model}/{version}")
-            ),
-            *(
-                docs_routes(self._dispatcher.signature, name=self._settings.name, version=self._settings.version)
-                if self._settings.proxy.docs
-                else ()
-            ),
-        ]
+        name, version = self._settings.name, self._settings.version
+        routes = [Route(check.path, self._health_check(check)) for check in HTTP.checks]
+        for protocol in HTTP.protocols:
+            others = [method for method in _METHODS if method not in protocol.methods]
+            for path in protocol.infer_paths:
+                routes.append(Route(path, self.unknown_model, methods=protocol.methods))
+                # Without this one, V1's "NAME:predict" would match as a model's name below.
+                routes.append(Route(path, self.method_not_allowed, methods=others))
+        paths = [(path, page) for page in HTTP.pages for path in expand(page.path)]
+        # A model named "stats" has its metadata at that path, not the statistics of all models.
+        taken = {path.format(model=name, version=version) for path, _ in paths if "{" in path}
+        for path, page in paths:
+            if path not in taken:
+                routes.append(Route(path, getattr(self, page.handler), methods=page.methods))
+        if self._settings.proxy.docs:
+            routes += docs_routes(self._dispatcher.signature, name=name, version=version)
+        return routes
 
     def reason(self) -> str:
         """Return why this replica is not ready; empty if it is ready."""
@@ -106,14 +83,11 @@ class PublicRoutes:
         closed = "" if self.access_control is None else self.access_control.reason
         return unready_reason(self._dispatcher.phase, closed or self._link.reason)
 
-    async def alive(self, request: Request) -> Response:
-        """Respond to V1's liveness check."""
-        return JSONResponse({"status": "alive"})
+    def _health_check(self, check: HealthCheck) -> Callable[[Request], Awaitable[Response]]:
+        async def respond(request: Request) -> Response:
+            return JSONResponse(*check.response(self.reason()))
 
-    async def ping(self, request: Request) -> Response:
-        """Respond to TorchServe's health check."""
-        reason = self.reason()
-        return JSONResponse({"status": "Unhealthy" if reason else "Healthy"}, 503 if reason else 200)
+        return respond
 
     async def list_models(self, request: Request) -> Response:
         """Return the list of models in TorchServe's format; it has one entry."""
@@ -141,18 +115,6 @@ class PublicRoutes:
     async def register_model(self, request: Request) -> Response:
         """Reject the registration of a model, with the resource to apply instead."""
         raise HTTPException(405, registration_advice(request.query_params), headers={"allow": "GET"})
-
-    async def live(self, request: Request) -> Response:
-        """Respond to V2's liveness check."""
-        return JSONResponse({"live": True})
-
-    async def ready(self, request: Request) -> Response:
-        """Respond to V2's readiness check."""
-        reason = self.reason()
-        return JSONResponse(
-            {"ready": False, "reason": reason} if reason else {"ready": True},
-            503 if reason else 200,
-        )
 
     async def model_ready(self, request: Request) -> Response:
         """Respond to V2's readiness check of one model; a peer also gets this replica's load and instance name."""
@@ -235,12 +197,13 @@ class PublicRoutes:
 
     async def unknown_model(self, request: Request) -> Response:
         """Reject an infer request for another model or version."""
-        self._check_model(request)
+        if "model" in request.path_params:
+            self._check_model(request)
         raise NotFound(f"no such path: {request.url.path}")
 
     async def method_not_allowed(self, request: Request) -> Response:
-        """Reject a method other than POST on an infer path."""
-        raise HTTPException(405, headers={"allow": "POST"})
+        """Reject a method that an infer path does not support."""
+        raise HTTPException(405, headers={"allow": ", ".join(HTTP.owner(request.url.path).methods)})
 
     def _check_model(self, request: Request) -> None:
         model, version = (
@@ -345,12 +308,6 @@ def make_app(pages: PublicRoutes, cors: Cors | None = None, compression: Compres
     return Starlette(routes=list(pages.routes()), exception_handlers=handlers, middleware=middleware)
 
 
-_OPEN = re.compile(
-    r"/|/ping|/v2/health/(live|ready)|/v1/models/[^/:]+(/versions/[^/:]+)?|/v2/models/[^/]+(/versions/[^/]+)?/ready"
-)
-"""The liveness and readiness checks of all protocols, which load balancers and peers send without a key."""
-
-
 class _Authentication:
     """ASGI middleware that rejects requests without a valid key, with the same error for existing and unknown paths."""
 
@@ -359,7 +316,8 @@ class _Authentication:
         self._access_control = access_control
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if not (_OPEN.fullmatch(scope["path"]) and scope["method"] in ("GET", "HEAD")):
+        # Load balancers and peers send health checks without a key.
+        if not (HTTP.is_open(scope["path"]) and scope["method"] in ("GET", "HEAD")):
             try:
                 self._access_control.identify(dict(scope["headers"]))
             except ProxyError as error:

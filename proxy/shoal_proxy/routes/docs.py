@@ -14,6 +14,7 @@ from starlette.routing import Route
 
 from shoal_proxy.model.signature import ModelSignature
 from shoal_proxy.routes.openapi import openapi
+from shoal_schema.interfaces.protocols import DOCS
 from shoal_schema.process.pages import page_headers
 
 PAGE: Final = Path(__file__).with_name("docs.html").read_text(encoding="utf-8")
@@ -37,8 +38,8 @@ def docs_routes(signature: Callable[[], ModelSignature], *, name: str, version: 
         return answer
 
     return [
-        Route(f"{place}/{what}", endpoint)
+        Route(place + path, endpoint)
         # `root` leads from the document's path back to the root.
         for place, root in (("", "."), (f"/v2/models/{name}", "../../.."))
-        for what, endpoint in (("docs", page), ("openapi.json", document(root)))
+        for path, endpoint in zip(DOCS, (page, document(root)), strict=True)
     ]

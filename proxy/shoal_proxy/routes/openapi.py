@@ -13,6 +13,7 @@ from shoal_proxy.codecs.raw import bytes_input
 from shoal_proxy.codecs.tensors import wire_shape
 from shoal_proxy.model.signature import InputSpec, ModelSignature, OutputSpec
 from shoal_schema.interfaces.headers import PRIORITY, TIMEOUT_MS
+from shoal_schema.interfaces.protocols import HTTP, expand
 from shoal_schema.wire.datatypes import DTYPES
 
 Json = dict[str, Any]
@@ -61,10 +62,24 @@ def openapi(signature: ModelSignature, *, name: str, version: str, root: str = "
     rows = {"type": "array", "items": _ref("Row"), "minItems": 1, **({} if signature.batches else {"maxItems": 1})}
     v1 = {"type": "object", "properties": {"instances": rows}, "required": ["instances"]}
     predictions = {"type": "object", "properties": {"predictions": {"type": "array", "items": _ref("Answer")}}}
+    # By protocol: the schemas of request, response and error; any JSON for other protocols.
+    forms: dict[str, tuple[Json, Json, Json]] = {
+        "v1": (v1, predictions, _ref("Error")),
+        "v2": (_v2_request(signature), {"type": "object"}, _ref("Error")),
+        "torchserve": (_ref("Row"), _ref("Answer"), _ref("TorchServeError")),
+    }
     # The media types of raw bodies, each of which is one row.
     raw: Json = {}
     if (spec := bytes_input(signature)) is not None and not spec.holds_json:
         raw = {kind: {"schema": {}} for kind in spec.content_types or ("application/octet-stream",)}
+    infer = {
+        each.infer_paths[0].format(model=name): {"post": _infer(each.title, raw, *forms.get(each.label, ({}, {}, {})))}
+        for each in HTTP.protocols
+        if each.any_model
+    }
+    summaries = {expand(page.path)[0].format(model=name): page.summary for page in HTTP.pages}
+    summaries |= {check.path: check.summary for check in HTTP.checks}
+    pages = {path: {"get": {"summary": text, "responses": _ok(text)}} for path, text in summaries.items() if text}
     # Descriptions of the page's fields, one per input.
     fields: list[Json] = []
     for each in signature.inputs.values():
@@ -86,19 +101,7 @@ def openapi(signature: ModelSignature, *, name: str, version: str, root: str = "
         "openapi": "3.1.0",
         "info": {"title": name, "version": version, "description": "A model, in every protocol that it supports."},
         "servers": [{"url": root}],
-        "paths": {
-            f"/v1/models/{name}:predict": {"post": _infer("KServe V1", {**_json(v1), **raw}, predictions, "Error")},
-            f"/v2/models/{name}/infer": {
-                "post": _infer(
-                    "Open Inference Protocol V2", {**_json(_v2_request(signature)), **raw}, {"type": "object"}, "Error"
-                )
-            },
-            f"/predictions/{name}": {
-                "post": _infer("TorchServe", {**_json(_ref("Row")), **raw}, _ref("Answer"), "TorchServeError")
-            },
-            f"/v2/models/{name}": {"get": {"summary": "The model's inputs and outputs", "responses": _ok("metadata")}},
-            "/v2/health/ready": {"get": {"summary": "Whether the model is ready", "responses": _ok("ready")}},
-        },
+        "paths": {**infer, **pages},
         "components": {
             "schemas": {"Row": row_schema(signature), "Answer": answer_schema(signature), **ERRORS},
             "parameters": TERMS,
@@ -269,14 +272,14 @@ def _v2_request(signature: ModelSignature) -> Json:
     }
 
 
-def _infer(protocol: str, content: Json, answer: Json, error: str) -> Json:
+def _infer(protocol: str, raw: Json, request: Json, answer: Json, error: Json) -> Json:
     return {
         "summary": f"Infer ({protocol})",
         "parameters": [{"$ref": f"#/components/parameters/{term}"} for term in TERMS],
-        "requestBody": {"required": True, "content": content},
+        "requestBody": {"required": True, "content": {**_json(request), **raw}},
         "responses": {
             "200": {"description": "the result", "content": _json(answer)},
-            "default": {"description": "the error", "content": _json(_ref(error))},
+            "default": {"description": "the error", "content": _json(error)},
         },
     }
 

@@ -45,8 +45,6 @@ _EMPTY_FINAL_RESPONSE: Final = "triton_enable_empty_final_response"
 class GrpcV2:
     """The codec of ``ModelInfer``: the body of a call or response is one protobuf message."""
 
-    name = "grpc"
-
     def __init__(self, model_name: str, version: str, *, ignore_extra: bool = False) -> None:
         self._model_name = model_name
         self._version = version

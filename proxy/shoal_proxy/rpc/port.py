@@ -34,12 +34,12 @@ from shoal_proxy.rpc.stream import Streams
 from shoal_proxy.settings import Settings
 from shoal_schema.fields.addresses import TcpAddress
 from shoal_schema.interfaces.headers import REQUEST_ID, TIMEOUT_MS, TRACEPARENT
+from shoal_schema.interfaces.protocols import GRPC, GRPC_SERVICE
 from shoal_schema.resource.model import ExtraColumns
 from shoal_schema.wire.framing import FramingError, check_repeated
 
 logger = logging.getLogger(__name__)
 
-SERVICE = "inference.GRPCInferenceService"
 CODES: Mapping[int, grpc.StatusCode] = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
     401: grpc.StatusCode.UNAUTHENTICATED,
@@ -56,10 +56,9 @@ CODES: Mapping[int, grpc.StatusCode] = {
 }
 """gRPC's code for an HTTP status; other client errors are INVALID_ARGUMENT, other server errors INTERNAL."""
 _TIMEOUT, _ECHOED = TIMEOUT_MS.encode(), (REQUEST_ID.encode(), TRACEPARENT.encode())
-_PATH, _STREAM_PATH = (f"/{SERVICE}/{method}".encode() for method in ("ModelInfer", "ModelStreamInfer"))
+_PATH, _STREAM_PATH = (path.encode() for path in GRPC.infer)
 _MIN_TIMEOUT_MS = 0.001
-_OPEN = ("ServerLive", "ServerReady", "ModelReady")
-"""Methods without authentication: liveness and readiness."""
+_OPEN = frozenset(page.handler for page in GRPC.pages if page.is_open)
 
 
 class GrpcCall:
@@ -106,16 +105,18 @@ class GrpcPort:
         self._codec = GrpcV2(
             settings.name, settings.version, ignore_extra=settings.model.extra_columns is ExtraColumns.IGNORE
         )
-        self._route = InferRoute(self._codec)
+        self._route = InferRoute(GRPC.label, self._codec)
         # Twice as many as can wait or run, so that the queue rejects requests, and not gRPC's limit.
         batching = settings.batching
         calls = 2 * (settings.queue_rows + (batching.in_flight + 1) * batching.max_batch_size)
         self._server = grpc.aio.server(options=_options(settings), maximum_concurrent_rpcs=calls)
         self._incoming = IncomingMessages(inference, settings.queue.max_body_bytes)
         self._streams = Streams(self._respond_in_stream, self._count, self._incoming.read)
-        self._health = Health(pages.reason, (SERVICE, settings.name), self._read_whole)
+        self._health = Health(pages.reason, (GRPC_SERVICE, settings.name), self._read_whole)
         self._server.add_generic_rpc_handlers((self._handlers(), self._health.handler()))
-        add_ServerReflectionServicer_to_server(_Reflection((SERVICE, HEALTH, REFLECTION), self._incoming), self._server)
+        add_ServerReflectionServicer_to_server(
+            _Reflection((GRPC_SERVICE, HEALTH, REFLECTION), self._incoming), self._server
+        )
         address = settings.grpc_address
         assert address is not None  # the port is created only if it is set
         try:
@@ -169,7 +170,7 @@ class GrpcPort:
         # A stream, so that the proxy reads the message itself, as bytes and with a timeout.
         handlers["ModelInfer"] = grpc.stream_unary_rpc_method_handler(self._infer)
         handlers["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(self._stream)
-        return grpc.method_handlers_generic_handler(SERVICE, handlers)
+        return grpc.method_handlers_generic_handler(GRPC_SERVICE, handlers)
 
     async def _infer(self, requests: AsyncIterator[bytes], context: Any) -> bytes:
         call = self._call(context, _PATH)
@@ -232,7 +233,7 @@ class GrpcPort:
     def _call(self, context: Any, path: bytes) -> GrpcCall:
         headers, log = _headers(context), self._inference.access_log
         client, _ = peer_address(context.peer())
-        entry = None if log is None else log.begin(b"POST", path, self._codec.name, headers, client)
+        entry = None if log is None else log.begin(b"POST", path, GRPC.label, headers, client)
         return GrpcCall(RequestHead(self._route, headers, keep_alive=True), entry)
 
     def _log(self, call: GrpcCall) -> None:

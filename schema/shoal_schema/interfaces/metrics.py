@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from shoal_schema.interfaces.protocols import GRPC, HTTP
+
 
 class MetricKind(StrEnum):
     """Prometheus types of metrics."""
@@ -67,7 +69,7 @@ def _histogram(name: str, description: str, **labels: str) -> Metric:
 REQUESTS = _counter(
     "requests",
     "Responses sent.",
-    protocol="v1, v2, torchserve, embeddings, rerank, invocations, grpc",
+    protocol=", ".join(each.label for each in (*HTTP.protocols, GRPC)),
     status="of HTTP",
 )
 REJECTIONS = _counter("rejections", "Requests rejected or abandoned.", reason=", ".join(RejectionReason))

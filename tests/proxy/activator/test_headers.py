@@ -1,14 +1,10 @@
 """Forwarded headers: the client's with the deadline reduced, without hop-by-hop headers."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from shoal_proxy.activator.headers import (
     did_not_run,
-    is_liveness,
     is_response,
-    liveness_response,
     request_headers,
     requested_timeout_s,
     response_headers,
@@ -97,14 +93,3 @@ def test_only_a_503_marked_as_not_executed_did_not_run() -> None:
     assert not did_not_run(503, [maybe])
     assert not did_not_run(503, [])
     assert not did_not_run(504, [no])
-
-
-@pytest.mark.parametrize("path", ["/", "/ping", "/v2/health/live", "/v2/health/ready"])
-def test_liveness_paths_start_no_pod(path: str) -> None:
-    assert is_liveness(path)
-    assert liveness_response(path).startswith(b"{")
-
-
-@given(st.text())
-def test_other_paths_are_no_liveness_checks(path: str) -> None:
-    assert not is_liveness(f"/v2/models/{path}")
