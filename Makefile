@@ -33,7 +33,7 @@ CORE_TESTS := $(addprefix tests/,client/benching client/serving client/watching 
   proxy/batching proxy/codecs proxy/bodies proxy/explaining proxy/graph proxy/lifecycle proxy/model proxy/simulator proxy/test_settings.py \
   runtime/batches runtime/codecs $(addprefix runtime/offline/test_,comparing.py dispatch.py casting.py inputs.py \
   json_lines.py mapping.py quotes.py records.py results.py schemas.py shards.py row_filter.py sharing.py windows.py) \
-  runtime/test_pipeline.py runtime/test_settings.py schema)
+  runtime/execution/test_pipeline.py runtime/test_settings.py schema)
 
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=$(TEST_PROCESSES) --dist=loadfile --no-loadscope-reorder
 
@@ -53,9 +53,8 @@ test-interop: $(VENV)/.installed ## Test with clients, registries and servers of
 	$(PYTEST) tests/interop
 
 # Of the runtime, only the tests of compiled modules.
-COMPILED_TESTS := $(addprefix tests/,proxy contract runtime/batches runtime/codecs runtime/handlers runtime/tensors \
-  $(addprefix runtime/test_,body.py executor.py faults.py connection_limits.py infer_cycle.py item_log.py listening.py main.py pipeline.py \
-  server.py warmup.py watchdog.py))
+COMPILED_TESTS := $(addprefix tests/,proxy contract runtime/batches runtime/codecs runtime/execution runtime/handlers runtime/http \
+  runtime/tensors $(addprefix runtime/,startup/test_warmup.py test_faults.py test_item_log.py test_main.py))
 
 test-compiled: $(COMPILED)/.built ## Test proxy and runtime on their C extensions
 	OMP_NUM_THREADS=1 PYTHONPATH=$(COMPILED):. $(BIN)/python -m pytest --override-ini='pythonpath=$(COMPILED) .' \

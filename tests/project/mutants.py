@@ -60,8 +60,8 @@ CORES = {
         "schema", "contract/test_names.py", "contract/test_settings.py", "proxy/test_settings.py",
         "runtime/test_settings.py", "operator/test_settings.py", "client/serving",
     ),
-    "runtime/shoal_runtime/batches": ("runtime/batches", "runtime/codecs", "runtime/test_pipeline.py"),
-    "runtime/shoal_runtime/codecs": ("runtime/codecs", "runtime/test_pipeline.py"),
+    "runtime/shoal_runtime/batches": ("runtime/batches", "runtime/codecs", "runtime/execution/test_pipeline.py"),
+    "runtime/shoal_runtime/codecs": ("runtime/codecs", "runtime/execution/test_pipeline.py"),
     "proxy/shoal_proxy/batching": ("proxy/batching", "proxy/simulator"),
 }  # fmt: skip
 """Folder -> what of `tests/` is to notice: those that ask it directly."""

@@ -209,7 +209,7 @@ class Holding(RuleBasedStateMachine):
         one = data.draw(st.sampled_from(self.coming))
         self.coming.remove(one)
         self.queue.enqueue(one)
-        self.enqueued.append(one)
+        self.enqueued = sorted([*self.enqueued, one], key=lambda each: each.order)
 
     @rule(pods=st.sets(st.sampled_from(PODS)), after_s=st.sampled_from((0.0, 0.1, PAUSE_S)))
     def pods_are(self, pods: set[str], after_s: float) -> None:

@@ -17,7 +17,7 @@ from shoal_runtime.storage.cache import PARTIAL_PREFIX, STALE_AFTER_S, UNLOCKED_
 from shoal_runtime.storage.fetching import Fetcher
 from shoal_runtime.storage.unpacking import ArchiveLimits
 from shoal_runtime.storage.web import reject_insecure_redirects
-from tests.runtime.test_unpacking import tar
+from tests.runtime.storage.test_unpacking import tar
 
 CONTENT = bytes(range(256)) * 40_000
 DIGEST = hashlib.sha256(CONTENT).hexdigest()

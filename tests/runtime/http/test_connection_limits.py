@@ -11,7 +11,7 @@ import pytest
 from shoal_runtime.http.connection_limits import ConnectionBounds
 from shoal_runtime.http.listening import Connections, open_socket
 from shoal_schema.fields.addresses import Address
-from tests.runtime.test_body import LARGE, LIMIT_BYTES, Echo
+from tests.runtime.http.test_body import LARGE, LIMIT_BYTES, Echo
 
 UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AA\r\n"
 CLOSE = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
