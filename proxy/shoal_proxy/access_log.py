@@ -1,4 +1,4 @@
-"""The access log: the selection of requests, and the fields of a line.
+"""Access log: samples requests, and formats one line for each.
 
 Text from clients is truncated and quoted, so that it cannot end a line or begin a field.
 """
@@ -28,13 +28,13 @@ _NOT_ALLOWED: Final = 405
 
 
 class AccessLogEntry:
-    """One request, from its head to its response. Times are monotonic (s).
+    """Access log entry of one request; times are in monotonic seconds.
 
     Args:
         method: HTTP method; empty if the head is malformed.
         path: path and query, as the client sent them.
-        protocol: the codec's name, or "http" for pages.
-        headers: with lower-case names.
+        protocol: the codec's name, or "http" for requests other than inference.
+        headers: request headers by lower-case name.
         client: the client's address; empty for a Unix socket.
     """
 
@@ -62,7 +62,7 @@ class AccessLogEntry:
         self.client_name = ""
 
     def fields(self) -> dict[str, Any]:
-        """Return the line's fields in order, without unknown ones."""
+        """Return the fields of the log line in order, without empty ones."""
         fields = {
             "method": _text(self.method),
             "path": _text(self.path),
@@ -87,14 +87,14 @@ def _text(value: bytes) -> str:
 
 
 class AccessLogLine(NamedTuple):
-    """A line's template and arguments, for `logging`."""
+    """Format string and arguments of a log line, for `logging`."""
 
     template: str
     arguments: tuple[Any, ...]
 
 
 def format_entry(entry: AccessLogEntry) -> AccessLogLine:
-    """Return the line of a finished request, with texts quoted."""
+    """Return the log line of a finished request, with text values quoted."""
     fields = entry.fields()
     # `word` quotes texts, so that none can end its field.
     values = (word(value) if isinstance(value, str) else value for value in fields.values())
@@ -116,7 +116,7 @@ class AccessLog:
     def begin(
         self, method: bytes, path: bytes, protocol: str, headers: Mapping[bytes, bytes], client: str
     ) -> AccessLogEntry | None:
-        """Return the entry of a request; None if it is not sampled."""
+        """Return a log entry for a request; None if the request is not sampled."""
         if not self._share.takes(random.getrandbits(64)):
             return None
         return AccessLogEntry(method, path, protocol, headers, client)
@@ -129,7 +129,7 @@ class AccessLog:
         pending: PendingRequest | None = None,
         authenticated: AuthenticatedClient | None = None,
     ) -> None:
-        """Complete an entry, once; ``status`` is the response's, or `GONE`."""
+        """Record a request's response status, or `GONE`, and buffer its entry."""
         if entry.status:
             return
         entry.status, entry.bytes_out, entry.ended_s = status, bytes_out, time.monotonic()
@@ -147,12 +147,12 @@ class AccessLog:
             self.dropped += 1
 
     def take(self) -> list[AccessLogEntry]:
-        """Remove and return all entries; callable from any thread."""
+        """Remove and return all buffered entries; callable from any thread."""
         return [self._ring.popleft() for _ in range(len(self._ring))]
 
 
 def with_access_log(pages: ASGIApp, log: AccessLog) -> ASGIApp:
-    """Return ``pages`` with an access log line for each request other than reads."""
+    """Return ``pages`` with an access log of all requests except reads."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

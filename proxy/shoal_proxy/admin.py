@@ -56,20 +56,20 @@ MAX_READY_WAITING = 16
 
 
 class ReplicaShutdown(Protocol):
-    """The shutdown of a replica."""
+    """Interface through which the admin port drains its replica."""
 
     async def drain(self) -> None:
-        """Start the drain, unless it has started, and return when it is complete."""
+        """Start the drain if needed, and return when the drain is complete."""
 
     def stay(self, seconds: float) -> None:
-        """Keep serving for ``seconds`` once asked to stop; 0 ends that."""
+        """Keep a stopping replica serving for ``seconds``; 0 starts the drain."""
 
 
 class Admin:
-    """The handlers of the admin port.
+    """HTTP handlers of the admin port.
 
     Args:
-        metrics: served at ``/metrics``.
+        metrics: metrics served at ``/metrics``.
         dispatcher: source of load, explanations and recordings.
         settings: the model's name, the allowed Host names, and this instance's name in responses.
         reason: returns why this replica is not ready; empty when it is.
@@ -121,11 +121,11 @@ class Admin:
         )
 
     async def pages(self, request: Request) -> Response:
-        """List the paths."""
+        """Respond with the list of the admin port's paths."""
         return PlainTextResponse(PAGES)
 
     async def not_found(self, request: Request, error: Exception) -> Response:
-        """Respond with 404 and the list of paths."""
+        """Respond with 404 and the list of the admin port's paths."""
         return PlainTextResponse(f"no such path: {request.url.path}\n{PAGES}", 404)
 
     async def healthz(self, request: Request) -> Response:
@@ -133,10 +133,10 @@ class Admin:
         return JSONResponse({"alive": True})
 
     async def readyz(self, request: Request) -> Response:
-        """Respond whether this replica is ready; ``?wait_ms=N`` waits until it is ready for the first time.
+        """Respond whether this replica is ready.
 
-        With a probe every 2 s and no wait, a ready replica would get no traffic for a second, on average. After the
-        first time nothing waits, so that an unready replica is reported at once.
+        ``?wait_ms=N`` delays the response until the replica is ready for the first time: with a probe every 2 s and no
+        wait, a ready replica would get no traffic for a second, on average. Later requests never wait.
         """
         text = request.query_params.get("wait_ms", "0")
         wait_ms = int(text) if re.fullmatch("[0-9]{1,6}", text) else -1
@@ -154,11 +154,11 @@ class Admin:
         return JSONResponse({"ready": False, "reason": why} if why else {"ready": True}, 503 if why else 200)
 
     async def metrics(self, request: Request) -> Response:
-        """Respond with all metrics."""
+        """Respond with all metrics in the Prometheus text format."""
         return Response(self._metrics.text(), headers=self._named, media_type=CONTENT_TYPE_LATEST)
 
     async def load(self, request: Request) -> Response:
-        """Respond with the load, by which the operator scales and peers choose."""
+        """Respond with this replica's load, from which the operator scales."""
         dispatcher = self._dispatcher
         now = read_load(
             dispatcher.scheduler,
@@ -170,7 +170,7 @@ class Admin:
         return Response(msgspec.json.encode(now), headers=self._named, media_type="application/json")
 
     async def explanation(self, request: Request) -> Response:
-        """Explain latency and throughput in sentences; as JSON also with their numbers."""
+        """Explain what limits latency and throughput; JSON adds the numbers."""
         metrics = self._metrics
         now = report(
             self._dispatcher.scheduler.batcher,
@@ -187,13 +187,13 @@ class Admin:
         return PlainTextResponse("".join(f"{sentence}\n" for sentence in sentences))
 
     async def latency(self, request: Request) -> Response:
-        """Respond with the latency tables."""
+        """Respond with the execution times of batches."""
         return JSONResponse(
             latency_document(self._dispatcher.scheduler.batcher, self._dispatcher.scheduler.throughput.busiest)
         )
 
     async def trace(self, request: Request) -> Response:
-        """Record arriving requests, from now on."""
+        """Stream a recording of the requests that arrive from now on, as CSV."""
         try:
             seconds = float(request.query_params.get("seconds", "10"))
         except ValueError:
@@ -213,12 +213,12 @@ class Admin:
         self._recordings -= 1
 
     async def drain(self, request: Request) -> Response:
-        """Drain, and respond when the drain is complete."""
+        """Drain this replica, and respond when the drain is complete."""
         await self._stopping.drain()
         return JSONResponse({"drained": True})
 
     async def stay(self, request: Request) -> Response:
-        """Keep a stopping replica serving; the operator requests it while no other replica is ready."""
+        """Keep a stopping replica serving for ``?seconds=N``."""
         # Addresses of pods are reused: the operator names the instance that it means.
         meant = request.headers.get(INSTANCE)
         if meant and self._instance and meant != self._instance:
@@ -231,7 +231,7 @@ class Admin:
 
 
 class _Recording(StreamingResponse):
-    """A recording in progress; ``on_end`` is called when it, or its connection, has ended."""
+    """CSV response that calls ``on_end`` when the stream or connection ends."""
 
     def __init__(self, lines: AsyncIterator[str], on_end: Callable[[], None]) -> None:
         super().__init__(lines, media_type="text/csv")
@@ -245,7 +245,7 @@ class _Recording(StreamingResponse):
 
 
 class _OriginCheck:
-    """Rejects requests from pages of other sites."""
+    """ASGI middleware that rejects requests from web pages of other sites."""
 
     def __init__(self, app: ASGIApp, hosts: Collection[str]) -> None:
         self._app = app

@@ -20,20 +20,20 @@ class InvalidAddressError(AdminRequestError):
 
 
 def fetch_text(url: str, path: str) -> str:
-    """Return the response to ``GET path``.
+    """Return the body of the response to ``GET path`` as text.
 
     Raises:
-        AskError: there is no response, or its status is not 200.
+        AdminRequestError: there is no response, or its status is not 200.
     """
     with _get(url, path, _TIMEOUT_S) as response:
         return response.read().decode(errors="replace")
 
 
 def stream_lines(url: str, path: str, *, silent_s: float = _TIMEOUT_S) -> Iterator[str]:
-    """Yield the lines of the response to ``GET path`` as they arrive, with their line ends.
+    """Yield the lines of the response to ``GET path``, with their line ends.
 
     Raises:
-        AskError: there is no response, its status is not 200, it pauses for ``silent_s``, or it is truncated.
+        AdminRequestError: the response is missing, truncated, not 200, or silent for ``silent_s``.
     """
     with _get(url, path, silent_s) as response:
         while line := response.readline():

@@ -25,7 +25,7 @@ class _Itimerspec(ctypes.Structure):
 
 
 class Alarm:
-    """Calls ``ring`` once, at the time set last (seconds of ``time.monotonic``)."""
+    """One-shot timer that calls ``ring`` at the monotonic time given to `set`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, ring: Callable[[], None]) -> None:
         self._loop = loop
@@ -62,7 +62,7 @@ class Alarm:
         self.is_set = False
 
     def close(self) -> None:
-        """Release the timer."""
+        """Cancel the alarm and close its timer."""
         self.clear()
         if self._fd >= 0:
             self._loop.remove_reader(self._fd)

@@ -1,4 +1,7 @@
-"""The inference port's routes beside infer: health, metadata, and errors in the protocol of the path."""
+"""ASGI application of the inference port, with all routes but inference.
+
+The routes serve health, metadata and model management in the clients' protocols.
+"""
 
 import re
 import time
@@ -40,7 +43,7 @@ _INFER_PATHS = ("/v1/embeddings", "/v1/rerank", "/v2/rerank", "/invocations")
 
 
 class PublicRoutes:
-    """The handlers; one instance per proxy."""
+    """Handlers of the inference port's routes other than inference."""
 
     def __init__(
         self,
@@ -60,7 +63,7 @@ class PublicRoutes:
         """Authenticates all requests but health checks; None: all clients are allowed."""
 
     def routes(self) -> Sequence[Route]:
-        """Return all routes of the port, except those for inference."""
+        """Return all routes of the inference port, except those for inference."""
         model, version = "/v2/models/{model}", "/v2/models/{model}/versions/{version}"
         v1_model, v1_version = "/v1/models/{model}", "/v1/models/{model}/versions/{version}"
         return [
@@ -116,12 +119,12 @@ class PublicRoutes:
         return JSONResponse({"status": "Unhealthy" if reason else "Healthy"}, 503 if reason else 200)
 
     async def list_models(self, request: Request) -> Response:
-        """Return the list of models in TorchServe's format; it has one entry."""
+        """Respond with TorchServe's list of models, which has one entry."""
         name = self._settings.name
         return JSONResponse({"models": [{"modelName": name, "modelUrl": name}]})
 
     async def describe_model(self, request: Request) -> Response:
-        """Describe the one model as TorchServe does."""
+        """Respond with the model's description in TorchServe's format."""
         if request.path_params.get("version") == "all":  # TorchServe's name for all versions
             request.path_params.pop("version")
         self._check_model(request)
@@ -139,7 +142,7 @@ class PublicRoutes:
         return JSONResponse([document])
 
     async def register_model(self, request: Request) -> Response:
-        """Reject a registration, with the alternative."""
+        """Reject TorchServe's registration of a model; name the alternative."""
         raise HTTPException(405, registration_advice(request.query_params), headers={"allow": "GET"})
 
     async def live(self, request: Request) -> Response:
@@ -155,7 +158,7 @@ class PublicRoutes:
         )
 
     async def model_ready(self, request: Request) -> Response:
-        """Respond to V2's readiness check of one model; a peer also gets this replica's load and instance name."""
+        """Respond to V2's readiness check; a peer also receives the load."""
         self._check_model(request)
         reason = self.reason()
         document = {"name": self._settings.name, "ready": not reason}
@@ -177,28 +180,28 @@ class PublicRoutes:
         return {"name": "shoal", "version": self._version, "extensions": list(EXTENSIONS)}
 
     async def metadata(self, request: Request) -> Response:
-        """Respond with V2's model metadata."""
+        """Respond with V2's metadata of the model."""
         self._check_model(request)
         return JSONResponse(self.model_metadata())
 
     def model_metadata(self) -> dict[str, Any]:
-        """Return V2's metadata of the one model."""
+        """Return V2's metadata of the model."""
         return describe(self._dispatcher.signature(), self._settings)
 
     async def repository_index(self, request: Request) -> Response:
-        """List the one model as Triton does."""
+        """Respond with Triton's repository index, which has one model."""
         return JSONResponse(self.triton_index(ready=await read_index_request(request)))
 
     def triton_index(self, *, ready: bool) -> list[dict[str, str]]:
-        """Return Triton's index of the one model; with ``ready`` only if the model is ready."""
+        """Return Triton's repository index; with ``ready`` only a ready model."""
         return index(self._settings.name, self._settings.version, self.reason(), ready=ready)
 
     async def reject_loading(self, request: Request) -> Response:
-        """Reject loading and unloading of models."""
+        """Reject a request to load or unload a model."""
         raise self.loading_error()
 
     def loading_error(self) -> ProxyError:
-        """Return the error for loading and unloading."""
+        """Return the error for requests to load or unload a model."""
         return NotImplementedHere(
             f"this server serves only {self._settings.name!r} and does not load or unload models."
             " Apply another InferenceService, or delete this one"
@@ -211,7 +214,7 @@ class PublicRoutes:
         return JSONResponse(self.triton_statistics())
 
     def triton_statistics(self) -> dict[str, Any]:
-        """Return Triton's statistics."""
+        """Return the model's statistics in Triton's format."""
         settings = self._settings
         statistics = model_statistics(
             settings.name,
@@ -223,7 +226,7 @@ class PublicRoutes:
         return {"model_stats": [statistics]}
 
     async def v1_models(self, request: Request) -> Response:
-        """Return the list of models, in one document that is valid for V1 and OpenAI clients."""
+        """Respond with the list of models, valid for V1 and OpenAI clients."""
         model = {"id": self._settings.name, "object": "model", "created": 0, "owned_by": "shoal"}
         return JSONResponse({"models": [self._settings.name], "object": "list", "data": [model]})
 
@@ -256,7 +259,7 @@ class PublicRoutes:
 
 
 def describe(signature: ModelSignature, settings: Settings) -> dict[str, Any]:
-    """Return V2 model metadata for clients."""
+    """Return the V2 model metadata that clients receive."""
     inputs, outputs = [], []
     for each in signature.inputs.values():
         parameters = _set_parameters(
@@ -308,7 +311,7 @@ _AXES = ("pad_axis", "unpad_axis")
 
 
 def _set_parameters(**parameters: Any) -> dict[str, Any]:
-    """Return the parameters without defaults. Axes have no default, so an axis of 0 stays."""
+    # Axes have no default, so an axis of 0 is set.
     return {key: value for key, value in parameters.items() if value or (value is not None and key in _AXES)}
 
 
@@ -352,7 +355,7 @@ _OPEN = re.compile(
 
 
 class _Authentication:
-    """Rejects requests without a valid key, alike for existing and unknown paths."""
+    """ASGI middleware that rejects requests without a valid key."""
 
     def __init__(self, app: ASGIApp, access_control: AccessControl) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""Large request bodies, read from the socket into their final memory without a copy."""
+"""Large request bodies, read from the socket into their final memory."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,11 +15,12 @@ _HEAD = memoryview(bytearray(8192))
 
 
 class BodyReader(asyncio.BufferedProtocol):
-    """The protocol of a connection from its first large body on; ``owner`` is the previous protocol.
+    """Protocol of a connection, which reads large bodies without a copy.
 
-    While ``body`` is set, bytes are read into it: ``on_more`` is called with their number and may unset ``body``,
-    ``on_complete`` after the last byte. Other bytes go to ``owner``, 8 KiB at a time, so that little of the next large
-    body arrives in the same read as its headers and must be copied.
+    Replaces ``owner`` at the transport from the connection's first large body on. While ``body`` is set, bytes are read
+    into it: ``on_more`` is called with their number and may unset ``body``, ``on_complete`` is called after the last
+    byte. Other input goes to ``owner``, at most 8 KiB at a time, so that little of the next large body is read with its
+    headers and must be copied.
     """
 
     def __init__(
@@ -49,17 +50,17 @@ class BodyReader(asyncio.BufferedProtocol):
             self._on_complete()
 
     def eof_received(self) -> bool | None:
-        """Forward the event to the owner (asyncio)."""
+        """Forward the end of the input to the owner (asyncio)."""
         return self._owner.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forward the event to the owner (asyncio)."""
+        """Forward the loss of the connection to the owner (asyncio)."""
         self._owner.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Forward the event to the owner (asyncio)."""
+        """Forward the pause of writing to the owner (asyncio)."""
         self._owner.pause_writing()
 
     def resume_writing(self) -> None:
-        """Forward the event to the owner (asyncio)."""
+        """Forward the end of the pause to the owner (asyncio)."""
         self._owner.resume_writing()

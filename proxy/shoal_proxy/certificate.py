@@ -1,8 +1,8 @@
-"""The server certificate: read from files, checked with a handshake, and reloaded when the files change.
+"""The server certificate: read from files, verified, reloaded on change.
 
-A new pair is used from the next handshake on; open connections keep theirs. An invalid or half-written pair is logged,
-and the previous one stays in use until the files change again. Peers authenticate each other by showing the same
-certificate, as it names the service and not the address of a pod.
+A new certificate is used from the next handshake on; open connections keep theirs. An invalid or half-written
+certificate is logged, and the previous one stays in use until the files change again. Peers authenticate each other by
+showing the same certificate, as it names the service and not the address of a pod.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ _MESSAGES: Final = 4
 
 
 class CertificateError(SettingsError):
-    """The files make no working certificate; the message names them."""
+    """The certificate files are invalid; the message names the files."""
 
 
 class CertificateFiles(NamedTuple):
-    """The contents of the files; ``client_ca`` is empty if clients need no certificate."""
+    """Contents of the files of a certificate, its key and its authorities."""
 
     certificate: bytes
     key: bytes
@@ -41,12 +41,12 @@ class Certificate:
     """The newest valid pair of certificate and key.
 
     Args:
-        certificate: file of the certificate and its chain, PEM.
-        key: file of the private key, PEM without a password.
-        client_ca: file of the authorities of clients' certificates; empty: clients need none.
+        certificate: path of the certificate and its chain, PEM.
+        key: path of the private key, PEM without a password.
+        client_ca: path of the authorities that sign clients' certificates; empty if clients need none.
 
     Raises:
-        CertificateError: the files make no working certificate.
+        CertificateError: the files are not a valid certificate and key.
     """
 
     def __init__(self, certificate: str, key: str, client_ca: str = "") -> None:
@@ -64,13 +64,13 @@ class Certificate:
         return bool(self._files[2])
 
     async def watch(self) -> None:
-        """Reload the files when they change, until cancelled."""
+        """Reload the certificate files when they change, until cancelled."""
         while True:
             await asyncio.sleep(RELOAD_S)
             self.reload()
 
     def reload(self) -> None:
-        """Use the pair in the files, if it is new and valid."""
+        """Use the certificate in the files, if it is new and valid."""
         try:
             pem = self._read()
             if pem == self._seen:
@@ -136,7 +136,7 @@ def _no_password() -> str:
 
 
 def _handshake(context: ssl.SSLContext, certificate: str) -> tuple[str, bytes]:
-    """Make a handshake in memory; return the certificate's end of validity, and the certificate in DER."""
+    """Verify a certificate by a handshake; return its expiry date and DER."""
     trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     trusting.check_hostname = False
     trusting.load_verify_locations(certificate)

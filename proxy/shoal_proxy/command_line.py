@@ -1,4 +1,4 @@
-"""The proxy's command line: without arguments it serves; or ``simulate``, ``record``, ``composer``."""
+"""Command line of the proxy: serve, ``simulate``, ``record``, ``composer``."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Compression of responses (gzip, deflate) for clients that accept it, where the service enables it."""
+"""Compression of responses for clients that accept gzip or deflate."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -18,7 +18,7 @@ _ACCEPT_ENCODING: Final = b"accept-encoding"
 
 
 class Compression:
-    """Selects the responses to compress, and compresses them between other work.
+    """Compressor of responses, which works in steps on the event loop.
 
     Args:
         min_bytes: size of the smallest body to compress.
@@ -30,7 +30,7 @@ class Compression:
         self._rotation = rotation
 
     def coding_for(self, headers: Mapping[bytes, bytes], response: HttpResponse) -> bytes | None:
-        """Return the coding of a response; None to send it uncompressed."""
+        """Return the content coding of a response; None if it is not compressed."""
         accepted = headers.get(_ACCEPT_ENCODING)
         return None if accepted is None or response.size_bytes < self._min_bytes else coding_for(accepted)
 
@@ -39,13 +39,11 @@ class Compression:
         self._rotation.schedule(_Job(response, coding, write, self._rotation))
 
     def middleware(self) -> Middleware:
-        """Return a middleware that compresses pages."""
+        """Return a middleware that compresses responses other than inference."""
         return Middleware(_PageCompression, min_bytes=self._min_bytes)
 
 
 class _Job:
-    """The compression of one response."""
-
     __slots__ = ("_coding", "_packing", "_response", "_rotation", "_write", "scheduled")
 
     def __init__(
@@ -59,7 +57,7 @@ class _Job:
         self.scheduled = False
 
     def step(self) -> int:
-        """Compress a part; write the response after the last one."""
+        """Compress a part of the body; write the response after the last part."""
         if self._packing.step():
             self._rotation.schedule(self)
             return _STEP_COST
@@ -73,7 +71,7 @@ class _Job:
 
 
 class _PageCompression:
-    """Compresses pages with gzip; Accept-Encoding is evaluated here, as Starlette's middleware ignores weights."""
+    """ASGI gzip middleware that honors the weights in Accept-Encoding."""
 
     def __init__(self, app: ASGIApp, min_bytes: int) -> None:
         self._app = GZipMiddleware(app, minimum_size=min_bytes, compresslevel=1)

@@ -1,4 +1,4 @@
-"""The limits shared by the connections of one port, and the placeholder of a refused request."""
+"""Connection limits of one port, and placeholders of rejected requests."""
 
 import logging
 import time
@@ -31,11 +31,11 @@ _CODEC_BY_PREFIX: Final[tuple[tuple[str, Codec], ...]] = (
     ("/v2/rerank", Rerank("", 0)),
     ("/invocations", Invocations(0)),
 )
-_DEFAULT_CODEC: Final[Codec] = V2()
+_DEFAULT_CODEC: Final[Codec] = V2()  # V1 has the same errors
 
 
 def codec_for(path: str) -> Codec:
-    """Return the codec for errors on ``path`` outside the infer routes; V1's and V2's errors are the same."""
+    """Return the codec for error responses to a ``path`` without inference."""
     for start, codec in _CODEC_BY_PREFIX:
         if path.startswith(start):
             return codec
@@ -43,7 +43,7 @@ def codec_for(path: str) -> Codec:
 
 
 class ConnectionLimits:
-    """The limits of one port's connections, and the open connections."""
+    """Limits of one port's connections, and the set of open connections."""
 
     def __init__(  # noqa: PLR0913 (bounds, each with its name)
         self,
@@ -78,7 +78,7 @@ class ConnectionLimits:
         self._samplers: dict[str, LogSampler] = {}
 
     def admit(self, newest: Any, address: str, now_s: float) -> str:
-        """Admit a connection, or return the reason for rejecting it."""
+        """Admit a connection; return why it is rejected, empty if it is admitted."""
         if self.max_per_address and self.by_address.get(address, 0) > self.max_per_address:
             return f"this address already has {self.max_per_address} connections"
         # At the limit, idle connections are closed for the new one.
@@ -99,20 +99,20 @@ class ConnectionLimits:
         return ""
 
     def log_rejection(self, event: str, message: str) -> None:
-        """Log the rejection of a connection or request, rate-limited by event."""
+        """Log the rejection of a connection or request, rate-limited per event."""
         # One per event, so that frequent ones do not hide others.
         sampler = self._samplers.setdefault(event, LogSampler())
         if (unlogged := sampler.take(time.monotonic())) is not None:
             logger.warning("event=%s unlogged=%d last=%r", event, unlogged, message)
 
     def log_rejected_request(self, error: ProxyError) -> None:
-        """Log a refused request; overload is only counted in metrics."""
+        """Log a rejected request, unless the rejection is due to overload."""
         if not isinstance(error, Overloaded):
             self.log_rejection("request_refused", error.message)
 
 
 class RejectedRequest:
-    """Takes the place of a refused request in the order of responses."""
+    """Placeholder of a rejected request in the order of responses."""
 
     __slots__ = ("disconnected", "error", "keep_alive", "message_event", "response_complete", "url")
 
@@ -126,7 +126,7 @@ class RejectedRequest:
 
 
 class NoEvent:
-    """Stands for the event that uvicorn sets when a connection closes, where no task awaits it."""
+    """Stand-in for uvicorn's disconnect event, where no task awaits it."""
 
     def set(self) -> None:
         """Do nothing."""

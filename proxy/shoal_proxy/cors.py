@@ -1,4 +1,4 @@
-"""CORS headers (Fetch standard), with which pages of other origins may read responses.
+"""CORS headers, which let web pages of other origins read responses.
 
 Starlette's middleware handles preflight requests and all routes but the infer ones. Infer requests bypass it, so their
 responses get the same headers here.
@@ -18,10 +18,10 @@ _PREFLIGHT_AGE_S: Final = 600
 
 
 class Cors:
-    """The CORS headers of responses.
+    """CORS headers for a set of allowed origins.
 
     Args:
-        origins: the allowed origins; ``*`` allows every one.
+        origins: the allowed origins; ``*`` allows all.
     """
 
     def __init__(self, origins: Collection[str]) -> None:
@@ -30,7 +30,7 @@ class Cors:
         self._exposed = f"access-control-expose-headers: {', '.join(_EXPOSED)}\r\n".encode()
 
     def lines(self, origin: bytes | None) -> bytes:
-        """Return the header lines of the response to a request from this origin; None: without one."""
+        """Return the CORS header lines for a request's Origin header, if any."""
         if b"*" in self._known:
             return b"access-control-allow-origin: *\r\n" + self._exposed if origin is not None else b""
         if origin is None or origin not in self._known:
@@ -39,7 +39,7 @@ class Cors:
         return b"access-control-allow-origin: %b\r\nvary: origin\r\n" % origin + self._exposed
 
     def middleware(self) -> Middleware:
-        """Return the middleware for all other routes and preflight requests."""
+        """Return Starlette's CORS middleware, for all requests but inference."""
         return Middleware(
             CORSMiddleware,
             allow_origins=self._origins,

@@ -41,7 +41,7 @@ _SWAPPED: Final = "..data"
 
 
 class KeyFiles:
-    """The keys in a directory, or in a file of ``NAME=KEY`` lines."""
+    """Client keys in a directory, or in a file of ``NAME=KEY`` lines."""
 
     def __init__(self, path: str, access_control: AccessControl) -> None:
         self._path = Path(path)
@@ -52,7 +52,7 @@ class KeyFiles:
         self._fault = ""
 
     def reload(self) -> None:
-        """Load the keys if the files have changed; while they cannot be read, the previous keys stay in use."""
+        """Load changed key files; keep the previous keys if unreadable."""
         try:
             seen = _state(self._path)
             if seen == self._seen:
@@ -110,7 +110,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _state(path: Path) -> object:
-    """Return a value that changes whenever the files do."""
+    """Return a fingerprint of the key files, from their names and metadata."""
     files = _files(path) if path.is_dir() else [path]
     stats = [(str(each), each.stat()) for each in files]
     if not path.is_dir() and not path.is_file():
@@ -128,7 +128,7 @@ def _bytes(path: Path) -> bytes:
 
 
 class Issuer:
-    """Fetches an issuer's keys."""
+    """Fetcher of a token issuer's public keys."""
 
     def __init__(self, url: str, tokens: "TokenVerifier", access_control: AccessControl) -> None:
         self._url = url
@@ -145,7 +145,7 @@ class Issuer:
         return time.monotonic() - self._fetched_s >= FETCH_AGAIN_S
 
     async def watch(self) -> None:
-        """Fetch the keys periodically, and when a token has an unknown one, until cancelled."""
+        """Fetch keys periodically and for unknown key ids, until cancelled."""
         import httpx  # noqa: PLC0415 (only needed with tokens)
 
         while True:
@@ -182,10 +182,10 @@ class Issuer:
 
 
 def make_access_control(settings: Settings) -> tuple[AccessControl | None, Sequence[KeyFiles | Issuer]]:
-    """Return the access control, None if all clients are allowed, and the sources of keys to watch.
+    """Return the access control (None: open) and the key sources to watch.
 
     Raises:
-        SettingsError: tokens are configured, and the library for them is not installed.
+        SettingsError: tokens are configured, but PyJWT is not installed.
     """
     header, jwt, limits = settings.access_header, settings.access_jwt, settings.access_limits
     if not (settings.process.api_keys or jwt.issuer):

@@ -26,11 +26,11 @@ _OWN_SITE = ("none", "same-origin")
 
 
 def rejection_reason(method: str, headers: Mapping[str, str], hosts: Collection[str], *, guarded: bool = False) -> str:
-    """Return why a request is rejected; empty if it is not.
+    """Return why a request is rejected; empty if it is allowed.
 
     Args:
-        method: of the request.
-        headers: of the request, with lower-case names.
+        method: HTTP method.
+        headers: request headers by lower-case name.
         hosts: allowed host names, in addition to addresses and the cluster's names; ``*`` allows any.
         guarded: whether the response has data about single requests.
     """

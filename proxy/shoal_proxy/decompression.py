@@ -1,4 +1,4 @@
-"""Schedules the decompression of request bodies between other work of the event loop."""
+"""Decompression of request bodies in steps between other work."""
 
 from typing import Final, Protocol
 
@@ -11,20 +11,20 @@ _STEP_COST_BYTES: Final = 4096
 
 
 class BodyOwner(Protocol):
-    """The request that a body belongs to."""
+    """The request to which a compressed body belongs."""
 
     def count_decompressed(self, read_bytes: int, made_bytes: int) -> bool:
-        """Account for a step; return False if the request was rejected for it."""
+        """Count the bytes of one step; return False if the request is rejected."""
 
     def body_decompressed(self) -> None:
-        """Continue with the body that `CompressedBody.take` returns."""
+        """Continue the request with the body from `CompressedBody.take`."""
 
     def stop(self, error: ProxyError) -> None:
         """Reject the request."""
 
 
 class CompressedBody:
-    """The compressed body of one request, which is decompressed while it arrives."""
+    """Compressed body of one request, decompressed while it arrives."""
 
     __slots__ = ("_complete", "_owner", "_packed", "_plain", "_rotation", "scheduled")
 
@@ -48,12 +48,12 @@ class CompressedBody:
         self._rotation.schedule(self)
 
     def end(self) -> None:
-        """Note that the body is complete."""
+        """Record that all compressed bytes have been added."""
         self._complete = True
         self._rotation.schedule(self)
 
     def take(self) -> bytes | memoryview:
-        """Return the decompressed body, once."""
+        """Return the decompressed body and drop the reference to it."""
         plain, self._plain = self._plain, None
         assert plain is not None
         return plain
@@ -63,7 +63,7 @@ class CompressedBody:
         self._packed = self._plain = None
 
     def step(self) -> int:
-        """Decompress a part, unless the body was dropped; return the cost in bytes."""
+        """Decompress a part of the body; return the cost in bytes."""
         packed, read_bytes, made_bytes = self._packed, 0, 0
         if packed is None:
             return 0

@@ -1,6 +1,6 @@
-"""Drives batching: reports events to the scheduler, and sends the batches that it closes.
+"""Dispatcher between the requests, the scheduler and the runtime.
 
-Callback-driven: each event that may close a batch (an arrival, a result, a timer, the runtime's return) schedules
+Callback-driven: each event that may close a batch (an arrival, a result, a timer, the runtime becoming ready) schedules
 `_send_due` for the end of the current iteration of the event loop, so that requests that arrive together are sent
 together.
 """
@@ -42,7 +42,7 @@ _NOT_INDEPENDENT: Final = (
 
 
 class Dispatcher:
-    """Owns timers, the tasks of batches in flight, and delivery. Call all methods in the event loop's thread."""
+    """Sends the scheduler's batches and delivers results, in the event loop."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Dispatcher:
 
     @property
     def settled(self) -> bool:
-        """Return whether no request waits or runs."""
+        """Return whether all requests have their outcome."""
         given = self._forwarder is not None and self._forwarder.has_forwarded
         return self.scheduler.settled and not self._tasks and not given
 
@@ -108,7 +108,7 @@ class Dispatcher:
         """Return the signature of the model being served.
 
         Raises:
-            RuntimeAway: the runtime is not ready.
+            RuntimeUnavailable: the runtime is not ready.
             Draining: this replica is draining.
         """
         signature = self._link.signature
@@ -117,10 +117,10 @@ class Dispatcher:
         return signature
 
     def signature_to_decode(self) -> ModelSignature:
-        """Return the signature to decode a request; with peers also while none is accepted here.
+        """Return the signature for decoding; with peers also while unready.
 
         Raises:
-            RuntimeAway: the runtime is not ready.
+            RuntimeUnavailable: the runtime is not ready.
             Draining: this replica is draining.
         """
         signature = self._link.signature
@@ -134,11 +134,11 @@ class Dispatcher:
         return RuntimeUnavailable(f"the model is not ready: {self._link.reason}")
 
     def submit(self, pending: PendingRequest) -> None:
-        """Queue ``pending``; its outcome is delivered exactly once, unless it is cancelled first.
+        """Queue or forward a request; deliver its outcome exactly once.
 
         Raises:
             Overloaded: the queue is full, or the request would miss its deadline.
-            RuntimeAway: the runtime is not ready.
+            RuntimeUnavailable: the runtime is not ready.
             Draining: this replica is draining.
         """
         if self.recorder.active:
@@ -172,7 +172,7 @@ class Dispatcher:
             self._deliver(())
 
     def reject_waiting(self, error: ProxyError) -> None:
-        """Fail all requests that wait or run with ``error``, when the drain times out."""
+        """Fail all requests without an outcome, when the drain times out."""
         self._deliver(self.scheduler.reject_all(error, time.monotonic()))
         # A cancelled task fails its batch.
         for task in self._tasks:
@@ -181,7 +181,7 @@ class Dispatcher:
             self._forwarder.fail_all()
 
     def load(self, now_s: float, *, peer: bool = False) -> OrcaReport | None:
-        """Return this replica's load; None if it accepts no requests, or none from a ``peer``."""
+        """Return the load; None if requests (``peer``: of peers) are rejected."""
         scheduler = self.scheduler
         if self.phase is not ProxyPhase.SERVING or not self._link.ready:
             return None
@@ -191,7 +191,7 @@ class Dispatcher:
         return OrcaReport(expected_wait_s(scheduler, now_s), utilization(scheduler, now_s), rows_per_s)
 
     def close(self) -> None:
-        """Cancel row checks, and close the send timer."""
+        """Cancel row checks, and close the alarm."""
         for task in self._checks:
             task.cancel()
         self._alarm.close()
@@ -202,7 +202,7 @@ class Dispatcher:
             self._loop.call_soon(self._send_due)
 
     def _send_due(self) -> None:
-        """Send all batches that the scheduler closes now, and set the alarm for the next."""
+        """Send all batches that are due, and set the alarm for the next one."""
         self._send_scheduled = False
         if self._alarm.is_set:
             self._alarm.clear()
@@ -249,10 +249,10 @@ class Dispatcher:
         return True
 
     def _forward_on_arrival(self, forwarder: RequestForwarder, pending: PendingRequest) -> bool:
-        """Forward an arriving request, if it cannot be served here or would probably be late; return whether it was.
+        """Forward a request that would fail or be late here; return success.
 
         Raises:
-            ProxyError: it cannot be served here, and no peer accepts it.
+            ProxyError: this replica cannot serve the request, and no peer accepts it.
         """
         if not self.accepts_requests:
             error = self._unavailable()
@@ -303,7 +303,7 @@ class Dispatcher:
         self._check_settled()
 
     async def _run(self, running: RunningBatch, signature: ModelSignature) -> None:
-        """Run one batch at the runtime; every request gets an outcome, whatever happens."""
+        """Run one batch; every request gets an outcome, also after errors."""
         waiting: Sequence[Delivery] = ()
         try:
             try:
@@ -335,7 +335,7 @@ class Dispatcher:
         self._metrics.batch_seconds.observe(time.monotonic() - running.sent_s)
 
     async def _run_check(self, check: RunningBatch, signature: ModelSignature) -> None:
-        """Run rows again to compare their results; no client waits for them, so failures are only logged."""
+        """Run rows again to compare their results; only log failures."""
         failed = True
         try:
             try:
@@ -408,7 +408,7 @@ class Dispatcher:
         self._check_settled()
 
     def _deliver_while_room(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
-        """Encode and deliver results until the unread responses are full; return the remaining ones."""
+        """Deliver results until unread responses are full; return the others."""
         unread = self._unsent
         for number, (pending, outcome) in enumerate(deliveries):
             if unread.full:

@@ -1,6 +1,6 @@
-"""Serves a page to try the model, ``/docs``, and its description, ``/openapi.json``.
+"""Routes of the page to try the model and of its OpenAPI document.
 
-The page is one file that sends requests to its own server only; `shoal_schema.pages` defines its content policy.
+The page, ``/docs``, sends requests to its own server only; `shoal_schema.pages` defines its content policy.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -20,10 +20,10 @@ HEADERS: Final = page_headers(PAGE)
 
 
 def docs_routes(signature: Callable[[], ModelSignature], *, name: str, version: str) -> Sequence[Route]:
-    """Return the routes; ``signature`` raises a `ProxyError` while the signature is unknown.
+    """Return the routes of ``/docs`` and ``/openapi.json``.
 
-    They exist at the root and below the model's path: with several models on one port, only the routes below the
-    model's path are reachable.
+    ``signature`` raises a `ProxyError` while the signature is unknown. The routes exist at the root and below the
+    model's path: with several models on one port, only the latter are reachable.
     """
 
     async def page(request: Request) -> Response:

@@ -17,10 +17,11 @@
       RowsFailed                the first failing row's
       ModelFailed               500      -
         BatchTooLarge           500      -
-      IssuerAway                503      unauthenticated
+      IssuerUnavailable         503      unauthenticated
       Overloaded                503      queue_rows, queue_bytes, late, connections
       Draining                  503      draining
-      RuntimeAway               503      runtime_away
+      ServiceGone               503      draining
+      RuntimeUnavailable        503      runtime_away
         NotExecuted             503      runtime_away
           UnknownHost           503      runtime_away
         RuntimeLost             503      runtime_away
@@ -90,14 +91,14 @@ class RequestTimeout(ProxyError):
 
 
 class BodyTooLarge(ProxyError):
-    """The body exceeds the limit; reading has stopped."""
+    """The request body exceeds the size limit; reading has stopped."""
 
     status = 413
     reason = RejectionReason.BODY_TOO_LARGE
 
 
 class PaddingTooLarge(BodyTooLarge):
-    """The rows exceed the limit once they are padded."""
+    """The padded rows exceed the size limit of a body."""
 
 
 class UnsupportedMediaType(ProxyError):
@@ -166,7 +167,7 @@ class BatchTooLarge(ModelFailed):
 
 
 class Overloaded(ProxyError):
-    """A limit is reached, which ``reason`` names, or the request would miss its deadline."""
+    """The limit ``reason`` is reached, or the deadline would be missed."""
 
     status = 503
 
@@ -212,11 +213,11 @@ class NotExecuted(RuntimeUnavailable):
 
 
 class UnknownHost(NotExecuted):
-    """The server's name does not resolve."""
+    """The host name of a server does not resolve."""
 
 
 class RuntimeLost(RuntimeUnavailable):
-    """The connection was lost while the batch was at the runtime; it may have run."""
+    """The runtime's connection was lost during a batch, which may have run."""
 
     may_have_run = True
 
@@ -253,7 +254,7 @@ class StepFailed(ProxyError):
 
 
 class MaybeExecuted(ProxyError):
-    """``error`` with the note that the request may have run."""
+    """An error whose message adds that the request may have run."""
 
     may_have_run = True
 

@@ -35,7 +35,7 @@ _HEADER_LENGTH: Final = HEADER_LENGTH.encode()
 
 
 class SentBatch:
-    """A sent batch, the runtime's undecoded response, and their times."""
+    """The runtime's undecoded response to a batch, with monotonic times (s)."""
 
     __slots__ = ("completed_s", "merged", "response", "sent_s")
 
@@ -46,7 +46,7 @@ class SentBatch:
         self.completed_s = completed_s
 
     def result(self, signature: ModelSignature) -> BatchResult:
-        """Return the decoded result.
+        """Return the decoded result of the batch.
 
         Raises:
             ProxyError: the whole batch failed.
@@ -57,17 +57,17 @@ class SentBatch:
         return decode_result(response.body, response.headers.get(_HEADER_LENGTH), signature)
 
     def timing(self, batch: Batch, batch_s: float) -> bytes:
-        """Return the batch's part of Server-Timing; ``batch_s`` is the proxy's own time."""
+        """Return a batch's Server-Timing; ``batch_s`` is the proxy's own time."""
         return batch_timing(batch, self.merged, runtime_s=self.completed_s - self.sent_s, batch_s=batch_s)
 
 
 async def exchange(
     batch: Batch, signature: ModelSignature, upstream: Upstream, metrics: Metrics, *, binary: bool
 ) -> SentBatch:
-    """Send ``batch`` and return its response, also an error.
+    """Send ``batch`` and return the runtime's response, of any status.
 
     Raises:
-        RuntimeAway: the runtime is unreachable, or the connection was lost.
+        RuntimeUnavailable: the runtime is unreachable, or the connection was lost.
         DeadlineExceeded: all deadlines of the batch have passed.
     """
     merged = merge(batch, signature)
@@ -93,7 +93,7 @@ async def exchange(
 
 
 def trace_headers(batch: Batch) -> list[tuple[bytes, bytes]]:
-    """Return the trace headers of a batch of one request; none for a batch of several."""
+    """Return the trace headers of a batch; empty for several requests."""
     trace = batch.slices[0].pending.trace
     if len(batch.slices) > 1 or not trace:
         return []
@@ -105,7 +105,7 @@ _LATE_S = 60.0
 
 
 class RuntimeLink:
-    """The runtime's readiness and its model's signature, kept up to date by `watch`."""
+    """Readiness of the runtime and signature of its model."""
 
     def __init__(self, address: Address, model_name: str, pad_buckets: PadBuckets = NO_BUCKETS) -> None:
         self._pad_buckets = pad_buckets
@@ -130,7 +130,7 @@ class RuntimeLink:
 
     @property
     def device_memory(self) -> tuple[int, int] | None:
-        """The device's used and total bytes; None if the runtime does not report them."""
+        """Used and total bytes of device memory; None if not reported."""
         return self.upstream.device_memory
 
     @property
@@ -139,7 +139,7 @@ class RuntimeLink:
         return None
 
     async def exchange(self, batch: Batch, signature: ModelSignature, metrics: Metrics) -> SentBatch:
-        """Send a batch to the runtime, and return its response."""
+        """Send a batch to the runtime and return the response."""
         return await exchange(batch, signature, self.upstream, metrics, binary=self.binary)
 
     def abandoned(self, pending: PendingRequest) -> None:
@@ -150,7 +150,7 @@ class RuntimeLink:
         self.upstream.close()
 
     async def watch(self, interval_s: float = 1.0, away_interval_s: float = 0.1) -> None:
-        """Check the runtime's health every ``interval_s``, or ``away_interval_s`` while unready, until cancelled."""
+        """Check the runtime's health at the given intervals, until cancelled."""
         while True:
             self._wake.clear()
             await self.check()
@@ -180,7 +180,7 @@ class RuntimeLink:
         self._become(reason)
 
     def _lost(self) -> None:
-        """Become unready until the next check, as the last connection was lost."""
+        """Become unready, as the last connection to the runtime was lost."""
         self._become("the runtime closed its connections")
         self._wake.set()
 

@@ -1,4 +1,4 @@
-"""Exports spans to an OpenTelemetry collector, from a thread of its own."""
+"""Export of spans to an OpenTelemetry collector, on its own thread."""
 
 import logging
 import threading
@@ -32,7 +32,7 @@ _PROVIDERS: Final = tuple(f"OTEL_PYTHON_EXPORTER_OTLP_HTTP_{each}CREDENTIAL_PROV
 
 
 class Session(requests.Session):
-    """A session whose file of authorities has priority over ``REQUESTS_CA_BUNDLE``."""
+    """HTTP session that prefers its authorities to ``REQUESTS_CA_BUNDLE``."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class Session(requests.Session):
 
 
 class Exporter:
-    """The exporting thread. The SDK reads the collector's address from the environment."""
+    """Thread that exports spans to the collector named in the environment."""
 
     def __init__(self, tracer: Tracer, environ: Mapping[str, str], model: str) -> None:
         self._tracer = tracer
@@ -76,7 +76,7 @@ class Exporter:
         """Dropped spans logged so far."""
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the export thread."""
         self._thread.start()
 
     def close(self) -> None:
@@ -105,7 +105,7 @@ class Exporter:
 
 
 def readable(span: Span, resource: Resource, to_wall_ns: int) -> ReadableSpan:
-    """Return the SDK's form of a span; ``to_wall_ns`` converts monotonic nanoseconds to Unix time."""
+    """Return a span in the SDK's form; ``to_wall_ns`` is Unix time minus ours."""
 
     def at(monotonic_s: float) -> int:
         return int(monotonic_s * 1e9) + to_wall_ns

@@ -1,8 +1,9 @@
-"""Request forwarding: send a request that would be late, once, to the peer that is expected to finish it first.
+"""Request forwarding: sends a request that would be late to a peer, once.
 
-The request is sent as V2 with binary tensors and its remaining time, regardless of its original protocol. The peer's
-result is encoded for the client like a result of this replica's runtime. Peers are resolved by DNS every few seconds,
-and their load is requested periodically, more often while requests would be late on this replica.
+The peer is the one that is expected to finish first. The request is sent as V2 with binary tensors and its remaining
+time, regardless of its original protocol. The peer's result is encoded for the client like a result of this replica's
+runtime. Peers are resolved by DNS every few seconds, and their load is requested periodically, more often while
+requests would be late on this replica.
 """
 
 import asyncio
@@ -110,18 +111,18 @@ class RequestForwarder:
 
     @property
     def has_forwarded(self) -> bool:
-        """Return whether any request is at a peer."""
+        """Return whether a peer has requests of this replica."""
         return bool(self._tasks)
 
     def record_local_batch(self, *, failed: bool) -> None:
-        """Note whether a batch failed here: a model that also fails here does not count against the peers."""
+        """Record whether the model failed here, which excuses peers' failures."""
         self._own_failures += _OWN_WEIGHT * (failed - self._own_failures)
 
     def forward(self, pending: PendingRequest, rejection: ProxyError | None, signature: ModelSignature | None) -> bool:
-        """Forward ``pending``; return False if no peer is expected to finish it in time.
+        """Forward a request; return False if no peer would finish it in time.
 
-        Its outcome is delivered once: the peer's result, or ``rejection``. Without a rejection it may still be served
-        here, so it is admitted again if the peer did not run it.
+        The outcome is delivered once: the peer's result, or ``rejection``. Without a rejection this replica may still
+        serve the request, so the request is admitted again if the peer did not run it.
         """
         if pending.must_not_forward or signature is None:
             return False
@@ -169,7 +170,7 @@ class RequestForwarder:
         return True
 
     def cancel(self, pending: PendingRequest) -> bool:
-        """Cancel a request whose client has disconnected; return whether it was at a peer."""
+        """Cancel a request of a disconnected client; return False if not at a peer."""
         task = self._tasks.get(pending)
         if task is None:
             return False
@@ -184,12 +185,12 @@ class RequestForwarder:
             task.cancel()
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections to all peers."""
         for link in self._links.values():
             link.upstream.close()
 
     async def watch(self) -> None:
-        """Resolve the peers, and request their load, until cancelled."""
+        """Resolve the peers and request their load, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._resolve())
             group.create_task(self._request_loads())
@@ -268,7 +269,7 @@ class RequestForwarder:
     # Tracking peers.
 
     def _note_load(self, link: PeerLink, response: RuntimeResponse, travel_s: float | None = None) -> None:
-        """Update a peer's identity and expected wait from a response."""
+        """Update a peer's identity and expected wait from its response."""
         peer = link.peer
         instance = response.headers.get(_INSTANCE)
         # DNS also returns the address of this replica.
@@ -328,7 +329,7 @@ class RequestForwarder:
 
 
 def _decoded(response: RuntimeResponse, pending: PendingRequest, mark: bytes, signature: ModelSignature) -> Given:
-    """Return the outcome in a peer's response; ``mark`` occurs in the response to this request only."""
+    """Return a peer's outcome for the request whose response has ``mark``."""
     executed = response.headers.get(_EXECUTED)
     status = response.status
     if status != 200:
@@ -356,6 +357,6 @@ def _decoded(response: RuntimeResponse, pending: PendingRequest, mark: bytes, si
 
 
 def _broken(executed: bytes | None, pending: PendingRequest) -> Given:
-    """Return the outcome for an invalid response: the request gets the error that it would have got on this replica."""
+    """Return the outcome of an invalid response: this replica's own error."""
     pending.may_have_run = executed != b"no"
     return ForwardingOutcome.BROKEN, None

@@ -1,4 +1,4 @@
-"""The input of a connection on either port: request framing, and the order of responses.
+"""Request framing and the order of responses on one HTTP connection.
 
 A request ends where its head states, even if it offers an upgrade. Malformed input gets an error response after the
 responses to earlier requests, and all later input is ignored.
@@ -37,7 +37,7 @@ _READ: Final = frozenset({b"/v2/repository/index"})
 
 
 class FramedProtocol(TimedProtocol):
-    """One client's connection; ``limits`` is in addition to uvicorn's arguments."""
+    """HTTP connection of one client, within the ``limits`` of its port."""
 
     def __init__(self, *args: Any, limits: ConnectionLimits, **kwargs: Any) -> None:
         super().__init__(*args, limits=limits, **kwargs)
@@ -55,7 +55,7 @@ class FramedProtocol(TimedProtocol):
         self.parse(data)
 
     def parse(self, data: bytes) -> None:
-        """Parse the input; malformed input gets an error response in its turn, and the rest is ignored."""
+        """Parse input; respond to malformed input with an error in its turn."""
         before, message = self.incoming, self._messages
         if before == IGNORED:
             return
@@ -74,7 +74,7 @@ class FramedProtocol(TimedProtocol):
             self.timer.check_by(now_s + allowed_s, now_s)
 
     def _feed(self, data: bytes) -> None:
-        """Parse ``data``; a head that offers an upgrade is parsed again without the offer."""
+        """Parse ``data``; parse a head with an upgrade again without the offer."""
         rest: bytes | memoryview = data
         try:
             while True:
@@ -97,13 +97,13 @@ class FramedProtocol(TimedProtocol):
             raise InvalidRequest(f"malformed HTTP/1.1 request: {error}") from None
 
     def new_parser(self) -> None:
-        """Create a parser for the next request, or for the same one again."""
+        """Replace the HTTP parser, for the next request or the same one again."""
         self.parser = httptools.HttpRequestParser(self)
         # Input after a request with `connection: close` is ignored instead of an error.
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
 
     def on_message_begin(self) -> None:
-        """Start a request, without an ASGI scope, which infer requests do not need (httptools)."""
+        """Start a request without an ASGI scope (httptools)."""
         if self.incoming == IGNORED:
             raise InvalidRequest("data after a rejected request")
         self.incoming = HEAD
@@ -117,18 +117,18 @@ class FramedProtocol(TimedProtocol):
         self.headers = []
 
     def on_url(self, url: bytes) -> None:
-        """Store a piece of the target (httptools)."""
+        """Store a piece of the request target (httptools)."""
         self.meter.target(len(url))
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Store a header, but not a trailer, which could contradict the head (httptools)."""
+        """Store a header; ignore trailers, which could contradict it (httptools)."""
         self.meter.field(name, value)
         if self.incoming == HEAD:
             self.headers.append((name.lower(), value.rstrip()))
 
     def on_headers_complete(self) -> None:
-        """Check the head's framing, and begin the request (httptools)."""
+        """Check the framing of the head, and begin the request (httptools)."""
         if self.parser.should_upgrade():
             check_upgrade(self.parser.get_method())
             self._upgrading = True
@@ -173,7 +173,7 @@ class FramedProtocol(TimedProtocol):
         return BodyTooLarge(f"the body is over the limit of {self.limits.max_body_bytes} bytes")
 
     def on_body(self, body: bytes) -> None:
-        """Count a piece of the body; few pages read it (httptools)."""
+        """Count a piece of the body; drop it if no handler reads it (httptools)."""
         self.meter.body_bytes += len(body)
         if self.meter.body_bytes > self.limits.max_body_bytes:
             raise self._too_large()
@@ -181,20 +181,20 @@ class FramedProtocol(TimedProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Note the end of a request (httptools)."""
+        """Record the end of the request's input (httptools)."""
         if self._upgrading or self.incoming == IGNORED:
             return
         self.incoming = NOTHING
         self.message_complete()
 
     def message_complete(self) -> None:
-        """Complete the request."""
+        """Pass the end of the body to the request's handler."""
         super().on_message_complete()
 
     # Refused requests, and the order of responses.
 
     def fail(self, error: ProxyError) -> None:
-        """Respond with an error after the requests before it, and ignore further input."""
+        """Respond with an error after earlier responses; ignore further input."""
         open_cycle = self.cycle if self.incoming == BODY else None
         self.ignore_input()
         if open_cycle is not None and self.fail_open(open_cycle, error):
@@ -211,7 +211,7 @@ class FramedProtocol(TimedProtocol):
             self._respond_rejected(rejected)
 
     def fail_open(self, cycle: Any, error: ProxyError) -> bool:
-        """Reject the request whose body is incomplete; return whether it still gets a separate response."""
+        """Reject an incomplete request; return whether ``error`` is handled."""
         if cycle.response_complete:
             if not self.transport.is_closing():
                 self.linger()
@@ -236,10 +236,10 @@ class FramedProtocol(TimedProtocol):
         self.linger()
 
     def note_rejected_response(self, rejected: RejectedRequest, response: HttpResponse) -> None:
-        """Note the response to a refused request."""
+        """Log the response to a rejected request; does nothing here."""
 
     def response_head(self, response: HttpResponse, lines: bytes) -> bytes:
-        """Return the head of ``response``, with ``lines`` instead of its own header lines."""
+        """Return the head of ``response``, with ``lines`` in place of its own."""
         known, default_lines = self._keep_alive_lines
         if known is not self.server_state.default_headers:  # uvicorn renews them each second
             known = self.server_state.default_headers
@@ -250,7 +250,7 @@ class FramedProtocol(TimedProtocol):
         )  # fmt: skip
 
     def on_response_complete(self) -> None:
-        """Continue with the connection's next request, in a loop instead of uvicorn's recursion (uvicorn)."""
+        """Continue with the next request in a loop, without recursion (uvicorn)."""
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
@@ -264,7 +264,7 @@ class FramedProtocol(TimedProtocol):
             self.pause_if_ahead()
 
     def resume_writing(self) -> None:
-        """Continue with the next request once the responses before it are read (asyncio)."""
+        """Continue with the next request, as the client reads again (asyncio)."""
         super().resume_writing()
         if self._held_back and not self.flow.write_paused:
             self._held_back = False
@@ -297,7 +297,7 @@ class FramedProtocol(TimedProtocol):
 
 
 def origin_form(target: bytes) -> bytes:
-    """Return the path and query of an absolute target."""
+    """Return the path and query of a request target that is a full URL."""
     parsed: Any = httptools.parse_url(target)  # its stubs omit that parts may be None
     path: bytes = parsed.path or b"/"
     return path if parsed.query is None else path + b"?" + parsed.query

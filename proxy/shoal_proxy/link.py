@@ -1,4 +1,4 @@
-"""The interface between the dispatcher and a runner of batches: a runtime (`exchange`) or a graph (`graph`)."""
+"""Interface of a runner of batches: a runtime (`exchange`) or a `graph`."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,20 +12,20 @@ from shoal_schema.load import GraphState
 
 
 class BatchResponse(Protocol):
-    """A batch's undecoded response, and when it arrived (monotonic seconds)."""
+    """Undecoded response to one batch; times are in monotonic seconds."""
 
     sent_s: float
     completed_s: float
 
     def result(self, signature: ModelSignature) -> BatchResult:
-        """Return the decoded result; raises a `ProxyError` that applies to all requests of the batch."""
+        """Return the decoded result; raise a `ProxyError` if the batch failed."""
 
     def timing(self, batch: Batch, batch_s: float) -> bytes:
-        """Return the batch's part of Server-Timing; ``batch_s`` is the proxy's own time."""
+        """Return a batch's Server-Timing; ``batch_s`` is the proxy's own time."""
 
 
 class ModelLink(Protocol):
-    """Sends batches, and tracks whether they can be sent and the model's signature."""
+    """Connection to a model or graph, through which batches are sent."""
 
     signature: ModelSignature | None
     binary: bool
@@ -44,20 +44,20 @@ class ModelLink(Protocol):
 
     @property
     def device_memory(self) -> tuple[int, int] | None:
-        """The device's used and total bytes of memory; None if the runtime does not report them."""
+        """Used and total bytes of device memory; None if not reported."""
 
     @property
     def graph_state(self) -> GraphState | None:
-        """Whether a graph's models fit together; None for a runtime."""
+        """Whether the models of a graph are compatible; None for a runtime."""
 
     async def watch(self) -> None:
-        """Keep the state up to date, until cancelled."""
+        """Keep readiness and signature up to date, until cancelled."""
 
     async def exchange(self, batch: Batch, signature: ModelSignature, metrics: Metrics) -> BatchResponse:
-        """Send a batch and return its response, also an error; raises a `ProxyError` if there is none."""
+        """Send a batch and return any response; raise `ProxyError` without one."""
 
     def abandoned(self, pending: PendingRequest) -> None:
-        """Note that the client of a request in progress has disconnected."""
+        """Handle a disconnect of the client of a running request."""
 
     def close(self) -> None:
         """Close every connection."""

@@ -45,7 +45,7 @@ _CONTENT_ENCODING = b"content-encoding"
 
 
 class _Held(BodyTransfer):
-    """The received part of a request's body."""
+    """Memory account of the received part of one request's body."""
 
     __slots__ = ("_cycle",)
 
@@ -55,7 +55,7 @@ class _Held(BodyTransfer):
         self.expected_bytes = expected_bytes
 
     def evict(self) -> None:
-        """Reject the request, as memory is needed and this body is the one that would hold it longest."""
+        """Reject the request to free the memory of its large, slow body."""
         self._cycle.stop(
             Overloaded(
                 "request bodies exceed their memory limit, and this one is large and slow",
@@ -118,7 +118,7 @@ class InferCycle:
             self.body = Body(size_bytes, FIRST_BYTES)
 
     def activate(self) -> None:
-        """Continue, once this request is the next to get a response."""
+        """Continue the request, as all earlier ones have their responses."""
         self.active = True
         if self._refusal is not None:
             self.reject(self._refusal)
@@ -136,7 +136,7 @@ class InferCycle:
             self.submit(body)
 
     def submit(self, body: bytes | memoryview) -> None:
-        """Queue the request with its complete ``body``, in its turn."""
+        """Queue the request with its complete ``body``."""
         self.active = self.complete = True
         self._pending = self._protocol.inference.start(self.head, body, self.respond)
         if self._pending is not None:
@@ -168,13 +168,13 @@ class InferCycle:
             self.activate()
 
     def count_decompressed(self, read_bytes: int, made_bytes: int) -> bool:
-        """Account for decompressed bytes in place of the compressed ones; return False if the request is rejected."""
+        """Count decompressed for compressed bytes; return False if rejected."""
         if self._held is not None:
             self._protocol.inference.shrink_body(self._held, read_bytes)
         return self._hold(made_bytes)
 
     def body_decompressed(self) -> None:
-        """Queue the request, if it is its turn."""
+        """Queue the request, if all earlier ones have their responses."""
         if self.active and not self.response_complete:
             self.activate()
 
@@ -234,7 +234,7 @@ class InferCycle:
         return True
 
     def stop(self, error: ProxyError) -> None:
-        """Reject the request before it is queued, in its turn; input behind it is ignored."""
+        """Reject the unqueued request in its turn; ignore further input."""
         self._refusal = error
         self._chunks.clear()
         self._release()
@@ -243,7 +243,7 @@ class InferCycle:
             self.reject(error)
 
     def _release(self) -> None:
-        """Stop counting the body: the queue counts it from here on, or it was dropped."""
+        """Stop counting the bytes of the body, which is queued or dropped."""
         self.body = None
         if self._packed is not None:
             self._packed.drop()
@@ -264,13 +264,13 @@ class LoggedCycle(InferCycle):
         self._answered: PendingRequest | None = None
 
     def submit(self, body: bytes | memoryview) -> None:
-        """Queue the request."""
+        """Queue the request, and record the size of its body."""
         if self._packed is None:
             self._entry.bytes_in = len(body)
         super().submit(body)
 
     def admit(self, size_bytes: int) -> bool:
-        """Account for received bytes of the body."""
+        """Account for received bytes of the body, and record their number."""
         self._entry.bytes_in += size_bytes
         return super().admit(size_bytes)
 
@@ -297,7 +297,7 @@ def _too_large(limit_bytes: int) -> BodyTooLarge:
 
 
 class InferProtocol(FramedProtocol):
-    """One client's connection; ``inference`` and ``limits`` are in addition to uvicorn's arguments."""
+    """HTTP connection of one client, with a fast path for infer requests."""
 
     def __init__(self, *args: Any, inference: Inference, limits: ConnectionLimits, **kwargs: Any) -> None:
         super().__init__(*args, limits=limits, **kwargs)
@@ -419,12 +419,12 @@ class InferProtocol(FramedProtocol):
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def _logged(self, log: AccessLog, head: RequestHead, method: bytes, target: bytes) -> InferCycle:
-        """Return the request's cycle, logged if it is sampled."""
+        """Return an infer request, with an access log entry if it is sampled."""
         entry = log.begin(method, target, head.route.codec.name, head.headers, client_host(self.client))
         return InferCycle(self, head) if entry is None else LoggedCycle(self, head, log, entry)
 
     def note_rejected_response(self, rejected: RejectedRequest, response: HttpResponse) -> None:
-        """Log a refused request, of which only the target and headers may be known."""
+        """Log the response to a rejected request."""
         log = self.inference.access_log
         entry = (
             None
@@ -456,7 +456,7 @@ class InferProtocol(FramedProtocol):
             super().on_body(body)
 
     def message_complete(self) -> None:
-        """Complete the request."""
+        """Pass the end of the body to the request."""
         if isinstance(self.cycle, InferCycle):
             self.cycle.end_of_body()
         else:
@@ -483,7 +483,7 @@ class InferProtocol(FramedProtocol):
             self._reader.body = None
 
     def drop_open(self) -> None:
-        """Drop an incomplete request, and restore the previous one."""
+        """Drop an incomplete request; make the one before it current again."""
         cycle = self.cycle
         if not isinstance(cycle, InferCycle) or cycle.complete or cycle.response_complete:
             return
@@ -500,7 +500,7 @@ class InferProtocol(FramedProtocol):
             self.cycle = self.page
 
     def answered(self, pending: PendingRequest) -> None:
-        """Note that the client got its response in a burst, and may send its next request with the others."""
+        """Record a response of a burst; its clients may send again together."""
         if self._burst is None and (burst := pending.burst) is not None:
             burst.add_response(pending.rows)
             self._burst, self._burst_rows = burst, pending.rows

@@ -1,4 +1,4 @@
-"""Triton's model repository extension; the repository has one model."""
+"""Triton's model repository extension, for the one served model."""
 
 from typing import Final
 
@@ -12,7 +12,7 @@ _MAX_BYTES: Final = 4096
 
 
 def index(name: str, version: str, unready_reason: str, *, ready: bool) -> list[dict[str, str]]:
-    """Return the index.
+    """Return the repository index in Triton's format.
 
     Args:
         name: the model's name.
@@ -26,7 +26,7 @@ def index(name: str, version: str, unready_reason: str, *, ready: bool) -> list[
 
 
 async def read_index_request(request: Request) -> bool:
-    """Return whether the request is for ready models only.
+    """Return whether an index request is for ready models only.
 
     Raises:
         BodyTooLarge: the body exceeds 4096 bytes.

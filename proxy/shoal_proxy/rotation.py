@@ -1,4 +1,4 @@
-"""Schedules long work on single bodies (compression, decompression) on the event loop, step by step.
+"""Step-by-step execution of long jobs (de/compression) on the event loop.
 
 All jobs share one bounded part of each iteration of the loop, round robin, so that neither a large body nor many of
 them delay other requests for longer.
@@ -13,17 +13,17 @@ TURN_COST: Final = 65536
 
 
 class Job(Protocol):
-    """Work done in steps."""
+    """Long computation that is done in steps."""
 
     scheduled: bool
     """Whether it waits for its next step; set by `Rotation`."""
 
     def step(self) -> int:
-        """Do a part and schedule the next one; return the cost in bytes."""
+        """Do a step and schedule the next one; return the cost in bytes."""
 
 
 class Rotation:
-    """Jobs that wait for their next step."""
+    """Round-robin queue of jobs that wait for their next step."""
 
     def __init__(self) -> None:
         self._jobs: deque[Job] = deque()

@@ -1,4 +1,4 @@
-"""The time limits of one client's connection, on both ports.
+"""Time limits of one client's connection.
 
 One timer per connection checks all of them, so that requests do not pay for timers of their own.
 """
@@ -39,7 +39,7 @@ IGNORED: Final = 3
 
 
 class TimedProtocol(HttpToolsProtocol):
-    """uvicorn's protocol with time limits; `GuardedProtocol` handles the input."""
+    """uvicorn's HTTP connection, with time limits on slow clients."""
 
     cycle: Any
     pipeline: deque[Any]
@@ -120,23 +120,23 @@ class TimedProtocol(HttpToolsProtocol):
 
     @property
     def is_unused(self) -> bool:
-        """Whether it has not had a request yet."""
+        """Whether the connection has not had a request yet."""
         return self.cycle is None
 
     @property
     def idle_start_s(self) -> float | None:
-        """Since when the connection is idle; an incomplete head does not count as a request. None if it is not."""
+        """Time since which the connection has no request; None if it has one."""
         if self._is_rejected or self.busy or self.incoming > HEAD or self.transport.is_closing():
             return None
         return self.idle_since_s
 
     @property
     def awaits_client(self) -> bool:
-        """Whether its client has not sent a whole request, or has not read its responses."""
+        """Whether the client must send more input or read its responses."""
         return self.incoming in (HEAD, BODY, IGNORED) or self._awaits_reader
 
     def leave(self) -> None:
-        """Close this connection for another one."""
+        """Close this connection to make room for another one."""
         event = "busy_connection_closed" if self.idle_start_s is None else "idle_connection_closed"
         self.limits.log_rejection(event, f"for a new one, at {self.limits.max_connections}")
         self.transport.abort()
@@ -168,7 +168,7 @@ class TimedProtocol(HttpToolsProtocol):
         return self.flow.write_paused or self.transport.is_closing()
 
     def _deadline_s(self, now_s: float) -> float:
-        """Return when the present state times out, unless bytes are moving."""
+        """Return the time at which the present state times out."""
         timeouts = self.timeouts
         if self._awaits_reader:
             if not self._unread_since_s:
@@ -219,7 +219,7 @@ class TimedProtocol(HttpToolsProtocol):
 
     @property
     def unread_bytes(self) -> int:
-        """Return the bytes of its responses that the client has not read."""
+        """Return the number of response bytes that the client has not read."""
         return self.transport.get_write_buffer_size()
 
     def _count_unread(self) -> None:
@@ -227,7 +227,7 @@ class TimedProtocol(HttpToolsProtocol):
         self.limits.unread.set_held_bytes(self, self.unread_bytes if outbox is None else outbox.held_bytes)
 
     def evict(self) -> None:
-        """Close the connection, as unread responses exceed their memory limit."""
+        """Close the connection to free the memory of its unread responses."""
         self.limits.log_rejection(
             "answer_not_taken", f"{self.unread_bytes} bytes are left, and all clients are over the limit"
         )
@@ -264,7 +264,7 @@ class TimedProtocol(HttpToolsProtocol):
     # Subclasses handle requests.
 
     def fail(self, error: ProxyError) -> None:
-        """Respond with an error after the requests before it, and ignore further input."""
+        """Respond with an error after earlier responses; ignore further input."""
         raise NotImplementedError
 
     def body_timed_out(self, error: ProxyError) -> None:
@@ -272,10 +272,10 @@ class TimedProtocol(HttpToolsProtocol):
         self.fail(error)
 
     def drop_open(self) -> None:
-        """Drop an incomplete request; pages get their response nevertheless."""
+        """Drop an incomplete infer request; does nothing for other requests."""
 
     def ignore_input(self) -> None:
-        """Discard further input: the next request's start is unknown, or the connection is closing."""
+        """Discard all further input of the connection."""
         self.incoming = IGNORED
 
     def linger(self) -> None:
@@ -290,7 +290,7 @@ class TimedProtocol(HttpToolsProtocol):
         self.loop.call_later(LINGER_S, self.transport.close)
 
     def pause_if_ahead(self) -> None:
-        """Pause reading if the client pipelines too many requests, or does not read its responses.
+        """Pause reading if the client is too far ahead of its responses.
 
         Some pipelined requests are allowed, because a disconnect is not detected while reading is paused.
         """
