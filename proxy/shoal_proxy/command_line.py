@@ -1,4 +1,4 @@
-"""Command line of the proxy: serve, ``simulate``, ``record``, ``composer``."""
+"""Command line of the proxy: serves, or runs simulate, record or composer."""
 
 import os
 import sys

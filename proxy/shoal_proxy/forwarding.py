@@ -170,7 +170,7 @@ class RequestForwarder:
         return True
 
     def cancel(self, pending: PendingRequest) -> bool:
-        """Cancel a request of a disconnected client; return False if not at a peer."""
+        """Cancel a disconnected client's request; return False if no peer has it."""
         task = self._tasks.get(pending)
         if task is None:
             return False

@@ -1,6 +1,6 @@
 """TLS handshakes, with limits on their duration and number.
 
-uvicorn's servers limit neither, and a `ConnectionLimits` counts a connection only after its handshake.
+uvicorn limits neither, and a `ConnectionLimits` counts a connection only after its handshake.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ _READ_BYTES: Final = 65536
 
 @dataclass(slots=True)
 class Handshake:
-    """A handshake in progress."""
+    """A TLS handshake in progress."""
 
     address: str
     """The client's IP address."""
@@ -45,7 +45,7 @@ _Task = TypeVar("_Task")
 
 
 def handshake_to_abort(shaking: Mapping[_Task, Handshake]) -> _Task:
-    """Return the handshake to abort for a new one: from the address with the most, a silent one or the oldest.
+    """Return the handshake to abort, from the address with the most.
 
     Args:
         shaking: all handshakes, at least one, the oldest first.
@@ -59,7 +59,7 @@ class TlsListener(Listener):
     """A listener with TLS, which uses the newest certificate.
 
     Args:
-        limits: limits of connections; a handshake may take as long as a head.
+        limits: limits of connections; a handshake has the time limit of a request's head.
     """
 
     def __init__(self, config: uvicorn.Config, certificate: Certificate, limits: ConnectionLimits) -> None:
@@ -77,7 +77,7 @@ class TlsListener(Listener):
         self._accepting = [asyncio.create_task(self._accept(sock)) for sock in sockets or []]
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop accepting, and serve established connections to their end (uvicorn)."""
+        """Stop accepting connections, and finish the open ones (uvicorn)."""
         tasks = [*self._accepting, *self._shaking]
         for task in tasks:
             task.cancel()
@@ -110,7 +110,7 @@ class TlsListener(Listener):
             client.close()
 
     async def _connect(self, client: socket.socket, handshake: Handshake) -> bool:
-        """Make a handshake; return False where it failed, and the socket is to be closed."""
+        """Make a TLS handshake; return False if the socket must be closed."""
         loop, readable = asyncio.get_running_loop(), asyncio.Event()
         try:
             async with asyncio.timeout(self._limits.timeouts.head_s):

@@ -1,10 +1,10 @@
-"""A cache of request heads: a head like an earlier one is matched without the HTTP parser.
+"""Cache of request heads, to match similar heads without the HTTP parser.
 
-A client sends the same headers in the same order repeatedly; only a few values change: an id, a trace, a length, a
-token. The first such head is parsed and stored as a template. Where a later one differs in values only, those become
-gaps in the template; from then on a head is compared piece by piece, and only the gaps are read. The stored pieces
-(names, their order, the request line) were accepted by the parser, and a value read here has no character that could
-end its line, so the parser would accept every head matched here, with the same result.
+A client sends the same headers in the same order repeatedly; only single values change, such as an id, a length or a
+token. The first such head is parsed and stored as a template. If a later head differs in values only, these become
+gaps in the template; from then on heads are compared piece by piece, and only the gaps are read. The stored pieces
+(names, their order, the request line) were accepted by the parser, and a gap's value has no character that could end
+its line, so the parser would accept every head matched here, with the same result.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,13 +37,13 @@ _SPACE: Final = 0x20
 
 @dataclass(frozen=True)
 class InferRoute:
-    """One infer path and its codec."""
+    """Route of one infer path, with the codec for its bodies."""
 
     codec: Codec
 
 
 class QueueParameters:
-    """The queue's parameters in a request's headers.
+    """Parameters of the queue that a request's headers contain.
 
     Args:
         timeout_s: the client's timeout; 0 if there is none.
@@ -75,7 +75,7 @@ class QueueParameters:
 
 
 class RequestHead:
-    """A request's route and headers; header names in lower case."""
+    """Route and headers of a request; header names are in lower case."""
 
     __slots__ = ("client", "headers", "keep_alive", "parameters", "route")
 
@@ -90,7 +90,7 @@ class RequestHead:
 
 
 class HeadTemplate:
-    """A head with gaps for the values that change; ``lines`` are the header lines that it was made from."""
+    """Request head with gaps for changing values, made from ``lines``."""
 
     __slots__ = (
         "after",
@@ -141,10 +141,10 @@ class HeadTemplate:
 
 
 class HeaderCache:
-    """The templates, most recently used first.
+    """Cache of head templates, the most recently used first.
 
     Args:
-        max_body_bytes: the largest body of a request matched here.
+        max_body_bytes: the largest body of a request that `find` matches.
         max_head_bytes: the limit on a head, where each header counts `FIELD_BYTES` more.
         term_names: lower-case names of the headers that affect `QueueParameters`.
     """
@@ -156,7 +156,7 @@ class HeaderCache:
         self._parameter_headers = term_names
 
     def find(self, data: bytes) -> tuple[RequestHead, int] | None:
-        """Return the head and the offset of the body, if ``data`` is one complete request with a cached head."""
+        """Return the cached head of a complete request, and its body's offset."""
         for template in self._templates:
             if not data.startswith(template.start):
                 continue
@@ -187,7 +187,7 @@ class HeaderCache:
         return None
 
     def store(self, data: bytes, head: RequestHead) -> None:
-        """Cache the parsed ``head`` of ``data``, if ``data`` was one complete request."""
+        """Cache ``head``, parsed from ``data``, if ``data`` is a whole request."""
         start = data.find(_END, 0, MAX_BYTES) + 4
         size_bytes = len(data) - start
         headers = head.headers
@@ -218,7 +218,7 @@ class HeaderCache:
 
 
 def _cut(template: HeadTemplate, data: bytes, values: list[bytes]) -> int:
-    """Append the gaps' values to ``values``; return where the body starts, 0 if ``data`` does not match."""
+    """Append the gaps' values to ``values``; return the body's offset, or 0."""
     start = len(template.start)
     for after in template.after:
         end = data.find(after, start, MAX_BYTES)
@@ -234,7 +234,7 @@ def _cut(template: HeadTemplate, data: bytes, values: list[bytes]) -> int:
 
 
 def _differing(template: HeadTemplate, target: bytes, lines: Sequence[bytes]) -> frozenset[bytes] | None:
-    """Return the names of the headers whose values differ from the template's; None if more than values differ."""
+    """Return the names of headers with other values; None if more differs."""
     if target != template.target or len(lines) != len(template.lines):
         return None
     names: set[bytes] = set()

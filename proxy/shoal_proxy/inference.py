@@ -1,4 +1,4 @@
-"""The path of every infer request: from a call to a queued request, and from its outcome to a response."""
+"""Inference requests: from a call to the queue, and from there back."""
 
 import logging
 import time
@@ -84,7 +84,7 @@ _TERM_NAMES = (*[name for name, _ in _TRACED], _CONTENT_ENCODING, _TIMEOUT_MS, _
 
 
 def infer_routes(model_name: str, version: str, max_body_bytes: int, extra: ExtraColumns) -> Mapping[bytes, InferRoute]:
-    """Return the infer paths of the one model; padding by codecs is limited to the size of a body."""
+    """Return the infer routes of the served model, by path."""
     ignore = extra is ExtraColumns.IGNORE
     v2, v1 = InferRoute(V2(ignore_extra=ignore)), InferRoute(V1(max_body_bytes, ignore_extra=ignore))
     torchserve = InferRoute(TorchServe(ignore_extra=ignore))
@@ -105,7 +105,7 @@ def infer_routes(model_name: str, version: str, max_body_bytes: int, extra: Extr
 
 
 class Inference:
-    """Decodes calls, submits them to the dispatcher, and encodes their outcomes."""
+    """Decodes inference calls, submits them, and encodes their outcomes."""
 
     def __init__(
         self, settings: Settings, dispatcher: Dispatcher, metrics: Metrics, access_control: AccessControl | None = None
@@ -151,7 +151,7 @@ class Inference:
     def start(
         self, head: RequestHead, body: bytes | memoryview, respond: Callable[[HttpResponse], None]
     ) -> PendingRequest | None:
-        """Queue a request; ``respond`` is called once. If the request is rejected, that is before this returns None."""
+        """Queue and return a request; return None if rejected, after ``respond``."""
         if self.tracer is not None:
             span = self.tracer.begin(head.headers, head.route.codec.name, time.monotonic())
             if span is not None:
@@ -221,7 +221,7 @@ class Inference:
         return pending
 
     def authenticate(self, head: RequestHead) -> ProxyError | None:
-        """Authenticate the client; return the error where that fails."""
+        """Authenticate the client; return the error if that fails, else None."""
         if head.client is None and self.access_control is not None:
             try:
                 head.client = self.access_control.identify(head.headers)
@@ -232,7 +232,7 @@ class Inference:
     def _releasing_limits(
         self, respond: Callable[[HttpResponse], None], client: AuthenticatedClient | None
     ) -> Callable[[HttpResponse], None]:
-        """Return ``respond``, which also ends what the request counts against its client's limits."""
+        """Wrap ``respond`` to also stop counting the request for its client."""
 
         def release(response: HttpResponse) -> None:
             if self.access_control is not None and client is not None:
@@ -244,7 +244,7 @@ class Inference:
     def _reporting_load(
         self, respond: Callable[[HttpResponse], None], parameters: QueueParameters
     ) -> Callable[[HttpResponse], None]:
-        """Wrap ``respond`` to add the load to the response; a peer also gets this replica's instance name."""
+        """Wrap ``respond`` to add this replica's load and, for peers, its name."""
 
         def report(response: HttpResponse) -> None:
             load = self._dispatcher.load(time.monotonic(), peer=parameters.forwarded)
@@ -269,7 +269,7 @@ class Inference:
     def reject(
         self, route: InferRoute, error: ProxyError, *, may_have_run: bool = False, counts: bool = True
     ) -> HttpResponse:
-        """Return ``error`` in the route's protocol; ``counts`` is False where the forwarding replica counts it."""
+        """Return an error response; ``counts`` is False if a peer counts it."""
         if counts:
             self._metrics.rejected(error.reason)
         may_have_run = may_have_run or error.may_have_run
@@ -286,7 +286,7 @@ class Inference:
         return self._counted(route, response)
 
     def reserve_body(self, body: BodyTransfer, size_bytes: int) -> None:
-        """Account for received bytes of a body; other bodies may be rejected for them.
+        """Count received bytes of a body, which may cause rejections.
 
         Raises:
             Overloaded: bodies and queue exceed the limit, and this body is the one to reject.
@@ -311,7 +311,7 @@ class Inference:
 
     @property
     def reading_bytes(self) -> int:
-        """Return the received bytes of bodies that are not in the queue yet."""
+        """Return the number of received body bytes that are not queued yet."""
         return self._bodies.size_bytes
 
     def _pending(
@@ -356,10 +356,10 @@ class Inference:
         return pending
 
     def _queue_parameters(self, headers: Mapping[bytes, bytes]) -> QueueParameters:
-        """Return the queue's parameters in ``headers``.
+        """Return the queue's parameters from request headers.
 
         Raises:
-            ProxyError: one of them is invalid.
+            ProxyError: a header is invalid.
         """
         encoding = headers.get(_CONTENT_ENCODING)
         # A supported coding has been removed from the headers; this one is not supported, or a list of several.
@@ -424,7 +424,7 @@ def _timeout_s(timeout_ms: float) -> float:
 
 
 def _not_set(outcome: Outcome) -> None:
-    """Placeholder until the request's own delivery is set."""
+    """Stand-in until the request's delivery function is set."""
 
 
 def _positive_ms(value: bytes) -> float:

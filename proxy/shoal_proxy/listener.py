@@ -1,4 +1,4 @@
-"""A uvicorn server that shares its process with others and shuts down without delay."""
+"""uvicorn server without signal handlers, which shuts down without delay."""
 
 import asyncio
 import contextlib
@@ -14,9 +14,9 @@ LAST_REQUESTS_S = 0.1
 
 
 class Listener(uvicorn.Server):
-    """A uvicorn server without signal handlers, as several share the process.
+    """uvicorn server for a process with several servers.
 
-    uvicorn polls every 0.1 s whether to shut down, and then whether all connections are closed; this one does not.
+    It has no signal handlers, and does not wait for uvicorn's poll (every 0.1 s) to shut down.
     """
 
     def __init__(self, config: uvicorn.Config) -> None:
@@ -34,7 +34,7 @@ class Listener(uvicorn.Server):
         yield
 
     async def main_loop(self) -> None:
-        """Tick until `leave` (uvicorn)."""
+        """Run uvicorn's periodic work until `leave` (uvicorn)."""
         tick = 0
         while not await self.on_tick(tick):
             tick += 1
@@ -50,7 +50,7 @@ class Listener(uvicorn.Server):
         return made
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Close the listening sockets, and return when the last connection is closed (uvicorn).
+        """Close the listening sockets, and wait for all connections (uvicorn).
 
         Connections in the kernel's backlog are served too: closing the socket would reset them, and a gateway retries
         a request only where it could not connect.

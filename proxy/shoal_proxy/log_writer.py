@@ -1,4 +1,4 @@
-"""Writes the log from a thread of its own, so that a slow reader of an access log does not delay requests."""
+"""Log writing on a separate thread, so that slow log readers do not block."""
 
 import logging
 import os
@@ -22,7 +22,7 @@ _STDERR: Final = 2
 
 
 class LogWriter(logging.Handler):
-    """Replaces the blocking handler; ``number`` is the file descriptor to write to."""
+    """Log handler that writes to file descriptor ``number`` on a thread."""
 
     def __init__(self, log: AccessLog, formatter: logging.Formatter | None, number: int = _STDERR) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class LogWriter(logging.Handler):
         self._thread = threading.Thread(target=self._run, name="log", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the writer thread."""
         self._thread.start()
 
     def end(self) -> None:
@@ -48,7 +48,7 @@ class LogWriter(logging.Handler):
         self._thread.join(LAST_WORDS_S)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Queue a line for the thread (logging)."""
+        """Queue a record's line for the writer thread (logging)."""
         if len(self._lines) >= MAX_LINES:
             self._dropped += 1
             return
@@ -80,7 +80,7 @@ class LogWriter(logging.Handler):
                 self._write(self.format(_record(__name__, logging.WARNING, "event=log_lines_dropped count=%d", new)))
 
     def _write(self, line: str) -> None:
-        """Write a line, and block while its reader is slow. `sys.stderr` would block other threads by its lock."""
+        """Write a line without `sys.stderr`, whose lock blocks other threads."""
         left = f"{line}\n".encode(errors="backslashreplace")
         while left:
             try:
@@ -99,7 +99,7 @@ def _record(name: str, level: int, template: str, arguments: tuple[object, ...])
 
 @contextmanager
 def writing(log: AccessLog | None) -> Iterator[None]:
-    """Write the log from a thread within the block, if there is an access log."""
+    """Write the log on a thread in this context, if there is an access log."""
     root = logging.getLogger()
     if log is None or not root.handlers:
         yield

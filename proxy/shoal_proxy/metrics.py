@@ -1,4 +1,4 @@
-"""The proxy's counters and histograms, and their Prometheus text.
+"""Counters and histograms of the proxy, and their Prometheus text.
 
 One event loop owns them, so they are plain numbers without locks; prometheus-client formats them at a scrape.
 `shoal_schema.metrics` declares them.
@@ -30,7 +30,7 @@ ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 class Histogram:
-    """Counts per bucket; ``bounds`` are inclusive upper bounds."""
+    """Histogram of values in buckets with inclusive upper ``bounds``."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -40,7 +40,7 @@ class Histogram:
         self.total = 0.0
 
     def observe(self, value: float) -> None:
-        """Count ``value``."""
+        """Count ``value`` in its bucket."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
@@ -50,7 +50,7 @@ class Histogram:
 
     @property
     def buckets(self) -> list[tuple[str, float]]:
-        """Return the bounds with cumulative counts, in prometheus-client's form."""
+        """Return upper bounds with cumulative counts, for prometheus-client."""
         labels = [*map(str, map(float, self.bounds)), "+Inf"]
         return list(zip(labels, map(float, accumulate(self.counts)), strict=True))
 
@@ -63,7 +63,7 @@ def _labelled(metric: declared.Metric, counts: Mapping[Any, int]) -> Metric:
 
 
 class Metrics(Collector):
-    """All metrics of the proxy; those in ``read`` are read from their owners at a scrape."""
+    """All metrics of the proxy; ``read`` has functions called at a scrape."""
 
     def __init__(self) -> None:
         self.requests: dict[tuple[str, int], int] = defaultdict(int)
@@ -93,12 +93,12 @@ class Metrics(Collector):
         self.read: dict[declared.Metric, Callable[[], float | None]] = {}
 
     def rejected(self, reason: declared.RejectionReason | None) -> None:
-        """Count a rejected request; an error without a reason is no rejection."""
+        """Count a rejected request by reason; ignore errors without a reason."""
         if reason is not None:
             self.rejections[reason] += 1
 
     def returned(self, deliveries: Sequence[Delivery], now_s: float) -> None:
-        """Count the results and errors of a batch's requests."""
+        """Count the outcomes of the requests of a batch."""
         for pending, outcome in deliveries:
             if isinstance(outcome, RequestResult):
                 self.request_seconds.observe(now_s - pending.arrived_s)

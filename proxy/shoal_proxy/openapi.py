@@ -1,6 +1,6 @@
-"""The OpenAPI document of one model, with its inputs and outputs as JSON Schema. Pure.
+"""OpenAPI document of one model, with inputs and outputs as JSON Schema.
 
-Names of tensors may be any text: they are used as values and keys, never in a path.
+Pure. Names of tensors may be any text: they are used as values and keys, never in a path.
 """
 
 from collections.abc import Sequence
@@ -53,7 +53,7 @@ TERMS: dict[str, Json] = {
 
 
 def openapi(signature: ModelSignature, *, name: str, version: str, root: str = ".") -> Json:
-    """Return the OpenAPI 3.1 document of a model, called ``name`` in paths.
+    """Return the OpenAPI 3.1 document of the model ``name``.
 
     ``x-shoal-inputs`` lists the fields for the page to show. ``root`` is the base of paths, relative to the document's
     own URL, so that it is also correct if a route adds a prefix.
@@ -108,7 +108,7 @@ def openapi(signature: ModelSignature, *, name: str, version: str, root: str = "
 
 
 def row_schema(signature: ModelSignature) -> Json:
-    """Return the schema of one row: an object of columns or inputs, or the value of a model with one required input."""
+    """Return the JSON schema of an input row: an object, or a single value."""
     inputs = signature.inputs.values()
     required = [spec for spec in inputs if not spec.optional]
     by_input = {spec.name: _input_schema(spec, signature) for spec in inputs}
@@ -143,7 +143,7 @@ def _object(properties: dict[str, Json], required: Sequence[str]) -> Json:
 
 
 def sample_row(required: Sequence[InputSpec], signature: ModelSignature) -> Json:
-    """Return an example of a row by the names of columns."""
+    """Return an example of an input row, as an object by column name."""
     row: Json = {}
     for spec in required:
         columns = dict.fromkeys(spec.columns, _sample_element(spec))
@@ -152,7 +152,7 @@ def sample_row(required: Sequence[InputSpec], signature: ModelSignature) -> Json
 
 
 def answer_schema(signature: ModelSignature) -> Json:
-    """Return the schema of one row's result: the output's, or an object of several."""
+    """Return the JSON schema of one result row: an output, or an object."""
     outputs: dict[str, Json] = {}
     for spec in signature.outputs.values():
         element: Json
@@ -172,7 +172,7 @@ def answer_schema(signature: ModelSignature) -> Json:
 
 
 def sample(spec: InputSpec, signature: ModelSignature) -> Any:
-    """Return an example value of an input; a free dimension has 3 elements."""
+    """Return an example value of an input; variable dimensions have size 3."""
     value = _sample_element(spec)
     for size in reversed(_sample_shape(spec, signature)):
         value = [value] * size

@@ -1,7 +1,7 @@
-"""The unread part of a large response, passed to the transport a piece at a time.
+"""Large responses, passed to the transport a piece at a time.
 
-A transport keeps all data until its last byte is sent, and with TLS it does not count it. Passed in pieces, the memory
-kept for a client is known, and shrinks as the client reads.
+A transport keeps all data until its last byte is sent, and with TLS does not count this data. Passed in pieces, the
+memory kept for a client is known, and shrinks as the client reads.
 
 A row is a view of its batch's buffer, and a transport that keeps a piece of it keeps the buffer. So a large response is
 sent without the transport while the kernel accepts it, without a copy, and the transport gets copies of the rest.
@@ -26,7 +26,7 @@ _DIRECT_PARTS: Final = 64
 
 
 class Outbox(asyncio.Transport):
-    """Wraps a client's transport from its first large response on; closes it after the last piece.
+    """Transport that buffers large responses before a client's transport.
 
     The owner sets ``blocked`` while the transport's writing is paused, and calls `feed` when it resumes.
     """
@@ -48,20 +48,20 @@ class Outbox(asyncio.Transport):
 
     @property
     def unread_bytes(self) -> int:
-        """Return the bytes not passed to the transport yet."""
+        """Return the number of bytes not passed to the client's transport yet."""
         return self._parts_bytes - self._given_bytes
 
     @property
     def held_bytes(self) -> int:
-        """Return the memory in use, with the transport's buffer; a part is freed as a whole."""
+        """Return the memory (bytes) in use here and in the client's transport."""
         return self._parts_bytes + self._transport.get_write_buffer_size()
 
     def write(self, data: Any) -> None:
-        """Send after the remaining data (asyncio)."""
+        """Send ``data`` after all data written before (asyncio)."""
         self.writelines((data,))
 
     def writelines(self, list_of_data: Iterable[Any]) -> None:
-        """Send after the remaining data (asyncio)."""
+        """Send ``list_of_data`` after all data written before (asyncio)."""
         for data in list_of_data:
             if len(data):
                 view = memoryview(data)
@@ -70,7 +70,7 @@ class Outbox(asyncio.Transport):
         self.feed()
 
     def feed(self) -> None:
-        """Pass pieces until the transport's writing is paused; after the last one, end or close it if requested."""
+        """Pass data to the transport until it is paused; then close if requested."""
         while self._parts and not self.blocked:
             if self._transport.is_closing():
                 self.drop()
@@ -92,7 +92,7 @@ class Outbox(asyncio.Transport):
                 self._transport.close()
 
     def _send(self) -> None:
-        """Send as much as the kernel accepts now."""
+        """Send as much as the kernel accepts now, without the transport."""
         wanted_bytes = sent_bytes = 0
         while self._parts and sent_bytes == wanted_bytes:
             buffers: list[memoryview] = []
@@ -115,7 +115,7 @@ class Outbox(asyncio.Transport):
                 left_bytes -= taken_bytes
 
     def _next_piece(self) -> list[memoryview]:
-        """Remove and return the next piece; it keeps no memory much larger than itself."""
+        """Remove and return the next piece; copy it if it pins larger memory."""
         piece: list[memoryview] = []
         room_bytes = PIECE_BYTES
         while self._parts and room_bytes:
@@ -129,7 +129,7 @@ class Outbox(asyncio.Transport):
         return piece
 
     def _advance(self, part: memoryview, size_bytes: int) -> None:
-        """Note that ``size_bytes`` more of the first part were passed on."""
+        """Record that ``size_bytes`` more of the first part have been passed on."""
         self._given_bytes += size_bytes
         if self._given_bytes == len(part):
             self._parts.popleft()
@@ -137,7 +137,7 @@ class Outbox(asyncio.Transport):
             self._given_bytes = 0
 
     def own(self) -> None:
-        """Copy remaining parts that are views of larger memory, so that one row does not keep its whole batch."""
+        """Copy remaining parts that keep a larger buffer, such as a whole batch."""
         if not any(pinned_bytes(part) > _PINNED * len(part) for part in self._parts):
             return
         parts, start = self._parts, self._given_bytes
@@ -150,18 +150,18 @@ class Outbox(asyncio.Transport):
             start = 0
 
     def drop(self) -> None:
-        """Drop the remaining data."""
+        """Drop all data that was not passed to the transport."""
         self._parts.clear()
         self._given_bytes = self._parts_bytes = 0
 
     def close(self) -> None:
-        """Close after the remaining data (asyncio)."""
+        """Close the transport after all remaining data is sent (asyncio)."""
         self._closes = True
         if not self._parts:
             self._transport.close()
 
     def abort(self) -> None:
-        """Close at once (asyncio)."""
+        """Close the transport at once, without the remaining data (asyncio)."""
         self.drop()
         self._transport.abort()
 
@@ -173,46 +173,46 @@ class Outbox(asyncio.Transport):
             self._transport.write_eof()
 
     def is_closing(self) -> bool:
-        """Return whether it is closed, or closing (asyncio)."""
+        """Return whether the transport is closing or closed (asyncio)."""
         return self._closes or self._transport.is_closing()
 
     def get_write_buffer_size(self) -> int:
-        """Return the remaining bytes, with the transport's buffer (asyncio)."""
+        """Return the unsent bytes here and in the client's transport (asyncio)."""
         return self.unread_bytes + self._transport.get_write_buffer_size()
 
     # The other methods only delegate to the transport.
 
     def can_write_eof(self) -> bool:
-        """Return whether the sending side can be closed alone (asyncio)."""
+        """Return whether the transport supports half-closing (asyncio)."""
         return self._transport.can_write_eof()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Return information about the transport (asyncio)."""
+        """Return information about the client's transport (asyncio)."""
         return self._transport.get_extra_info(name, default)
 
     def is_reading(self) -> bool:
-        """Return whether the transport reads (asyncio)."""
+        """Return whether the client's transport is reading (asyncio)."""
         return self._transport.is_reading()
 
     def pause_reading(self) -> None:
-        """Stop reading (asyncio)."""
+        """Pause reading from the client (asyncio)."""
         self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Resume reading (asyncio)."""
+        """Resume reading from the client (asyncio)."""
         self._transport.resume_reading()
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Replace the protocol (asyncio)."""
+        """Replace the protocol of the client's transport (asyncio)."""
         self._transport.set_protocol(protocol)
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        """Return the protocol (asyncio)."""
+        """Return the protocol of the client's transport (asyncio)."""
         return self._transport.get_protocol()
 
 
 def pinned_bytes(view: memoryview) -> int:
-    """Return the size of the memory that ``view`` is a part of, and keeps from being freed."""
+    """Return the size of the buffer that ``view`` keeps in memory."""
     owner: Any = view
     while True:
         if isinstance(owner, memoryview):

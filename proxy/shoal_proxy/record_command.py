@@ -1,4 +1,4 @@
-"""``shoal record``: record the requests of a running proxy, without payloads."""
+"""Command ``shoal record``: record a proxy's requests, without payloads."""
 
 import argparse
 import csv
@@ -19,7 +19,7 @@ _MAX_S = 3600
 
 
 def record_parser() -> argparse.ArgumentParser:
-    """Return the argument parser."""
+    """Return the parser of the command's arguments."""
     made = CommandParser(
         "shoal record",
         description="Record the requests that arrive at a running server, without payloads.",
@@ -33,7 +33,7 @@ def record_parser() -> argparse.ArgumentParser:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Copy the recording to standard output; return the exit status."""
+    """Write a recording to standard output; return the exit status."""
     arrivals = 0
     try:
         # Without requests the proxy sends nothing until the recording ends.

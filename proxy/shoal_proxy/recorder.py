@@ -1,4 +1,4 @@
-"""Recordings of arriving requests, without payloads; `shoal simulate` replays them."""
+"""Recorder of arriving requests, without payloads, for `shoal simulate`."""
 
 import asyncio
 import csv
@@ -18,7 +18,7 @@ _INTERVAL_S = 0.2
 
 
 class Arrival(NamedTuple):
-    """One request, without its payload."""
+    """Arrival of one request, without the payload."""
 
     arrived_s: float
     rows: int
@@ -28,14 +28,14 @@ class Arrival(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Recording:
-    """The arrivals that one reader has not read yet."""
+    """Buffer of the arrivals that one reader has not read yet."""
 
     arrivals: list[Arrival] = field(default_factory=list)
     full: bool = False
 
 
 class Recorder:
-    """Passes arrivals to active recordings; without one nothing is stored."""
+    """Passes arrivals of requests to all active recordings."""
 
     def __init__(self) -> None:
         self._recordings: list[_Recording] = []
@@ -46,7 +46,7 @@ class Recorder:
         return bool(self._recordings)
 
     def arrived(self, pending: PendingRequest) -> None:
-        """Note an arrival, admitted or not."""
+        """Record the arrival of a request, admitted or not."""
         for recording in self._recordings:
             recording.full = recording.full or len(recording.arrivals) >= _MAX_WAITING
             if not recording.full:
@@ -55,7 +55,7 @@ class Recorder:
                 recording.arrivals.append(arrival)
 
     async def lines(self, seconds: float) -> AsyncIterator[str]:
-        """Yield the CSV of requests that arrive within ``seconds``, a piece at a time."""
+        """Yield a recording of the next ``seconds`` as pieces of CSV text."""
         recording = _Recording()
         began_s = time.monotonic()
         self._recordings.append(recording)

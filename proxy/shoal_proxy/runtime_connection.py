@@ -1,4 +1,4 @@
-"""One persistent HTTP/1.1 connection to the runtime, with one exchange at a time.
+"""HTTP/1.1 client connection to the runtime, for one exchange at a time.
 
 A small client on httptools, as every batch uses it: httpx takes about 0.7 ms per call, this 0.01 ms.
 """
@@ -25,7 +25,7 @@ LOST: Final = "the connection to the runtime was lost"
 
 
 class RuntimeResponse:
-    """The runtime's response; header names in lower case."""
+    """HTTP response of a runtime or peer; header names are in lower case."""
 
     __slots__ = ("body", "headers", "status")
 
@@ -36,7 +36,7 @@ class RuntimeResponse:
 
 
 class ResponseMemory:
-    """The memory limit of all responses from untrusted servers."""
+    """Memory limit shared by all responses from untrusted servers."""
 
     __slots__ = ("most_bytes", "used_bytes")
 
@@ -45,7 +45,7 @@ class ResponseMemory:
         self.used_bytes = 0
 
     def rejection(self, size_bytes: int) -> ProxyError:
-        """Return the error for a response, of which ``size_bytes`` have arrived."""
+        """Return the error for a response of ``size_bytes`` over the limit."""
         if size_bytes > self.most_bytes:
             return ModelFailed(f"the response is over the limit of {self.most_bytes} bytes")
         what = f"the responses of all models are over the limit of {self.most_bytes} bytes"
@@ -53,7 +53,7 @@ class ResponseMemory:
 
 
 class RuntimeConnection(asyncio.BufferedProtocol):
-    """The protocol of one connection; ``on_lost`` is called once, whichever side closed it.
+    """Protocol of one connection, which calls ``on_lost`` when it is closed.
 
     The body of a large response bypasses the parser and is read into its final memory. A response over the limit of
     ``memory`` is rejected (None: the server is trusted).
@@ -91,7 +91,7 @@ class RuntimeConnection(asyncio.BufferedProtocol):
     async def exchange(
         self, head: bytes, parts: Sequence[bytes | memoryview] = (), deadline_s: float = _NEVER_S
     ) -> RuntimeResponse:
-        """Send a request and return its response.
+        """Send a request and return the response.
 
         Cancellation closes the connection, as a late response could be mistaken for the next one.
 
@@ -128,7 +128,7 @@ class RuntimeConnection(asyncio.BufferedProtocol):
             self._response.set_exception(TimeoutError())
 
     def close(self) -> None:
-        """Close without waiting; an exchange in progress fails."""
+        """Close the connection at once; an exchange in progress fails."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -181,7 +181,7 @@ class RuntimeConnection(asyncio.BufferedProtocol):
             self._refuse(ModelFailed(f"the response's head is over the limit of {MAX_HEAD_BYTES} bytes"))
 
     def _close_unexpected(self) -> None:
-        """Close, because an unexpected response would be mistaken for the response to the next request."""
+        """Close, as an unexpected response could be taken for the next one."""
         self.announced = True  # the proxy closes it: the runtime is not lost
         self.close()
 
@@ -200,7 +200,7 @@ class RuntimeConnection(asyncio.BufferedProtocol):
         self._headers[name.lower()] = value
 
     def on_headers_complete(self) -> None:
-        """Allocate a large body (httptools)."""
+        """Allocate memory for a large body (httptools)."""
         self._status = self._parser.get_status_code()
         self._keep = self._parser.should_keep_alive()
         size_bytes = int(self._headers.get(b"content-length", 0))
@@ -231,14 +231,14 @@ class RuntimeConnection(asyncio.BufferedProtocol):
         return False
 
     def _forget(self) -> None:
-        """Drop the received part of a response, and release its bytes."""
+        """Drop the received part of a response, and release its memory."""
         self._headers, self._chunks, self._body, self._reads_body = {}, [], None, False
         if self._memory is not None:
             self._memory.used_bytes -= self._received_bytes
             self._received_bytes = 0
 
     def _refuse(self, error: ProxyError) -> None:
-        """Reject a response that is over a limit."""
+        """Fail the exchange, as the response is over a limit."""
         if self._response is not None and not self._response.done():
             self._response.set_exception(error)
         self._forget()

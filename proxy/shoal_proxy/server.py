@@ -1,4 +1,4 @@
-"""The proxy's process: its listeners and tasks, from start to shutdown."""
+"""The proxy process: its listeners and tasks, from start to shutdown."""
 
 import asyncio
 import contextlib
@@ -77,13 +77,13 @@ _GRACE_S = 1.0
 
 
 class Watcher(Protocol):
-    """An object that keeps itself up to date."""
+    """An object with a task that keeps its state up to date."""
 
     async def watch(self) -> None: ...  # noqa: D102
 
 
 async def keep_watching(watcher: Watcher, again_s: float = WATCH_AGAIN_S) -> None:
-    """Run a watcher, and restart it after an unexpected error, which must not end the other watchers."""
+    """Run a watcher, and restart it after unexpected errors."""
     while True:
         try:
             await watcher.watch()
@@ -94,7 +94,7 @@ async def keep_watching(watcher: Watcher, again_s: float = WATCH_AGAIN_S) -> Non
 
 
 def bind(address: Address) -> socket.socket:
-    """Return a bound socket; raises ``OSError`` with the address in its text."""
+    """Return a listening socket; raise ``OSError`` that names the address."""
     try:
         if address.path:
             sock = socket.socket(socket.AF_UNIX)
@@ -156,7 +156,7 @@ def make_scheduler(settings: Settings) -> Scheduler:
 
 
 def make_link(settings: Settings) -> ModelLink:
-    """Return the link to the graph in ``settings``, or to the runtime."""
+    """Return the link to the configured graph or runtime."""
     if settings.process.graph is not None:
         return GraphLink(settings.process.graph, settings)
     return RuntimeLink(settings.process.runtime, settings.name, settings.batching.pad_buckets or {})
@@ -177,7 +177,7 @@ def make_certificate(settings: Settings) -> Certificate | None:
 def make_connection_limits(
     settings: Settings, metrics: Metrics, descriptors: int, unread: UnreadResponses | None = None
 ) -> tuple[ConnectionLimits, ConnectionLimits]:
-    """Return the limits of clients' connections, and of the admin port's."""
+    """Return the connection limits of the inference and the admin port."""
     timeouts = TransferTimeouts(
         settings.process.head_timeout_s,
         settings.process.body_timeout_s,
@@ -213,7 +213,7 @@ def make_connection_limits(
 
 
 class Proxy:
-    """One proxy. Create and `run` it inside a running event loop."""
+    """A proxy with its listeners; create and `run` it inside an event loop."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -255,7 +255,6 @@ class Proxy:
         self._read_metrics()
 
     def _exporter(self) -> "Exporter | None":
-        """Return the exporter of spans, if the environment names a collector."""
         tracer = tracer_from(os.environ)
         if tracer is None:
             return None
@@ -268,7 +267,7 @@ class Proxy:
         return Exporter(tracer, os.environ, self.settings.name)
 
     async def run(self) -> None:
-        """Serve until stopped, then drain."""
+        """Serve until `stop` or `drain`, then drain."""
         if self._spans is not None:
             self._spans.start()
         protocol: Any = partial(InferProtocol, inference=self.inference, limits=self.front_limits)
@@ -310,32 +309,31 @@ class Proxy:
         await asyncio.gather(admin_task, watch, return_exceptions=True)
 
     async def _watch(self) -> None:
-        """Run all watchers: of the runtime, and of peers, keys and the certificate, if configured."""
         async with asyncio.TaskGroup() as group:
             for each in (self.link, self.forwarder, self.certificate, *self._watched):
                 if each is not None:
                     group.create_task(keep_watching(each))
 
     def stop(self) -> None:
-        """Start the drain; a second call skips the wait for another replica and the drain delay."""
+        """Start the drain; a second call skips all delays before it."""
         if self._leave.is_set():
             self._hurry.set()
             self._stay_changed.set()
         self._leave.set()
 
     async def drain(self) -> None:
-        """Drain without waiting for another replica to be ready; return when the drain is complete."""
+        """Drain at once, and return when the drain is complete."""
         self.stay(0.0)
         self._leave.set()
         await self._drained.wait()
 
     def stay(self, seconds: float) -> None:
-        """Keep serving for ``seconds`` after a stop, because no other replica is ready; 0 ends this time."""
+        """Keep a stopping replica serving for ``seconds``; 0 starts the drain."""
         self._stay.grant(seconds, time.monotonic())
         self._stay_changed.set()
 
     async def _stay_on(self) -> float:
-        """Keep serving while the operator requests it; return when the drain delay begins (monotonic seconds)."""
+        """Serve while the operator requests it; return the drain delay's start."""
         begun_s = time.monotonic()
         self._stay.begin(begun_s)
         if self._stay.left_s(begun_s):
@@ -442,7 +440,7 @@ _EVERYWHERE = (
 
 
 async def serve(settings: Settings) -> None:
-    """Run a proxy until SIGTERM or SIGINT, or ``POST /drain``."""
+    """Run a proxy until SIGTERM, SIGINT or ``POST /drain``."""
     proxy = Proxy(settings)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -471,7 +469,7 @@ def _bound(sock: socket.socket) -> str:
 
 
 def _reach(sock: socket.socket) -> str:
-    """Return from where clients can connect, in a word."""
+    """Return a word for the networks that can connect to a socket."""
     name = sock.getsockname()
     if isinstance(name, str):
         return "unix"

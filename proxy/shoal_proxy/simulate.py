@@ -1,4 +1,4 @@
-"""``shoal simulate``: simulate a trace under another objective, batch size or load."""
+"""Command ``shoal simulate``: simulate a trace with other settings."""
 
 import argparse
 import json
@@ -43,11 +43,11 @@ REMEDY = (
 
 
 class UnreadableError(Exception):
-    """A named file cannot be read."""
+    """A file named in the arguments cannot be read."""
 
 
 class NotMeasuredError(Exception):
-    """The running proxy has not measured a time that the simulation needs."""
+    """The running proxy has not measured a duration that is needed."""
 
 
 WRONG_ARGUMENTS = (InvalidAddressError, LatencyError, TraceError, UnreadableError)
@@ -55,7 +55,7 @@ FAILED = (AdminRequestError, NotMeasuredError)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Simulate, print the result, and return the exit status."""
+    """Simulate a trace and print the result; return the exit status."""
     try:
         latencies = _latencies(options)
         entries = _entries(options)
@@ -89,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str], None]]:
-    """Yield a function that shows the present step in one line of a terminal, which is cleared at the end."""
+    """Yield a function that shows a progress text on one terminal line."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -104,7 +104,7 @@ def _progress() -> Iterator[Callable[[str], None]]:
 
 
 def _guesses(entries: Sequence[TraceEntry], service: SimulatedService) -> str:
-    """Return the times that the simulation needs and that were not measured, in words."""
+    """Describe the durations that are needed but were not measured."""
     # Per shape, batches that the simulation may form and whose time is unknown.
     latencies, most = service.latencies, service.limits.max_rows
     shapes = sorted({entry.shape for entry in entries})

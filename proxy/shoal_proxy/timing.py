@@ -1,4 +1,4 @@
-"""The Server-Timing header: a request's time in the queue, and its batch's costs."""
+"""Server-Timing header: queue time of a request, and times of its batch."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ _ROWS: Final = b'rows;desc="'
 
 
 def batch_timing(batch: Batch, merged: MergedInputs, *, runtime_s: float, batch_s: float) -> bytes:
-    """Return the part that all requests of ``batch`` share: times of proxy and runtime, rows, padding in percent."""
+    """Return the Server-Timing part shared by all requests of a batch."""
     padding = round(100 * merged.padded_elements / merged.elements) if merged.elements else 0
     return b'batch;dur=%.2f, runtime;dur=%.2f, rows;desc="%d", padding;desc="%d%%"' % (
         1000 * batch_s,
@@ -19,11 +19,11 @@ def batch_timing(batch: Batch, merged: MergedInputs, *, runtime_s: float, batch_
 
 
 def batch_rows(timing: bytes) -> int | None:
-    """Return the rows in a value of `batch_timing`; None if there are none."""
+    """Return the rows in the output of `batch_timing`; None if missing."""
     _, found, rest = timing.partition(_ROWS)
     return int(rest.partition(b'"')[0]) if found else None
 
 
 def server_timing(queued_s: float, timing: bytes) -> bytes:
-    """Return the header line of one request: its time in the queue, then its batch's ``timing``."""
+    """Return the Server-Timing line: a request's queue time, then ``timing``."""
     return b"server-timing: queue;dur=%.2f, %b\r\n" % (1000 * queued_s, timing)

@@ -1,4 +1,4 @@
-"""Records the spans of sampled requests and their batches in a ring buffer."""
+"""Tracer: records spans of sampled requests and batches in a ring buffer."""
 
 import random
 from collections import deque
@@ -18,7 +18,7 @@ _TRACEPARENT, _REQUEST_ID = TRACEPARENT.encode(), REQUEST_ID.encode()
 
 
 class Tracer:
-    """Samples requests, and buffers ended spans for the exporter."""
+    """Samples requests, and buffers finished spans for the exporter."""
 
     def __init__(self, sampling: Sampling) -> None:
         self._sampling = sampling
@@ -27,7 +27,7 @@ class Tracer:
         self.dropped = 0
 
     def begin(self, headers: Mapping[bytes, bytes], protocol: str, now_s: float) -> Span | None:
-        """Return the span of a request; None if it is not sampled."""
+        """Return the span of a request; None if the request is not sampled."""
         value = headers.get(_TRACEPARENT)
         if value is not None and self._sampling.by_parent and value.startswith(b"00-") and value.endswith(b"-00"):
             return None  # the common case with sampling clients, decided without parsing
@@ -48,7 +48,7 @@ class Tracer:
         return span
 
     def end(self, span: Span, status: int, now_s: float) -> None:
-        """End the span of a request with its response's status."""
+        """Finish the span of a request with the response's status."""
         span.ended_s = now_s
         span.attributes["http.response.status_code"] = status
         span.failed = "" if status < 500 else f"status {status}"
@@ -57,12 +57,12 @@ class Tracer:
     def batch_ended(
         self, batch: Batch, began_s: float, events: Sequence[tuple[str, float]], now_s: float, *, failed: str = ""
     ) -> None:
-        """Record the span of a batch that has sampled requests, and link it with theirs.
+        """Record the span of a batch, linked with the spans of its requests.
 
         Args:
             batch: the sent batch.
             began_s: when the batch was closed.
-            events: names and times.
+            events: names and times of events within the batch.
             now_s: when the batch ended.
             failed: why the whole batch failed; empty if it did not.
         """
@@ -85,15 +85,15 @@ class Tracer:
         self._ring.append(span)
 
     def take(self) -> list[Span]:
-        """Remove and return all spans; callable from any thread."""
+        """Remove and return all buffered spans; callable from any thread."""
         return [self._ring.popleft() for _ in range(len(self._ring))]
 
 
 def tracer_from(environ: Mapping[str, str]) -> Tracer | None:
-    """Return the tracer that the ``OTEL_*`` variables configure; None if they name no collector.
+    """Return the tracer that ``OTEL_*`` variables set; None if disabled.
 
     Raises:
-        shoal_schema.environment.SettingsError: one of them is invalid.
+        shoal_schema.environment.SettingsError: a variable is invalid.
     """
     return Tracer(sampling_of(environ)) if is_enabled(environ) else None
 

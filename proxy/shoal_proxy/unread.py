@@ -1,9 +1,9 @@
-"""The memory limit of unread responses, and the slow readers to disconnect when it is reached.
+"""Memory limit of unread responses, enforced by evicting slow readers.
 
 Beyond the limit no batch is sent and no result is encoded (`full`), so nothing is added while clients read. A client
 that is too slow to finish in time is then disconnected, the slowest first, after at least one window of measurement:
-otherwise clients that read nothing would block all others until their own timeouts. So much is freed at a time that the
-next batches do not fill it at once, and paces are measured before the limit is reached.
+otherwise clients that read nothing would block all others until their own timeouts. Down to half of the limit is freed,
+so that the next batches do not fill it at once, and paces are measured before the limit is reached.
 """
 
 import asyncio
@@ -24,18 +24,18 @@ _ENDLESS_BYTES: Final = 1 << 62
 
 
 class SlowReader(Protocol):
-    """A connection whose client has not read all of its response."""
+    """Connection whose client has not read all of its response."""
 
     @property
     def unread_bytes(self) -> int:
-        """Return the bytes of the response that the client has not read."""
+        """Return the number of response bytes that the client has not read."""
 
     def evict(self) -> None:
-        """Close the connection, and free its memory."""
+        """Close the connection and free its memory."""
 
 
 class ReadingPace:
-    """The reading pace of one client. Pure: times are arguments, in monotonic seconds."""
+    """Reading pace of one client; times are in monotonic seconds."""
 
     __slots__ = ("bytes_per_s", "held_bytes", "mark_bytes", "mark_s")
 
@@ -49,7 +49,7 @@ class ReadingPace:
         """Pace in the last window; infinite before the first one ends."""
 
     def measure(self, left_bytes: int, now_s: float) -> None:
-        """Measure, with ``unread_bytes`` unread now."""
+        """Update the pace, with ``left_bytes`` unread at ``now_s``."""
         elapsed_s = now_s - self.mark_s
         if self.mark_s == 0.0:
             self.mark_bytes, self.mark_s = left_bytes, now_s
@@ -58,18 +58,18 @@ class ReadingPace:
             self.mark_bytes, self.mark_s = left_bytes, now_s
 
     def needs_s(self, left_bytes: int) -> float:
-        """Return the time (s) to send the rest of the response at its current rate."""
+        """Return the time (s) to read ``left_bytes`` at the measured pace."""
         if self.bytes_per_s == inf:
             return 0.0
         return left_bytes / self.bytes_per_s if self.bytes_per_s else inf
 
 
 class UnreadResponses:
-    """The unread responses of all clients of one port.
+    """Memory account of the unread responses of all clients.
 
     Args:
-        limit_bytes: `full` beyond it. A single response is written whatever its size, unless it is full already.
-        patience_s: how long a client may need for the rest of its response, at its pace, while it is full.
+        limit_bytes: limit on unread bytes, which a single response may exceed; `full` beyond it.
+        patience_s: while full, the longest time that a client may need for the rest of its response.
     """
 
     def __init__(self, limit_bytes: int = _ENDLESS_BYTES, patience_s: float = inf) -> None:
@@ -85,7 +85,7 @@ class UnreadResponses:
         """Called when the unread responses are no longer full."""
 
     def set_held_bytes(self, reader: SlowReader, held_bytes: int) -> None:
-        """Set the memory kept for a client, in bytes; 0 when it has read everything, or has disconnected."""
+        """Set the memory kept for a reader; 0 removes the reader."""
         pace = self._readers.get(reader)
         if pace is None:
             if not held_bytes:
@@ -109,11 +109,11 @@ class UnreadResponses:
         self.on_room()
 
     def rows(self, row_bytes: int) -> int:
-        """Return the limit on a batch's rows, whose results take ``row_bytes`` each."""
+        """Return the row limit of a batch with ``row_bytes`` per result row."""
         return max(1, self._limit_bytes // _BATCH_PART // max(1, row_bytes))
 
     async def wait_for_room(self) -> None:
-        """Wait until it is not full; tasks resume in their order, while there is room."""
+        """Wait until the limit is not exceeded; waiters resume in order."""
         while self.full:
             waiting = asyncio.get_running_loop().create_future()
             self._waiting.append(waiting)
@@ -125,7 +125,7 @@ class UnreadResponses:
             asyncio.get_running_loop().call_later(CHECK_S, self._check)
 
     def _check(self) -> None:
-        """Measure all paces; while it is full, disconnect the slowest readers, until it is half empty."""
+        """Measure all paces; when full, evict the slowest readers until half full."""
         self._check_scheduled = False
         if self.size_bytes <= self._low_bytes:
             return

@@ -1,4 +1,4 @@
-"""The client of the runtime, or of any V2 server: connections, health, metadata, and batches.
+"""Client of a runtime, or of any other V2 server.
 
 Network errors and invalid responses become errors of `shoal_proxy.errors` here and nowhere else.
 """
@@ -32,13 +32,13 @@ IDLE_LIMIT_S: Final = 4.0
 
 
 class Upstream:
-    """Connections to one runtime, peer or server.
+    """Client of one V2 server (runtime, peer or model), with its connections.
 
     Args:
-        address: of the server.
-        model_name: the model's name in its paths.
-        on_lost: called when the last connection is lost without an announcement.
-        certificate: certificate that a peer must show; it is this replica's own.
+        address: the server's address.
+        model_name: the model's name in the server's paths.
+        on_lost: called when the server closes the last connection without notice.
+        certificate: this replica's certificate, which a peer must also show.
         tls: TLS context for an HTTPS server.
         room: limits the size of responses; None trusts the server.
     """
@@ -77,7 +77,7 @@ class Upstream:
         extra: Sequence[tuple[bytes, bytes]],
         deadline_s: float,
     ) -> RuntimeResponse:
-        """Send one batch, JSON ``header`` and binary ``tensors``, and return the undecoded response.
+        """Send a batch (JSON and binary tensors); return the undecoded response.
 
         Raises:
             TimeoutError: there was no response by ``deadline_s`` (monotonic seconds).
@@ -92,7 +92,7 @@ class Upstream:
         return await self._exchange(b"".join(lines), [header, *tensors], deadline_s)
 
     async def ready_reason(self) -> str:
-        """Return why the model is not ready; empty if it is."""
+        """Request readiness; return why the model is not ready, else empty."""
         response = await self._get(b"/v2/health/ready")
         if response.status == 200:
             self.device_memory = None
@@ -109,7 +109,7 @@ class Upstream:
             return f"the runtime returned {response.status} for /v2/health/ready"
 
     async def signature(self, pad_buckets: PadBuckets = NO_BUCKETS) -> ModelSignature:
-        """Return the model's signature, with ``pad_buckets`` in place of its own.
+        """Return the model's signature, with ``pad_buckets`` replaced.
 
         Raises:
             SignatureError: the runtime has no such model, or its metadata is invalid.
@@ -121,7 +121,7 @@ class Upstream:
 
         Raises:
             SignatureError: the runtime has no such model.
-            RuntimeAway: the model is not ready.
+            RuntimeUnavailable: the model is not ready.
         """
         response = await self._get(self._model_path)
         if response.status == RuntimeUnavailable.status:
@@ -131,7 +131,7 @@ class Upstream:
         return _document(response, self._model_path.decode())
 
     async def supports_binary(self) -> bool:
-        """Return whether the runtime has the binary tensor extension."""
+        """Return whether the server supports V2's binary tensor extension."""
         document = _document(await self._get(b"/v2"), "/v2")
         return any("binary_tensor_data" in str(extension) for extension in document.get("extensions") or ())
 
@@ -146,12 +146,12 @@ class Upstream:
         return await self._exchange(head, [], deadline_s)
 
     def close_idle(self) -> None:
-        """Close each connection once it is idle, and open no more."""
+        """Open no more connections, and close each one when it becomes idle."""
         self._closed = True
         self.drop_idle()
 
     def drop_idle(self) -> None:
-        """Close the idle connections."""
+        """Close all idle connections."""
         while self._idle:
             self._idle.pop().close()
 

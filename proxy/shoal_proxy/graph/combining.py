@@ -1,4 +1,4 @@
-"""Combine several values of a row into one; a row without any of them has no value."""
+"""Combination of several values of each row into one value."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -12,12 +12,12 @@ from shoal_schema.wire.datatypes import Array, bfloat16_to_float32, float32_to_b
 
 
 def combined(combine: CombineRule, values: Sequence[SpaceValues], tensors: Sequence[Tensor], count: int) -> SpaceValues:
-    """Return one value for each of ``count`` rows.
+    """Return one combined value per row; none for a row without values.
 
     Args:
-        combine: the rule.
+        combine: the rule of combination.
         values: values of the same rows, in order of preference.
-        tensors: their tensors.
+        tensors: the tensor of each of ``values``.
         count: number of rows.
     """
     if len(values) == 1 and combine is not CombineRule.STACK:
@@ -57,7 +57,6 @@ def combined(combine: CombineRule, values: Sequence[SpaceValues], tensors: Seque
 
 
 def _full(values: SpaceValues, tensor: Tensor, shape: tuple[int, ...], count: int) -> Array:
-    """Return the values of ``count`` rows of this shape, with gaps where there is none."""
     if values.rows is None and values.array.shape[1:] == shape:
         return values.array
     array = gaps(tensor, (count, *shape))

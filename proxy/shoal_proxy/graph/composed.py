@@ -1,4 +1,4 @@
-"""The interface of a composer's code: the steps that it calls, and the errors that it raises."""
+"""Interface for a composer's code: its steps, and the errors to raise."""
 
 import asyncio
 import operator
@@ -19,7 +19,7 @@ _REFUSALS: Final = range(400, 500)
 
 
 class Refused(Exception):
-    """Raised by a composer to reject one row of the request, or all of it."""
+    """Raised by a composer to reject one row of a request, or all rows."""
 
     def __init__(self, message: str, *, row: int | None = None, status: int = 400) -> None:
         super().__init__(message)
@@ -30,12 +30,12 @@ class Refused(Exception):
 
 
 class Failed(Exception):
-    """Raised where a step fails; a composer that does not catch it fails with the step's status.
+    """Raised by a failed step; uncaught, the request fails with its status.
 
     Attributes:
         step: name of the step.
-        status: HTTP status of its response.
-        rows: rows that failed alone, by number in the call; empty: all failed.
+        status: HTTP status of the step's response.
+        rows: numbers of the failed rows in the call; empty if all failed.
     """
 
     def __init__(self, step: str, error: ProxyError) -> None:
@@ -47,7 +47,7 @@ class Failed(Exception):
 
 
 class Steps:
-    """The steps for one request: in a composer ``await steps.NAME(input=array)`` returns a dict of arrays."""
+    """Steps of one request: ``await steps.NAME(input=array)`` in a composer."""
 
     Refused = Refused
     Failed = Failed
@@ -67,13 +67,13 @@ class Steps:
         return self._deadline_s - time.monotonic()
 
     def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, dict[str, Array]]]:
-        """Return a function that calls the step of this name."""
+        """Return a coroutine function that calls the step with this name."""
         plan = self.__dict__.get("_plan", {})
         if name not in plan:
             raise AttributeError(f"there is no step {name!r}; steps are {', '.join(plan)}")
 
         async def call_step(*unnamed: Any, **inputs: Any) -> dict[str, Array]:
-            """Return the outputs of the step for the given inputs."""
+            """Return the step's outputs for the given inputs."""
             step, model = plan[name], self._graph.signatures[name]
             if unnamed:
                 wanted = ", ".join(f"{each}=..." for each in model.inputs)
@@ -97,14 +97,14 @@ class Steps:
         return call_step
 
     def end(self) -> None:
-        """Cancel calls of a request that has its response: their rows leave the models' queues."""
+        """Cancel all calls in progress, as the request has its response."""
         self._ended = True
         for asking in list(self._under_way):
             asking.cancel()
 
 
 def client_error(error: BaseException, rows: int) -> ProxyError | None:
-    """Return the error for the client that an exception of the code stands for; None for a bug of the code."""
+    """Return the client's error for a composer's exception; None for a bug."""
     # Of an exception group the first one that is meant for the client.
     left = [error]
     raised: Failed | Refused | None = None
@@ -133,7 +133,7 @@ def client_error(error: BaseException, rows: int) -> ProxyError | None:
 
 
 def exception_text(error: BaseException) -> str:
-    """Return the text of an exception of the composer's code, as valid Unicode of bounded length."""
+    """Return the text of a composer's exception, as short, valid Unicode."""
     try:  # the user's class may raise anything in `__str__`
         text = str(error)
     except BaseException as odd:

@@ -1,4 +1,4 @@
-"""A composer: the user's Python code that passes a request through the steps.
+"""Composer: the user's Python code that passes a request through steps.
 
 It runs on a separate event loop and thread, so that computing or blocking code does not delay probes or the drain. Its
 calls of steps run on the proxy's loop, like the steps of any graph.
@@ -39,10 +39,10 @@ _UNBLOCK: Final = "Await I/O, and run computations in asyncio.to_thread."
 
 
 class Threads(ThreadPoolExecutor):
-    """Threads for `asyncio.to_thread` that end with the process; asyncio's own executor waits for its threads."""
+    """Executor for `asyncio.to_thread` whose threads end with the process."""
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> "Future[T]":
-        """Run a function on a thread of its own."""
+        """Run a function on a new thread."""
         future: Future[T] = Future()
 
         def work() -> None:
@@ -58,7 +58,7 @@ class Threads(ThreadPoolExecutor):
 
 
 class Composer:
-    """A user's class on its own thread."""
+    """Instance of the user's composer class, on its own thread."""
 
     def __init__(self, spec: ComposerSpec, folder: str) -> None:
         self._spec = spec
@@ -73,10 +73,10 @@ class Composer:
         self._loading: asyncio.Future[Signature | GraphError] | None = None
 
     async def load_signature(self) -> Signature:
-        """Return its inputs and outputs; the first call loads its code.
+        """Return the composer's inputs and outputs; load its code if needed.
 
         Raises:
-            GraphError: it cannot be loaded, or blocks its event loop.
+            GraphError: the code cannot be loaded, or blocks its event loop.
         """
         if self._loading is None:  # once: the import of a module has side effects
             self._loading = asyncio.ensure_future(_elsewhere(self._load(), self._loop))
@@ -102,7 +102,7 @@ class Composer:
         """Return the outputs of one request's rows.
 
         Raises:
-            ProxyError: the error of a step or of the code, or the deadline has passed.
+            ProxyError: a step or the composer failed, or the deadline has passed.
         """
         steps = Steps(graph, deadline_s, call_step, asyncio.get_running_loop())
         try:
@@ -122,7 +122,7 @@ class Composer:
             steps.end()
 
     def close(self) -> None:
-        """Stop the thread as soon as nothing blocks it."""
+        """Stop the thread as soon as no code blocks it."""
         self._loop.call_soon_threadsafe(self._stop)
 
     def _stop(self) -> None:
@@ -144,7 +144,7 @@ class Composer:
         return "composer.source" if self._spec.source else "composer.importPath"
 
     async def _load(self) -> Signature | GraphError:
-        """Load the code. Errors are returned, since the result is awaited repeatedly."""
+        """Load the composer's code; return errors, as callers await repeatedly."""
         try:
             module, name = self._module()
             made = getattr(module, name)()
@@ -161,7 +161,7 @@ class Composer:
             return GraphError(wrong.path, wrong.what)
 
     def _module(self) -> tuple[ModuleType, str]:
-        """Return the module of the code, and the name of its class."""
+        """Return the module of the composer's code, and the name of its class."""
         if self._spec.source is not None:
             declared = read_source(self._spec.source)
             module = ModuleType("composer")
@@ -197,5 +197,5 @@ class Composer:
 
 
 async def _elsewhere(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
-    """Run a coroutine on another thread's loop and return its result; it is cancelled with this one."""
+    """Run a coroutine on another thread's event loop and return its result."""
     return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))

@@ -1,4 +1,4 @@
-"""Evaluate an expression over whole columns: the rows for which it is true.
+"""Evaluation of a condition over whole columns, to select rows.
 
 The logic has three values: a comparison with an unknown value is unknown, and a row with an unknown result is not
 selected. Numbers are compared as 64-bit floats or as integers.
@@ -24,14 +24,14 @@ _ABOVE: Final[Mapping[str, str]] = {"<": "<", "<=": "<", ">": ">=", ">=": ">="}
 
 
 class RowTruth(NamedTuple):
-    """Truth by row (``so``), and where it is known; never true where it is unknown."""
+    """Three-valued truth by row: masks of the true and the known rows."""
 
     so: Array
     known: Array
 
 
 class Values1D(NamedTuple):
-    """One value per row, and which rows have one."""
+    """One value per row, and a mask of the rows that have a value."""
 
     array: Array
     known: Array
@@ -41,7 +41,7 @@ Columns = Mapping[str, Values1D]
 
 
 def column(array: Array, datatype: str, known: Array) -> Values1D:
-    """Return a tensor with one value per row in the form that is compared."""
+    """Return a tensor of one value per row as a column to compare."""
     flat = array.reshape(len(known))
     if datatype == "BF16":
         flat = bfloat16_to_float32(flat)
@@ -87,7 +87,7 @@ def _truth(expression: Expression, columns: Columns) -> RowTruth:
 
 
 def _against(column: Array, name: str, literal: Any) -> Array:
-    """Compare a column with a literal exactly, also with a number that the column's type cannot hold."""
+    """Compare a column with a literal exactly, whatever the column's type."""
     if isinstance(literal, str):  # texts are compared as the bytes of the wire
         literal = literal.encode()
     elif column.dtype.kind in "iuf":
@@ -102,7 +102,6 @@ def _against(column: Array, name: str, literal: Any) -> Array:
 
 
 def _nearest(number: Any, dtype: Any) -> Any:
-    """Return the nearest number that a datatype holds; none lies between the two."""
     if dtype.kind == "f":
         try:
             return float(number)
@@ -125,7 +124,7 @@ def _pairwise(left: Array, name: str, right: Array) -> Array:
 
 
 def _joined(parts: list[RowTruth], *, every: bool) -> RowTruth:
-    """Return the conjunction or disjunction (Kleene): one false part decides the former, one true part the latter."""
+    """Return the conjunction (``every``) or disjunction in Kleene's logic."""
     so, decided = parts[0].so.copy(), parts[0].known.copy()
     for part in parts[1:]:
         # A part decides where it is false (and) or true (or); otherwise all must be known.

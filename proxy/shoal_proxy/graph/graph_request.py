@@ -1,4 +1,4 @@
-"""One request in a graph: the values of its rows, the inputs of each step, and the outputs.
+"""One request in a graph: its rows' values, steps' inputs, and outputs.
 
 No I/O and no clock: `walk` calls the models.
 """
@@ -21,7 +21,7 @@ from shoal_schema.wire.row_errors import RowError
 
 
 class RowsError(ValueError):
-    """Rows of the request cannot be processed further, not through a model's fault."""
+    """Rows of a request cannot be processed, for reasons outside the models."""
 
     def __init__(self, errors: Sequence[RowError]) -> None:
         super().__init__(errors[0].message)
@@ -29,7 +29,7 @@ class RowsError(ValueError):
 
 
 class StepCall(NamedTuple):
-    """The call of a step's model."""
+    """Inputs and rows for one call of a step's model."""
 
     inputs: Mapping[str, Array]
     rows: Array | None
@@ -45,7 +45,7 @@ MAX_ROWS = 1 << 18
 
 
 class GraphRequest:
-    """The values of one request's rows.
+    """State of one request in a graph: the values of its rows by tensor.
 
     Args:
         graph: the graph, and the types of its tensors.
@@ -69,10 +69,10 @@ class GraphRequest:
         """By optional step, the number of rows for which it failed."""
 
     def begin(self, step: GraphStep) -> StepCall:
-        """Return the call of a step's model, whose inputs must be known.
+        """Return the call of a step whose inputs are available.
 
         Raises:
-            RowsError: some rows cannot be processed.
+            RowsError: rows cannot be processed.
         """
         if step.each and step.space not in self._spaces:
             # The step opens a space: each item of a list becomes a row.
@@ -107,14 +107,14 @@ class GraphRequest:
         return StepCall(inputs, rows, count if rows is None else len(rows))
 
     def finish(self, step: GraphStep, call: StepCall, outputs: Mapping[str, Array]) -> None:
-        """Record a step's outputs: a row for each row of the call."""
+        """Record a step's outputs, with one row for each row of the call."""
         for name, array in outputs.items():
             self._values[TensorRef(step.name, name)] = SpaceValues(array, call.rows)
 
     def finish_parts(
         self, step: GraphStep, call: StepCall, parts: Sequence[tuple[Sequence[int], Mapping[str, Array]]]
     ) -> None:
-        """Record outputs of some rows of the call, and of others; the remaining rows continue without the step."""
+        """Record outputs by parts of the rows; other rows continue without them."""
         if omitted := call.asked - sum(len(rows) for rows, _ in parts):
             self.omitted[step.name] = omitted
         if not parts:
@@ -161,7 +161,7 @@ class GraphRequest:
         return outputs
 
     def errors_of_rows(self, step: GraphStep, call: StepCall, errors: Sequence[RowError]) -> list[RowError]:
-        """Return errors of a call as errors of the request's rows: the first of each row, with the step's name."""
+        """Return the first error of each request row, from errors of a call."""
         found: dict[int, RowError] = {}
         for error in errors:
             row = error.row if call.rows is None else int(call.rows[error.row])
@@ -170,7 +170,7 @@ class GraphRequest:
         return [found[row] for row in sorted(found)]
 
     def _origin(self, space: Space, row: int) -> tuple[int, str]:
-        """Return the request's row from which a row of a space comes, and its items in words."""
+        """Return the request row behind a row of a space, and its items in words."""
         where = ""
         while space:
             rows = self._spaces[space]
@@ -182,7 +182,7 @@ class GraphRequest:
         return self._spaces[space].count if space else self._count
 
     def _counts(self, step: GraphStep, source: SpaceValues) -> Array | None:
-        """Return the number of items of each row; None where the step does not limit it."""
+        """Return the number of list items per row; None for all items."""
         if step.count is None:
             return None
         counts = self._values[step.count]
@@ -211,7 +211,7 @@ class GraphRequest:
         return self._graph.tensor(ref, "")
 
     def _seen(self, ref: TensorRef, step: GraphStep) -> SpaceValues:
-        """Return a tensor as rows of a step's space."""
+        """Return a tensor's values for the rows of a step's space."""
         if not is_item(ref, step):
             return self._moved(ref, step.space)
         # An item of an outer list is repeated for each item of the lists inside.
@@ -231,7 +231,7 @@ class GraphRequest:
         return values
 
     def _moved(self, ref: TensorRef, space: Space) -> SpaceValues:
-        """Return a tensor as rows of another space: gathered into lists on the way up, repeated on the way down."""
+        """Return a tensor in another space, gathered into lists or repeated."""
         own = self._plan.space_of(ref)
         values = self._raised(self._values[ref], self._tensor(ref), own, innermost_common(own, space))
         for depth in range(len(innermost_common(own, space)) + 1, len(space) + 1):

@@ -1,4 +1,4 @@
-"""The graph that a proxy serves: whether its models are available and compatible, and the walk of each request."""
+"""Link to a graph: readiness of its models, and the walk of requests."""
 
 import asyncio
 import logging
@@ -50,7 +50,7 @@ _DOUBT_S: Final = 5.0
 
 
 class GraphResponse:
-    """A request that has passed a graph, and for each step its time and the number of omitted rows."""
+    """Outputs of a graph for one request, with times and omissions by step."""
 
     def __init__(
         self, outputs: Mapping[str, Array], steps_s: Mapping[str, float], omitted: Mapping[str, int], sent_s: float
@@ -62,11 +62,11 @@ class GraphResponse:
         self.completed_s = time.monotonic()
 
     def result(self, signature: ModelSignature) -> BatchResult:
-        """Return the rows as a result."""
+        """Return the outputs as a batch's result."""
         return BatchResult(self._outputs)
 
     def timing(self, batch: Batch, batch_s: float) -> bytes:
-        """Return the costs of the request, step by step, in the form of Server-Timing."""
+        """Return the Server-Timing of a request, with the time of each step."""
         own = b"graph;dur=%.2f" % (1000 * batch_s)
         steps = [b"%b;dur=%.2f" % (name.encode(), 1000 * took_s) for name, took_s in self._steps_s.items()]
         without = [b'%b;desc="%d omitted"' % (name.encode(), rows) for name, rows in self._omitted.items()]
@@ -74,7 +74,7 @@ class GraphResponse:
 
 
 class GraphLink:
-    """A graph instead of a runtime: ready once every model has sent its metadata, and they are compatible.
+    """Link to a graph, ready once all its models are known and compatible.
 
     It stays ready when a model becomes unavailable: requests that need it fail with the step's name, others are served.
     """
@@ -110,7 +110,7 @@ class GraphLink:
 
     @property
     def ready(self) -> bool:
-        """Return whether requests may be sent."""
+        """Return whether the graph accepts requests."""
         return not self.reason
 
     @property
@@ -120,7 +120,7 @@ class GraphLink:
 
     @property
     def graph_state(self) -> GraphState | None:
-        """Return whether the models are available and compatible."""
+        """Return whether the graph's models are available and compatible."""
         if self.fault:
             return GraphState(self.fault, self.reason[:1024])
         if self.reason:
@@ -128,7 +128,7 @@ class GraphLink:
         return GraphState(GRAPH_VALID, "every step's model accepts its inputs")
 
     async def watch(self) -> None:
-        """Request the models' metadata until they are compatible; then only when a model rejects its inputs."""
+        """Request the models' metadata until compatible, then when in doubt."""
         away_s = _AWAY_INTERVAL_S
         while True:
             self._wake.clear()
@@ -144,7 +144,7 @@ class GraphLink:
                 continue
 
     async def _until_doubtful(self) -> None:
-        """Wait until metadata must be requested again; meanwhile check that the composer does not block its loop."""
+        """Wait for a reason to request metadata again; check the composer's loop."""
         while self.ready and self._composer is not None and not self._wake.is_set():
             try:
                 await self._composer.load_signature()
@@ -159,7 +159,7 @@ class GraphLink:
         await self._wake.wait()
 
     async def _check_models(self) -> tuple[str, str]:
-        """Request all metadata; return why the graph cannot serve, in a sentence and as a reason word."""
+        """Request all metadata; return a sentence and reason if unable to serve."""
         try:
             composer = None if self._composer is None else await self._composer.load_signature()
         except GraphError as wrong:
@@ -188,7 +188,7 @@ class GraphLink:
         return "", ""
 
     async def _request_metadata(self, step: StepClient) -> tuple[dict[str, Any], str, str]:
-        """Return a model's metadata, or why there is none, in a sentence and as a reason word."""
+        """Return a model's metadata, or a sentence and reason why it is missing."""
         try:
             async with asyncio.timeout(_CHECK_S):
                 document = await step.upstream.metadata()
@@ -217,10 +217,10 @@ class GraphLink:
             self.on_change()
 
     async def exchange(self, batch: Batch, signature: ModelSignature, metrics: Metrics) -> GraphResponse:
-        """Pass a request, which is alone in its batch, through the graph.
+        """Pass a request, the only one of its batch, through the graph.
 
         Raises:
-            ProxyError: with the name of the step that failed.
+            ProxyError: a step failed; the message has the step's name.
         """
         graph, sent_s, task = self._typed, time.monotonic(), asyncio.current_task()
         assert graph is not None
@@ -249,12 +249,12 @@ class GraphLink:
         return GraphResponse(outputs, took_s, frame.omitted, sent_s)
 
     def abandoned(self, pending: PendingRequest) -> None:
-        """Cancel the walk of a cancelled request."""
+        """Cancel the steps of a request whose client has disconnected."""
         if (task := self._walks.get(pending)) is not None:
             task.cancel()
 
     def close(self) -> None:
-        """Close every connection."""
+        """Close all connections to models, and stop the composer."""
         for step in self._steps.values():
             step.upstream.close()
         if self._composer is not None:
@@ -287,7 +287,7 @@ class GraphLink:
         return outputs
 
     def _headers(self, batch: Batch) -> list[tuple[bytes, bytes]]:
-        """Return the headers for every step.
+        """Return the request headers to send to every step.
 
         Raises:
             InvalidRequest: the request has passed this graph before.

@@ -1,6 +1,6 @@
-"""``shoal-proxy composer FILE``: load a graph's composer as a pod does, and write its inputs and outputs to a file.
+"""Command ``shoal-proxy composer FILE``, used by ``shoal inspect``.
 
-For ``shoal inspect``, since no server answers for a composer.
+It loads a graph's composer as a pod does, and writes the composer's inputs and outputs to a file.
 """
 
 import argparse

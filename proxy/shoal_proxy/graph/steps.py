@@ -1,4 +1,4 @@
-"""Call the model of one step: its request, and the meaning of its response for the graph's client."""
+"""Client of a step's model: encodes calls, and interprets responses."""
 
 import ssl
 import time
@@ -38,7 +38,7 @@ _MODELS = "/v2/models/"
 
 
 class CallContext:
-    """The terms of a request that every step receives beside its rows, and the memory of their responses."""
+    """Deadline, headers and response memory that a request's steps share."""
 
     __slots__ = ("_ended", "_held_bytes", "_room", "deadline_s", "headers", "parameters")
 
@@ -58,8 +58,8 @@ class CallContext:
         """Reserve memory for a response until the request ends.
 
         Raises:
-            Overloaded: there is not enough.
-            DeadlineExceeded: the request has ended, and would not release it.
+            Overloaded: the memory limit is reached.
+            DeadlineExceeded: the request has already ended.
         """
         if self._ended:
             raise DeadlineExceeded("the request has ended")
@@ -69,14 +69,14 @@ class CallContext:
             raise self._room.rejection(self._held_bytes)
 
     def end(self) -> None:
-        """Release the memory."""
+        """Release the memory of all responses."""
         self._ended = True
         self._room.used_bytes -= self._held_bytes
         self._held_bytes = 0
 
 
 class StepClient:
-    """The client of one step's model."""
+    """HTTP client of one step's model."""
 
     def __init__(self, spec: StepSpec, used: Sequence[str], room: ResponseMemory) -> None:
         assert spec.url is not None
@@ -101,11 +101,11 @@ class StepClient:
 
         Args:
             inputs: canonical arrays by name.
-            rows: their number of rows.
-            context: the terms of the request.
+            rows: number of rows in each array.
+            context: deadline, headers and response memory of the request.
 
         Raises:
-            RowsFailed: some rows failed on their own.
+            RowsFailed: single rows failed.
             StepFailed: the model failed, or rejected the call.
             DeadlineExceeded: the deadline has passed, before the call or during it.
         """
@@ -131,7 +131,6 @@ class StepClient:
         return self._decoded(response, rows, self.signature)
 
     async def _sent(self, header: bytes, tail: list[bytes | memoryview], context: CallContext) -> RuntimeResponse:
-        """Send one request and return the response."""
         left_s = context.deadline_s - time.monotonic()
         if left_s <= 0:
             raise DeadlineExceeded(f"step {self.name}: the deadline passed before the call")
@@ -142,7 +141,7 @@ class StepClient:
     def _encoded(
         self, inputs: Mapping[str, Array], signature: ModelSignature, parameters: bytes
     ) -> tuple[bytes, list[bytes | memoryview]]:
-        """Return the request body: JSON, and the binary tensors behind it."""
+        """Return the request body: its JSON part and the binary tensors."""
         if not self.binary:
             check_json(inputs, signature)
         tail: list[bytes | memoryview] = []
@@ -159,7 +158,7 @@ class StepClient:
         return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY), tail
 
     def _decoded(self, response: RuntimeResponse, rows: int, signature: ModelSignature) -> Mapping[str, Array]:
-        """Return the outputs of a response."""
+        """Return the outputs of a response that match the model's signature."""
         try:
             result = decode_result(response.body, response.headers.get(_HEADER_LENGTH), signature)
         except ProxyError as error:
@@ -182,7 +181,7 @@ class StepClient:
         return {name: result.outputs[name] for name in self.used}
 
     def _failure(self, response: RuntimeResponse, rows: int) -> ProxyError:
-        """Return the error of a response."""
+        """Return the error for a response other than 200."""
         error = decode_failure(response.status, response.body, response.headers.get(_EXECUTED))
         failed = decode_rows_failed(response.body)
         if failed is not None and all(each.row < rows for each in failed.errors):

@@ -1,4 +1,4 @@
-"""Tensors over the rows of a space, of which some rows may be absent, and their conversion between spaces."""
+"""Tensors by row of a space, with absent rows, and moves between spaces."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -14,7 +14,7 @@ TEXT_BYTES: Final = 256
 
 
 class SpaceValues:
-    """The values of ``rows`` (ascending numbers), the rows that have one; ``rows`` is None where all have."""
+    """Values of the rows ``rows`` (ascending); ``rows`` None means all rows."""
 
     __slots__ = ("array", "rows")
 
@@ -23,7 +23,7 @@ class SpaceValues:
         self.rows = rows
 
     def pick(self, rows: Array | None) -> Array:
-        """Return the values of ``rows``, all of which have one; None is all rows. It copies only where needed."""
+        """Return the values of ``rows``, which must have one; None for all rows."""
         if rows is None or rows is self.rows:
             return self.array
         if self.rows is None:
@@ -33,7 +33,7 @@ class SpaceValues:
         return self.array[np.searchsorted(self.rows, rows)]
 
     def present(self, count: int) -> Array | None:
-        """Return a mask of the ``count`` rows that have a value; None: all."""
+        """Return a mask of the ``count`` rows with a value; None if all have one."""
         if self.rows is None:
             return None
         mask = np.zeros(count, bool)
@@ -42,7 +42,7 @@ class SpaceValues:
 
 
 class SpaceRows:
-    """The rows of a space: one for each item of a list."""
+    """Rows of a space, one for each item of a list in its parent space."""
 
     __slots__ = ("count", "numbers", "opened", "parents")
 
@@ -56,10 +56,10 @@ class SpaceRows:
         """Rows of the space above that have a list, perhaps an empty one; None: all."""
 
     def repeat(self, values: SpaceValues, most_bytes: int) -> SpaceValues:
-        """Return values of the rows above, repeated for each item.
+        """Return values of the parent space's rows, repeated for each item.
 
         Raises:
-            ValueError: they would take too many bytes.
+            ValueError: the repeated values would exceed ``most_bytes``.
         """
         chosen, parents = None, self.parents
         if values.rows is not None:
@@ -78,10 +78,10 @@ class SpaceRows:
         return SpaceValues(array[parents], None if chosen is None or len(chosen) == self.count else chosen)
 
     def gather(self, values: SpaceValues, parents: int, tensor: Tensor, most_bytes: int) -> SpaceValues:
-        """Return a list of items for each row above that has one; shorter lists are filled up.
+        """Return lists of items for the parent space's rows, padded with gaps.
 
         Raises:
-            ValueError: the lists would take too many bytes.
+            ValueError: the lists would exceed ``most_bytes``.
         """
         longest = int(self.numbers.max()) + 1 if self.count else 0
         shape = values.array.shape[1:]
@@ -96,7 +96,7 @@ class SpaceRows:
 
 
 def open_rows(source: SpaceValues, counts: Array | None) -> tuple[SpaceRows, Array | None]:
-    """Return one row for each list item, and the indices of these items in the source (None: all).
+    """Return a row for each list item, and a mask of these items (None: all).
 
     Args:
         source: rows of items, the items in the second dimension.
@@ -117,24 +117,24 @@ def open_rows(source: SpaceValues, counts: Array | None) -> tuple[SpaceRows, Arr
 
 
 def items_of(source: SpaceValues, chosen: Array | None) -> Array:
-    """Return the items, one after another."""
+    """Return the chosen list items (None: all), one after another."""
     array = source.array
     return array.reshape(-1, *array.shape[2:]) if chosen is None else array[chosen]
 
 
 def _filled(items: Sequence[Sequence[Any]]) -> int:
-    """Return the number of items up to the last that is not empty."""
+    """Return the number of items without empty ones at the end."""
     # A function with types: mypyc does not compile `reversed` of a value of any type.
     return next((len(items) - index for index, item in enumerate(reversed(items)) if any(item)), 0)
 
 
 def filled_shape(tensor: Tensor) -> tuple[int, ...]:
-    """Return a row's shape where no row shows it: variable dimensions are 0."""
+    """Return the shape of a row, with 0 for variable dimensions."""
     return tuple(max(0, size) for size in tensor.shape)
 
 
 def gaps(tensor: Tensor, shape: tuple[int, ...]) -> Array:
-    """Return an array of absent values: NaN, the empty text, and 0 for other numbers, which fills up lists."""
+    """Return an array of absent values: NaN, empty text, or 0."""
     if tensor.datatype == "BYTES":
         texts = np.empty(shape, object)
         texts.fill(b"")
@@ -144,7 +144,7 @@ def gaps(tensor: Tensor, shape: tuple[int, ...]) -> Array:
 
 
 def completed(values: SpaceValues, count: int, tensor: Tensor) -> Array:
-    """Return one value for each of ``count`` rows, with gaps where there is none."""
+    """Return values for ``count`` rows, with gaps for rows without a value."""
     if values.rows is None:
         return values.array
     array = gaps(tensor, (count, *values.array.shape[1:]))
@@ -153,7 +153,7 @@ def completed(values: SpaceValues, count: int, tensor: Tensor) -> Array:
 
 
 def stacked(arrays: Sequence[Array], tensor: Tensor) -> Array:
-    """Return the rows of several arrays, one after another; shorter lists are filled up."""
+    """Return the rows of several arrays one after another, padded with gaps."""
     shape = tuple(map(max, zip(*(each.shape[1:] for each in arrays), strict=True)))
     if all(each.shape[1:] == shape for each in arrays):
         return np.concatenate(arrays)

@@ -1,4 +1,4 @@
-"""The walk of one request through a graph: a step starts once its inputs are known.
+"""Walk of one request through a graph: steps start when inputs are ready.
 
 A chain is walked without a task for each step. Where several steps can run, they run concurrently, and the first that
 fails cancels the others: their connections are closed, and their rows leave the queues of the models.
@@ -19,11 +19,11 @@ _OF_ROWS = (400, 413, 422, ModelFailed.status)
 
 
 async def walk(plan: GraphPlan, frame: GraphRequest, call_step: Ask) -> Mapping[str, Array]:
-    """Return the graph's outputs.
+    """Run all steps of a request, and return the graph's outputs.
 
     Raises:
         RowsError: rows cannot be processed.
-        ProxyError: a required step failed, with its name.
+        ProxyError: a required step failed; the message has the step's name.
     """
     left = {step.name: step for step in plan.steps}
     running: dict[asyncio.Task[None], GraphStep] = {}
@@ -51,7 +51,6 @@ async def walk(plan: GraphPlan, frame: GraphRequest, call_step: Ask) -> Mapping[
 
 
 async def _run_step(step: GraphStep, frame: GraphRequest, call_step: Ask) -> None:
-    """Pass the rows through one step."""
     call = frame.begin(step)
     if not call.asked:
         frame.skip(step)
@@ -65,7 +64,7 @@ async def _run_step(step: GraphStep, frame: GraphRequest, call_step: Ask) -> Non
 
 
 async def _run_optional_step(step: GraphStep, frame: GraphRequest, call: StepCall, call_step: Ask) -> None:
-    """Pass the rows that do not fail through an optional step; the others continue without it.
+    """Pass rows through an optional step; failed rows continue without it.
 
     If the model names the failed rows, it is called again for the others; if it fails as a whole, it is called with
     halves.

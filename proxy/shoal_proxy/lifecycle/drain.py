@@ -1,4 +1,4 @@
-"""The states from serving to stopped.
+"""Lifecycle states of a proxy, from serving to stopped.
 
     state      accepts  ready  keeps connections   next
     SERVING    yes      yes    yes                 STAYING on SIGTERM or POST /drain
@@ -15,7 +15,7 @@ from enum import StrEnum
 
 
 class ProxyPhase(StrEnum):
-    """The state of the proxy."""
+    """Lifecycle state of a proxy."""
 
     SERVING = "serving"
     STAYING = "staying"
@@ -37,7 +37,7 @@ KEEPS_CONNECTIONS = (ProxyPhase.SERVING,)
 
 
 def unready_reason(phase: ProxyPhase, runtime_reason: str) -> str:
-    """Return why this proxy should receive no traffic; empty when it is ready."""
+    """Return why a proxy should receive no traffic; empty if it is ready."""
     if phase not in READY:
         return f"proxy is {phase}"
     return runtime_reason

@@ -1,4 +1,4 @@
-"""The time that a stopping replica keeps serving because no other replica is ready.
+"""Extra serving time of a stopping replica while no other one is ready.
 
 A pod that is evicted gets SIGTERM at once, and its replacement is ready only when the model is loaded. Routers send
 requests to a stopping pod while no other pod is ready, so the last pod keeps serving. Only the operator knows whether a
@@ -17,10 +17,10 @@ _NEVER_S: Final = float("-inf")
 
 @dataclass(slots=True)
 class Stay:
-    """The time until which a stopping replica keeps serving. All times are monotonic seconds.
+    """Timer for how long a stopping replica keeps serving (monotonic s).
 
     Args:
-        most_s: limit of a stay, from its grant; 0 without an operator, and then there is no stay.
+        most_s: longest time to serve after the first grant; 0 without an operator, which disables stays.
     """
 
     most_s: float
@@ -32,9 +32,9 @@ class Stay:
     _last_s: float = _NEVER_S
 
     def grant(self, seconds: float, now_s: float) -> None:
-        """Grant ``seconds`` more, or end the stay with 0; valid before `begin` as well.
+        """Let the replica serve for ``seconds`` more; 0 ends the stay.
 
-        The grace period of a pod runs from the first grant: later ones do not extend the limit.
+        Also valid before `begin`. A pod's grace period runs from the first grant: later ones do not extend the limit.
         """
         # A new stay, since the limit of the last one has passed.
         if self._last_s < now_s:
@@ -44,12 +44,12 @@ class Stay:
         self._until_s = min(now_s + seconds, self._last_s)
 
     def begin(self, now_s: float) -> None:
-        """Record the signal to stop."""
+        """Record that the replica has been asked to stop."""
         self._begun_s = now_s
         self.request_arrived(now_s)
 
     def request_arrived(self, now_s: float) -> None:
-        """Record that requests still arrive: until the operator decides, the replica waits for it again."""
+        """Record a request, which extends the wait for the operator's decision."""
         # Once the operator has decided, requests no longer extend the wait.
         if not self._decided:
             longest_s = self._begun_s + min(MAX_WORD_S, self.most_s)

@@ -1,7 +1,7 @@
-"""A model's signature: its inputs and outputs, read from V2 model metadata.
+"""Signature of a model: its inputs and outputs, from V2 model metadata.
 
 Arrays inside the proxy are *canonical*: their batch dimension, wherever the model has it, comes first. Shapes here are
-canonical too; ``batch_dim`` is the place of the dimension on the wire.
+canonical too; ``batch_dim`` is the index of the batch dimension on the wire.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,12 +17,12 @@ _NULLABLE = ("FP16", "FP32", "FP64", "BYTES")
 
 
 class SignatureError(ValueError):
-    """The runtime's metadata is unusable; the message names the part."""
+    """The runtime's metadata is invalid; the message names the faulty part."""
 
 
 @dataclass(frozen=True)
 class InputSpec:
-    """One input: canonical ``shape`` (-1 for variable dimensions); docs/reference/model-metadata.md."""
+    """Specification of an input; its canonical shape has -1 for any size."""
 
     name: str
     datatype: str
@@ -52,7 +52,7 @@ class InputSpec:
 
 @dataclass(frozen=True)
 class OutputSpec:
-    """One output; see `InputSpec`."""
+    """Specification of an output, with the conventions of `InputSpec`."""
 
     name: str
     datatype: str
@@ -68,7 +68,7 @@ class OutputSpec:
 
 @dataclass(frozen=True)
 class ModelSignature:
-    """Inputs and outputs of a loaded model."""
+    """Inputs, outputs and batching limits of a loaded model."""
 
     name: str
     versions: tuple[str, ...]
@@ -95,7 +95,7 @@ class ModelSignature:
     """For a graph: names of the graph and of called graphs, separated by commas."""
 
     def largest_batch(self, configured_rows: int) -> int:
-        """Return the most rows of a batch: the configured number, or the model's own limit if that is less."""
+        """Return the row limit of a batch: the smaller of setting and model's."""
         if not self.batches:
             return 1
         return configured_rows if self.max_batch_size is None else min(configured_rows, self.max_batch_size)
@@ -158,7 +158,7 @@ def parse_metadata(metadata: Mapping[str, Any]) -> ModelSignature:
 
 
 def _carrier(specs: Iterable[InputSpec | OutputSpec], what: str) -> str:
-    """Return the name of the tensor that carries ``what``, which must hold one element per row; empty for none."""
+    """Return the name of the tensor that carries ``what``; empty for none."""
     for spec in specs:
         if spec.carries == what:
             if spec.datatype != "BYTES" or len(spec.shape) != 1:
@@ -182,7 +182,7 @@ def _parameters(owner: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _placed(tensor: Mapping[str, Any], batches: bool) -> tuple[tuple[int, ...], int]:  # noqa: FBT001
-    """Return the canonical shape and the batch dimension's place on the wire."""
+    """Return a tensor's canonical shape, and its batch dimension on the wire."""
     shape = [int(size) for size in tensor["shape"]]
     if any(size < -1 for size in shape):
         raise ValueError(f"tensor {tensor['name']!r} has shape {shape}: a size must be -1 (any size) or at least 0")
@@ -199,7 +199,7 @@ def _placed(tensor: Mapping[str, Any], batches: bool) -> tuple[tuple[int, ...], 
 
 
 def _canonical_axis(tensor: Mapping[str, Any], key: str, batches: bool, batch_dim: int) -> int | None:  # noqa: FBT001
-    """Return the place of the wire axis ``key`` once the batch dimension has moved to the front."""
+    """Return the canonical index of the wire axis in parameter ``key``."""
     given = _parameters(tensor).get(key)
     if given is None:
         return None
@@ -215,7 +215,7 @@ def _canonical_axis(tensor: Mapping[str, Any], key: str, batches: bool, batch_di
 
 
 def _with_masks(specs: dict[str, InputSpec]) -> dict[str, InputSpec]:
-    """Add padding rules to masks: padded with their inputs, by zeros, and optional."""
+    """Give each mask the padding axis and buckets of its input, and zeros."""
     for spec in list(specs.values()):
         if spec.pad_axis is None and (spec.pad_mask or spec.pad_buckets):
             raise ValueError(f"input {spec.name!r} has pad_mask or pad_buckets, which need pad_axis")
@@ -239,7 +239,7 @@ def _with_masks(specs: dict[str, InputSpec]) -> dict[str, InputSpec]:
 
 
 def _pad_value(tensor: Mapping[str, Any]) -> float:
-    """Return the value of padding, a number that the tensor can hold."""
+    """Return the padding value, which the tensor's datatype must hold."""
     value, datatype = _parameters(tensor).get("pad_value", 0), tensor["datatype"]
     if type(value) not in (int, float, bool):
         raise ValueError(f"tensor {tensor['name']!r} has pad_value {value!r}, which is not a number")
@@ -256,7 +256,6 @@ def _words(text: Any) -> tuple[str, ...]:
 
 
 def _input_spec(tensor: Mapping[str, Any], batches: bool) -> InputSpec:  # noqa: FBT001
-    """Return the specification of an input, checking its parameters."""
     shape, batch_dim = _placed(tensor, batches)
     rules = _parameters(tensor)
     buckets = sorted({int(bucket) for bucket in _words(rules.get("pad_buckets"))})
@@ -286,7 +285,6 @@ def _input_spec(tensor: Mapping[str, Any], batches: bool) -> InputSpec:  # noqa:
 
 
 def _output_spec(tensor: Mapping[str, Any], batches: bool, inputs: Mapping[str, InputSpec]) -> OutputSpec:  # noqa: FBT001
-    """Return the specification of an output, checking its parameters."""
     shape, batch_dim = _placed(tensor, batches)
     rules = _parameters(tensor)
     unpad_axis = _canonical_axis(tensor, "unpad_axis", batches, batch_dim)
@@ -308,7 +306,7 @@ def _output_spec(tensor: Mapping[str, Any], batches: bool, inputs: Mapping[str, 
 
 
 def _columns(tensor: Mapping[str, Any], shape: tuple[int, ...], batch_dim: int) -> tuple[str, ...]:
-    """Return the names of a tensor's columns; empty without names."""
+    """Return the column names of a tensor; empty if it has none."""
     text = _parameters(tensor).get("columns")
     columns = decode_columns(str(text)) if text is not None else ()
     # Columns are single numbers of a row, so only a tensor of rows x columns can have them.

@@ -1,4 +1,4 @@
-"""The Open Inference Protocol over gRPC, on a port of its own, disabled by default.
+"""gRPC port for the Open Inference Protocol, disabled by default.
 
 Only this package imports grpc and protobuf, and it is imported only if a port is set.
 """

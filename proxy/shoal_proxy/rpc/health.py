@@ -18,11 +18,11 @@ Status = messages.HealthCheckResponse.ServingStatus
 
 
 class Health:
-    """Reports whether this replica is ready; a drain is reported before the port closes.
+    """gRPC health service, which reports whether this replica is ready.
 
     Args:
         reason: returns why the replica is not ready; empty if it is.
-        services: the services' names, in addition to the empty name of the server.
+        services: names of the served services; the empty name is always served.
         read: returns the only message of a call, or ends the call.
     """
 
@@ -39,7 +39,7 @@ class Health:
         self._ended = asyncio.Event()
 
     def handler(self) -> Any:
-        """Return the generic handler for a gRPC server."""
+        """Return gRPC's handler of the health service."""
         answer = messages.HealthCheckResponse.SerializeToString
         # Streams, so that the memory of their messages is counted.
         check = grpc.stream_unary_rpc_method_handler(self._check, response_serializer=answer)
@@ -47,7 +47,7 @@ class Health:
         return grpc.method_handlers_generic_handler(SERVICE_NAME, {"Check": check, "Watch": watch})
 
     def end(self) -> None:
-        """End all watches, which would delay the server's stop."""
+        """End all Watch calls, which would delay the server's stop."""
         self._ended.set()
 
     def _status(self, service: str) -> Any:
@@ -70,7 +70,7 @@ class Health:
         return messages.HealthCheckResponse(status=status)
 
     async def _watch(self, requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[Any]:
-        """Yield the status at once, and whenever it changes."""
+        """Yield a service's status at once, and whenever it changes."""
         request = await self._request(requests, context)
         if self._watches >= MAX_WATCHES:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"the limit of {MAX_WATCHES} watches is reached")

@@ -1,4 +1,4 @@
-"""The memory of gRPC messages that are being received, counted together with HTTP bodies.
+"""Memory limit of incomplete gRPC messages, shared with HTTP bodies.
 
 gRPC's core reports a message only when it is complete. So the size of incomplete messages is estimated: the bytes that
 their connection has received, less the bytes of complete messages. A message that arrives between two checks is not
@@ -22,7 +22,7 @@ _TRIM_BYTES: Final = 64 << 20
 
 
 class _Sender:
-    """A connection with incomplete messages."""
+    """Connection with incomplete messages."""
 
     __slots__ = ("body", "checked", "complete_bytes", "connection", "peer", "reading", "received_bytes")
 
@@ -41,23 +41,23 @@ class _Sender:
         self.checked = False
 
     def evict(self) -> None:
-        """Close the connection, with all its calls."""
+        """Close the connection, which ends all its calls."""
         if self.connection is not None:
             shut_down(self.connection)
 
     def close(self) -> None:
-        """Drop the duplicate."""
+        """Close the duplicate of the connection's socket."""
         if self.connection is not None:
             self.connection.close()
             self.connection = None
 
 
 class IncomingMessages:
-    """The incomplete messages of one port.
+    """Memory account of the incomplete messages of one port.
 
     Args:
-        inference: counts the bytes.
-        max_message_bytes: the largest message.
+        inference: counts the bytes, together with those of HTTP bodies.
+        max_message_bytes: size limit of a message.
     """
 
     def __init__(self, inference: Inference, max_message_bytes: int) -> None:
@@ -70,11 +70,11 @@ class IncomingMessages:
 
     @property
     def size_bytes(self) -> int:
-        """Return the counted bytes."""
+        """Return the counted bytes of incomplete messages."""
         return sum(each.body.held_bytes for each in self._senders.values())
 
     async def read(self, requests: AsyncIterator[Any], context: Any) -> Any:
-        """Return the call's next message; None at its end."""
+        """Return a call's next message; None at the end of the call."""
         peer = context.peer()
         sender = self._senders.get(peer)
         if sender is None:
@@ -94,7 +94,7 @@ class IncomingMessages:
         return message
 
     async def messages(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
-        """Yield the call's messages."""
+        """Yield all messages of a call."""
         while (message := await self.read(requests, context)) is not None:
             yield message
 
@@ -104,7 +104,7 @@ class IncomingMessages:
         sender.close()
 
     async def _check(self) -> None:
-        """Count the bytes of incomplete messages, until there are none."""
+        """Measure incomplete messages periodically, until there are none."""
         while self._senders or self._peak_bytes > _TRIM_BYTES:
             await asyncio.sleep(CHECK_S)
             # Most messages are complete at the next check.

@@ -1,4 +1,4 @@
-"""V2's protobuf messages: a codec with the rules of V2's JSON, and the messages of pages.
+"""Protobuf messages of V2's gRPC service, and their codec.
 
 A request becomes V2's JSON document with its tensors as binary data, so that the same code checks both.
 """
@@ -43,7 +43,7 @@ _EMPTY_FINAL_RESPONSE: Final = "triton_enable_empty_final_response"
 
 
 class GrpcV2:
-    """Decode and encode ``ModelInfer``; the body of a call and of a response is one message."""
+    """Codec of ``ModelInfer``, whose bodies are single protobuf messages."""
 
     name = "grpc"
 
@@ -53,7 +53,7 @@ class GrpcV2:
         self._ignore_extra = ignore_extra
 
     def decode(self, call: InferCall, signature: ModelSignature) -> DecodedRequest:
-        """Return the request's tensors; ``binary`` of the style is whether the response has raw contents."""
+        """Return the tensors of a request; raw inputs ask for a raw response."""
         try:
             request = ModelInferRequest.FromString(bytes(call.body))
         except DecodeError as error:
@@ -98,7 +98,7 @@ class GrpcV2:
         lengths: Mapping[str, Sequence[int]],
         signature: ModelSignature,
     ) -> HttpResponse:
-        """Return the requested outputs, raw if the inputs were, or if one of them has no other form."""
+        """Return the outputs, raw if the inputs were or if a datatype needs it."""
         style = decoded.style
         wanted = [
             (output_spec(name, array, signature), array) for name, array, _ in select_outputs(style, outputs, signature)
@@ -116,11 +116,11 @@ class GrpcV2:
         return HttpResponse(200, (response.SerializeToString(),))
 
     def error(self, error: ProxyError) -> HttpResponse:
-        """Return the message alone; gRPC has the status."""
+        """Return the error's message as the body; gRPC carries the status."""
         return HttpResponse(error.status, (error.message.encode(),))
 
     def check_model(self, name: str, version: str) -> None:
-        """Raise `NotFound` unless model and version are the served ones."""
+        """Raise `NotFound` unless the model and version are the served ones."""
         if name != self._model_name:
             raise NotFound(f"unknown model {name!r}; this server has {self._model_name!r}")
         if version not in ("", self._version):
@@ -128,7 +128,7 @@ class GrpcV2:
 
 
 def metadata_message(document: Mapping[str, Any]) -> ModelMetadataResponse:
-    """Return V2's model metadata as a message, which has no parameters."""
+    """Return V2's model metadata as a protobuf message."""
     tensors: dict[str, Any] = {
         key: [{part: each[part] for part in ("name", "datatype", "shape")} for each in document[key]]
         for key in ("inputs", "outputs")
@@ -138,7 +138,7 @@ def metadata_message(document: Mapping[str, Any]) -> ModelMetadataResponse:
 
 
 def stream_message(result: HttpResponse, request: bytes) -> bytes:
-    """Return the response ``result`` as a message of a stream; header lines of an error become parameters."""
+    """Return the stream message of a response; errors have its header lines."""
     body = b"".join(map(bytes, result.body))
     if result.status == 200:
         response = ModelInferResponse.FromString(body)
@@ -163,7 +163,7 @@ def _serialized(message: ModelStreamInferResponse) -> bytes:
 
 
 def _input(tensor: Any, raw: bytes | None, tail: list[bytes]) -> dict[str, Any]:
-    """Return one input as an object of V2's JSON; binary data is appended to ``tail``."""
+    """Return an input as V2's JSON object; append binary data to ``tail``."""
     parameters = _parameters(tensor.parameters)
     parameters.pop("binary_data_size", None)  # KServe's client sends it over gRPC too, where it has no meaning
     document = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}

@@ -1,4 +1,4 @@
-"""The gRPC port: calls become requests in the proxy's queue, replies become responses or status codes."""
+"""gRPC port: calls become requests in the proxy's queue."""
 
 import asyncio
 import contextlib
@@ -63,7 +63,7 @@ _OPEN = ("ServerLive", "ServerReady", "ModelReady")
 
 
 class GrpcCall:
-    """One call of ModelInfer, and its entry in the access log, if it is sampled."""
+    """State of one ModelInfer call, with its access log entry if sampled."""
 
     __slots__ = ("bytes_out", "entry", "head", "pending", "status")
 
@@ -77,14 +77,14 @@ class GrpcCall:
 
 
 class GrpcPort:
-    """Serves the Open Inference Protocol's gRPC service. Create it inside a running event loop.
+    """Server of V2's gRPC service; create it inside a running event loop.
 
     Args:
         inference: queues inference calls.
         pages: handles the other calls.
-        settings: of the proxy.
-        certificate: the server certificate; None: no TLS.
-        unsent: counts unread responses.
+        settings: the proxy's settings.
+        certificate: the server certificate; None disables TLS.
+        unread: counts unread responses.
 
     Raises:
         OSError: the port is in use.
@@ -129,11 +129,11 @@ class GrpcPort:
         self._incoming.port = number
 
     async def start(self) -> None:
-        """Accept calls."""
+        """Start accepting calls."""
         await self._server.start()
 
     async def stop(self, grace_s: float) -> None:
-        """Accept no more calls, and return when all calls have ended, or are aborted after ``grace_s``."""
+        """Stop accepting calls; finish open ones, aborting them after ``grace_s``."""
         self._health.end()
         self._streams.end()
         await self._server.stop(grace_s)
@@ -201,7 +201,7 @@ class GrpcPort:
             self._log(call)
 
     async def _read_whole(self, requests: AsyncIterator[bytes], context: Any) -> bytes:
-        """Return the only message of a call; the call ends if it is not complete in time."""
+        """Return the only message of a call; abort the call on a timeout."""
         message: bytes | None = None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._settings.process.body_timeout_s):
@@ -247,7 +247,6 @@ class GrpcPort:
         await self._streams.serve(requests, context)
 
     async def _respond_in_stream(self, body: bytes, context: Any) -> HttpResponse:
-        """Return the response to one request of a stream."""
         call = self._call(context, _STREAM_PATH)
         try:
             response = await self._respond(call, body)
@@ -257,7 +256,7 @@ class GrpcPort:
             self._log(call)
 
     def _count(self, context: Any, size_bytes: int) -> Callable[[], None]:
-        """Count an unread response, until the returned function is called; small ones do not count."""
+        """Count a large unread response until the returned function is called."""
         if size_bytes <= LARGE_BYTES:
             return lambda: None
         slow = SlowCall(context.peer(), self.address.port, size_bytes)
@@ -265,7 +264,7 @@ class GrpcPort:
         return lambda: self._unsent.set_held_bytes(slow, 0)
 
     def _refusal(self, head: RequestHead, context: Any) -> ProxyError | None:
-        """Return the error of a call with ambiguous metadata or without authentication; None for any other."""
+        """Return the error for ambiguous or unauthenticated metadata, or None."""
         metadata = _metadata(context)
         if len(dict(metadata)) < len(metadata):
             try:
@@ -281,7 +280,7 @@ class GrpcPort:
         return self._inference.authenticate(head)
 
     async def _respond(self, call: "GrpcCall", body: bytes) -> HttpResponse:
-        """Queue a request and return its response; a disconnect or gRPC's deadline cancels it."""
+        """Queue a request and return its response; cancel it with the call."""
         answered: asyncio.Future[HttpResponse] = asyncio.get_running_loop().create_future()
 
         def deliver(given: HttpResponse) -> None:
@@ -317,20 +316,20 @@ class GrpcPort:
 
 
 class _Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]  # grpcio-reflection has no types
-    """gRPC's reflection service."""
+    """gRPC's reflection service, with its messages counted."""
 
     def __init__(self, services: Sequence[str], incoming: IncomingMessages) -> None:
         super().__init__(services)
         self._incoming = incoming
 
     async def ServerReflectionInfo(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:  # noqa: N802
-        """Describe services (gRPC)."""
+        """Yield descriptions of the served services (gRPC)."""
         async for response in super().ServerReflectionInfo(self._incoming.messages(requests, context), context):
             yield response
 
 
 def _credentials(certificate: Certificate) -> grpc.ServerCredentials:
-    """Return credentials that use the newest certificate for each handshake (called in gRPC's thread)."""
+    """Return credentials that use the newest certificate for each handshake."""
     used: CertificateFiles | None = None
 
     def newest() -> Any:
@@ -372,7 +371,7 @@ def _metadata(context: Any) -> list[tuple[bytes, bytes]]:
 
 
 def _headers(context: Any) -> dict[bytes, bytes]:
-    """Return a call's metadata as headers, and gRPC's deadline as the timeout header."""
+    """Return metadata as HTTP headers, with gRPC's deadline as the timeout."""
     headers = dict(_metadata(context))
     left_s = context.time_remaining()
     if left_s is not None and _TIMEOUT not in headers:

@@ -1,4 +1,4 @@
-"""Unread responses of gRPC calls: their remaining bytes, and the closing of their connections.
+"""Slow readers of gRPC responses: unread bytes, and disconnection.
 
 gRPC keeps a response until its last byte is sent, does not report how much is sent, and cannot abort a finished call.
 This module uses the connection's socket instead, which it finds in the kernel's list of open files.
@@ -24,7 +24,7 @@ _RECEIVED_AT: Final = 128
 
 
 class SlowCall:
-    """The unread part of one response.
+    """Unread part of one gRPC response.
 
     Args:
         peer: the client's address, in gRPC's form.
@@ -40,27 +40,27 @@ class SlowCall:
 
     @property
     def unread_bytes(self) -> int:
-        """Return the unread bytes: those not acknowledged since this was first read."""
+        """Return the unacknowledged bytes, counted from the first read of this."""
         acked = _counter(self._peer, self._port, _ACKED_AT)
         if self._acked_before is None:
             self._acked_before = acked
         return max(0, self._size_bytes - (acked - self._acked_before))
 
     def evict(self) -> None:
-        """Close the connection, with all its calls."""
+        """Close the connection, which ends all its calls."""
         if (connection := connection_of(self._peer, self._port)) is not None:
             with connection:
                 shut_down(connection)
 
 
 def shut_down(connection: socket.socket) -> None:
-    """Close a connection of which this is a duplicate, with all its calls."""
+    """Close the connection behind a duplicated socket."""
     with contextlib.suppress(OSError):  # the client has closed it
         connection.shutdown(socket.SHUT_RDWR)
 
 
 def received_on(connection: socket.socket) -> int:
-    """Return the bytes received on a connection; 0 on older kernels."""
+    """Return the number of bytes received on a connection; 0 if unknown."""
     return _counter_of(connection, _RECEIVED_AT)
 
 
@@ -79,7 +79,7 @@ def _counter_of(connection: socket.socket, offset: int) -> int:
 
 
 def connections_of(peers: Collection[str], port: int) -> dict[str, socket.socket]:
-    """Return duplicates of the open connections from ``peers`` to ``port``, in one search."""
+    """Return duplicated sockets of connections to ``port``, by peer."""
     wanted = {(_plain(host), remote_port): peer for peer in peers for host, remote_port in (peer_address(peer),)}
     found: dict[str, socket.socket] = {}
     for file in _FILES.iterdir():
@@ -97,12 +97,11 @@ def connections_of(peers: Collection[str], port: int) -> dict[str, socket.socket
 
 
 def connection_of(peer: str, port: int) -> socket.socket | None:
-    """Return a duplicate of the connection from ``peer`` (`ipv4:HOST:PORT`) to ``port``; None if it is closed."""
+    """Return a duplicated socket of a peer's connection; None if closed."""
     return connections_of([peer], port).get(peer)
 
 
 def _duplicate(file: Path) -> socket.socket | None:
-    """Return a duplicate of an open file if it is a socket."""
     try:
         if not stat.S_ISSOCK(file.stat().st_mode):
             return None
@@ -113,13 +112,12 @@ def _duplicate(file: Path) -> socket.socket | None:
 
 
 def peer_address(peer: str) -> tuple[str, str]:
-    """Return host and port of an address in gRPC's form: ``ipv4:127.0.0.1:5000`` or ``ipv6:%5B::1%5D:5000``."""
+    """Return host and port of an address like ``ipv6:%5B::1%5D:5000``."""
     host, _, port = unquote(peer).partition(":")[2].rpartition(":")
     return host.strip("[]"), port
 
 
 def _client_end(found: socket.socket, port: int) -> tuple[str, str] | None:
-    """Return the client's host and port if it is a connection to ``port``."""
     try:
         theirs, ours = found.getpeername(), found.getsockname()
         if found.type != socket.SOCK_STREAM or not isinstance(theirs, tuple) or ours[1] != port:

@@ -1,4 +1,4 @@
-"""ModelStreamInfer: several requests on one call, executed concurrently, with responses in their order."""
+"""ModelStreamInfer: concurrent requests on one call, ordered responses."""
 
 import asyncio
 import logging
@@ -27,7 +27,7 @@ Reader = Callable[[AsyncIterator[bytes], Any], Awaitable[bytes | None]]
 
 
 class Streams:
-    """All streams of one port.
+    """All ModelStreamInfer calls of one port.
 
     Args:
         answer: executes one request; called with its message and the call's context.
@@ -43,13 +43,13 @@ class Streams:
         self._ended = False
 
     def end(self) -> None:
-        """Stop reading requests; streams end once all read requests have their responses."""
+        """Stop reading requests; each stream ends after its last response."""
         self._ended = True
         for stream in self._streams:
             stream.close()
 
     async def serve(self, requests: AsyncIterator[bytes], context: Any) -> None:
-        """Serve one stream until its client or the port ends it."""
+        """Serve one stream until the client or `end` ends it."""
         if len(self._streams) >= MAX_STREAMS:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"the limit of {MAX_STREAMS} streams is reached")
         if not self._ended:
@@ -64,7 +64,7 @@ class Streams:
 
 
 class _Stream:
-    """One stream: a task reads and starts its requests, `write` writes their responses."""
+    """One ModelStreamInfer call; a task reads requests, `write` responds."""
 
     def __init__(
         self, answer: Answerer, count: Counter, read: Callable[[], Awaitable[bytes | None]], context: Any
@@ -78,7 +78,7 @@ class _Stream:
         self._reader = asyncio.create_task(self._read(read))
 
     def close(self) -> None:
-        """Start no more requests.
+        """Stop starting requests.
 
         The reader task is not cancelled, because gRPC's core may be writing into its message. The task ends with the
         call.
@@ -89,7 +89,7 @@ class _Stream:
             self._slots.release()
 
     async def write(self) -> None:
-        """Write responses until the last one before `close`."""
+        """Write responses in order, until the last request before `close`."""
         # The response in progress must be released, too, if the call ends.
         response: asyncio.Task[tuple[bytes, Release]] | None = None
         try:
@@ -105,7 +105,7 @@ class _Stream:
                 _forget(self._responses.get_nowait())
 
     async def _read(self, read: Callable[[], Awaitable[bytes | None]]) -> None:
-        """Start each request as it arrives, while the client reads responses."""
+        """Start each request when it arrives, within the limit of unread ones."""
         try:
             while True:
                 await self._slots.acquire()
@@ -126,6 +126,6 @@ class _Stream:
 
 
 def _forget(response: asyncio.Task[tuple[bytes, Release]] | None) -> None:
-    """Cancel an unfinished response, and release one that was not written."""
+    """Cancel an unfinished response, or release one that was not written."""
     if response is not None and not response.cancel() and not response.cancelled() and response.exception() is None:
         response.result()[1]()

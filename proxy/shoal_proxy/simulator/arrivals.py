@@ -1,4 +1,4 @@
-"""Arrival processes of benchmarks, seeded, in seconds.
+"""Arrival processes for benchmarks: seeded arrival times in seconds.
 
 All are open loops, whose clients do not wait for responses, except `ClosedLoop`.
 """
@@ -15,18 +15,18 @@ Times = npt.NDArray[np.float64]
 
 
 def poisson(rate: float, count: int, *, seed: int) -> Times:
-    """Return ``count`` arrivals of many independent clients, ``rate`` a second."""
+    """Return ``count`` Poisson arrivals with ``rate`` per second."""
     return gamma(rate, count, cv=1.0, seed=seed)
 
 
 def gamma(rate: float, count: int, *, cv: float, seed: int) -> Times:
-    """Return arrivals whose gaps have the coefficient of variation ``cv``: 1 is Poisson, 4 comes in clumps."""
+    """Return arrivals with gamma-distributed gaps; a ``cv`` of 1 is Poisson."""
     shape = 1 / cv**2
     return np.cumsum(np.random.default_rng(seed).gamma(shape, 1 / (rate * shape), count))
 
 
 def on_off(low: float, high: float, count: int, *, quiet_s: float, busy_s: float, seed: int) -> Times:
-    """Return Poisson arrivals whose rate alternates between ``low`` and ``high``.
+    """Return Poisson arrivals with alternating rates ``low`` and ``high``.
 
     Args:
         low: arrivals per second in a quiet period; may be 0.
@@ -51,7 +51,7 @@ def on_off(low: float, high: float, count: int, *, quiet_s: float, busy_s: float
 
 
 def bursty(rate: float, count: int, *, duration_s: float, seed: int) -> Times:
-    """Return arrivals like those of a public function-as-a-service trace: bursts within bursts, on every scale.
+    """Return arrivals with bursts within bursts, on every time scale.
 
     Synthetic. The rate is a random cascade: the requests of ``duration_s`` are split unevenly between its halves, those
     of each half between its quarters, down to fractions of a second, as the minutes and seconds of public invocation
@@ -82,19 +82,19 @@ def bursty(rate: float, count: int, *, duration_s: float, seed: int) -> Times:
 
 
 def scaled(arrived_s: Times, factor: float) -> Times:
-    """Return the same trace, ``factor`` times as fast."""
+    """Return arrival times of the same trace, ``factor`` times as fast."""
     return arrived_s / factor
 
 
 def requests(arrived_s: Times | Sequence[float], objective_s: float = NEVER_S) -> list[SimulatedRequest]:
-    """Return a request of one row per arrival, wanted within ``objective_s``."""
+    """Return a one-row request per arrival, due after ``objective_s``."""
     return [SimulatedRequest(float(time), float(time) + objective_s) for time in arrived_s]
 
 
 class ClosedLoop:
-    """Clients that each send the next request after a response and a think time, until ``until_s``.
+    """Clients that each send a request a think time after every response.
 
-    After a rejection, a client also sends its next request after the think time.
+    A rejection counts as a response. No request is sent after ``until_s``.
     """
 
     def __init__(self, callers: int, think_s: Callable[[], float], *, until_s: float, objective_s: float) -> None:
@@ -109,7 +109,7 @@ class ClosedLoop:
         return [self._send(self._think_s()) for _ in range(self._callers)]
 
     def following(self, request: SimulatedRequest, now_s: float) -> SimulatedRequest | None:
-        """Return the next request of the client whose ``request`` was answered or rejected just now."""
+        """Return the next request of a client after its response or rejection."""
         time_s = now_s + self._think_s()
         return self._send(time_s, request) if time_s < self._until_s else None
 
@@ -125,7 +125,7 @@ _CASCADE_BETA = 6.0
 
 
 def _inhomogeneous(edges_s: Times, rates: Times, count: int, random: np.random.Generator) -> Times:
-    """Return the first ``count`` arrivals of a Poisson process whose rate is constant between the edges."""
+    """Return Poisson arrivals whose rate is constant between the edges."""
     # Invert the cumulative rate at the arrivals of a Poisson process of rate 1.
     due = np.concatenate([[0.0], np.cumsum(rates * np.diff(edges_s))])
     wanted = np.cumsum(random.exponential(1.0, count))

@@ -1,4 +1,4 @@
-"""Load balancing: the rules of gateways and Services, with the knowledge that each of them has."""
+"""Load balancing rules of gateways and Services, for the simulator."""
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
@@ -12,7 +12,7 @@ Pick = Callable[[int], int]
 
 
 class Balance(StrEnum):
-    """The rules by name. All but the first and the last choose anew for each request, as a gateway does."""
+    """Load balancing rule; all but the first and last choose per request."""
 
     PINNED = "Pinned"
     """Clients keep their connections, which a Service has distributed at random."""
@@ -25,16 +25,16 @@ class Balance(StrEnum):
 
     @property
     def keeps_connections(self) -> bool:
-        """Return whether all requests of a connection go to the replica that it leads to."""
+        """Return whether a connection's requests all go to the same replica."""
         return self in (Balance.PINNED, Balance.REQUEST_FORWARDING)
 
 
 class ReplicaLoad(Protocol):
-    """The properties of a replica that a rule may use."""
+    """Load of a replica, as far as a load balancing rule can use it."""
 
     @property
     def rows(self) -> int:
-        """Return the number of waiting and running rows of the replica."""
+        """Return the number of queued and running rows of the replica."""
 
     def expected_finish_s(self, request: SimulatedRequest, now_s: float) -> float:
         """Return the time at which the replica would complete ``request``."""
@@ -45,7 +45,7 @@ Lead = TypeVar("Lead")
 
 
 def choose_replica(balance: Balance, replicas: Sequence[R], request: SimulatedRequest, now_s: float, pick: Pick) -> R:
-    """Return the replica for ``request`` by a per-request rule; ties are broken at random."""
+    """Return the replica for ``request``, by a rule that chooses per request."""
     match balance:
         case Balance.LEAST_ROWS:
             return _least(replicas, lambda replica: replica.rows, pick)
@@ -60,7 +60,7 @@ def choose_replica(balance: Balance, replicas: Sequence[R], request: SimulatedRe
 
 
 def forwarder(peers: Sequence[R], request: SimulatedRequest, now_s: float, pick: Pick) -> R | None:
-    """Return the peer that would answer ``request`` soonest; None if it would be late there or was forwarded before."""
+    """Return the fastest peer for ``request``; None if it would be late."""
     if request.forwarded or not peers:
         return None
     best = _least(peers, lambda replica: replica.expected_finish_s(request, now_s), pick)
@@ -76,10 +76,10 @@ def _least(replicas: Sequence[R], cost: Callable[[R], float], pick: Pick) -> R:
 
 
 class Connections(Generic[Lead]):
-    """Kept connections: each leads to the replica that was drawn when it was opened.
+    """Persistent client connections, each to a replica drawn when it opens.
 
-    It is opened again when that replica stops serving, and ``max_age_s`` after it was opened. The first age is drawn
-    between 0 and that, so that connections do not expire together.
+    A connection is opened again when its replica stops serving, and after ``max_age_s``. The first age is drawn between 0
+    and ``max_age_s``, so that connections do not expire together.
     """
 
     def __init__(self, count: int, pick: Pick, max_age_s: float = NEVER_S) -> None:
@@ -89,7 +89,7 @@ class Connections(Generic[Lead]):
         self._max_age_s = max_age_s
 
     def next(self, serving: Sequence[Lead], now_s: float) -> Lead:
-        """Return the replica that serves the next request, over a connection chosen at random."""
+        """Return the replica for the next request, by a random connection."""
         number = self._pick(len(self._leads))
         lead = self._leads[number]
         old = self._until_s is not None and now_s >= self._until_s[number]

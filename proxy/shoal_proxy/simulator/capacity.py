@@ -1,4 +1,4 @@
-"""Search for the highest rate that meets the objective, and for how long a trace must last to prove it."""
+"""Search for the highest rate that meets the objective."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ _LASTS = 20
 
 
 def largest(is_met: Callable[[float], bool], most: float = math.inf) -> float:
-    """Return the largest factor up to ``most`` that holds, to 0.5 %; 0 if none is found, infinity if all hold."""
+    """Return the largest factor that meets ``is_met``, to 0.5 %; 0 if none."""
     # Double the factor until it fails, then search between the last two; or halve it until it holds.
     low = high = min(1.0, most)
     if is_met(high):
@@ -32,7 +32,7 @@ def largest(is_met: Callable[[float], bool], most: float = math.inf) -> float:
 
 
 def enough_requests(requests: Sequence[SimulatedRequest], rate_per_s: float) -> int | None:
-    """Return how many requests a trace needs to prove a rate; None if this trace has enough."""
+    """Return the number of requests to prove a rate; None if there are enough."""
     longest_s = max([each.soft_deadline_s - each.arrived_s for each in requests if each.soft_deadline_s < NEVER_S])
     enough = math.ceil(_LASTS * longest_s * rate_per_s)
     return enough if len(requests) < enough else None

@@ -1,4 +1,4 @@
-"""Replay arrivals through a discipline on one simulated device, event by event."""
+"""Discrete-event simulation of a batching policy on one device."""
 
 import heapq
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from shoal_proxy.errors import ProxyError
 
 @dataclass(slots=True, eq=False)
 class SimulatedRequest:
-    """One arrival and its outcome: exactly one of the last four times is set in the end."""
+    """Simulated request; exactly one of the last four times gets set."""
 
     arrived_s: float
     soft_deadline_s: float = NEVER_S
@@ -38,18 +38,18 @@ class SimulatedRequest:
 
     @property
     def in_time(self) -> bool:
-        """Return whether it was answered in time."""
+        """Return whether the request was answered by its soft deadline."""
         return self.completed_s is not None and self.completed_s <= self.soft_deadline_s
 
     @property
     def settled(self) -> bool:
-        """Return whether it has an outcome."""
+        """Return whether the request has an outcome."""
         return any(at_s is not None for at_s in (self.completed_s, self.refused_s, self.failed_s, self.left_s))
 
 
 @dataclass(frozen=True, slots=True)
 class SendBatch:
-    """Send ``batch``, reject ``rejected`` and give ``failed`` an error; each may be empty."""
+    """Decision to send ``batch``, and to end ``rejected`` and ``failed``."""
 
     batch: Sequence[SimulatedRequest] = ()
     rejected: Sequence[SimulatedRequest] = ()
@@ -60,25 +60,25 @@ class SendBatch:
 
 @dataclass(frozen=True, slots=True)
 class SleepUntil:
-    """Do nothing before ``until_s``, unless an event occurs."""
+    """Decision to do nothing before ``until_s``, unless an event occurs."""
 
     until_s: float = NEVER_S
 
 
 class Discipline(Protocol):
-    """A batching policy under test. It receives events, and decides after each one until it sleeps."""
+    """Batching policy under test, which decides after each event."""
 
     def arrive(self, request: SimulatedRequest, now_s: float) -> Sequence[SimulatedRequest]:
-        """Accept a request; return the requests that are rejected because of it."""
+        """Receive a request; return the requests rejected because of it."""
 
     def decide(self, now_s: float) -> SendBatch | SleepUntil:
-        """Return what to do now."""
+        """Return the next decision."""
 
     def finished(self, batch: Sequence[SimulatedRequest], took_s: float, now_s: float) -> Sequence[SimulatedRequest]:
-        """Record that ``batch`` took ``took_s`` on the device; return the requests that are answered."""
+        """Record that ``batch`` took ``took_s``; return the answered requests."""
 
     def failed(self, batch: Sequence[SimulatedRequest], error: ProxyError, now_s: float) -> Sequence[SimulatedRequest]:
-        """Record that ``batch`` failed as a whole; return the requests that get the error."""
+        """Record that ``batch`` failed; return the requests with its error."""
 
     def left(self, request: SimulatedRequest, now_s: float) -> None:
         """Record that the client of ``request`` has disconnected."""
@@ -86,7 +86,7 @@ class Discipline(Protocol):
 
 @dataclass(slots=True)
 class EventQueue:
-    """Future events in order of time, of one device or of many."""
+    """Future events of one or more devices, in order of time."""
 
     now_s: float = 0.0
     _events: list[tuple[float, int, Callable[..., object], object]] = field(default_factory=list)
@@ -99,11 +99,11 @@ class EventQueue:
         heapq.heappush(self._events, (time_s, self._serial, happen, what))
 
     def schedule_decision(self, engine: "Engine") -> None:
-        """Schedule a decision of ``engine``'s discipline after all events of this moment."""
+        """Let an engine's discipline decide after the events of this moment."""
         self._touched[engine] = None
 
     def run(self, until_s: float = NEVER_S) -> None:
-        """Process events until none is left, or ``until_s``."""
+        """Process events until ``until_s``, or until no event is left."""
         events = self._events
         while events and events[0][0] <= until_s:
             self.now_s = max(self.now_s, events[0][0])
@@ -118,7 +118,7 @@ class EventQueue:
 
 @dataclass(slots=True, eq=False)
 class Engine:
-    """Simulates arrivals, a discipline (scheduler), and a device that runs one batch at a time.
+    """Simulator of one device that runs the batches of a discipline.
 
     A batch takes ``latency_s(rows, shape)``; if another batch runs, it starts when that batch ends. ``host_s`` passes
     between a batch's sending and its start, and again between its end and the responses, in parallel to the device.
@@ -151,13 +151,13 @@ class Engine:
         return self.agenda.now_s
 
     def run(self, requests: Sequence[SimulatedRequest], until_s: float = NEVER_S) -> None:
-        """Schedule the arrival of every request, and process events until none is left."""
+        """Schedule the arrivals of ``requests``, and process all events."""
         for request in requests:
             self.agenda.at(request.arrived_s, self.arrive, request)
         self.agenda.run(until_s)
 
     def arrive(self, request: SimulatedRequest) -> None:
-        """Accept a request; one that was on its way when the device was lost fails."""
+        """Pass a request to the discipline; fail it if the device is lost."""
         if self.lost:
             self._fail([request])
             return
@@ -168,7 +168,7 @@ class Engine:
         self._refuse(self.discipline.arrive(request, self.now_s))
 
     def lose(self, requests: Sequence[SimulatedRequest]) -> None:
-        """Lose the device, and ``requests`` with it: all that it had not answered."""
+        """Fail the device, and ``requests``, which have no response yet."""
         self.lost = True
         self._fail(requests)
 

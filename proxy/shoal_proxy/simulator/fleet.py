@@ -1,4 +1,4 @@
-"""Many replicas, each with the proxy's own scheduler and a device of its own, and the routing of requests."""
+"""Simulation of many replicas, and the routing of requests to them."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -10,7 +10,7 @@ from shoal_proxy.simulator.shoal import SchedulerDiscipline
 
 
 class Replica:
-    """One pod. ``ready_s``: when it has started; ``ended_s``: when it had drained or died."""
+    """One simulated pod, ready at ``ready_s`` and gone at ``ended_s``."""
 
     def __init__(self, shoal: SchedulerDiscipline, engine: Engine, ready_s: float) -> None:
         self.shoal = shoal
@@ -23,16 +23,16 @@ class Replica:
 
     @property
     def rows(self) -> int:
-        """Return the rows that wait and run (`Choosable`)."""
+        """Return the number of queued and running rows (`ReplicaLoad`)."""
         return self.shoal.rows
 
     def expected_finish_s(self, request: SimulatedRequest, now_s: float) -> float:
-        """Return the time at which the replica would complete ``request`` (`Choosable`)."""
+        """Return the time at which ``request`` would finish (`ReplicaLoad`)."""
         return self.shoal.expected_finish_s(request, now_s)
 
 
 class PeerEstimate:
-    """A replica's estimate of a peer's wait: at most ``stale_s`` old, plus the rows forwarded since."""
+    """A replica's estimate of a peer's wait, at most ``stale_s`` old."""
 
     def __init__(self, peer: Replica, stale_s: float) -> None:
         self.peer = peer
@@ -43,11 +43,11 @@ class PeerEstimate:
 
     @property
     def rows(self) -> int:
-        """Return the number of waiting and running rows (`Choosable`)."""
+        """Return the number of queued and running rows (`ReplicaLoad`)."""
         return self.peer.rows
 
     def expected_finish_s(self, request: SimulatedRequest, now_s: float) -> float:
-        """Return the estimated time at which the peer completes ``request`` (`Choosable`)."""
+        """Return the estimated time to finish ``request`` (`ReplicaLoad`)."""
         # The peer's report is too old: read it again.
         if now_s - self._told_s >= self._stale_s:
             self._told_s, self._given_rows = now_s, 0
@@ -55,17 +55,17 @@ class PeerEstimate:
         return now_s + self._wait_s + self._given_rows * self.peer.shoal.row_s
 
     def add_forwarded(self, request: SimulatedRequest) -> None:
-        """Count ``request``, which is forwarded to the peer."""
+        """Add the rows of ``request``, forwarded to the peer, to the estimate."""
         self._given_rows += request.rows
 
 
 class Fleet:
-    """Replicas that start and stop, and a rule that distributes requests over the serving ones.
+    """Simulated replicas, and the rule that routes requests to them.
 
     Args:
-        make: makes the engine and scheduler of replica 0, 1, ..., on the given agenda.
-        balance: the rule.
-        pick: draws random integers.
+        make: makes the engine and scheduler of a replica, from its number and the event queue.
+        balance: the load balancing rule.
+        pick: draws a random integer.
         connections: connections of all clients together, if the rule uses connections.
         max_age_s: age after which a connection is opened again.
         hop_s: duration of forwarding a request.
@@ -113,7 +113,7 @@ class Fleet:
         return replica
 
     def drain(self, replica: Replica) -> None:
-        """Send the replica no new requests; it stops when all of its requests have a response."""
+        """Send the replica no new requests; stop it after its last response."""
         replica.leaving = True
         # It may not have become ready.
         if replica in self.serving:
@@ -121,19 +121,19 @@ class Fleet:
         self._end_when_settled(replica)
 
     def kill(self, replica: Replica) -> None:
-        """Stop the replica abruptly: all of its requests fail."""
+        """Stop the replica abruptly; its open requests fail."""
         self.drain(replica)
         replica.ended_s = self.agenda.now_s
         replica.engine.lose(replica.shoal.lose(self.agenda.now_s))
 
     def run(self, requests: Sequence[SimulatedRequest], until_s: float = NEVER_S) -> None:
-        """Schedule the arrival of every request, and process events until none is left."""
+        """Schedule the arrivals of ``requests``, and process all events."""
         for request in requests:
             self.agenda.at(request.arrived_s, self.arrive, request)
         self.agenda.run(until_s)
 
     def arrive(self, request: SimulatedRequest) -> None:
-        """Route ``request`` by the rule."""
+        """Route ``request`` to a replica by the load balancing rule."""
         now_s = self.agenda.now_s
         if not self.serving:
             # No replica serves: the gateway answers with an error.
@@ -163,7 +163,7 @@ class Fleet:
             self.agenda.at(self.agenda.now_s + _LOOK_S, self._end_when_settled, replica)
 
     def _forwarder(self, replica: Replica, request: SimulatedRequest) -> bool:
-        """Forward ``request``, which ``replica`` would reject, to a peer; return whether one accepts it."""
+        """Forward ``request`` from ``replica`` to a peer; return success."""
         if self._balance is not Balance.REQUEST_FORWARDING:
             return False
         peers: list[PeerEstimate] = []

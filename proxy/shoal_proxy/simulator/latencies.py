@@ -1,4 +1,4 @@
-"""Durations of batches on the simulated device: ``4ms+0.15ms``, or a table by size, measured or written by hand."""
+"""Batch durations on a simulated device, from a formula or a table."""
 
 import re
 from bisect import bisect_left
@@ -16,12 +16,12 @@ _GAP = 2
 
 
 class LatencyError(Exception):
-    """The latencies cannot be read; the message states what was expected."""
+    """The latencies are malformed; the message states the expected form."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchDurations:
-    """Durations of batches of one shape.
+    """Durations of batches of one shape, by number of rows.
 
     A size between two measured sizes takes the interpolated time or, if ``padded``, the time of the larger size.
     """
@@ -38,10 +38,7 @@ class BatchDurations:
     """Sizes that the runtime pads to, and that no batch has had."""
 
     def guesses(self, most: int) -> str:
-        """Return the batches of up to ``most`` rows whose time was not measured, in words.
-
-        Empty if all were measured.
-        """
+        """Describe the batches of up to ``most`` rows that were not measured."""
         if self.exact:
             return ""
         if most > self.rows[-1]:
@@ -54,7 +51,7 @@ class BatchDurations:
         return ", ".join([f"batches between {low} and {high} rows" for low, high in gaps])
 
     def at(self, rows: int) -> tuple[float, float]:
-        """Return mean time and spread of a batch of ``rows``; above the last size the last slope continues."""
+        """Return mean and spread of the duration of a batch, extrapolated if big."""
         index = min(bisect_left(self.rows, rows), len(self.rows) - 1)
         size = self.rows[index]
         if index == 0 or size == rows or (self.padded and size > rows):
@@ -66,14 +63,14 @@ class BatchDurations:
         return self.mean_s[index] + (rows - size) * slope_s, self.spread[index]
 
     def row_s(self, most: int) -> float:
-        """Return the least time per row of batches of up to ``most`` rows."""
+        """Return the shortest time per row of batches of up to ``most`` rows."""
         # Between two sizes time is linear, so the best size is one of them.
         return min([self.at(size)[0] / size for size in (*[size for size in self.rows if size < most], most)])
 
 
 @dataclass(frozen=True, slots=True)
 class Latencies:
-    """Latencies by name of a shape; requests of an unknown shape use the latencies of the first shape."""
+    """Batch durations by shape; unknown shapes use those of the first one."""
 
     shapes: Mapping[str, BatchDurations]
     overhead_s: float = 0.0
@@ -85,11 +82,11 @@ class Latencies:
     """The most that the proxy has served; the host's work at higher rates was never measured."""
 
     def sizes(self, shape: str) -> BatchDurations:
-        """Return the sizes of a shape."""
+        """Return the batch durations of a shape."""
         return self.shapes.get(shape) or next(iter(self.shapes.values()))
 
     def sampler(self, gauss: Callable[[], float]) -> Callable[[int, str], float]:
-        """Return a function of rows and shape that draws a batch's time; ``gauss`` draws from N(0, 1)."""
+        """Return a function that draws a batch's duration by rows and shape."""
 
         def latency_s(rows: int, shape: str) -> float:
             mean_s, spread = self.sizes(shape).at(rows)
@@ -100,7 +97,7 @@ class Latencies:
 
 
 def parse_terms(text: str) -> Latencies:
-    """Return the latencies of ``4ms+0.15ms``: of a batch, and of each row in it.
+    """Return latencies from text like ``4ms+0.15ms``: per batch, per row.
 
     Raises:
         LatencyError: the text has another form.
@@ -115,7 +112,7 @@ def parse_terms(text: str) -> Latencies:
 
 
 def parse_document(document: object) -> Latencies:
-    """Return the latencies of a JSON document: ``{"1": 0.004, "8": 0.005}``, or the response of ``/v1/latency``.
+    """Return latencies from JSON: rows to seconds, or ``/v1/latency``.
 
     Raises:
         LatencyError: the document has another form.

@@ -1,4 +1,4 @@
-"""The most requests that could be answered in time with knowledge of the whole trace from the start.
+"""Optimum of batching: the most requests in time, knowing the whole trace.
 
 One device runs one batch at a time, one row a request, and requests are due in the order in which they arrive. Then two
 exchanges lose nothing: requests are served in order of arrival, and a batch that ends with request i holds the most
@@ -12,8 +12,8 @@ and a table of the earliest time at which the device can be free decides it all:
 The result is N - min{m : free[N][m] < inf}.
 Source: Baptiste, Batching identical jobs, Mathematical Methods of Operations Research 52 (2000).
 
-Only a narrow band of m matters for each i: below it too much was kept to be in time, above it the device would be idle
-when the next request arrives, and more rejections gain nothing. Within the band a step is one numpy operation.
+For each i only a narrow band of m matters: below the band too many requests were kept to be in time, above it the
+device would be idle when the next request arrives. Within the band a step is one numpy operation.
 """
 
 from collections.abc import Sequence
@@ -35,9 +35,9 @@ def most_in_time(
     """Return the maximum number of requests that can be in time.
 
     Args:
-        arrived_s: arrivals, in order.
-        soft_deadline_s: when each must be answered; in order as well.
-        latency_s: duration of a batch of 1, 2, ... rows, up to the largest; not falling.
+        arrived_s: arrival times, in order.
+        soft_deadline_s: deadlines of the same requests, also in order.
+        latency_s: durations of batches of 1, 2, ... rows, up to the largest; not decreasing.
         give_up_at: stop when at least this number must be rejected, and return the remaining upper bound.
 
     Raises:
@@ -58,7 +58,7 @@ def most_in_time(
 
 
 class _Band:
-    """The last rows of the table; columns from the fewest rejections possible to where the device idles.
+    """Last rows of the table, limited to the columns that matter.
 
     Row ``end`` is at ``end - _first_row`` of a block of rows whose first column stands for ``_base`` rejections. When
     the block is full, the rows still needed move to a new one. Beyond its idle column a row is -inf: a free device.
@@ -77,7 +77,7 @@ class _Band:
         self._table: _Times = np.full((self._largest + _BLOCK, self._largest + _BLOCK + 2), -np.inf)
 
     def step(self, end: int) -> None:
-        """Decide request ``end`` (counted from 1)."""
+        """Compute the table's row for request ``end`` (counted from 1)."""
         if end - self._first_row >= len(self._table):
             self._move(end)
         # Columns of this row, relative to the block.
@@ -105,7 +105,7 @@ class _Band:
         self._idle = fewest + int(np.count_nonzero(free_s > next_s))
 
     def _move(self, end: int) -> None:
-        """Begin a new block with the rows that the next steps refer to."""
+        """Begin a new block with the rows that later steps need."""
         kept = self._table[-self._largest :]
         # Columns below are infinite in all kept rows, and no longer needed.
         lowest = int(np.count_nonzero(np.isposinf(kept[0])))

@@ -1,4 +1,4 @@
-"""A study as a table of text."""
+"""Text table of a study's result."""
 
 from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.simulator.capacity import DOUBLINGS
@@ -6,7 +6,7 @@ from shoal_proxy.simulator.study import IN_TIME, SimulatedService, StudyResult, 
 
 
 def lines(study: StudyResult, service: SimulatedService, guesses: str = "") -> list[str]:
-    """Return the lines of the table; the last one states which times were guessed, if any."""
+    """Return the lines of the table for a study; the last names ``guesses``."""
     outcome = study.outcome
     replicas = "1 replica" if service.replicas == 1 else f"{service.replicas} replicas"
     kept = f", {service.connections} connections a replica" if service.balance.keeps_connections else ""

@@ -1,4 +1,4 @@
-"""The proxy's own batching, as a discipline of the simulator."""
+"""The proxy's own scheduler, as a discipline of the simulator."""
 
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -23,7 +23,7 @@ _MODEL = ModelSignature("simulated", ("1",), "", {}, {})
 
 
 class _Inputs(dict[str, Array]):
-    """A request's rows, and the request: executed copies of coalesced requests are unknown to the engine."""
+    """Inputs of a request that also hold the simulated request itself."""
 
     def __init__(self, request: SimulatedRequest) -> None:
         super().__init__(x=np.full((request.rows, 1), request.payload))
@@ -31,7 +31,7 @@ class _Inputs(dict[str, Array]):
 
 
 class SchedulerDiscipline:
-    """A `Scheduler` with simulated requests."""
+    """Discipline that runs the proxy's `Scheduler` on simulated requests."""
 
     def __init__(
         self,
@@ -73,26 +73,26 @@ class SchedulerDiscipline:
 
     @property
     def rows(self) -> int:
-        """Return the rows that wait and run."""
+        """Return the number of queued and running rows."""
         return self.scheduler.queue.rows + self.scheduler.in_flight_rows
 
     @property
     def row_s(self) -> float:
-        """Return the time that each row adds to the waits of later ones, with full batches."""
+        """Return the time that each row adds to later waits, in full batches."""
         limits, tables = self.scheduler.batcher.limits, self.scheduler.batcher.tables
         return tables[BatchKey(shapes=(("", ()),))].p95_s(limits.max_rows) / limits.max_rows
 
     def expected_finish_s(self, request: SimulatedRequest, now_s: float) -> float:
-        """Return when ``request`` would be answered if it arrived now, by the wait that the proxy reports to peers."""
+        """Return when ``request`` would be answered if it arrived now."""
         wait_s = self.scheduler.batcher.expected_wait_s(_key(request), now_s)
         return now_s + wait_s + (request.rows - 1) * self.row_s
 
     def lose(self, now_s: float) -> Sequence[SimulatedRequest]:
-        """Return all requests without an outcome when the pod dies."""
+        """Return all requests without an outcome, as the pod dies."""
         return self._settled(self.scheduler.reject_all(RuntimeLost("the pod died"), now_s))
 
     def left(self, request: SimulatedRequest, now_s: float) -> None:
-        """Cancel a request (`Discipline`)."""
+        """Cancel a request whose client has disconnected (`Discipline`)."""
         pending = self._pendings.pop(request)
         del self._requests[pending]
         self.scheduler.cancel(pending)

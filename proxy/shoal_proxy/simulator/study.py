@@ -1,4 +1,4 @@
-"""Simulate a service of several replicas on a trace: the outcome of its requests, and its capacity."""
+"""Study of a service on a trace: outcomes, capacity, and optimum."""
 
 import math
 import random
@@ -31,7 +31,7 @@ _SAME = 1.15
 
 @dataclass(frozen=True, slots=True)
 class SimulatedService:
-    """The simulated service. Without an objective every answered request is in time."""
+    """Parameters of a simulated service; no objective: no request is late."""
 
     latencies: Latencies
     limits: BatchLimits
@@ -63,12 +63,12 @@ class SimulatedService:
         return self.balance is Balance.RANDOM and self.slow == 1.0 and self.death_s == NEVER_S
 
     def served_per_s(self, entries: Sequence[TraceEntry]) -> float | None:
-        """Return the highest rate (per second) at which the replicas served such requests; None if unknown."""
+        """Return the highest measured rate (requests/s); None if unknown."""
         rows_per_s = self.latencies.served_rows_per_s
         return rows_per_s and self.replicas * rows_per_s * len(entries) / sum([entry.rows for entry in entries])
 
     def device_per_s(self, entries: Sequence[TraceEntry]) -> float:
-        """Return how many requests like these the devices run per second when every batch has the best size."""
+        """Return the most requests per second that the devices can run."""
         rows: Counter[str] = Counter()
         for entry in entries:
             rows[entry.shape] += entry.rows
@@ -81,7 +81,7 @@ class SimulatedService:
 
 @dataclass(frozen=True, slots=True)
 class TraceOutcome:
-    """The outcomes of a trace. Times in seconds; None where no request was answered."""
+    """Outcome of a simulated trace; times in seconds, None if none answered."""
 
     offered: int
     offered_per_s: float
@@ -102,9 +102,9 @@ class TraceOutcome:
 
 @dataclass(frozen=True, slots=True)
 class StudyResult:
-    """An outcome; the rate at which 99 % would still be in time; and the optimum of both.
+    """Result of a study: a trace's outcome, the capacity, and their optima.
 
-    The optimum has knowledge of the whole trace and of the routing. None where it is undefined: without an objective,
+    An optimum has knowledge of the whole trace and of the routing. None where it is undefined: without an objective,
     with requests of several rows or shapes, with deadlines not in order of arrival, or with routing that is not random.
     """
 
@@ -125,18 +125,18 @@ class StudyResult:
     """Number of requests that would prove the capacity; None if the trace suffices."""
 
     def beyond_served(self, rate_per_s: float | None) -> bool:
-        """Return whether a rate exceeds the measured ones by more than chance."""
+        """Return whether a rate clearly exceeds the highest measured one."""
         return bool(self.served_per_s and rate_per_s and rate_per_s > _SAME * self.served_per_s)
 
 
 def study(
     entries: Sequence[TraceEntry], service: SimulatedService, progress: Callable[[str], None] = lambda _: None
 ) -> StudyResult:
-    """Simulate ``entries``, which are in order of arrival, on ``service``.
+    """Simulate a trace on a service, and find the capacity of the service.
 
     Args:
-        entries: the trace.
-        service: the service.
+        entries: the trace, in order of arrival.
+        service: the simulated service.
         progress: receives a description of each step.
     """
     progress(f"{len(entries):,} requests")
@@ -177,7 +177,7 @@ def study(
 
 
 def simulate(requests: Sequence[SimulatedRequest], service: SimulatedService) -> TraceOutcome:
-    """Route ``requests`` by the service's rule, and run them."""
+    """Route ``requests`` to the service's replicas, and run them."""
     # Deadlines, and rows that fail or that other requests have too.
     chance = random.Random(service.seed)
     for number, request in enumerate(requests, 1):
@@ -204,7 +204,6 @@ def simulate(requests: Sequence[SimulatedRequest], service: SimulatedService) ->
 
 
 def _replace(service: SimulatedService, fleet: Fleet) -> None:
-    """Kill the first replica, and start its replacement."""
     fleet.kill(fleet.replicas[0])
     fleet.add(service.start_s)
 
@@ -223,7 +222,7 @@ def _engine(service: SimulatedService, number: int, agenda: EventQueue) -> Engin
 
 
 def _shoal(service: SimulatedService, slow: float) -> SchedulerDiscipline:
-    """Return the scheduler of a replica that already knows the durations of batches."""
+    """Return the scheduler of a replica, which has the batch durations."""
     shoal = SchedulerDiscipline(
         service.limits,
         objective_s=service.objective_s,
@@ -274,7 +273,7 @@ def _faster(entries: Sequence[TraceEntry], factor: float, service: SimulatedServ
 
 
 def _rate(factor: float, outcome: TraceOutcome) -> float | None:
-    """Return the rate of the trace at ``factor`` times its speed; None if there is none or it is unlimited."""
+    """Return a rate in requests per second; None if it is 0 or unlimited."""
     return factor * outcome.offered_per_s if 0 < factor < math.inf else None
 
 

@@ -13,7 +13,7 @@ _RATIO_MASK: Final = (1 << 64) - 1
 
 
 class SpanContext(NamedTuple):
-    """The identity of a span, as ``traceparent`` carries it."""
+    """Identity of a span, as the ``traceparent`` header carries it."""
 
     trace_id: int
     span_id: int
@@ -21,12 +21,12 @@ class SpanContext(NamedTuple):
 
     @property
     def traceparent(self) -> str:
-        """The header's value."""
+        """The value of the ``traceparent`` header for this span."""
         return f"00-{self.trace_id:032x}-{self.span_id:016x}-{int(self.sampled):02x}"
 
 
 class ShareSampler:
-    """Selects a share, 0 to 1, of uniform 64-bit numbers: random ones, or the low halves of trace ids."""
+    """Sampler that selects a share (0 to 1) of uniform 64-bit numbers."""
 
     __slots__ = ("_below",)
 
@@ -34,13 +34,13 @@ class ShareSampler:
         self._below = round(share * (_RATIO_MASK + 1))
 
     def takes(self, number: int) -> bool:
-        """Return whether a number is selected."""
+        """Return whether the number is in the selected share."""
         return number & _RATIO_MASK < self._below
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """Whether requests are sampled: with ``by_parent`` as the client's span is, if there is one; else this share."""
+    """Sampling rule: by the client's span if ``by_parent``, else by share."""
 
     by_parent: bool = True
     share: float = 1.0
@@ -64,7 +64,7 @@ _SAMPLERS: Final[Mapping[str, tuple[bool, float | None]]] = {
 
 
 def parse_traceparent(value: bytes | None) -> SpanContext | None:
-    """Return the client's span; None if there is none, or the header is malformed."""
+    """Return the client's span context; None if absent or malformed."""
     match = _TRACEPARENT.fullmatch(value) if value else None
     if match is None:
         return None
@@ -74,7 +74,7 @@ def parse_traceparent(value: bytes | None) -> SpanContext | None:
 
 
 def is_enabled(environ: Mapping[str, str]) -> bool:
-    """Return whether the environment names a collector and does not disable traces."""
+    """Return whether traces have a collector and are not disabled."""
     off = environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or environ.get("OTEL_TRACES_EXPORTER") == "none"
     return not off and any(environ.get(name) for name in _COLLECTOR)
 

@@ -1,13 +1,14 @@
-"""The span of one request or one batch."""
+"""Data of a trace's span."""
 
 from shoal_proxy.tracing.sampling import SpanContext
 
 
 class Span:
-    """One span. Times are monotonic (s).
+    """Span of a request or batch; times are in monotonic seconds.
 
     Args:
-        name: one of a few fixed names, without text from clients.
+        name: fixed name of the operation, without text from clients.
+        context: the span's identity.
         parent: the client's span.
     """
 
