@@ -35,7 +35,7 @@ _DEFAULT_CODEC: Final[Codec] = V2()  # V1 has the same errors
 
 
 def codec_for(path: str) -> Codec:
-    """Return the codec for error responses to a ``path`` without inference."""
+    """Return the codec for errors on a ``path`` other than an infer route."""
     for start, codec in _CODEC_BY_PREFIX:
         if path.startswith(start):
             return codec

@@ -54,7 +54,11 @@ class KeyFiles:
     def reload(self) -> None:
         """Load changed key files; keep the previous keys if unreadable."""
         try:
-            seen = _state(self._path)
+            # A fingerprint of the files, from their names and metadata.
+            stats = [(str(each), each.stat()) for each in (_files(self._path) if self._path.is_dir() else [self._path])]
+            if not self._path.is_dir() and not self._path.is_file():
+                raise ValueError("it is neither a file nor a directory")
+            seen = [(name, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size) for name, stat in stats]
             if seen == self._seen:
                 return
             # A Secret is replaced at once; other files must be unchanged for one interval, as they may be half-written.
@@ -107,15 +111,6 @@ def _files(path: Path) -> list[Path]:
     swapped = path / _SWAPPED
     directory = swapped.resolve() if swapped.is_symlink() else path
     return sorted(each for each in directory.iterdir() if not each.name.startswith(".") and each.is_file())
-
-
-def _state(path: Path) -> object:
-    """Return a fingerprint of the key files, from their names and metadata."""
-    files = _files(path) if path.is_dir() else [path]
-    stats = [(str(each), each.stat()) for each in files]
-    if not path.is_dir() and not path.is_file():
-        raise ValueError("it is neither a file nor a directory")
-    return [(name, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size) for name, stat in stats]
 
 
 def _bytes(path: Path) -> bytes:
@@ -182,7 +177,7 @@ class Issuer:
 
 
 def make_access_control(settings: Settings) -> tuple[AccessControl | None, Sequence[KeyFiles | Issuer]]:
-    """Return the access control (None: open) and the key sources to watch.
+    """Return the access control (None for open access) and its key sources.
 
     Raises:
         SettingsError: tokens are configured, but PyJWT is not installed.

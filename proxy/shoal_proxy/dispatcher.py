@@ -117,7 +117,7 @@ class Dispatcher:
         return signature
 
     def signature_to_decode(self) -> ModelSignature:
-        """Return the signature for decoding; with peers also while unready.
+        """Return the signature for decoding requests that a peer may also serve.
 
         Raises:
             RuntimeUnavailable: the runtime is not ready.
@@ -181,7 +181,7 @@ class Dispatcher:
             self._forwarder.fail_all()
 
     def load(self, now_s: float, *, peer: bool = False) -> OrcaReport | None:
-        """Return the load; None if requests (``peer``: of peers) are rejected."""
+        """Return this replica's load; None if it would reject a new request."""
         scheduler = self.scheduler
         if self.phase is not ProxyPhase.SERVING or not self._link.ready:
             return None
@@ -249,7 +249,7 @@ class Dispatcher:
         return True
 
     def _forward_on_arrival(self, forwarder: RequestForwarder, pending: PendingRequest) -> bool:
-        """Forward a request that would fail or be late here; return success.
+        """Try to forward a request that would fail or be late on this replica.
 
         Raises:
             ProxyError: this replica cannot serve the request, and no peer accepts it.

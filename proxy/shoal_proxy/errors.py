@@ -167,7 +167,7 @@ class BatchTooLarge(ModelFailed):
 
 
 class Overloaded(ProxyError):
-    """The limit ``reason`` is reached, or the deadline would be missed."""
+    """A limit is reached, or the request would miss its deadline."""
 
     status = 503
 

@@ -105,7 +105,7 @@ class Exporter:
 
 
 def readable(span: Span, resource: Resource, to_wall_ns: int) -> ReadableSpan:
-    """Return a span in the SDK's form; ``to_wall_ns`` is Unix time minus ours."""
+    """Return a span in the SDK's form; ``to_wall_ns`` converts to Unix time."""
 
     def at(monotonic_s: float) -> int:
         return int(monotonic_s * 1e9) + to_wall_ns

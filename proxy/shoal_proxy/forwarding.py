@@ -115,7 +115,7 @@ class RequestForwarder:
         return bool(self._tasks)
 
     def record_local_batch(self, *, failed: bool) -> None:
-        """Record whether the model failed here, which excuses peers' failures."""
+        """Update this replica's failure rate, with which peers are compared."""
         self._own_failures += _OWN_WEIGHT * (failed - self._own_failures)
 
     def forward(self, pending: PendingRequest, rejection: ProxyError | None, signature: ModelSignature | None) -> bool:
@@ -329,7 +329,7 @@ class RequestForwarder:
 
 
 def _decoded(response: RuntimeResponse, pending: PendingRequest, mark: bytes, signature: ModelSignature) -> Given:
-    """Return a peer's outcome for the request whose response has ``mark``."""
+    """Return the outcome in a peer's response, which must contain ``mark``."""
     executed = response.headers.get(_EXECUTED)
     status = response.status
     if status != 200:

@@ -90,7 +90,7 @@ class RequestHead:
 
 
 class HeadTemplate:
-    """Request head with gaps for changing values, made from ``lines``."""
+    """Template of a request head, with gaps for the values that change."""
 
     __slots__ = (
         "after",
@@ -234,7 +234,7 @@ def _cut(template: HeadTemplate, data: bytes, values: list[bytes]) -> int:
 
 
 def _differing(template: HeadTemplate, target: bytes, lines: Sequence[bytes]) -> frozenset[bytes] | None:
-    """Return the names of headers with other values; None if more differs."""
+    """Return the headers whose values differ; None if other parts differ."""
     if target != template.target or len(lines) != len(template.lines):
         return None
     names: set[bytes] = set()

@@ -1,4 +1,4 @@
-"""Inference requests: from a call to the queue, and from there back."""
+"""Path of inference requests: decode, queue, and encode the response."""
 
 import logging
 import time
@@ -151,7 +151,7 @@ class Inference:
     def start(
         self, head: RequestHead, body: bytes | memoryview, respond: Callable[[HttpResponse], None]
     ) -> PendingRequest | None:
-        """Queue and return a request; return None if rejected, after ``respond``."""
+        """Queue a request; return None if it is rejected and has its response."""
         if self.tracer is not None:
             span = self.tracer.begin(head.headers, head.route.codec.name, time.monotonic())
             if span is not None:

@@ -160,7 +160,7 @@ class InferCycle:
             self._chunks.append(chunk)
 
     def end_of_body(self) -> None:
-        """Note that the body is complete."""
+        """Record that the body is complete."""
         self.complete = True
         if self._packed is not None:
             self._packed.end()
@@ -168,7 +168,7 @@ class InferCycle:
             self.activate()
 
     def count_decompressed(self, read_bytes: int, made_bytes: int) -> bool:
-        """Count decompressed for compressed bytes; return False if rejected."""
+        """Count the bytes of one step; return False if the request is rejected."""
         if self._held is not None:
             self._protocol.inference.shrink_body(self._held, read_bytes)
         return self._hold(made_bytes)
@@ -470,7 +470,7 @@ class InferProtocol(FramedProtocol):
             super().body_timed_out(error)
 
     def fail_open(self, cycle: Any, error: ProxyError) -> bool:
-        """Reject the request whose body is incomplete."""
+        """Reject an incomplete request; return whether ``error`` is handled."""
         if not isinstance(cycle, InferCycle):
             return super().fail_open(cycle, error)
         cycle.stop(error)
@@ -500,7 +500,7 @@ class InferProtocol(FramedProtocol):
             self.cycle = self.page
 
     def answered(self, pending: PendingRequest) -> None:
-        """Record a response of a burst; its clients may send again together."""
+        """Record a response to one of several clients answered at the same time."""
         if self._burst is None and (burst := pending.burst) is not None:
             burst.add_response(pending.rows)
             self._burst, self._burst_rows = burst, pending.rows

@@ -322,7 +322,7 @@ class Proxy:
         self._leave.set()
 
     async def drain(self) -> None:
-        """Drain at once, and return when the drain is complete."""
+        """Drain without waiting for another replica; return when complete."""
         self.stay(0.0)
         self._leave.set()
         await self._drained.wait()
@@ -333,7 +333,7 @@ class Proxy:
         self._stay_changed.set()
 
     async def _stay_on(self) -> float:
-        """Serve while the operator requests it; return the drain delay's start."""
+        """Serve while the operator requests it; return the delay's start (s)."""
         begun_s = time.monotonic()
         self._stay.begin(begun_s)
         if self._stay.left_s(begun_s):

@@ -125,7 +125,7 @@ class TimedProtocol(HttpToolsProtocol):
 
     @property
     def idle_start_s(self) -> float | None:
-        """Time since which the connection has no request; None if it has one."""
+        """Start of the connection's idle time (s); None while it is in use."""
         if self._is_rejected or self.busy or self.incoming > HEAD or self.transport.is_closing():
             return None
         return self.idle_since_s

@@ -113,7 +113,7 @@ class UnreadResponses:
         return max(1, self._limit_bytes // _BATCH_PART // max(1, row_bytes))
 
     async def wait_for_room(self) -> None:
-        """Wait until the limit is not exceeded; waiters resume in order."""
+        """Wait until the limit is no longer exceeded."""
         while self.full:
             waiting = asyncio.get_running_loop().create_future()
             self._waiting.append(waiting)

@@ -109,7 +109,7 @@ class Upstream:
             return f"the runtime returned {response.status} for /v2/health/ready"
 
     async def signature(self, pad_buckets: PadBuckets = NO_BUCKETS) -> ModelSignature:
-        """Return the model's signature, with ``pad_buckets`` replaced.
+        """Return the model's signature, with ``pad_buckets`` instead of its own.
 
         Raises:
             SignatureError: the runtime has no such model, or its metadata is invalid.

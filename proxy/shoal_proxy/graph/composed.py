@@ -30,7 +30,7 @@ class Refused(Exception):
 
 
 class Failed(Exception):
-    """Raised by a failed step; uncaught, the request fails with its status.
+    """Raised when a step fails; if not caught, the request fails likewise.
 
     Attributes:
         step: name of the step.

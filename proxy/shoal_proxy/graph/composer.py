@@ -144,7 +144,7 @@ class Composer:
         return "composer.source" if self._spec.source else "composer.importPath"
 
     async def _load(self) -> Signature | GraphError:
-        """Load the composer's code; return errors, as callers await repeatedly."""
+        """Load the composer's code; return an error instead of raising it."""
         try:
             module, name = self._module()
             made = getattr(module, name)()

@@ -170,7 +170,7 @@ class GraphRequest:
         return [found[row] for row in sorted(found)]
 
     def _origin(self, space: Space, row: int) -> tuple[int, str]:
-        """Return the request row behind a row of a space, and its items in words."""
+        """Return the request's row for a row of a space, and a text of its items."""
         where = ""
         while space:
             rows = self._spaces[space]

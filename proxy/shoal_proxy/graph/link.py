@@ -74,7 +74,7 @@ class GraphResponse:
 
 
 class GraphLink:
-    """Link to a graph, ready once all its models are known and compatible.
+    """Link to a graph, ready once all models have sent compatible metadata.
 
     It stays ready when a model becomes unavailable: requests that need it fail with the step's name, others are served.
     """
@@ -144,7 +144,7 @@ class GraphLink:
                 continue
 
     async def _until_doubtful(self) -> None:
-        """Wait for a reason to request metadata again; check the composer's loop."""
+        """Wait until the models' metadata must be requested again."""
         while self.ready and self._composer is not None and not self._wake.is_set():
             try:
                 await self._composer.load_signature()
@@ -159,7 +159,7 @@ class GraphLink:
         await self._wake.wait()
 
     async def _check_models(self) -> tuple[str, str]:
-        """Request all metadata; return a sentence and reason if unable to serve."""
+        """Request all models' metadata; return why the graph cannot serve."""
         try:
             composer = None if self._composer is None else await self._composer.load_signature()
         except GraphError as wrong:

@@ -1,4 +1,7 @@
-"""Tensors by row of a space, with absent rows, and moves between spaces."""
+"""Tensors over the rows of a space, some of which may be absent.
+
+A space is a set of rows: those of the request, or one row for each item of a list.
+"""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -14,7 +17,7 @@ TEXT_BYTES: Final = 256
 
 
 class SpaceValues:
-    """Values of the rows ``rows`` (ascending); ``rows`` None means all rows."""
+    """A tensor's values for ``rows`` of a space; None stands for all rows."""
 
     __slots__ = ("array", "rows")
 

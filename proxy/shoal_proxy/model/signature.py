@@ -95,7 +95,7 @@ class ModelSignature:
     """For a graph: names of the graph and of called graphs, separated by commas."""
 
     def largest_batch(self, configured_rows: int) -> int:
-        """Return the row limit of a batch: the smaller of setting and model's."""
+        """Return the row limit of a batch, at most the model's own limit."""
         if not self.batches:
             return 1
         return configured_rows if self.max_batch_size is None else min(configured_rows, self.max_batch_size)
@@ -215,7 +215,7 @@ def _canonical_axis(tensor: Mapping[str, Any], key: str, batches: bool, batch_di
 
 
 def _with_masks(specs: dict[str, InputSpec]) -> dict[str, InputSpec]:
-    """Give each mask the padding axis and buckets of its input, and zeros."""
+    """Make padding masks optional, and pad them with zeros like their inputs."""
     for spec in list(specs.values()):
         if spec.pad_axis is None and (spec.pad_mask or spec.pad_buckets):
             raise ValueError(f"input {spec.name!r} has pad_mask or pad_buckets, which need pad_axis")

@@ -40,8 +40,11 @@ class SlowCall:
 
     @property
     def unread_bytes(self) -> int:
-        """Return the unacknowledged bytes, counted from the first read of this."""
-        acked = _counter(self._peer, self._port, _ACKED_AT)
+        """Return the bytes that the client has not acknowledged."""
+        acked = 0
+        if (connection := connection_of(self._peer, self._port)) is not None:
+            with connection:
+                acked = _counter_of(connection, _ACKED_AT)
         if self._acked_before is None:
             self._acked_before = acked
         return max(0, self._size_bytes - (acked - self._acked_before))
@@ -64,14 +67,6 @@ def received_on(connection: socket.socket) -> int:
     return _counter_of(connection, _RECEIVED_AT)
 
 
-def _counter(peer: str, port: int, offset: int) -> int:
-    connection = connection_of(peer, port)
-    if connection is None:
-        return 0
-    with connection:
-        return _counter_of(connection, offset)
-
-
 def _counter_of(connection: socket.socket, offset: int) -> int:
     info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, offset + _COUNTER.size)
     # Older kernels return a shorter structure.
@@ -83,8 +78,12 @@ def connections_of(peers: Collection[str], port: int) -> dict[str, socket.socket
     wanted = {(_plain(host), remote_port): peer for peer in peers for host, remote_port in (peer_address(peer),)}
     found: dict[str, socket.socket] = {}
     for file in _FILES.iterdir():
-        connection = _duplicate(file)
-        if connection is None:
+        try:
+            if not stat.S_ISSOCK(file.stat().st_mode):
+                continue
+            # Duplicated, as closing a Python socket closes its descriptor.
+            connection = socket.socket(fileno=os.dup(int(file.name)))
+        except OSError:  # closed in the meantime
             continue
         end = _client_end(connection, port)
         if end is not None and (peer := wanted.pop(end, None)) is not None:
@@ -99,16 +98,6 @@ def connections_of(peers: Collection[str], port: int) -> dict[str, socket.socket
 def connection_of(peer: str, port: int) -> socket.socket | None:
     """Return a duplicated socket of a peer's connection; None if closed."""
     return connections_of([peer], port).get(peer)
-
-
-def _duplicate(file: Path) -> socket.socket | None:
-    try:
-        if not stat.S_ISSOCK(file.stat().st_mode):
-            return None
-        # Duplicated, as closing a Python socket closes its descriptor.
-        return socket.socket(fileno=os.dup(int(file.name)))
-    except OSError:  # closed in the meantime
-        return None
 
 
 def peer_address(peer: str) -> tuple[str, str]:

@@ -78,8 +78,8 @@ def _least(replicas: Sequence[R], cost: Callable[[R], float], pick: Pick) -> R:
 class Connections(Generic[Lead]):
     """Persistent client connections, each to a replica drawn when it opens.
 
-    A connection is opened again when its replica stops serving, and after ``max_age_s``. The first age is drawn between 0
-    and ``max_age_s``, so that connections do not expire together.
+    A connection is opened again when its replica stops serving, and after ``max_age_s``. The first age is drawn between
+    0 and ``max_age_s``, so that connections do not expire together.
     """
 
     def __init__(self, count: int, pick: Pick, max_age_s: float = NEVER_S) -> None:

@@ -13,7 +13,7 @@ _LASTS = 20
 
 
 def largest(is_met: Callable[[float], bool], most: float = math.inf) -> float:
-    """Return the largest factor that meets ``is_met``, to 0.5 %; 0 if none."""
+    """Return the largest factor that satisfies ``is_met``, to 0.5 %."""
     # Double the factor until it fails, then search between the last two; or halve it until it holds.
     low = high = min(1.0, most)
     if is_met(high):

@@ -49,7 +49,7 @@ class SimulatedRequest:
 
 @dataclass(frozen=True, slots=True)
 class SendBatch:
-    """Decision to send ``batch``, and to end ``rejected`` and ``failed``."""
+    """Decision to send a batch, and to reject or fail other requests."""
 
     batch: Sequence[SimulatedRequest] = ()
     rejected: Sequence[SimulatedRequest] = ()

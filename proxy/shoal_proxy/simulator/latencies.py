@@ -51,7 +51,7 @@ class BatchDurations:
         return ", ".join([f"batches between {low} and {high} rows" for low, high in gaps])
 
     def at(self, rows: int) -> tuple[float, float]:
-        """Return mean and spread of the duration of a batch, extrapolated if big."""
+        """Return mean (s) and relative spread of the duration of a batch."""
         index = min(bisect_left(self.rows, rows), len(self.rows) - 1)
         size = self.rows[index]
         if index == 0 or size == rows or (self.padded and size > rows):

@@ -23,7 +23,7 @@ _MODEL = ModelSignature("simulated", ("1",), "", {}, {})
 
 
 class _Inputs(dict[str, Array]):
-    """Inputs of a request that also hold the simulated request itself."""
+    """A request's inputs, with a reference to the simulated request."""
 
     def __init__(self, request: SimulatedRequest) -> None:
         super().__init__(x=np.full((request.rows, 1), request.payload))
@@ -78,7 +78,7 @@ class SchedulerDiscipline:
 
     @property
     def row_s(self) -> float:
-        """Return the time that each row adds to later waits, in full batches."""
+        """Return the time (s) that one more queued row takes, in full batches."""
         limits, tables = self.scheduler.batcher.limits, self.scheduler.batcher.tables
         return tables[BatchKey(shapes=(("", ()),))].p95_s(limits.max_rows) / limits.max_rows
 

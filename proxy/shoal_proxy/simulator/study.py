@@ -31,7 +31,7 @@ _SAME = 1.15
 
 @dataclass(frozen=True, slots=True)
 class SimulatedService:
-    """Parameters of a simulated service; no objective: no request is late."""
+    """Simulated service; without an objective no answered request is late."""
 
     latencies: Latencies
     limits: BatchLimits
@@ -81,7 +81,7 @@ class SimulatedService:
 
 @dataclass(frozen=True, slots=True)
 class TraceOutcome:
-    """Outcome of a simulated trace; times in seconds, None if none answered."""
+    """Outcome of a simulated trace; times (s) are None without responses."""
 
     offered: int
     offered_per_s: float
@@ -104,8 +104,8 @@ class TraceOutcome:
 class StudyResult:
     """Result of a study: a trace's outcome, the capacity, and their optima.
 
-    An optimum has knowledge of the whole trace and of the routing. None where it is undefined: without an objective,
-    with requests of several rows or shapes, with deadlines not in order of arrival, or with routing that is not random.
+    An optimum uses knowledge of the whole trace and of the routing. It is None without an objective, with requests of
+    several rows or shapes, with deadlines not in order of arrival, or with routing that is not random.
     """
 
     outcome: TraceOutcome

@@ -44,7 +44,7 @@ class TraceEntry:
         return f"{self.arrived_s:.6f},{self.rows},{shape},{deadline}"
 
     def request(self, objective_s: float) -> SimulatedRequest:
-        """Return a request, due within ``objective_s`` or its own deadline."""
+        """Return a request with the objective or its own deadline, if earlier."""
         own = self.deadline_ms is not None
         # A client gets an error at its own deadline. The objective is the service's and causes no error.
         deadline_s = self.arrived_s + self.deadline_ms / 1000 if self.deadline_ms is not None else NEVER_S
