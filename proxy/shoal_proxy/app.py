@@ -193,7 +193,7 @@ class PublicRoutes:
         return JSONResponse(self.triton_index(ready=await read_index_request(request)))
 
     def triton_index(self, *, ready: bool) -> list[dict[str, str]]:
-        """Return Triton's repository index; with ``ready`` only a ready model."""
+        """Return Triton's repository index; if ``ready``, without unready models."""
         return index(self._settings.name, self._settings.version, self.reason(), ready=ready)
 
     async def reject_loading(self, request: Request) -> Response:

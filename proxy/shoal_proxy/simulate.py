@@ -47,7 +47,7 @@ class UnreadableError(Exception):
 
 
 class NotMeasuredError(Exception):
-    """The running proxy has not measured a duration that is needed."""
+    """The proxy has not measured a duration that the simulation needs."""
 
 
 WRONG_ARGUMENTS = (InvalidAddressError, LatencyError, TraceError, UnreadableError)

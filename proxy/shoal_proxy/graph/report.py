@@ -26,7 +26,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the report of the graph in the environment; return the exit status."""
+    """Write the composer's inputs and outputs; return the exit status."""
     process = Settings.from_env(os.environ).process
     assert process.graph is not None
     assert process.graph.composer is not None

@@ -264,7 +264,7 @@ class GrpcPort:
         return lambda: self._unsent.set_held_bytes(slow, 0)
 
     def _refusal(self, head: RequestHead, context: Any) -> ProxyError | None:
-        """Return the error for ambiguous or unauthenticated metadata, or None."""
+        """Return the error for ambiguous or unauthenticated metadata, else None."""
         metadata = _metadata(context)
         if len(dict(metadata)) < len(metadata):
             try:

@@ -82,7 +82,7 @@ def bursty(rate: float, count: int, *, duration_s: float, seed: int) -> Times:
 
 
 def scaled(arrived_s: Times, factor: float) -> Times:
-    """Return arrival times of the same trace, ``factor`` times as fast."""
+    """Return arrival times scaled to ``factor`` times the arrival rate."""
     return arrived_s / factor
 
 

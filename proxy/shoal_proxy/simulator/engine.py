@@ -11,7 +11,7 @@ from shoal_proxy.errors import ProxyError
 
 @dataclass(slots=True, eq=False)
 class SimulatedRequest:
-    """Simulated request; exactly one of the last four times gets set."""
+    """Simulated request; its outcome sets one of the last four times."""
 
     arrived_s: float
     soft_deadline_s: float = NEVER_S
@@ -78,7 +78,7 @@ class Discipline(Protocol):
         """Record that ``batch`` took ``took_s``; return the answered requests."""
 
     def failed(self, batch: Sequence[SimulatedRequest], error: ProxyError, now_s: float) -> Sequence[SimulatedRequest]:
-        """Record that ``batch`` failed; return the requests with its error."""
+        """Record that ``batch`` failed; return the requests that get the error."""
 
     def left(self, request: SimulatedRequest, now_s: float) -> None:
         """Record that the client of ``request`` has disconnected."""
