@@ -1,4 +1,4 @@
-"""``python -m shoal_proxy``: run the proxy with settings from the environment; ``simulate`` or ``record``.
+"""Entry point of ``python -m shoal_proxy``.
 
 Handles Ctrl-C from here on, also while the other modules are imported.
 """
@@ -10,7 +10,7 @@ from shoal_schema.process.exit_status import run_command
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command; return its exit status."""
+    """Run the command named by ``arguments``; return the exit status."""
 
     def run() -> int:
         from shoal_proxy.command_line import run  # noqa: PLC0415 (guarded)

@@ -54,7 +54,11 @@ class KeyFiles:
     def reload(self) -> None:
         """Load the keys if their files have changed. While the files cannot be read, the previous keys stay in use."""
         try:
-            seen = _state(self._path)
+            # A fingerprint of the files, from their names and metadata.
+            stats = [(str(each), each.stat()) for each in (_files(self._path) if self._path.is_dir() else [self._path])]
+            if not self._path.is_dir() and not self._path.is_file():
+                raise ValueError("it is neither a file nor a directory")
+            seen = [(name, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size) for name, stat in stats]
             if seen == self._seen:
                 return
             # A Secret is replaced at once; other files must be unchanged for one interval, as they may be half-written.

@@ -212,7 +212,7 @@ class NotExecuted(RuntimeUnavailable):
 
 
 class UnknownHost(NotExecuted):
-    """The server's name does not resolve."""
+    """The host name of a server does not resolve."""
 
 
 class RuntimeLost(RuntimeUnavailable):

@@ -1,4 +1,4 @@
-"""The proxy's process: its listeners and tasks, from start to shutdown."""
+"""The proxy process: its listeners and tasks, from start to shutdown."""
 
 import asyncio
 import contextlib
@@ -160,7 +160,7 @@ def make_scheduler(settings: Settings) -> Scheduler:
 
 
 def make_link(settings: Settings) -> ModelLink:
-    """Return the link to the graph in ``settings``, or to the runtime."""
+    """Return the link to the configured graph or runtime."""
     if settings.process.graph is not None:
         return GraphLink(settings.process.graph, settings)
     return RuntimeLink(settings.process.runtime, settings.name, settings.batching.pad_buckets or {})
@@ -259,7 +259,6 @@ class Proxy:
         self._read_metrics()
 
     def _exporter(self) -> "Exporter | None":
-        """Return the exporter of spans, if the environment names a collector."""
         tracer = tracer_from(os.environ)
         if tracer is None:
             return None
@@ -321,14 +320,14 @@ class Proxy:
                     group.create_task(keep_watching(each))
 
     def stop(self) -> None:
-        """Start the drain; a second call skips the wait for another replica and the drain delay."""
+        """Start the drain; a second call skips all delays before it."""
         if self._leave.is_set():
             self._hurry.set()
             self._stay_changed.set()
         self._leave.set()
 
     async def drain(self) -> None:
-        """Drain without waiting for another replica to be ready; return when the drain is complete."""
+        """Drain without waiting for another replica; return when complete."""
         self.stay(0.0)
         self._leave.set()
         await self._drained.wait()
@@ -339,7 +338,7 @@ class Proxy:
         self._stay_changed.set()
 
     async def _stay_on(self) -> float:
-        """Keep serving while the operator requests it; return when the drain delay begins (monotonic seconds)."""
+        """Serve while the operator requests it; return the delay's start (s)."""
         begun_s = time.monotonic()
         self._stay.begin(begun_s)
         if self._stay.left_s(begun_s):
@@ -446,7 +445,7 @@ _EVERYWHERE = (
 
 
 async def serve(settings: Settings) -> None:
-    """Run a proxy until SIGTERM or SIGINT, or ``POST /drain``."""
+    """Run a proxy until SIGTERM, SIGINT or ``POST /drain``."""
     proxy = Proxy(settings)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

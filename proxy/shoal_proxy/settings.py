@@ -1,4 +1,4 @@
-"""The proxy's settings, read once from the environment; `shoal_schema` declares each of them."""
+"""Settings of the proxy, read from environment variables at the start."""
 
 from collections.abc import Mapping
 from math import inf
@@ -21,7 +21,7 @@ from shoal_schema.resource.traffic import BatchingPolicy, BatchingSpec, QueueSpe
 
 
 class Settings(Struct, frozen=True):
-    """The proxy's settings."""
+    """The proxy's settings, by section."""
 
     process: ProxyProcess = field(default_factory=ProxyProcess)
     metadata: Metadata = field(default_factory=Metadata)
@@ -60,7 +60,7 @@ class Settings(Struct, frozen=True):
 
     @property
     def longest_s(self) -> float:
-        """The upper limit on clients' timeouts (s)."""
+        """The upper limit on a client's timeout (s)."""
         graph = self.process.graph
         return inf if graph is None or graph.deadline_milliseconds is None else graph.deadline_milliseconds / 1000
 
@@ -80,7 +80,7 @@ class Settings(Struct, frozen=True):
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Self:
-        """Return the settings in ``environ``; an empty variable means the default.
+        """Return the settings in ``environ``; empty variables mean defaults.
 
         Raises:
             SettingsError: a value is malformed or out of range, a name is unknown, or two settings conflict.

@@ -1,4 +1,4 @@
-"""Large request bodies, read from the socket into their final memory without a copy."""
+"""Large request bodies, read from the socket into their final memory."""
 
 import asyncio
 from collections.abc import Callable
@@ -49,17 +49,17 @@ class BodyReader(asyncio.BufferedProtocol):
             self._on_complete()
 
     def eof_received(self) -> bool | None:
-        """Forward the event to the owner (asyncio)."""
+        """Forward the end of the input to the owner (asyncio)."""
         return self._owner.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forward the event to the owner (asyncio)."""
+        """Forward the loss of the connection to the owner (asyncio)."""
         self._owner.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Forward the event to the owner (asyncio)."""
+        """Forward the pause of writing to the owner (asyncio)."""
         self._owner.pause_writing()
 
     def resume_writing(self) -> None:
-        """Forward the event to the owner (asyncio)."""
+        """Forward the end of the pause to the owner (asyncio)."""
         self._owner.resume_writing()

@@ -1,4 +1,4 @@
-"""Compression of responses (gzip, deflate) for clients that accept it, where the service enables it."""
+"""Compression of responses for clients that accept gzip or deflate."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -30,7 +30,7 @@ class Compression:
         self._rotation = rotation
 
     def coding_for(self, headers: Mapping[bytes, bytes], response: HttpResponse) -> bytes | None:
-        """Return the coding of a response; None to send it uncompressed."""
+        """Return the content coding of a response; None if it is not compressed."""
         accepted = headers.get(_ACCEPT_ENCODING)
         return None if accepted is None or response.size_bytes < self._min_bytes else coding_for(accepted)
 
@@ -44,8 +44,6 @@ class Compression:
 
 
 class _Job:
-    """The compression of one response."""
-
     __slots__ = ("_coding", "_packing", "_response", "_rotation", "_write", "scheduled")
 
     def __init__(

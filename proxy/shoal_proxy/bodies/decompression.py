@@ -1,4 +1,4 @@
-"""Schedules the decompression of request bodies between other work of the event loop."""
+"""Decompression of request bodies in steps between other work."""
 
 from typing import Final, Protocol
 
@@ -53,7 +53,7 @@ class CompressedBody:
         self._rotation.schedule(self)
 
     def take(self) -> bytes | memoryview:
-        """Return the decompressed body, once."""
+        """Return the decompressed body and drop the reference to it."""
         plain, self._plain = self._plain, None
         assert plain is not None
         return plain
@@ -63,7 +63,7 @@ class CompressedBody:
         self._packed = self._plain = None
 
     def step(self) -> int:
-        """Decompress a part, unless the body was dropped; return the cost in bytes."""
+        """Decompress a part of the body; return the cost in bytes."""
         packed, read_bytes, made_bytes = self._packed, 0, 0
         if packed is None:
             return 0

@@ -1,4 +1,4 @@
-"""Schedules long work on single bodies (compression, decompression) on the event loop, step by step.
+"""Step-by-step execution of long jobs (de/compression) on the event loop.
 
 All jobs together use a bounded part of each iteration of the event loop, round robin. So neither one large body nor
 many bodies delay other requests for longer than that part.
@@ -13,13 +13,13 @@ TURN_COST: Final = 65536
 
 
 class Job(Protocol):
-    """Work done in steps."""
+    """Long computation that is done in steps."""
 
     scheduled: bool
     """Whether it waits for its next step; set by `Rotation`."""
 
     def step(self) -> int:
-        """Do a part and schedule the next one; return the cost in bytes."""
+        """Do a step and schedule the next one; return the cost in bytes."""
 
 
 class Rotation:

@@ -30,7 +30,7 @@ def fetch_text(url: str, path: str) -> str:
 
 
 def stream_lines(url: str, path: str, *, silent_s: float = _TIMEOUT_S) -> Iterator[str]:
-    """Yield the lines of the response to ``GET path`` as they arrive, with their line ends.
+    """Yield the lines of the response to ``GET path``, with their line ends.
 
     Raises:
         AdminRequestError: there is no response, its status is not 200, it pauses for ``silent_s``, or it is truncated.

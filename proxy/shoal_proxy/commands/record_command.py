@@ -1,4 +1,4 @@
-"""``shoal record``: record the requests of a running proxy, without payloads."""
+"""Command ``shoal record``: record a proxy's requests, without payloads."""
 
 import argparse
 import csv

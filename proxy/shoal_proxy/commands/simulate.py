@@ -1,4 +1,4 @@
-"""``shoal simulate``: simulate a trace under another objective, batch size or load."""
+"""Command ``shoal simulate``: simulate a trace with other settings."""
 
 import argparse
 import json
@@ -47,7 +47,7 @@ class UnreadableError(Exception):
 
 
 class NotMeasuredError(Exception):
-    """The running proxy has not measured a time that the simulation needs."""
+    """The proxy has not measured a duration that the simulation needs."""
 
 
 WRONG_ARGUMENTS = (InvalidAddressError, LatencyError, TraceError, UnreadableError)

@@ -62,7 +62,7 @@ class Alarm:
         self.is_set = False
 
     def close(self) -> None:
-        """Release the timer."""
+        """Cancel the alarm and close its timer."""
         self.clear()
         if self._fd >= 0:
             self._loop.remove_reader(self._fd)

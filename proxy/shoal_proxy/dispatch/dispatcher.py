@@ -87,7 +87,7 @@ class Dispatcher:
 
     @property
     def settled(self) -> bool:
-        """Return whether no request waits or runs."""
+        """Return whether all requests have their outcome."""
         given = self._forwarder is not None and self._forwarder.has_forwarded
         return self.scheduler.settled and not self._tasks and not given
 
@@ -193,7 +193,7 @@ class Dispatcher:
         return OrcaReport(expected_wait_s(scheduler, now_s), utilization(scheduler, now_s), rows_per_s)
 
     def close(self) -> None:
-        """Cancel row checks, and close the send timer."""
+        """Cancel row checks, and close the alarm."""
         for task in self._checks:
             task.cancel()
         self._alarm.close()
@@ -339,7 +339,7 @@ class Dispatcher:
         self._metrics.batch_seconds.observe(time.monotonic() - running.sent_s)
 
     async def _run_check(self, check: RunningBatch, signature: ModelSignature) -> None:
-        """Run rows again to compare their results; no client waits for them, so failures are only logged."""
+        """Run rows again to compare their results; only log failures."""
         failed = True
         try:
             try:

@@ -46,7 +46,7 @@ class SentBatch:
         self.completed_s = completed_s
 
     def result(self, signature: ModelSignature) -> BatchResult:
-        """Return the decoded result.
+        """Return the decoded result of the batch.
 
         Raises:
             ProxyError: the whole batch failed.
@@ -93,7 +93,7 @@ async def exchange(
 
 
 def trace_headers(batch: Batch) -> list[tuple[bytes, bytes]]:
-    """Return the trace headers of a batch of one request; none for a batch of several."""
+    """Return the trace headers of a batch; empty for several requests."""
     trace = batch.slices[0].pending.trace
     if len(batch.slices) > 1 or not trace:
         return []
@@ -139,7 +139,7 @@ class RuntimeLink:
         return None
 
     async def exchange(self, batch: Batch, signature: ModelSignature, metrics: Metrics) -> SentBatch:
-        """Send a batch to the runtime, and return its response."""
+        """Send a batch to the runtime and return the response."""
         return await exchange(batch, signature, self.upstream, metrics, binary=self.binary)
 
     def abandoned(self, pending: PendingRequest) -> None:
@@ -150,7 +150,7 @@ class RuntimeLink:
         self.upstream.close()
 
     async def watch(self, interval_s: float = 1.0, away_interval_s: float = 0.1) -> None:
-        """Check the runtime's health every ``interval_s``, or ``away_interval_s`` while unready, until cancelled."""
+        """Check the runtime's health at the given intervals, until cancelled."""
         while True:
             self._wake.clear()
             await self.check()

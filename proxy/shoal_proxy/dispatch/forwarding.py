@@ -1,8 +1,9 @@
-"""Request forwarding: send a request that would be late, once, to the peer that is expected to finish it first.
+"""Request forwarding: sends a request that would be late to a peer, once.
 
-The request is sent as V2 with binary tensors and its remaining time, regardless of its original protocol. The peer's
-result is encoded for the client like a result of this replica's runtime. Peers are resolved by DNS every few seconds,
-and their load is requested periodically, more often while requests would be late on this replica.
+The peer is the one that is expected to finish first. The request is sent as V2 with binary tensors and its remaining
+time, regardless of its original protocol. The peer's result is encoded for the client like a result of this replica's
+runtime. Peers are resolved by DNS every few seconds, and their load is requested periodically, more often while
+requests would be late on this replica.
 """
 
 import asyncio
@@ -122,7 +123,7 @@ class RequestForwarder:
 
     @property
     def has_forwarded(self) -> bool:
-        """Return whether any request is at a peer."""
+        """Return whether a peer has requests of this replica."""
         return bool(self._tasks)
 
     def record_local_batch(self, *, failed: bool) -> None:
@@ -184,7 +185,7 @@ class RequestForwarder:
         return True
 
     def cancel(self, pending: PendingRequest) -> bool:
-        """Cancel a request whose client has disconnected; return whether it was at a peer."""
+        """Cancel a disconnected client's request; return False if no peer has it."""
         task = self._tasks.get(pending)
         if task is None:
             return False

@@ -48,7 +48,7 @@ class ModelLink(Protocol):
 
     @property
     def device_memory(self) -> tuple[int, int] | None:
-        """The device's used and total bytes of memory; None if the runtime does not report them."""
+        """Used and total bytes of device memory; None if not reported."""
 
     @property
     def graph_state(self) -> GraphState | None:

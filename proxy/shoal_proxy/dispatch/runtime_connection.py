@@ -1,4 +1,4 @@
-"""One persistent HTTP/1.1 connection to the runtime, with one exchange at a time.
+"""HTTP/1.1 client connection to the runtime, for one exchange at a time.
 
 It is a small client on httptools, because every batch uses it: a call by httpx takes about 0.7 ms, a call here 0.01 ms.
 """
@@ -36,7 +36,7 @@ class RuntimeResponse:
 
 
 class ResponseMemory:
-    """The memory limit of all responses from untrusted servers."""
+    """Memory limit shared by all responses from untrusted servers."""
 
     __slots__ = ("most_bytes", "used_bytes")
 
@@ -91,7 +91,7 @@ class RuntimeConnection(asyncio.BufferedProtocol):
     async def exchange(
         self, head: bytes, parts: Sequence[bytes | memoryview] = (), deadline_s: float = _NEVER_S
     ) -> RuntimeResponse:
-        """Send a request and return its response.
+        """Send a request and return the response.
 
         Cancellation closes the connection, as a late response could be mistaken for the next one.
 
@@ -128,7 +128,7 @@ class RuntimeConnection(asyncio.BufferedProtocol):
             self._response.set_exception(TimeoutError())
 
     def close(self) -> None:
-        """Close without waiting; an exchange in progress fails."""
+        """Close the connection at once; an exchange in progress fails."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -200,7 +200,7 @@ class RuntimeConnection(asyncio.BufferedProtocol):
         self._headers[name.lower()] = value
 
     def on_headers_complete(self) -> None:
-        """Allocate a large body (httptools)."""
+        """Allocate memory for a large body (httptools)."""
         self._status = self._parser.get_status_code()
         self._keep = self._parser.should_keep_alive()
         size_bytes = int(self._headers.get(b"content-length", 0))

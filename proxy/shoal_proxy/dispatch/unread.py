@@ -25,14 +25,14 @@ _ENDLESS_BYTES: Final = 1 << 62
 
 
 class SlowReader(Protocol):
-    """A connection whose client has not read all of its response."""
+    """Connection whose client has not read all of its response."""
 
     @property
     def unread_bytes(self) -> int:
-        """Return the bytes of the response that the client has not read."""
+        """Return the number of response bytes that the client has not read."""
 
     def evict(self) -> None:
-        """Close the connection, and free its memory."""
+        """Close the connection and free its memory."""
 
 
 class ReadingPace:
@@ -66,7 +66,7 @@ class ReadingPace:
 
 
 class UnreadResponses:
-    """The unread responses of all clients of one port.
+    """Memory account of the unread responses of all clients.
 
     Args:
         limit_bytes: memory limit; a single response is written whatever its size, unless the limit is reached already.

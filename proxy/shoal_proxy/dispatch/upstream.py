@@ -1,4 +1,4 @@
-"""The client of the runtime, or of any V2 server: connections, health, metadata, and batches.
+"""Client of a runtime, or of any other V2 server.
 
 Only this module turns network errors and invalid responses into errors of `shoal_proxy.errors`.
 """
@@ -131,7 +131,7 @@ class Upstream:
         return _document(response, self._model_path.decode())
 
     async def supports_binary(self) -> bool:
-        """Return whether the runtime has the binary tensor extension."""
+        """Return whether the server supports V2's binary tensor extension."""
         document = _document(await self._get(b"/v2"), "/v2")
         return any("binary_tensor_data" in str(extension) for extension in document.get("extensions") or ())
 
@@ -146,12 +146,12 @@ class Upstream:
         return await self._exchange(head, [], deadline_s)
 
     def close_idle(self) -> None:
-        """Close each connection once it is idle, and open no more."""
+        """Open no more connections, and close each one when it becomes idle."""
         self._closed = True
         self.drop_idle()
 
     def drop_idle(self) -> None:
-        """Close the idle connections."""
+        """Close all idle connections."""
         while self._idle:
             self._idle.pop().close()
 

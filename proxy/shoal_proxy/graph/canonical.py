@@ -15,7 +15,7 @@ _FROM = {"f": "fiu", "i": "iu", "u": "iu", "b": "b"}
 def canonical(
     given: Mapping[str, Any], tensors: Mapping[str, Tensor], optional: frozenset[str], whose: str
 ) -> tuple[dict[str, Array], int]:
-    """Return tensors in canonical form, and their number of rows.
+    """Return arrays in their declared form, and their number of rows.
 
     Args:
         given: arrays or nested lists by name, with rows in the first dimension.
@@ -79,7 +79,7 @@ def _array(value: Any, tensor: Tensor, what: str) -> Array:
 
 
 def readable(arrays: Mapping[str, Array], tensors: Mapping[str, Tensor]) -> dict[str, Array]:
-    """Return tensors as a composer's code reads them: BF16, which numpy does not have, as FP32."""
+    """Return tensors as a composer reads them, BF16 as FP32 for numpy."""
     return {
         name: bfloat16_to_float32(array) if tensors[name].datatype == "BF16" else array
         for name, array in arrays.items()

@@ -1,4 +1,4 @@
-"""The interface of a composer's code: the steps that it calls, and the errors that it raises."""
+"""Interface for a composer's code: its steps, and the errors to raise."""
 
 import asyncio
 import operator
@@ -72,7 +72,7 @@ class Steps:
         return self._deadline_s - time.monotonic()
 
     def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, dict[str, Array]]]:
-        """Return a function that calls the step of this name."""
+        """Return a coroutine function that calls the step with this name."""
         plan = self.__dict__.get("_plan", {})
         if name not in plan:
             raise AttributeError(f"there is no step {name!r}; steps are {', '.join(plan)}")
@@ -138,7 +138,7 @@ def client_error(error: BaseException, rows: int) -> ProxyError | None:
 
 
 def exception_text(error: BaseException) -> str:
-    """Return the text of an exception of the composer's code, as valid Unicode of bounded length."""
+    """Return the text of a composer's exception, as short, valid Unicode."""
     try:  # the user's class may raise anything in `__str__`
         text = str(error)
     except BaseException as odd:

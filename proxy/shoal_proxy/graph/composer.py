@@ -39,7 +39,7 @@ _UNBLOCK: Final = "Await I/O, and run computations in asyncio.to_thread."
 
 
 class Threads(ThreadPoolExecutor):
-    """Threads for `asyncio.to_thread` that end with the process; asyncio's own executor waits for its threads."""
+    """Executor for `asyncio.to_thread` whose threads end with the process."""
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> "Future[T]":
         """Run a function in a thread that is created for the call."""
@@ -144,7 +144,7 @@ class Composer:
         return "composer.source" if self._spec.source else "composer.importPath"
 
     async def _load(self) -> Signature | GraphError:
-        """Load the code. Errors are returned, since the result is awaited repeatedly."""
+        """Load the composer's code; return an error instead of raising it."""
         try:
             module, name = self._module()
             made = getattr(module, name)()
@@ -161,7 +161,7 @@ class Composer:
             return GraphError(wrong.path, wrong.what)
 
     def _module(self) -> tuple[ModuleType, str]:
-        """Return the module of the code, and the name of its class."""
+        """Return the module of the composer's code, and the name of its class."""
         if self._spec.source is not None:
             declared = read_source(self._spec.source)
             module = ModuleType("composer")

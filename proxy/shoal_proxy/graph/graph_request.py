@@ -72,7 +72,7 @@ class GraphRequest:
         """Return the call of a step whose inputs are known.
 
         Raises:
-            RowsError: some rows cannot be processed.
+            RowsError: rows cannot be processed.
         """
         if step.each and step.space not in self._spaces:
             # The step opens a space: each item of a list becomes a row.

@@ -111,7 +111,7 @@ class GraphLink:
 
     @property
     def ready(self) -> bool:
-        """Return whether requests may be sent."""
+        """Return whether the graph accepts requests."""
         return not self.reason
 
     @property
@@ -121,7 +121,7 @@ class GraphLink:
 
     @property
     def graph_state(self) -> GraphState | None:
-        """Return whether the models are available and compatible."""
+        """Return whether the graph's models are available and compatible."""
         if self.fault:
             return GraphState(self.fault, self.reason[:1024])
         if self.reason:
@@ -224,10 +224,10 @@ class GraphLink:
             self.on_change()
 
     async def exchange(self, batch: Batch, signature: ModelSignature, metrics: Metrics) -> GraphResponse:
-        """Pass a request, which is alone in its batch, through the graph.
+        """Pass a request, the only one of its batch, through the graph.
 
         Raises:
-            ProxyError: with the name of the step that failed.
+            ProxyError: a step failed; the message has the step's name.
         """
         graph, sent_s, task = self._typed, time.monotonic(), asyncio.current_task()
         assert graph is not None
@@ -261,7 +261,7 @@ class GraphLink:
             task.cancel()
 
     def close(self) -> None:
-        """Close every connection."""
+        """Close all connections to models, and stop the composer."""
         for step in self._steps.values():
             step.upstream.close()
         if self._composer is not None:

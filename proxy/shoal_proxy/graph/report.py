@@ -1,4 +1,4 @@
-"""``shoal-proxy composer FILE``: load a graph's composer as a pod does, and write its inputs and outputs to a file.
+"""Command ``shoal-proxy composer FILE``, used by ``shoal inspect``.
 
 ``shoal inspect`` runs it, since no server describes a composer.
 """

@@ -105,7 +105,7 @@ class StepClient:
             context: deadline, headers and memory limit of the request.
 
         Raises:
-            RowsFailed: some rows failed on their own.
+            RowsFailed: single rows failed.
             StepFailed: the model failed, or rejected the call.
             DeadlineExceeded: the deadline passed before the call or during the call.
         """
@@ -131,7 +131,6 @@ class StepClient:
         return self._decoded(response, rows, self.signature)
 
     async def _sent(self, header: bytes, tail: list[bytes | memoryview], context: CallContext) -> RuntimeResponse:
-        """Send one request and return the response."""
         left_s = context.deadline_s - time.monotonic()
         if left_s <= 0:
             raise DeadlineExceeded(f"step {self.name}: the deadline passed before the call")

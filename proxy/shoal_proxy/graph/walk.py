@@ -1,4 +1,4 @@
-"""The walk of one request through a graph: a step starts once its inputs are known.
+"""Walk of one request through a graph: steps start when inputs are ready.
 
 A chain of steps is walked without a task for each step. Steps that can run at the same time run concurrently. The first
 step that fails cancels the others: their connections are closed, and their rows leave the models' queues.

@@ -18,7 +18,7 @@ _PREFLIGHT_AGE_S: Final = 600
 
 
 class Cors:
-    """The CORS headers of responses.
+    """CORS headers for a set of allowed origins.
 
     Args:
         origins: the allowed origins; ``*`` allows all.

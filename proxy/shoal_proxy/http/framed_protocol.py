@@ -78,7 +78,7 @@ class FramedProtocol(TimedProtocol):
             self.timer.check_by(now_s + allowed_s, now_s)
 
     def _feed(self, data: bytes) -> None:
-        """Parse ``data``; a head that offers an upgrade is parsed again without the offer."""
+        """Parse ``data``; parse a head with an upgrade again without the offer."""
         rest: bytes | memoryview = data
         try:
             while True:
@@ -132,7 +132,7 @@ class FramedProtocol(TimedProtocol):
             self.headers.append((name.lower(), value.rstrip()))
 
     def on_headers_complete(self) -> None:
-        """Check the head's framing, and begin the request (httptools)."""
+        """Check the framing of the head, and begin the request (httptools)."""
         if self.parser.should_upgrade():
             check_upgrade(self.parser.get_method())
             self._upgrading = True
@@ -192,7 +192,7 @@ class FramedProtocol(TimedProtocol):
         self.message_complete()
 
     def message_complete(self) -> None:
-        """Complete the request."""
+        """Pass the end of the body to the request's handler."""
         super().on_message_complete()
 
     # Refused requests, and the order of responses.

@@ -33,7 +33,7 @@ _READ_BYTES: Final = 65536
 
 @dataclass(slots=True)
 class Handshake:
-    """A handshake in progress."""
+    """A TLS handshake in progress."""
 
     address: str
     """The client's IP address."""
@@ -79,7 +79,7 @@ class TlsListener(Listener):
         self._accepting = [asyncio.create_task(self._accept(sock)) for sock in sockets or []]
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop accepting, and serve established connections to their end (uvicorn)."""
+        """Stop accepting connections, and finish the open ones (uvicorn)."""
         tasks = [*self._accepting, *self._shaking]
         for task in tasks:
             task.cancel()

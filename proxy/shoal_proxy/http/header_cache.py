@@ -45,7 +45,7 @@ class InferRoute:
 
 
 class QueueParameters:
-    """The queue's parameters in a request's headers.
+    """Parameters of the queue that a request's headers contain.
 
     Args:
         timeout_s: the client's timeout; 0 without one.

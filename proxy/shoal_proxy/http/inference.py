@@ -346,10 +346,10 @@ class Inference:
         return pending
 
     def _queue_parameters(self, headers: Mapping[bytes, bytes]) -> QueueParameters:
-        """Return the queue's parameters in ``headers``.
+        """Return the queue's parameters from request headers.
 
         Raises:
-            ProxyError: one of them is invalid.
+            ProxyError: a header is invalid.
         """
         encoding = headers.get(_CONTENT_ENCODING)
         # A supported coding has been removed from the headers; this one is not supported, or a list of several.

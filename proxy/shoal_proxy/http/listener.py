@@ -1,4 +1,4 @@
-"""A uvicorn server that shares its process with others and shuts down without delay."""
+"""uvicorn server without signal handlers, which shuts down without delay."""
 
 import asyncio
 import contextlib
@@ -47,7 +47,7 @@ class Listener(uvicorn.Server):
         return made
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Close the listening sockets, and return when the last connection is closed (uvicorn).
+        """Close the listening sockets, and wait for all connections (uvicorn).
 
         Connections in the kernel's backlog are served too: closing the socket would reset them, and a gateway retries
         a request only where it could not connect.

@@ -151,18 +151,18 @@ class Outbox(asyncio.Transport):
             start = 0
 
     def drop(self) -> None:
-        """Drop the remaining data."""
+        """Drop all data that was not passed to the transport."""
         self._parts.clear()
         self._given_bytes = self._parts_bytes = 0
 
     def close(self) -> None:
-        """Close after the remaining data (asyncio)."""
+        """Close the transport after all remaining data is sent (asyncio)."""
         self._closes = True
         if not self._parts:
             self._transport.close()
 
     def abort(self) -> None:
-        """Close at once (asyncio)."""
+        """Close the transport at once, without the remaining data (asyncio)."""
         self.drop()
         self._transport.abort()
 
@@ -188,27 +188,27 @@ class Outbox(asyncio.Transport):
         return self._transport.can_write_eof()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Return information about the transport (asyncio)."""
+        """Return information about the client's transport (asyncio)."""
         return self._transport.get_extra_info(name, default)
 
     def is_reading(self) -> bool:
-        """Return whether the transport reads (asyncio)."""
+        """Return whether the client's transport is reading (asyncio)."""
         return self._transport.is_reading()
 
     def pause_reading(self) -> None:
-        """Stop reading (asyncio)."""
+        """Pause reading from the client (asyncio)."""
         self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Resume reading (asyncio)."""
+        """Resume reading from the client (asyncio)."""
         self._transport.resume_reading()
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Replace the protocol (asyncio)."""
+        """Replace the protocol of the client's transport (asyncio)."""
         self._transport.set_protocol(protocol)
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        """Return the protocol (asyncio)."""
+        """Return the protocol of the client's transport (asyncio)."""
         return self._transport.get_protocol()
 
 

@@ -45,7 +45,7 @@ _CONTENT_ENCODING = b"content-encoding"
 
 
 class _Held(BodyTransfer):
-    """The received part of a request's body."""
+    """Memory account of the received part of one request's body."""
 
     __slots__ = ("_cycle",)
 
@@ -459,7 +459,7 @@ class InferProtocol(FramedProtocol):
             super().on_body(body)
 
     def message_complete(self) -> None:
-        """Complete the request."""
+        """Pass the end of the body to the request."""
         if isinstance(self.cycle, InferCycle):
             self.cycle.end_of_body()
         else:
@@ -473,7 +473,7 @@ class InferProtocol(FramedProtocol):
             super().body_timed_out(error)
 
     def fail_open(self, cycle: Any, error: ProxyError) -> bool:
-        """Reject the request whose body is incomplete."""
+        """Reject an incomplete request; return whether ``error`` is handled."""
         if not isinstance(cycle, InferCycle):
             return super().fail_open(cycle, error)
         cycle.stop(error)

@@ -290,7 +290,7 @@ class TimedProtocol(HttpToolsProtocol):
         self.loop.call_later(LINGER_S, self.transport.close)
 
     def pause_if_ahead(self) -> None:
-        """Pause reading if the client pipelines too many requests, or does not read its responses.
+        """Pause reading if the client is too far ahead of its responses.
 
         Some pipelined requests are allowed, because a disconnect is not detected while reading is paused.
         """

@@ -1,4 +1,4 @@
-"""The lifecycle states of a proxy, and the permitted actions in each.
+"""Lifecycle states of a proxy, and what is allowed in each state.
 
 Pure: no I/O, no clock.
 """

@@ -1,4 +1,4 @@
-"""The states from serving to stopped.
+"""Lifecycle states of a proxy, from serving to stopped.
 
     state      accepts  ready  keeps connections   next
     SERVING    yes      yes    yes                 STAYING on SIGTERM or POST /drain

@@ -1,4 +1,4 @@
-"""The time that a stopping replica keeps serving because no other replica is ready.
+"""Extra serving time of a stopping replica while no other one is ready.
 
 A pod that is evicted gets SIGTERM at once, and its replacement is ready only when the model is loaded. Routers send
 requests to a stopping pod while no other pod is ready, so the last pod keeps serving. Only the operator knows whether a
@@ -17,7 +17,7 @@ _NEVER_S: Final = float("-inf")
 
 @dataclass(slots=True)
 class Stay:
-    """The time until which a stopping replica keeps serving. All times are monotonic seconds.
+    """Timer for how long a stopping replica keeps serving (monotonic s).
 
     Args:
         most_s: maximum length of a stay, from its grant; 0 without an operator, which means no stay.

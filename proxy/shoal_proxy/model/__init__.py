@@ -1,4 +1,4 @@
-"""The model's signature, read from V2 metadata, and the datatypes of the wire.
+"""Model signatures, read from V2 metadata, and the wire's datatypes.
 
 Pure: no I/O, no clock.
 """

@@ -1,4 +1,4 @@
-"""Settings of a deployment that override the model's own."""
+"""Deployment settings that override parts of a model's metadata."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -10,7 +10,7 @@ NO_BUCKETS: Final[PadBuckets] = {}
 
 
 def with_pad_buckets(metadata: Mapping[str, Any], buckets: PadBuckets) -> Mapping[str, Any]:
-    """Return V2 model ``metadata`` with pad buckets replaced, by input.
+    """Return V2 model ``metadata`` with other pad buckets, by input name.
 
     Raises:
         SignatureError: the model has no such input, or does not pad it.

@@ -1,4 +1,4 @@
-"""A model's signature: its inputs and outputs, read from V2 model metadata.
+"""Signature of a model: its inputs and outputs, from V2 model metadata.
 
 Arrays inside the proxy are *canonical*: the batch dimension comes first, wherever the model has it. Shapes in this
 module are canonical too; ``batch_dim`` is the position of the batch dimension on the wire.
@@ -71,7 +71,7 @@ class OutputSpec:
 
 @dataclass(frozen=True)
 class ModelSignature:
-    """Inputs and outputs of a loaded model."""
+    """Inputs, outputs and batching limits of a loaded model."""
 
     name: str
     versions: tuple[str, ...]
@@ -311,7 +311,7 @@ def _output_spec(tensor: Mapping[str, Any], batches: bool, inputs: Mapping[str, 
 
 
 def _columns(tensor: Mapping[str, Any], shape: tuple[int, ...], batch_dim: int) -> tuple[str, ...]:
-    """Return the names of a tensor's columns; empty without names."""
+    """Return the column names of a tensor; empty if it has none."""
     text = _parameters(tensor).get("columns")
     columns = decode_columns(str(text)) if text is not None else ()
     # Columns are single numbers of a row, so only a tensor of rows x columns can have them.

@@ -116,7 +116,7 @@ class AccessLog:
     def begin(
         self, method: bytes, path: bytes, protocol: str, headers: Mapping[bytes, bytes], client: str
     ) -> AccessLogEntry | None:
-        """Return the entry of a request; None if it is not sampled."""
+        """Return a log entry for a request; None if the request is not sampled."""
         if not self._share.takes(random.getrandbits(64)):
             return None
         return AccessLogEntry(method, path, protocol, headers, client)

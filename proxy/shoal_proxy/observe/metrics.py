@@ -1,4 +1,4 @@
-"""The proxy's counters and histograms, and their Prometheus text.
+"""Counters and histograms of the proxy, and their Prometheus text.
 
 Only the event loop's thread changes them, so they are plain numbers without locks. prometheus-client formats them at a
 scrape. `shoal_schema.interfaces.metrics` declares them.
@@ -98,7 +98,7 @@ class Metrics(Collector):
             self.rejections[reason] += 1
 
     def returned(self, deliveries: Sequence[Delivery], now_s: float) -> None:
-        """Count the results and errors of a batch's requests."""
+        """Count the outcomes of the requests of a batch."""
         for pending, outcome in deliveries:
             if isinstance(outcome, RequestResult):
                 self.request_seconds.observe(now_s - pending.arrived_s)

@@ -1,4 +1,4 @@
-"""Recordings of arriving requests, without payloads; `shoal simulate` replays them."""
+"""Recorder of arriving requests, without payloads, for `shoal simulate`."""
 
 import asyncio
 import csv

@@ -1,4 +1,4 @@
-"""Records the spans of sampled requests and their batches in a ring buffer."""
+"""Tracer: records spans of sampled requests and batches in a ring buffer."""
 
 import random
 from collections import deque
@@ -18,7 +18,7 @@ _TRACEPARENT, _REQUEST_ID = TRACEPARENT.encode(), REQUEST_ID.encode()
 
 
 class Tracer:
-    """Samples requests, and buffers ended spans for the exporter."""
+    """Samples requests, and buffers finished spans for the exporter."""
 
     def __init__(self, sampling: Sampling) -> None:
         self._sampling = sampling
@@ -27,7 +27,7 @@ class Tracer:
         self.dropped = 0
 
     def begin(self, headers: Mapping[bytes, bytes], protocol: str, now_s: float) -> Span | None:
-        """Return the span of a request; None if it is not sampled."""
+        """Return the span of a request; None if the request is not sampled."""
         value = headers.get(_TRACEPARENT)
         if value is not None and self._sampling.by_parent and value.startswith(b"00-") and value.endswith(b"-00"):
             return None  # the common case with sampling clients, decided without parsing
@@ -48,7 +48,7 @@ class Tracer:
         return span
 
     def end(self, span: Span, status: int, now_s: float) -> None:
-        """End the span of a request with its response's status."""
+        """Finish the span of a request with the response's status."""
         span.ended_s = now_s
         span.attributes["http.response.status_code"] = status
         span.failed = "" if status < 500 else f"status {status}"
@@ -90,7 +90,7 @@ class Tracer:
 
 
 def tracer_from(environ: Mapping[str, str]) -> Tracer | None:
-    """Return the tracer that the ``OTEL_*`` variables configure; None if they name no collector.
+    """Return the tracer that ``OTEL_*`` variables set; None if disabled.
 
     Raises:
         shoal_schema.process.environment.SettingsError: the value of a variable is invalid.

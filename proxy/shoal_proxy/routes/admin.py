@@ -133,7 +133,7 @@ class Admin:
         return JSONResponse({"alive": True})
 
     async def readyz(self, request: Request) -> Response:
-        """Respond whether this replica is ready; ``?wait_ms=N`` waits until it is ready for the first time.
+        """Respond whether this replica is ready.
 
         A probe every 2 s without waiting would leave a ready replica without traffic for one second on average. After
         the first time a probe never waits, so that an unready replica is reported at once.
@@ -154,7 +154,7 @@ class Admin:
         return JSONResponse({"ready": False, "reason": why} if why else {"ready": True}, 503 if why else 200)
 
     async def metrics(self, request: Request) -> Response:
-        """Respond with all metrics."""
+        """Respond with all metrics in the Prometheus text format."""
         return Response(self._metrics.text(), headers=self._named, media_type=CONTENT_TYPE_LATEST)
 
     async def load(self, request: Request) -> Response:
@@ -187,7 +187,7 @@ class Admin:
         return PlainTextResponse("".join(f"{sentence}\n" for sentence in sentences))
 
     async def latency(self, request: Request) -> Response:
-        """Respond with the latency tables."""
+        """Respond with the execution times of batches."""
         return JSONResponse(
             latency_document(self._dispatcher.scheduler.batcher, self._dispatcher.scheduler.throughput.busiest)
         )
@@ -218,7 +218,7 @@ class Admin:
         return JSONResponse({"drained": True})
 
     async def stay(self, request: Request) -> Response:
-        """Keep a stopping replica serving; the operator requests it while no other replica is ready."""
+        """Keep a stopping replica serving for ``?seconds=N``."""
         # Addresses of pods are reused: the operator names the instance that it means.
         meant = request.headers.get(INSTANCE)
         if meant and self._instance and meant != self._instance:

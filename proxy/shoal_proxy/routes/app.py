@@ -90,7 +90,7 @@ class PublicRoutes:
         return respond
 
     async def list_models(self, request: Request) -> Response:
-        """Return the list of models in TorchServe's format; it has one entry."""
+        """Respond with TorchServe's list of models, which has one entry."""
         name = self._settings.name
         return JSONResponse({"models": [{"modelName": name, "modelUrl": name}]})
 
@@ -117,7 +117,7 @@ class PublicRoutes:
         raise HTTPException(405, registration_advice(request.query_params), headers={"allow": "GET"})
 
     async def model_ready(self, request: Request) -> Response:
-        """Respond to V2's readiness check of one model; a peer also gets this replica's load and instance name."""
+        """Respond to V2's readiness check; a peer also receives the load."""
         self._check_model(request)
         reason = self.reason()
         document = {"name": self._settings.name, "ready": not reason}
@@ -139,7 +139,7 @@ class PublicRoutes:
         return {"name": "shoal", "version": self._version, "extensions": list(EXTENSIONS)}
 
     async def metadata(self, request: Request) -> Response:
-        """Respond with V2's model metadata."""
+        """Respond with V2's metadata of the model."""
         self._check_model(request)
         return JSONResponse(self.model_metadata())
 
@@ -156,7 +156,7 @@ class PublicRoutes:
         return index(self._settings.name, self._settings.version, self.reason(), ready=ready)
 
     async def reject_loading(self, request: Request) -> Response:
-        """Reject loading and unloading of models."""
+        """Reject a request to load or unload a model."""
         raise self.loading_error()
 
     def loading_error(self) -> ProxyError:
@@ -185,7 +185,7 @@ class PublicRoutes:
         return {"model_stats": [statistics]}
 
     async def v1_models(self, request: Request) -> Response:
-        """Return the list of models, in one document that is valid for V1 and OpenAI clients."""
+        """Respond with the list of models, valid for V1 and OpenAI clients."""
         model = {"id": self._settings.name, "object": "model", "created": 0, "owned_by": "shoal"}
         return JSONResponse({"models": [self._settings.name], "object": "list", "data": [model]})
 

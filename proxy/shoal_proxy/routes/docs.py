@@ -1,4 +1,4 @@
-"""Serves a page to try the model, ``/docs``, and its description, ``/openapi.json``.
+"""Routes of the page to try the model and of its OpenAPI document.
 
 The page is one file that sends requests to its own server only. `shoal_schema.process.pages` defines its content
 policy.

@@ -7,12 +7,12 @@ from shoal_proxy.observe.metrics import Histogram, Metrics
 
 
 def model_statistics(name: str, version: str, metrics: Metrics, *, now_s: float, wall_s: float) -> dict[str, Any]:
-    """Return the statistics since the process began.
+    """Return a model's statistics since the start of the process.
 
     Args:
         name: the model's name.
         version: the model's version.
-        metrics: the counters.
+        metrics: the proxy's counters.
         now_s: the current time, in monotonic seconds.
         wall_s: the current time, in seconds since 1970.
     """

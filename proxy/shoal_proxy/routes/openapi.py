@@ -1,4 +1,4 @@
-"""The OpenAPI document of one model, with its inputs and outputs as JSON Schema. Pure.
+"""OpenAPI document of one model, with inputs and outputs as JSON Schema.
 
 Names of tensors may contain any text, so they occur only as values and keys, never in a path.
 """
@@ -146,7 +146,7 @@ def _object(properties: dict[str, Json], required: Sequence[str]) -> Json:
 
 
 def sample_row(required: Sequence[InputSpec], signature: ModelSignature) -> Json:
-    """Return an example of a row by the names of columns."""
+    """Return an example of an input row, as an object by column name."""
     row: Json = {}
     for spec in required:
         columns = dict.fromkeys(spec.columns, _sample_element(spec))

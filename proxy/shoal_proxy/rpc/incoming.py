@@ -1,4 +1,4 @@
-"""The memory of gRPC messages that are being received, counted together with HTTP bodies.
+"""Memory limit of incomplete gRPC messages, shared with HTTP bodies.
 
 gRPC's core reports a message only when it is complete. So the size of a connection's incomplete messages is estimated:
 the bytes that the connection has received, less the bytes of its complete messages. A message that arrives entirely
@@ -41,7 +41,7 @@ class _Sender:
         self.checked = False
 
     def evict(self) -> None:
-        """Close the connection, with all its calls."""
+        """Close the connection, which ends all its calls."""
         if self.connection is not None:
             shut_down(self.connection)
 
@@ -74,7 +74,7 @@ class IncomingMessages:
         return sum(each.body.held_bytes for each in self._senders.values())
 
     async def read(self, requests: AsyncIterator[Any], context: Any) -> Any:
-        """Return the call's next message; None at its end."""
+        """Return a call's next message; None at the end of the call."""
         peer = context.peer()
         sender = self._senders.get(peer)
         if sender is None:
@@ -90,18 +90,15 @@ class IncomingMessages:
             if message is not None:
                 sender.complete_bytes += len(message) if isinstance(message, bytes) else message.ByteSize()
             if not sender.reading:
-                self._drop(sender)
+                del self._senders[sender.peer]
+                self._set_held_bytes(sender, 0)
+                sender.close()
         return message
 
     async def messages(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
         """Yield the messages of a call."""
         while (message := await self.read(requests, context)) is not None:
             yield message
-
-    def _drop(self, sender: _Sender) -> None:
-        del self._senders[sender.peer]
-        self._set_held_bytes(sender, 0)
-        sender.close()
 
     async def _check(self) -> None:
         """Count the bytes of incomplete messages periodically, until no message is incomplete."""
@@ -121,19 +118,17 @@ class IncomingMessages:
             for each in senders:
                 # It may have been evicted or dropped in the meantime.
                 if each.reading and each.connection is not None:
-                    self._measure(each, received_on(each.connection))
+                    received_bytes = received_on(each.connection)
+                    more_bytes = received_bytes - each.received_bytes - each.complete_bytes
+                    each.received_bytes, each.complete_bytes = received_bytes, 0
+                    most_bytes = each.reading * self._max_message_bytes
+                    self._set_held_bytes(each, min(most_bytes, max(0, each.body.held_bytes + more_bytes)))
             size_bytes = self.size_bytes
             self._peak_bytes = max(self._peak_bytes, size_bytes)
             if self._peak_bytes > _TRIM_BYTES and size_bytes < self._peak_bytes // 4:
                 self._peak_bytes = size_bytes
                 await asyncio.to_thread(return_freed_memory)
         self._task = None
-
-    def _measure(self, sender: _Sender, received_bytes: int) -> None:
-        more_bytes = received_bytes - sender.received_bytes - sender.complete_bytes
-        sender.received_bytes, sender.complete_bytes = received_bytes, 0
-        most_bytes = sender.reading * self._max_message_bytes
-        self._set_held_bytes(sender, min(most_bytes, max(0, sender.body.held_bytes + more_bytes)))
 
     def _set_held_bytes(self, sender: _Sender, held_bytes: int) -> None:
         before_bytes = sender.body.held_bytes

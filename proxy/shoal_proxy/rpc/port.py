@@ -130,7 +130,7 @@ class GrpcPort:
         self._incoming.port = number
 
     async def start(self) -> None:
-        """Accept calls."""
+        """Start accepting calls."""
         await self._server.start()
 
     async def stop(self, grace_s: float) -> None:
@@ -248,7 +248,6 @@ class GrpcPort:
         await self._streams.serve(requests, context)
 
     async def _respond_in_stream(self, body: bytes, context: Any) -> HttpResponse:
-        """Return the response to one request of a stream."""
         call = self._call(context, _STREAM_PATH)
         try:
             response = await self._respond(call, body)
@@ -325,7 +324,7 @@ class _Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]  # g
         self._incoming = incoming
 
     async def ServerReflectionInfo(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:  # noqa: N802
-        """Describe services (gRPC)."""
+        """Yield descriptions of the served services (gRPC)."""
         async for response in super().ServerReflectionInfo(self._incoming.messages(requests, context), context):
             yield response
 
@@ -373,7 +372,7 @@ def _metadata(context: Any) -> list[tuple[bytes, bytes]]:
 
 
 def _headers(context: Any) -> dict[bytes, bytes]:
-    """Return a call's metadata as headers, and gRPC's deadline as the timeout header."""
+    """Return metadata as HTTP headers, with gRPC's deadline as the timeout."""
     headers = dict(_metadata(context))
     left_s = context.time_remaining()
     if left_s is not None and _TIMEOUT not in headers:

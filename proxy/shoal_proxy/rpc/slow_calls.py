@@ -1,4 +1,4 @@
-"""Unread responses of gRPC calls: their remaining bytes, and the closing of their connections.
+"""Slow readers of gRPC responses: unread bytes, and disconnection.
 
 gRPC keeps a response until its last byte is sent, does not report how much is sent, and cannot abort a finished call.
 So this module uses the connection's socket, which it finds in the kernel's list of open files.
@@ -24,7 +24,7 @@ _RECEIVED_AT: Final = 128
 
 
 class SlowCall:
-    """The unread part of one response.
+    """Unread part of one gRPC response.
 
     Args:
         peer: the client's address, in gRPC's form.
@@ -47,7 +47,7 @@ class SlowCall:
         return max(0, self._size_bytes - (acked - self._acked_before))
 
     def evict(self) -> None:
-        """Close the connection, with all its calls."""
+        """Close the connection, which ends all its calls."""
         if (connection := connection_of(self._peer, self._port)) is not None:
             with connection:
                 shut_down(connection)
@@ -60,16 +60,8 @@ def shut_down(connection: socket.socket) -> None:
 
 
 def received_on(connection: socket.socket) -> int:
-    """Return the bytes received on a connection; 0 on older kernels."""
+    """Return the number of bytes received on a connection; 0 if unknown."""
     return _counter_of(connection, _RECEIVED_AT)
-
-
-def _counter(peer: str, port: int, offset: int) -> int:
-    connection = connection_of(peer, port)
-    if connection is None:
-        return 0
-    with connection:
-        return _counter_of(connection, offset)
 
 
 def _counter_of(connection: socket.socket, offset: int) -> int:
@@ -83,8 +75,12 @@ def connections_of(peers: Collection[str], port: int) -> dict[str, socket.socket
     wanted = {(_plain(host), remote_port): peer for peer in peers for host, remote_port in (peer_address(peer),)}
     found: dict[str, socket.socket] = {}
     for file in _FILES.iterdir():
-        connection = _duplicate(file)
-        if connection is None:
+        try:
+            if not stat.S_ISSOCK(file.stat().st_mode):
+                continue
+            # Duplicated, as closing a Python socket closes its descriptor.
+            connection = socket.socket(fileno=os.dup(int(file.name)))
+        except OSError:  # closed in the meantime
             continue
         end = _client_end(connection, port)
         if end is not None and (peer := wanted.pop(end, None)) is not None:
@@ -97,7 +93,7 @@ def connections_of(peers: Collection[str], port: int) -> dict[str, socket.socket
 
 
 def connection_of(peer: str, port: int) -> socket.socket | None:
-    """Return a duplicate of the connection from ``peer`` (`ipv4:HOST:PORT`) to ``port``; None if it is closed."""
+    """Return a duplicated socket of a peer's connection; None if closed."""
     return connections_of([peer], port).get(peer)
 
 
@@ -113,7 +109,7 @@ def _duplicate(file: Path) -> socket.socket | None:
 
 
 def peer_address(peer: str) -> tuple[str, str]:
-    """Return host and port of an address in gRPC's form: ``ipv4:127.0.0.1:5000`` or ``ipv6:%5B::1%5D:5000``."""
+    """Return host and port of an address like ``ipv6:%5B::1%5D:5000``."""
     host, _, port = unquote(peer).partition(":")[2].rpartition(":")
     return host.strip("[]"), port
 

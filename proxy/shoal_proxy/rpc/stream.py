@@ -78,7 +78,7 @@ class _Stream:
         self._reader = asyncio.create_task(self._read(read))
 
     def close(self) -> None:
-        """Start no more requests.
+        """Stop starting requests.
 
         The reader task is not cancelled, because gRPC's core may be writing into its message. The task ends with the
         call.

@@ -26,7 +26,7 @@ def gamma(rate: float, count: int, *, cv: float, seed: int) -> Times:
 
 
 def on_off(low: float, high: float, count: int, *, quiet_s: float, busy_s: float, seed: int) -> Times:
-    """Return Poisson arrivals whose rate alternates between ``low`` and ``high``.
+    """Return Poisson arrivals with alternating rates ``low`` and ``high``.
 
     Args:
         low: arrivals per second in a quiet period; may be 0.
@@ -51,7 +51,7 @@ def on_off(low: float, high: float, count: int, *, quiet_s: float, busy_s: float
 
 
 def bursty(rate: float, count: int, *, duration_s: float, seed: int) -> Times:
-    """Return arrivals like those of a public function-as-a-service trace: bursts within bursts, on every scale.
+    """Return arrivals with bursts within bursts, on every time scale.
 
     The trace is synthetic. Its rate is a random cascade: the requests of ``duration_s`` are split unevenly between its
     halves, those of each half between its quarters, down to fractions of a second. The minutes and seconds of public
@@ -123,7 +123,7 @@ _CASCADE_BETA = 6.0
 
 
 def _inhomogeneous(edges_s: Times, rates: Times, count: int, random: np.random.Generator) -> Times:
-    """Return the first ``count`` arrivals of a Poisson process whose rate is constant between the edges."""
+    """Return Poisson arrivals whose rate is constant between the edges."""
     # Invert the cumulative rate at the arrivals of a Poisson process of rate 1.
     due = np.concatenate([[0.0], np.cumsum(rates * np.diff(edges_s))])
     wanted = np.cumsum(random.exponential(1.0, count))

@@ -34,7 +34,7 @@ class ReplicaLoad(Protocol):
 
     @property
     def rows(self) -> int:
-        """Return the number of waiting and running rows of the replica."""
+        """Return the number of queued and running rows of the replica."""
 
     def expected_finish_s(self, request: SimulatedRequest, now_s: float) -> float:
         """Return the time at which the replica would complete ``request``."""
@@ -92,7 +92,7 @@ class Connections(Generic[Lead]):
         self._max_age_s = max_age_s
 
     def next(self, serving: Sequence[Lead], now_s: float) -> Lead:
-        """Return the replica that serves the next request, over a connection chosen at random."""
+        """Return the replica for the next request, by a random connection."""
         number = self._pick(len(self._leads))
         lead = self._leads[number]
         old = self._until_s is not None and now_s >= self._until_s[number]

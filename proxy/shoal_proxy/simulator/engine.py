@@ -78,7 +78,7 @@ class Discipline(Protocol):
         """Record that ``batch`` took ``took_s`` on the device; return the requests that have their result."""
 
     def failed(self, batch: Sequence[SimulatedRequest], error: ProxyError, now_s: float) -> Sequence[SimulatedRequest]:
-        """Record that ``batch`` failed as a whole; return the requests that get the error."""
+        """Record that ``batch`` failed; return the requests that get the error."""
 
     def left(self, request: SimulatedRequest, now_s: float) -> None:
         """Record that the client of ``request`` has disconnected."""
@@ -99,7 +99,7 @@ class EventQueue:
         heapq.heappush(self._events, (time_s, self._serial, happen, what))
 
     def schedule_decision(self, engine: "Engine") -> None:
-        """Schedule a decision of ``engine``'s discipline after all events of this moment."""
+        """Let an engine's discipline decide after the events of this moment."""
         self._touched[engine] = None
 
     def run(self, until_s: float = NEVER_S) -> None:
@@ -152,7 +152,7 @@ class Engine:
         return self.agenda.now_s
 
     def run(self, requests: Sequence[SimulatedRequest], until_s: float = NEVER_S) -> None:
-        """Schedule the arrival of every request, and process events until none is left."""
+        """Schedule the arrivals of ``requests``, and process all events."""
         for request in requests:
             self.agenda.at(request.arrived_s, self.arrive, request)
         self.agenda.run(until_s)

@@ -127,7 +127,7 @@ class Fleet:
         replica.engine.lose(replica.shoal.lose(self.agenda.now_s))
 
     def run(self, requests: Sequence[SimulatedRequest], until_s: float = NEVER_S) -> None:
-        """Schedule the arrival of every request, and process events until none is left."""
+        """Schedule the arrivals of ``requests``, and process all events."""
         for request in requests:
             self.agenda.at(request.arrived_s, self.arrive, request)
         self.agenda.run(until_s)

@@ -1,4 +1,4 @@
-"""Durations of batches on the simulated device: ``4ms+0.15ms``, or a table by size, measured or written by hand."""
+"""Batch durations on a simulated device, from a formula or a table."""
 
 import re
 from bisect import bisect_left
@@ -16,7 +16,7 @@ _GAP = 2
 
 
 class LatencyError(Exception):
-    """The latencies cannot be read; the message states what was expected."""
+    """The latencies are malformed; the message states the expected form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Latencies:
         return self.shapes.get(shape) or next(iter(self.shapes.values()))
 
     def sampler(self, gauss: Callable[[], float]) -> Callable[[int, str], float]:
-        """Return a function of rows and shape that draws a batch's time; ``gauss`` draws from N(0, 1)."""
+        """Return a function that draws a batch's duration by rows and shape."""
 
         def latency_s(rows: int, shape: str) -> float:
             mean_s, spread = self.sizes(shape).at(rows)
@@ -115,7 +115,7 @@ def parse_terms(text: str) -> Latencies:
 
 
 def parse_document(document: object) -> Latencies:
-    """Return the latencies of a JSON document: ``{"1": 0.004, "8": 0.005}``, or the response of ``/v1/latency``.
+    """Return latencies from JSON: rows to seconds, or ``/v1/latency``.
 
     Raises:
         LatencyError: the document has another form.

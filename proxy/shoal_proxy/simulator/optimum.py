@@ -1,4 +1,4 @@
-"""The most requests that could be answered in time with knowledge of the whole trace from the start.
+"""Optimum of batching: the most requests in time, knowing the whole trace.
 
 One device runs one batch at a time, one row a request, and requests are due in the order in which they arrive. Then two
 exchanges lose nothing: requests are served in order of arrival, and a batch that ends with request i holds the most
@@ -12,8 +12,8 @@ and a table of the earliest time at which the device can be free decides it all:
 The result is N - min{m : free[N][m] < inf}.
 Source: Baptiste, Batching identical jobs, Mathematical Methods of Operations Research 52 (2000).
 
-Only a narrow band of m matters for each i: below it too much was kept to be in time, above it the device would be idle
-when the next request arrives, and more rejections gain nothing. Within the band a step is one numpy operation.
+For each i only a narrow band of m matters: below the band too many requests were kept to be in time, above it the
+device would be idle when the next request arrives. Within the band a step is one numpy operation.
 """
 
 from collections.abc import Sequence
@@ -106,7 +106,7 @@ class _Band:
         self._idle = fewest + int(np.count_nonzero(free_s > next_s))
 
     def _move(self, end: int) -> None:
-        """Begin a new block with the rows that the next steps refer to."""
+        """Begin a new block with the rows that later steps need."""
         kept = self._table[-self._largest :]
         # Columns below are infinite in all kept rows, and no longer needed.
         lowest = int(np.count_nonzero(np.isposinf(kept[0])))

@@ -95,7 +95,7 @@ class SchedulerDiscipline:
         return self._settled(self.scheduler.reject_all(RuntimeLost("the pod died"), now_s))
 
     def left(self, request: SimulatedRequest, now_s: float) -> None:
-        """Cancel a request (`Discipline`)."""
+        """Cancel a request whose client has disconnected (`Discipline`)."""
         pending = self._pendings.pop(request)
         del self._requests[pending]
         self.scheduler.cancel(pending)

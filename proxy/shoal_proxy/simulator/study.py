@@ -133,11 +133,11 @@ class StudyResult:
 def study(
     entries: Sequence[TraceEntry], service: SimulatedService, progress: Callable[[str], None] = lambda _: None
 ) -> StudyResult:
-    """Simulate ``entries``, which are in order of arrival, on ``service``.
+    """Simulate a trace on a service, and find the capacity of the service.
 
     Args:
-        entries: the trace.
-        service: the service.
+        entries: the trace, in order of arrival.
+        service: the simulated service.
         progress: receives a description of each step.
     """
     progress(f"{len(entries):,} requests")

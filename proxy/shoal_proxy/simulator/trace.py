@@ -1,4 +1,4 @@
-"""A trace of arrivals as text: the output of `shoal record` and input of `shoal simulate`.
+"""Trace of arrivals as text, from `shoal record` for `shoal simulate`.
 
 CSV with a header line. Columns, in any order:
 
@@ -23,7 +23,7 @@ MAX_ROWS = 262_144
 
 
 class TraceError(Exception):
-    """A trace cannot be read; the message names line and column."""
+    """A trace is malformed; the message names line and column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class TraceEntry:
     deadline_ms: float | None = None
 
     def line(self) -> str:
-        """Return the arrival as a line of CSV without line end; times have microsecond resolution."""
+        """Return the arrival as a line of CSV, with microsecond resolution."""
         deadline = "" if self.deadline_ms is None else f"{self.deadline_ms:g}"
         shape = self.shape
         if set(shape) & set(',"\r\n'):
@@ -44,7 +44,7 @@ class TraceEntry:
         return f"{self.arrived_s:.6f},{self.rows},{shape},{deadline}"
 
     def request(self, objective_s: float) -> SimulatedRequest:
-        """Return the arrival as a request; its deadline is ``objective_s`` later, or its own if that is earlier."""
+        """Return a request with the objective or its own deadline, if earlier."""
         own = self.deadline_ms is not None
         # A client gets an error at its own deadline. The objective is the service's and causes no error.
         deadline_s = self.arrived_s + self.deadline_ms / 1000 if self.deadline_ms is not None else NEVER_S

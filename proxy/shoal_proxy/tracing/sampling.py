@@ -34,7 +34,7 @@ class ShareSampler:
         self._below = round(share * (_RATIO_MASK + 1))
 
     def takes(self, number: int) -> bool:
-        """Return whether a number is selected."""
+        """Return whether the number is in the selected share."""
         return number & _RATIO_MASK < self._below
 
 
@@ -64,7 +64,7 @@ _SAMPLERS: Final[Mapping[str, tuple[bool, float | None]]] = {
 
 
 def parse_traceparent(value: bytes | None) -> SpanContext | None:
-    """Return the client's span; None if there is none, or the header is malformed."""
+    """Return the client's span context; None if absent or malformed."""
     match = _TRACEPARENT.fullmatch(value) if value else None
     if match is None:
         return None
@@ -74,7 +74,7 @@ def parse_traceparent(value: bytes | None) -> SpanContext | None:
 
 
 def is_enabled(environ: Mapping[str, str]) -> bool:
-    """Return whether the environment names a collector and does not disable traces."""
+    """Return whether traces have a collector and are not disabled."""
     off = environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or environ.get("OTEL_TRACES_EXPORTER") == "none"
     return not off and any(environ.get(name) for name in _COLLECTOR)
 

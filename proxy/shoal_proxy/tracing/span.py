@@ -1,4 +1,4 @@
-"""The span of one request or one batch."""
+"""Data of a trace's span."""
 
 from shoal_proxy.tracing.sampling import SpanContext
 
