@@ -1,8 +1,8 @@
-"""The server certificate: read from files, checked by a handshake, and reloaded when the files change.
+"""The server certificate: read from files, verified, reloaded on change.
 
-A new certificate is used from the next handshake on; open connections keep the old one. If the files are invalid or
-half written, the fault is logged, and the previous certificate stays in use until the files change again. Peers
-authenticate each other by showing the same certificate, as it names the service and not the address of a pod.
+A new certificate is used from the next handshake on; open connections keep theirs. An invalid or half-written
+certificate is logged, and the previous one stays in use until the files change again. Peers authenticate each other by
+showing the same certificate, as it names the service and not the address of a pod.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ class CertificateError(SettingsError):
 
 
 class CertificateFiles(NamedTuple):
-    """The contents of the certificate files; ``client_ca`` is empty if clients need no certificate."""
+    """Contents of the files of a certificate, its key and its authorities."""
 
     certificate: bytes
     key: bytes
@@ -126,7 +126,7 @@ class Certificate:
         self.shown = (shown, *self.shown[:1])
 
     def is_peer(self, shown: bytes | None) -> bool:
-        """Return whether ``shown`` is this replica's current or previous certificate."""
+        """Return whether a peer's certificate is the current or the previous one."""
         return shown in self.shown
 
 
@@ -136,7 +136,7 @@ def _no_password() -> str:
 
 
 def _handshake(context: ssl.SSLContext, certificate: str) -> tuple[str, bytes]:
-    """Make a TLS handshake in memory; return the certificate's end of validity, and the certificate in DER."""
+    """Verify a certificate by a handshake; return its expiry date and DER."""
     trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     trusting.check_hostname = False
     trusting.load_verify_locations(certificate)

@@ -1,4 +1,4 @@
-"""The proxy's command line: serves without arguments; runs ``simulate``, ``record`` or ``composer`` with them."""
+"""Command line of the proxy: serves, or runs simulate, record or composer."""
 
 import os
 import sys

@@ -52,7 +52,7 @@ class KeyFiles:
         self._fault = ""
 
     def reload(self) -> None:
-        """Load the keys if their files have changed. While the files cannot be read, the previous keys stay in use."""
+        """Load changed key files; keep the previous keys if unreadable."""
         try:
             # A fingerprint of the files, from their names and metadata.
             stats = [(str(each), each.stat()) for each in (_files(self._path) if self._path.is_dir() else [self._path])]
@@ -113,15 +113,6 @@ def _files(path: Path) -> list[Path]:
     return sorted(each for each in directory.iterdir() if not each.name.startswith(".") and each.is_file())
 
 
-def _state(path: Path) -> object:
-    """Return a fingerprint of the key files, which differs after any change."""
-    files = _files(path) if path.is_dir() else [path]
-    stats = [(str(each), each.stat()) for each in files]
-    if not path.is_dir() and not path.is_file():
-        raise ValueError("it is neither a file nor a directory")
-    return [(name, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size) for name, stat in stats]
-
-
 def _bytes(path: Path) -> bytes:
     if os.stat(path).st_size > MAX_BYTES:
         raise ValueError(f"more than {MAX_BYTES} bytes")
@@ -149,7 +140,7 @@ class Issuer:
         return time.monotonic() - self._fetched_s >= FETCH_AGAIN_S
 
     async def watch(self) -> None:
-        """Fetch the issuer's keys periodically, and when a token names an unknown key, until cancelled."""
+        """Fetch keys periodically and for unknown key ids, until cancelled."""
         import httpx  # noqa: PLC0415 (only needed with tokens)
 
         while True:
@@ -186,10 +177,10 @@ class Issuer:
 
 
 def make_access_control(settings: Settings) -> tuple[AccessControl | None, Sequence[KeyFiles | Issuer]]:
-    """Return the access control, and the sources of keys to watch. The former is None if all clients are allowed.
+    """Return the access control (None for open access) and its key sources.
 
     Raises:
-        SettingsError: tokens are configured, but the library for them is not installed.
+        SettingsError: tokens are configured, but PyJWT is not installed.
     """
     header, jwt, limits = settings.access_header, settings.access_jwt, settings.access_limits
     if not (settings.process.api_keys or jwt.issuer):

@@ -123,7 +123,7 @@ class LimitReached(ProxyError):
 
 
 class HeadTooLarge(ProxyError):
-    """Request line and headers exceed their size limit; the proxy stopped reading them."""
+    """The request line and headers exceed the limit; reading has stopped."""
 
     status = 431
     reason = RejectionReason.INVALID
@@ -166,7 +166,7 @@ class BatchTooLarge(ModelFailed):
 
 
 class Overloaded(ProxyError):
-    """The request exceeds a limit, which ``reason`` names, or would miss its deadline."""
+    """A limit is reached, or the request would miss its deadline."""
 
     status = 503
 
@@ -216,7 +216,7 @@ class UnknownHost(NotExecuted):
 
 
 class RuntimeLost(RuntimeUnavailable):
-    """The connection was lost while the runtime had the batch; the batch may have run."""
+    """The runtime's connection was lost during a batch, which may have run."""
 
     may_have_run = True
 

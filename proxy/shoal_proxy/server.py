@@ -83,7 +83,7 @@ class Watcher(Protocol):
 
 
 async def keep_watching(watcher: Watcher, again_s: float = WATCH_AGAIN_S) -> None:
-    """Run a watcher, and restart it after an unexpected error, so that other watchers continue."""
+    """Run a watcher, and restart it after unexpected errors."""
     while True:
         try:
             await watcher.watch()
@@ -181,7 +181,7 @@ def make_certificate(settings: Settings) -> Certificate | None:
 def make_connection_limits(
     settings: Settings, metrics: Metrics, descriptors: int, unread: UnreadResponses | None = None
 ) -> tuple[ConnectionLimits, ConnectionLimits]:
-    """Return the connection limits of the inference port, and those of the admin port."""
+    """Return the connection limits of the inference and the admin port."""
     timeouts = TransferTimeouts(
         settings.process.head_timeout_s,
         settings.process.body_timeout_s,
@@ -333,7 +333,7 @@ class Proxy:
         await self._drained.wait()
 
     def stay(self, seconds: float) -> None:
-        """Keep serving for ``seconds`` after the signal to stop, as no other replica is ready; 0 ends this time."""
+        """Keep a stopping replica serving for ``seconds``; 0 starts the drain."""
         self._stay.grant(seconds, time.monotonic())
         self._stay_changed.set()
 
@@ -474,7 +474,7 @@ def _bound(sock: socket.socket) -> str:
 
 
 def _reach(sock: socket.socket) -> str:
-    """Return a word for the addresses from which clients can connect to a socket."""
+    """Return a word for the networks that can connect to a socket."""
     name = sock.getsockname()
     if isinstance(name, str):
         return "unix"

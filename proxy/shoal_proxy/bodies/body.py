@@ -15,11 +15,12 @@ _HEAD = memoryview(bytearray(8192))
 
 
 class BodyReader(asyncio.BufferedProtocol):
-    """The asyncio protocol of a connection after its first large body; ``owner`` is the protocol before it.
+    """Protocol of a connection, which reads large bodies without a copy.
 
-    While ``body`` is set, received bytes are read into it. ``on_more`` is called with their number, and may unset
-    ``body``. ``on_complete`` is called after the last byte. All other bytes go to ``owner``, at most 8 KiB at a time,
-    so that little of the next large body arrives in one read with its headers and must be copied.
+    Replaces ``owner`` at the transport from the connection's first large body on. While ``body`` is set, bytes are read
+    into it: ``on_more`` is called with their number and may unset ``body``, ``on_complete`` is called after the last
+    byte. Other input goes to ``owner``, at most 8 KiB at a time, so that little of the next large body is read with its
+    headers and must be copied.
     """
 
     def __init__(

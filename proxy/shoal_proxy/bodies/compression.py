@@ -18,7 +18,7 @@ _ACCEPT_ENCODING: Final = b"accept-encoding"
 
 
 class Compression:
-    """Selects responses to compress, and compresses them in steps between other work.
+    """Compressor of responses, which works in steps on the event loop.
 
     Args:
         min_bytes: size of the smallest body to compress.
@@ -39,7 +39,7 @@ class Compression:
         self._rotation.schedule(_Job(response, coding, write, self._rotation))
 
     def middleware(self) -> Middleware:
-        """Return an ASGI middleware that compresses responses of routes other than infer."""
+        """Return a middleware that compresses responses other than inference."""
         return Middleware(_PageCompression, min_bytes=self._min_bytes)
 
 

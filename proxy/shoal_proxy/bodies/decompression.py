@@ -14,10 +14,10 @@ class BodyOwner(Protocol):
     """The request that a compressed body belongs to."""
 
     def count_decompressed(self, read_bytes: int, made_bytes: int) -> bool:
-        """Account for the bytes of one step; return False if the request was rejected because of them."""
+        """Count the bytes of one step; return False if the request is rejected."""
 
     def body_decompressed(self) -> None:
-        """Continue with the decompressed body, which `CompressedBody.take` returns."""
+        """Continue the request with the body from `CompressedBody.take`."""
 
     def stop(self, error: ProxyError) -> None:
         """Reject the request."""

@@ -59,7 +59,7 @@ class BodyDecompressor:
             self._pieces.append(piece[start : start + FEED_BYTES])
 
     def step(self) -> tuple[int, int]:
-        """Decompress a part of the body; return the numbers of bytes read and written.
+        """Decompress a part; return the numbers of bytes read and written.
 
         Raises:
             InvalidRequest: the stream is corrupt, or there are too many streams.

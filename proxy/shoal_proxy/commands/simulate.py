@@ -89,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str], None]]:
-    """Yield a function that shows the current step in one terminal line, which is cleared at the end."""
+    """Yield a function that shows a progress text on one terminal line."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -104,7 +104,7 @@ def _progress() -> Iterator[Callable[[str], None]]:
 
 
 def _guesses(entries: Sequence[TraceEntry], service: SimulatedService) -> str:
-    """Return a phrase that names the batch times that the simulation needs but that were not measured."""
+    """Describe the durations that are needed but were not measured."""
     # Per shape, batches that the simulation may form and whose time is unknown.
     latencies, most = service.latencies, service.limits.max_rows
     shapes = sorted({entry.shape for entry in entries})

@@ -1,7 +1,7 @@
-"""A timer that is finer than the event loop's, whose resolution is a millisecond.
+"""A timer finer than the event loop's, whose resolution is a millisecond.
 
 A batch that closes a millisecond early misses rows; a batch that closes a millisecond late leaves the device idle. On
-Linux a timerfd wakes the event loop within about 10 us. On other systems the event loop's timers are used.
+Linux a timerfd wakes the loop within about 10 us. Elsewhere the loop's timers are used.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ class _Itimerspec(ctypes.Structure):
 
 
 class Alarm:
-    """A timer that calls ``ring`` once, at the time that was set last (seconds of ``time.monotonic``)."""
+    """One-shot timer that calls ``ring`` at the monotonic time given to `set`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, ring: Callable[[], None]) -> None:
         self._loop = loop

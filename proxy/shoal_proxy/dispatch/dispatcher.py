@@ -1,7 +1,8 @@
-"""Drives batching: reports events to the scheduler, and sends the batches that the scheduler closes.
+"""Dispatcher between the requests, the scheduler and the runtime.
 
-Each event that may close a batch (an arrival, a result, a timer, a runtime that is ready again) schedules `_send_due`
-for the end of the event loop's current iteration. So requests that arrive together are sent together.
+Callback-driven: each event that may close a batch (an arrival, a result, a timer, the runtime becoming ready) schedules
+`_send_due` for the end of the current iteration of the event loop, so that requests that arrive together are sent
+together.
 """
 
 import asyncio
@@ -41,10 +42,7 @@ _NOT_INDEPENDENT: Final = (
 
 
 class Dispatcher:
-    """Owns the send timer, the tasks of batches in flight, and the delivery of results.
-
-    All methods must be called in the event loop's thread.
-    """
+    """Sends the scheduler's batches and delivers results, in the event loop."""
 
     def __init__(
         self,
@@ -119,7 +117,7 @@ class Dispatcher:
         return signature
 
     def signature_to_decode(self) -> ModelSignature:
-        """Return the signature to decode a request, also if only peers accept requests at present.
+        """Return the signature for decoding requests that a peer may also serve.
 
         Raises:
             RuntimeUnavailable: the runtime is not ready.
@@ -136,7 +134,7 @@ class Dispatcher:
         return RuntimeUnavailable(f"the model is not ready: {self._link.reason}")
 
     def submit(self, pending: PendingRequest) -> None:
-        """Queue a request; its outcome is delivered exactly once, unless the request is cancelled before.
+        """Queue or forward a request; deliver its outcome exactly once.
 
         Raises:
             Overloaded: the queue is full, or the request would miss its deadline.
@@ -174,7 +172,7 @@ class Dispatcher:
             self._deliver(())
 
     def reject_waiting(self, error: ProxyError) -> None:
-        """Fail all waiting and running requests with ``error`` at the time-out of the drain."""
+        """Fail all requests without an outcome, when the drain times out."""
         self._deliver(self.scheduler.reject_all(error, time.monotonic()))
         # A cancelled task fails its batch.
         for task in self._tasks:
@@ -183,7 +181,7 @@ class Dispatcher:
             self._forwarder.fail_all()
 
     def load(self, now_s: float, *, peer: bool = False) -> OrcaReport | None:
-        """Return this replica's load; None while it accepts no requests, or for a ``peer`` no forwarded ones."""
+        """Return this replica's load; None if it would reject a new request."""
         scheduler = self.scheduler
         if self.phase is not ProxyPhase.SERVING or not self._link.ready:
             return None
@@ -204,7 +202,7 @@ class Dispatcher:
             self._loop.call_soon(self._send_due)
 
     def _send_due(self) -> None:
-        """Send all batches that the scheduler closes now, and set the alarm for the next batch."""
+        """Send all batches that are due, and set the alarm for the next one."""
         self._send_scheduled = False
         if self._alarm.is_set:
             self._alarm.clear()
@@ -251,12 +249,10 @@ class Dispatcher:
         return True
 
     def _forward_on_arrival(self, forwarder: RequestForwarder, pending: PendingRequest) -> bool:
-        """Forward an arriving request that cannot be served here or would probably be late.
-
-        Returns: Whether the request was forwarded.
+        """Try to forward a request that would fail or be late on this replica.
 
         Raises:
-            ProxyError: the request cannot be served here, and no peer accepts it.
+            ProxyError: this replica cannot serve the request, and no peer accepts it.
         """
         if not self.accepts_requests:
             error = self._unavailable()
@@ -307,7 +303,7 @@ class Dispatcher:
         self._check_settled()
 
     async def _run(self, running: RunningBatch, signature: ModelSignature) -> None:
-        """Run one batch at the runtime. Every request of the batch gets an outcome, also after an unexpected error."""
+        """Run one batch; every request gets an outcome, also after errors."""
         waiting: Sequence[Delivery] = ()
         try:
             try:
@@ -412,7 +408,7 @@ class Dispatcher:
         self._check_settled()
 
     def _deliver_while_room(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
-        """Encode and deliver results until unread responses reach their memory limit; return the remaining results."""
+        """Deliver results until unread responses are full; return the others."""
         unread = self._unsent
         for number, (pending, outcome) in enumerate(deliveries):
             if unread.full:

@@ -35,7 +35,7 @@ _HEADER_LENGTH: Final = HEADER_LENGTH.encode()
 
 
 class SentBatch:
-    """A sent batch with the runtime's undecoded response, and the times of both."""
+    """The runtime's undecoded response to a batch, with monotonic times (s)."""
 
     __slots__ = ("completed_s", "merged", "response", "sent_s")
 
@@ -57,14 +57,14 @@ class SentBatch:
         return decode_result(response.body, response.headers.get(_HEADER_LENGTH), signature)
 
     def timing(self, batch: Batch, batch_s: float) -> bytes:
-        """Return the batch's part of the Server-Timing header; ``batch_s`` is the proxy's own time."""
+        """Return a batch's Server-Timing; ``batch_s`` is the proxy's own time."""
         return batch_timing(batch, self.merged, runtime_s=self.completed_s - self.sent_s, batch_s=batch_s)
 
 
 async def exchange(
     batch: Batch, signature: ModelSignature, upstream: Upstream, metrics: Metrics, *, binary: bool
 ) -> SentBatch:
-    """Send ``batch`` and return the runtime's response, which may be an error response.
+    """Send ``batch`` and return the runtime's response, of any status.
 
     Raises:
         RuntimeUnavailable: the runtime is unreachable, or the connection was lost.
@@ -105,7 +105,7 @@ _LATE_S = 60.0
 
 
 class RuntimeLink:
-    """The runtime's readiness and its model's signature; `watch` keeps both up to date."""
+    """Readiness of the runtime and signature of its model."""
 
     def __init__(self, address: Address, model_name: str, pad_buckets: PadBuckets = NO_BUCKETS) -> None:
         self._pad_buckets = pad_buckets
@@ -130,7 +130,7 @@ class RuntimeLink:
 
     @property
     def device_memory(self) -> tuple[int, int] | None:
-        """The device's used and total memory in bytes; None if the runtime does not report them."""
+        """Used and total bytes of device memory; None if not reported."""
         return self.upstream.device_memory
 
     @property
@@ -180,7 +180,7 @@ class RuntimeLink:
         self._become(reason)
 
     def _lost(self) -> None:
-        """Become unready until the next health check, because the last connection was lost."""
+        """Become unready, as the last connection to the runtime was lost."""
         self._become("the runtime closed its connections")
         self._wake.set()
 

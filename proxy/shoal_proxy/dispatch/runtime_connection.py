@@ -45,7 +45,7 @@ class ResponseMemory:
         self.used_bytes = 0
 
     def rejection(self, size_bytes: int) -> ProxyError:
-        """Return the error that rejects a response after ``size_bytes`` of it have arrived."""
+        """Return the error for a response of ``size_bytes`` over the limit."""
         if size_bytes > self.most_bytes:
             return ModelFailed(f"the response is over the limit of {self.most_bytes} bytes")
         what = f"the responses of all models are over the limit of {self.most_bytes} bytes"
@@ -53,10 +53,10 @@ class ResponseMemory:
 
 
 class RuntimeConnection(asyncio.BufferedProtocol):
-    """The asyncio protocol of one connection. ``on_lost`` is called once when either side closes the connection.
+    """Protocol of one connection, which calls ``on_lost`` when it is closed.
 
-    The body of a large response bypasses the parser, and is read into its final memory. ``memory`` limits the size of
-    responses; None trusts the server.
+    The body of a large response bypasses the parser and is read into its final memory. A response over the limit of
+    ``memory`` is rejected (None: the server is trusted).
     """
 
     def __init__(self, on_lost: "Callable[[RuntimeConnection], None]", memory: ResponseMemory | None = None) -> None:
@@ -181,7 +181,7 @@ class RuntimeConnection(asyncio.BufferedProtocol):
             self._refuse(ModelFailed(f"the response's head is over the limit of {MAX_HEAD_BYTES} bytes"))
 
     def _close_unexpected(self) -> None:
-        """Close the connection, because an unexpected response could be mistaken for the next request's."""
+        """Close, as an unexpected response could be taken for the next one."""
         self.announced = True  # the proxy closes it: the runtime is not lost
         self.close()
 

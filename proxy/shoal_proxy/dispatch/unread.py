@@ -1,10 +1,9 @@
-"""The memory limit of unread responses, and the slow readers to disconnect when the limit is reached.
+"""Memory limit of unread responses, enforced by evicting slow readers.
 
-Beyond the limit (`UnreadResponses.full`) no batch is sent and no result is encoded, so memory does not grow while
-clients read. Clients that are too slow to finish in time are then disconnected, the slowest first, after at least one
-window of measurement. Otherwise clients that read nothing would block all others until their own timeouts. Enough
-memory is freed at a time that the next batches do not fill it at once. Reading rates are measured before the limit is
-reached.
+Beyond the limit no batch is sent and no result is encoded (`full`), so nothing is added while clients read. A client
+that is too slow to finish in time is then disconnected, the slowest first, after at least one window of measurement:
+otherwise clients that read nothing would block all others until their own timeouts. Down to half of the limit is freed,
+so that the next batches do not fill it at once, and paces are measured before the limit is reached.
 """
 
 import asyncio
@@ -36,7 +35,7 @@ class SlowReader(Protocol):
 
 
 class ReadingPace:
-    """The reading rate of one client. Pure: times are arguments, in monotonic seconds."""
+    """Reading pace of one client; times are in monotonic seconds."""
 
     __slots__ = ("bytes_per_s", "held_bytes", "mark_bytes", "mark_s")
 
@@ -59,7 +58,7 @@ class ReadingPace:
             self.mark_bytes, self.mark_s = left_bytes, now_s
 
     def needs_s(self, left_bytes: int) -> float:
-        """Return the time (s) that the client needs for the rest of its response at its current rate."""
+        """Return the time (s) to read ``left_bytes`` at the measured pace."""
         if self.bytes_per_s == inf:
             return 0.0
         return left_bytes / self.bytes_per_s if self.bytes_per_s else inf
@@ -86,7 +85,7 @@ class UnreadResponses:
         """Called when the unread responses are no longer full."""
 
     def set_held_bytes(self, reader: SlowReader, held_bytes: int) -> None:
-        """Set the memory that a client's unread responses occupy (bytes); 0 after all is read or after a disconnect."""
+        """Set the memory kept for a reader; 0 removes the reader."""
         pace = self._readers.get(reader)
         if pace is None:
             if not held_bytes:
@@ -110,11 +109,11 @@ class UnreadResponses:
         self.on_room()
 
     def rows(self, row_bytes: int) -> int:
-        """Return the maximum number of rows of a batch whose results take ``row_bytes`` per row."""
+        """Return the row limit of a batch with ``row_bytes`` per result row."""
         return max(1, self._limit_bytes // _BATCH_PART // max(1, row_bytes))
 
     async def wait_for_room(self) -> None:
-        """Wait until unread responses are below their memory limit. Waiting tasks resume in order."""
+        """Wait until the limit is no longer exceeded."""
         while self.full:
             waiting = asyncio.get_running_loop().create_future()
             self._waiting.append(waiting)
@@ -126,7 +125,7 @@ class UnreadResponses:
             asyncio.get_running_loop().call_later(CHECK_S, self._check)
 
     def _check(self) -> None:
-        """Measure all reading rates. While the limit is reached, disconnect the slowest readers until half is free."""
+        """Measure all paces; when full, evict the slowest readers until half full."""
         self._check_scheduled = False
         if self.size_bytes <= self._low_bytes:
             return

@@ -1,4 +1,4 @@
-"""Conversion of a composer's results to the declared datatype and shape, without overflow or truncation."""
+"""Conversion of a composer's arrays to declared datatypes and shapes."""
 
 from collections.abc import Coroutine, Mapping
 from typing import Any

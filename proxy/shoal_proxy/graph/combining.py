@@ -1,4 +1,4 @@
-"""Combination of several values of a row into one. A row without any of the values has no combined value."""
+"""Combination of several values of each row into one value."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final

@@ -19,7 +19,7 @@ _REFUSALS: Final = range(400, 500)
 
 
 class Refused(Exception):
-    """Raised by a composer to reject one row of the request, or the whole request."""
+    """Raised by a composer to reject one row of a request, or all rows."""
 
     def __init__(self, message: str, *, row: int | None = None, status: int = 400) -> None:
         super().__init__(message)
@@ -102,14 +102,14 @@ class Steps:
         return call_step
 
     def end(self) -> None:
-        """Cancel the calls of a request that has its response, so that their rows leave the models' queues."""
+        """Cancel all calls in progress, as the request has its response."""
         self._ended = True
         for asking in list(self._under_way):
             asking.cancel()
 
 
 def client_error(error: BaseException, rows: int) -> ProxyError | None:
-    """Return the client's error for an exception of the composer's code; None if the exception is a bug of the code."""
+    """Return the client's error for a composer's exception; None for a bug."""
     # Of an exception group the first one that is meant for the client.
     left = [error]
     raised: Failed | Refused | None = None

@@ -1,7 +1,7 @@
-"""A composer: the user's Python code that passes a request through the steps of a graph.
+"""Composer: the user's Python code that passes a request through steps.
 
-The code runs on a separate event loop and thread, so that computing or blocking code delays neither probes nor the
-drain. Its calls of steps run on the proxy's event loop, like the steps of any graph.
+It runs on a separate event loop and thread, so that computing or blocking code does not delay probes or the drain. Its
+calls of steps run on the proxy's loop, like the steps of any graph.
 """
 
 import asyncio
@@ -73,7 +73,7 @@ class Composer:
         self._loading: asyncio.Future[Signature | GraphError] | None = None
 
     async def load_signature(self) -> Signature:
-        """Return the composer's inputs and outputs; the first call loads the composer's code.
+        """Return the composer's inputs and outputs; load its code if needed.
 
         Raises:
             GraphError: the code cannot be loaded, or blocks its event loop.
@@ -122,7 +122,7 @@ class Composer:
             steps.end()
 
     def close(self) -> None:
-        """Stop the composer's thread as soon as its code does not block the thread."""
+        """Stop the thread as soon as no code blocks it."""
         self._loop.call_soon_threadsafe(self._stop)
 
     def _stop(self) -> None:

@@ -1,4 +1,4 @@
-"""Evaluation of an expression over whole columns, which selects the rows for which the expression is true.
+"""Evaluation of a condition over whole columns, to select rows.
 
 The logic has three values: a comparison with an unknown value is unknown, and a row with an unknown result is not
 selected. Numbers are compared as 64-bit floats or as integers.
@@ -32,7 +32,7 @@ _ABOVE: Final[Mapping[str, str]] = {"<": "<", "<=": "<", ">": ">=", ">=": ">="}
 
 
 class RowTruth(NamedTuple):
-    """The truth of an expression by row: where it is true, and where it is known. Unknown is never true."""
+    """Three-valued truth by row: masks of the true and the known rows."""
 
     so: Array
     known: Array
@@ -49,7 +49,7 @@ Columns = Mapping[str, Values1D]
 
 
 def column(array: Array, datatype: str, known: Array) -> Values1D:
-    """Return a tensor with one value per row, in the form that comparisons need."""
+    """Return a tensor of one value per row as a column to compare."""
     flat = array.reshape(len(known))
     if datatype == "BF16":
         flat = bfloat16_to_float32(flat)
@@ -95,7 +95,7 @@ def _truth(expression: Expression, columns: Columns) -> RowTruth:
 
 
 def _against(column: Array, name: str, literal: Any) -> Array:
-    """Compare a column with a literal exactly, also if the column's type cannot hold the literal."""
+    """Compare a column with a literal exactly, whatever the column's type."""
     if isinstance(literal, str):  # texts are compared as the bytes of the wire
         literal = literal.encode()
     elif column.dtype.kind in "iuf":

@@ -1,4 +1,4 @@
-"""One request in a graph: the values of its rows, the inputs of each step, and the outputs of the graph.
+"""One request in a graph: its rows' values, steps' inputs, and outputs.
 
 No I/O and no clock: `walk` calls the models.
 """
@@ -21,7 +21,7 @@ from shoal_schema.wire.row_errors import RowError
 
 
 class RowsError(ValueError):
-    """Some rows of the request cannot be processed further, without a model's fault."""
+    """Rows of a request cannot be processed, for reasons outside the models."""
 
     def __init__(self, errors: Sequence[RowError]) -> None:
         super().__init__(errors[0].message)
@@ -114,7 +114,7 @@ class GraphRequest:
     def finish_parts(
         self, step: GraphStep, call: StepCall, parts: Sequence[tuple[Sequence[int], Mapping[str, Array]]]
     ) -> None:
-        """Record a step's outputs for parts of the call's rows; all other rows continue without the step."""
+        """Record outputs by parts of the rows; other rows continue without them."""
         if omitted := call.asked - sum(len(rows) for rows, _ in parts):
             self.omitted[step.name] = omitted
         if not parts:
@@ -173,7 +173,7 @@ class GraphRequest:
         return [found[row] for row in sorted(found)]
 
     def _origin(self, space: Space, row: int) -> tuple[int, str]:
-        """Return the request's row from which a row of a space was derived, and a phrase that names its list items."""
+        """Return the request's row for a row of a space, and a text of its items."""
         where = ""
         while space:
             rows = self._spaces[space]
@@ -185,7 +185,7 @@ class GraphRequest:
         return self._spaces[space].count if space else self._count
 
     def _counts(self, step: GraphStep, source: SpaceValues) -> Array | None:
-        """Return the number of list items of each row; None if the step does not limit it."""
+        """Return the number of list items per row; None for all items."""
         if step.count is None:
             return None
         counts = self._values[step.count]
@@ -234,7 +234,7 @@ class GraphRequest:
         return values
 
     def _moved(self, ref: TensorRef, space: Space) -> SpaceValues:
-        """Return a tensor as rows of another space: rows are gathered into lists, or lists repeated as rows."""
+        """Return a tensor in another space, gathered into lists or repeated."""
         own = self._plan.space_of(ref)
         values = self._raised(self._values[ref], self._tensor(ref), own, innermost_common(own, space))
         for depth in range(len(innermost_common(own, space)) + 1, len(space) + 1):

@@ -1,4 +1,4 @@
-"""Calls of one step's model: the request, and the meaning of the response for the graph's client."""
+"""Client of a step's model: encodes calls, and interprets responses."""
 
 import ssl
 import time
@@ -38,7 +38,7 @@ _MODELS = "/v2/models/"
 
 
 class CallContext:
-    """What a request passes to every step beside its rows: deadline, headers, and a memory limit for responses."""
+    """Deadline, headers and response memory that a request's steps share."""
 
     __slots__ = ("_ended", "_held_bytes", "_room", "deadline_s", "headers", "parameters")
 

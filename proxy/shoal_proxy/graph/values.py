@@ -1,6 +1,6 @@
-"""Tensors over the rows of a space, some of which may be absent, and their conversion between spaces.
+"""Tensors over the rows of a space, some of which may be absent.
 
-A space is the request's rows, or the items of a list in each row.
+A space is a set of rows: those of the request, or one row for each item of a list.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ TEXT_BYTES: Final = 256
 
 
 class SpaceValues:
-    """The values of some rows of a space; ``rows`` holds the ascending numbers of these rows (None: all)."""
+    """A tensor's values for ``rows`` of a space; None stands for all rows."""
 
     __slots__ = ("array", "rows")
 
@@ -26,10 +26,7 @@ class SpaceValues:
         self.rows = rows
 
     def pick(self, rows: Array | None) -> Array:
-        """Return the values of ``rows``, each of which must have a value; None selects all rows.
-
-        The result is a copy only where rows must be selected.
-        """
+        """Return the values of ``rows``, which must have one; None for all rows."""
         if rows is None or rows is self.rows:
             return self.array
         if self.rows is None:
@@ -39,7 +36,7 @@ class SpaceValues:
         return self.array[np.searchsorted(self.rows, rows)]
 
     def present(self, count: int) -> Array | None:
-        """Return a mask of the rows, out of ``count``, that have a value; None if all rows have one."""
+        """Return a mask of the ``count`` rows with a value; None if all have one."""
         if self.rows is None:
             return None
         mask = np.zeros(count, bool)
@@ -84,7 +81,7 @@ class SpaceRows:
         return SpaceValues(array[parents], None if chosen is None or len(chosen) == self.count else chosen)
 
     def gather(self, values: SpaceValues, parents: int, tensor: Tensor, most_bytes: int) -> SpaceValues:
-        """Return one list of items for each parent row that has items; shorter lists are padded.
+        """Return lists of items for the parent space's rows, padded with gaps.
 
         Raises:
             ValueError: the lists would exceed ``most_bytes``.
@@ -102,11 +99,11 @@ class SpaceRows:
 
 
 def open_rows(source: SpaceValues, counts: Array | None) -> tuple[SpaceRows, Array | None]:
-    """Return one row for each list item, and the indices of these items in ``source`` (None: all items).
+    """Return a row for each list item, and a mask of these items (None: all).
 
     Args:
-        source: rows of items, with the items in the second dimension.
-        counts: number of items of each row; None for all items except empty texts at the end of a row.
+        source: rows of items, the items in the second dimension.
+        counts: number of items by row; None: all items, except empty texts at the end of a row.
     """
     array = source.array
     rows, width = array.shape[:2]
@@ -123,7 +120,7 @@ def open_rows(source: SpaceValues, counts: Array | None) -> tuple[SpaceRows, Arr
 
 
 def items_of(source: SpaceValues, chosen: Array | None) -> Array:
-    """Return the list items of all rows, one after another; ``chosen`` selects some of them."""
+    """Return the chosen list items (None: all), one after another."""
     array = source.array
     return array.reshape(-1, *array.shape[2:]) if chosen is None else array[chosen]
 
@@ -135,7 +132,7 @@ def _filled(items: Sequence[Sequence[Any]]) -> int:
 
 
 def filled_shape(tensor: Tensor) -> tuple[int, ...]:
-    """Return the shape of a row when no row shows it: variable dimensions are 0."""
+    """Return the shape of a row, with 0 for variable dimensions."""
     return tuple(max(0, size) for size in tensor.shape)
 
 
@@ -150,7 +147,7 @@ def gaps(tensor: Tensor, shape: tuple[int, ...]) -> Array:
 
 
 def completed(values: SpaceValues, count: int, tensor: Tensor) -> Array:
-    """Return one value for each of ``count`` rows, with gaps for rows without a value."""
+    """Return values for ``count`` rows, with gaps for rows without a value."""
     if values.rows is None:
         return values.array
     array = gaps(tensor, (count, *values.array.shape[1:]))
@@ -159,7 +156,7 @@ def completed(values: SpaceValues, count: int, tensor: Tensor) -> Array:
 
 
 def stacked(arrays: Sequence[Array], tensor: Tensor) -> Array:
-    """Return the rows of several arrays, one after another; shorter lists are padded."""
+    """Return the rows of several arrays one after another, padded with gaps."""
     shape = tuple(map(max, zip(*(each.shape[1:] for each in arrays), strict=True)))
     if all(each.shape[1:] == shape for each in arrays):
         return np.concatenate(arrays)

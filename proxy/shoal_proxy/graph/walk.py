@@ -65,10 +65,10 @@ async def _run_step(step: GraphStep, frame: GraphRequest, call_step: Ask) -> Non
 
 
 async def _run_optional_step(step: GraphStep, frame: GraphRequest, call: StepCall, call_step: Ask) -> None:
-    """Pass rows through an optional step; rows that fail in the step continue without it.
+    """Pass rows through an optional step; failed rows continue without it.
 
-    If the model names the failed rows, the step is called again for the other rows. If the model fails as a whole, the
-    step is called with halves of the rows.
+    If the model names the failed rows, it is called again for the others; if it fails as a whole, it is called with
+    halves.
     """
     left, answered = [list(range(call.asked))], []
     for _ in range(_TRIES):

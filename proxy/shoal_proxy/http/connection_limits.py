@@ -1,4 +1,4 @@
-"""Limits that all connections of one port share, and the response slot of a rejected request."""
+"""Connection limits of one port, and placeholders of rejected requests."""
 
 import logging
 import time
@@ -18,7 +18,7 @@ _NO_ROOM_PAUSE_S: Final = 1e-5
 
 
 class ConnectionLimits:
-    """The limits of one port's connections, with the set of its open connections."""
+    """Limits of one port's connections, and the set of open connections."""
 
     def __init__(  # noqa: PLR0913 (bounds, each with its name)
         self,
@@ -74,14 +74,14 @@ class ConnectionLimits:
         return ""
 
     def log_rejection(self, event: str, message: str) -> None:
-        """Log the rejection of a connection or request, at most one line per event and interval."""
+        """Log the rejection of a connection or request, rate-limited per event."""
         # One per event, so that frequent ones do not hide others.
         sampler = self._samplers.setdefault(event, LogSampler())
         if (unlogged := sampler.take(time.monotonic())) is not None:
             logger.warning("event=%s unlogged=%d last=%r", event, unlogged, message)
 
     def log_rejected_request(self, error: ProxyError) -> None:
-        """Log a rejected request, except for rejections by overload, which only metrics count."""
+        """Log a rejected request, unless the rejection is due to overload."""
         if not isinstance(error, Overloaded):
             self.log_rejection("request_refused", error.message)
 
@@ -101,7 +101,7 @@ class RejectedRequest:
 
 
 class NoEvent:
-    """Replacement of the event that uvicorn sets when a connection closes. No task of the proxy awaits it."""
+    """Stand-in for uvicorn's disconnect event, where no task awaits it."""
 
     def set(self) -> None:
         """Do nothing, as no task awaits the event."""

@@ -1,7 +1,7 @@
-"""CORS headers (Fetch standard), which let pages of other origins read responses.
+"""CORS headers, which let web pages of other origins read responses.
 
-Starlette's middleware handles preflight requests and all routes except the infer routes. Infer requests bypass it, so
-this module adds the same headers to their responses.
+Starlette's middleware handles preflight requests and all routes but the infer ones. Infer requests bypass it, so their
+responses get the same headers here.
 """
 
 from collections.abc import Collection
@@ -30,7 +30,7 @@ class Cors:
         self._exposed = f"access-control-expose-headers: {', '.join(_EXPOSED)}\r\n".encode()
 
     def lines(self, origin: bytes | None) -> bytes:
-        """Return the CORS header lines of a response. ``origin`` is the request's Origin header; None without one."""
+        """Return the CORS header lines for a request's Origin header, if any."""
         if b"*" in self._known:
             return b"access-control-allow-origin: *\r\n" + self._exposed if origin is not None else b""
         if origin is None or origin not in self._known:
@@ -39,7 +39,7 @@ class Cors:
         return b"access-control-allow-origin: %b\r\nvary: origin\r\n" % origin + self._exposed
 
     def middleware(self) -> Middleware:
-        """Return Starlette's CORS middleware, for preflight requests and all routes except the infer routes."""
+        """Return Starlette's CORS middleware, for all requests but inference."""
         return Middleware(
             CORSMiddleware,
             allow_origins=self._origins,

@@ -1,7 +1,7 @@
-"""Input of one connection, on the inference port or the admin port: request framing and the order of responses.
+"""Request framing and the order of responses on one HTTP connection.
 
-A request ends where its head states, even if the head offers a protocol upgrade. Malformed input gets an error response
-after the responses to earlier requests, and all later input is ignored.
+A request ends where its head states, even if it offers an upgrade. Malformed input gets an error response after the
+responses to earlier requests, and all later input is ignored.
 """
 
 import logging
@@ -38,10 +38,7 @@ _READ: Final = frozenset(path.encode() for page in HTTP.pages if page.reads_body
 
 
 class FramedProtocol(TimedProtocol):
-    """The protocol of one client's connection: framing of its requests, and the order of its responses.
-
-    ``limits`` is an argument in addition to uvicorn's.
-    """
+    """HTTP connection of one client, within the ``limits`` of its port."""
 
     def __init__(self, *args: Any, limits: ConnectionLimits, **kwargs: Any) -> None:
         super().__init__(*args, limits=limits, **kwargs)
@@ -59,7 +56,7 @@ class FramedProtocol(TimedProtocol):
         self.parse(data)
 
     def parse(self, data: bytes) -> None:
-        """Parse input. Malformed input gets an error response after the responses before it; later input is ignored."""
+        """Parse input; respond to malformed input with an error in its turn."""
         before, message = self.incoming, self._messages
         if before == IGNORED:
             return
@@ -101,13 +98,13 @@ class FramedProtocol(TimedProtocol):
             raise InvalidRequest(f"malformed HTTP/1.1 request: {error}") from None
 
     def new_parser(self) -> None:
-        """Create an HTTP parser for the next request, or for parsing the same request again."""
+        """Replace the HTTP parser, for the next request or the same one again."""
         self.parser = httptools.HttpRequestParser(self)
         # Input after a request with `connection: close` is ignored instead of an error.
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
 
     def on_message_begin(self) -> None:
-        """Start a request without an ASGI scope, which infer requests do not need (httptools)."""
+        """Start a request without an ASGI scope (httptools)."""
         if self.incoming == IGNORED:
             raise InvalidRequest("data after a rejected request")
         self.incoming = HEAD
@@ -126,7 +123,7 @@ class FramedProtocol(TimedProtocol):
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Store a header of the head; ignore trailers, which could contradict the head (httptools)."""
+        """Store a header; ignore trailers, which could contradict it (httptools)."""
         self.meter.field(name, value)
         if self.incoming == HEAD:
             self.headers.append((name.lower(), value.rstrip()))
@@ -177,7 +174,7 @@ class FramedProtocol(TimedProtocol):
         return BodyTooLarge(f"the body is over the limit of {self.limits.max_body_bytes} bytes")
 
     def on_body(self, body: bytes) -> None:
-        """Count the bytes of a body on a route other than infer; few of these routes read it (httptools)."""
+        """Count a piece of the body; drop it if no handler reads it (httptools)."""
         self.meter.body_bytes += len(body)
         if self.meter.body_bytes > self.limits.max_body_bytes:
             raise self._too_large()
@@ -198,7 +195,7 @@ class FramedProtocol(TimedProtocol):
     # Refused requests, and the order of responses.
 
     def fail(self, error: ProxyError) -> None:
-        """Respond with an error after the responses to earlier requests, and ignore further input."""
+        """Respond with an error after earlier responses; ignore further input."""
         open_cycle = self.cycle if self.incoming == BODY else None
         self.ignore_input()
         if open_cycle is not None and self.fail_open(open_cycle, error):
@@ -215,7 +212,7 @@ class FramedProtocol(TimedProtocol):
             self._respond_rejected(rejected)
 
     def fail_open(self, cycle: Any, error: ProxyError) -> bool:
-        """Reject the request whose body is incomplete; return whether it still needs a separate error response."""
+        """Reject an incomplete request; return whether ``error`` is handled."""
         if cycle.response_complete:
             if not self.transport.is_closing():
                 self.linger()
@@ -243,7 +240,7 @@ class FramedProtocol(TimedProtocol):
         """Handle the response to a rejected request; the inference port logs it."""
 
     def response_head(self, response: HttpResponse, lines: bytes) -> bytes:
-        """Return the head of ``response``, with ``lines`` in place of the response's own header lines."""
+        """Return the head of ``response``, with ``lines`` in place of its own."""
         known, default_lines = self._keep_alive_lines
         if known is not self.server_state.default_headers:  # uvicorn renews them each second
             known = self.server_state.default_headers
@@ -254,7 +251,7 @@ class FramedProtocol(TimedProtocol):
         )  # fmt: skip
 
     def on_response_complete(self) -> None:
-        """Start the connection's next request in a loop, without uvicorn's recursion (uvicorn)."""
+        """Continue with the next request in a loop, without recursion (uvicorn)."""
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
@@ -268,7 +265,7 @@ class FramedProtocol(TimedProtocol):
             self.pause_if_ahead()
 
     def resume_writing(self) -> None:
-        """Start the next request once the client has read the responses before it (asyncio)."""
+        """Continue with the next request, as the client reads again (asyncio)."""
         super().resume_writing()
         if self._held_back and not self.flow.write_paused:
             self._held_back = False
@@ -297,7 +294,7 @@ class FramedProtocol(TimedProtocol):
             super()._start_asgi_task(cycle, app)
 
     def _unset_keepalive_if_required(self) -> None:
-        """Do nothing: the timer of `TimedProtocol` replaces uvicorn's keep-alive timer (uvicorn)."""
+        """Do nothing: `TimedProtocol` has its own timer (uvicorn)."""
 
 
 def origin_form(target: bytes) -> bytes:

@@ -112,7 +112,7 @@ class TlsListener(Listener):
             client.close()
 
     async def _connect(self, client: socket.socket, handshake: Handshake) -> bool:
-        """Make a TLS handshake; return False if it failed and the socket must be closed."""
+        """Make a TLS handshake; return False if the socket must be closed."""
         loop, readable = asyncio.get_running_loop(), asyncio.Event()
         try:
             async with asyncio.timeout(self._limits.timeouts.head_s):

@@ -92,7 +92,7 @@ class RequestHead:
 
 
 class HeadTemplate:
-    """A request head with gaps in place of the values that change; made from the header ``lines`` of one head."""
+    """Template of a request head, with gaps for the values that change."""
 
     __slots__ = (
         "after",
@@ -158,7 +158,7 @@ class HeaderCache:
         self._parameter_headers = term_names
 
     def find(self, data: bytes) -> tuple[RequestHead, int] | None:
-        """Return the head of ``data`` and the offset of its body, if ``data`` is one request with a cached head."""
+        """Return the cached head of a complete request, and its body's offset."""
         for template in self._templates:
             if not data.startswith(template.start):
                 continue
@@ -189,7 +189,7 @@ class HeaderCache:
         return None
 
     def store(self, data: bytes, head: RequestHead) -> None:
-        """Cache the parsed ``head`` of ``data``, if ``data`` contains exactly one request."""
+        """Cache ``head``, parsed from ``data``, if ``data`` is a whole request."""
         start = data.find(_END, 0, MAX_BYTES) + 4
         size_bytes = len(data) - start
         headers = head.headers
@@ -239,7 +239,7 @@ def _cut(template: HeadTemplate, data: bytes, values: list[bytes]) -> int:
 
 
 def _differing(template: HeadTemplate, target: bytes, lines: Sequence[bytes]) -> frozenset[bytes] | None:
-    """Return the names of the headers whose values differ from the template's; None if other parts differ too."""
+    """Return the headers whose values differ; None if other parts differ."""
     if target != template.target or len(lines) != len(template.lines):
         return None
     names: set[bytes] = set()

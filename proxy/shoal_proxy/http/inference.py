@@ -1,4 +1,4 @@
-"""The path of every infer request: from a decoded call to the queue, and from its outcome to a response."""
+"""Path of inference requests: decode, queue, and encode the response."""
 
 import logging
 import time
@@ -91,7 +91,7 @@ def infer_routes(settings: Settings) -> Mapping[bytes, InferRoute]:
 
 
 class Inference:
-    """Decodes infer requests, submits them to the dispatcher, and encodes their outcomes."""
+    """Decodes inference calls, submits them, and encodes their outcomes."""
 
     def __init__(
         self, settings: Settings, dispatcher: Dispatcher, metrics: Metrics, access_control: AccessControl | None = None
@@ -219,7 +219,7 @@ class Inference:
     def _releasing_limits(
         self, respond: Callable[[HttpResponse], None], client: AuthenticatedClient | None
     ) -> Callable[[HttpResponse], None]:
-        """Wrap ``respond`` so that the request stops counting against its client's limits."""
+        """Wrap ``respond`` to also stop counting the request for its client."""
 
         def release(response: HttpResponse) -> None:
             if self.access_control is not None and client is not None:
@@ -231,7 +231,7 @@ class Inference:
     def _reporting_load(
         self, respond: Callable[[HttpResponse], None], parameters: QueueParameters
     ) -> Callable[[HttpResponse], None]:
-        """Wrap ``respond`` so that the response carries this replica's load, and for a peer also its instance name."""
+        """Wrap ``respond`` to add this replica's load and, for peers, its name."""
 
         def report(response: HttpResponse) -> None:
             load = self._dispatcher.load(time.monotonic(), peer=parameters.forwarded)
@@ -276,10 +276,10 @@ class Inference:
         return self._counted(route, response)
 
     def reserve_body(self, body: BodyTransfer, size_bytes: int) -> None:
-        """Reserve memory for received bytes of a body; other bodies may be rejected in its favor.
+        """Count received bytes of a body, which may cause rejections.
 
         Raises:
-            Overloaded: bodies and queue exceed the memory limit, and this body is the one to reject.
+            Overloaded: bodies and queue exceed the limit, and this body is the one to reject.
         """
         waiting_bytes = self._dispatcher.scheduler.queue.size_bytes
         if not self._bodies.reserve(body, size_bytes, waiting_bytes, time.monotonic()):

@@ -14,7 +14,10 @@ LAST_REQUESTS_S = 0.1
 
 
 class Listener(uvicorn.Server):
-    """A uvicorn server without signal handlers, as several servers share one process."""
+    """uvicorn server for a process with several servers.
+
+    It has no signal handlers, and does not wait for uvicorn's poll (every 0.1 s) to shut down.
+    """
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)

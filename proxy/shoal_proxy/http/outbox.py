@@ -1,11 +1,10 @@
-"""The unread part of a large response, passed to the transport piece by piece.
+"""Large responses, passed to the transport a piece at a time.
 
-A transport keeps all data until its last byte is sent, and with TLS it does not count the data. If a response is passed
-in pieces, the memory kept for a client is known, and shrinks as the client reads.
+A transport keeps all data until its last byte is sent, and with TLS does not count this data. Passed in pieces, the
+memory kept for a client is known, and shrinks as the client reads.
 
-A row is a view of its batch's buffer, and a transport that keeps a piece of the row keeps the whole buffer. So a large
-response is first written to the socket directly, without a copy, as long as the kernel accepts data. The transport gets
-copies of the rest.
+A row is a view of its batch's buffer, and a transport that keeps a piece of it keeps the buffer. So a large response is
+sent without the transport while the kernel accepts it, without a copy, and the transport gets copies of the rest.
 """
 
 import asyncio
@@ -27,9 +26,9 @@ _DIRECT_PARTS: Final = 64
 
 
 class Outbox(asyncio.Transport):
-    """A transport that wraps a client's own transport from its first large response on.
+    """Transport that buffers large responses before a client's transport.
 
-    The owner sets ``blocked`` while the client's transport has paused writing, and calls `feed` when writing resumes.
+    The owner sets ``blocked`` while the transport's writing is paused, and calls `feed` when it resumes.
     """
 
     def __init__(self, transport: asyncio.Transport) -> None:
@@ -54,7 +53,7 @@ class Outbox(asyncio.Transport):
 
     @property
     def held_bytes(self) -> int:
-        """Return the memory in use, including the transport's buffer. A part is freed as a whole."""
+        """Return the memory (bytes) in use here and in the client's transport."""
         return self._parts_bytes + self._transport.get_write_buffer_size()
 
     def write(self, data: Any) -> None:
@@ -71,7 +70,7 @@ class Outbox(asyncio.Transport):
         self.feed()
 
     def feed(self) -> None:
-        """Pass pieces until the transport pauses writing; after the last piece, end or close it if requested."""
+        """Pass data to the transport until it is paused; then close if requested."""
         while self._parts and not self.blocked:
             if self._transport.is_closing():
                 self.drop()
@@ -116,7 +115,7 @@ class Outbox(asyncio.Transport):
                 left_bytes -= taken_bytes
 
     def _next_piece(self) -> list[memoryview]:
-        """Remove and return the next piece, which keeps no memory much larger than its own size."""
+        """Remove and return the next piece; copy it if it pins larger memory."""
         piece: list[memoryview] = []
         room_bytes = PIECE_BYTES
         while self._parts and room_bytes:
@@ -138,7 +137,7 @@ class Outbox(asyncio.Transport):
             self._given_bytes = 0
 
     def own(self) -> None:
-        """Copy remaining parts that are views of larger memory, so that one row does not keep its batch's buffer."""
+        """Copy remaining parts that keep a larger buffer, such as a whole batch."""
         if not any(pinned_bytes(part) > _PINNED * len(part) for part in self._parts):
             return
         parts, start = self._parts, self._given_bytes
@@ -213,7 +212,7 @@ class Outbox(asyncio.Transport):
 
 
 def pinned_bytes(view: memoryview) -> int:
-    """Return the size of the whole buffer that ``view`` keeps from being freed."""
+    """Return the size of the buffer that ``view`` keeps in memory."""
     owner: Any = view
     while True:
         if isinstance(owner, memoryview):

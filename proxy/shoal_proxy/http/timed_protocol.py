@@ -1,6 +1,6 @@
-"""The time limits of one client's connection, on the inference port or the admin port.
+"""Time limits of one client's connection.
 
-One timer per connection checks all limits, so that requests need no timers of their own.
+One timer per connection checks all of them, so that requests do not pay for timers of their own.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ IGNORED: Final = 3
 
 
 class TimedProtocol(HttpToolsProtocol):
-    """uvicorn's HTTP protocol with time limits. `FramedProtocol` handles the input."""
+    """uvicorn's HTTP connection, with time limits on slow clients."""
 
     cycle: Any
     pipeline: deque[Any]
@@ -125,7 +125,7 @@ class TimedProtocol(HttpToolsProtocol):
 
     @property
     def idle_start_s(self) -> float | None:
-        """Monotonic time since when the connection is idle; None while it is not. An incomplete head is no request."""
+        """Start of the connection's idle time (s); None while it is in use."""
         if self._is_rejected or self.busy or self.incoming > HEAD or self.transport.is_closing():
             return None
         return self.idle_since_s
@@ -168,7 +168,7 @@ class TimedProtocol(HttpToolsProtocol):
         return self.flow.write_paused or self.transport.is_closing()
 
     def _deadline_s(self, now_s: float) -> float:
-        """Return when the connection's present state times out, if no bytes are transferred until then."""
+        """Return the time at which the present state times out."""
         timeouts = self.timeouts
         if self._awaits_reader:
             if not self._unread_since_s:
@@ -219,7 +219,7 @@ class TimedProtocol(HttpToolsProtocol):
 
     @property
     def unread_bytes(self) -> int:
-        """Return the bytes of the connection's responses that the client has not read."""
+        """Return the number of response bytes that the client has not read."""
         return self.transport.get_write_buffer_size()
 
     def _count_unread(self) -> None:
@@ -227,7 +227,7 @@ class TimedProtocol(HttpToolsProtocol):
         self.limits.unread.set_held_bytes(self, self.unread_bytes if outbox is None else outbox.held_bytes)
 
     def evict(self) -> None:
-        """Close the connection, because unread responses exceed their memory limit."""
+        """Close the connection to free the memory of its unread responses."""
         self.limits.log_rejection(
             "answer_not_taken", f"{self.unread_bytes} bytes are left, and all clients are over the limit"
         )
@@ -264,7 +264,7 @@ class TimedProtocol(HttpToolsProtocol):
     # Subclasses handle requests.
 
     def fail(self, error: ProxyError) -> None:
-        """Respond with an error after the responses to earlier requests, and ignore further input."""
+        """Respond with an error after earlier responses; ignore further input."""
         raise NotImplementedError
 
     def body_timed_out(self, error: ProxyError) -> None:
@@ -272,10 +272,10 @@ class TimedProtocol(HttpToolsProtocol):
         self.fail(error)
 
     def drop_open(self) -> None:
-        """Drop an incomplete request. Routes other than infer still get their response."""
+        """Drop an incomplete infer request; does nothing for other requests."""
 
     def ignore_input(self) -> None:
-        """Discard further input, because the next request's start is unknown or the connection is closing."""
+        """Discard all further input of the connection."""
         self.incoming = IGNORED
 
     def linger(self) -> None:

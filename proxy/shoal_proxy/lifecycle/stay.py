@@ -32,9 +32,9 @@ class Stay:
     _last_s: float = _NEVER_S
 
     def grant(self, seconds: float, now_s: float) -> None:
-        """Grant ``seconds`` more of serving, or end the stay with 0. May be called before `begin`.
+        """Let the replica serve for ``seconds`` more; 0 ends the stay.
 
-        The grace period of a pod runs from the first grant: later grants do not extend the maximum.
+        Also valid before `begin`. A pod's grace period runs from the first grant: later ones do not extend the limit.
         """
         # A new stay, since the limit of the last one has passed.
         if self._last_s < now_s:
@@ -49,7 +49,7 @@ class Stay:
         self.request_arrived(now_s)
 
     def request_arrived(self, now_s: float) -> None:
-        """Record that requests still arrive: the replica waits again for the operator's decision."""
+        """Record a request, which extends the wait for the operator's decision."""
         # Once the operator has decided, requests no longer extend the wait.
         if not self._decided:
             longest_s = self._begun_s + min(MAX_WORD_S, self.most_s)

@@ -22,10 +22,7 @@ class SignatureError(ValueError):
 
 @dataclass(frozen=True)
 class InputSpec:
-    """The specification of one input, with a canonical ``shape`` (-1 for variable dimensions).
-
-    Fields are described in docs/reference/model-metadata.md.
-    """
+    """Specification of an input; its canonical shape has -1 for any size."""
 
     name: str
     datatype: str
@@ -55,7 +52,7 @@ class InputSpec:
 
 @dataclass(frozen=True)
 class OutputSpec:
-    """The specification of one output; `InputSpec` describes the common fields."""
+    """Specification of an output, with the conventions of `InputSpec`."""
 
     name: str
     datatype: str
@@ -98,7 +95,7 @@ class ModelSignature:
     """For a graph: names of the graph and of called graphs, separated by commas."""
 
     def largest_batch(self, configured_rows: int) -> int:
-        """Return the maximum rows of a batch: the configured number or the model's limit, if that is less."""
+        """Return the row limit of a batch, at most the model's own limit."""
         if not self.batches:
             return 1
         return configured_rows if self.max_batch_size is None else min(configured_rows, self.max_batch_size)
@@ -161,7 +158,7 @@ def parse_metadata(metadata: Mapping[str, Any]) -> ModelSignature:
 
 
 def _carrier(specs: Iterable[InputSpec | OutputSpec], what: str) -> str:
-    """Return the name of the tensor that carries ``what``, with one element per row; empty if no tensor does."""
+    """Return the name of the tensor that carries ``what``; empty for none."""
     for spec in specs:
         if spec.carries == what:
             if spec.datatype != "BYTES" or len(spec.shape) != 1:
@@ -185,7 +182,7 @@ def _parameters(owner: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _placed(tensor: Mapping[str, Any], batches: bool) -> tuple[tuple[int, ...], int]:  # noqa: FBT001
-    """Return the canonical shape of a tensor, and the position of its batch dimension on the wire."""
+    """Return a tensor's canonical shape, and its batch dimension on the wire."""
     shape = [int(size) for size in tensor["shape"]]
     if any(size < -1 for size in shape):
         raise ValueError(f"tensor {tensor['name']!r} has shape {shape}: a size must be -1 (any size) or at least 0")
@@ -202,7 +199,7 @@ def _placed(tensor: Mapping[str, Any], batches: bool) -> tuple[tuple[int, ...], 
 
 
 def _canonical_axis(tensor: Mapping[str, Any], key: str, batches: bool, batch_dim: int) -> int | None:  # noqa: FBT001
-    """Return the canonical position of the wire axis ``key``, with the batch dimension in front."""
+    """Return the canonical index of the wire axis in parameter ``key``."""
     given = _parameters(tensor).get(key)
     if given is None:
         return None
@@ -218,7 +215,7 @@ def _canonical_axis(tensor: Mapping[str, Any], key: str, batches: bool, batch_di
 
 
 def _with_masks(specs: dict[str, InputSpec]) -> dict[str, InputSpec]:
-    """Add padding rules to masks: a mask is optional, and padded by zeros together with its inputs."""
+    """Make padding masks optional, and pad them with zeros like their inputs."""
     for spec in list(specs.values()):
         if spec.pad_axis is None and (spec.pad_mask or spec.pad_buckets):
             raise ValueError(f"input {spec.name!r} has pad_mask or pad_buckets, which need pad_axis")
@@ -242,7 +239,7 @@ def _with_masks(specs: dict[str, InputSpec]) -> dict[str, InputSpec]:
 
 
 def _pad_value(tensor: Mapping[str, Any]) -> float:
-    """Return the padding value of a tensor, a number that the tensor's datatype can hold."""
+    """Return the padding value, which the tensor's datatype must hold."""
     value, datatype = _parameters(tensor).get("pad_value", 0), tensor["datatype"]
     if type(value) not in (int, float, bool):
         raise ValueError(f"tensor {tensor['name']!r} has pad_value {value!r}, which is not a number")

@@ -24,7 +24,7 @@ def byte_size_of(inputs: Mapping[str, Array]) -> int:
 
 
 def result_row_bytes(signature: ModelSignature) -> int:
-    """Return the bytes of one row of all outputs; outputs of variable size count as 0 bytes."""
+    """Return the result bytes of one row, without outputs of variable size."""
     size_bytes = 0
     for output in signature.outputs.values():
         lengths = output.shape[1:]

@@ -28,14 +28,14 @@ _NOT_ALLOWED: Final = 405
 
 
 class AccessLogEntry:
-    """The log entry of one request, from its head to its response. Times are in monotonic seconds.
+    """Access log entry of one request; times are in monotonic seconds.
 
     Args:
         method: HTTP method; empty if the head is malformed.
         path: path and query, as the client sent them.
-        protocol: name of the codec, or "http" for routes other than infer.
-        headers: headers with lower-case names.
-        client: address of the client; empty for a Unix socket.
+        protocol: the codec's name, or "http" for requests other than inference.
+        headers: request headers by lower-case name.
+        client: the client's address; empty for a Unix socket.
     """
 
     __slots__ = (
@@ -62,7 +62,7 @@ class AccessLogEntry:
         self.client_name = ""
 
     def fields(self) -> dict[str, Any]:
-        """Return the fields of the log line in order, without fields that are unknown."""
+        """Return the fields of the log line in order, without empty ones."""
         fields = {
             "method": _text(self.method),
             "path": _text(self.path),
@@ -129,7 +129,7 @@ class AccessLog:
         pending: PendingRequest | None = None,
         authenticated: AuthenticatedClient | None = None,
     ) -> None:
-        """Complete an entry once. ``status`` is the response's status, or `GONE` for a disconnected client."""
+        """Record a request's response status, or `GONE`, and buffer its entry."""
         if entry.status:
             return
         entry.status, entry.bytes_out, entry.ended_s = status, bytes_out, time.monotonic()
@@ -152,7 +152,7 @@ class AccessLog:
 
 
 def with_access_log(pages: ASGIApp, log: AccessLog) -> ASGIApp:
-    """Wrap the application ``pages`` so that each request that changes state is logged."""
+    """Return ``pages`` with an access log of all requests except reads."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

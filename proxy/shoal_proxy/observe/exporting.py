@@ -32,7 +32,7 @@ _PROVIDERS: Final = tuple(f"OTEL_PYTHON_EXPORTER_OTLP_HTTP_{each}CREDENTIAL_PROV
 
 
 class Session(requests.Session):
-    """A requests session whose own CA file has priority over ``REQUESTS_CA_BUNDLE``."""
+    """HTTP session that prefers its authorities to ``REQUESTS_CA_BUNDLE``."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class Session(requests.Session):
 
 
 class Exporter:
-    """The thread that exports spans. The OpenTelemetry SDK reads the collector's address from the environment."""
+    """Thread that exports spans to the collector named in the environment."""
 
     def __init__(self, tracer: Tracer, environ: Mapping[str, str], model: str) -> None:
         self._tracer = tracer
@@ -105,7 +105,7 @@ class Exporter:
 
 
 def readable(span: Span, resource: Resource, to_wall_ns: int) -> ReadableSpan:
-    """Return a span in the SDK's form; ``to_wall_ns`` is added to monotonic nanoseconds to get Unix time."""
+    """Return a span in the SDK's form; ``to_wall_ns`` converts to Unix time."""
 
     def at(monotonic_s: float) -> int:
         return int(monotonic_s * 1e9) + to_wall_ns

@@ -1,4 +1,4 @@
-"""Writing of the log in a separate thread, so that a slow reader of the log does not delay requests."""
+"""Log writing on a separate thread, so that slow log readers do not block."""
 
 import logging
 import os
@@ -22,7 +22,7 @@ _STDERR: Final = 2
 
 
 class LogWriter(logging.Handler):
-    """A logging handler that does not block; ``number`` is the file descriptor to write to."""
+    """Log handler that writes to file descriptor ``number`` on a thread."""
 
     def __init__(self, log: AccessLog, formatter: logging.Formatter | None, number: int = _STDERR) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ def _record(name: str, level: int, template: str, arguments: tuple[object, ...])
 
 @contextmanager
 def writing(log: AccessLog | None) -> Iterator[None]:
-    """Write the log in a separate thread while the block runs, if there is an access log."""
+    """Write the log on a thread in this context, if there is an access log."""
     root = logging.getLogger()
     if log is None or not root.handlers:
         yield

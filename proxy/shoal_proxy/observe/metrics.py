@@ -30,7 +30,7 @@ ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 class Histogram:
-    """Counts of observed values per bucket; ``bounds`` are the inclusive upper bounds of the buckets."""
+    """Histogram of values in buckets with inclusive upper ``bounds``."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -50,7 +50,7 @@ class Histogram:
 
     @property
     def buckets(self) -> list[tuple[str, float]]:
-        """Return each upper bound with its cumulative count, in prometheus-client's form."""
+        """Return upper bounds with cumulative counts, for prometheus-client."""
         labels = [*map(str, map(float, self.bounds)), "+Inf"]
         return list(zip(labels, map(float, accumulate(self.counts)), strict=True))
 
@@ -63,7 +63,7 @@ def _labelled(metric: declared.Metric, counts: Mapping[Any, int]) -> Metric:
 
 
 class Metrics(Collector):
-    """All metrics of the proxy. The gauges in ``read`` are read from their owners at each scrape."""
+    """All metrics of the proxy; ``read`` has functions called at a scrape."""
 
     def __init__(self) -> None:
         self.requests: dict[tuple[str, int], int] = defaultdict(int)
@@ -93,7 +93,7 @@ class Metrics(Collector):
         self.read: dict[declared.Metric, Callable[[], float | None]] = {}
 
     def rejected(self, reason: declared.RejectionReason | None) -> None:
-        """Count a rejected request; an error without a rejection reason is not counted."""
+        """Count a rejected request by reason; ignore errors without a reason."""
         if reason is not None:
             self.rejections[reason] += 1
 

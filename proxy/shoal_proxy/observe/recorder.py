@@ -35,7 +35,7 @@ class _Recording:
 
 
 class Recorder:
-    """Passes arrivals to active recordings; stores nothing while none is active."""
+    """Passes arrivals of requests to all active recordings."""
 
     def __init__(self) -> None:
         self._recordings: list[_Recording] = []
@@ -55,7 +55,7 @@ class Recorder:
                 recording.arrivals.append(arrival)
 
     async def lines(self, seconds: float) -> AsyncIterator[str]:
-        """Yield the CSV of the requests that arrive within ``seconds``, piece by piece."""
+        """Yield a recording of the next ``seconds`` as pieces of CSV text."""
         recording = _Recording()
         began_s = time.monotonic()
         self._recordings.append(recording)

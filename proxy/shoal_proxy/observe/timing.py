@@ -1,4 +1,4 @@
-"""The Server-Timing header: a request's time in the queue, and the costs of its batch."""
+"""Server-Timing header: queue time of a request, and times of its batch."""
 
 from typing import Final
 
@@ -22,11 +22,11 @@ def batch_timing(batch: Batch, merged: MergedInputs, *, runtime_s: float, batch_
 
 
 def batch_rows(timing: bytes) -> int | None:
-    """Return the number of rows in a value that `batch_timing` made; None if the value has no rows."""
+    """Return the rows in the output of `batch_timing`; None if missing."""
     _, found, rest = timing.partition(_ROWS)
     return int(rest.partition(b'"')[0]) if found else None
 
 
 def server_timing(queued_s: float, timing: bytes) -> bytes:
-    """Return the header line of one request: its time in the queue, followed by its batch's ``timing``."""
+    """Return the Server-Timing line: a request's queue time, then ``timing``."""
     return b"server-timing: queue;dur=%.2f, %b\r\n" % (1000 * queued_s, timing)

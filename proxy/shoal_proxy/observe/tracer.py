@@ -57,14 +57,14 @@ class Tracer:
     def batch_ended(
         self, batch: Batch, began_s: float, events: Sequence[tuple[str, float]], now_s: float, *, failed: str = ""
     ) -> None:
-        """Record the span of a batch with sampled requests, and link the spans of batch and requests.
+        """Record the span of a batch, linked with the spans of its requests.
 
         Args:
-            batch: the batch that was sent.
-            began_s: when the batch was closed (monotonic seconds).
-            events: names and times of events during the batch.
-            now_s: when the batch ended (monotonic seconds).
-            failed: why the whole batch failed; empty if it did not fail.
+            batch: the sent batch.
+            began_s: when the batch was closed.
+            events: names and times of events within the batch.
+            now_s: when the batch ended.
+            failed: why the whole batch failed; empty if it did not.
         """
         spans = [part.pending.span for part in batch.slices if part.pending.span is not None]
         if not spans:

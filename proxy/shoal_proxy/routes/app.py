@@ -1,4 +1,7 @@
-"""The inference port's routes other than infer: health, metadata, and errors in the protocol of the path."""
+"""ASGI application of the inference port, with all routes but inference.
+
+The routes serve health, metadata and model management in the clients' protocols.
+"""
 
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -38,7 +41,7 @@ _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
 class PublicRoutes:
-    """The handlers of the inference port's routes other than infer; one instance per proxy."""
+    """Handlers of the inference port's routes other than inference."""
 
     def __init__(
         self,
@@ -152,7 +155,7 @@ class PublicRoutes:
         return JSONResponse(self.triton_index(ready=await read_index_request(request)))
 
     def triton_index(self, *, ready: bool) -> list[dict[str, str]]:
-        """Return Triton's index of models; with ``ready`` only if the served model is ready."""
+        """Return Triton's repository index; if ``ready``, without unready models."""
         return index(self._settings.name, self._settings.version, self.reason(), ready=ready)
 
     async def reject_loading(self, request: Request) -> Response:
@@ -309,7 +312,7 @@ def make_app(pages: PublicRoutes, cors: Cors | None = None, compression: Compres
 
 
 class _Authentication:
-    """ASGI middleware that rejects requests without a valid key, with the same error for existing and unknown paths."""
+    """ASGI middleware that rejects requests without a valid key."""
 
     def __init__(self, app: ASGIApp, access_control: AccessControl) -> None:
         self._app = app

@@ -1,12 +1,14 @@
-"""Protection of the admin port from pages of other sites in a user's browser. Pure.
+"""Protects the admin port from pages of other sites in a user's browser.
 
-A page can send a simple GET or POST to any address, and can read the response if its own host name is rebound to that
-address. Three headers are checked:
+A page can send a simple GET or POST to any address, and read the response if its own host name is rebound to that
+address. Three things are checked:
 
-    Host                       an address, or a name that cannot be registered publicly (against DNS rebinding)
+    Host                       an address, or a name that cannot be registered publicly (DNS rebinding)
     Sec-Fetch-Site, Origin     sent by browsers only; they describe the page
-    x-shoal-admin              required to change state or to read data of single requests; a page may send this header
+    x-shoal-admin              required to change state or read data of single requests: a header that a page may send
                                only after a CORS preflight, which is always rejected
+
+Pure.
 """
 
 import re

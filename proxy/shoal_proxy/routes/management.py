@@ -1,4 +1,4 @@
-"""TorchServe's management API for a single model, and the advice that replaces a registration. Pure."""
+"""TorchServe's management API for a proxy with one model. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ def describe_model(
 
 
 def registration_advice(asked: Mapping[str, str]) -> str:
-    """Return the error text for a registration request: the resource to apply instead."""
+    """Return the error text for registering a model: a resource to apply."""
     url = asked.get("url", "https://models.example.com/NAME.mar")
     given = asked.get("model_name") or re.sub(r"\.(mar|tar\.gz|zip)\Z", "", re.split("[?#]", url)[0].rpartition("/")[2])
     # A valid Kubernetes object name (RFC 1123 label).

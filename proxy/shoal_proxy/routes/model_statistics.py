@@ -1,4 +1,4 @@
-"""Statistics of the model in Triton's form, from the proxy's counters; REST and gRPC use the same fields."""
+"""Model statistics in Triton's format, from the proxy's counters."""
 
 from typing import Any
 

@@ -54,10 +54,10 @@ TERMS: dict[str, Json] = {
 
 
 def openapi(signature: ModelSignature, *, name: str, version: str, root: str = ".") -> Json:
-    """Return the OpenAPI 3.1 document of a model, which is called ``name`` in paths.
+    """Return the OpenAPI 3.1 document of the model ``name``.
 
-    ``x-shoal-inputs`` lists the input fields that the documentation page shows. ``root`` is the base of paths, relative
-    to the document's own URL, so that paths are also correct if a route adds a prefix.
+    ``x-shoal-inputs`` lists the fields for the page to show. ``root`` is the base of paths, relative to the document's
+    own URL, so that it is also correct if a route adds a prefix.
     """
     rows = {"type": "array", "items": _ref("Row"), "minItems": 1, **({} if signature.batches else {"maxItems": 1})}
     v1 = {"type": "object", "properties": {"instances": rows}, "required": ["instances"]}
@@ -111,7 +111,7 @@ def openapi(signature: ModelSignature, *, name: str, version: str, root: str = "
 
 
 def row_schema(signature: ModelSignature) -> Json:
-    """Return the JSON Schema of one row: an object of columns or inputs, or the value of a single required input."""
+    """Return the JSON schema of an input row: an object, or a single value."""
     inputs = signature.inputs.values()
     required = [spec for spec in inputs if not spec.optional]
     by_input = {spec.name: _input_schema(spec, signature) for spec in inputs}
@@ -155,7 +155,7 @@ def sample_row(required: Sequence[InputSpec], signature: ModelSignature) -> Json
 
 
 def answer_schema(signature: ModelSignature) -> Json:
-    """Return the JSON Schema of one row's result: a single output's value, or an object of outputs."""
+    """Return the JSON schema of one result row: an output, or an object."""
     outputs: dict[str, Json] = {}
     for spec in signature.outputs.values():
         element: Json
@@ -175,7 +175,7 @@ def answer_schema(signature: ModelSignature) -> Json:
 
 
 def sample(spec: InputSpec, signature: ModelSignature) -> Any:
-    """Return an example value of an input; variable dimensions have 3 elements."""
+    """Return an example value of an input; variable dimensions have size 3."""
     value = _sample_element(spec)
     for size in reversed(_sample_shape(spec, signature)):
         value = [value] * size

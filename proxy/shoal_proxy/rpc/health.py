@@ -18,11 +18,11 @@ Status = messages.HealthCheckResponse.ServingStatus
 
 
 class Health:
-    """gRPC's health service, which reports whether this replica is ready. A drain is reported before the port closes.
+    """gRPC health service, which reports whether this replica is ready.
 
     Args:
-        reason: returns why the replica is not ready; empty if it is ready.
-        services: names of the services, in addition to the server's empty name.
+        reason: returns why the replica is not ready; empty if it is.
+        services: names of the served services; the empty name is always served.
         read: returns the only message of a call, or ends the call.
     """
 

@@ -101,7 +101,7 @@ class IncomingMessages:
             yield message
 
     async def _check(self) -> None:
-        """Count the bytes of incomplete messages periodically, until no message is incomplete."""
+        """Measure incomplete messages periodically, until there are none."""
         while self._senders or self._peak_bytes > _TRIM_BYTES:
             await asyncio.sleep(CHECK_S)
             # Most messages are complete at the next check.

@@ -1,6 +1,6 @@
-"""Protobuf messages of V2: a codec with the rules of V2's JSON, and the messages of routes other than infer.
+"""Protobuf messages of V2's gRPC service, and their codec.
 
-A request is converted to V2's JSON document with its tensors as binary data, so that the same code checks both forms.
+A request becomes V2's JSON document with its tensors as binary data, so that the same code checks both.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,7 +43,7 @@ _EMPTY_FINAL_RESPONSE: Final = "triton_enable_empty_final_response"
 
 
 class GrpcV2:
-    """The codec of ``ModelInfer``: the body of a call or response is one protobuf message."""
+    """Codec of ``ModelInfer``, whose bodies are single protobuf messages."""
 
     def __init__(self, model_name: str, version: str, *, ignore_extra: bool = False) -> None:
         self._model_name = model_name
@@ -51,7 +51,7 @@ class GrpcV2:
         self._ignore_extra = ignore_extra
 
     def decode(self, call: InferCall, signature: ModelSignature) -> DecodedRequest:
-        """Return the request's tensors. The style's ``binary`` states whether the response gets raw contents."""
+        """Return the tensors of a request; raw inputs ask for a raw response."""
         try:
             request = ModelInferRequest.FromString(bytes(call.body))
         except DecodeError as error:
@@ -96,7 +96,7 @@ class GrpcV2:
         lengths: Mapping[str, Sequence[int]],
         signature: ModelSignature,
     ) -> HttpResponse:
-        """Return the requested outputs: raw if the inputs were raw, or if an output has no other form."""
+        """Return the outputs, raw if the inputs were or if a datatype needs it."""
         style = decoded.style
         wanted = [
             (output_spec(name, array, signature), array) for name, array, _ in select_outputs(style, outputs, signature)
@@ -130,7 +130,7 @@ class GrpcV2:
 
 
 def metadata_message(document: Mapping[str, Any]) -> ModelMetadataResponse:
-    """Return V2's model metadata as a protobuf message, which has no parameters."""
+    """Return V2's model metadata as a protobuf message."""
     tensors: dict[str, Any] = {
         key: [{part: each[part] for part in ("name", "datatype", "shape")} for each in document[key]]
         for key in ("inputs", "outputs")
@@ -140,7 +140,7 @@ def metadata_message(document: Mapping[str, Any]) -> ModelMetadataResponse:
 
 
 def stream_message(result: HttpResponse, request: bytes) -> bytes:
-    """Return the response ``result`` as a message of a stream. Header lines of an error become parameters."""
+    """Return the stream message of a response; errors have its header lines."""
     body = b"".join(map(bytes, result.body))
     if result.status == 200:
         response = ModelInferResponse.FromString(body)
@@ -165,7 +165,7 @@ def _serialized(message: ModelStreamInferResponse) -> bytes:
 
 
 def _input(tensor: Any, raw: bytes | None, tail: list[bytes]) -> dict[str, Any]:
-    """Return one input as an object of V2's JSON, and append its binary data to ``tail``."""
+    """Return an input as V2's JSON object; append binary data to ``tail``."""
     parameters = _parameters(tensor.parameters)
     parameters.pop("binary_data_size", None)  # KServe's client sends it over gRPC too, where it has no meaning
     document = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}

@@ -1,4 +1,4 @@
-"""The gRPC port: calls become requests in the proxy's queue, and results become responses or status codes."""
+"""gRPC port: calls become requests in the proxy's queue."""
 
 import asyncio
 import contextlib
@@ -62,7 +62,7 @@ _OPEN = frozenset(page.handler for page in GRPC.pages if page.is_open)
 
 
 class GrpcCall:
-    """One call of ModelInfer, with an access log entry if the log samples the call."""
+    """State of one ModelInfer call, with its access log entry if sampled."""
 
     __slots__ = ("bytes_out", "entry", "head", "pending", "status")
 
@@ -76,14 +76,14 @@ class GrpcCall:
 
 
 class GrpcPort:
-    """The gRPC service of the Open Inference Protocol. Must be created inside a running event loop.
+    """Server of V2's gRPC service; create it inside a running event loop.
 
     Args:
-        inference: queues infer requests.
-        pages: handles all other calls.
-        settings: settings of the proxy.
-        certificate: the server certificate; None for no TLS.
-        unsent: counts unread responses.
+        inference: queues inference calls.
+        pages: handles the other calls.
+        settings: the proxy's settings.
+        certificate: the server certificate; None disables TLS.
+        unread: counts unread responses.
 
     Raises:
         OSError: the port is in use.
@@ -134,7 +134,7 @@ class GrpcPort:
         await self._server.start()
 
     async def stop(self, grace_s: float) -> None:
-        """Reject new calls; return when all calls have ended, or were aborted after ``grace_s``."""
+        """Stop accepting calls; finish open ones, aborting them after ``grace_s``."""
         self._health.end()
         self._streams.end()
         await self._server.stop(grace_s)
@@ -202,7 +202,7 @@ class GrpcPort:
             self._log(call)
 
     async def _read_whole(self, requests: AsyncIterator[bytes], context: Any) -> bytes:
-        """Return the only message of a call; end the call if the message is not complete in time."""
+        """Return the only message of a call; abort the call on a timeout."""
         message: bytes | None = None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._settings.process.body_timeout_s):
@@ -257,7 +257,7 @@ class GrpcPort:
             self._log(call)
 
     def _count(self, context: Any, size_bytes: int) -> Callable[[], None]:
-        """Count an unread response until the returned function is called. Small responses do not count."""
+        """Count a large unread response until the returned function is called."""
         if size_bytes <= LARGE_BYTES:
             return lambda: None
         slow = SlowCall(context.peer(), self.address.port, size_bytes)
@@ -265,7 +265,7 @@ class GrpcPort:
         return lambda: self._unsent.set_held_bytes(slow, 0)
 
     def _refusal(self, head: RequestHead, context: Any) -> ProxyError | None:
-        """Return the error of a call with ambiguous metadata or without authentication; None if the call is valid."""
+        """Return the error for ambiguous or unauthenticated metadata, else None."""
         metadata = _metadata(context)
         if len(dict(metadata)) < len(metadata):
             try:
@@ -281,7 +281,7 @@ class GrpcPort:
         return self._inference.authenticate(head)
 
     async def _respond(self, call: "GrpcCall", body: bytes) -> HttpResponse:
-        """Queue a request and return its response. A disconnect or gRPC's deadline cancels the request."""
+        """Queue a request and return its response; cancel it with the call."""
         answered: asyncio.Future[HttpResponse] = asyncio.get_running_loop().create_future()
 
         def deliver(given: HttpResponse) -> None:
@@ -330,7 +330,7 @@ class _Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]  # g
 
 
 def _credentials(certificate: Certificate) -> grpc.ServerCredentials:
-    """Return server credentials that use the newest certificate in each handshake (called in gRPC's thread)."""
+    """Return credentials that use the newest certificate for each handshake."""
     used: CertificateFiles | None = None
 
     def newest() -> Any:

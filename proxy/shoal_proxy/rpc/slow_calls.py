@@ -1,7 +1,7 @@
 """Slow readers of gRPC responses: unread bytes, and disconnection.
 
 gRPC keeps a response until its last byte is sent, does not report how much is sent, and cannot abort a finished call.
-So this module uses the connection's socket, which it finds in the kernel's list of open files.
+This module uses the connection's socket instead, which it finds in the kernel's list of open files.
 """
 
 import contextlib
@@ -40,8 +40,11 @@ class SlowCall:
 
     @property
     def unread_bytes(self) -> int:
-        """Return the bytes of the response that the client has not acknowledged since the first call."""
-        acked = _counter(self._peer, self._port, _ACKED_AT)
+        """Return the bytes that the client has not acknowledged."""
+        acked = 0
+        if (connection := connection_of(self._peer, self._port)) is not None:
+            with connection:
+                acked = _counter_of(connection, _ACKED_AT)
         if self._acked_before is None:
             self._acked_before = acked
         return max(0, self._size_bytes - (acked - self._acked_before))
@@ -54,7 +57,7 @@ class SlowCall:
 
 
 def shut_down(connection: socket.socket) -> None:
-    """Close the connection that ``connection`` is a duplicate of, with all its calls."""
+    """Close the connection behind a duplicated socket."""
     with contextlib.suppress(OSError):  # the client has closed it
         connection.shutdown(socket.SHUT_RDWR)
 
@@ -71,7 +74,7 @@ def _counter_of(connection: socket.socket, offset: int) -> int:
 
 
 def connections_of(peers: Collection[str], port: int) -> dict[str, socket.socket]:
-    """Return duplicates of the open connections from ``peers`` to ``port``, found in one search."""
+    """Return duplicated sockets of connections to ``port``, by peer."""
     wanted = {(_plain(host), remote_port): peer for peer in peers for host, remote_port in (peer_address(peer),)}
     found: dict[str, socket.socket] = {}
     for file in _FILES.iterdir():
@@ -97,17 +100,6 @@ def connection_of(peer: str, port: int) -> socket.socket | None:
     return connections_of([peer], port).get(peer)
 
 
-def _duplicate(file: Path) -> socket.socket | None:
-    """Return a duplicate of an open file if the file is a socket, otherwise None."""
-    try:
-        if not stat.S_ISSOCK(file.stat().st_mode):
-            return None
-        # Duplicated, as closing a Python socket closes its descriptor.
-        return socket.socket(fileno=os.dup(int(file.name)))
-    except OSError:  # closed in the meantime
-        return None
-
-
 def peer_address(peer: str) -> tuple[str, str]:
     """Return host and port of an address like ``ipv6:%5B::1%5D:5000``."""
     host, _, port = unquote(peer).partition(":")[2].rpartition(":")
@@ -115,7 +107,6 @@ def peer_address(peer: str) -> tuple[str, str]:
 
 
 def _client_end(found: socket.socket, port: int) -> tuple[str, str] | None:
-    """Return host and port of the client if the socket is a connection to ``port``."""
     try:
         theirs, ours = found.getpeername(), found.getsockname()
         if found.type != socket.SOCK_STREAM or not isinstance(theirs, tuple) or ours[1] != port:

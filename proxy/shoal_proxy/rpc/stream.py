@@ -1,4 +1,4 @@
-"""ModelStreamInfer: several requests in one call, executed concurrently, with responses in the requests' order."""
+"""ModelStreamInfer: concurrent requests on one call, ordered responses."""
 
 import asyncio
 import logging
@@ -43,7 +43,7 @@ class Streams:
         self._ended = False
 
     def end(self) -> None:
-        """Stop reading requests. Streams end once all requests read before have their responses."""
+        """Stop reading requests; each stream ends after its last response."""
         self._ended = True
         for stream in self._streams:
             stream.close()
@@ -64,7 +64,7 @@ class Streams:
 
 
 class _Stream:
-    """One stream: a task reads and starts its requests, and `write` writes the responses."""
+    """One ModelStreamInfer call; a task reads requests, `write` responds."""
 
     def __init__(
         self, answer: Answerer, count: Counter, read: Callable[[], Awaitable[bytes | None]], context: Any
@@ -126,6 +126,6 @@ class _Stream:
 
 
 def _forget(response: asyncio.Task[tuple[bytes, Release]] | None) -> None:
-    """Cancel an unfinished response, or release a finished one that was not written."""
+    """Cancel an unfinished response, or release one that was not written."""
     if response is not None and not response.cancel() and not response.cancelled() and response.exception() is None:
         response.result()[1]()

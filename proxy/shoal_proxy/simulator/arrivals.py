@@ -15,12 +15,12 @@ Times = npt.NDArray[np.float64]
 
 
 def poisson(rate: float, count: int, *, seed: int) -> Times:
-    """Return ``count`` arrivals of many independent clients, ``rate`` per second."""
+    """Return ``count`` Poisson arrivals with ``rate`` per second."""
     return gamma(rate, count, cv=1.0, seed=seed)
 
 
 def gamma(rate: float, count: int, *, cv: float, seed: int) -> Times:
-    """Return arrivals whose gaps have the coefficient of variation ``cv``: 1 is Poisson, 4 makes clumps."""
+    """Return arrivals with gamma-distributed gaps; a ``cv`` of 1 is Poisson."""
     shape = 1 / cv**2
     return np.cumsum(np.random.default_rng(seed).gamma(shape, 1 / (rate * shape), count))
 
@@ -88,12 +88,15 @@ def scaled(arrived_s: Times, factor: float) -> Times:
 
 
 def requests(arrived_s: Times | Sequence[float], objective_s: float = NEVER_S) -> list[SimulatedRequest]:
-    """Return one request of one row for each arrival, with a deadline ``objective_s`` after the arrival."""
+    """Return a one-row request per arrival, due after ``objective_s``."""
     return [SimulatedRequest(float(time), float(time) + objective_s) for time in arrived_s]
 
 
 class ClosedLoop:
-    """Clients that send their next request a think time after a response or rejection, until ``until_s``."""
+    """Clients that each send a request a think time after every response.
+
+    A rejection counts as a response. No request is sent after ``until_s``.
+    """
 
     def __init__(self, callers: int, think_s: Callable[[], float], *, until_s: float, objective_s: float) -> None:
         self.sent: list[SimulatedRequest] = []
@@ -107,7 +110,7 @@ class ClosedLoop:
         return [self._send(self._think_s()) for _ in range(self._callers)]
 
     def following(self, request: SimulatedRequest, now_s: float) -> SimulatedRequest | None:
-        """Return the next request of the client whose ``request`` just got a response or rejection."""
+        """Return the next request of a client after its response or rejection."""
         time_s = now_s + self._think_s()
         return self._send(time_s, request) if time_s < self._until_s else None
 

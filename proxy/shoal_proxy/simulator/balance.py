@@ -1,4 +1,4 @@
-"""Load balancing rules of gateways and Services, with the knowledge that each of them has."""
+"""Load balancing rules of gateways and Services, for the simulator."""
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
@@ -12,7 +12,7 @@ Pick = Callable[[int], int]
 
 
 class Balance(StrEnum):
-    """Names of the load balancing rules. All but the first and the last select a replica for each request."""
+    """Load balancing rule; all but the first and last choose per request."""
 
     PINNED = "Pinned"
     """Clients keep their connections, which a Service has distributed at random."""
@@ -45,7 +45,7 @@ Lead = TypeVar("Lead")
 
 
 def choose_replica(balance: Balance, replicas: Sequence[R], request: SimulatedRequest, now_s: float, pick: Pick) -> R:
-    """Return the replica for ``request`` by a rule per request; ties are broken at random."""
+    """Return the replica for ``request``, by a rule that chooses per request."""
     match balance:
         case Balance.LEAST_ROWS:
             return _least(replicas, lambda replica: replica.rows, pick)
@@ -79,10 +79,10 @@ def _least(replicas: Sequence[R], cost: Callable[[R], float], pick: Pick) -> R:
 
 
 class Connections(Generic[Lead]):
-    """Persistent connections, each to a replica that was drawn at random when the connection was opened.
+    """Persistent client connections, each to a replica drawn when it opens.
 
-    A connection is opened again when its replica stops serving, and ``max_age_s`` after it was opened. The first age is
-    drawn between 0 and ``max_age_s``, so that connections do not expire together.
+    A connection is opened again when its replica stops serving, and after ``max_age_s``. The first age is drawn between
+    0 and ``max_age_s``, so that connections do not expire together.
     """
 
     def __init__(self, count: int, pick: Pick, max_age_s: float = NEVER_S) -> None:

@@ -1,4 +1,4 @@
-"""Replay of arrivals through a scheduler on one simulated device, event by event."""
+"""Discrete-event simulation of a batching policy on one device."""
 
 import heapq
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from shoal_proxy.errors import ProxyError
 
 @dataclass(slots=True, eq=False)
 class SimulatedRequest:
-    """One arrival with its outcome: in the end, exactly one of the last four times is set."""
+    """Simulated request; its outcome sets one of the last four times."""
 
     arrived_s: float
     soft_deadline_s: float = NEVER_S
@@ -49,7 +49,7 @@ class SimulatedRequest:
 
 @dataclass(frozen=True, slots=True)
 class SendBatch:
-    """The decision to send ``batch``, to reject ``rejected``, and to fail ``failed``; each may be empty."""
+    """Decision to send a batch, and to reject or fail other requests."""
 
     batch: Sequence[SimulatedRequest] = ()
     rejected: Sequence[SimulatedRequest] = ()
@@ -66,7 +66,7 @@ class SleepUntil:
 
 
 class Discipline(Protocol):
-    """A scheduler under test. It receives events, and decides after each event until it sleeps."""
+    """Batching policy under test, which decides after each event."""
 
     def arrive(self, request: SimulatedRequest, now_s: float) -> Sequence[SimulatedRequest]:
         """Admit a request; return the requests that are rejected because of it."""
@@ -75,7 +75,7 @@ class Discipline(Protocol):
         """Return the next decision."""
 
     def finished(self, batch: Sequence[SimulatedRequest], took_s: float, now_s: float) -> Sequence[SimulatedRequest]:
-        """Record that ``batch`` took ``took_s`` on the device; return the requests that have their result."""
+        """Record that ``batch`` took ``took_s``; return the answered requests."""
 
     def failed(self, batch: Sequence[SimulatedRequest], error: ProxyError, now_s: float) -> Sequence[SimulatedRequest]:
         """Record that ``batch`` failed; return the requests that get the error."""
@@ -118,11 +118,10 @@ class EventQueue:
 
 @dataclass(slots=True, eq=False)
 class Engine:
-    """Simulation of arrivals, a scheduler, and a device that runs one batch at a time.
+    """Simulator of one device that runs the batches of a discipline.
 
-    A batch takes ``latency_s(rows, shape)`` on the device, and starts when the batch before it ends. ``host_s`` passes
-    between the sending of a batch and its start, and again between its end and the responses, in parallel to the
-    device.
+    A batch takes ``latency_s(rows, shape)``; if another batch runs, it starts when that batch ends. ``host_s`` passes
+    between a batch's sending and its start, and again between its end and the responses, in parallel to the device.
     """
 
     discipline: Discipline

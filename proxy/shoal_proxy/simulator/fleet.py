@@ -1,4 +1,4 @@
-"""Several simulated replicas, each with the proxy's own scheduler and a device, and the routing of requests."""
+"""Simulation of many replicas, and the routing of requests to them."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -10,7 +10,7 @@ from shoal_proxy.simulator.shoal import SchedulerDiscipline
 
 
 class Replica:
-    """One simulated pod. It was started by ``ready_s``, and had drained or died by ``ended_s``."""
+    """One simulated pod, ready at ``ready_s`` and gone at ``ended_s``."""
 
     def __init__(self, shoal: SchedulerDiscipline, engine: Engine, ready_s: float) -> None:
         self.shoal = shoal
@@ -27,12 +27,12 @@ class Replica:
         return self.shoal.rows
 
     def expected_finish_s(self, request: SimulatedRequest, now_s: float) -> float:
-        """Return the time at which the replica would complete ``request`` (`ReplicaLoad`)."""
+        """Return the time at which ``request`` would finish (`ReplicaLoad`)."""
         return self.shoal.expected_finish_s(request, now_s)
 
 
 class PeerEstimate:
-    """A replica's estimate of a peer's wait: a report at most ``stale_s`` old, plus the rows forwarded since."""
+    """A replica's estimate of a peer's wait, at most ``stale_s`` old."""
 
     def __init__(self, peer: Replica, stale_s: float) -> None:
         self.peer = peer
@@ -47,7 +47,7 @@ class PeerEstimate:
         return self.peer.rows
 
     def expected_finish_s(self, request: SimulatedRequest, now_s: float) -> float:
-        """Return the estimated time at which the peer completes ``request`` (`ReplicaLoad`)."""
+        """Return the estimated time to finish ``request`` (`ReplicaLoad`)."""
         # The peer's report is too old: read it again.
         if now_s - self._told_s >= self._stale_s:
             self._told_s, self._given_rows = now_s, 0
@@ -60,16 +60,16 @@ class PeerEstimate:
 
 
 class Fleet:
-    """Replicas that start and stop, and a rule that distributes requests over the serving replicas.
+    """Simulated replicas, and the rule that routes requests to them.
 
     Args:
-        make: makes the engine and scheduler of replica 0, 1, ... on the given event queue.
+        make: makes the engine and scheduler of a replica, from its number and the event queue.
         balance: the load balancing rule.
-        pick: draws random integers.
-        connections: number of connections of all clients together, for rules that use connections.
-        max_age_s: age at which a connection is opened again.
-        hop_s: duration of forwarding a request to a peer.
-        stale_s: maximum age of the queue times that replicas know of each other.
+        pick: draws a random integer.
+        connections: connections of all clients together, if the rule uses connections.
+        max_age_s: age after which a connection is opened again.
+        hop_s: duration of forwarding a request.
+        stale_s: maximum age of the queue times that replicas have of one another.
     """
 
     def __init__(  # noqa: PLR0913 (properties of a fleet)
@@ -113,7 +113,7 @@ class Fleet:
         return replica
 
     def drain(self, replica: Replica) -> None:
-        """Send a replica no new requests; it stops once all of its requests have a response."""
+        """Send the replica no new requests; stop it after its last response."""
         replica.leaving = True
         # It may not have become ready.
         if replica in self.serving:
@@ -163,7 +163,7 @@ class Fleet:
             self.agenda.at(self.agenda.now_s + _LOOK_S, self._end_when_settled, replica)
 
     def _forwarder(self, replica: Replica, request: SimulatedRequest) -> bool:
-        """Forward a request that ``replica`` would reject to a peer; return whether a peer accepts it."""
+        """Forward ``request`` from ``replica`` to a peer; return success."""
         if self._balance is not Balance.REQUEST_FORWARDING:
             return False
         peers: list[PeerEstimate] = []

@@ -38,10 +38,7 @@ class BatchDurations:
     """Sizes that the runtime pads to, and that no batch has had."""
 
     def guesses(self, most: int) -> str:
-        """Return a phrase that names the batch sizes up to ``most`` rows that were not measured.
-
-        Empty if all sizes were measured.
-        """
+        """Describe the batches of up to ``most`` rows that were not measured."""
         if self.exact:
             return ""
         if most > self.rows[-1]:
@@ -54,7 +51,7 @@ class BatchDurations:
         return ", ".join([f"batches between {low} and {high} rows" for low, high in gaps])
 
     def at(self, rows: int) -> tuple[float, float]:
-        """Return mean and spread of the time of a batch of ``rows`` rows; the last slope continues."""
+        """Return mean (s) and relative spread of the duration of a batch."""
         index = min(bisect_left(self.rows, rows), len(self.rows) - 1)
         size = self.rows[index]
         if index == 0 or size == rows or (self.padded and size > rows):
@@ -73,7 +70,7 @@ class BatchDurations:
 
 @dataclass(frozen=True, slots=True)
 class Latencies:
-    """Batch durations by name of a shape. Requests of an unknown shape use those of the first shape."""
+    """Batch durations by shape; unknown shapes use those of the first one."""
 
     shapes: Mapping[str, BatchDurations]
     overhead_s: float = 0.0
@@ -100,7 +97,7 @@ class Latencies:
 
 
 def parse_terms(text: str) -> Latencies:
-    """Return the latencies of a text such as ``4ms+0.15ms``: the time of a batch plus the time of each row.
+    """Return latencies from text like ``4ms+0.15ms``: per batch, per row.
 
     Raises:
         LatencyError: the text has another form.

@@ -58,11 +58,10 @@ def most_in_time(
 
 
 class _Band:
-    """The last rows of the table of free times, limited to the columns that can matter.
+    """Last rows of the table, limited to the columns that matter.
 
-    Columns go from the fewest possible rejections to the column at which the device idles. Row ``end`` is at ``end -
-    _first_row`` of a block of rows whose first column stands for ``_base`` rejections. When the block is full, the rows
-    that are still needed move to a new block. Beyond its idle column a row is -inf: the device is free.
+    Row ``end`` is at ``end - _first_row`` of a block of rows whose first column stands for ``_base`` rejections. When
+    the block is full, the rows still needed move to a new one. Beyond its idle column a row is -inf: a free device.
     """
 
     def __init__(self, arrived_s: _Times, soft_deadline_s: _Times, latency_s: _Times) -> None:

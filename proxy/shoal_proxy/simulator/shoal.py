@@ -81,12 +81,12 @@ class SchedulerDiscipline:
 
     @property
     def row_s(self) -> float:
-        """Return the time that each row adds to the wait of later rows, with full batches."""
+        """Return the time (s) that one more queued row takes, in full batches."""
         limits, tables = self.scheduler.batcher.limits, self.scheduler.batcher.tables
         return tables[BatchKey(shapes=(("", ()),))].p95_s(limits.max_rows) / limits.max_rows
 
     def expected_finish_s(self, request: SimulatedRequest, now_s: float) -> float:
-        """Return when ``request`` would be finished if it arrived now, by the wait reported to peers."""
+        """Return when ``request`` would be answered if it arrived now."""
         wait_s = self.scheduler.batcher.expected_wait_s(_key(request), now_s)
         return now_s + wait_s + (request.rows - 1) * self.row_s
 

@@ -1,4 +1,4 @@
-"""Simulation of a service of several replicas on a trace: the outcomes of requests, and the capacity."""
+"""Study of a service on a trace: outcomes, capacity, and optimum."""
 
 import math
 import random
@@ -31,7 +31,7 @@ _SAME = 1.15
 
 @dataclass(frozen=True, slots=True)
 class SimulatedService:
-    """Configuration of the simulated service. Without an objective every served request is in time."""
+    """Simulated service; without an objective no answered request is late."""
 
     latencies: Latencies
     limits: BatchLimits
@@ -63,12 +63,12 @@ class SimulatedService:
         return self.balance is Balance.RANDOM and self.slow == 1.0 and self.death_s == NEVER_S
 
     def served_per_s(self, entries: Sequence[TraceEntry]) -> float | None:
-        """Return the highest measured rate (per second) at which the replicas served such requests; None if unknown."""
+        """Return the highest measured rate (requests/s); None if unknown."""
         rows_per_s = self.latencies.served_rows_per_s
         return rows_per_s and self.replicas * rows_per_s * len(entries) / sum([entry.rows for entry in entries])
 
     def device_per_s(self, entries: Sequence[TraceEntry]) -> float:
-        """Return how many of these requests per second the devices run if every batch has the best size."""
+        """Return the most requests per second that the devices can run."""
         rows: Counter[str] = Counter()
         for entry in entries:
             rows[entry.shape] += entry.rows
@@ -81,7 +81,7 @@ class SimulatedService:
 
 @dataclass(frozen=True, slots=True)
 class TraceOutcome:
-    """The outcomes of a trace. Times are in seconds; None if no request was served."""
+    """Outcome of a simulated trace; times (s) are None without responses."""
 
     offered: int
     offered_per_s: float
@@ -102,11 +102,10 @@ class TraceOutcome:
 
 @dataclass(frozen=True, slots=True)
 class StudyResult:
-    """The result of a study: an outcome, the rate at which 99 % would still be in time, and the optimum of both.
+    """Result of a study: a trace's outcome, the capacity, and their optima.
 
-    The optimum is computed with knowledge of the whole trace and of the routing. It is None where it is undefined:
-    without an objective, for requests of several rows or shapes, for deadlines not in order of arrival, or if routing
-    is not random.
+    An optimum uses knowledge of the whole trace and of the routing. It is None without an objective, with requests of
+    several rows or shapes, with deadlines not in order of arrival, or with routing that is not random.
     """
 
     outcome: TraceOutcome
@@ -178,7 +177,7 @@ def study(
 
 
 def simulate(requests: Sequence[SimulatedRequest], service: SimulatedService) -> TraceOutcome:
-    """Route ``requests`` by the service's load balancing rule, and simulate them."""
+    """Route ``requests`` to the service's replicas, and run them."""
     # Deadlines, and rows that fail or that other requests have too.
     chance = random.Random(service.seed)
     for number, request in enumerate(requests, 1):
@@ -275,7 +274,7 @@ def _faster(entries: Sequence[TraceEntry], factor: float, service: SimulatedServ
 
 
 def _rate(factor: float, outcome: TraceOutcome) -> float | None:
-    """Return the rate of the trace at ``factor`` times its speed; None if it is undefined or unlimited."""
+    """Return a rate in requests per second; None if it is 0 or unlimited."""
     return factor * outcome.offered_per_s if 0 < factor < math.inf else None
 
 

@@ -26,7 +26,7 @@ class SpanContext(NamedTuple):
 
 
 class ShareSampler:
-    """Selects a share (0 to 1) of uniform 64-bit numbers: random numbers, or the low halves of trace ids."""
+    """Sampler that selects a share (0 to 1) of uniform 64-bit numbers."""
 
     __slots__ = ("_below",)
 
@@ -40,7 +40,7 @@ class ShareSampler:
 
 @dataclass(frozen=True)
 class Sampling:
-    """The sampling rule: a share of all requests, or with ``by_parent`` the decision of the client's span."""
+    """Sampling rule: by the client's span if ``by_parent``, else by share."""
 
     by_parent: bool = True
     share: float = 1.0
