@@ -42,7 +42,7 @@ class ServedModels(Protocol):
 
     @property
     def urls(self) -> Mapping[str, str]:
-        """URI of each served model, by name."""
+        """Source URI of each served model, by model name."""
 
     @property
     def counted(self) -> Mapping[str, str]:

@@ -91,7 +91,10 @@ def _service(document: Mapping[str, Any]) -> Service:
 
 
 def fields_alike(spec: Any, document: Mapping[str, Any], own: Collection[str]) -> Service:
-    """Return the proxy and queue fields in another resource's ``document``, except those of its ``own``."""
+    """Return the settings in a resource's document that an InferenceService has too.
+
+    They are its ``proxy`` and ``queue`` fields. ``own`` names the sections that only the other resource has.
+    """
     given = [each for each in _leaves(document, prefix="") if each.partition(".")[0] not in own]
     read = [each for each in given if each.startswith(("proxy.", "queue.")) and each in manifest_fields()]
     return Service(_values(spec, read), tuple(each for each in given if each not in read))

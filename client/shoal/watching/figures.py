@@ -11,7 +11,7 @@ Loads = Mapping[str, Load | None]
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Load figures of a service between two samples; None where there is nothing to average."""
+    """Figures of a service's load between two samples; None without data."""
 
     pods: int
     """Ready replicas."""

@@ -71,7 +71,11 @@ def parts_of(inputs: Mapping[str, Array], rows: int, signature: Signature) -> tu
 
 
 def _together(values: Array, tensor: Tensor, signature: Signature) -> Array:
-    """Return one tensor for all rows; raise InvalidInput, with an internal message, if they do not fit together."""
+    """Return one tensor for all rows.
+
+    Raises:
+        InvalidInput: the rows do not fit together; callers replace the message.
+    """
     if not tensor.nullable and values.dtype == object and any(each is None for each in values):
         raise InvalidInput("null")
     if values.dtype == object and tensor.datatype != "BYTES" and len(values):

@@ -32,7 +32,9 @@ _INDEX: Final = "Index"
 
 
 def by_name(row: Any, signature: Signature, tensor: Tensor | None = None) -> Any:
-    """Return a row with names as a dict, or as a list if its names are positions; any other row unchanged.
+    """Convert a row with column names to a dict; return other rows unchanged.
+
+    A pandas row whose names are positions becomes a list.
 
     Args:
         row: a row of any type.

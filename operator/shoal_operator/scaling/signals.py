@@ -1,12 +1,13 @@
-"""Rates over a short and a long window, from the loads that a service's pods report in each tick.
+"""Rates of load over a short and a long window, from the loads that a service's pods report in each tick.
 
 Proxies report counters and integrals, so the difference of two readings is exact at any interval. A pod that does not
 respond keeps its last rates for one window, then counts as zero. A decreased counter means a restart: the next reading
 is treated as the first.
 
-Reports are untrusted. A pod counts for at most the rows that it can hold. With three or more pods, a pod counts for at
-most four replicas, unless the median reports a quarter of its rows. So a busy pod among idle ones counts, and a wrong
-report costs four replicas at most. With one or two pods, there is no majority to correct a wrong report.
+Reports are untrusted, so the load of each pod is limited. A pod counts with at most the rows that it can hold. With
+three or more pods, the load of one pod may require at most four replicas. This limit does not apply if the median of
+the pods reports at least a quarter of that pod's rows. So a busy pod among idle ones counts, and a wrong report costs
+at most four replicas. With one or two pods, no majority can correct a wrong report.
 """
 
 import math

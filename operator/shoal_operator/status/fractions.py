@@ -1,4 +1,7 @@
-"""Names of fields whose fractions Kubernetes rejects without naming them."""
+"""Names of the fields whose values are fractions where Kubernetes requires integers.
+
+Kubernetes rejects such a spec without naming the field.
+"""
 
 from collections.abc import Iterator
 from typing import Any

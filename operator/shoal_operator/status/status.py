@@ -395,8 +395,8 @@ def _scaling_condition(evidence: Evidence) -> Condition | None:
             text = UNREAD[scaling.no_load]
         if scaling.conflicting_writer is not None:
             text = (
-                f"{checks.writer_text(scaling.conflicting_writer)} also sets spec.replicas and overrides the"
-                " autoscaler, so replicas follow neither. Set scaling.mode: External, or remove the other writer"
+                f"{checks.writer_text(scaling.conflicting_writer)} also sets spec.replicas, so the count"
+                " changes back and forth. Set scaling.mode: External, or remove the other writer"
             )
             text = f"{text}. {scaling.sentence}" if scaling.sentence else text
             return Condition(kind, Status.FALSE, Reason.ANOTHER_SCALER, text)

@@ -26,7 +26,7 @@ def stored_port(resource: Json) -> int | None:
 
 @dataclass(slots=True)
 class Ports:
-    """Assigns ports; the services' records hold them.
+    """Selects the activator's port of each service.
 
     Args:
         port_range: ports that may be assigned.

@@ -220,7 +220,10 @@ def check_lengths(lengths: Mapping[str, Sequence[int]], signature: ModelSignatur
 def shape_key(
     inputs: Mapping[str, Array], signature: ModelSignature, factor: float = FACTOR
 ) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """Return input names and trailing shapes, with bucket or class of padded axes."""
+    """Return the name and the row shape of each input, for the batch key.
+
+    A padded axis is replaced by its pad bucket, or by its size class.
+    """
     key: list[tuple[str, tuple[int, ...]]] = []
     for name, array in sorted(inputs.items()):
         spec, shape = signature.inputs[name], list(array.shape)

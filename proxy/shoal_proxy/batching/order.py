@@ -236,7 +236,10 @@ class ServingOrder:
         self._lanes = 0
 
     def first(self) -> Group:
-        """Return the next group to serve; at least one lane must hold a request."""
+        """Return the group to serve next.
+
+        At least one group must have a waiting request.
+        """
         while True:
             had, _, share = self._classes[0]
             group = self._first_of(self._heads[share])

@@ -1,4 +1,4 @@
-"""Connection limits of one port, and placeholders of rejected requests."""
+"""Limits that all connections of one port share, and placeholders for rejected requests."""
 
 import logging
 import time

@@ -32,9 +32,10 @@ class Stay:
     _last_s: float = _NEVER_S
 
     def grant(self, seconds: float, now_s: float) -> None:
-        """Let the replica serve for ``seconds`` more; 0 ends the stay.
+        """Extend the time to keep serving by ``seconds``; 0 ends it.
 
-        Also valid before `begin`. A pod's grace period runs from the first grant: later ones do not extend the limit.
+        May be called before `begin`. A pod's grace period runs from the first call, so later calls do not extend
+        ``most_s``.
         """
         # A new stay, since the limit of the last one has passed.
         if self._last_s < now_s:

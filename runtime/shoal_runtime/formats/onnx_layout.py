@@ -96,7 +96,10 @@ def _split(call: OnnxCall) -> Value:
 
 @_rule("Slice")
 def _sliced(call: OnnxCall) -> Value:
-    """Classify the result of `Slice`; a slice along the batch axis must keep all rows."""
+    """Return whether and how rows stay separate after ``Slice``.
+
+    A slice along the batch axis must keep all rows.
+    """
     operand = call.given(0)
     value, old = operand.value, "starts" in call.attributes
     if any(each is not None and not isinstance(each.value, SharedValue) for each in call.inputs[1:]):

@@ -118,7 +118,10 @@ class Connections:
         return len(self._state.connections)
 
     async def listen(self) -> str:
-        """Start to accept connections; return the address and its reach, for the log."""
+        """Start to accept connections.
+
+        Returns: A log text of the address and of the clients that can reach it.
+        """
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
             lambda: _Connection(self._app, self._config, self._state, self._lost, self._bounds).reader,

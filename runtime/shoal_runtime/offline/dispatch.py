@@ -98,7 +98,10 @@ class BatchDispatcher:
         return ran.work
 
     def fail(self, number: int, code: str) -> WorkUnit | None:
-        """Return a batch of the one row that failed; None if the batch was halved and queued again."""
+        """Handle a failed batch.
+
+        Returns: A batch of one row that has failed. None for a larger batch, whose halves are queued again.
+        """
         work = self.complete(number)
         if work is None or len(work.rows) == 1:
             return work

@@ -161,12 +161,13 @@ def _check_columns(spec: TensorSpec) -> None:
     good = len(set(named)) == len(named) and all(isinstance(name, str) for name in named)
     _require(good, f"tensor {spec.name}: columns must be distinct texts")
     good = not named or (spec.datatype != "BYTES" and spec.batch_dim == 0 and tuple(spec.shape[1:]) == (len(named),))
-    _require(good, f"tensor {spec.name}: {len(named)} columns require numbers of shape [-1, {len(named)}]")
+    _require(good, f"tensor {spec.name}: {len(named)} columns require a numeric datatype and shape [-1, {len(named)}]")
     good = not spec.nullable or spec.datatype in ("FP16", "FP32", "FP64", "BYTES")
     _require(good, f"tensor {spec.name}: nullable requires FP16, FP32, FP64 or BYTES, not {spec.datatype}")
     kind = spec.logical_type
     good = kind is None or (kind in LOGICAL_TYPES and spec.datatype == "BYTES" and not spec.row_shape)
-    _require(good, f"tensor {spec.name}: logical_type must be {' or '.join(LOGICAL_TYPES)}, and requires BYTES of [-1]")
+    known = " or ".join(LOGICAL_TYPES)
+    _require(good, f"tensor {spec.name}: logical_type must be {known}, and requires datatype BYTES and shape [-1]")
     good = spec.unit is None or (spec.unit in UNITS and kind == "datetime")
     _require(good, f"tensor {spec.name}: unit must be one of {', '.join(UNITS)}, and requires a datetime")
 

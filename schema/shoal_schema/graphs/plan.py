@@ -74,7 +74,7 @@ class GraphPlan:
     outputs: tuple[GraphOutput, ...]
 
     def space_of(self, ref: TensorRef) -> Space:
-        """Return the space that holds a tensor's rows."""
+        """Return the space of a tensor's rows: the request's rows, or list items."""
         return ROOT if ref.step == REQUEST else next(step.space for step in self.steps if step.name == ref.step)
 
     def may_be_absent(self, name: str) -> bool:

@@ -116,7 +116,10 @@ class LimitsSpec(SettingsSection, frozen=True):
     rows_per_second: (
         Annotated[
             Rates,
-            Meta(description="Rows per second by client's name; `*` is each other client. Bursts: one second's rows."),
+            Meta(
+                description="Rows per second by client's name; `*` applies to every other client. A burst may hold the"
+                " rows of one second."
+            ),
             Env("SHOAL_ACCESS_ROWS_PER_SECOND", PROXY, allowed='a JSON object of rates, {"team-a": 100, "*": 10}'),
         ]
         | None

@@ -229,7 +229,7 @@ class Suspicion:
         return met | self.company_s if self._differs_alone(ruler) else met
 
     def _differs_alone(self, ruler: ResultDistance) -> bool:
-        """Return whether the row alone had grossly different results."""
+        """Return whether the results of the row in batches of its own differ grossly."""
         return _spread(self.results[RerunKind.ALONE], ruler) > GROSS
 
     def _is_scattered(self, ruler: ResultDistance) -> bool:
