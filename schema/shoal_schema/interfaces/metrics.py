@@ -75,11 +75,13 @@ REQUESTS = _counter(
 REJECTIONS = _counter("rejections", "Requests rejected or abandoned.", reason=", ".join(RejectionReason))
 CALLER_REQUESTS = _counter(
     "caller_requests",
-    "Responses sent, by client, for services with `access`.",
-    caller="client names from API keys and limits; for other clients the gateway's key, or `(jwt)`",
+    "Responses sent, by client; only for services with the field `access`.",
+    caller="names of clients in API keys and limits; for other clients the gateway's key, or `(jwt)`",
     status="of HTTP",
 )
-CALLER_ROWS = _counter("caller_rows", "Rows admitted, by client.", caller="as above")
+CALLER_ROWS = _counter(
+    "caller_rows", "Rows admitted to the queue, by client.", caller="as in `shoal_proxy_caller_requests_total`"
+)
 # Queue and connections: the present state.
 QUEUE_ROWS = _gauge("queue_rows", "Rows queued.")
 QUEUE_REQUESTS = _gauge("queue_requests", "Requests queued.")
@@ -93,9 +95,10 @@ RUNTIME_READY = _gauge("runtime_ready", "1 when the runtime is connected and war
 DEVICE_MEMORY = "device_memory"
 """The object in a runtime's readiness response with the values of the two gauges below."""
 DEVICE_MEMORY_USED_BYTES = _gauge(
-    "device_memory_used_bytes", "Bytes of device memory in use by all processes; absent without such a device."
+    "device_memory_used_bytes",
+    "Bytes of device memory in use by all processes; absent if the device has no memory of its own.",
 )
-DEVICE_MEMORY_BYTES = _gauge("device_memory_bytes", "Bytes of device memory.")
+DEVICE_MEMORY_BYTES = _gauge("device_memory_bytes", "Total bytes of device memory.")
 RUNTIME_LOSSES = _counter("runtime_losses", "Times that a ready runtime became unavailable.")
 BATCH_ROWS_LIMIT = _gauge("batch_rows_limit", "Maximum rows of a batch, as limited by the model and its memory.")
 # Load and capacity.
@@ -129,17 +132,19 @@ BATCH_SECONDS = _histogram("batch_seconds", "Time from closing a batch until its
 RUNTIME_SECONDS = _histogram("runtime_seconds", "Time from sending a batch until the runtime's response.")
 # Work sent to the runtime.
 ROWS = _counter("rows", "Rows sent to the runtime.")
-ELEMENTS = _counter("elements", "Elements sent, padding included.")
-PADDED_ELEMENTS = _counter("padded_elements", "Elements that were padding.")
+ELEMENTS = _counter("elements", "Tensor elements sent to the runtime, padding included.")
+PADDED_ELEMENTS = _counter("padded_elements", "Tensor elements sent to the runtime that were padding.")
 # Failures and retries.
 LATE_ANSWERS = _counter("late_answers", "Responses later than the client's timeout or the latency objective.")
 FAILED_ROWS = _counter("failed_rows", "Rows that failed in the model, alone or with their whole request.")
 COALESCED_ROWS = _counter("coalesced_rows", "Rows that received the result of an identical request.")
-RETRIES = _counter("retries", "Batches retried after a failure.")
+RETRIES = _counter("retries", "Batches sent again after a failure.")
 # Verification of rows.
 ROWS_CHECKED = _counter("rows_checked", "Rows run again to verify that they got their own result.")
-ROWS_SUSPECTED = _counter("rows_suspected", "Verified rows whose second result differed; most are ties and noise.")
-ROW_VIOLATIONS = _counter("row_violations", "Models found to mix results of rows.")
+ROWS_SUSPECTED = _counter(
+    "rows_suspected", "Verified rows whose second result differed; usually because of ties or rounding."
+)
+ROW_VIOLATIONS = _counter("row_violations", "Models found to mix up the results of rows.")
 ROW_CHECK_SECONDS = _counter("row_check_seconds", "Device time used to run rows again.")
 ROWS_INDEPENDENT = _gauge(
     "rows_independent",
@@ -154,12 +159,12 @@ FORWARDED = _counter(
 )
 # Graphs.
 STEP_SECONDS = _histogram(
-    "step_seconds", "Time from calling a step's model until its response; of graphs only.", step="of the graph"
+    "step_seconds", "Graphs only: time from calling a step's model until its response.", step="its name in the graph"
 )
 STEP_FAILURES = _counter(
     "step_failures",
-    "Calls of a step's model that failed, were rejected or got no response; of graphs only.",
-    step="of the graph",
+    "Graphs only: calls of a step's model that failed, were rejected or got no response.",
+    step="its name in the graph",
 )
 # Traffic.
 REQUEST_BYTES = _counter("request_bytes", "Bytes of request bodies.")
@@ -208,13 +213,13 @@ OPERATOR_RECONCILE_ERRORS = _of_operator(
 OPERATOR_RECONCILE_SECONDS = _of_operator(MetricKind.HISTOGRAM, "look_seconds", "Duration of a reconciliation.")
 OPERATOR_QUEUE_SERVICES = _of_operator(MetricKind.GAUGE, "queue_services", "Services queued for reconciliation.")
 OPERATOR_QUEUE_AGE_SECONDS = _of_operator(
-    MetricKind.GAUGE, "queue_age_seconds", "Time since the oldest of them was queued."
+    MetricKind.GAUGE, "queue_age_seconds", "Time since the oldest queued service was queued."
 )
 # Requests of the operator.
 OPERATOR_API_REQUESTS = _of_operator(
     MetricKind.COUNTER,
     "api_requests",
-    "Requests to the API server, without watches.",
+    "Requests to the API server, except watches.",
     method="GET, POST, PUT, PATCH, DELETE",
     status="of HTTP; 0: no response",
 )
@@ -225,7 +230,7 @@ OPERATOR_SCRAPES = _of_operator(
     outcome="read, unreachable, refused",
 )
 OPERATOR_SCRAPE_AGE_SECONDS = _of_operator(
-    MetricKind.GAUGE, "scrape_age_seconds", "Time since the last scrape, of the service with the oldest one."
+    MetricKind.GAUGE, "scrape_age_seconds", "Longest time that a service has not been scraped."
 )
 # Autoscaling, per service.
 OPERATOR_SCALING_DESIRED = _of_operator(MetricKind.GAUGE, "scaling_desired", "Desired replicas.", **_OF_SERVICE)
@@ -242,7 +247,7 @@ OPERATOR_SCALING_OFFERED = _of_operator(
 OPERATOR_SCALING_TARGET = _of_operator(
     MetricKind.GAUGE,
     "scaling_target",
-    "Target per replica, in rows or rows per second, whichever needs more replicas.",
+    "Target per replica: rows or rows per second, whichever requires more replicas.",
     **_OF_SERVICE,
 )
 OPERATOR_SCALING_PANIC = _of_operator(
@@ -257,9 +262,9 @@ OPERATOR_SERVICE_CONDITION = _of_operator(
     "service_condition",
     "1 for each condition of a service, by status and reason.",
     **_OF_SERVICE,
-    condition="docs/how-to/reasons.md",
+    condition="of [Reasons](../how-to/reasons.md)",
     status="True, False, Unknown",
-    reason="docs/how-to/reasons.md",
+    reason="of [Reasons](../how-to/reasons.md)",
 )
 OPERATOR_SERVICE_REPLICAS = _of_operator(MetricKind.GAUGE, "service_replicas", "Pods of a service.", **_OF_SERVICE)
 OPERATOR_SERVICE_REPLICAS_READY = _of_operator(
