@@ -42,15 +42,20 @@ def _markdown(header: str, rows: Iterable[str]) -> str:
 
 def _settings_of(*readers: Process) -> str:
     fields = {each.env.name: name for name, each in reversed(list(manifest_fields().items())) if each.env}
-    rows = []
+    declared = []
     for variable, each in variables().items():
         # The init container reads a subset of the runtime's settings.
         if each.env is None or set(each.env.readers) - {Process.MODEL} != set(readers):
             continue
-        field = f"`{fields[variable]}`" if variable in fields else ""
+        declared.append((variable, each))
+    # The operator's settings have no fields.
+    has_fields = any(variable in fields for variable, _ in declared)
+    rows = []
+    for variable, each in declared:
+        field = f" `{fields[variable]}` |" if variable in fields else "  |" if has_fields else ""
         meaning = in_a_table(each.description)
-        rows.append(f"| `{variable}` | {unset_of(each)} | {range_of(each)} | {field} | {meaning} |")
-    return _markdown("| variable | default | range | field | meaning |", rows)
+        rows.append(f"| `{variable}` | {unset_of(each)} | {range_of(each)} |{field} {meaning} |")
+    return _markdown(f"| variable | default | range |{' field |' if has_fields else ''} meaning |", rows)
 
 
 def _policy() -> str:

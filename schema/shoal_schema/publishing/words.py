@@ -51,7 +51,7 @@ def unset_of(setting: Setting) -> str:
     if value is None or value in ((), ""):
         return "none"
     if isinstance(value, Struct):
-        return "its own"
+        return "the defaults of its values"
     if isinstance(value, int | float) and not isinstance(value, bool):
         return number(value, is_size=_is_size(setting))
     return f"`{_text(value)}`"
@@ -74,7 +74,7 @@ def number(value: float, *, is_size: bool) -> str:
     for unit, name in _UNITS.items():
         if is_size and value >= unit and value % unit == 0:
             return f"{value // unit:.0f} {name}"
-    return f"{value:.17g}"
+    return f"{value:.17g}" if value % 1 == 0 else repr(value)
 
 
 def _is_size(setting: Setting) -> bool:

@@ -18,20 +18,15 @@ class Policy(SettingsSection, frozen=True):
     # What containers run and where requests come from.
     images: Annotated[
         Patterns,
-        Meta(
-            description="Images of containers, and of models (`oci://`). The install's own images are always allowed."
-        ),
+        Meta(description="Images of containers and of models (`oci://`). Shoal's own images are always allowed."),
     ] = ("*",)
     hosts: Annotated[
         Patterns,
-        Meta(description="Hosts of an Ingress and host names of an HTTPRoute; a route without one needs `*`."),
+        Meta(description="Hosts of an Ingress and host names of an HTTPRoute. A route without a host requires `*`."),
     ] = ("*",)
     annotations: Annotated[
         Patterns,
-        Meta(
-            description="Names of annotations of the Ingress and the Service, with values without spaces, quotes,"
-            " braces and semicolons. `NAME=*` allows any value."
-        ),
+        Meta(description="Annotations of the Ingress and the Service ([patterns](#patterns))."),
     ] = (
         "cert-manager.io/cluster-issuer",
         "cert-manager.io/duration",
@@ -46,17 +41,19 @@ class Policy(SettingsSection, frozen=True):
         "traefik.ingress.kubernetes.io/router.entrypoints",
         "traefik.ingress.kubernetes.io/router.tls",
     )
-    services: Annotated[Patterns, Meta(description="Types of the Service.")] = ("ClusterIP",)
+    services: Annotated[Patterns, Meta(description="Types of a service's Service.")] = ("ClusterIP",)
     # What pods may read.
     secrets: Annotated[
         Patterns,
-        Meta(description="Secrets in any field of a spec: variables, volumes, models, registries, certificates."),
+        Meta(
+            description="Secrets that any field of a spec names: variables, volumes, models, registries, certificates."
+        ),
     ] = ("shoal-*",)
     service_accounts: Annotated[
         Patterns, Meta(description="ServiceAccounts, in addition to the one that the operator creates.")
     ] = ()
     volumes: Annotated[
-        Patterns, Meta(description="Types of volumes, and of sources of projected volumes, in addition to `emptyDir`.")
+        Patterns, Meta(description="Types of volumes and of sources of projected volumes, in addition to `emptyDir`.")
     ] = (
         "clusterTrustBundle",
         "configMap",
@@ -70,8 +67,8 @@ class Policy(SettingsSection, frozen=True):
     # How pods are scheduled and run.
     priority_classes: Annotated[Patterns, Meta(description="PriorityClasses.")] = ("shoal-*",)
     runtime_classes: Annotated[Patterns, Meta(description="RuntimeClasses.")] = ("*",)
-    pod_labels: Annotated[Patterns, Meta(description="Names of labels of the pods.")] = ("*",)
-    pod_annotations: Annotated[Patterns, Meta(description="Names of annotations of the pods.")] = ("*",)
+    pod_labels: Annotated[Patterns, Meta(description="Names of pod labels.")] = ("*",)
+    pod_annotations: Annotated[Patterns, Meta(description="Names of pod annotations.")] = ("*",)
     root: Annotated[
         bool,
         Meta(

@@ -39,8 +39,8 @@ class OperatorProcess(SettingsSection, frozen=True):
         str,
         Meta(
             description=(
-                "Address that proxies listen on: `::` is every IPv4 and IPv6 address; `$(POD_IP)` is the pod's "
-                "own, for pods that share a network."
+                "Address that proxies listen on: `::` is every IPv4 and IPv6 address; `$(POD_IP)` is the address "
+                "of the pod, for pods that share one network."
             )
         ),
         Env("SHOAL_OPERATOR_LISTEN_HOST", OPERATOR),
@@ -48,16 +48,16 @@ class OperatorProcess(SettingsSection, frozen=True):
     service_url: Annotated[
         str,
         Meta(
-            description="URL of a Service without a route; `$(NAME)`, `$(NAMESPACE)` and `$(CLUSTER_IP)` are the"
-            " Service's."
+            description="URL in the status of a service without a route; `$(NAME)`, `$(NAMESPACE)` and"
+            " `$(CLUSTER_IP)` are those of its Service."
         ),
         Env("SHOAL_OPERATOR_SERVICE_URL", OPERATOR),
     ] = "http://$(NAME).$(NAMESPACE).svc"
     peers: Annotated[
         bool,
         Meta(
-            description="Whether replicas find their peers through a headless Service, `NAME-peers`, to forward"
-            " requests that would be late. Needs the cluster's DNS."
+            description="Whether the operator creates a headless Service `NAME-peers`, by which replicas find their"
+            " peers to forward requests that would be late. Requires the cluster's DNS."
         ),
         Env("SHOAL_OPERATOR_PEERS", OPERATOR),
     ] = True
@@ -73,7 +73,7 @@ class OperatorProcess(SettingsSection, frozen=True):
                 ge=1,
                 le=2**31 - 1,
                 description="Default `fsGroup` of pods: the group that owns the volumes they write."
-                " Default: none, because OpenShift assigns a group per namespace and rejects others.",
+                " Leave it unset on OpenShift, which assigns a group per namespace and rejects others.",
             ),
             Env("SHOAL_OPERATOR_POD_FS_GROUP", OPERATOR),
         ]
@@ -82,13 +82,13 @@ class OperatorProcess(SettingsSection, frozen=True):
     # What services may do.
     admin_namespaces: Annotated[
         tuple[str, ...],
-        Meta(description="Namespaces that may reach the proxies' admin port (metrics, drain). Default: all."),
+        Meta(description="Namespaces that may reach the proxies' admin port (metrics, drain). If unset: all."),
         Env("SHOAL_OPERATOR_ADMIN_NAMESPACES", OPERATOR, allowed=_TEXTS),
     ] = ()
     policy: Annotated[
         Policy,
         Meta(
-            description="Features of the cluster that specs may use ([policy.md](../how-to/policy.md)). Values"
+            description="Features of the cluster that specs may use ([policy](policy.md)). Values"
             " that are not set keep their defaults."
         ),
         Env("SHOAL_OPERATOR_POLICY", OPERATOR, allowed="a JSON object, the chart's value `policy`"),
@@ -96,7 +96,7 @@ class OperatorProcess(SettingsSection, frozen=True):
     # Leader election and scope.
     identity: Annotated[
         str,
-        Meta(description="Unique identity of this process. Default: host name and a random suffix."),
+        Meta(description="Unique identity of this process. If unset: host name and a random suffix."),
         Env("SHOAL_OPERATOR_IDENTITY", OPERATOR),
     ] = ""
     namespace: Annotated[
@@ -104,16 +104,14 @@ class OperatorProcess(SettingsSection, frozen=True):
     ] = "default"
     watch_namespaces: Annotated[
         tuple[str, ...],
-        Meta(description="Namespaces to reconcile. Default: all."),
+        Meta(description="Namespaces to reconcile. If unset: all."),
         Env("SHOAL_OPERATOR_WATCH_NAMESPACES", OPERATOR, allowed=_TEXTS),
     ] = ()
     # Addresses of the operator itself.
     health_listen: (
         Annotated[
             TcpAddress,
-            Meta(
-                description="Address of `/healthz`, which fails when a watch has stalled or a reconciliation is stuck."
-            ),
+            Meta(description="Address of `/healthz`, which fails when a watch or a reconciliation makes no progress."),
             Env("SHOAL_OPERATOR_HEALTH_LISTEN", OPERATOR, allowed="HOST:PORT"),
         ]
         | None
@@ -121,10 +119,7 @@ class OperatorProcess(SettingsSection, frozen=True):
     metrics_listen: (
         Annotated[
             TcpAddress,
-            Meta(
-                description="Address of `/metrics`, `/readyz`, `/v1/fleet` and, for the activator, `/v1/rooms`."
-                " `/readyz` fails while all watches fail or services have not been reconciled."
-            ),
+            Meta(description="Address of `/metrics`, `/readyz` and the [operator API](operator-api.md)."),
             Env("SHOAL_OPERATOR_METRICS_LISTEN", OPERATOR, allowed="HOST:PORT"),
         ]
         | None
@@ -132,7 +127,7 @@ class OperatorProcess(SettingsSection, frozen=True):
     # Intervals.
     resync_s: Annotated[
         float,
-        Meta(ge=1, le=86400, description="Interval at which every service is reconciled even without a change."),
+        Meta(ge=1, le=86400, description="Seconds between two reconciliations of a service without changes."),
         Env("SHOAL_OPERATOR_RESYNC_S", OPERATOR),
     ] = 600.0
     follow_interval_s: Annotated[
@@ -141,7 +136,7 @@ class OperatorProcess(SettingsSection, frozen=True):
             ge=1,
             le=86400,
             description=(
-                "Interval at which moving model names (branch, tag, alias) are resolved again, for services with "
+                "Seconds between two resolutions of a moving model name (branch, tag, alias), for services with "
                 "`model.follow: Rollout`."
             ),
         ),
@@ -152,7 +147,7 @@ class OperatorProcess(SettingsSection, frozen=True):
         Meta(
             ge=0.1,
             le=60,
-            description="Interval at which proxies are scraped, for services that scale or have a latency objective.",
+            description="Seconds between two scrapes of a proxy, for services that scale or have a latency objective.",
         ),
         Env("SHOAL_OPERATOR_SCRAPE_INTERVAL_S", OPERATOR),
     ] = 2.0
@@ -162,9 +157,9 @@ class OperatorProcess(SettingsSection, frozen=True):
             ge=0,
             le=86400,
             description=(
-                "Window for scaling down: replicas are reduced only to the highest number needed within it. A "
-                "manual change of replicas is held for the same time. The interval between two reductions, and "
-                "the time without reductions after a load spike, equal it too, up to one minute."
+                "Seconds of the window for scaling down: replicas are reduced only to the highest number required "
+                "within it. A manual change of replicas is held for the same time. The window, or one minute if it is "
+                "longer, is also the interval between reductions, and the time without them after a load spike."
             ),
         ),
         Env("SHOAL_OPERATOR_SCALE_DOWN_WINDOW_S", OPERATOR),
@@ -191,7 +186,7 @@ class OperatorProcess(SettingsSection, frozen=True):
         str,
         Meta(
             pattern=UPGRADE_WINDOW,
-            description="Time window in which upgrades of services may start. Default: any time.",
+            description="Time window in which upgrades of services may start. If unset: any time.",
         ),
         Env(
             "SHOAL_OPERATOR_UPGRADE_WINDOW",
@@ -204,18 +199,22 @@ class OperatorProcess(SettingsSection, frozen=True):
         str,
         Meta(
             description="Labels of the activator's pods in the operator's namespace (`name=value`,"
-            " comma-separated). Default: no activator, so `scaling.minReplicas` must be at least 1."
+            " comma-separated). If unset: no activator, so `scaling.minReplicas` must be at least 1."
         ),
         Env("SHOAL_OPERATOR_ACTIVATOR_SELECTOR", OPERATOR),
     ] = ""
     activator_first_port: Annotated[
         int,
-        Meta(ge=1024, le=65535, description="First of the activator's ports for services."),
+        Meta(
+            ge=1024,
+            le=65535,
+            description="First port of the activator for services; one port for each service with `minReplicas` 0.",
+        ),
         Env("SHOAL_OPERATOR_ACTIVATOR_FIRST_PORT", OPERATOR),
     ] = 20_000
     activator_ports: Annotated[
         int,
-        Meta(ge=1, le=60_000, description="Number of the activator's ports: one per service with `minReplicas` 0."),
+        Meta(ge=1, le=60_000, description="Number of ports of the activator for services."),
         Env("SHOAL_OPERATOR_ACTIVATOR_PORTS", OPERATOR),
     ] = 1000
 
