@@ -18,7 +18,9 @@ class Policy(SettingsSection, frozen=True):
     # What containers run and where requests come from.
     images: Annotated[
         Patterns,
-        Meta(description="Images of containers and of models (`oci://`). Shoal's own images are always allowed."),
+        Meta(
+            description="Images of containers and of models (`oci://`). The install's default images are always allowed."
+        ),
     ] = ("*",)
     hosts: Annotated[
         Patterns,
