@@ -19,7 +19,7 @@ class Policy(SettingsSection, frozen=True):
     images: Annotated[
         Patterns,
         Meta(
-            description="Images of containers and of models (`oci://`). The install's default images are always allowed."
+            description="Images of containers and models (`oci://`). The install's default images are always allowed."
         ),
     ] = ("*",)
     hosts: Annotated[
