@@ -73,7 +73,10 @@ class Dashboard:
         return Response(PAGE, headers=HEADERS, media_type="text/html")
 
     async def data(self, request: Request) -> Response:
-        """Return the table of all services, and the intervals of the queried service (by default the first)."""
+        """Return the table of all services and one service's history as JSON.
+
+        The query parameter ``service`` selects the history; by default it is the first service's.
+        """
         histories, service = self.watched.services, request.query_params.get("service", "")
         picked = service if service in histories else min(histories, default="")
         found = {

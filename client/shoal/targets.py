@@ -65,7 +65,12 @@ class ServePlan:
 
 
 def make_plan(name: str | None, target: str, assignments: Sequence[str]) -> ServePlan:
-    """Return how to serve ``target`` with the assignments of ``--set``, optionally under another name.
+    """Return the settings for serving ``target``.
+
+    Args:
+        name: the model's name; None for the name in the target.
+        target: manifest, model directory, model file or URL.
+        assignments: the ``FIELD=VALUE`` texts of ``--set``.
 
     Raises:
         FieldError: the target or an assignment is invalid.
@@ -92,7 +97,7 @@ def make_plan(name: str | None, target: str, assignments: Sequence[str]) -> Serv
 
 
 def plan_services(target: str, assignments: Sequence[str]) -> list[ServePlan]:
-    """Return how to serve every service in a graph's file.
+    """Return the settings for serving each service in a graph's file.
 
     Raises:
         FieldError: a service is invalid, or there are ``--set`` assignments, which apply to one model only.

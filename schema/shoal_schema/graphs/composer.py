@@ -1,4 +1,7 @@
-"""Parsing of a composer's source without running it: the class and its signature."""
+"""Parse the source of a composer, without running it.
+
+A composer is a Python class that calls a graph's steps. The parser returns the class's name and signature.
+"""
 
 import ast
 import re

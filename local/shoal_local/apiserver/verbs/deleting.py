@@ -36,7 +36,9 @@ def delete(state: ClusterState, call: Call) -> ApiResponse:
 
 
 def checked_call(call: Call, resource: Resource, live: Object, options: dict[str, Any]) -> Call:
-    """Check a deletion's options; return the call, a dry run if requested.
+    """Check the options of a deletion against the object.
+
+    Returns the call, which is a dry run if the options request one.
 
     Raises ApiError: 400, the propagation policy is unknown; 409, a precondition failed.
     """
