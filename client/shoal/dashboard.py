@@ -56,7 +56,10 @@ class Dashboard:
             self.take(sample)
 
     def take(self, sample: Sample) -> None:
-        """Record one sample; if it failed, keep the earlier figures and store the error."""
+        """Record one sample of all services.
+
+        A failed sample stores its error and leaves the figures unchanged.
+        """
         self._source, self._trouble = sample.source, sample.error
         if not sample.error:
             self.watched.add(sample.seen, sample.time_s)

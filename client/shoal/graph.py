@@ -164,7 +164,10 @@ class Graph:
         inputs: Mapping[str, Tensor] | None = None,
         **more: Tensor,
     ) -> Step:
-        """Add a step, and return a reference to its outputs; ``inputs`` and ``more`` give the tensor of each input."""
+        """Add a step, and return a reference to its outputs.
+
+        ``inputs`` and ``more`` both map inputs of the step to tensors.
+        """
         tensors = {**(inputs or {}), **more}
         for key, tensor in tensors.items():
             if not isinstance(tensor, Tensor):
@@ -241,7 +244,7 @@ class Graph:
 def _lines(value: Document, indent: str = "") -> list[str]:
     """Return a document as lines of YAML.
 
-    Scalars and lists are written as JSON, which is valid YAML. Long texts are written as literal blocks.
+    Scalars and lists of scalars are written as JSON, which is valid YAML. Long texts are written as literal blocks.
     """
     lines = []
     for key, each in value.items():

@@ -207,7 +207,10 @@ class ServerRoutes:
 
 
 def _reject_browsers(request: Request) -> None:
-    """Raise 403 for requests of web pages: another host name (DNS rebinding), or headers of another origin."""
+    """Raise a 403 for a request that a web page sent.
+
+    Such a request has another host name (DNS rebinding), or headers of another origin.
+    """
     named = request.url.hostname in LOOPBACK_NAMES
     if not named or "origin" in request.headers or request.headers.get("sec-fetch-site", "none") != "none":
         raise HTTPException(403, "this port accepts requests from programs on this machine, not from web pages")

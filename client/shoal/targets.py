@@ -228,7 +228,10 @@ def _found(path: Path, *, named: bool) -> Service:
 
 
 def _version_in(path: Path) -> Values:
-    """Return the version in a TorchServe archive, if any, since requests may name it."""
+    """Return the field ``model.version`` from a TorchServe archive.
+
+    Requests may name this version. The result is empty if the archive has no valid version.
+    """
     try:
         if path.is_dir():
             text = (path / MAR_MANIFEST).read_bytes()

@@ -81,7 +81,7 @@ class Knee:
 
 
 def find(steps: Sequence[LoadStep]) -> Knee:
-    """Return the bracket around the knee."""
+    """Return the bounds of the knee."""
     ordered = sorted(steps, key=lambda each: each.offered_per_s)
     bent = next((step for step in ordered if judge(step) is StepVerdict.BENT), None)
     below = [step for step in ordered if bent is None or step.offered_per_s < bent.offered_per_s]

@@ -45,7 +45,10 @@ class Figures:
 
 
 def between(before: Loads, now: Loads) -> Figures:
-    """Return the figures between two samples; new or restarted pods do not count in rates."""
+    """Return the figures of a service between two samples of its pods.
+
+    New and restarted pods do not count in rates.
+    """
     known = [load for load in now.values() if load is not None]
     # Counters that fell, or a clock that stood still, mean another process.
     pairs = [

@@ -73,7 +73,10 @@ def only_input(signature: Signature) -> Tensor | None:
 
 
 def matched_spelling(names: Sequence[Any], signature: Signature) -> list[Any]:
-    """Return column names; an integer becomes text if that text is a column name of the model."""
+    """Convert integer column names to text where the model has that name.
+
+    Other names are returned unchanged.
+    """
     own = own_names(signature)
     return [str(name) if is_number(name) and str(name) in own else name for name in names]
 
