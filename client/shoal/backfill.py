@@ -106,7 +106,11 @@ class Service:
             return response_of(self._http.send(request_of(self._http.build_request, request, TIMEOUT_S + 5)))
 
     def _end(self, refusal: ShoalError | None) -> None:
-        """Record the end of a request; a ``refusal`` lowers the concurrency limit, None raises it."""
+        """Adapt the concurrency limit to the outcome of a request.
+
+        ``refusal`` is the error of a rejected request, which lowers the limit. None means success, which raises the
+        limit.
+        """
         now_s = time.monotonic()
         with self._changed:
             self._running -= 1

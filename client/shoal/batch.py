@@ -54,5 +54,8 @@ def batch_environment(options: argparse.Namespace) -> dict[str, str]:
 
 
 def _absolute(url: str) -> str:
-    """Return a path as an absolute path, so that a job can be resumed from any directory; a URL unchanged."""
+    """Return a path as an absolute path, and a URL unchanged.
+
+    A job can then be resumed from any directory.
+    """
     return url if scheme_of(url) else str(Path(url).absolute())

@@ -98,7 +98,10 @@ def bench(options: argparse.Namespace) -> int:
 
 
 async def _measure(options: argparse.Namespace, load: Callable[[float], Load], admin: "_Admin") -> Measurement:
-    """Measure the idle server, then rising request rates; ``load`` takes the timeout of each request (s)."""
+    """Measure the idle server, then the server at rising request rates.
+
+    ``load`` makes a load generator; its argument is the timeout of each request (s).
+    """
     ends_s, random = time.monotonic() + options.seconds, Random(options.seed)
     step_s = max(MIN_STEP_S, options.seconds / STEPS)
     # Latencies of requests sent one at a time (ms).
@@ -162,7 +165,11 @@ class _Admin:
         self._rows = self._rows_served()
 
     def explained(self, rows: int) -> ProxyExplanation | None:
-        """Return the response of ``/v1/explain``; None if the server counted fewer than ``rows`` since the start."""
+        """Return the server's response to ``/v1/explain``, or None.
+
+        None means that the port is unreachable or another server's: the server counted fewer than ``rows`` rows since
+        this client was created, or its response is not the expected document.
+        """
         before, after = self._rows, self._rows_served()
         # Another server may listen on the default admin port.
         if before is None or after is None or after - before < rows:
@@ -173,7 +180,10 @@ class _Admin:
             return None
 
     def objective_ms(self, rows: int) -> float | None:
-        """Return the server's latency objective; None if it has none, or in the cases of `explained`."""
+        """Return the server's latency objective (ms), or None without one.
+
+        Also None if `explained` returns None for ``rows``.
+        """
         explained = self.explained(rows)
         return explained.report.objective_ms if explained else None
 

@@ -56,7 +56,10 @@ class Dashboard:
             self.take(sample)
 
     def take(self, sample: Sample) -> None:
-        """Record one sample; if it failed, keep the earlier figures and store the error."""
+        """Record one sample of all services.
+
+        A failed sample stores its error and leaves the figures unchanged.
+        """
         self._source, self._trouble = sample.source, sample.error
         if not sample.error:
             self.watched.add(sample.seen, sample.time_s)
@@ -73,7 +76,10 @@ class Dashboard:
         return Response(PAGE, headers=HEADERS, media_type="text/html")
 
     async def data(self, request: Request) -> Response:
-        """Return the table of all services, and the intervals of the queried service (by default the first)."""
+        """Return the table of all services and one service's history as JSON.
+
+        The query parameter ``service`` selects the history; by default it is the first service's.
+        """
         histories, service = self.watched.services, request.query_params.get("service", "")
         picked = service if service in histories else min(histories, default="")
         found = {

@@ -37,7 +37,10 @@ def own_directory() -> Iterator[str]:
 
 
 def _is_abandoned(directory: Path) -> bool:
-    """Return whether the process that owned a directory has ended; False for another user's directory."""
+    """Return whether the process that owned a directory has ended.
+
+    False for a directory of another user.
+    """
     try:
         if directory.is_symlink() or directory.stat().st_uid != os.geteuid():
             return False

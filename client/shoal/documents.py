@@ -64,7 +64,10 @@ def read_yaml(text: str) -> list[Any]:
 
 
 def _size(node: Any, known: dict[int, tuple[int, int]], around: set[int]) -> tuple[int, int]:
-    """Return the number of nodes and the depth of a YAML tree, counting the target of each alias."""
+    """Return the number of nodes and the depth of a YAML tree.
+
+    An alias counts as the whole tree to which it refers.
+    """
     key = id(node)
     if key in around:
         raise FieldError("an alias contains itself")

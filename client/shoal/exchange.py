@@ -47,7 +47,7 @@ def base_urls(url: str | Sequence[str], *, alone: bool) -> list[httpx.URL]:
     """Parse the base URLs of the replicas of one model.
 
     Raises:
-        WrongAddress: a URL is invalid, there is none, paths differ, or there are several although ``alone`` is set.
+        WrongAddress: a URL is invalid, there is none, the paths differ, or ``alone`` is set and there are several.
     """
     urls = [base_url(each) for each in ((url,) if isinstance(url, str) else url)]
     if not urls:

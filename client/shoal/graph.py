@@ -89,7 +89,10 @@ class Tensor:
         return self._compared(">=", other)
 
     def __and__(self, other: Never) -> Never:
-        """Raise TypeError for comparisons combined without parentheses, which Python parses differently."""
+        """Raise TypeError: comparisons beside ``&`` and ``|`` need parentheses.
+
+        Python evaluates these operators before comparisons.
+        """
         raise TypeError(_PARENTHESES)
 
     # Python evaluates `a < 1 & b` as `a < (1 & b)`, so these methods are called for missing parentheses.
@@ -161,7 +164,10 @@ class Graph:
         inputs: Mapping[str, Tensor] | None = None,
         **more: Tensor,
     ) -> Step:
-        """Add a step, and return a reference to its outputs; ``inputs`` and ``more`` give the tensor of each input."""
+        """Add a step, and return a reference to its outputs.
+
+        ``inputs`` and ``more`` both map inputs of the step to tensors.
+        """
         tensors = {**(inputs or {}), **more}
         for key, tensor in tensors.items():
             if not isinstance(tensor, Tensor):
@@ -187,7 +193,8 @@ class Graph:
     def output(self, combine: How | None = None, **outputs: Tensor | Sequence[Tensor]) -> None:
         """Add outputs of the graph, by name.
 
-        Of several tensors, a row gets the first that exists for the row, or the combination that ``combine`` names.
+        An output may have several tensors. Each row then gets the first tensor that the row has. With ``combine``, each
+        row gets the tensors' combination instead.
         """
         if combine is not None and not isinstance(combine, str):
             raise TypeError(f"combine must be one word for all outputs of this call, such as 'Vote', not {combine!r}")
@@ -235,7 +242,10 @@ class Graph:
 
 
 def _lines(value: Document, indent: str = "") -> list[str]:
-    """Return a document as lines of YAML: scalars and lists as JSON, a subset of YAML; long texts as blocks."""
+    """Return a document as lines of YAML.
+
+    Scalars and lists of scalars are written as JSON, which is valid YAML. Long texts are written as literal blocks.
+    """
     lines = []
     for key, each in value.items():
         name = _json(key) if key.lower() in _YAML_WORDS or not _PLAIN.fullmatch(key) else key

@@ -122,7 +122,10 @@ def _in_order(graphs: Mapping[str, ServedGraph], services: set[str]) -> Iterator
 
 
 def main_graph(graphs: Sequence[ServedGraph]) -> str:
-    """Return the name of the only graph that no other graph calls; empty if there are several or none."""
+    """Return the name of the only graph that no other graph calls.
+
+    The name is empty if several graphs, or none, are uncalled.
+    """
     called = {name for graph in graphs for name in graph.graphs}
     names = [graph.name for graph in graphs if graph.name not in called]
     return names[0] if len(names) == 1 else ""

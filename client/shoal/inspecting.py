@@ -30,7 +30,9 @@ DRAIN_TIMEOUT_S = 2.0
 
 
 def inspect(environment: Mapping[str, str]) -> dict[str, Any]:
-    """Load a model in a runtime process, and return its report; other output goes to standard error.
+    """Load a model in a runtime process, and return the runtime's report.
+
+    The other output of the process goes to standard error.
 
     Raises:
         LocalError: the runtime exited without a report.
@@ -71,11 +73,14 @@ def _report(role: str, command: str, environment: Mapping[str, str]) -> bytes:
 
 
 def inspect_graph(graph: ServedGraph, known: dict[str, Any]) -> dict[str, Any]:
-    """Return the description of a graph; its key ``refused`` is an error if the models do not fit, else None.
+    """Return the description of a graph, for ``shoal inspect``.
 
     Args:
         graph: the graph.
-        known: V2 metadata of the models and graphs inspected so far, by name; the graph's own is added.
+        known: V2 metadata of the models and graphs inspected so far, by name; this graph's metadata is added.
+
+    Returns:
+        The description. Its key ``refused`` is the error of a graph whose models do not fit one another, else None.
     """
     plan = make_plan(graph.spec, graph.name)
     names = {step.name: step.service or step.graph or "" for step in graph.spec.steps}

@@ -23,7 +23,7 @@ class Outlet:
 
     Args:
         number: the file descriptor.
-        lost: returns the line for a number of dropped lines, without the line end.
+        lost: returns the line that reports the given number of dropped lines, without the line end.
     """
 
     def __init__(self, number: int, *, held_bytes: int = HELD_BYTES, lost: Callable[[int], str] = lines_lost) -> None:

@@ -195,9 +195,13 @@ class Pair:
         self._processes = [self._proxy] if launch.graph else [self._runtime, self._proxy]
 
     async def run(self) -> list[Exit]:
-        """Keep the processes running until the exit of one is final; return the final exits.
+        """Keep both processes running until one ends for good.
 
-        The other process keeps running. Cancelling this call leaves both running.
+        An exit is final if a restart cannot help; other exits are followed by a restart. The other process keeps
+        running. Cancelling this call leaves both running.
+
+        Returns:
+            The final exits.
         """
         supervisors = [asyncio.create_task(each.run()) for each in self._processes]
         announcing = asyncio.create_task(self._announce())

@@ -68,10 +68,10 @@ class ConnectionPool(httpx.AsyncBaseTransport):
 
 
 class Addresses(httpx.AsyncBaseTransport):
-    """Load balancer over the replicas' addresses of one model, by expected wait.
+    """Load balancer over the addresses of one model's replicas.
 
-    A request that certainly did not run at one address goes to another at once, unless all
-    other addresses are in backoff.
+    A request goes to the address with the shorter expected wait. If the request certainly did not run there, it is sent
+    at once to another address that is not in backoff.
     """
 
     def __init__(self, addresses: Sequence[httpx.URL], context: ssl.SSLContext) -> None:
@@ -81,7 +81,10 @@ class Addresses(httpx.AsyncBaseTransport):
         self._pools = [ConnectionPool(context) for _ in addresses]
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request to the address with the shorter expected wait, or to others if it did not run there."""
+        """Send a request to the address with the shorter expected wait.
+
+        If the request did not run there, send it to another address.
+        """
         request.headers.setdefault(*REPORT_REQUEST)
         number: int | None = choose(self._states, time.monotonic(), _sample)
         tried: list[int] = []

@@ -23,7 +23,9 @@ def is_free(host: str, port: int) -> bool:
 
 @contextmanager
 def claimed(host: str, port: int) -> Iterator[bool]:
-    """Claim ``port`` of ``host`` during the block; yield whether it is free and no other ``shoal serve`` claims it.
+    """Claim ``port`` of ``host`` for this ``shoal serve`` during the block.
+
+    Yields whether the claim succeeded: the port is free, and no other ``shoal serve`` claims it.
 
     A port stays free until the proxy listens, seconds later, so two servers started together would choose the same
     port. The claim is an abstract socket (Linux): it has the port's network namespace, and vanishes with its process.

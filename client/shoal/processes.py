@@ -49,7 +49,7 @@ class Process:
 
     @property
     def last_written(self) -> str:
-        """The last output (up to 32 KiB), or only the line with which the process announced its exit."""
+        """The line that announced the exit, or else the last 32 KiB of output."""
         return self._output.last_written
 
     async def wait(self) -> int:
@@ -98,7 +98,7 @@ class Output(asyncio.SubprocessProtocol):
 
     @property
     def last_written(self) -> str:
-        """The line that announced the exit, or the last output (up to 32 KiB)."""
+        """The line that announced the exit, or else the last 32 KiB of output."""
         return (self._exit_line or self._tail).decode(errors="replace")
 
     def process_exited(self) -> None:
@@ -126,7 +126,11 @@ class Output(asyncio.SubprocessProtocol):
             self._log.write(text)
 
     def _keeps(self, line: bytes) -> bool:
-        """Store a line that announces the exit, and return True: the exit message replaces that line in the log."""
+        """Store a line that announces the process's exit.
+
+        Returns:
+            Whether the line was stored. It is then not logged, since the exit message replaces it.
+        """
         if is_exit_line(line):
             self._exit_line = line
             return True
@@ -134,7 +138,7 @@ class Output(asyncio.SubprocessProtocol):
 
 
 class Supervisor:
-    """Supervisor that restarts one component after an exit, unless the exit is final."""
+    """Supervisor that restarts one component until a restart cannot help."""
 
     def __init__(self, role: str, start: Callable[[], Awaitable[Process]], report: Callable[[str], None]) -> None:
         self.served = False

@@ -117,7 +117,10 @@ class Server:
         return pair
 
     async def _watch(self, pair: Pair) -> None:
-        """Run a model's processes; a final exit stops the server, or only a model that was registered later."""
+        """Run a model's processes until the exit of one of them is final.
+
+        The exit stops the whole server, or only the model if it was registered while the server ran.
+        """
         try:
             ends = [(pair.launch, end) for end in await pair.run()]
             # The cause is printed at the very end, by `run`.
@@ -195,14 +198,20 @@ class Server:
 
     @property
     def counted(self) -> Mapping[str, str]:
-        """Proxy sockets of the models that count for readiness: all but registered models that are still starting."""
+        """Proxy sockets of the models that count for readiness, by model.
+
+        A model registered while the server runs counts once it is ready; other models always count.
+        """
         named = {launch.name for launch in self._launches}
         return {name: self._sockets[name] for name, pair in self._pairs.items() if name in named or pair.ready.is_set()}
 
     async def register(self, query: Mapping[str, str]) -> tuple[Launch, str]:
-        """Start the model of a TorchServe query; return its launch, and the reason if it has ended.
+        """Start the model that a TorchServe registration request names.
 
         With ``synchronous=true`` in the query, wait until the model is ready or has ended.
+
+        Returns:
+            The model's settings, and the reason for its end, which is empty while it runs.
 
         Raises:
             FieldError, LocalError: the model cannot be started.

@@ -49,7 +49,11 @@ class ServedModels(Protocol):
         """Proxy sockets of the models that the port's readiness depends on."""
 
     async def register(self, query: Mapping[str, str]) -> tuple[Launch, str]:
-        """Start the model of a TorchServe query; return its launch, and the reason if it has ended."""
+        """Start the model that a TorchServe registration request names.
+
+        Returns:
+            The model's settings, and the reason for its end, which is empty while it runs.
+        """
 
     async def unregister(self, name: str) -> bool:
         """Stop a registered model; return whether there was a model of this name."""
@@ -101,7 +105,10 @@ class ServerRoutes:
         return listener
 
     async def failed(self, request: Request, error: Exception) -> Response:
-        """Return an error as JSON, in TorchServe's or V2's form by path."""
+        """Return an error as JSON.
+
+        The format is TorchServe's for TorchServe's paths, otherwise V2's.
+        """
         assert isinstance(error, HTTPException)
         path = request.url.path
         message = error.detail
@@ -174,7 +181,10 @@ class ServerRoutes:
         return JSONResponse({"status": status})
 
     async def one(self, request: Request) -> Response:
-        """Describe or stop a model (TorchServe); PUT does not change its single worker."""
+        """Handle a request for one model (TorchServe).
+
+        GET describes the model, DELETE stops it, and PUT has no effect, since a model always has one worker.
+        """
         _reject_browsers(request)
         name = request.path_params["m"]
         socket = self._models.sockets.get(name)
@@ -197,7 +207,10 @@ class ServerRoutes:
 
 
 def _reject_browsers(request: Request) -> None:
-    """Raise 403 for requests of web pages: another host name (DNS rebinding), or headers of another origin."""
+    """Raise a 403 for a request that a web page sent.
+
+    Such a request has another host name (DNS rebinding), or headers of another origin.
+    """
     named = request.url.hostname in LOOPBACK_NAMES
     if not named or "origin" in request.headers or request.headers.get("sec-fetch-site", "none") != "none":
         raise HTTPException(403, "this port accepts requests from programs on this machine, not from web pages")

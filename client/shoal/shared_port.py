@@ -115,7 +115,10 @@ class ClientConnection(asyncio.Protocol):
         self._forward()
 
     def _wait_for_head(self) -> None:
-        """Start or cancel the timeout of a head; between requests the connected proxy has its own timeout."""
+        """Start or cancel the timeout of the next request head.
+
+        Between two requests of an open upstream connection, the proxy's own timeout applies instead.
+        """
         waits = not self._pieces and (self._upstream is None or not self._scanner.between)
         if not waits and self._timer is not None:
             self._timer.cancel()

@@ -65,7 +65,12 @@ class ServePlan:
 
 
 def make_plan(name: str | None, target: str, assignments: Sequence[str]) -> ServePlan:
-    """Return how to serve ``target`` with the assignments of ``--set``, optionally under another name.
+    """Return the settings for serving ``target``.
+
+    Args:
+        name: the model's name; None for the name in the target.
+        target: manifest, model directory, model file or URL.
+        assignments: the ``FIELD=VALUE`` texts of ``--set``.
 
     Raises:
         FieldError: the target or an assignment is invalid.
@@ -92,7 +97,7 @@ def make_plan(name: str | None, target: str, assignments: Sequence[str]) -> Serv
 
 
 def plan_services(target: str, assignments: Sequence[str]) -> list[ServePlan]:
-    """Return how to serve every service in a graph's file.
+    """Return the settings for serving each service in a graph's file.
 
     Raises:
         FieldError: a service is invalid, or there are ``--set`` assignments, which apply to one model only.
@@ -223,7 +228,10 @@ def _found(path: Path, *, named: bool) -> Service:
 
 
 def _version_in(path: Path) -> Values:
-    """Return the version in a TorchServe archive, if any, since requests may name it."""
+    """Return the field ``model.version`` from a TorchServe archive.
+
+    Requests may name this version. The result is empty if the archive has no valid version.
+    """
     try:
         if path.is_dir():
             text = (path / MAR_MANIFEST).read_bytes()

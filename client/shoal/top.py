@@ -25,7 +25,10 @@ _LEFT = ("service", "state", "rows")
 
 
 def select_source(options: argparse.Namespace) -> Callable[[], AbstractAsyncContextManager[Source]]:
-    """Return a function that opens the source of samples that a command's options select."""
+    """Return a function that opens the source of load samples.
+
+    The command's options select the source: a cluster, or proxies on this machine.
+    """
     if options.cluster or options.context:
         return partial(cluster_source, options.context or "", options.namespace or "")
     return partial(proxy_source, options.urls or [USUAL])
@@ -72,7 +75,14 @@ async def _follow(seen: AsyncIterator[Sample]) -> None:
 
 
 def render(watched: Histories, *, width: int, said: bool, last: Text | None = None) -> Group:
-    """Return the table of services, their explanations if ``said``, and the ``last`` line; ``width`` in characters."""
+    """Return the table of services, with lines of text below it.
+
+    Args:
+        watched: the services.
+        width: width of the terminal in characters.
+        said: whether to add a line that explains each service's state.
+        last: the last line; None for no line.
+    """
     services = watched.sorted if said else ()
     words = [Text(f"{name}: {each.last.says}", style="dim") for name, each in services if each.last.says]
     return Group(table(watched, narrow=width < _WIDE), *words, *([last] if last else []))

@@ -63,7 +63,10 @@ class EventRecorder:
 
 
 def make_event(about: Object, kind: str, reason: str, message: str, *, source: Object, now: datetime) -> Object:
-    """Return an Event; a repeated Event gets the same name."""
+    """Return an Event with a name derived from its content.
+
+    A repeated Event thus has the same name.
+    """
     meta = about["metadata"]
     stamp = timestamp(now)
     identity = f"{meta.get('uid')}|{kind}|{reason}|{message}|{source['component']}"

@@ -94,7 +94,10 @@ def is_alive(known: Identity) -> bool:
 
 
 def stop_all(processes: Iterable[Identity], timeout_s: float, last: int = signal.SIGKILL) -> None:
-    """Stop processes: SIGTERM, ``last`` after ``timeout_s``, then SIGKILL."""
+    """Stop processes with SIGTERM, then ``last``, then SIGKILL.
+
+    A process that still runs ``timeout_s`` after SIGTERM gets the signal ``last``, and SIGKILL 5 s later.
+    """
     left = [known for known in processes if is_alive(known)]
     for number, wait_s in ((signal.SIGTERM, timeout_s), (last, 5.0), (signal.SIGKILL, 5.0)):
         for known in left:

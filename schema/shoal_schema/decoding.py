@@ -226,7 +226,10 @@ def nearest(name: str, known: Collection[str]) -> str:
 
 
 def _keyed(cls: type[Struct], value: Any, place: str) -> str:
-    """Return a path in a section with the keys of maps, which msgspec writes as ``[...]``."""
+    """Return a path from an error of msgspec with the keys of maps.
+
+    msgspec writes any key of a map as ``[...]``.
+    """
     # msgspec writes [...] for any key of an object: find the first entry that fails.
     while "[...]" in place:
         before, _, after = place.partition("[...]")

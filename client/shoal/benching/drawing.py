@@ -35,7 +35,10 @@ def figure(value: float) -> str:
 
 
 def steps_table(steps: Sequence[LoadStep], held: LoadStep | None) -> str:
-    """Return the steps as a table sorted by rate; ``held`` is marked as the knee."""
+    """Return the steps as a text table sorted by rate.
+
+    ``held`` is the step to mark as the knee, the highest rate that the server sustained.
+    """
     rows = []
     for step in by_rate(steps):
         parts = [figure(step.parts_ms[name]) if name in step.parts_ms else "-" for name in PARTS]
@@ -66,7 +69,11 @@ def legend(within_ms: float) -> str:
 
 
 def bars(steps: Sequence[LoadStep], held: LoadStep | None) -> str:
-    """Return the mean latency of each step as a text bar, with a letter for each part, such as the queue."""
+    """Return the mean latency of each step as a text bar.
+
+    The letters of a bar stand for the parts of the latency, such as the queue. ``held`` is the step to mark as the
+    knee, the highest rate that the server sustained.
+    """
     longest = max((_mean_ms(step) for step in steps), default=0.0) or 1.0
     lines = [f"mean latency, {figure(longest)} ms wide: " + "  ".join(f"{LETTERS[name]} {name}" for name in PARTS)]
     for step in by_rate(steps):
@@ -81,7 +88,10 @@ def bars(steps: Sequence[LoadStep], held: LoadStep | None) -> str:
 
 
 def svg(steps: Sequence[LoadStep], held: LoadStep | None, title: str) -> str:
-    """Return the mean latency of each step as an SVG bar chart; ``held`` is marked as the knee."""
+    """Return the mean latency of each step as an SVG bar chart.
+
+    ``held`` is the step to mark as the knee, the highest rate that the server sustained.
+    """
     ordered = by_rate(steps)
     longest = max((_mean_ms(step) for step in ordered), default=0.0) or 1.0
     # Pixels: 60 for each bar, which stands on y = 320 and is at most 240 high.
@@ -114,7 +124,10 @@ def by_rate(steps: Sequence[LoadStep]) -> list[LoadStep]:
 
 
 def _split(step: LoadStep) -> dict[str, float]:
-    """Return the parts of a step's mean latency (ms); without Server-Timing, the median as `rest`."""
+    """Return the parts of a step's mean latency (ms).
+
+    If the server sends no Server-Timing, the only part is `rest`, the median latency.
+    """
     return dict(step.parts_ms) or {"rest": step.p50_ms}
 
 

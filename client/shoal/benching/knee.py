@@ -1,7 +1,9 @@
-"""Find the knee of a load test: the highest rate at which 95 % of requests are answered in time.
+"""Find the knee of a load test: the highest rate answered in time.
 
-The server holds a rate only if enough requests were sent. It bends only if responses were late throughout the run: a
-short burst of late responses is noise of the machine.
+In time means that 95 % of the requests get a response within the limit of latency.
+
+A rate is *held* if the server kept up, with enough requests sent for a verdict. A rate is *bent* (too high) if
+responses were late throughout the run: a short burst of late responses is noise of the machine.
 """
 
 from collections.abc import Sequence
@@ -32,7 +34,11 @@ MAX_RUN_SHARE: Final = 1 / 3
 
 
 class StepVerdict(StrEnum):
-    """Verdict on a rate: held, bent (too high), or one of three inconclusive results."""
+    """Verdict on one request rate of a load test.
+
+    The server kept up (``HELD``), or the rate is too high (``BENT``). Any other verdict is inconclusive: too few
+    requests, a busy machine, or a busy load generator.
+    """
 
     HELD = "held"
     BENT = "bent"
@@ -42,7 +48,7 @@ class StepVerdict(StrEnum):
 
 
 def judge(step: LoadStep) -> StepVerdict:
-    """Return whether the server kept up, or why the step is inconclusive."""
+    """Return the verdict on a request rate."""
     # A rate far above the capacity is obvious from few requests.
     plainly = step.sent >= PLAINLY_LATE_REQUESTS and step.in_time_share < PLAINLY_LATE
     if step.in_time_share >= ENOUGH and (step.backlog <= MAX_BACKLOG or step.generator_bound):
@@ -59,7 +65,7 @@ def judge(step: LoadStep) -> StepVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Knee:
-    """Bracket of the knee: the highest rate that held, and the lowest rate that bent."""
+    """Bounds of the knee: the highest rate held, and the lowest too high."""
 
     held: LoadStep | None
     """The highest rate that held below all bent ones; None if none held."""
@@ -70,12 +76,12 @@ class Knee:
 
     @property
     def found(self) -> bool:
-        """Whether ``held`` and ``bent`` are close enough to report one rate."""
+        """Whether both bounds exist and are close enough to report one rate."""
         return bool(self.held and self.bent and _close(self.held, self.bent))
 
 
 def find(steps: Sequence[LoadStep]) -> Knee:
-    """Return the bracket around the knee."""
+    """Return the bounds of the knee."""
     ordered = sorted(steps, key=lambda each: each.offered_per_s)
     bent = next((step for step in ordered if judge(step) is StepVerdict.BENT), None)
     below = [step for step in ordered if bent is None or step.offered_per_s < bent.offered_per_s]
@@ -86,11 +92,11 @@ def find(steps: Sequence[LoadStep]) -> Knee:
 
 
 def next_rate(steps: Sequence[LoadStep], alone_ms: float) -> float | None:
-    """Return the next rate to measure (requests/s), new or repeated; None when no rate would add information.
+    """Return the next rate to measure (requests/s), or None at the end.
 
-    The first rate is half that of requests sent one at a time. Rates double until the server bends. Then the
-    search bisects between the held and the bent rate, and repeats both. ``steps`` are in the order of their first
-    measurement.
+    The first rate is half that of requests sent one at a time. Rates double until one is too high. Then the search
+    bisects between the highest rate held and the lowest rate too high, and repeats both. ``steps`` are in the order of
+    their first measurement.
     """
     if not steps:
         return 500 / max(alone_ms, 0.1)
@@ -117,7 +123,10 @@ def next_rate(steps: Sequence[LoadStep], alone_ms: float) -> float | None:
 
 
 def run_s(rate_per_s: float, *, step_s: float, whole_s: float) -> float:
-    """Return the duration of a run (s): ``step_s``, or longer for a verdict, up to a third of ``whole_s``."""
+    """Return the duration of a run (s), long enough for a verdict.
+
+    The minimum is ``step_s``. The maximum is a third of ``whole_s``, or ``step_s`` if that is longer.
+    """
     return min(max(step_s, MIN_REQUESTS / rate_per_s), max(step_s, MAX_RUN_SHARE * whole_s))
 
 

@@ -108,7 +108,10 @@ def _boxed(title: str, lines: Sequence[str]) -> list[str]:
 
 
 def _arranged(boxes: Sequence[Sequence[str]]) -> list[str]:
-    """Return boxes side by side, each below an arrow; or one below the other if they are too wide."""
+    """Return the lines of boxes side by side, each below an arrow.
+
+    Boxes that are too wide for that are placed one below the other.
+    """
     if sum(len(box[0]) + 2 for box in boxes) > _WIDEST:
         first, *others = boxes
         return ["  ▼", *first, *(line for box in others for line in ("  at the same time", *box))]

@@ -29,7 +29,11 @@ class Service:
     """Fields of the spec with an effect in a cluster only."""
 
     def without_effect(self, assigned: Iterable[str]) -> list[str]:
-        """Return the names of ``ignored`` and ``assigned`` fields, without duplicates and children of listed fields."""
+        """Return the names of fields that have no effect outside a cluster.
+
+        They are the manifest's ``ignored`` fields and the ``assigned`` fields. A listed field stands for all fields
+        inside it.
+        """
         names: list[str] = []
         for name in (*self.ignored, *assigned):
             if not any(name == each or name.startswith(f"{each}.") for each in names):
@@ -91,9 +95,10 @@ def _service(document: Mapping[str, Any]) -> Service:
 
 
 def fields_alike(spec: Any, document: Mapping[str, Any], own: Collection[str]) -> Service:
-    """Return the settings in a resource's document that an InferenceService has too.
+    """Return the ``proxy`` and ``queue`` fields of another custom resource.
 
-    They are its ``proxy`` and ``queue`` fields. ``own`` names the sections that only the other resource has.
+    They are the fields that an InferenceService has too. The resource's other fields are in ``ignored``, except the
+    sections that ``own`` names.
     """
     given = [each for each in _leaves(document, prefix="") if each.partition(".")[0] not in own]
     read = [each for each in given if each.startswith(("proxy.", "queue.")) and each in manifest_fields()]

@@ -31,7 +31,10 @@ class Piece:
 
 
 def model_of(target: str) -> str:
-    """Return the model in a request target; the path itself if its route names no model; otherwise ``""``."""
+    """Return the model that a request target names.
+
+    Without a model, return the path if it is a known path that names none, otherwise ``""``.
+    """
     path = target.partition("?")[0]
     # Absolute form, as sent to HTTP proxies: http://host/path.
     if not path.startswith("/"):

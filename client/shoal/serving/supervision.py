@@ -88,7 +88,7 @@ def cause(written: str) -> str:
 
 
 def is_exit_line(line: bytes) -> bool:
-    """Return whether a process announces its exit in ``line``, which the exit message then replaces."""
+    """Return whether a process announces its exit in a log line."""
     if b"CRITICAL" not in line and not line.startswith(b"shoal"):  # a fast check, since every line is tested
         return False
     found = read(line.decode(errors="replace"))

@@ -11,7 +11,10 @@ Loads = Mapping[str, Load | None]
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Figures of a service's load between two samples; None without data."""
+    """Figures of a service's load, from two samples.
+
+    A figure is None if the samples have no data for it.
+    """
 
     pods: int
     """Ready replicas."""
@@ -42,7 +45,10 @@ class Figures:
 
 
 def between(before: Loads, now: Loads) -> Figures:
-    """Return the figures between two samples; new or restarted pods do not count in rates."""
+    """Return the figures of a service between two samples of its pods.
+
+    New and restarted pods do not count in rates.
+    """
     known = [load for load in now.values() if load is not None]
     # Counters that fell, or a clock that stood still, mean another process.
     pairs = [
@@ -84,7 +90,10 @@ def _rates(pairs: list[tuple[Load, Load]]) -> dict[str, float | None]:
 
 
 def _asked(load: Load) -> int:
-    """Return a replica's arrived rows without those forwarded to a peer, where they count."""
+    """Return the number of rows that arrived at a replica.
+
+    Rows that the replica forwarded to a peer are not included, since they count at the peer.
+    """
     return load.arrived_rows - load.forwarded_rows
 
 

@@ -105,7 +105,11 @@ def choose(states: Sequence[AddressState], now_s: float, sample: Callable[[int, 
 def choose_other(
     states: Sequence[AddressState], tried: Sequence[int], now_s: float, sample: Callable[[int, int], Sequence[int]]
 ) -> int | None:
-    """Return the index of another address for a request that did not run at the ``tried`` ones; None to give up."""
+    """Return the index of another address for a request that did not run.
+
+    None means to give up: all untried addresses are in backoff, or `MAX_TRIES` addresses were tried. ``tried`` are the
+    indexes of the latter.
+    """
     others = [number for number in open_addresses(states, now_s) if number not in tried]
     return _drawn(states, others, now_s, sample) if others and len(tried) < MAX_TRIES else None
 

@@ -22,9 +22,9 @@ def places_of(
     *,
     ignore_extra: bool = False,
 ) -> dict[str, Sequence[str] | None]:
-    """Match columns with inputs: return each input found, with the names of its columns.
+    """Return the names of the columns that form each input.
 
-    None instead of names means a single column, named as the input.
+    Only inputs that have columns are returned. None instead of names means a single column with the input's name.
 
     Args:
         signature: the model's signature.
@@ -73,7 +73,10 @@ def only_input(signature: Signature) -> Tensor | None:
 
 
 def matched_spelling(names: Sequence[Any], signature: Signature) -> list[Any]:
-    """Return column names; an integer becomes text if that text is a column name of the model."""
+    """Convert integer column names to text where the model has that name.
+
+    Other names are returned unchanged.
+    """
     own = own_names(signature)
     return [str(name) if is_number(name) and str(name) in own else name for name in names]
 
@@ -109,7 +112,10 @@ def are_places(labels: Sequence[Any]) -> bool:
 
 
 def nameless(signature: Signature, names: str, remedy: str) -> str:
-    """Return the error message for named columns if the model has no column names."""
+    """Return the error message for named columns that cannot be matched.
+
+    The model has no column names. ``names`` are the client's, and ``remedy`` is what to pass instead.
+    """
     return (
         f"model {signature.name} has no column names, but the columns are named {names}. Pass {remedy}, in the order of"
         " the columns that the model was trained with"

@@ -107,7 +107,10 @@ def row_of_frame(item: Any, signature: Signature) -> Any:
 
 
 def _takes_tables(signature: Signature) -> bool:
-    """Return whether a frame holds several rows; False if one row of the model has two dimensions."""
+    """Return whether each row of a frame is one row of the model.
+
+    False if one row of the model has two or more dimensions.
+    """
     return len(signature.row_shape(signature.inputs[0])) < 2
 
 
@@ -154,7 +157,11 @@ def _rows(
 ) -> Any:
     """Return the rows of named columns as items.
 
-    ``column`` returns the values of one column, ``block`` those of several as one array, or None.
+    Args:
+        names: the column names.
+        column: returns the values of one column.
+        signature: the model's signature.
+        block: returns the values of several columns as one array, or None.
     """
     only, own = only_input(signature), own_names(signature)
     if only is not None and only.is_json and only.name not in names:

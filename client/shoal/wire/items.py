@@ -112,7 +112,11 @@ def _by_name(item: Any, signature: Signature) -> Mapping[str, Any]:
 
 
 def _nested(value: Any, tensor: Tensor, signature: Signature) -> Any:
-    """Return the value of an input: a dict in column order, a scalar as a row of one if rows have one number."""
+    """Return the value of an input without column names.
+
+    A dict of columns becomes a list in column order. A scalar becomes a list of one if the input's rows have one
+    number.
+    """
     value = value if tensor.is_json else by_name(value, signature, tensor)
     if tensor.columns and isinstance(value, Mapping):
         return _by_name(value, replace(signature, inputs=(tensor,)))[tensor.name]

@@ -99,7 +99,11 @@ class Portions:
         return self.error is not None or self._answered_rows == len(self.rows)
 
     def take(self, now_s: float) -> Portion | None:
-        """Return the next portion to send; None while there is none or the window is full."""
+        """Return the next portion to send, or None.
+
+        None means that no portion is left, that the maximum number is in flight, that sending is paused, or that the
+        call's time is over.
+        """
         if self.done or self._in_flight >= self.allowed or now_s < self._paused_until_s:
             return None
         if now_s >= self.times.ends_s:
@@ -196,7 +200,10 @@ class Portions:
                 self.allowed = min(MAX_IN_FLIGHT, self.allowed + 1)
 
     def _may_wait(self, portion: Portion, error: ShoalError, now_s: float) -> bool:
-        """Return whether a rejected portion is sent again; if so, pause all portions until then."""
+        """Return whether a rejected portion is sent again.
+
+        If so, pause all portions until then, and halve the number that may be in flight.
+        """
         # A call of one portion fails as `predict` does; with several, the call itself may fill it.
         if (self._one_call and not self._answers) or not isinstance(error, Overloaded):
             return False

@@ -33,14 +33,20 @@ DEFAULT_RETRY_AFTER_S = 1.0
 
 
 def single_result(response: Response, signature: Signature) -> Any:
-    """Return the outputs of one item without the batch dimension; of a single output, only the value."""
+    """Return the outputs of one item, without the batch dimension.
+
+    If the model has one output, return its value instead of a dict.
+    """
     if not signature.batches:
         return _simplified(_outputs(response, signature))
     return _simplified({name: rows[0] for name, rows in _rows(response, signature, 1).items()})
 
 
 def batch_result(response: Response, signature: Signature, rows: int) -> Any:
-    """Return the outputs of ``rows`` items, batch dimension first; of a single output, only the value."""
+    """Return the outputs of ``rows`` items, with the batch dimension first.
+
+    If the model has one output, return its value instead of a dict.
+    """
     return _simplified(_rows(response, signature, rows))
 
 

@@ -15,7 +15,10 @@ MAX_BACKOFF_S = 5.0
 
 
 def may_retry(error: ShoalError, *, repeatable: bool) -> bool:
-    """Return whether a request that failed with ``error`` may be retried; ``repeatable`` if it may run twice."""
+    """Return whether a request that failed with ``error`` may be retried.
+
+    ``repeatable`` states that the request may run twice.
+    """
     return isinstance(error, ConnectionFailed | Overloaded | Unavailable) and (repeatable or not error.may_have_run)
 
 

@@ -62,7 +62,10 @@ class CallOptions:
         return replace(self, **given) if given else self
 
     def headers(self) -> dict[str, str]:
-        """Return the options sent as headers; the timeout is added to each request."""
+        """Return the options that are sent as headers, without the timeout.
+
+        The timeout is added to each request.
+        """
         return {REQUEST_ID: self.request_id} if self.request_id else {}
 
 

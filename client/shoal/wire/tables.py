@@ -80,7 +80,9 @@ def chosen_columns(columns: Mapping[str, Wanted] | None, batch: Any, signature: 
 
 
 def _placed(tensor: Tensor, wanted: Sequence[str]) -> Sequence[str]:
-    """Return an input's columns in the model's order if the names are the model's, otherwise as listed.
+    """Return the columns of an input in the order of the model.
+
+    The order is the model's if the names are the model's, otherwise that of ``wanted``.
 
     Raises:
         InvalidInput: one of the model's own names is listed at the position of another.
@@ -97,7 +99,10 @@ def _placed(tensor: Tensor, wanted: Sequence[str]) -> Sequence[str]:
 
 
 def inputs_of(batch: Any, chosen: Mapping[str, Wanted], signature: Signature) -> dict[str, Array]:
-    """Return the values of each input: arrays of numbers, or of objects with None for null."""
+    """Return the values of each input, by name.
+
+    Values are arrays of numbers, or arrays of objects in which None stands for null.
+    """
     return {each.name: _values(batch, chosen[each.name], each) for each in signature.inputs if each.name in chosen}
 
 

@@ -49,7 +49,10 @@ def is_null(value: Any) -> bool:
 
 
 def is_gap(value: Any) -> bool:
-    """Return whether a value is null in a column of text, where pandas also uses NaN."""
+    """Return whether a value in a column of text is null.
+
+    NaN counts as null, since pandas uses it in columns of text.
+    """
     return is_null(value) or (isinstance(value, float | np.floating) and bool(value != value))  # noqa: PLR0124 (NaN)
 
 
@@ -65,7 +68,9 @@ def null_of(tensor: Tensor) -> Any:
 
 
 def date_text(value: Any, tensor: Tensor) -> bytes:
-    """Return a date as ISO 8601, or as digits where the model declares the unit of numbers.
+    """Return a date as text in ISO 8601.
+
+    If the model declares the unit of numbers, a number since 1970 becomes its digits.
 
     Raises:
         InvalidInput: the value is not a date.
@@ -87,7 +92,10 @@ def date_text(value: Any, tensor: Tensor) -> bytes:
 
 
 def without_flags(value: Any, tensor: Tensor) -> Any:
-    """Return a named column's values, with booleans as 1 and 0 if the model takes numbers, as pandas does."""
+    """Convert booleans to 1 and 0 for an input that takes numbers.
+
+    pandas converts booleans likewise. Other values are returned unchanged.
+    """
     if tensor.datatype in ("BOOL", "BYTES"):
         return value
     if isinstance(value, bool | np.bool_):

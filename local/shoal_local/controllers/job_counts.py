@@ -109,7 +109,10 @@ def is_held(pod: Object) -> bool:
 
 
 def _total(status: Object, name: str, held: Iterable[Object]) -> int:
-    """Return a status count plus the uncounted pods without the finalizer."""
+    """Return a count of a Job's status, with the pods not yet in the count.
+
+    They are the pods in ``uncountedTerminatedPods`` that are not in ``held``: their finalizer was removed.
+    """
     uids = {pod["metadata"]["uid"] for pod in held}
     return int(status.get(name, 0)) + sum(uid not in uids for uid in _uncounted_uids(status, name))
 

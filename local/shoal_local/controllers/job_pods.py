@@ -85,7 +85,10 @@ def retry_in_s(pods: Iterable[Object], now: datetime, retry_s: float) -> float:
 
 
 def make_job_pod(job: Object, index: int, failures: int) -> Object:
-    """Return a pod from the Job's template, with ``index`` unless negative."""
+    """Return a pod from the Job's template.
+
+    ``index`` is the pod's completion index; a negative one means none.
+    """
     pod = make_pod(job)
     pod["metadata"]["finalizers"] = [TRACKING]
     if index < 0:

@@ -93,7 +93,10 @@ def deadline_in_s(deployment: Object, now: datetime) -> float | None:
 
 
 def _dated(known: Object | None, kind: str, parts: ConditionParts, now: datetime, *, moved: bool) -> Object:
-    """Return a condition with timestamps: its old ones if it is unchanged."""
+    """Return a condition of type ``kind`` with timestamps.
+
+    An unchanged condition keeps its timestamps. Progress of a rollout (``moved``) renews the time of the last update.
+    """
     status, reason, message = parts
     restarted = moved and reason == "ReplicaSetUpdated"
     if known and not restarted and (known["status"], known["reason"], known["message"]) == parts:

@@ -64,7 +64,10 @@ def _resolved(value: int | str, replicas: int, *, round_up: bool) -> int:
 
 
 def next_sizes(bounds: Bounds, new: ReplicaSetCounts, old: Sequence[ReplicaSetCounts]) -> dict[str, int]:
-    """Return changed sizes by name: the new ReplicaSet's, else the old ones'."""
+    """Return the next sizes of the ReplicaSets that change, by name.
+
+    The old ReplicaSets shrink only when the new one keeps its size.
+    """
     free = max(0, bounds.max_total - new.replicas - sum(share.occupied for share in old))
     size = min(bounds.replicas, new.replicas + free)
     if size != new.replicas:
@@ -84,7 +87,10 @@ def next_sizes(bounds: Bounds, new: ReplicaSetCounts, old: Sequence[ReplicaSetCo
 
 
 def _cut(shares: Sequence[tuple[ReplicaSetCounts, int]], budget: int) -> list[ReplicaSetCounts]:
-    """Shrink ReplicaSets, each by at most its limit, in total by ``budget``."""
+    """Return ReplicaSets with at most ``budget`` replicas fewer in total.
+
+    ``shares`` are pairs of a ReplicaSet and the number of replicas that may be removed from it.
+    """
     left = []
     for share, limit in shares:
         taken = max(0, min(budget, limit))

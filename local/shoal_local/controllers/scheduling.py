@@ -22,8 +22,8 @@ def amounts(resources: Mapping[str, Any]) -> Amounts:
 def pod_requests(pod: Object) -> Amounts:
     """Return the resources that a pod requests, as the scheduler counts them.
 
-    For each resource the larger of two sums: all containers and sidecars, or an init container and the sidecars before
-    it. Each pod also takes one of ``pods``.
+    Each resource is the larger of two sums: all containers and sidecars, or an init container and the sidecars before
+    it. A pod also takes one of the node's ``pods``.
     """
     spec = pod["spec"]
     total: Counter[str] = Counter()

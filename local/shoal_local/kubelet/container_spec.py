@@ -1,4 +1,7 @@
-"""Input of the shim (``container.json``) from a container's spec."""
+"""Convert a container's spec to ``container.json``, the shim's input.
+
+The shim is the process that starts the container.
+"""
 
 import os
 import re
@@ -102,7 +105,7 @@ def make_container_spec(
 
 
 def hidden_paths(needed: Iterable[str], targets: Iterable[str]) -> list[str]:
-    """Return the needed paths that mounts at the targets hide.
+    """Return the paths among ``needed`` that mounts at ``targets`` hide.
 
     A path below another hidden path is left out: a mount of the upper path restores both.
     """

@@ -10,7 +10,10 @@ MIN_BACK_OFF_S, MAX_BACK_OFF_S, BACK_OFF_RESET_S = 10.0, 300.0, 600.0
 
 
 def next_streak(streak: int, ran_s: float) -> int:
-    """Return the restarts in a row after a run; a long run resets them to 1."""
+    """Return the number of consecutive restarts after a run of ``ran_s``.
+
+    ``streak`` is the number before the run. A long run resets the number to 1.
+    """
     return 1 if ran_s >= BACK_OFF_RESET_S else streak + 1
 
 

@@ -43,7 +43,10 @@ class ProbeTiming:
 
 @dataclass(frozen=True, slots=True)
 class ProbeState:
-    """Results of a probe; the verdict is None until enough in a row agree."""
+    """Results of a probe.
+
+    ``verdict`` is None until enough consecutive results agree.
+    """
 
     timing: ProbeTiming
     scheduled_s: float
@@ -54,7 +57,10 @@ class ProbeState:
 
     @classmethod
     def begin(cls, timing: ProbeTiming, now_s: float, *, verdict: bool | None = None) -> Self:
-        """Return the first state; with a verdict, the initial delay is skipped."""
+        """Return the state before the first attempt.
+
+        If a ``verdict`` of an earlier kubelet is given, the initial delay is skipped.
+        """
         delay_s = timing.initial_delay_s if verdict is None else 0.0
         return cls(timing, now_s + delay_s, verdict)
 

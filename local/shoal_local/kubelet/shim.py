@@ -88,7 +88,10 @@ def is_alive(known: dict[str, Any]) -> bool:
 
 
 def _become(container: dict[str, Any], directory: Path, ends: dict[str, int], failure_write: int) -> None:
-    """Replace this process by the container's; report a failure to the parent."""
+    """Execute the container's command in place of this process.
+
+    A failure is reported to the parent process through ``failure_write``.
+    """
     try:
         os.setsid()
         # Containers have no standard input.

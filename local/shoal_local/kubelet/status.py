@@ -109,7 +109,7 @@ def _ended(pod: Object, name: str, attempt: int, exit_: Exit) -> Object:
 
 
 def pod_status(place: StatusContext, containers: Containers, *, pod_ip: str, host_ip: str) -> Object:
-    """Return the status of a pod: only conditions that a kubelet writes."""
+    """Return a pod's status, with the conditions that a kubelet writes."""
     pod, now, ending = place.pod, place.now, place.ending
     spec, known = pod["spec"], pod.get("status") or {}
     members = members_of(spec)

@@ -73,7 +73,10 @@ def next_actions(spec: Object, containers: Containers, now: float, end: PodTermi
 
 
 def has_finished(spec: Object, containers: Containers) -> bool:
-    """Return whether the pod has completed or can never complete."""
+    """Return whether a pod needs no further steps.
+
+    Its main containers have ended and are not restarted, or an init container failed for good.
+    """
     policy = spec.get("restartPolicy", "Always")
     ends = [(m.role, containers.get(m.name, ObservedContainer()).exit) for m in members_of(spec)]
     # Init containers that failed are not retried, so the pod can never complete.
@@ -123,7 +126,10 @@ def _run_initial(steps: PodActions, spec: Object, members: list[Member], contain
 
 
 def _keep_running(steps: PodActions, spec: Object, member: Member, seen: ObservedContainer, now: float) -> None:
-    """Start a container that does not run, unless it has ended for good or its restart is delayed."""
+    """Plan the start of a container that does not run.
+
+    A container that has ended for good is not started. A delayed restart schedules the next decision instead.
+    """
     if seen.running:
         return
     if seen.exit is not None and not restarts(policy_of(member, spec), seen.exit.code):

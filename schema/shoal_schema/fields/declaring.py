@@ -82,9 +82,9 @@ class Env:
 
     Args:
         name: name of the variable.
-        readers: the processes that read it.
-        unset: value if the variable is not set, unless it is the field's default.
-        reads: the type that a process reads, if it accepts more than the resource.
+        readers: the processes that read the variable.
+        unset: value that a process uses if the variable is not set; by default the field's default.
+        reads: the type that a process parses, if it accepts more values than the resource's field.
         allowed: the allowed values in words, if the type does not define them.
         lower: whether the operator writes the value in lower case.
     """

@@ -27,7 +27,10 @@ class Scope:
     """Its section; None for a free-form object or a scalar."""
 
     def has(self, path: str) -> str:
-        """Return CEL that holds if every optional part of a path is present; empty if none is optional."""
+        """Return CEL that tests that a path is present.
+
+        Only optional parts of the path are tested; the text is empty if none is optional.
+        """
         kind, walked, parts = self.kind, self.name, []
         for name in path.split(".") if path else []:
             walked = f"{walked}.{name}"
@@ -251,7 +254,10 @@ def any_of(*parts: Predicate) -> Predicate:
 
 
 def checked_by_api_server(expression: str) -> Predicate:
-    """Return a condition for the API server only: in Python it always holds, or another module checks it."""
+    """Return a condition in CEL that only the API server checks.
+
+    In Python the condition always holds, or another module checks it.
+    """
     return Custom(expression, lambda _: True)
 
 

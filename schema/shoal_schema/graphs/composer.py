@@ -1,4 +1,7 @@
-"""Parsing of a composer's source without running it: the class and its signature."""
+"""Parse the source of a composer, without running it.
+
+A composer is a Python class that calls a graph's steps. The parser returns the class's name and signature.
+"""
 
 import ast
 import re
@@ -17,16 +20,17 @@ _ASYNC_RUN = "a composer is a class with `inputs`, `outputs` and `async def run(
 
 
 class DeclaredComposer(NamedTuple):
-    """Name and signature of a composer class."""
+    """Name and signature of a composer, a class that calls a graph's steps."""
 
     name: str
     signature: Signature
 
 
 class ComposerReport(Struct, frozen=True, omit_defaults=True):
-    """Result of loading a composer: its declared inputs and outputs.
+    """Result of loading a composer, a class that calls a graph's steps.
 
-    If it was rejected, ``refused`` is the error of the field at ``path``.
+    It holds the declared inputs and outputs. For a rejected composer, ``refused`` is the error of the field at
+    ``path``.
     """
 
     inputs: dict[str, str] = {}

@@ -56,7 +56,11 @@ class GraphStep:
 
 @dataclass(frozen=True, slots=True)
 class GraphOutput:
-    """An output of a graph. Its values are combined in ``space``, and then become lists in the request's rows."""
+    """An output of a graph.
+
+    Its values are combined in ``space`` (the request's rows, or list items). Then they become lists in the request's
+    rows.
+    """
 
     name: str
     path: str
@@ -74,7 +78,7 @@ class GraphPlan:
     outputs: tuple[GraphOutput, ...]
 
     def space_of(self, ref: TensorRef) -> Space:
-        """Return the space of a tensor's rows: the request's rows, or list items."""
+        """Return the space of a tensor: the request's rows, or list items."""
         return ROOT if ref.step == REQUEST else next(step.space for step in self.steps if step.name == ref.step)
 
     def may_be_absent(self, name: str) -> bool:
@@ -82,7 +86,7 @@ class GraphPlan:
         return any(step.absent for step in self.steps if step.name == name)
 
     def opener(self, space: Space) -> GraphStep:
-        """Return the first step whose ``each`` opens a space."""
+        """Return the first step whose ``each`` defines the rows of ``space``."""
         return next(step for step in self.steps if step.each and step.space == space)
 
     @property
@@ -128,7 +132,7 @@ def make_plan(spec: GraphSpec, name: str = "") -> GraphPlan:
 
 
 def innermost_common(a: Space, b: Space) -> Space:
-    """Return the innermost space that contains ``a`` and ``b``."""
+    """Return the innermost space (set of rows) that contains both spaces."""
     shared = 0
     while shared < min(len(a), len(b)) and a[shared] == b[shared]:
         shared += 1
@@ -149,7 +153,7 @@ def _checked(text: str, path: str, steps: Mapping[str, str]) -> TensorRef:
 
 
 def _draft(spec: StepSpec, path: str, steps: Mapping[str, str]) -> GraphStep:
-    """Return a step with parsed references; its space is not yet determined."""
+    """Return a step with parsed references, before its rows are determined."""
     inputs = {name: _checked(text, f"{path}.inputs.{name}", steps) for name, text in spec.inputs.items()}
     each = tuple(_checked(text, f"{path}.each", steps) for text in (spec.each or "").split(",") if text.strip())
     if len({ref.step for ref in each}) > 1:
@@ -205,7 +209,10 @@ def _ordered(drafts: Mapping[str, GraphStep]) -> Iterator[GraphStep]:
 
 
 def _placed(draft: GraphStep, placed: Mapping[str, GraphStep]) -> GraphStep:
-    """Return a step with its space, and whether its outputs may be absent from a row."""
+    """Return a step with its space (set of rows) and its ``absent`` flag.
+
+    The flag states whether a row may be without the step's outputs.
+    """
     space = ROOT
     if draft.each:
         # Items open a space below that of the tensor they come from.
@@ -228,7 +235,7 @@ def _space(ref: TensorRef, placed: Mapping[str, GraphStep]) -> Space:
 
 
 def _row_may_be_absent(ref: TensorRef, space: Space, placed: Mapping[str, GraphStep]) -> bool:
-    """Return whether a row of a space may be without a tensor."""
+    """Return whether rows of ``space`` may be without the tensor ``ref``."""
     own = _space(ref, placed)
     shared = innermost_common(own, space)
     # On the way up a list exists wherever the tensor whose items it lists does, even if an item is absent.

@@ -25,7 +25,10 @@ class Tensor:
 
     @property
     def has_gaps(self) -> bool:
-        """Whether the datatype has a value for absence: NaN, or an empty text."""
+        """Whether the datatype can represent an absent value.
+
+        Floating-point numbers use NaN, and texts are empty.
+        """
         return self.datatype in (*FLOATS, "BYTES")
 
     @property
@@ -35,7 +38,7 @@ class Tensor:
 
     @property
     def listed(self) -> "Tensor":
-        """The tensor with a list of this tensor's values in each row."""
+        """This tensor with a list of values in each row, as one more dimension."""
         return replace(self, shape=(ANY, *self.shape), parameters=_without(self.parameters, {"columns"}))
 
     @property
@@ -107,13 +110,19 @@ def fits(given: Tensor, wanted: Tensor) -> bool:
 
 
 def narrower(a: Tensor, b: Tensor) -> Tensor:
-    """Combine two tensors that fit: a size is known if either is, and equal parameters are kept."""
+    """Return the most specific tensor for two tensors that fit.
+
+    A size is known if one of the tensors knows it. Equal parameters are kept.
+    """
     shape = tuple(max(pair) for pair in zip(a.shape, b.shape, strict=True))
     return replace(a, shape=shape, parameters=_agreed(a, b))
 
 
 def wider(a: Tensor, b: Tensor) -> Tensor:
-    """Combine two tensors that fit: a size is known only if both are, and equal parameters are kept."""
+    """Return the most general tensor for two tensors that fit.
+
+    A size is known only if both tensors know it. Equal parameters are kept.
+    """
     shape = tuple(ANY if ANY in pair else max(pair) for pair in zip(a.shape, b.shape, strict=True))
     return replace(a, shape=shape, parameters=_agreed(a, b))
 

@@ -58,7 +58,10 @@ class TypedGraph:
         self.outputs = {output.name: self._output(output) for output in plan.outputs}
 
     def tensor(self, ref: TensorRef, path: str) -> Tensor:
-        """Return the tensor that ``ref`` names, as in the rows of its own step."""
+        """Return the datatype and shape of the tensor that ``ref`` names.
+
+        The shape is that of one row of the step, or of the request, that has the tensor.
+        """
         if ref.step == REQUEST:
             if ref.tensor not in self.request:
                 raise GraphError(
@@ -77,7 +80,10 @@ class TypedGraph:
         return outputs[ref.tensor]
 
     def tensor_in_step(self, ref: TensorRef, step: GraphStep, path: str) -> Tensor:
-        """Return the tensor that ``step`` reads by ``ref``: unchanged, an item of it, or a list of its values."""
+        """Return the datatype and shape that ``step`` receives for ``ref``.
+
+        The step receives the tensor unchanged, one item of a list, or a list of the tensor's values.
+        """
         tensor = self.tensor(ref, path)
         if is_item(ref, step):
             return self._item(ref, tensor, path)
@@ -89,7 +95,11 @@ class TypedGraph:
         return tensor.item
 
     def _moved(self, ref: TensorRef, tensor: Tensor, space: Space, path: str) -> Tensor:
-        """Return a tensor as read in the rows of ``space``: unchanged, or as a list for each level up."""
+        """Return a tensor as it is read in the rows of ``space``.
+
+        In the rows of list items, the value of an outer row is repeated unchanged. In outer rows, the values of the
+        items become a list, once for each level.
+        """
         # Down the spaces a value is repeated unchanged; each level up makes it a list.
         own = self.plan.space_of(ref)
         shared = len(innermost_common(own, space))

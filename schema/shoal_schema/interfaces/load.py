@@ -55,7 +55,7 @@ STEP_NOT_READY: Final = "StepNotReady"
 
 
 class RowsChecked(Struct, frozen=True):
-    """Result of row checks: whether rows of shared batches get their own results."""
+    """Result of verifying that each row of a batch gets its own result."""
 
     independent: bool
     checked: Count = 0

@@ -24,14 +24,14 @@ def expand(pattern: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class HealthCheck:
-    """A health check of the whole server. It needs no access key.
+    """A health check of the whole server, which needs no access key.
 
     Args:
-        path: of a GET request.
+        path: path of the GET request.
         healthy: the response of a server that passes.
         unhealthy: the response with status 503; None for a liveness check, which every running server passes.
         has_reason: whether ``unhealthy`` also states the reason.
-        summary: for the OpenAPI document; without one, the path is not in it.
+        summary: text for the OpenAPI document; empty to omit the path there.
     """
 
     path: str
@@ -41,7 +41,10 @@ class HealthCheck:
     summary: str = ""
 
     def response(self, reason: str) -> tuple[Mapping[str, Any], int]:
-        """Return document and status; ``reason`` states why the server is not ready, and is empty when it is."""
+        """Return the document and the status of a response.
+
+        ``reason`` states why the server is not ready; it is empty for a ready server.
+        """
         if self.unhealthy is None or not reason:
             return self.healthy, 200
         return {**self.unhealthy, **({"reason": reason} if self.has_reason else {})}, 503
@@ -53,11 +56,11 @@ class Page:
 
     Args:
         path: pattern of the paths.
-        handler: name of the method that handles it, in the proxy's ``PublicRoutes``.
-        methods: of HTTP.
+        handler: name of the method of the proxy's ``PublicRoutes`` that handles requests.
+        methods: allowed HTTP methods.
         is_open: whether a GET request needs no access key.
         reads_body: whether the handler reads the request's body.
-        summary: for the OpenAPI document; without one, the path is not in it.
+        summary: text for the OpenAPI document; empty to omit the path there.
     """
 
     path: str
@@ -70,16 +73,16 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class ClientProtocol:
-    """A client protocol: its paths, and what they share.
+    """A client protocol, such as V2: its paths, and the properties they share.
 
     Args:
-        label: its value in metrics, logs and traces.
-        title: its name in documents.
-        infer: patterns of the paths of inference, which bypass ASGI.
-        methods: documented HTTP methods of inference.
+        label: the protocol's value in metrics, logs and traces.
+        title: the protocol's name in documents.
+        infer: patterns of the inference paths, which bypass ASGI.
+        methods: HTTP methods of the inference paths.
         checks: health checks.
-        pages: other paths. A path belongs to one protocol only, also where clients of several use it.
-        any_model: whether it can serve every model; otherwise only models of a certain signature.
+        pages: other paths. A path belongs to one protocol only, even if clients of several protocols use it.
+        any_model: whether the protocol can serve every model; otherwise only models with a certain signature.
     """
 
     label: str

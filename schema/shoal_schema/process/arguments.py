@@ -18,7 +18,10 @@ _OPTION = "O"
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """An option that has an effect only if ``where`` holds; ``needs`` is the remedy in the error."""
+    """Condition under which an option has an effect.
+
+    ``where`` returns whether the option has an effect; ``needs`` is the remedy in the error.
+    """
 
     option: Action
     where: Callable[[Namespace], bool]
@@ -41,7 +44,13 @@ class CommandParser(ArgumentParser):
         self._uses: list[_Use] = []
 
     def only(self, option: Action, where: Callable[[Namespace], bool], needs: str) -> None:
-        """Reject ``option``, if given, unless ``where`` holds; the error ends with the remedy ``needs``."""
+        """Reject ``option`` where it has no effect.
+
+        Args:
+            option: the option.
+            where: returns whether the option has an effect with the other options.
+            needs: the remedy, at the end of the error message.
+        """
         self._uses.append(_Use(option, where, needs))
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:

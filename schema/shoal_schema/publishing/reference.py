@@ -88,7 +88,10 @@ def reference_page() -> str:
 
 
 def _sections(cls: type[Struct], path: str, *, elsewhere: Collection[str] = ()) -> Iterator[str]:
-    """Yield the page's sections on a struct and its inner structs; fields in ``elsewhere`` have theirs elsewhere."""
+    """Yield the Markdown of a struct, then of the structs inside it.
+
+    Fields in ``elsewhere`` link to their description in another part of the page.
+    """
     yield f"### `{path}`\n\n{cls.__doc__}\n"
     yield "| field | type | default | meaning |\n|---|---|---|---|"
     for each in fields_of(cls):

@@ -319,7 +319,7 @@ class InferenceGraphSpec(GraphSpec, frozen=True, kw_only=True):
     pod: PodSpec = PodSpec()
 
     def graph(self, steps: tuple[StepSpec, ...]) -> GraphSpec:
-        """Return the graph that its proxy runs, with ``steps`` instead of the spec's."""
+        """Return the fields that the graph's proxy reads, with other ``steps``."""
         fields = {name: getattr(self, name) for name in GraphSpec.__struct_fields__}
         return GraphSpec(**{**fields, "steps": steps})
 

@@ -1,14 +1,15 @@
-"""URIs of models, and the GETs that resolve a moving name (branch, tag, alias) to a version.
+"""URIs of models, and the GETs that resolve a moving name to a version.
 
-Pure: no request is made here.
+A moving name is a branch, tag or alias. Pure: no request is made here.
 
     hf://OWNER/NAME[@REVISION][/PATH]         moves, unless REVISION is a commit
     models:/NAME/VERSION, models:/ID          fixed
     models:/NAME@ALIAS, models:/NAME/latest   moves
     runs:/RUN/PATH                            fixed
 
-To resolve a URI, call `version_request`, make that GET, pass its JSON to `read_uri`, and repeat with the URI that it
-returns: while `moves` is true to pin a version, or until `version_request` returns None to locate the files.
+One pass of resolution makes the GET of `version_request`, and passes the response's JSON to `read_uri`, which returns
+the next URI. To pin a version, repeat while `moves` is true. To locate the files, repeat until `version_request`
+returns None.
 """
 
 import base64
@@ -80,7 +81,10 @@ class Location:
 
     @property
     def name(self) -> str:
-        """Name for the model: the last part of the path with its suffix, or else of the authority."""
+        """Default name for the model: the last part of the URI.
+
+        It is the last part of the path, with its suffix. Without a path, it is the last part of the authority.
+        """
         return unquote(self.path.rstrip("/").rpartition("/")[2]) or self.authority.rpartition("/")[2]
 
 

@@ -95,6 +95,9 @@ class Registry:
 
     @property
     def stored(self) -> dict[str, Resource]:
-        """Return the preferred version of each listable kind by storage key."""
+        """Return each listable kind in its preferred version.
+
+        The key is the storage key, such as ``apps/deployments``, which all versions of a kind share.
+        """
         # The preferred version comes first, so in reverse order it wins.
         return {r.key: r for r in reversed(self.resources.values()) if "list" in r.verbs}

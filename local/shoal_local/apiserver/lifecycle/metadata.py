@@ -67,7 +67,10 @@ NAME_REQUIRED = Cause("metadata.name", "Required value: name or generateName is 
 
 
 def for_update(new: Object, live: Object, *, counted: bool) -> Object:
-    """Return an update's metadata; ``counted`` changes increment generation."""
+    """Return the metadata of an updated object.
+
+    If ``counted`` is set, a change outside of metadata and status increments ``generation``.
+    """
     old = live["metadata"]
     meta = {key: value for key, value in new["metadata"].items() if key not in _SERVER_OWNED}
     meta |= {key: old[key] for key in _SERVER_OWNED if key in old}

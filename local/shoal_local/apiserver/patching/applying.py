@@ -83,7 +83,10 @@ def merge(live: Any, config: Any, node: Node | None) -> Any:
 
 
 def _merged_items(live: list[Any], config: list[Any], node: Node | None) -> Iterator[Any]:
-    """Yield the elements in the order of the configuration; the other elements of ``live`` keep their positions."""
+    """Yield the elements of two merged lists.
+
+    Elements of ``config`` are in the order of ``config``. The other elements of ``live`` keep their positions.
+    """
     item_node = node.item if node else None
     old = {list_step(item, node): item for item in live}
     waiting = {list_step(item, node): item for item in config}

@@ -109,7 +109,10 @@ class CustomSchema:
 
 
 def _for_rules(obj: Object | None) -> Object | None:
-    """Return the object as rules read it: its metadata contains names only."""
+    """Return the object that CEL rules receive.
+
+    Its metadata has only ``name`` and ``generateName``.
+    """
     if obj is None:
         return None
     meta = {key: value for key, value in obj["metadata"].items() if key in ("name", "generateName")}

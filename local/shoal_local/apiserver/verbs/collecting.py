@@ -185,7 +185,10 @@ class GarbageCollection:
             self._write_metadata(item, live, {"ownerReferences": references})
 
     def _write_metadata(self, item: Item, live: Object, part: Object) -> None:
-        """Set or remove metadata fields; remove an object whose deletion can end."""
+        """Set metadata fields of an object; an empty value removes a field.
+
+        The object itself is removed if nothing delays its deletion any longer.
+        """
         meta = {key: value for key, value in {**live["metadata"], **part}.items() if value or key not in part}
         new = {**live, "metadata": meta}
         if may_be_removed(new):

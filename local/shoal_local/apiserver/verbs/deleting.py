@@ -36,7 +36,9 @@ def delete(state: ClusterState, call: Call) -> ApiResponse:
 
 
 def checked_call(call: Call, resource: Resource, live: Object, options: dict[str, Any]) -> Call:
-    """Check a deletion's options; return the call, a dry run if requested.
+    """Check the options of a deletion against the object.
+
+    Returns the call, which is a dry run if the options request one.
 
     Raises ApiError: 400, the propagation policy is unknown; 409, a precondition failed.
     """
@@ -54,7 +56,10 @@ def checked_call(call: Call, resource: Resource, live: Object, options: dict[str
 
 
 def delete_object(state: ClusterState, call: Call, resource: Resource, live: Object, options: dict[str, Any]) -> Object:
-    """Mark the object as deleted, and remove it unless finalizers or a grace period hold it."""
+    """Remove an object, or mark it as deleted if its removal must wait.
+
+    Removal waits for finalizers and for the grace period.
+    """
     meta = dict(live["metadata"])
     if policy := options.get("propagationPolicy"):
         others = [name for name in meta.get("finalizers") or [] if name not in _FINALIZER.values()]
