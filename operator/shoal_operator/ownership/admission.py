@@ -1,9 +1,7 @@
-"""Changes that admission policies and webhooks make to the operator's writes."""
+"""Messages on changes that admission policies and webhooks make to writes."""
 
-from shoal_operator.children.drift import holds
-from shoal_operator.children.exact import foreign_settings, removal, settings_text
+from shoal_operator.children.exact import foreign_settings, settings_text
 from shoal_operator.children.observation import dig
-from shoal_operator.manifests.desired import Child
 from shoal_schema.fields.declaring import Json
 
 NO_IMAGE_VOLUMES = (
@@ -11,11 +9,6 @@ NO_IMAGE_VOLUMES = (
     " Kubernetes 1.35, or 1.33 with the feature gate ImageVolume on servers and nodes. Use a bucket, a registry or a"
     " claim (pvc://) instead"
 )
-
-
-def is_changed(kind: Child, desired: Json, stored: Json) -> bool:
-    """Return whether the response to a write differs from the written object."""
-    return not holds(desired, stored) or bool(removal(kind, desired, stored))
 
 
 def changed_text(desired: Json, stored: Json) -> str:

@@ -17,16 +17,16 @@ from shoal_operator.errors import ApiError
 from shoal_operator.loop.records import Records
 from shoal_operator.loop.workqueue import Outcome, Schedule
 from shoal_operator.manifests.desired import DEPLOYMENT, ENDPOINT_SLICE, PEERS, SERVICE
+from shoal_operator.manifests.labels import OPERATOR_ANNOTATION
 from shoal_operator.models.resolution import ModelResolution, stored_version
-from shoal_operator.ownership.conflicts import WriteLimits
-from shoal_operator.ownership.installs import CLAIM_ANNOTATION, Ownership, OwnershipStep, claimant, ownership_of
+from shoal_operator.ownership.conflicts import REPLICAS, WriteLimits, replicas_writer
+from shoal_operator.ownership.installs import CLAIM_ANNOTATION, Ownership, OwnershipStep, decide
 from shoal_operator.reconciliation.planning import Hosts, ModelResolver, Planner, Upgrades
 from shoal_operator.reconciliation.reporting import StatusWriter
 from shoal_operator.reconciliation.retries import Retries
 from shoal_operator.reconciliation.writing import ChildWriter
 from shoal_operator.rollout.stays import StayRequest, plan_stays
 from shoal_operator.scaling.load_state import LoadState
-from shoal_operator.scaling.reversals import Reversals
 from shoal_operator.scaling.service_cache import CachedService, Replica, running_replicas
 from shoal_operator.status.evidence import Evidence
 from shoal_operator.status.status import make_status, other_owner_event, unread_status
@@ -119,7 +119,7 @@ class Reconciler:
         step = await self._claim(key, observation)
         # Another install's service: write nothing, and drop all state but that of ownership and of conflicts.
         if step in (OwnershipStep.CLAIM, OwnershipStep.LEAVE):
-            self._records.drop(key, keep=(Schedule, Ownership, WriteLimits, Reversals, Retries))
+            self._records.drop(key, keep=(Schedule, Ownership, WriteLimits, Retries))
             return Outcome.FAILED
         # The service is this install's.
         self._records.get(key, CachedService).observe(resource, observation.pods, self._clock())
@@ -154,8 +154,9 @@ class Reconciler:
     async def _claim(self, key: Key, observation: Observation) -> OwnershipStep:
         """Determine which install owns the service, and write or remove a claim where it is time."""
         child = observation.owned(SERVICE) or observation.orphaned(SERVICE)
-        before = self._records.get(key, Ownership)
-        step, now = ownership_of(self._install, child, before, self._clock())
+        annotations, before = dig(child, "metadata", "annotations", default={}), self._records.get(key, Ownership)
+        keeper, claim = (annotations.get(name, "") for name in (OPERATOR_ANNOTATION, CLAIM_ANNOTATION))
+        step, now = decide(self._install, keeper, claim, before, self._clock())
         self._records.put(key, now)
         if step in (OwnershipStep.REJECT, OwnershipStep.CLAIM):
             value = self._install if step is OwnershipStep.CLAIM else None
@@ -196,6 +197,7 @@ class Reconciler:
             newest = template_hash(dig(observation.owned(DEPLOYMENT), "spec", "template", default={}))
             graph_states = self._graphs.latest(key, running_replicas(observation.pods, newest))
         load = self._records.find(key, LoadState) or LoadState()
+        left = self._records.get(key, WriteLimits).is_paused(REPLICAS, self._clock())
         return Evidence(
             observation=observation,
             target=target,
@@ -212,8 +214,8 @@ class Reconciler:
             independent=load.independent,
             resolution=planned.resolution,
             graph_states=graph_states,
-            other_operator=claimant(self._records.get(key, Ownership), self._clock()),
-            scaler=self._records.get(key, Reversals).left_to(self._clock()),
+            other_operator=self._records.get(key, Ownership).recent_claimant(self._clock()),
+            scaler=replicas_writer(observation.owned(DEPLOYMENT)) if left else "",
         )
 
     def _until_s(self, time: str) -> float:

@@ -6,14 +6,14 @@ autoscaler, or a controller that applies a manifest. An HPA is recognized by its
 
 from dataclasses import dataclass, replace
 
+from shoal_operator.ownership.conflicts import HPA_MANAGER
+
 UNDONE_S = 120.0
 """A foreign count in the opposite direction this soon after the operator's is a reset. An HPA acts every 15 s."""
 TIMES = 2
 """Resets that make a conflict."""
 CALM_S = 600.0
 """A conflict ends after this long, or two windows, without a foreign count."""
-HPA = "kube-controller-manager"
-"""Field manager of the HPA controller, also for KEDA's HPAs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class ReplicaConflicts:
 
     def conflicting_writer(self, now_s: float, window_s: float) -> str | None:
         """Return the conflicting field manager ("" if unknown), or else None."""
-        if self._is_over(now_s, window_s) or not (self.undone >= TIMES or self.name == HPA):
+        if self._is_over(now_s, window_s) or not (self.undone >= TIMES or self.name == HPA_MANAGER):
             return None
         return self.name
 

@@ -7,9 +7,8 @@ from shoal_operator.children.observation import dig
 from shoal_operator.children.pods import is_ready, runs, unready_containers
 from shoal_operator.manifests.containers import MODEL
 from shoal_operator.manifests.desired import HPA, HTTP_ROUTE, INGRESS, SCALED_OBJECT, SERVICE
-from shoal_operator.manifests.labels import FIELD_MANAGER, SERVICE_NAME_LABEL, selector_text
-from shoal_operator.ownership.conflicts import writer_of
-from shoal_operator.scaling.replica_conflicts import HPA as HPA_MANAGER
+from shoal_operator.manifests.labels import SERVICE_NAME_LABEL, selector_text
+from shoal_operator.ownership.conflicts import HPA_MANAGER, replicas_writer
 from shoal_operator.status.admission_advice import pod_advice
 from shoal_operator.status.blocked import Check, Verdict, failure_text
 from shoal_operator.status.evidence import Evidence
@@ -143,7 +142,7 @@ def scaled_to_zero_by_another(evidence: Evidence) -> Verdict | None:
     """Report that another writer keeps the Deployment at 0 replicas."""
     if evidence.target is None or not evidence.deployment or evidence.wanted or not evidence.target.replicas:
         return None
-    writer = writer_of(evidence.deployment, FIELD_MANAGER, "f:spec", "f:replicas")
+    writer = replicas_writer(evidence.deployment)
     if not writer:
         return None
     text = (
