@@ -50,8 +50,8 @@ class WriteHistory:
     """Digest of the content."""
     times_s: tuple[float, ...] = ()
     """Times of the writes since the last pause."""
-    pauses: int = 0
-    """Number of times that writes were paused."""
+    pause_s: float = 0.0
+    """Length of the last pause."""
     until_s: float = float("-inf")
     """End of the pause."""
 
@@ -73,10 +73,10 @@ def try_write(last: WriteHistory, limit: Limit, text: str, now_s: float) -> tupl
     if 0 < last.until_s - now_s <= limit.max_pause_s:
         return False, last
     recent_s = tuple(each for each in last.times_s if now_s - each < limit.window_s)
-    if len(recent_s) < (1 if last.pauses else limit.writes):
+    if len(recent_s) < (1 if last.pause_s else limit.writes):
         return True, replace(last, times_s=(*recent_s, now_s))
-    pause_s = min(limit.min_pause_s * 2.0**last.pauses, limit.max_pause_s)
-    return False, WriteHistory(text, pauses=min(last.pauses + 1, 10), until_s=now_s + pause_s)
+    pause_s = min(max(limit.min_pause_s, 2 * last.pause_s), limit.max_pause_s)
+    return False, WriteHistory(text, pause_s=pause_s, until_s=now_s + pause_s)
 
 
 @dataclass(slots=True)
@@ -117,15 +117,6 @@ class WriteLimits:
         return now_s < last.until_s and text in (None, last.text)
 
 
-def last_writer(live: Json) -> str:
-    """Return the last other writer of an object, or else the operator.
-
-    Writers of the status do not count, as Kubernetes' own controllers write it.
-    """
-    entries: list[Any] = dig(live, "metadata", "managedFields", default=[])
-    return _latest([entry for entry in entries if not entry.get("subresource")]) or FIELD_MANAGER
-
-
 def conflicting_writer(desired: Json, live: Json) -> tuple[str, str]:
     """Return the writer of a changed field, and the field's path, or else ""."""
     for path in differences(desired, live):
@@ -135,14 +126,22 @@ def conflicting_writer(desired: Json, live: Json) -> tuple[str, str]:
 
 
 def writer_of(live: Json, *path: str) -> str:
-    """Return the last field manager of a field besides the operator, or "".
+    """Return the last field manager besides the operator, or "".
 
     Args:
         live: the object.
-        path: path of the field, in the form of ``managedFields``.
+        path: path of a field, in the form of ``managedFields``; none: any field but those of subresources, as
+            Kubernetes' own controllers write the status.
     """
     entries: list[Any] = dig(live, "metadata", "managedFields", default=[])
-    return _latest([entry for entry in entries if dig(entry, "fieldsV1", *path) is not None])
+    wrote = (
+        entry
+        for entry in entries
+        if entry.get("manager") != FIELD_MANAGER
+        and (dig(entry, "fieldsV1", *path) is not None if path else not entry.get("subresource"))
+    )
+    latest: Json = max(wrote, key=lambda entry: str(entry.get("time", "")), default={})
+    return str(latest.get("manager", ""))
 
 
 def replicas_writer(live: Json) -> str:
@@ -154,9 +153,3 @@ def replicas_request(resource: Json) -> str:
     """Return a text that changes when a user, not an autoscaler, sets replicas."""
     writer, external = replicas_writer(resource), dig(resource, "spec", "scaling", "mode") == ScalingMode.EXTERNAL
     return "" if external or writer in ("", HPA_MANAGER) else f"{writer} {dig(resource, 'spec', 'replicas')}"
-
-
-def _latest(entries: list[Any]) -> str:
-    others = (entry for entry in entries if entry.get("manager") != FIELD_MANAGER)
-    latest: Json = max(others, key=lambda entry: str(entry.get("time", "")), default={})
-    return str(latest.get("manager", ""))

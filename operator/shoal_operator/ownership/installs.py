@@ -8,7 +8,7 @@ over.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from shoal_operator.ownership.conflicts import Limit, WriteHistory, try_write
@@ -46,7 +46,7 @@ class Ownership:
 
     keeper: str = ""
     """The owner, where it is another install."""
-    claims: WriteHistory = WriteHistory()
+    claims: WriteHistory = field(default_factory=WriteHistory)
     """Claims of this install."""
     claimant: str = ""
     """The last install that claimed an own service."""

@@ -1,7 +1,7 @@
 """The plan of one reconciliation: from a service's spec and its children to writes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from shoal_operator.children.observation import Key, Observation
@@ -107,8 +107,9 @@ class Planner:
         plan = self.upgrades.plan(key, observation, target)
         deployment = observation.owned(DEPLOYMENT)
         if refused := not_allowed(target):
-            return ServicePlan(target, plan.scaling_alone(deployment, target.replicas), None, refused)
+            alone = plan.changes.scaling_alone(deployment, target.replicas)
+            return ServicePlan(target, replace(plan, changes=alone, kept=None), None, refused)
         # Without a version, or with another owner's account, no new pods.
         if plan.changes.account_taken or (resolution and not resolution.resolved):
-            plan = plan.keeping_pods(deployment, target.replicas)
+            plan = replace(plan, changes=plan.changes.keeping_pods(deployment, target.replicas), kept=None)
         return ServicePlan(target, plan, resolution, "")

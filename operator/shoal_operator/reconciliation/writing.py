@@ -11,7 +11,7 @@ from shoal_operator.cluster.interface import Cluster
 from shoal_operator.errors import ApiError
 from shoal_operator.loop.records import Records
 from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE
-from shoal_operator.manifests.labels import digest
+from shoal_operator.manifests.labels import FIELD_MANAGER, digest
 from shoal_operator.ownership.admission import changed_text
 from shoal_operator.ownership.conflicts import (
     KNOWN_WRITER,
@@ -21,9 +21,9 @@ from shoal_operator.ownership.conflicts import (
     URGENT,
     WriteLimits,
     conflicting_writer,
-    last_writer,
     replicas_request,
     replicas_writer,
+    writer_of,
 )
 from shoal_operator.reconciliation.reporting import StatusWriter
 from shoal_operator.reconciliation.retries import Retries
@@ -150,7 +150,7 @@ class ChildWriter:
             return None
         fields, pause = (f"field {field}" if writer else "fields"), "hour" if known is KNOWN_WRITER else "few minutes"
         message = (
-            f"{writer or last_writer(live)!r} changes {fields} back after each write, so the operator"
+            f"{writer or writer_of(live) or FIELD_MANAGER!r} changes {fields} back after each write, so the operator"
             f" writes only every {pause}. Check whether another install of the operator or a controller owns the object"
         )
         return Failure(action.kind, 409, message, undone=True)
