@@ -28,8 +28,9 @@ from shoal_operator.reconciliation.writing import ChildWriter
 from shoal_operator.rollout.stays import StayRequest, plan_stays
 from shoal_operator.scaling.load_state import LoadState
 from shoal_operator.scaling.service_cache import CachedService, Replica, running_replicas
+from shoal_operator.status.events import other_owner_event
 from shoal_operator.status.evidence import Evidence
-from shoal_operator.status.status import make_status, other_owner_event, unread_status
+from shoal_operator.status.status import make_status, unread_status
 from shoal_operator.zero.activator import NoActivatorError
 from shoal_schema.decoding import GraphSpecError, SpecError
 from shoal_schema.fields.declaring import Json

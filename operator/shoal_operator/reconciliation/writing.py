@@ -27,8 +27,8 @@ from shoal_operator.ownership.conflicts import (
 )
 from shoal_operator.reconciliation.reporting import StatusWriter
 from shoal_operator.reconciliation.retries import Retries
+from shoal_operator.status.events import removed_settings_event
 from shoal_operator.status.fractions import named_fractions
-from shoal_operator.status.status import removed_settings_event
 from shoal_schema.fields.declaring import Json
 
 logger = logging.getLogger(__name__)

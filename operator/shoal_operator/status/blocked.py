@@ -9,6 +9,8 @@ from shoal_operator.manifests.desired import HPA, HTTP_ROUTE, INGRESS, SCALED_OB
 from shoal_operator.models.resolution import stored_resolution
 from shoal_operator.ownership.admission import NO_IMAGE_VOLUMES
 from shoal_operator.status.evidence import Evidence
+from shoal_operator.status.renamed_fields import dropped_fields, dropped_text
+from shoal_schema.decoding import broken_rules
 from shoal_schema.resource.conditions import Reason, Status
 
 Verdict = tuple[Status, Reason, str]
@@ -23,6 +25,16 @@ def spec_invalid(evidence: Evidence) -> Verdict | None:
     return _failed(refused[0]) if refused else None
 
 
+def spec_misread(evidence: Evidence) -> Verdict | None:
+    """Report fields that the API server dropped, or broken rules."""
+    if dropped := dropped_fields(evidence.observation.resource):
+        return Status.FALSE, Reason.FIELD_RENAMED, dropped_text(dropped)
+    if evidence.target is not None and (faults := broken_rules(evidence.target.spec, "spec")):
+        text = f"{'; '.join(faults)}. The API server may reject the next change of the spec: correct the fields with it"
+        return Status.FALSE, Reason.RULE_BROKEN, text
+    return None
+
+
 def model_unresolved(evidence: Evidence) -> Verdict | None:
     """Report that the model's mutable name is not resolved."""
     resolution = evidence.resolution
@@ -33,6 +45,19 @@ def model_unresolved(evidence: Evidence) -> Verdict | None:
     if resolution.problem:
         return Status.FALSE, Reason.MODEL_UNRESOLVED, f"{resolution.problem}{kept}"
     return Status.FALSE, Reason.MODEL_RESOLVING, f"waiting for the registry's response to {resolution.uri}{kept}"
+
+
+def model_resolved(evidence: Evidence) -> Verdict | None:
+    """Report the version of a mutable model name; None for a fixed version."""
+    resolution = evidence.resolution
+    if resolution is None:
+        return None
+    if verdict := model_unresolved(evidence):
+        return verdict
+    # A version is cached from before, so pods continue with it.
+    if resolution.problem:
+        return Status.FALSE, Reason.MODEL_UNRESOLVED, f"{resolution.problem} (pods keep {resolution.resolved})"
+    return Status.TRUE, Reason.MODEL_RESOLVED, f"{resolution.uri} resolved to {resolution.resolved} at the last request"
 
 
 def name_taken(evidence: Evidence) -> Verdict | None:
@@ -101,6 +126,17 @@ def missing(kind: Child) -> Check:
         return held or (None if evidence.followed else spec_invalid(evidence))
 
     return check
+
+
+def claimed(evidence: Evidence) -> Verdict | None:
+    """Report that another install of the operator claims the service."""
+    if not evidence.other_operator:
+        return None
+    text = (
+        f"the operator in namespace {evidence.other_operator} also watches this namespace, but does not write to "
+        "this service. Uninstall one of them, or give them different watchNamespaces"
+    )
+    return Status.FALSE, Reason.ANOTHER_OPERATOR, text
 
 
 def undone_write(evidence: Evidence) -> Verdict | None:
