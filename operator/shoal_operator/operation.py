@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable
 
 import kopf
@@ -208,7 +209,7 @@ class Operation:
             self._metrics.show(metric, lambda: read() if self._leadership.may_write() else {})
 
         self._metrics.show(declared.OPERATOR_LEADER, lambda: {(): float(self._leadership.may_write())})
-        show(declared.OPERATOR_SERVICES, self._upgrading.readiness)
+        show(declared.OPERATOR_SERVICES, lambda: Counter(self._upgrading.readiness()))
         show(declared.OPERATOR_UPGRADES, lambda: {(name,): n for name, n in self._upgrading.counts().items()})
         show(declared.OPERATOR_QUEUE_SERVICES, lambda: {(): len(self._queue.due_since_s(time.monotonic()))})
         show(declared.OPERATOR_QUEUE_AGE_SECONDS, self._queue_age_s)

@@ -93,4 +93,4 @@ def test_services_are_told_by_what_their_status_says() -> None:
     upgrades.observe(CAT, {**service(), "status": {"conditions": conditions}})
     upgrades.observe(Key("default", "new"), service())
 
-    assert upgrades.readiness() == {("True", "Ready"): 1}
+    assert upgrades.readiness() == [("True", "Ready")]

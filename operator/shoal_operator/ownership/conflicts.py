@@ -111,10 +111,10 @@ class WriteLimits:
         """Pause writes of content that the API server changes at each write."""
         self._known[what, True] = WriteHistory(text, until_s=until_s)
 
-    def is_paused(self, what: str, now_s: float, text: str | None = None) -> bool:
-        """Return whether writes are paused, of this content or of any."""
+    def is_paused(self, what: str, text: str, now_s: float) -> bool:
+        """Return whether writes of content that is changed at each write are paused."""
         last = self._known.get((what, True), WriteHistory())
-        return now_s < last.until_s and text in (None, last.text)
+        return text == last.text and now_s < last.until_s
 
 
 def conflicting_writer(desired: Json, live: Json) -> tuple[str, str]:

@@ -19,13 +19,14 @@ from shoal_operator.loop.workqueue import Outcome, Schedule
 from shoal_operator.manifests.desired import DEPLOYMENT, ENDPOINT_SLICE, PEERS, SERVICE
 from shoal_operator.manifests.labels import OPERATOR_ANNOTATION
 from shoal_operator.models.resolution import ModelResolution, stored_version
-from shoal_operator.ownership.conflicts import REPLICAS, WriteLimits, replicas_writer
+from shoal_operator.ownership.conflicts import REPLICAS, WriteLimits, replicas_request, replicas_writer
 from shoal_operator.ownership.installs import CLAIM_ANNOTATION, Ownership, OwnershipStep, decide
-from shoal_operator.reconciliation.planning import Hosts, ModelResolver, Planner, Upgrades
+from shoal_operator.reconciliation.planning import Hosts, ModelResolver, Planner
 from shoal_operator.reconciliation.reporting import StatusWriter
 from shoal_operator.reconciliation.retries import Retries
 from shoal_operator.reconciliation.writing import ChildWriter
 from shoal_operator.rollout.stays import StayRequest, plan_stays
+from shoal_operator.rollout.upgrading import Upgrading
 from shoal_operator.scaling.load_state import LoadState
 from shoal_operator.scaling.service_cache import CachedService, Replica, running_replicas
 from shoal_operator.status.events import other_owner_event
@@ -80,7 +81,7 @@ class Reconciler:
         records: Records,
         names: ModelResolver,
         scale_to_zero: Hosts,
-        upgrading: Upgrades,
+        upgrading: Upgrading,
         graphs: Graphs,
         stays: Stays,
     ) -> None:
@@ -90,7 +91,7 @@ class Reconciler:
         self._clock = clock
         self._records = records
         self._hosts = scale_to_zero
-        self._upgrades = upgrading
+        self._upgrading = upgrading
         self._graphs = graphs
         self._stays = stays
         self._planner = Planner(defaults, names, scale_to_zero, upgrading)
@@ -106,7 +107,7 @@ class Reconciler:
         try:
             return await self._reconcile(key)
         finally:
-            self._upgrades.reconciled(key)
+            self._upgrading.reconciled(key)
 
     async def _reconcile(self, key: Key) -> Outcome:
         resource = await self._cluster.read_service(key)
@@ -127,7 +128,7 @@ class Reconciler:
         evidence = await self._apply(key, observation)
         status = make_status(evidence, self._status.now())
         written = await self._status.write(key, resource, status)
-        self._upgrades.observe(key, {**resource, "status": status} if written else resource)
+        self._upgrading.observe(key, {**resource, "status": status} if written else resource)
         # Anything incomplete is retried with backoff.
         complete = written and not (evidence.failures or evidence.conflicts or evidence.peers_obstacle)
         outcome = Outcome.DONE if complete else Outcome.FAILED
@@ -187,7 +188,7 @@ class Reconciler:
         target, resource = planned.target, observation.resource
         # Stopping pods keep serving while no other pod is ready.
         self._stays.send(key, plan_stays(target, observation.pods, observation.owned(DEPLOYMENT), self._until_s))
-        plan = await self._upgrades.decide(key, resource, planned.plan)
+        plan = await self._upgrading.decide(key, resource, planned.plan)
         await self._store_version(resource, planned.resolution)
         # Write.
         observation, failures = await self._children.execute(key, plan.changes, observation)
@@ -198,7 +199,7 @@ class Reconciler:
             newest = template_hash(dig(observation.owned(DEPLOYMENT), "spec", "template", default={}))
             graph_states = self._graphs.latest(key, running_replicas(observation.pods, newest))
         load = self._records.find(key, LoadState) or LoadState()
-        left = self._records.get(key, WriteLimits).is_paused(REPLICAS, self._clock())
+        left = self._records.get(key, WriteLimits).is_paused(REPLICAS, replicas_request(resource), self._clock())
         return Evidence(
             observation=observation,
             target=target,

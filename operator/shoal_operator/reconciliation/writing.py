@@ -142,7 +142,7 @@ class ChildWriter:
         if isinstance(action, Delete) or live is None:
             return None
         what, now_s = action.kind.label, self._clock()
-        if isinstance(action, Apply) and limits.is_paused(_AT_ADMISSION + what, now_s, _outcome(action, live)):
+        if isinstance(action, Apply) and limits.is_paused(_AT_ADMISSION + what, _outcome(action, live), now_s):
             return Failure(action.kind, 200, changed_text(action.body, live), at_admission=True)
         writer, field = conflicting_writer(action.body, live)
         known = (URGENT if urgent else KNOWN_WRITER) if writer else None

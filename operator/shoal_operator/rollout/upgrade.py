@@ -68,10 +68,12 @@ class UpgradeState:
         """Return the upgrade state in a service's status."""
         conditions: list[Json] = dig(resource, "status", "conditions", default=[])
         ready = find(conditions, ConditionType.READY) or {}
-        upgraded = (find(conditions, ConditionType.UPGRADED) or {}).get("reason")
-        phase = {Reason.UPGRADE_PENDING: Phase.PENDING, Reason.UPGRADE_FAILED: Phase.FAILED}.get(upgraded)
-        if Upgrade.stored(resource) and phase is not Phase.FAILED:
+        reason = (find(conditions, ConditionType.UPGRADED) or {}).get("reason")
+        phase = Phase.PENDING if reason == Reason.UPGRADE_PENDING else None
+        if Upgrade.stored(resource):
             phase = Phase.RUNNING
+        if reason == Reason.UPGRADE_FAILED:
+            phase = Phase.FAILED
         created = dig(resource, "metadata", "creationTimestamp", default="")
         return cls(created, ready.get("status", ""), ready.get("reason", ""), phase)
 

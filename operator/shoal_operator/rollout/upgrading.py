@@ -3,7 +3,6 @@
 import asyncio
 import datetime
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
@@ -110,9 +109,9 @@ class Upgrading:
         """Whether every service has been reconciled since this operator leads."""
         return self._started and next(self._records.of(Unreconciled), None) is None
 
-    def readiness(self) -> Counter[tuple[str, str]]:
-        """Return numbers of services by status and reason of the condition Ready."""
-        return Counter((each.ready, each.reason) for _, each in self._records.of(UpgradeState) if each.ready)
+    def readiness(self) -> list[tuple[str, str]]:
+        """Return status and reason of the condition Ready of each service."""
+        return [(each.ready, each.reason) for _, each in self._records.of(UpgradeState) if each.ready]
 
     def counts(self) -> dict[str, int]:
         """Return the numbers of pending, running and failed upgrades."""

@@ -152,7 +152,7 @@ def follows_load(evidence: Evidence) -> Verdict | None:
     # Until the restarted operator has read the pods.
     stored = dig(evidence.observation.resource, "status", "conditions", default=[])
     known = stored_condition(stored, ConditionType.SCALING_ACTIVE)
-    return known and (known.status, known.reason, known.message)
+    return (known.status, known.reason, known.message) if known else None
 
 
 _LIMITED: dict[ScalingLimit, tuple[Reason, str]] = {
