@@ -12,7 +12,6 @@ from shoal_operator.errors import ApiError
 from shoal_operator.loop.records import Records
 from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE
 from shoal_operator.manifests.labels import FIELD_MANAGER, digest
-from shoal_operator.ownership.admission import changed_text
 from shoal_operator.ownership.conflicts import (
     KNOWN_WRITER,
     REPLICAS,
@@ -27,6 +26,7 @@ from shoal_operator.ownership.conflicts import (
 )
 from shoal_operator.reconciliation.reporting import StatusWriter
 from shoal_operator.reconciliation.retries import Retries
+from shoal_operator.status.blocked import changed_text
 from shoal_operator.status.events import removed_settings_event
 from shoal_operator.status.fractions import named_fractions
 from shoal_schema.fields.declaring import Json

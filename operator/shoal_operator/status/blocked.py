@@ -4,15 +4,21 @@ import re
 from collections.abc import Callable
 
 from shoal_operator.children.changes import Conflict
-from shoal_operator.children.observation import Failure
+from shoal_operator.children.exact import foreign_settings, settings_text
+from shoal_operator.children.observation import Failure, dig
 from shoal_operator.manifests.desired import HPA, HTTP_ROUTE, INGRESS, SCALED_OBJECT, Child
 from shoal_operator.models.resolution import stored_resolution
-from shoal_operator.ownership.admission import NO_IMAGE_VOLUMES
 from shoal_operator.status.evidence import Evidence
 from shoal_operator.status.renamed_fields import dropped_fields, dropped_text
 from shoal_schema.decoding import broken_rules
+from shoal_schema.fields.declaring import Json
 from shoal_schema.resource.conditions import Reason, Status
 
+_NO_IMAGE_VOLUMES = (
+    "the API server drops image volumes, so pods would have no model: oci:// and model.volume.image require"
+    " Kubernetes 1.35, or 1.33 with the feature gate ImageVolume on servers and nodes. Use a bucket, a registry or a"
+    " claim (pvc://) instead"
+)
 Verdict = tuple[Status, Reason, str]
 Check = Callable[[Evidence], Verdict | None]
 
@@ -162,13 +168,34 @@ def failure_text(failure: Failure) -> str:
     return f"{failure.kind.kind}: {failure.message}{advice(failure.code, failure.message)}"
 
 
+def changed_text(desired: Json, stored: Json) -> str:
+    """Return the message for an object that was stored with changes."""
+    if _image_volumes(desired) - _image_volumes(stored):
+        return _NO_IMAGE_VOLUMES
+    settings = foreign_settings(desired, stored)
+    if not settings:
+        return (
+            "an admission policy or webhook changes this object at each write. Exempt the object from the policy; the"
+            " operator retries every few minutes"
+        )
+    return (
+        f"an admission policy or webhook adds {settings_text(settings)} at each write, so these settings are in effect."
+        " Exempt names that start with SHOAL_, which come from the spec; the operator retries every few minutes"
+    )
+
+
+def _image_volumes(deployment: Json) -> set[str]:
+    volumes = dig(deployment, "spec", "template", "spec", "volumes", default=[])
+    return {volume["name"] for volume in volumes if volume.get("image")}
+
+
 def advice(code: int, message: str) -> str:
     """Return the remedy for an API server's error; empty if unknown.
 
     ``message`` distinguishes the authorizer, quotas and admission policies, which all count as 403 (`ApiError.code`).
     """
     if code in (400, 422) and _UNKNOWN_VOLUME.search(message):
-        return f". {NO_IMAGE_VOLUMES[:1].upper()}{NO_IMAGE_VOLUMES[1:]}"
+        return f". {_NO_IMAGE_VOLUMES[:1].upper()}{_NO_IMAGE_VOLUMES[1:]}"
     if code != 403:
         return ""
     return next((text for words, text in _FORBIDDEN if all(word in message for word in words)), "")
