@@ -140,8 +140,8 @@ def follows_load(evidence: Evidence) -> Verdict | None:
             text = UNREAD[scaling.no_load]
         if scaling.conflicting_writer is not None:
             text = (
-                f"{writer_text(scaling.conflicting_writer)} also sets spec.replicas and overrides the"
-                " autoscaler, so replicas follow neither. Set scaling.mode: External, or remove the other writer"
+                f"{writer_text(scaling.conflicting_writer)} also sets spec.replicas, so the count"
+                " changes back and forth. Set scaling.mode: External, or remove the other writer"
             )
             text = f"{text}. {scaling.sentence}" if scaling.sentence else text
             return Status.FALSE, Reason.ANOTHER_SCALER, text
