@@ -127,7 +127,7 @@ class Operation:
                 is_connected=self._leadership.is_connected(),
                 watching=self._last_heartbeat_s is not None,
                 leading=self._leadership.may_write(),
-                settled=self._upgrading.upgrades.settled,
+                settled=self._upgrading.settled,
             ),
         ):
             # Watches run on standbys too, so that a new leader need not list everything first.
@@ -209,8 +209,8 @@ class Operation:
             self._metrics.show(metric, lambda: read() if self._leadership.may_write() else {})
 
         self._metrics.show(declared.OPERATOR_LEADER, lambda: {(): float(self._leadership.may_write())})
-        show(declared.OPERATOR_SERVICES, lambda: Counter(self._upgrading.upgrades.readiness()))
-        show(declared.OPERATOR_UPGRADES, lambda: {(name,): n for name, n in self._upgrading.upgrades.counts().items()})
+        show(declared.OPERATOR_SERVICES, lambda: Counter(self._upgrading.readiness()))
+        show(declared.OPERATOR_UPGRADES, lambda: {(name,): n for name, n in self._upgrading.counts().items()})
         show(declared.OPERATOR_QUEUE_SERVICES, lambda: {(): len(self._queue.due_since_s(time.monotonic()))})
         show(declared.OPERATOR_QUEUE_AGE_SECONDS, self._queue_age_s)
         show(declared.OPERATOR_SCRAPE_AGE_SECONDS, lambda: {(): self._autoscaler.oldest_reading_s()})

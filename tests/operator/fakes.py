@@ -239,7 +239,7 @@ def upgrading(
 ) -> Upgrading:
     """Return the real thing, which knows of no other service."""
     made = Upgrading(cluster, records or Records(), settings, mark, utc_now)
-    made.upgrades.start({})
+    made.load([])
     return made
 
 

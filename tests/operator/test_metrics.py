@@ -11,9 +11,9 @@ from shoal_operator.loop.workers import Workers
 from shoal_operator.loop.workqueue import Outcome, WorkQueue
 from shoal_operator.metrics import Metrics
 from shoal_operator.operation import Operation
-from shoal_operator.rollout.upgrade import Upgrades, Window
 from shoal_operator.settings import Settings
 from shoal_schema.interfaces.metrics import ALL_OF_OPERATOR, ReconcileError
+from tests.operator.fakes import FakeCluster, upgrading
 from tests.operator.samples import service
 
 CAT = Key("default", "cat")
@@ -88,7 +88,7 @@ def test_requests_are_counted_by_method_and_status() -> None:
 
 
 def test_services_are_told_by_what_their_status_says() -> None:
-    upgrades = Upgrades(1, Window())
+    upgrades = upgrading(FakeCluster())
     conditions = [{"type": "Ready", "status": "True", "reason": "Ready"}]
     upgrades.observe(CAT, {**service(), "status": {"conditions": conditions}})
     upgrades.observe(Key("default", "new"), service())

@@ -19,7 +19,7 @@ from shoal_operator.batch.status import (
     ttl_patch,
     write_rejected,
 )
-from shoal_operator.children.events import ServiceEvent, make_event
+from shoal_operator.children.events import ServiceEvent
 from shoal_operator.children.observation import Failure, Key, dig, is_orphan, is_owned
 from shoal_operator.children.pods import Problem, runs
 from shoal_operator.cluster.interface import Cluster
@@ -35,6 +35,7 @@ from shoal_operator.models.resolution import ModelResolution
 from shoal_operator.ownership.conflicts import WriteLimits
 from shoal_operator.policy.allowed import not_allowed
 from shoal_operator.reconciliation.planning import ModelResolver
+from shoal_operator.reconciliation.reporting import StatusWriter
 from shoal_operator.scaling.service_cache import Replica
 from shoal_schema.decoding import SpecError, parse_batch_spec
 from shoal_schema.fields.declaring import Json
@@ -88,6 +89,7 @@ class BatchReconciler:
         self._defaults = defaults
         self._names = names
         self._progresses = job_progress
+        self._status = StatusWriter(cluster, records, utc_now, clock)
         self._utc_now = utc_now
         self._clock = clock
 
@@ -103,7 +105,7 @@ class BatchReconciler:
             return Outcome.GONE
         kind = RAY_OR_JOB.get(str(dig(resource, "spec", "engine")), JOB)
         evidence, spec = await self._apply(key, kind, resource)
-        status = make_batch_status(evidence, _written(self._utc_now()))
+        status = make_batch_status(evidence, self._status.now())
         changed = await self._report(key, resource, status)
         # The end is stored: set the time to live.
         if has_ended(status):
@@ -149,7 +151,7 @@ class BatchReconciler:
         if left_s is not None:
             # Rounded up to a whole minute, so that the status does not change each second.
             end = self._utc_now() + datetime.timedelta(seconds=left_s, minutes=1)
-            estimated_end = _written(end.replace(second=0))
+            estimated_end = end.strftime("%Y-%m-%dT%H:%M:00Z")
         evidence = BatchEvidence(
             resource=resource,
             kind=kind,
@@ -230,19 +232,8 @@ class BatchReconciler:
         if stored.get("reason") != status["reason"]:
             warning = status["reason"] in FAILURES
             news = ServiceEvent(warning, Reason(status["reason"]), status["message"])
-            logger.info("event=announced service=%s reason=%s message=%s", key, news.reason, news.message)
-            try:
-                await self._cluster.post_event(make_event(resource, news, _written(self._utc_now())))
-            except ApiError as error:
-                # The status contains the same, so a lost Event is acceptable.
-                level = logging.INFO if error.is_deletion else logging.WARNING
-                logger.log(level, "event=announcing_failed service=%s reason=%s error=%s", key, news.reason, error)
+            await self._status.post_event(key, resource, news)
         return True
 
 
 RAY_OR_JOB = {str(engine): kind for engine, kind in KINDS.items()}
-
-
-def _written(moment: datetime.datetime) -> str:
-    """Format a time as the Kubernetes API does."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

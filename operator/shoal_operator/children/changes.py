@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from shoal_operator.children.drift import holds
-from shoal_operator.children.exact import removal
+from shoal_operator.children.exact import is_stored
 from shoal_operator.children.observation import controller_of, dig, is_orphan, is_owned
 from shoal_operator.manifests.desired import (
     DEPLOYMENT,
@@ -52,6 +51,12 @@ class Delete:
 
 
 Action = Apply | Merge | Delete
+
+
+def leaving_replicas(action: Apply | Merge, live: Json) -> Apply | Merge | None:
+    """Return a Deployment's write with the stored replicas, or None if unneeded."""
+    body = {**action.body, "spec": {**action.body["spec"], "replicas": live["spec"]["replicas"]}}
+    return None if is_stored(action.kind, body, live) else replace(action, body=body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +155,7 @@ def _action(kind: Child, desired: Json | None, live: Json | None) -> Apply | Del
     if desired is None:
         deleting = dig(live, "metadata", "deletionTimestamp")
         return Delete(kind, live["metadata"]["name"], uid) if live and not deleting else None
-    if live is not None and holds(desired, live) and not removal(kind, desired, live):
+    if live is not None and is_stored(kind, desired, live):
         return None
     return Apply(kind, desired, uid)
 

@@ -8,6 +8,7 @@ lists, so a JSON merge patch removes them: null removes a key, and a list replac
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from shoal_operator.children.drift import holds
 from shoal_operator.children.observation import dig
 from shoal_operator.manifests.desired import (
     DEPLOYMENT,
@@ -61,6 +62,11 @@ _DEFAULTS: Mapping[str, str] = {
     "sessionAffinity": "None",
 }
 """Values that API servers set for undeclared fields."""
+
+
+def is_stored(kind: Child, desired: Json, live: Json) -> bool:
+    """Return whether a stored object is as declared, so that no write is needed."""
+    return holds(desired, live) and not removal(kind, desired, live)
 
 
 def removal(kind: Child, desired: Json, live: Json) -> Json:

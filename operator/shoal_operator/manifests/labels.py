@@ -82,7 +82,7 @@ def make_object(
     return body
 
 
-def digest(body: Json) -> str:
-    """Return a short hash of an object's canonical JSON."""
+def digest(body: Json | list[Json]) -> str:
+    """Return a short hash of canonical JSON."""
     text = json.dumps(body, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,153 +1,155 @@
-"""Detection of conflicting writers, and limits on repeated writes.
+"""Limits on writes that another writer undoes, and the names of other writers.
 
 Writing the same content again and again means that another writer undoes it (an operator of an older release, a
-controller, a webhook), and each round may replace every pod. If ``managedFields`` shows that another manager has
-written the fields since, the content is written twice in `CONFLICT_WINDOW_S`, then once an hour. Other content is
-written five times a minute, then once per pause. If the service serves no request without the content, the content is
-written once per pause in both cases.
+controller, a webhook, an HPA), and each round may replace every pod. So the same content is written a few times; then
+writes pause, and one follows each pause.
 """
 
 import re
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 from shoal_operator.children.drift import differences
 from shoal_operator.children.observation import dig
+from shoal_operator.manifests.labels import FIELD_MANAGER
 from shoal_schema.fields.declaring import Json
+from shoal_schema.resource.traffic import ScalingMode
 
-WRITES = 5
-WINDOW_S = 60.0
-MIN_PAUSE_S = 60.0
-MAX_PAUSE_S = 300.0
-CONFLICT_WRITES = 2
-CONFLICT_WINDOW_S = 7200.0
-"""Longer than the pause, so that a retry that is undone counts as the second write at once."""
-CONFLICT_PAUSE_S = 3600.0
+HPA_MANAGER = "kube-controller-manager"
+"""Field manager of the HPA controller, also for KEDA's HPAs."""
+REPLICAS = "replicas of the Deployment"
+_REPLICAS_PATH = ("f:spec", "f:replicas")
+
+
+class Limit(NamedTuple):
+    """A limit on writes of the same content."""
+
+    writes: int
+    """Writes before the first pause."""
+    window_s: float
+    """Time for which a write counts (s)."""
+    min_pause_s: float
+    """Length of the first pause (s); each further pause is twice as long."""
+    max_pause_s: float
+
+
+UNKNOWN_WRITER = Limit(writes=5, window_s=60.0, min_pause_s=60.0, max_pause_s=300.0)
+KNOWN_WRITER = Limit(writes=2, window_s=7200.0, min_pause_s=3600.0, max_pause_s=3600.0)
+"""For fields that another field manager has changed since the last write."""
+URGENT = KNOWN_WRITER._replace(min_pause_s=60.0, max_pause_s=300.0)
+"""As `KNOWN_WRITER`, for a service that serves no request without the write."""
+REPLICAS_WRITER = KNOWN_WRITER._replace(writes=1)
+"""For replicas that another field manager has changed since the last write."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteHistory:
-    """Recent writes of one object; times in monotonic seconds."""
+    """Recent writes of the same content; times in monotonic seconds."""
 
     text: str = ""
     """Digest of the content."""
-    writes_s: tuple[float, ...] = ()
-    """Times of writes within the window."""
-    pauses: int = 0
-    """Number of times that writes were paused."""
+    times_s: tuple[float, ...] = ()
+    """Times of the writes since the last pause."""
+    pause_s: float = 0.0
+    """Length of the last pause."""
     until_s: float = float("-inf")
     """End of the pause."""
-    conflicts_s: tuple[float, ...] = ()
-    """Times of writes to fields that another manager had changed."""
 
 
-def try_write(
-    last: WriteHistory, text: str, now_s: float, *, conflicting: bool = False, urgent: bool = False
-) -> tuple[bool, WriteHistory]:
-    """Return whether an object may be written now, and the next history.
+def try_write(last: WriteHistory, limit: Limit, text: str, now_s: float) -> tuple[bool, WriteHistory]:
+    """Return whether content may be written now, and the next history.
 
     Args:
         last: recent writes of the object.
+        limit: limit on writes of the same content.
         text: digest of the content.
         now_s: monotonic time (s).
-        conflicting: another field manager has changed the object since the last write.
-        urgent: without the write the service serves no request, so no pause exceeds `MAX_PAUSE_S`.
     """
     # New content starts afresh, and so does the same content after a long time without writes.
-    settled_s = max(last.until_s, *last.writes_s, float("-inf")) + 2 * MAX_PAUSE_S
-    if text != last.text:
+    calm_s = now_s - max(last.until_s, *last.times_s[-1:], float("-inf"))
+    if text != last.text or calm_s >= max(limit.window_s, 2 * limit.max_pause_s):
         last = WriteHistory(text)
-    elif now_s >= settled_s:
-        last = WriteHistory(text, conflicts_s=last.conflicts_s)
-    if now_s < last.until_s and not (urgent and last.until_s - now_s > MAX_PAUSE_S):
+    # A pause that is longer than this limit allows has ended.
+    if 0 < last.until_s - now_s <= limit.max_pause_s:
         return False, last
-    recent = tuple(each for each in last.writes_s if now_s - each < WINDOW_S)
-    against_s = tuple(each for each in last.conflicts_s if now_s - each < CONFLICT_WINDOW_S)
-    # Against another manager: two writes, then one per hour.
-    if conflicting and len(against_s) < CONFLICT_WRITES:
-        return True, WriteHistory(text, recent, last.pauses, last.until_s, (*against_s, now_s))
-    pause_s = min(MIN_PAUSE_S * 2.0**last.pauses, MAX_PAUSE_S)
-    pauses = min(last.pauses + 1, 10)
-    if conflicting:
-        # The last write stays counted, so that only one write follows the pause.
-        pause_s, pauses = (pause_s, pauses) if urgent else (CONFLICT_PAUSE_S, last.pauses)
-        return False, WriteHistory(text, recent, pauses, now_s + pause_s, against_s[-1:])
-    # Without a known writer: a few writes per window, then one per pause.
-    if len(recent) < (1 if last.pauses else WRITES):
-        return True, WriteHistory(text, (*recent, now_s), last.pauses, last.until_s, against_s)
-    return False, WriteHistory(text, recent, pauses, now_s + pause_s, against_s)
-
-
-@dataclass(frozen=True, slots=True)
-class _Admitted:
-    """A write that admission changed; it is not repeated before ``until_s``."""
-
-    text: str
-    stored: str
-    until_s: float
+    recent_s = tuple(each for each in last.times_s if now_s - each < limit.window_s)
+    if len(recent_s) < (1 if last.pause_s else limit.writes):
+        return True, replace(last, times_s=(*recent_s, now_s))
+    pause_s = min(max(limit.min_pause_s, 2 * last.pause_s), limit.max_pause_s)
+    return False, WriteHistory(text, pause_s=pause_s, until_s=now_s + pause_s)
 
 
 @dataclass(slots=True)
 class WriteLimits:
     """Recent writes for one service: of its children and its status, by what was written."""
 
-    _known: dict[str, WriteHistory] = field(default_factory=dict)
-    _admitted: dict[str, _Admitted] = field(default_factory=dict)
+    _known: dict[tuple[str, bool], WriteHistory] = field(default_factory=dict)
+    """By what was written, and whether another field manager had changed it."""
 
-    def may_write(self, what: str, text: str, now_s: float, *, conflicting: bool = False, urgent: bool = False) -> bool:
-        """Return whether a service's object may be written now; see `try_write`."""
-        last = self._known.get(what, WriteHistory())
-        may, history = try_write(last, text, now_s, conflicting=conflicting, urgent=urgent)
-        if conflicting or not may:
-            self._known[what] = history
+    def may_write(self, what: str, text: str, now_s: float, known: Limit | None = None) -> bool:
+        """Return whether a service's object may be written now.
+
+        Args:
+            what: the object, or a part of it.
+            text: digest of the content.
+            now_s: monotonic time (s).
+            known: limit for content that another field manager has changed, which counts this write; None: count writes
+                by `record_write`, with the limit for an unknown writer.
+        """
+        last = self._known.get((what, known is not None), WriteHistory())
+        may, history = try_write(last, known or UNKNOWN_WRITER, text, now_s)
+        if known or not may:
+            self._known[what, known is not None] = history
         return may
 
     def record_write(self, what: str, text: str, now_s: float) -> None:
         """Record a write of a service's object."""
-        _, self._known[what] = try_write(self._known.get(what, WriteHistory()), text, now_s)
+        last = self._known.get((what, False), WriteHistory())
+        _, self._known[what, False] = try_write(last, UNKNOWN_WRITER, text, now_s)
 
-    def admit(self, what: str, text: str, stored: str, now_s: float) -> None:
-        """Record that admission changed a write of a service's object."""
-        self._admitted[what] = _Admitted(text, stored, now_s + MAX_PAUSE_S)
+    def pause(self, what: str, text: str, until_s: float) -> None:
+        """Pause writes of content that the API server changes at each write."""
+        self._known[what, True] = WriteHistory(text, until_s=until_s)
 
-    def is_admitted(self, what: str, text: str, live: str, now_s: float) -> bool:
-        """Return whether admission recently turned this write into ``live``."""
-        last = self._admitted.get(what)
-        return last is not None and (last.text, last.stored) == (text, live) and now_s < last.until_s
-
-
-def last_writer(live: Json, ours: str) -> str:
-    """Return the last other writer of an object, or else the operator.
-
-    Writers of the status do not count, as Kubernetes' own controllers write it.
-    """
-    entries: list[Any] = dig(live, "metadata", "managedFields", default=[])
-    return (
-        _latest([entry for entry in entries if entry.get("manager") != ours and not entry.get("subresource")]) or ours
-    )
+    def is_paused(self, what: str, text: str, now_s: float) -> bool:
+        """Return whether writes of content that is changed at each write are paused."""
+        last = self._known.get((what, True), WriteHistory())
+        return text == last.text and now_s < last.until_s
 
 
-def conflicting_writer(desired: Json, live: Json, ours: str) -> tuple[str, str]:
+def conflicting_writer(desired: Json, live: Json) -> tuple[str, str]:
     """Return the writer of a changed field, and the field's path, or else ""."""
     for path in differences(desired, live):
-        if writer := writer_of(live, ours, *path):
+        if writer := writer_of(live, *path):
             return writer, ".".join(re.sub('^f:|^k:{"name":|}$', "", step) for step in path)
     return "", ""
 
 
-def writer_of(live: Json, ours: str, *path: str) -> str:
-    """Return the last field manager of a field besides the operator, or "".
+def writer_of(live: Json, *path: str) -> str:
+    """Return the last field manager besides the operator, or "".
 
     Args:
         live: the object.
-        ours: the operator's field manager.
-        path: path of the field, in the form of ``managedFields``.
+        path: path of a field, in the form of ``managedFields``; none: any field but those of subresources, as
+            Kubernetes' own controllers write the status.
     """
     entries: list[Any] = dig(live, "metadata", "managedFields", default=[])
-    owners = [entry for entry in entries if dig(entry, "fieldsV1", *path) is not None]
-    return _latest([entry for entry in owners if entry.get("manager") != ours])
-
-
-def _latest(entries: list[Any]) -> str:
-    latest: Json = max(entries, key=lambda entry: str(entry.get("time", "")), default={})
+    wrote = (
+        entry
+        for entry in entries
+        if entry.get("manager") != FIELD_MANAGER
+        and (dig(entry, "fieldsV1", *path) is not None if path else not entry.get("subresource"))
+    )
+    latest: Json = max(wrote, key=lambda entry: str(entry.get("time", "")), default={})
     return str(latest.get("manager", ""))
+
+
+def replicas_writer(live: Json) -> str:
+    """Return the last field manager of ``spec.replicas`` besides the operator."""
+    return writer_of(live, *_REPLICAS_PATH)
+
+
+def replicas_request(resource: Json) -> str:
+    """Return a text that changes when a user, not an autoscaler, sets replicas."""
+    writer, external = replicas_writer(resource), dig(resource, "spec", "scaling", "mode") == ScalingMode.EXTERNAL
+    return "" if external or writer in ("", HPA_MANAGER) else f"{writer} {dig(resource, 'spec', 'replicas')}"

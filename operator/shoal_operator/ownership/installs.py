@@ -7,22 +7,21 @@ running owner removes the claim; a claim that stays for a minute shows that the 
 over.
 """
 
-from dataclasses import dataclass, replace
+import math
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from shoal_operator.children.observation import dig
-from shoal_operator.manifests.labels import OPERATOR_ANNOTATION
-from shoal_schema.fields.declaring import Json
+from shoal_operator.ownership.conflicts import Limit, WriteHistory, try_write
 from shoal_schema.resource import GROUP
 
 CLAIM_ANNOTATION = f"{GROUP}/claimed-by"
 SETTLE_S = 60.0
 """Age at which a claim succeeds; longer than a standby of the owner needs to take over."""
-MIN_PAUSE_S = 60.0
-MAX_PAUSE_S = 300.0
+CLAIMS = Limit(writes=1, window_s=math.inf, min_pause_s=60.0, max_pause_s=300.0)
+"""A claim that the owner removed is a write that another writer undid."""
 CLAIM_REPLY_S = 12.0
 """Minimum interval between removals of claims; far less than SETTLE_S."""
-CLAIM_MEMORY_S = 2 * MAX_PAUSE_S
+CLAIM_MEMORY_S = 2 * CLAIMS.max_pause_s
 """A claimant without a claim for this long no longer exists."""
 
 
@@ -47,35 +46,16 @@ class Ownership:
 
     keeper: str = ""
     """The owner, where it is another install."""
-    claimed_s: float | None = None
-    """Since when this install's claim has been in place."""
-    refused: int = 0
-    """Claims of this install that were removed, in a row."""
-    pause_until_s: float = float("-inf")
-    """No claim before then."""
-    claimant: tuple[str, float] | None = None
-    """The last install that claimed an own service, and when."""
+    claims: WriteHistory = field(default_factory=WriteHistory)
+    """Claims of this install."""
+    claimant: str = ""
+    """The last install that claimed an own service."""
     rejected_s: float = float("-inf")
     """When a claim on an own service was last removed."""
 
-
-def claimant(state: Ownership, now_s: float) -> str:
-    """Return the other install that recently claimed a service of this install; empty if there is none."""
-    known = state.claimant
-    return known[0] if known and now_s - known[1] < CLAIM_MEMORY_S else ""
-
-
-def ownership_of(me: str, named: Json, known: Ownership, now_s: float) -> tuple[OwnershipStep, Ownership]:
-    """Return the action for a service, and the next state.
-
-    Args:
-        me: unique name of this install in the cluster.
-        named: the child with the annotations; empty where it does not exist.
-        known: the state.
-        now_s: monotonic time (s).
-    """
-    annotations: Json = dig(named, "metadata", "annotations", default={})
-    return decide(me, annotations.get(OPERATOR_ANNOTATION, ""), annotations.get(CLAIM_ANNOTATION, ""), known, now_s)
+    def recent_claimant(self, now_s: float) -> str:
+        """Return the install that recently claimed an own service, or ""."""
+        return self.claimant if now_s - self.rejected_s < CLAIM_MEMORY_S else ""
 
 
 def decide(me: str, keeper: str, claim: str, known: Ownership, now_s: float) -> tuple[OwnershipStep, Ownership]:
@@ -95,20 +75,16 @@ def decide(me: str, keeper: str, claim: str, known: Ownership, now_s: float) -> 
             return OwnershipStep.KEEP, ours
         if now_s - known.rejected_s < CLAIM_REPLY_S:
             return OwnershipStep.WAIT, ours
-        claimant = (claim, now_s) if claim != me else known.claimant
-        return OwnershipStep.REJECT, Ownership(claimant=claimant, rejected_s=now_s)
-    # Another install's service.
-    known = replace(known, keeper=keeper, claimant=None)
+        return OwnershipStep.REJECT, Ownership(claimant=known.claimant if claim == me else claim, rejected_s=now_s)
+    known = Ownership(keeper, known.claims, rejected_s=known.rejected_s)
+    # The claim is in place. When it is not removed in time, reconcile, whose write makes this install the owner.
     if claim == me:
-        since_s = now_s if known.claimed_s is None else known.claimed_s
-        # The claim was not removed in time: reconcile, whose write makes this install the owner.
-        step = OwnershipStep.KEEP if now_s - since_s >= SETTLE_S else OwnershipStep.LEAVE
-        return step, replace(known, claimed_s=since_s)
-    # The owner removed the claim: pause before the next one.
-    if known.claimed_s is not None:
-        pause_s = min(MIN_PAUSE_S * 2.0**known.refused, MAX_PAUSE_S)
-        refused = min(known.refused + 1, 10)
-        return OwnershipStep.LEAVE, replace(known, claimed_s=None, refused=refused, pause_until_s=now_s + pause_s)
-    if claim or now_s < known.pause_until_s:
+        since_s = known.claims.times_s or (now_s,)
+        step = OwnershipStep.KEEP if now_s - since_s[-1] >= SETTLE_S else OwnershipStep.LEAVE
+        return step, replace(known, claims=replace(known.claims, times_s=since_s, until_s=-math.inf))
+    # Another install's claim, and none of this one that was removed.
+    if claim and not known.claims.times_s:
         return OwnershipStep.LEAVE, known
-    return OwnershipStep.CLAIM, replace(known, claimed_s=now_s)
+    # Claim, unless the last claim was removed: then pause first.
+    may, claims = try_write(known.claims, CLAIMS, "", now_s)
+    return OwnershipStep.CLAIM if may else OwnershipStep.LEAVE, replace(known, claims=claims)

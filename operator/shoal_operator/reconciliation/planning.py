@@ -1,7 +1,7 @@
 """The plan of one reconciliation: from a service's spec and its children to writes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from shoal_operator.children.observation import Key, Observation
@@ -11,7 +11,7 @@ from shoal_operator.manifests.specs import graph_of, service_spec
 from shoal_operator.manifests.target import Hosting, Target
 from shoal_operator.models.resolution import ModelResolution
 from shoal_operator.policy.allowed import not_allowed
-from shoal_operator.rollout.upgrading import Plan
+from shoal_operator.rollout.upgrading import Plan, Upgrading
 from shoal_schema.fields.declaring import Json
 from shoal_schema.process.settings.operator import OperatorProcess
 from shoal_schema.resource.model import Follow
@@ -38,22 +38,6 @@ class Hosts(Protocol):
         """Record a service's objects at the end of a reconciliation."""
 
 
-class Upgrades(Protocol):
-    """The part of `shoal_operator.rollout.upgrading.Upgrading` that reconciliations use."""
-
-    def plan(self, key: Key, observation: Observation, target: Target) -> Plan:
-        """Return the planned writes for a service."""
-
-    async def decide(self, key: Key, resource: Json, plan: Plan) -> Plan:
-        """Return the plan with the pods kept, or with an upgrade started and written to the status."""
-
-    def observe(self, key: Key, resource: Json) -> None:
-        """Record a service's state after a reconciliation."""
-
-    def reconciled(self, key: Key) -> None:
-        """Record the end of a reconciliation, and reconcile the services whose upgrade may start now."""
-
-
 @dataclass(frozen=True, slots=True)
 class ServicePlan:
     """The plan for one service."""
@@ -74,13 +58,13 @@ class Planner:
         defaults: images and addresses of this install.
         names: resolves model names.
         hosts: places services that scale to zero in the activator.
-        upgrades: decides when a new operator release may replace pods.
+        upgrading: decides when a new operator release may replace pods.
     """
 
     defaults: OperatorProcess
     names: ModelResolver
     hosts: Hosts
-    upgrades: Upgrades
+    upgrading: Upgrading
 
     def plan(self, key: Key, observation: Observation) -> ServicePlan:
         """Return the plan for a service.
@@ -104,11 +88,12 @@ class Planner:
             graph=graph_of(resource, self.defaults.service_url),
             hosting=self.hosts.host(key, spec, observation),
         )
-        plan = self.upgrades.plan(key, observation, target)
+        plan = self.upgrading.plan(key, observation, target)
         deployment = observation.owned(DEPLOYMENT)
         if refused := not_allowed(target):
-            return ServicePlan(target, plan.scaling_alone(deployment, target.replicas), None, refused)
+            alone = plan.changes.scaling_alone(deployment, target.replicas)
+            return ServicePlan(target, replace(plan, changes=alone, kept=None), None, refused)
         # Without a version, or with another owner's account, no new pods.
         if plan.changes.account_taken or (resolution and not resolution.resolved):
-            plan = plan.keeping_pods(deployment, target.replicas)
+            plan = replace(plan, changes=plan.changes.keeping_pods(deployment, target.replicas), kept=None)
         return ServicePlan(target, plan, resolution, "")

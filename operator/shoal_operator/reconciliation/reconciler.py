@@ -17,19 +17,21 @@ from shoal_operator.errors import ApiError
 from shoal_operator.loop.records import Records
 from shoal_operator.loop.workqueue import Outcome, Schedule
 from shoal_operator.manifests.desired import DEPLOYMENT, ENDPOINT_SLICE, PEERS, SERVICE
+from shoal_operator.manifests.labels import OPERATOR_ANNOTATION
 from shoal_operator.models.resolution import ModelResolution, stored_version
-from shoal_operator.ownership.conflicts import WriteLimits
-from shoal_operator.ownership.installs import CLAIM_ANNOTATION, Ownership, OwnershipStep, claimant, ownership_of
-from shoal_operator.reconciliation.planning import Hosts, ModelResolver, Planner, Upgrades
+from shoal_operator.ownership.conflicts import REPLICAS, WriteLimits, replicas_request, replicas_writer
+from shoal_operator.ownership.installs import CLAIM_ANNOTATION, Ownership, OwnershipStep, decide
+from shoal_operator.reconciliation.planning import Hosts, ModelResolver, Planner
 from shoal_operator.reconciliation.reporting import StatusWriter
 from shoal_operator.reconciliation.retries import Retries
 from shoal_operator.reconciliation.writing import ChildWriter
 from shoal_operator.rollout.stays import StayRequest, plan_stays
+from shoal_operator.rollout.upgrading import Upgrading
 from shoal_operator.scaling.load_state import LoadState
-from shoal_operator.scaling.reversals import Reversals
 from shoal_operator.scaling.service_cache import CachedService, Replica, running_replicas
+from shoal_operator.status.events import other_owner_event
 from shoal_operator.status.evidence import Evidence
-from shoal_operator.status.status import make_status, other_owner_event, unread_status
+from shoal_operator.status.status import make_status, unread_status
 from shoal_operator.zero.activator import NoActivatorError
 from shoal_schema.decoding import GraphSpecError, SpecError
 from shoal_schema.fields.declaring import Json
@@ -79,7 +81,7 @@ class Reconciler:
         records: Records,
         names: ModelResolver,
         scale_to_zero: Hosts,
-        upgrading: Upgrades,
+        upgrading: Upgrading,
         graphs: Graphs,
         stays: Stays,
     ) -> None:
@@ -89,7 +91,7 @@ class Reconciler:
         self._clock = clock
         self._records = records
         self._hosts = scale_to_zero
-        self._upgrades = upgrading
+        self._upgrading = upgrading
         self._graphs = graphs
         self._stays = stays
         self._planner = Planner(defaults, names, scale_to_zero, upgrading)
@@ -105,7 +107,7 @@ class Reconciler:
         try:
             return await self._reconcile(key)
         finally:
-            self._upgrades.reconciled(key)
+            self._upgrading.reconciled(key)
 
     async def _reconcile(self, key: Key) -> Outcome:
         resource = await self._cluster.read_service(key)
@@ -119,14 +121,14 @@ class Reconciler:
         step = await self._claim(key, observation)
         # Another install's service: write nothing, and drop all state but that of ownership and of conflicts.
         if step in (OwnershipStep.CLAIM, OwnershipStep.LEAVE):
-            self._records.drop(key, keep=(Schedule, Ownership, WriteLimits, Reversals, Retries))
+            self._records.drop(key, keep=(Schedule, Ownership, WriteLimits, Retries))
             return Outcome.FAILED
         # The service is this install's.
         self._records.get(key, CachedService).observe(resource, observation.pods, self._clock())
         evidence = await self._apply(key, observation)
         status = make_status(evidence, self._status.now())
         written = await self._status.write(key, resource, status)
-        self._upgrades.observe(key, {**resource, "status": status} if written else resource)
+        self._upgrading.observe(key, {**resource, "status": status} if written else resource)
         # Anything incomplete is retried with backoff.
         complete = written and not (evidence.failures or evidence.conflicts or evidence.peers_obstacle)
         outcome = Outcome.DONE if complete else Outcome.FAILED
@@ -154,8 +156,9 @@ class Reconciler:
     async def _claim(self, key: Key, observation: Observation) -> OwnershipStep:
         """Determine which install owns the service, and write or remove a claim where it is time."""
         child = observation.owned(SERVICE) or observation.orphaned(SERVICE)
-        before = self._records.get(key, Ownership)
-        step, now = ownership_of(self._install, child, before, self._clock())
+        annotations, before = dig(child, "metadata", "annotations", default={}), self._records.get(key, Ownership)
+        keeper, claim = (annotations.get(name, "") for name in (OPERATOR_ANNOTATION, CLAIM_ANNOTATION))
+        step, now = decide(self._install, keeper, claim, before, self._clock())
         self._records.put(key, now)
         if step in (OwnershipStep.REJECT, OwnershipStep.CLAIM):
             value = self._install if step is OwnershipStep.CLAIM else None
@@ -185,7 +188,7 @@ class Reconciler:
         target, resource = planned.target, observation.resource
         # Stopping pods keep serving while no other pod is ready.
         self._stays.send(key, plan_stays(target, observation.pods, observation.owned(DEPLOYMENT), self._until_s))
-        plan = await self._upgrades.decide(key, resource, planned.plan)
+        plan = await self._upgrading.decide(key, resource, planned.plan)
         await self._store_version(resource, planned.resolution)
         # Write.
         observation, failures = await self._children.execute(key, plan.changes, observation)
@@ -196,6 +199,7 @@ class Reconciler:
             newest = template_hash(dig(observation.owned(DEPLOYMENT), "spec", "template", default={}))
             graph_states = self._graphs.latest(key, running_replicas(observation.pods, newest))
         load = self._records.find(key, LoadState) or LoadState()
+        left = self._records.get(key, WriteLimits).is_paused(REPLICAS, replicas_request(resource), self._clock())
         return Evidence(
             observation=observation,
             target=target,
@@ -212,8 +216,8 @@ class Reconciler:
             independent=load.independent,
             resolution=planned.resolution,
             graph_states=graph_states,
-            other_operator=claimant(self._records.get(key, Ownership), self._clock()),
-            scaler=self._records.get(key, Reversals).left_to(self._clock()),
+            other_operator=self._records.get(key, Ownership).recent_claimant(self._clock()),
+            scaler=replicas_writer(observation.owned(DEPLOYMENT)) if left else "",
         )
 
     def _until_s(self, time: str) -> float:

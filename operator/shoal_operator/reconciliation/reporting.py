@@ -12,7 +12,8 @@ from shoal_operator.errors import ApiError
 from shoal_operator.loop.records import Records
 from shoal_operator.manifests.labels import digest
 from shoal_operator.ownership.conflicts import WriteLimits
-from shoal_operator.status.status import plain_status, transitions, unwritten_status_event
+from shoal_operator.status.events import transitions, unwritten_status_event
+from shoal_operator.status.status import plain_status
 from shoal_schema.fields.declaring import Json
 
 logger = logging.getLogger(__name__)

@@ -4,24 +4,36 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
-from shoal_operator.children.changes import Action, Apply, Changes, Delete, Merge
-from shoal_operator.children.exact import removal, removed_settings, replacement
+from shoal_operator.children.changes import Action, Apply, Changes, Delete, Merge, leaving_replicas
+from shoal_operator.children.exact import is_stored, removal, removed_settings, replacement
 from shoal_operator.children.observation import Failure, Key, Observation, dig
 from shoal_operator.cluster.interface import Cluster
 from shoal_operator.errors import ApiError
 from shoal_operator.loop.records import Records
 from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE
 from shoal_operator.manifests.labels import FIELD_MANAGER, digest
-from shoal_operator.ownership.admission import changed_text, is_changed
-from shoal_operator.ownership.conflicts import WriteLimits, conflicting_writer, last_writer
+from shoal_operator.ownership.conflicts import (
+    KNOWN_WRITER,
+    REPLICAS,
+    REPLICAS_WRITER,
+    UNKNOWN_WRITER,
+    URGENT,
+    WriteLimits,
+    conflicting_writer,
+    replicas_request,
+    replicas_writer,
+    writer_of,
+)
 from shoal_operator.reconciliation.reporting import StatusWriter
 from shoal_operator.reconciliation.retries import Retries
-from shoal_operator.scaling.reversals import Reversals, adjusted, observed_deployment, observed_request, written
+from shoal_operator.status.blocked import changed_text
+from shoal_operator.status.events import removed_settings_event
 from shoal_operator.status.fractions import named_fractions
-from shoal_operator.status.status import removed_settings_event
 from shoal_schema.fields.declaring import Json
 
 logger = logging.getLogger(__name__)
+
+_AT_ADMISSION = "admission of "
 
 
 class ChildWriter:
@@ -47,53 +59,44 @@ class ChildWriter:
             ApiError: the request may succeed at the next reconciliation.
         """
         children = dict(observation.children)
-        limits, retries = self._records.get(key, WriteLimits), self._records.get(key, Retries)
-        failures = []
-        self._records.put(key, observed_request(self._records.get(key, Reversals), observation.resource))
+        limits, failures = self._records.get(key, WriteLimits), list[Failure]()
         for planned in changes.actions:
-            if planned.kind == DEPLOYMENT and not isinstance(planned, Delete):
-                reversals = observed_deployment(
-                    self._records.get(key, Reversals), children.get(DEPLOYMENT), self._clock()
-                )
-                self._records.put(key, reversals)
-            action = adjusted(self._records.get(key, Reversals), planned, children.get(DEPLOYMENT), self._clock())
-            # Replicas are left to another writer, and nothing else changed.
+            live = children.get(planned.kind)
+            action = self._without_left_replicas(limits, planned, live, observation.resource)
+            # Only the replicas differ, which are left to another writer.
             if action is None:
                 continue
             # Writes that an admission policy or another writer would revert are not repeated.
-            live = children.get(action.kind)
             urgent = _is_urgent(action, observation)
-            if reverted := self._reverted_at_admission(limits, action, live) or self._undone(
-                limits, action, live, urgent=urgent
-            ):
+            if reverted := self._reverted(limits, action, live, urgent=urgent):
                 failures.append(reverted)
                 continue
+            what, now_s = action.kind.label, self._clock()
             try:
                 stored = await self._perform(key, action, live)
-                # Later steps see the cluster as it is after the write.
-                if stored is None or isinstance(action, Delete):
-                    del children[action.kind]
-                else:
-                    children[action.kind] = stored
-                    limits.record_write(action.kind.label, digest(action.body), self._clock())
-                if stored is not None and isinstance(action, Apply):
-                    if live is not None and (settings := removed_settings(action.body, live, stored)):
-                        await self._status.post_event(key, observation.resource, removed_settings_event(settings))
-                    # The response differs from the request: an admission policy changed the object.
-                    if is_changed(action.kind, action.body, stored):
-                        request, response = digest(action.body), digest(stored.get("spec", {}))
-                        limits.admit(action.kind.label, request, response, self._clock())
-                        text = changed_text(action.body, stored)
-                        failures.append(Failure(action.kind, 200, text, at_admission=True))
-                self._records.put(key, written(self._records.get(key, Reversals), action, planned))
-                logger.info(
-                    "event=wrote service=%s action=%s kind=%s", key, type(action).__name__.lower(), action.kind.kind
-                )
             except ApiError as error:
-                retries.check(error)
-                logger.warning("event=write_failed service=%s kind=%s error=%s", key, action.kind.label, error)
+                self._records.get(key, Retries).check(error)
+                logger.warning("event=write_failed service=%s kind=%s error=%s", key, what, error)
                 message = named_fractions(error.message, observation.resource["spec"])
                 failures.append(Failure(action.kind, error.code, message))
+                continue
+            verb = type(action).__name__.lower()
+            logger.info("event=wrote service=%s action=%s kind=%s", key, verb, action.kind.kind)
+            # Later steps see the cluster as it is after the write.
+            if stored is None or isinstance(action, Delete):
+                del children[action.kind]
+                continue
+            children[action.kind] = stored
+            limits.record_write(what, digest(action.body), now_s)
+            if isinstance(action, Merge):
+                continue
+            if live is not None and (settings := removed_settings(action.body, live, stored)):
+                await self._status.post_event(key, observation.resource, removed_settings_event(settings))
+            # The response differs from the request: an admission policy changed the object.
+            if not is_stored(action.kind, action.body, stored):
+                limits.pause(_AT_ADMISSION + what, _outcome(action, stored), now_s + UNKNOWN_WRITER.max_pause_s)
+                text = changed_text(action.body, stored)
+                failures.append(Failure(action.kind, 200, text, at_admission=True))
         return replace(observation, children=children), failures
 
     async def _perform(self, key: Key, action: Action, live: Json | None) -> Json | None:
@@ -121,29 +124,41 @@ class ChildWriter:
             return await self._cluster.merge(action.kind, stored, patch)
         return stored
 
-    def _reverted_at_admission(self, limits: WriteLimits, action: Action, live: Json | None) -> Failure | None:
-        """Return the failure of a write that admission would change again."""
-        if not isinstance(action, Apply) or live is None:
-            return None
-        request, stored = digest(action.body), digest(live.get("spec", {}))
-        if not limits.is_admitted(action.kind.label, request, stored, self._clock()):
-            return None
-        return Failure(action.kind, 200, changed_text(action.body, live), at_admission=True)
+    def _without_left_replicas(
+        self, limits: WriteLimits, action: Action, live: Json | None, resource: Json
+    ) -> Action | None:
+        """Return a write without the replicas that another writer has set back twice; None if nothing else differs."""
+        stored = dig(live, "spec", "replicas")
+        # 0 replicas are left to no other writer, as no request would be served.
+        if action.kind != DEPLOYMENT or isinstance(action, Delete) or live is None or not stored:
+            return action
+        if dig(action.body, "spec", "replicas") in (None, stored) or not replicas_writer(live):
+            return action
+        may = limits.may_write(REPLICAS, replicas_request(resource), self._clock(), REPLICAS_WRITER)
+        return action if may else leaving_replicas(action, live)
 
-    def _undone(self, limits: WriteLimits, action: Action, live: Json | None, *, urgent: bool) -> Failure | None:
-        """Return the failure of a write that another writer has repeatedly undone."""
+    def _reverted(self, limits: WriteLimits, action: Action, live: Json | None, *, urgent: bool) -> Failure | None:
+        """Return the failure of a write that admission or another writer would revert."""
         if isinstance(action, Delete) or live is None:
             return None
-        writer, field = conflicting_writer(action.body, live, FIELD_MANAGER)
-        text = digest(action.body)
-        if limits.may_write(action.kind.label, text, self._clock(), conflicting=bool(writer), urgent=urgent):
+        what, now_s = action.kind.label, self._clock()
+        if isinstance(action, Apply) and limits.is_paused(_AT_ADMISSION + what, _outcome(action, live), now_s):
+            return Failure(action.kind, 200, changed_text(action.body, live), at_admission=True)
+        writer, field = conflicting_writer(action.body, live)
+        known = (URGENT if urgent else KNOWN_WRITER) if writer else None
+        if limits.may_write(what, digest(action.body), now_s, known):
             return None
-        what, pause = (f"field {field}" if writer else "fields"), "hour" if writer and not urgent else "few minutes"
+        fields, pause = (f"field {field}" if writer else "fields"), "hour" if known is KNOWN_WRITER else "few minutes"
         message = (
-            f"{writer or last_writer(live, FIELD_MANAGER)!r} changes {what} back after each write, so the operator"
+            f"{writer or writer_of(live) or FIELD_MANAGER!r} changes {fields} back after each write, so the operator"
             f" writes only every {pause}. Check whether another install of the operator or a controller owns the object"
         )
         return Failure(action.kind, 409, message, undone=True)
+
+
+def _outcome(action: Apply, stored: Json) -> str:
+    """Return a digest of a write and of the object that the API server stored for it."""
+    return digest([action.body, stored.get("spec", {})])
 
 
 def _is_urgent(action: Action, observation: Observation) -> bool:

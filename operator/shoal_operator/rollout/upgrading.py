@@ -3,7 +3,7 @@
 import asyncio
 import datetime
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from shoal_operator.children.changes import Changes, plan_changes
@@ -13,7 +13,17 @@ from shoal_operator.errors import ApiError
 from shoal_operator.loop.records import Records
 from shoal_operator.manifests.desired import DEPLOYMENT
 from shoal_operator.manifests.target import Target
-from shoal_operator.rollout.upgrade import Upgrade, Upgrades, Window, images_of, is_pending, keep_pods, with_images
+from shoal_operator.rollout.upgrade import (
+    Phase,
+    Upgrade,
+    UpgradeState,
+    images_of,
+    is_pending,
+    keep_pods,
+    next_services,
+    with_images,
+)
+from shoal_operator.rollout.window import Window
 from shoal_schema.fields.declaring import Json
 from shoal_schema.process.settings.operator import OperatorProcess
 from shoal_schema.resource.conditions import Status
@@ -37,13 +47,10 @@ class Plan:
     pending: bool = False
     """The upgrade has to wait."""
 
-    def keeping_pods(self, deployment: Json, replicas: int) -> "Plan":
-        """Return the plan without changes of pods, apart from their number."""
-        return replace(self, changes=self.changes.keeping_pods(deployment, replicas), kept=None)
 
-    def scaling_alone(self, deployment: Json, replicas: int) -> "Plan":
-        """Return the plan for a spec that is not allowed: only replicas change."""
-        return replace(self, changes=self.changes.scaling_alone(deployment, replicas), kept=None)
+@dataclass(frozen=True, slots=True)
+class Unreconciled:
+    """A service not reconciled since this operator leads; it may have an earlier turn."""
 
 
 class Upgrading:
@@ -65,10 +72,14 @@ class Upgrading:
         utc_now: Callable[[], datetime.datetime],
     ) -> None:
         self._cluster = cluster
+        self._records = records
         self._namespaces = settings.watch_namespaces
+        self._most = settings.upgrade_unavailable_services
+        self._window = Window.parse(settings.upgrade_window)
         self._mark = mark
         self._utc_now = utc_now
-        self.upgrades = Upgrades(settings.upgrade_unavailable_services, Window.parse(settings.upgrade_window), records)
+        self._started = False
+        self._next: list[Key] = []
 
     async def start(self) -> None:
         """Read the upgrades in progress from all statuses, before the first reconciliation."""
@@ -79,15 +90,38 @@ class Upgrading:
             except ApiError as error:
                 logger.warning("event=services_unread error=%s", error)
                 await asyncio.sleep(_RETRY_S)
-        self.upgrades.start({key_of(each): each for each in services})
-        for key in self.upgrades.states:
+        self.load(services)
+
+    def load(self, services: Iterable[Json]) -> None:
+        """Replace all states by those in the statuses of services."""
+        for kind in (UpgradeState, Unreconciled):
+            self._records.remove_all(kind)
+        for resource in services:
+            key = key_of(resource)
+            self.observe(key, resource)
+            self._records.put(key, Unreconciled())
             # A service that is deleted before the watches begin must not block upgrades.
             self._mark(key, 0.0)
+        self._started = True
+
+    @property
+    def settled(self) -> bool:
+        """Whether every service has been reconciled since this operator leads."""
+        return self._started and next(self._records.of(Unreconciled), None) is None
+
+    def readiness(self) -> list[tuple[str, str]]:
+        """Return status and reason of the condition Ready of each service."""
+        return [(each.ready, each.reason) for _, each in self._records.of(UpgradeState) if each.ready]
+
+    def counts(self) -> dict[str, int]:
+        """Return the numbers of pending, running and failed upgrades."""
+        phases = [each.phase for _, each in self._records.of(UpgradeState)]
+        return {str(phase): phases.count(phase) for phase in Phase}
 
     def plan(self, key: Key, observation: Observation, target: Target) -> Plan:
         """Return the planned writes for a service."""
         resource, live = observation.resource, observation.owned(DEPLOYMENT)
-        self.upgrades.observe(key, resource)
+        self.observe(key, resource)
         upgrade = Upgrade.stored(resource)
         # Until its upgrade a service keeps the images in its status.
         images = {**images_of(target, live), **dig(resource, "status", "images", default={})}
@@ -111,46 +145,52 @@ class Upgrading:
         """
         if plan.kept is None or plan.upgrade is not None:
             return plan
+        state = replace(UpgradeState.of(resource), phase=Phase.PENDING)
+        self._records.put(key, state)
+        upgrade = await self._begin(key, resource, state) if key in self._due() else None
         # Without a free slot the pods stay.
-        upgrade = await self._begun(key, resource)
         return replace(plan, upgrade=upgrade) if upgrade else replace(plan, changes=plan.kept, pending=True)
 
     def observe(self, key: Key, resource: Json) -> None:
-        """Record a service's state after a reconciliation."""
-        self.upgrades.observe(key, resource)
+        """Record the upgrade state in a service's status."""
+        self._records.put(key, UpgradeState.of(resource))
 
     def reconciled(self, key: Key) -> None:
         """Record the end of a reconciliation, and reconcile the services whose upgrade may start now."""
-        self.upgrades.reconciled(key)
-        now_s = self._utc_now().timestamp()
+        self._records.remove(key, Unreconciled)
+        before, self._next = self._next, self._due()
         # The end of one upgrade may start the next.
-        for each in self.upgrades.newly_due(now_s):
-            self._mark(each, 0.0)
-        standing = self.upgrades.states.get(key)
-        if standing and standing.pending and (opens_in_s := self.upgrades.window.opens_in_s(now_s)):
+        for each in self._next:
+            if each not in before:
+                self._mark(each, 0.0)
+        state = self._records.find(key, UpgradeState)
+        opens_in_s = self._window.opens_in_s(self._utc_now().timestamp())
+        if state and state.phase is Phase.PENDING and opens_in_s:
             self._mark(key, opens_in_s)
 
-    async def _begun(self, key: Key, resource: Json) -> Upgrade | None:
-        """Start the upgrade if allowed. The status is written first, so that it survives a restart of the operator."""
-        standing, now = self.upgrades.states[key], self._utc_now()
-        if not self.upgrades.try_start(key, now.timestamp()):
-            return None
-        upgrade = Upgrade(now.strftime("%Y-%m-%dT%H:%M:%SZ"), standing.ready == Status.TRUE)
+    def _due(self) -> list[Key]:
+        """Return the services whose upgrade may start now."""
+        if not self.settled or self._window.opens_in_s(self._utc_now().timestamp()):
+            return []
+        return next_services(dict(self._records.of(UpgradeState)), self._most)
+
+    async def _begin(self, key: Key, resource: Json, state: UpgradeState) -> Upgrade | None:
+        """Start an upgrade. The status is written first, so that it survives a restart of the operator."""
+        # Occupies a slot at once, before the status is written.
+        self._records.put(key, replace(state, phase=Phase.RUNNING))
+        upgrade = Upgrade(self._utc_now().strftime("%Y-%m-%dT%H:%M:%SZ"), state.ready == Status.TRUE)
         status = {**dig(resource, "status", default={}), "upgrade": upgrade.as_status()}
         try:
             stored = await self._cluster.apply_status(resource, status)
         except ApiError as error:
-            self.upgrades.observe(key, resource)
+            self.observe(key, resource)
             if not (error.forbidden or error.is_invalid_object):
                 raise
             return None
+        # An API server drops the field if the installed CustomResourceDefinition does not have it.
         if Upgrade.stored(stored) is None:
-            # The API server dropped the field, as the installed CustomResourceDefinition does not have it.
-            logger.error(
-                "event=upgrade_unwritten service=%s definition=old: install the CRD of this release",
-                key,
-            )
-            self.upgrades.observe(key, resource)
+            logger.error("event=upgrade_unwritten service=%s definition=old: install the CRD of this release", key)
+            self.observe(key, resource)
             return None
         logger.info("event=upgrade service=%s ready=%s", key, upgrade.was_ready)
         # The status at the end of the reconciliation is compared with this one.

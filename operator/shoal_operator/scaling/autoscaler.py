@@ -252,7 +252,7 @@ class Autoscaler:
         if decision.reason is None or scaling is None:
             return
         before, limit = load.reported, scaling.limited[0] if scaling.limited else None
-        writer = scaling.conflicts.conflicting_writer(now_s, self._window_s)
+        writer = scaling.conflicts.conflicting_writer(now_s)
         report = ScalingReport(decision.reason, no_load_reason(readings), decision.sentence, limit, writer)
         same = before is not None and replace(report, sentence=before.sentence) == before
         if same and not scaling.is_due(decision, now_s):

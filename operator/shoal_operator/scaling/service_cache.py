@@ -11,9 +11,8 @@ from dataclasses import dataclass, field, replace
 from shoal_operator.children.observation import dig
 from shoal_operator.children.pods import is_leaving, is_ready, runs, scheduling_problem, template_hash
 from shoal_operator.manifests.containers import PROXY
-from shoal_operator.manifests.labels import FIELD_MANAGER
 from shoal_operator.manifests.specs import service_spec
-from shoal_operator.ownership.conflicts import writer_of
+from shoal_operator.ownership.conflicts import replicas_writer
 from shoal_operator.scaling.decision import ScalingContext
 from shoal_operator.scaling.start_times import StartTimes
 from shoal_operator.scaling.targets import ScalingTargets, ZeroPolicy
@@ -131,5 +130,5 @@ def scaled_service(spec: InferenceServiceSpec, metadata: Json) -> ScaledService 
     if not scaling.min_replicas:
         per_replica = scaling.target_queue_depth or 2 * batching.max_batch_size
         policy = ZeroPolicy(scale_to_zero_delay_s(scaling), scaling.max_replicas, per_replica)
-    writer = writer_of({"metadata": metadata}, FIELD_MANAGER, "f:spec", "f:replicas")
+    writer = replicas_writer({"metadata": metadata})
     return ScaledService(targets, spec.replicas, metadata["generation"], metadata["uid"], policy, writer)

@@ -4,13 +4,21 @@ import re
 from collections.abc import Callable
 
 from shoal_operator.children.changes import Conflict
-from shoal_operator.children.observation import Failure
+from shoal_operator.children.exact import foreign_settings, settings_text
+from shoal_operator.children.observation import Failure, dig
 from shoal_operator.manifests.desired import HPA, HTTP_ROUTE, INGRESS, SCALED_OBJECT, Child
 from shoal_operator.models.resolution import stored_resolution
-from shoal_operator.ownership.admission import NO_IMAGE_VOLUMES
 from shoal_operator.status.evidence import Evidence
+from shoal_operator.status.renamed_fields import dropped_fields, dropped_text
+from shoal_schema.decoding import broken_rules
+from shoal_schema.fields.declaring import Json
 from shoal_schema.resource.conditions import Reason, Status
 
+_NO_IMAGE_VOLUMES = (
+    "the API server drops image volumes, so pods would have no model: oci:// and model.volume.image require"
+    " Kubernetes 1.35, or 1.33 with the feature gate ImageVolume on servers and nodes. Use a bucket, a registry or a"
+    " claim (pvc://) instead"
+)
 Verdict = tuple[Status, Reason, str]
 Check = Callable[[Evidence], Verdict | None]
 
@@ -23,6 +31,16 @@ def spec_invalid(evidence: Evidence) -> Verdict | None:
     return _failed(refused[0]) if refused else None
 
 
+def spec_misread(evidence: Evidence) -> Verdict | None:
+    """Report fields that the API server dropped, or broken rules."""
+    if dropped := dropped_fields(evidence.observation.resource):
+        return Status.FALSE, Reason.FIELD_RENAMED, dropped_text(dropped)
+    if evidence.target is not None and (faults := broken_rules(evidence.target.spec, "spec")):
+        text = f"{'; '.join(faults)}. The API server may reject the next change of the spec: correct the fields with it"
+        return Status.FALSE, Reason.RULE_BROKEN, text
+    return None
+
+
 def model_unresolved(evidence: Evidence) -> Verdict | None:
     """Report that the model's mutable name is not resolved."""
     resolution = evidence.resolution
@@ -33,6 +51,19 @@ def model_unresolved(evidence: Evidence) -> Verdict | None:
     if resolution.problem:
         return Status.FALSE, Reason.MODEL_UNRESOLVED, f"{resolution.problem}{kept}"
     return Status.FALSE, Reason.MODEL_RESOLVING, f"waiting for the registry's response to {resolution.uri}{kept}"
+
+
+def model_resolved(evidence: Evidence) -> Verdict | None:
+    """Report the version of a mutable model name; None for a fixed version."""
+    resolution = evidence.resolution
+    if resolution is None:
+        return None
+    if verdict := model_unresolved(evidence):
+        return verdict
+    # A version is cached from before, so pods continue with it.
+    if resolution.problem:
+        return Status.FALSE, Reason.MODEL_UNRESOLVED, f"{resolution.problem} (pods keep {resolution.resolved})"
+    return Status.TRUE, Reason.MODEL_RESOLVED, f"{resolution.uri} resolved to {resolution.resolved} at the last request"
 
 
 def name_taken(evidence: Evidence) -> Verdict | None:
@@ -103,6 +134,17 @@ def missing(kind: Child) -> Check:
     return check
 
 
+def claimed(evidence: Evidence) -> Verdict | None:
+    """Report that another install of the operator claims the service."""
+    if not evidence.other_operator:
+        return None
+    text = (
+        f"the operator in namespace {evidence.other_operator} also watches this namespace, but does not write to "
+        "this service. Uninstall one of them, or give them different watchNamespaces"
+    )
+    return Status.FALSE, Reason.ANOTHER_OPERATOR, text
+
+
 def undone_write(evidence: Evidence) -> Verdict | None:
     """Report that another writer undoes the operator's writes."""
     return next((_failed(failure) for failure in evidence.failures if failure.undone), None)
@@ -126,13 +168,34 @@ def failure_text(failure: Failure) -> str:
     return f"{failure.kind.kind}: {failure.message}{advice(failure.code, failure.message)}"
 
 
+def changed_text(desired: Json, stored: Json) -> str:
+    """Return the message for an object that was stored with changes."""
+    if _image_volumes(desired) - _image_volumes(stored):
+        return _NO_IMAGE_VOLUMES
+    settings = foreign_settings(desired, stored)
+    if not settings:
+        return (
+            "an admission policy or webhook changes this object at each write. Exempt the object from the policy; the"
+            " operator retries every few minutes"
+        )
+    return (
+        f"an admission policy or webhook adds {settings_text(settings)} at each write, so these settings are in effect."
+        " Exempt names that start with SHOAL_, which come from the spec; the operator retries every few minutes"
+    )
+
+
+def _image_volumes(deployment: Json) -> set[str]:
+    volumes = dig(deployment, "spec", "template", "spec", "volumes", default=[])
+    return {volume["name"] for volume in volumes if volume.get("image")}
+
+
 def advice(code: int, message: str) -> str:
     """Return the remedy for an API server's error; empty if unknown.
 
     ``message`` distinguishes the authorizer, quotas and admission policies, which all count as 403 (`ApiError.code`).
     """
     if code in (400, 422) and _UNKNOWN_VOLUME.search(message):
-        return f". {NO_IMAGE_VOLUMES[:1].upper()}{NO_IMAGE_VOLUMES[1:]}"
+        return f". {_NO_IMAGE_VOLUMES[:1].upper()}{_NO_IMAGE_VOLUMES[1:]}"
     if code != 403:
         return ""
     return next((text for words, text in _FORBIDDEN if all(word in message for word in words)), "")

@@ -3,8 +3,8 @@
 from shoal_operator.children.observation import dig
 from shoal_operator.rollout.upgrade import Upgrade, images_of
 from shoal_operator.status.blocked import Verdict
-from shoal_operator.status.checks import deadline_exceeded
 from shoal_operator.status.evidence import Evidence
+from shoal_operator.status.pods import deadline_exceeded
 from shoal_schema.fields.declaring import Json
 from shoal_schema.resource.conditions import Reason, Status
 

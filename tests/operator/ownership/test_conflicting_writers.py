@@ -188,7 +188,7 @@ def test_replicas_that_a_user_sets_are_tried_at_once() -> None:
         world.run(5)
         assert world.stored == 4
 
-    assert world.writes() == writes + 4
+    assert world.writes() == writes + 2
 
 
 def test_two_reversals_within_days_are_no_conflict() -> None:

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from shoal_operator.ownership.conflicts import WriteLimits, last_writer, writer_of
+from shoal_operator.manifests.labels import FIELD_MANAGER
+from shoal_operator.ownership.conflicts import KNOWN_WRITER, WriteLimits, writer_of
 
 
 def written(conflicts: WriteLimits, until_s: int, *, text: str = "a", begin_s: int = 0) -> list[int]:
@@ -47,7 +48,7 @@ def test_another_text_and_another_object_are_written_at_once() -> None:
 def test_what_another_manager_changes_back_is_written_twice_and_then_once_an_hour(period_s: int) -> None:
     conflicts, times = WriteLimits(), []
     for now_s in range(0, 5 * 3600, period_s):
-        if conflicts.may_write("Service", "a", now_s, conflicting=True):
+        if conflicts.may_write("Service", "a", now_s, KNOWN_WRITER):
             conflicts.record_write("Service", "a", now_s)
             times.append(now_s)
 
@@ -72,9 +73,9 @@ def entry(manager: str, time: str = "", **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("entries", "writer"),
     [
-        pytest.param([], "us", id="no other writer"),
-        pytest.param([entry("us", "2026-01-03T00:00:00Z")], "us", id="we alone"),
-        pytest.param([entry("us"), entry("helm", "2026-01-01T00:00:00Z")], "helm", id="another"),
+        pytest.param([], "", id="no other writer"),
+        pytest.param([entry(FIELD_MANAGER, "2026-01-03T00:00:00Z")], "", id="we alone"),
+        pytest.param([entry(FIELD_MANAGER), entry("helm", "2026-01-01T00:00:00Z")], "helm", id="another"),
         pytest.param(
             [entry("old", "2026-01-01T00:00:00Z"), entry("new", "2026-01-02T00:00:00Z"), entry("early", "2025-12-31")],
             "new",
@@ -89,7 +90,7 @@ def entry(manager: str, time: str = "", **more: Any) -> dict[str, Any]:
     ],
 )
 def test_conflicting_writer_is_the_last_other_field_manager(entries: list[dict[str, Any]], writer: str) -> None:
-    assert last_writer({"metadata": {"managedFields": entries}}, "us") == writer
+    assert writer_of({"metadata": {"managedFields": entries}}) == writer
 
 
 def test_writer_of_a_field_is_found_by_subresource() -> None:
@@ -97,10 +98,9 @@ def test_writer_of_a_field_is_found_by_subresource() -> None:
         owned: Any = {f"f:{field}": {} for field in fields}
         return {"manager": manager, "time": time, "subresource": "scale", "fieldsV1": {"f:spec": owned}}
 
-    fields = [entry("us", "3", "replicas"), entry("kubectl", "2", "model"), entry("hpa", "1", "replicas")]
+    fields = [entry(FIELD_MANAGER, "3", "replicas"), entry("kubectl", "2", "model"), entry("hpa", "1", "replicas")]
     live = {"metadata": {"managedFields": [*fields, {"manager": "odd"}]}}
 
-    assert writer_of(live, "us", "f:spec", "f:replicas") == "hpa"
-    assert writer_of(live, "hpa", "f:spec", "f:replicas") == "us"
-    assert writer_of(live, "us", "f:spec", "f:scaling") == ""
-    assert writer_of({}, "us", "f:spec", "f:replicas") == ""
+    assert writer_of(live, "f:spec", "f:replicas") == "hpa"
+    assert writer_of(live, "f:spec", "f:scaling") == ""
+    assert writer_of({}, "f:spec", "f:replicas") == ""

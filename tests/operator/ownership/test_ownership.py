@@ -11,7 +11,7 @@ def test_refused_claims_are_made_again_ever_later_five_minutes_apart_at_most() -
         refused_s = now_s + 1
         step, known = decide("me", "keeper", "", known, refused_s)
         assert step is OwnershipStep.LEAVE
-        now_s = known.pause_until_s
+        now_s = known.claims.until_s
         assert decide("me", "keeper", "", known, now_s - 0.001)[0] is OwnershipStep.LEAVE
         pauses.append(now_s - refused_s)
 

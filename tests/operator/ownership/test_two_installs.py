@@ -14,8 +14,8 @@ from shoal_operator.errors import ApiError
 from shoal_operator.loop.records import Records
 from shoal_operator.loop.workqueue import WAIT_S, Outcome
 from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE
-from shoal_operator.ownership.conflicts import WINDOW_S, WRITES, WriteLimits
-from shoal_operator.ownership.installs import CLAIM_MEMORY_S, MAX_PAUSE_S, SETTLE_S, Ownership, OwnershipStep, decide
+from shoal_operator.ownership.conflicts import UNKNOWN_WRITER, WriteLimits
+from shoal_operator.ownership.installs import CLAIM_MEMORY_S, SETTLE_S, Ownership, OwnershipStep, decide
 from shoal_operator.reconciliation.reconciler import Reconciler
 from shoal_operator.scaling.service_cache import CachedService
 from shoal_schema.fields.declaring import Json
@@ -24,6 +24,7 @@ from tests.operator.fakes import FakeCluster, reconciler_of
 from tests.operator.samples import DEFAULTS, MINIMAL, service, with_fields
 
 CAT = Key("default", "cat")
+WRITES, WINDOW_S, _, MAX_PAUSE_S = UNKNOWN_WRITER
 SPEC = with_fields(MINIMAL, scaling={"maxReplicas": 3})
 
 

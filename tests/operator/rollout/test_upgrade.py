@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from shoal_operator.children.observation import Key
 from shoal_operator.manifests.deployment import make_deployment
 from shoal_operator.manifests.labels import SPEC_HASH_ANNOTATION
-from shoal_operator.rollout.upgrade import Upgrades, UpgradeState, Window, is_pending, next_services
+from shoal_operator.rollout.upgrade import Phase, UpgradeState, is_pending, next_services
+from shoal_operator.rollout.window import Window
 from shoal_schema.fields.declaring import Json
 from tests.operator.samples import EVERYTHING, MINIMAL, service, target, with_fields
 
@@ -64,8 +65,8 @@ def test_a_window_that_is_closed_is_open_as_soon_as_it_says_and_not_before(
         assert window.opens_in_s(now_s + opens_in_s - 1) == pytest.approx(1, abs=1e-3)
 
 
-def standing(day: int, *, ready: bool = True, pending: bool = True, **more: bool) -> UpgradeState:
-    return UpgradeState(f"2026-01-{day:02}T00:00:00Z", "True" if ready else "False", "", pending=pending, **more)
+def standing(day: int, phase: Phase | None = Phase.PENDING, *, ready: bool = True) -> UpgradeState:
+    return UpgradeState(f"2026-01-{day:02}T00:00:00Z", "True" if ready else "False", "", phase)
 
 
 def named(**states: UpgradeState) -> dict[Key, UpgradeState]:
@@ -81,10 +82,10 @@ def named(**states: UpgradeState) -> dict[Key, UpgradeState]:
         (named(a=standing(1), b=standing(2)), 0, []),
         (named(a=standing(1, ready=False), b=standing(2)), 1, ["b"]),
         (named(a=standing(1, ready=False)), 1, ["a"]),
-        (named(a=standing(1, pending=False), b=standing(2)), 1, ["b"]),
-        (named(a=standing(1, running=True), b=standing(2)), 1, []),
-        (named(a=standing(1, running=True), b=standing(2), c=standing(3)), 2, ["b"]),
-        (named(a=standing(1, running=True, failed=True), b=standing(2)), 9, []),
+        (named(a=standing(1, None), b=standing(2)), 1, ["b"]),
+        (named(a=standing(1, Phase.RUNNING), b=standing(2)), 1, []),
+        (named(a=standing(1, Phase.RUNNING), b=standing(2), c=standing(3)), 2, ["b"]),
+        (named(a=standing(1, Phase.FAILED), b=standing(2)), 9, []),
         ({}, 1, []),
     ],
 )  # fmt: skip
@@ -94,46 +95,17 @@ def test_the_oldest_that_are_ready_come_first_and_none_after_a_failure(
     assert [key.name for key in next_services(states, most)] == expected
 
 
-def test_no_upgrade_starts_before_every_service_has_been_reconciled() -> None:
-    upgrades = Upgrades(1, Window())
-    old, new = (Key("default", name) for name in ("old", "new"))
-    bodies = {key: service(creationTimestamp=f"2026-01-0{day}T00:00:00Z") for key, day in ((new, 2), (old, 1))}
-    assert upgrades.due(0.0) == []
-    upgrades.start(bodies)
-
-    assert not upgrades.try_start(new, 0.0)
-    upgrades.reconciled(new)
-    assert not upgrades.try_start(old, 0.0)
-    upgrades.reconciled(old)
-    assert not upgrades.try_start(new, 0.0)
-    assert upgrades.newly_due(0.0) == [old]
-    assert upgrades.newly_due(0.0) == []  # returned once
-    assert upgrades.try_start(old, 0.0)
-    assert upgrades.counts() == {"pending": 1, "running": 1, "failed": 0}
-
-
-def test_a_service_that_is_gone_is_waited_for_no_more() -> None:
-    upgrades = Upgrades(1, Window())
-    one, two = Key("default", "one"), Key("default", "two")
-    upgrades.start({one: service(), two: service()})
-    upgrades.records.drop(one)
-    for key in (one, two):
-        upgrades.reconciled(key)
-
-    assert upgrades.try_start(two, 0.0)
-
-
 @given(most=st.integers(1, 20), count=st.integers(1, 60), seed=st.randoms(use_true_random=False))
 def test_all_get_there_and_never_more_at_a_time_than_may_be(most: int, count: int, seed: random.Random) -> None:
     states = named(**{f"s{day}": standing(day) for day in range(1, count + 1)})
     while due := next_services(states, most):
-        states |= {key: replace(states[key], running=True) for key in due}
-        running = [key for key, each in states.items() if each.running]
-        assert len(running) == min(most, sum(each.pending for each in states.values()))
+        states |= {key: replace(states[key], phase=Phase.RUNNING) for key in due}
+        running = [key for key, each in states.items() if each.phase is Phase.RUNNING]
+        assert len(running) == min(most, sum(each.phase is not None for each in states.values()))
         done = seed.choice(running)
-        states[done] = replace(states[done], running=False, pending=False)
+        states[done] = replace(states[done], phase=None)
 
-    assert sum(each.running or each.pending for each in states.values()) < most
+    assert sum(each.phase is not None for each in states.values()) < most
 
 
 APART = {"replicas": 7, "scaling": {"minReplicas": 1, "maxReplicas": 9}, "route": {"ingress": {"host": "b.example"}}}

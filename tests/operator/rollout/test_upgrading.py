@@ -199,6 +199,27 @@ def test_of_300_services_one_after_another_gets_another_operators_images_the_old
     assert [world.condition(name).get("reason") for name in (names[0], names[10])] == [None, "UpgradePending"]
 
 
+def test_no_upgrade_starts_before_every_service_has_been_reconciled() -> None:
+    world = served("old", "new")
+    world.start(**NEW)
+    for name in ("new", "old"):
+        world.reconcile(name)
+        assert world.begun == []
+    world.run(1)
+
+    assert world.begun == ["old"]
+    assert world.upgrading.counts() == {"pending": 1, "running": 1, "failed": 0}
+
+
+def test_a_service_that_is_gone_is_waited_for_no_more() -> None:
+    world = served("cat", "dog")
+    world.start(**NEW)
+    del world.cluster.services[Key("default", "cat")]
+    world.run(1)
+
+    assert world.begun == ["dog"]
+
+
 def test_as_many_at_a_time_as_may_be_and_a_restart_forgets_none() -> None:
     names = [f"s{number:02}" for number in range(12)]
     world = served(*names)
@@ -281,12 +302,12 @@ def test_a_service_that_is_not_ready_after_its_upgrade_stops_the_others_until_it
     world.start(runtime_image=BAD)
     world.run(24 * 3600)
     assert world.images() == {"cat": BAD, "dog": "shoal/runtime:test"}
-    assert world.upgrading.upgrades.counts() == {"pending": 1, "running": 0, "failed": 1}
+    assert world.upgrading.counts() == {"pending": 1, "running": 0, "failed": 1}
 
     world.start(**NEW)
     world.run(3 * START_S)
     assert world.images() == {"cat": "shoal/runtime:new", "dog": "shoal/runtime:new"}
-    assert world.upgrading.upgrades.counts() == {"pending": 0, "running": 0, "failed": 0}
+    assert world.upgrading.counts() == {"pending": 0, "running": 0, "failed": 0}
 
 
 def test_a_service_that_was_not_ready_before_comes_last_and_stops_nobody() -> None:
@@ -302,7 +323,7 @@ def test_a_service_that_was_not_ready_before_comes_last_and_stops_nobody() -> No
     world.run(2000)
 
     assert world.begun[-1] == "cat"
-    assert world.upgrading.upgrades.counts() == {"pending": 0, "running": 0, "failed": 0}
+    assert world.upgrading.counts() == {"pending": 0, "running": 0, "failed": 0}
     assert world.condition() == {}
 
 

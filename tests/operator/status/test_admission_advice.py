@@ -9,7 +9,7 @@ from shoal_operator.children.observation import Failure
 from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE, desired_objects
 from shoal_operator.status.admission_advice import pod_advice
 from shoal_operator.status.blocked import advice
-from shoal_operator.status.status import evaluate_conditions
+from shoal_operator.status.conditions import evaluate_conditions
 from shoal_schema.fields.declaring import Json
 from shoal_schema.resource.conditions import ConditionType, Reason, Status
 from tests.operator.samples import DOWNLOADED, MINIMAL, target, with_fields

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from shoal_operator.manifests.desired import SERVICE
+from shoal_operator.status.conditions import evaluate_conditions
 from shoal_operator.status.evidence import Evidence
-from shoal_operator.status.status import evaluate_conditions
 from shoal_schema.fields.declaring import Json
 from shoal_schema.resource.conditions import ConditionType, Reason, Status
 from tests.operator.worlds import evidence, healthy, pod

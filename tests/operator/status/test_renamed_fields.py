@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from shoal_operator.status.conditions import evaluate_conditions
+from shoal_operator.status.events import transitions
 from shoal_operator.status.renamed_fields import dropped_fields
-from shoal_operator.status.status import evaluate_conditions, make_status, transitions
+from shoal_operator.status.status import make_status
 from shoal_schema.fields.declaring import Json
 from shoal_schema.resource.conditions import ConditionType, Reason, Status
 from tests.operator.samples import MINIMAL, service, with_fields

@@ -3,8 +3,10 @@
 import pytest
 
 from shoal_operator.children.conditions import find
+from shoal_operator.status.conditions import evaluate_conditions
+from shoal_operator.status.events import transitions
 from shoal_operator.status.evidence import Evidence
-from shoal_operator.status.status import evaluate_conditions, make_status, transitions
+from shoal_operator.status.status import make_status
 from shoal_schema.fields.declaring import Json
 from shoal_schema.resource.conditions import ConditionType, Reason, Status
 from tests.operator.samples import MINIMAL, with_fields

@@ -12,8 +12,10 @@ from shoal_operator.manifests.desired import DEPLOYMENT, HPA, HTTP_ROUTE, INGRES
 from shoal_operator.manifests.target import Hosting
 from shoal_operator.scaling.decision import ScalingLimit
 from shoal_operator.scaling.report import NoLoad, ScalingReport
+from shoal_operator.status.conditions import evaluate_conditions
+from shoal_operator.status.events import transitions
 from shoal_operator.status.evidence import Evidence
-from shoal_operator.status.status import evaluate_conditions, make_status, plain_status, transitions, unread_status
+from shoal_operator.status.status import make_status, plain_status, unread_status
 from shoal_schema.fields.declaring import Json
 from shoal_schema.resource.conditions import ConditionType, Reason, ScalingReason, Status
 from tests.operator.samples import BY_HPA, BY_KEDA, DOWNLOADED, EVERYTHING, MINIMAL, service, target, with_fields
