@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_runtime.offline.column_types import SPELLED, plain
 from shoal_runtime.offline.errors import InvalidSettings
 from shoal_runtime.offline.inputs import InputRows, batch_of_rows, make_rows
 from shoal_runtime.offline.mapping import check_kinds, mapped_columns
+from shoal_runtime.offline.schemas import SPELLED, plain
 from shoal_runtime.offline.windows import Window
 from shoal_runtime.signature.spec import TensorSpec
 from shoal_schema.wire.columns import NULL
