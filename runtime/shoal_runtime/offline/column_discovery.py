@@ -1,4 +1,4 @@
-"""Columns of an input: from footers of Parquet files, headers of CSV files, lines of JSON.
+"""Columns of an input: from Parquet footers, CSV headers, JSON lines.
 
 Types of JSON columns are inferred: from all lines in the first GiB of the input, then from the first 1,000 lines of
 each further file.
@@ -63,7 +63,7 @@ def find_columns(place: Directory, files: Sequence[InputFile], kind: RowFormat) 
 
 
 def _each(files: Sequence[InputFile], read: Callable[[InputFile], _T]) -> Iterable[_T]:
-    """Apply ``read`` to files in parallel; yield the results of readable files in order.
+    """Apply ``read`` to files in parallel; yield results of readable files.
 
     Raises:
         JobError: no file can be read.

@@ -1,4 +1,6 @@
-"""Conversion of cells to a model's input: text to numbers, numbers to datatypes, dates to ISO 8601 text. Pure.
+"""Conversion of columns to the datatypes of a model's inputs. Pure.
+
+Text is parsed as numbers, numbers are converted to a datatype, dates become ISO 8601 text.
 
 Text that represents numbers or booleans stands in CSV files and file paths. An integer is converted exactly or is an
 error of its row, regardless of the other rows. A fraction is rounded to the nearest value of the datatype.
@@ -36,13 +38,16 @@ Number = int | Decimal | float
 
 
 def trimmed(texts: Any) -> Any:
-    """Return text without surrounding spaces, null if nothing is left; offsets have 64 bits."""
+    """Strip spaces around each text of a column; empty text becomes null."""
     cut = pc.utf8_trim_whitespace(texts)
     return pc.if_else(pc.equal(cut, pa.scalar("", cut.type)), pa.scalar(None, cut.type), cut)
 
 
 def exact_number(cell: str) -> Number | None:
-    """Parse text as a number; None if it is not one. NaN and infinities are floats."""
+    """Parse text as a number; return None for other text.
+
+    NaN and infinities are floats.
+    """
     # Decimal would also accept these, but integers compare faster.
     if _IS_WHOLE.fullmatch(cell) and len(cell) < _MAX_DIGITS:
         return int(cell)
@@ -60,14 +65,14 @@ def exact_numbers(texts: Any) -> list[Number | None]:
 
 
 def near_fractions(texts: Any) -> Any:
-    """Parse trimmed text as float64; None unless all cells are numbers in digits."""
+    """Parse text as float64 if all cells are numbers in digits, else None."""
     return texts.cast(pa.float64()) if _all(texts, _NUMBER) else None
 
 
 def fractions(texts: Any) -> tuple[Any, dict[int, str]]:
-    """Parse trimmed text as float64, rounded to nearest; return the column and errors by row.
+    """Parse trimmed text as float64; return the column and errors by row.
 
-    A number out of range is an error, and so is an integer without point or exponent that float64 would round.
+    Numbers are rounded to nearest. A number out of range is an error, and so is an integer without point or exponent that float64 would round.
     """
     bad: dict[int, str] = {}
     found = near_fractions(texts)
@@ -97,7 +102,9 @@ def fractions(texts: Any) -> tuple[Any, dict[int, str]]:
 
 
 def wholes(texts: Any, kind: pa.DataType) -> tuple[Any, dict[int, str]]:
-    """Parse trimmed text as integers; return the column and errors by row. ``1.0`` is accepted.
+    """Parse trimmed text as integers; return the column and errors by row.
+
+    ``1.0`` is accepted.
 
     Args:
         texts: result of `trimmed`.
@@ -116,7 +123,7 @@ def wholes(texts: Any, kind: pa.DataType) -> tuple[Any, dict[int, str]]:
 
 
 def whole_within(number: Number | None, kind: pa.DataType) -> int | None:
-    """Return a number as an integer if a 64-bit type holds it exactly, else None."""
+    """Return a number as an exact 64-bit integer, else None."""
     least, most = range_of(kind)
     if isinstance(number, Decimal):
         # The exponent is checked first: int() of a huge one would take all memory.
@@ -147,7 +154,7 @@ def bools(texts: Any) -> tuple[Any, dict[int, str]]:
 
 
 def parsed(texts: Any, datatype: str) -> tuple[Any, dict[int, str]]:
-    """Parse trimmed text as numbers of a datatype; return the column and the errors by row."""
+    """Parse trimmed text as a datatype; return the column and errors by row."""
     if datatype == "BOOL":
         return bools(texts)
     # pandas writes flags as True and False: in a column of numbers they are 1 and 0.
@@ -183,7 +190,7 @@ def converted(part: Any, datatype: str) -> tuple[Array, Array]:
 
 
 def fitted_to(given: Array, datatype: str) -> tuple[Array, Array]:
-    """Convert a numpy array to a datatype; also return a mask of the values that do not fit."""
+    """Convert a numpy array to a datatype; mask the values that do not fit."""
     with np.errstate(all="ignore"):
         if datatype == "BF16":
             found = float32_to_bfloat16(given.astype(np.float32))
@@ -202,7 +209,7 @@ def fitted_to(given: Array, datatype: str) -> tuple[Array, Array]:
 
 
 def _lost(given: Array, found: Array) -> Array:
-    """Return a mask of numbers that overflow a float type, or integers that float64 rounds."""
+    """Mask numbers that overflow a float type or that float64 rounds."""
     # A finite number that becomes infinite is out of range.
     beyond: Array = np.isfinite(given) & ~np.isfinite(found)
     if given.dtype.kind in "iu" and given.dtype.itemsize == np.dtype(np.int64).itemsize:
@@ -216,7 +223,7 @@ def _lost(given: Array, found: Array) -> Array:
 
 
 def _decimals(part: Any, datatype: str) -> tuple[Any, Array]:
-    """Convert decimals to integers or floats; also return a mask of the cells that do not fit."""
+    """Convert decimals to integers or floats; mask the cells that do not fit."""
     if not is_whole(datatype):
         # Through text: Arrow's cast to float64 does not always round to nearest.
         near = part.cast(pa.string()).cast(pa.float64())

@@ -1,6 +1,6 @@
-"""CSV text as tables of text: header, quotes, and errors of malformed lines. Pure, but for the file that it is given.
+"""CSV files as tables of text, with errors of malformed lines. Pure.
 
-Quotes are checked before Arrow parses a block: an unclosed quote would join all later rows into one cell. A cell that
+The caller opens the file. Quotes are checked before Arrow parses a block: an unclosed quote would join all later rows into one cell. A cell that
 begins with a quote must end with a quote, followed by a comma or the end of the line; quotes within the cell are
 doubled. In other cells a quote is an ordinary character.
 """
@@ -31,7 +31,7 @@ _SHOWN_AFTER: Final = 20
 
 
 class QuoteError(ValueError):
-    """A quoted cell of a CSV file does not end properly; the message names its line."""
+    """A quoted cell of a CSV file does not end; the message names its line."""
 
 
 class Quotes:
@@ -110,7 +110,7 @@ def first_line(text: bytes) -> bytes | None:
 
 
 class _Checked(io.RawIOBase):
-    """CSV file without the bytes before its header, whose quotes are checked during reading."""
+    """CSV file from its header on, with quotes checked during reading."""
 
     def __init__(self, file: Any) -> None:
         super().__init__()
@@ -139,7 +139,7 @@ class _Checked(io.RawIOBase):
 
 
 def csv_names(source: Any) -> list[str]:
-    """Return the column names in the header of a CSV file, which is read up to the end of the header.
+    """Return the column names in the header of a CSV file.
 
     Raises:
         QuoteError: a quote in the header does not close.
@@ -170,7 +170,9 @@ def _names(header: bytes) -> list[str]:
 
 
 def csv_tables(source: Any, names: Sequence[str], wanted: Sequence[str]) -> Iterator[pa.Table]:
-    """Yield a CSV file's rows as tables of text, with errors in the column `FAULT`; malformed rows are null.
+    """Yield a CSV file's rows as tables of text.
+
+    A malformed row is null, with its error in the column `FAULT`.
 
     Args:
         source: content of the file, not compressed.
@@ -218,7 +220,7 @@ def csv_tables(source: Any, names: Sequence[str], wanted: Sequence[str]) -> Iter
 
 
 def _with_bad_lines(tables: Iterable[pa.Table], bad: dict[int, str]) -> Iterator[pa.Table]:
-    """Insert a row of nulls with an error for each CSV line that the parser skipped.
+    """Insert a null row with an error for each line that the parser skipped.
 
     Args:
         tables: rows of a file.

@@ -256,9 +256,9 @@ def open_directory(uri: str) -> Directory:
 
 
 def decompressed(opened: BinaryIO, path: str) -> Any:
-    """Return the content of an open file as a stream, decompressed if the path ends in ``.gz``.
+    """Return an open file's content as a stream, decompressed if gzipped.
 
-    Closing the stream, or dropping it, closes the file too.
+    The path of a gzip file ends in ``.gz``. Closing the stream, or dropping it, closes the file too.
     """
     if not path.lower().endswith(".gz"):
         return opened

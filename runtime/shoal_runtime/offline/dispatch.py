@@ -1,4 +1,4 @@
-"""Batches of a job: their size, division of rows, order, and retries of failed batches. Pure.
+"""Batches of a job: size, division of rows, order, and retries. Pure.
 
 The rows of a window are sorted by shape and length, so a batch holds rows of about one length, with little padding.
 
@@ -46,7 +46,7 @@ class WorkUnit:
 
 @dataclass(slots=True)
 class _Suspect:
-    """A batch that ended an engine's process, and whose rows are tried one at a time."""
+    """A batch that ended an engine, and whose rows are tried one at a time."""
 
     work: WorkUnit
     left: int
@@ -55,7 +55,10 @@ class _Suspect:
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """A batch that an engine computes; ``suspect``: the batch whose rows are tried one at a time."""
+    """A batch that an engine computes.
+
+    ``suspect`` is the batch whose rows are tried one at a time.
+    """
 
     engine: int
     work: WorkUnit
@@ -103,7 +106,7 @@ class BatchDispatcher:
         return self._begin(_Running(engine, self._waiting.popleft())) if self._waiting else None
 
     def complete(self, number: int) -> WorkUnit | None:
-        """Remove a finished batch and return it; None if it was only a trial of a row."""
+        """Remove a finished batch; return it unless it was a trial of one row."""
         ran = self._running.pop(number)
         if ran.suspect is not None:
             self._tried(ran.suspect)
@@ -147,7 +150,7 @@ class BatchDispatcher:
         return None
 
     def _tried(self, suspect: _Suspect) -> None:
-        """Count one tried row of a batch; after the last, queue the rows that did not end the process."""
+        """Count one tried row of a batch; after the last, queue the good rows."""
         suspect.left -= 1
         good = suspect.work.rows[~np.isin(suspect.work.rows, suspect.bad)]
         if not suspect.left and len(good):
@@ -160,7 +163,7 @@ class BatchDispatcher:
 
 
 def cut_batches(keys: Sequence[Hashable], sizes: Array, rows: Array, limit: int) -> list[Array]:
-    """Divide rows into batches of at most ``limit`` rows, each with one batch key.
+    """Divide rows into batches of at most ``limit`` rows and one key each.
 
     Args:
         keys: batch key of each row of the window.
@@ -196,7 +199,7 @@ def next_trial(seconds: Mapping[int, float | None], most: int) -> int | None:
 
 
 def best_size(seconds: Mapping[int, float | None], most: int) -> int:
-    """Return the smallest number of rows whose throughput is close to the best.
+    """Return the smallest batch size whose throughput is close to the best.
 
     If the last trial was still the fastest, return at least `SURE` rows, because the search had to stop early.
     """
@@ -209,7 +212,7 @@ def best_size(seconds: Mapping[int, float | None], most: int) -> int:
 
 
 def expected_s(rows: int, seconds: Mapping[int, float | None]) -> float:
-    """Return the time of a batch at the best throughput so far; 0 without an earlier trial."""
+    """Return a batch's time at the best throughput so far; 0 before trials."""
     return rows / best if (best := max((_rate(each, seconds) for each in seconds), default=0)) else 0.0
 
 

@@ -1,4 +1,4 @@
-"""JSON lines: one object, and one row, per line; types and columns of the objects. Pure."""
+"""JSON lines: one object, which is one row, per line. Pure."""
 
 import json
 import re
@@ -95,7 +95,10 @@ def chosen(counted: Mapping[str, Counter[pa.DataType]]) -> InputSchema:
 
 
 def _is_empty(kind: pa.DataType) -> bool:
-    """Return whether a type has a struct without fields, which Parquet does not support."""
+    """Return whether a type has a struct without fields.
+
+    Parquet does not support one.
+    """
     if pa.types.is_struct(kind):
         return kind.num_fields == 0 or any(_is_empty(each.type) for each in kind)
     return is_list(kind) and _is_empty(kind.value_type)
@@ -111,7 +114,7 @@ def from_lines(lines: Sequence[bytes], schema: pa.Schema, path: str = "") -> Win
 
 
 def cells_column(rows: Sequence[Mapping[str, Any]], wanted: pa.Field, faults: dict[int, str], path: str = "") -> Any:
-    """Return the values of one key of JSON objects as a column; errors go to ``faults``."""
+    """Return one key of JSON objects as a column; add errors to ``faults``."""
     cells = [row.get(wanted.name) for row in rows]
     if is_partition(wanted):
         texts = [None if cell is None else str(cell) for cell in cells]
@@ -149,7 +152,7 @@ def _holds_bool(cell: Any) -> bool:
 
 
 def _same(found: Any, given: Any) -> bool:
-    """Return whether a cell is unchanged after a cast; a missing key equals null."""
+    """Return whether a cast left a cell unchanged; a missing key is null."""
     if isinstance(found, dict):
         extra_null = isinstance(given, dict) and all(name in found or value is None for name, value in given.items())
         return extra_null and all(_same(value, given.get(name)) for name, value in found.items())

@@ -1,4 +1,7 @@
-"""Hive partitions: columns whose values are in file paths, as in ``day=2024-01-01/rows.parquet``. Pure."""
+"""Hive partitions: columns whose values are in file paths. Pure.
+
+The path ``day=2024-01-01/rows.parquet`` has the column ``day``.
+"""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +22,7 @@ _SHOWN: Final = 60
 
 @lru_cache(65536)
 def partition_values(path: str) -> Mapping[str, str | None]:
-    """Return the partition values in a file's path by column name, percent-decoded.
+    """Return the percent-decoded partition values in a path, by column name.
 
     Raises:
         InvalidSettings: a value is not UTF-8, or the path has two values of one column.
@@ -44,7 +47,10 @@ def partition_values(path: str) -> Mapping[str, str | None]:
 
 
 def partition_types(paths: Iterable[str]) -> dict[str, pa.DataType]:
-    """Return the type of each partition column: int64 if all values are integers, else text."""
+    """Return the type of each partition column: int64 or text.
+
+    A column of only integers is int64.
+    """
     texts: dict[str, bool] = {}
     for path in paths:
         for name, value in partition_values(path).items():
@@ -56,7 +62,7 @@ def partition_types(paths: Iterable[str]) -> dict[str, pa.DataType]:
 
 
 def partitions_above(folder: str, paths: Iterable[str]) -> str:
-    """Return the partitions in the path of the input itself, such as ``day=2024-01-01``.
+    """Return the partitions in the path of the input itself.
 
     Args:
         folder: path of the directory or file that the input names.
@@ -116,7 +122,7 @@ def partition_column(own: Any, wanted: pa.Field, path: str, rows: int, faults: d
 
 
 def _comparable(own: Any, kind: pa.DataType) -> list[Any]:
-    """Return a column's cells in a partition's type; a cell that does not fit becomes text."""
+    """Return a column's cells in a partition's type, or else as text."""
     for wanted in (kind, pa.string()):
         try:
             found: list[Any] = plain(own).cast(wanted).to_pylist()

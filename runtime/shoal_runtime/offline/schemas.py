@@ -1,4 +1,4 @@
-"""Schemas of an input: column types, the common type of files, and conflicts between files. Pure.
+"""Schemas of an input: column types, common types and conflicts. Pure.
 
 Dictionaries, views, run-end encodings and extensions are storage forms of other types. CSV files and the paths of Hive
 partitions hold text only. Such a column is marked as spelled: its cells are parsed where numbers are expected.
@@ -44,7 +44,7 @@ class InputSchema:
 
 
 def is_spelled(column: pa.Field) -> bool:
-    """Return whether a column holds text that may spell numbers, as in CSV files."""
+    """Return whether a column's text may spell numbers, as in CSV files."""
     found = (column.metadata or {}).get(b"shoal")
     return found == b"spelled" or (found == b"partition" and is_text(column.type))
 
@@ -75,7 +75,7 @@ def is_time(kind: pa.DataType) -> bool:
 
 
 def is_file(kind: pa.DataType) -> bool:
-    """Return whether a column holds ``struct<bytes: binary, path: string>``, Hugging Face's files."""
+    """Return whether a type is Hugging Face's struct of ``bytes``, ``path``."""
     names = {each.name for each in kind} if pa.types.is_struct(kind) else set()
     return names == {"bytes", "path"} and is_bytes(kind.field("bytes").type)
 
@@ -112,7 +112,10 @@ def permuted(kind: pa.DataType) -> bool:
 
 
 def plain(column: Any) -> Any:
-    """Return a column as one array without its storage form; text and bytes get 64-bit offsets."""
+    """Return a column as one array without its storage form.
+
+    Text and bytes get 64-bit offsets.
+    """
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     made = []
     for each in chunks:
@@ -214,7 +217,9 @@ def _promoted_lists(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
 
 
 def unified(files: Iterable[tuple[str, pa.Schema]]) -> InputSchema:
-    """Return the common schema of files; columns are in order of their first appearance.
+    """Return the common schema of files.
+
+    Columns are in order of their first appearance.
 
     Args:
         files: name and schema of each file.

@@ -1,4 +1,4 @@
-"""Settings of a batch job, and of its engine processes, from environment variables."""
+"""Settings of a batch job and of its engine processes."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,7 +14,10 @@ from shoal_schema.resource.offline import ERRORS_IN_COLUMN, BatchInput, BatchLim
 
 
 class JobSettings(Struct, frozen=True):
-    """Settings of a batch job. Model settings that do not affect rows are read by the engine process."""
+    """Settings of a batch job.
+
+    The engine process reads those settings of the model that do not affect rows.
+    """
 
     job: BatchLimits
     input: BatchInput
@@ -25,7 +28,7 @@ class JobSettings(Struct, frozen=True):
 
     @property
     def errors_uri(self) -> str | None:
-        """Address of the directory of failed rows; None if they are written among the results."""
+        """Address of the directory of failed rows; None if the results hold them."""
         return None if self.output.errors == ERRORS_IN_COLUMN else self.output.errors
 
     @property
@@ -50,7 +53,7 @@ def from_env(environ: Mapping[str, str]) -> JobSettings:
 def part_of_the_machine(
     environment: Mapping[str, str], number: int, engines: int, *, gpus: Sequence[str], cores: int
 ) -> dict[str, str]:
-    """Return the environment variables of one engine process, limited to its share of the machine.
+    """Return one engine's environment, with its share of the machine.
 
     Args:
         environment: variables of all engines; existing thread counts are kept.
@@ -68,7 +71,7 @@ def part_of_the_machine(
 
 
 def seen_gpus(environment: Mapping[str, str], devices: Sequence[str]) -> list[str]:
-    """Return the visible GPUs: those in ``CUDA_VISIBLE_DEVICES``, or all with a device file.
+    """Return the GPUs in ``CUDA_VISIBLE_DEVICES``, or all with a device file.
 
     Args:
         environment: environment variables.

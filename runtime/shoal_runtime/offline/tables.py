@@ -1,4 +1,4 @@
-"""Tables of a shard's rows: windows with one schema, and errors of unreadable rows.
+"""Readers of Parquet, CSV, JSON lines and single files as windows of rows.
 
 A cell that does not fit the schema, or a line that is not JSON, is an error of its row. A file that cannot be read is
 an error of its shard.
@@ -70,7 +70,7 @@ class TableSource:
         self._where = where
 
     def windows(self, shard: Shard, batch_size: int) -> Iterator[Window]:
-        """Yield the windows of a shard's rows, in order, without rows that the filter excludes.
+        """Yield the windows of a shard's rows that the filter selects, in order.
 
         Raises:
             ShardError: a file of the shard cannot be read.
@@ -228,7 +228,7 @@ def filtered(window: Window, where: RowFilter) -> Window:
 
 
 def _measured(windows: Iterable[Window], opened: BinaryIO, shard: Shard) -> Iterator[Window]:
-    """Set each window's ``share_bytes`` to the bytes that were read for the window."""
+    """Set each window's ``share_bytes`` to the bytes read for it."""
     at = shard.start
     for each in windows:
         now = min(opened.tell(), shard.stop)

@@ -1,4 +1,4 @@
-"""Windows: consecutive rows of a shard with the input's schema, and errors of unreadable rows. Pure.
+"""Windows: consecutive rows of a shard in the input's schema. Pure.
 
 A column that a file does not have is null. A cell that does not fit its column's type is an error of its row.
 """
@@ -49,14 +49,14 @@ class Window:
 
 
 def window_rows(row_bytes: float, batch_size: int) -> int:
-    """Return the number of rows of a window: several batches, but at most about 32 MiB."""
+    """Return the rows of a window: several batches, at most about 32 MiB."""
     # Not less than a batch of up to 64 rows, however large they are.
     fitting = int(TARGET_BYTES / max(row_bytes, 1.0))
     return max(min(fitting, max(MAX_ROWS, 8 * batch_size)), min(batch_size, 64), 1)
 
 
 def early_first(windows: Iterable[Window], batch_size: int) -> Iterator[Window]:
-    """Make the first window of a shard small, so that the first results appear soon."""
+    """Split the first window of a shard, so that first results appear soon."""
     rest = iter(windows)
     for first in itertools.islice(rest, 1):
         yield from first.cut(min(batch_size, EARLY_ROWS))
@@ -64,7 +64,10 @@ def early_first(windows: Iterable[Window], batch_size: int) -> Iterator[Window]:
 
 
 def regrouped(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
-    """Join and split tables into tables of ``rows`` rows; the last, and those of large rows, have fewer."""
+    """Join and split tables into tables of ``rows`` rows.
+
+    The last table, and tables of large rows, have fewer.
+    """
     held: list[pa.Table] = []
     count = 0
     for table in tables:
@@ -85,7 +88,7 @@ def regrouped(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
 
 
 def cast_table(table: pa.Table, schema: pa.Schema, path: str = "") -> Window:
-    """Cast a file's table to a schema, with partition columns from the file's ``path``."""
+    """Cast a file's table to a schema; partitions come from ``path``."""
     faults: dict[int, str] = {}
     names = set(table.column_names)
     columns = []

@@ -135,7 +135,10 @@ async def _compute(connection: Connection, pipeline: Pipeline, messages: _Messag
 
 
 def digest_of(files: ModelFiles) -> str:
-    """Return ``sha256:`` and the hex digest of a model's files, without hidden files and bytecode."""
+    """Return ``sha256:`` and the hex digest of a model's files.
+
+    Hidden files and bytecode are ignored.
+    """
     paths = [files.directory / files.file] if files.file else []
     if not files.file:
         for parent, folders, names in os.walk(files.directory, followlinks=True):
