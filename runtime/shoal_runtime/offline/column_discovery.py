@@ -21,15 +21,13 @@ from shoal_runtime.offline.json_lines import chosen, kinds_of, parsed_line
 from shoal_runtime.offline.partitions import partitions_above, with_partitions
 from shoal_runtime.offline.schemas import SPELLED, InputSchema, check_names, unified
 from shoal_runtime.offline.shards import InputFile, Shard, readable
-from shoal_runtime.offline.tables import FILES, lines_of, shard_errors
+from shoal_runtime.offline.tables import FILES, HEAD_BYTES, lines_of, shard_errors
 from shoal_schema.resource.offline import RowFormat
 
 _T = TypeVar("_T")
 READERS: Final = 16
 SCANNED_BYTES: Final = 2**30
 SCANNED_LINES: Final = 1000
-HEAD_BYTES: Final = 2**16
-"""Bytes fetched at a time of a footer or header."""
 
 
 def find_columns(place: Directory, files: Sequence[InputFile], kind: RowFormat) -> InputSchema:

@@ -72,7 +72,8 @@ def near_fractions(texts: Any) -> Any:
 def fractions(texts: Any) -> tuple[Any, dict[int, str]]:
     """Parse trimmed text as float64; return the column and errors by row.
 
-    Numbers are rounded to nearest. A number out of range is an error, and so is an integer without point or exponent that float64 would round.
+    Numbers are rounded to nearest. A number out of range is an error, and so is an integer without point or exponent
+    that float64 would round.
     """
     bad: dict[int, str] = {}
     found = near_fractions(texts)

@@ -1,7 +1,7 @@
 """CSV files as tables of text, with errors of malformed lines. Pure.
 
-The caller opens the file. Quotes are checked before Arrow parses a block: an unclosed quote would join all later rows into one cell. A cell that
-begins with a quote must end with a quote, followed by a comma or the end of the line; quotes within the cell are
+Arrow accepts a quote that never closes, which joins all later rows into one cell, so quotes are checked first. A cell
+that begins with a quote must end with a quote, followed by a comma or the end of the line; quotes within the cell are
 doubled. In other cells a quote is an ordinary character.
 """
 
@@ -17,15 +17,12 @@ import pyarrow as pa
 from pyarrow import csv
 
 BLOCK_BYTES: Final = 4 * 2**20
-HEADER_BYTES: Final = 2**16
-"""Bytes read at a time until the header is complete."""
 FAULT: Final = "\0fault"
 """Name of a column that no file has: the error of a row's line."""
 _SHOWN: Final = 60
 _CELL: Final = rb'"(?:[^"]++|"")*+"'
 _ANY_CELL: Final = rb"(?:%s|[^\",\r\n][^,\r\n]*+)?+" % _CELL
 _CELLS: Final = re.compile(rb"(?:%s(?:,|\n|\r\n|\r(?!\Z)))*+" % _ANY_CELL)
-_FIRST: Final = re.compile(rb"((?:%s,)*+%s)[\r\n]" % (_ANY_CELL, _ANY_CELL))
 _QUOTED: Final = re.compile(_CELL)
 _SHOWN_AFTER: Final = 20
 
@@ -100,15 +97,6 @@ class Quotes:
             )
 
 
-def first_line(text: bytes) -> bytes | None:
-    """Return the first line of CSV text; None if the line has no end.
-
-    Cells of the line may contain newlines.
-    """
-    found = _FIRST.match(text)
-    return found[1] if found else None
-
-
 class _Checked(io.RawIOBase):
     """CSV file from its header on, with quotes checked during reading."""
 
@@ -139,34 +127,21 @@ class _Checked(io.RawIOBase):
 
 
 def csv_names(source: Any) -> list[str]:
-    """Return the column names in the header of a CSV file.
+    """Return the column names in the header of a CSV file; close the file.
 
     Raises:
-        QuoteError: a quote in the header does not close.
-        ValueError: the header is missing.
+        ValueError: the header is missing, is not UTF-8, or has a quote that does not close.
     """
-    text = b""
-    quotes = Quotes(BLOCK_BYTES)
-    while block := source.read(HEADER_BYTES):
-        text += block
-        if (header := first_line(_without_mark(text))) is not None:
-            return _names(header)
-        quotes.feed(block)
-    quotes.end()
-    if not (header := _without_mark(text)):
+    # Later rows in the same block may have another encoding, which is an error only if their columns are read.
+    with io.TextIOWrapper(source, "utf-8-sig", "surrogateescape", newline="") as text:
+        rows = reader(text, strict=True)
+        try:
+            names = next((row for row in rows if row), None)
+        except Error as error:
+            raise ValueError(f"its header is not CSV: {error}. Close each quote in the header") from error
+    if names is None:
         raise ValueError("it is empty; a header was expected")
-    return _names(header)
-
-
-def _without_mark(text: bytes) -> bytes:
-    return text.removeprefix(BOM_UTF8).lstrip(b"\r\n")
-
-
-def _names(header: bytes) -> list[str]:
-    try:
-        return next(reader(io.StringIO(header.decode(), newline=""), strict=True))
-    except Error as error:  # a name of more than 128 KiB
-        raise ValueError(f"its header is not CSV: {error}") from error
+    return [name.encode(errors="surrogateescape").decode() for name in names]
 
 
 def csv_tables(source: Any, names: Sequence[str], wanted: Sequence[str]) -> Iterator[pa.Table]:

@@ -49,16 +49,20 @@ def partition_values(path: str) -> Mapping[str, str | None]:
 def partition_types(paths: Iterable[str]) -> dict[str, pa.DataType]:
     """Return the type of each partition column: int64 or text.
 
-    A column of only integers is int64.
+    A column whose values are all integers is int64; null is allowed beside integers.
     """
-    texts: dict[str, bool] = {}
+    values: dict[str, set[str | None]] = {}
     for path in paths:
         for name, value in partition_values(path).items():
-            whole = value is None or (bool(_WHOLE.fullmatch(value)) and -_MOST <= int(value) < _MOST)
-            texts[name] = texts.get(name, False) or not whole
-    # A column of nulls only is text.
-    seen = {name for path in paths for name, value in partition_values(path).items() if value is not None}
-    return {name: pa.string() if text or name not in seen else pa.int64() for name, text in texts.items()}
+            values.setdefault(name, set()).add(value)
+    return {
+        name: pa.int64() if (known := found - {None}) and all(map(_is_integer, known)) else pa.string()
+        for name, found in values.items()
+    }
+
+
+def _is_integer(value: str | None) -> bool:
+    return value is not None and bool(_WHOLE.fullmatch(value)) and -_MOST <= int(value) < _MOST
 
 
 def partitions_above(folder: str, paths: Iterable[str]) -> str:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet
 
-from shoal_runtime.offline.csv_rows import FAULT, HEADER_BYTES, csv_names, csv_tables
+from shoal_runtime.offline.csv_rows import FAULT, csv_names, csv_tables
 from shoal_runtime.offline.directories import Directory, decompressed
 from shoal_runtime.offline.errors import DirectoryUnavailable, JobError, ShardError
 from shoal_runtime.offline.json_lines import from_lines
@@ -28,6 +28,8 @@ from shoal_runtime.offline.windows import CONTENT, PATH, Window, cast_table, reg
 from shoal_schema.resource.offline import RowFormat
 
 FILES: Final = pa.schema([(PATH, pa.string()), (CONTENT, pa.binary())])
+HEAD_BYTES: Final = 2**16
+"""Bytes fetched at a time of a footer or header."""
 BUFFER_BYTES: Final = 2**20
 READERS: Final = 8
 READ_ROWS: Final = 256
@@ -121,7 +123,7 @@ class TableSource:
 
     def _csv(self, shard: Shard, batch_size: int) -> Iterator[Window]:
         file = shard.files[0]
-        with self._place.open(file, HEADER_BYTES) as opened:
+        with self._place.open(file, HEAD_BYTES) as opened:
             names = csv_names(decompressed(opened, file.path))
         self._checked(names, file)
         with self._place.open(file) as opened:

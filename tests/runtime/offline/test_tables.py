@@ -262,9 +262,9 @@ def test_a_cell_of_any_size_is_whole_or_an_error(
 
 
 def test_an_unclosed_quote_in_the_header_is_an_error_with_the_file(tmp_path: Path) -> None:
-    with pytest.raises(JobError, match=r"rows\.csv cannot be read: a quote in line 1 never closes"):
+    with pytest.raises(JobError, match=r"rows\.csv cannot be read: .* header .* quote"):
         csv_windows(tmp_path, b'a,"b\n1,2\n3,4\n')
-    with pytest.raises(JobError, match=r"rows\.csv cannot be read: a quote in line 1 does not close"):
+    with pytest.raises(JobError, match=r"rows\.csv cannot be read: .* header .* quote"):
         csv_windows(tmp_path, b'a,"b\n' + b"1,2\n" * 2**22)
 
 
@@ -307,6 +307,49 @@ def test_an_empty_line_is_a_row_in_files_of_one_column_only(
     assert [cell for each in windows for cell in each.table["a"].to_pylist()] == rows
     faults = [each.faults.get(row) for each in windows for row in range(each.table.num_rows)]
     assert [fault is not None for fault in faults] == [b"1,2,\n3\n" in text and row is None for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (b"a,b\n1,\xff\n", ["a", "b"]),
+        (b'\r\n\n"a\n,b",c\r1,2\r', ["a\n,b", "c"]),
+        (BOM_UTF8 + 'größe,"x ""y"""'.encode(), ["größe", 'x "y"']),
+        (b'5" pipe,\n', ['5" pipe', ""]),
+        (b"a\n" + b"x" * 2**18, ["a"]),
+    ],
+)
+def test_a_header_is_read_whatever_the_rows_after_it(text: bytes, names: list[str]) -> None:
+    assert csv_rows.csv_names(io.BytesIO(text)) == names
+
+
+@pytest.mark.parametrize("text", [b"", b"\r\n\n", b'a,"b', b'a,"b" c\n', b"a,\xff\n", b'"' + b"x" * 2**18])
+def test_a_file_without_a_header_is_rejected(text: bytes) -> None:
+    with pytest.raises(ValueError, match=r"header|utf-8"):
+        csv_rows.csv_names(io.BytesIO(text))
+
+
+def test_csv_in_a_bucket_is_read_from_the_header_on() -> None:
+    store = MemoryStore()
+    obstore.put(store, "in/rows.csv", b"x,y\n" + b"1,a\n" * 50_000)
+    place = BucketDirectory(store, "in", "s3://bucket/in")
+    (shard,) = cut(place.files(""), RowFormat.CSV, 64)
+    schema = find_columns(place, shard.files, RowFormat.CSV).schema
+    windows = list(TableSource(place, RowFormat.CSV, schema).windows(shard, 8))
+
+    assert schema.names == ["x", "y"]
+    assert sum(each.table.num_rows for each in windows) == 50_000
+
+
+def test_text_of_another_encoding_is_ignored_in_columns_that_are_not_read(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_bytes(b"a,b\n1,\xff\n")
+    place = LocalDirectory(tmp_path)
+    (shard,) = cut(place.files(""), RowFormat.CSV, 64)
+    (window,) = TableSource(place, RowFormat.CSV, pa.schema([("a", pa.string())])).windows(shard, 8)
+
+    assert window.table.to_pylist() == [{"a": "1"}]
+    with pytest.raises(ShardError, match="UTF8"):
+        list(TableSource(place, RowFormat.CSV, pa.schema([("b", pa.string())])).windows(shard, 8))
 
 
 PACKED = {
