@@ -55,14 +55,12 @@ def partition_types(paths: Iterable[str]) -> dict[str, pa.DataType]:
     for path in paths:
         for name, value in partition_values(path).items():
             values.setdefault(name, set()).add(value)
-    return {
-        name: pa.int64() if (known := found - {None}) and all(map(_is_integer, known)) else pa.string()
-        for name, found in values.items()
-    }
-
-
-def _is_integer(value: str | None) -> bool:
-    return value is not None and bool(_WHOLE.fullmatch(value)) and -_MOST <= int(value) < _MOST
+    types = {}
+    for name, found in values.items():
+        whole = all(each is None or (_WHOLE.fullmatch(each) and -_MOST <= int(each) < _MOST) for each in found)
+        # A column of nulls only is text.
+        types[name] = pa.int64() if whole and found != {None} else pa.string()
+    return types
 
 
 def partitions_above(folder: str, paths: Iterable[str]) -> str:
