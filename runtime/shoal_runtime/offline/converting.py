@@ -205,7 +205,8 @@ def fitted_to(given: Array, datatype: str) -> tuple[Array, Array]:
             # A number beyond the range may convert back to itself: wrapped, or clipped to a limit that rounds to it.
             same &= (found < 0) == (given < 0)
             if given.dtype.kind == "f":
-                same &= given < 2.0 ** (8 * found.dtype.itemsize - (found.dtype.kind == "i"))
+                # The limit itself is infinite in half precision.
+                same &= np.isfinite(given) & (given < 2.0 ** (8 * found.dtype.itemsize - (found.dtype.kind == "i")))
         return found, ~same
 
 
