@@ -1,4 +1,4 @@
-"""Columns of an input: from footers of Parquet files, headers of CSV files, lines of JSON.
+"""Columns of an input: from Parquet footers, CSV headers, JSON lines.
 
 Types of JSON columns are inferred: from all lines in the first GiB of the input, then from the first 1,000 lines of
 each further file.
@@ -14,22 +14,20 @@ from typing import Final, TypeVar
 import pyarrow as pa
 from pyarrow import parquet
 
-from shoal_runtime.offline.column_types import SPELLED
 from shoal_runtime.offline.csv_rows import csv_names
-from shoal_runtime.offline.directories import Directory
+from shoal_runtime.offline.directories import Directory, decompressed
 from shoal_runtime.offline.errors import DirectoryUnavailable, JobError, ShardError
-from shoal_runtime.offline.json_lines import parsed_line
-from shoal_runtime.offline.partitions import partitions_above
-from shoal_runtime.offline.schemas import InputSchema, check_names, chosen, kinds_of, unified, with_partitions
+from shoal_runtime.offline.json_lines import chosen, kinds_of, parsed_line
+from shoal_runtime.offline.partitions import partitions_above, with_partitions
+from shoal_runtime.offline.schemas import SPELLED, InputSchema, check_names, unified
 from shoal_runtime.offline.shards import InputFile, Shard, readable
-from shoal_runtime.offline.tables import FILES, lines_of, shard_errors
+from shoal_runtime.offline.tables import FILES, HEAD_BYTES, lines_of, shard_errors
 from shoal_schema.resource.offline import RowFormat
 
 _T = TypeVar("_T")
 READERS: Final = 16
 SCANNED_BYTES: Final = 2**30
 SCANNED_LINES: Final = 1000
-FOOTER_BYTES: Final = 2**16
 
 
 def find_columns(place: Directory, files: Sequence[InputFile], kind: RowFormat) -> InputSchema:
@@ -43,18 +41,18 @@ def find_columns(place: Directory, files: Sequence[InputFile], kind: RowFormat) 
     elif kind is RowFormat.JSON_LINES:
         found = chosen(_json_types(place, files))
     else:
+        metadata = SPELLED if kind is RowFormat.CSV else None
 
         def schema_of(file: InputFile) -> tuple[str, pa.Schema]:
             path = readable(file.path)
-            if kind is RowFormat.CSV:
-                names = csv_names(place, file)
-                check_names(names, path)
-                return path, pa.schema([pa.field(name, pa.string(), metadata=SPELLED) for name in names])
-            with place.open(file, FOOTER_BYTES) as opened, parquet.ParquetFile(opened) as footer:
-                fields = list(footer.schema_arrow)
-            check_names([each.name for each in fields], path)
-            # Field ids, metadata and nullability differ between files of one input.
-            return path, pa.schema([pa.field(each.name, each.type) for each in fields])
+            with place.open(file, HEAD_BYTES) as opened:
+                if kind is RowFormat.CSV:
+                    fields = [(name, pa.string()) for name in csv_names(decompressed(opened, file.path))]
+                else:
+                    # Field ids, metadata and nullability differ between files of one input.
+                    fields = [(each.name, each.type) for each in parquet.read_schema(opened)]
+            check_names([name for name, _ in fields], path)
+            return path, pa.schema([pa.field(*each, metadata=metadata) for each in fields])
 
         found = unified(_each(files, schema_of))
     # Partitions stand in the paths, not in the files.
@@ -63,7 +61,7 @@ def find_columns(place: Directory, files: Sequence[InputFile], kind: RowFormat) 
 
 
 def _each(files: Sequence[InputFile], read: Callable[[InputFile], _T]) -> Iterable[_T]:
-    """Apply ``read`` to files in parallel; yield the results of readable files in order.
+    """Apply ``read`` to files in parallel; yield results of readable files.
 
     Raises:
         JobError: no file can be read.
@@ -105,7 +103,7 @@ def _json_types(place: Directory, files: Sequence[InputFile]) -> dict[str, Count
         counted: dict[str, Counter[pa.DataType]] = {}
         read_bytes = 0
         with place.open(file) as opened:
-            lines = lines_of(opened, Shard("", (file,), 0, file.size_bytes))
+            lines = lines_of(decompressed(opened, file.path), Shard("", (file,), 0, file.size_bytes))
             while some := list(itertools.islice(lines, SCANNED_LINES)):
                 read_bytes += sum(map(len, some))
                 _add(counted, kinds_of([row for row in map(parsed_line, some) if isinstance(row, dict)]))

@@ -18,16 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shoal_runtime.offline.column_types import is_bytes, is_text, is_time
-from shoal_runtime.offline.numeric_text import (
-    NO_NUMBER,
-    Number,
-    bools,
-    exact_numbers,
-    near_fractions,
-    range_of,
-    trimmed,
-)
+from shoal_runtime.offline.converting import NO_NUMBER, Number, bools, exact_numbers, near_fractions, range_of, trimmed
+from shoal_runtime.offline.schemas import is_bytes, is_text, is_time
 
 Literal = str | int | float | bool
 _CELLS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {"==": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}

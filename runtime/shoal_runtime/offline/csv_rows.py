@@ -1,29 +1,104 @@
-"""Reader of CSV files as tables of text, with errors of malformed lines."""
+"""CSV files as tables of text, with errors of malformed lines. Pure.
+
+Arrow accepts a quote that never closes, which joins all later rows into one cell, so quotes are checked first. A cell
+that begins with a quote must end with a quote, followed by a comma or the end of the line; quotes within the cell are
+doubled. In other cells a quote is an ordinary character.
+"""
 
 import io
 import itertools
+import re
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Sequence
 from csv import Error, reader
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 import pyarrow as pa
 from pyarrow import csv
 
-from shoal_runtime.offline.directories import Directory, decompressed_file
-from shoal_runtime.offline.quotes import Quotes, first_line
-from shoal_runtime.offline.shards import InputFile
-
 BLOCK_BYTES: Final = 4 * 2**20
-HEADER_BYTES: Final = 2**16
-"""Bytes read at a time until the header is complete."""
 FAULT: Final = "\0fault"
 """Name of a column that no file has: the error of a row's line."""
 _SHOWN: Final = 60
+_CELL: Final = rb'"(?:[^"]++|"")*+"'
+_ANY_CELL: Final = rb"(?:%s|[^\",\r\n][^,\r\n]*+)?+" % _CELL
+_CELLS: Final = re.compile(rb"(?:%s(?:,|\n|\r\n|\r(?!\Z)))*+" % _ANY_CELL)
+_QUOTED: Final = re.compile(_CELL)
+_SHOWN_AFTER: Final = 20
+
+
+class QuoteError(ValueError):
+    """A quoted cell of a CSV file does not end; the message names its line."""
+
+
+class Quotes:
+    """Incremental check of the quotes in one CSV file.
+
+    Args:
+        most_bytes: maximum size of one cell.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        # Text from the first cell that has not ended yet.
+        self._held = b""
+        self._line = 1
+
+    def feed(self, block: bytes) -> None:
+        """Check the cells that end in the next block of the file.
+
+        Raises:
+            QuoteError: a cell continues after its closing quote, or is too large.
+        """
+        text = self._held + block
+        # Most blocks have no quotes, and need no regular expression.
+        if b'"' in text:
+            found = _CELLS.match(text)
+            end = found.end() if found else 0
+        else:
+            # Without quotes every separator ends a cell; a final \r may be half of a line's end.
+            last = len(text) - text.endswith(b"\r")
+            end = max(text.rfind(each, 0, last) for each in (b",", b"\n", b"\r")) + 1
+        ended = text[:end]
+        self._line += ended.count(b"\n") + ended.count(b"\r") - ended.count(b"\r\n")
+        self._held = text[end:]
+        if not self._held.startswith(b'"'):
+            return
+        # The regular expression stopped inside a quoted cell, or behind one that does not end well.
+        closed = _QUOTED.match(self._held)
+        after = self._held[closed.end() :] if closed else b""
+        if after not in (b"", b"\r", b"\n", b","):
+            shown = after[:_SHOWN_AFTER].decode(errors="backslashreplace")
+            raise QuoteError(
+                f"the quoted cell that begins in line {self._line} is followed by {shown!r}: an earlier quote never"
+                " closes, or a quote in the cell is not doubled"
+            )
+        if len(self._held) > self._most_bytes:
+            self.check_closed()
+
+    def end(self) -> None:
+        """Check the last cell of the file.
+
+        Raises:
+            QuoteError: the cell's quote never closes.
+        """
+        if self._held.startswith(b'"') and not _QUOTED.fullmatch(self._held.rstrip(b"\r\n")):
+            raise QuoteError(f"a quote in line {self._line} never closes")
+
+    def check_closed(self) -> None:
+        """Reject a quoted cell that has not ended yet.
+
+        Raises:
+            QuoteError: there is such a cell.
+        """
+        if self._held.startswith(b'"'):
+            raise QuoteError(
+                f"a quote in line {self._line} does not close within {self._most_bytes // 2**20} MiB of text"
+            )
 
 
 class _Checked(io.RawIOBase):
-    """CSV file without the bytes before its header, whose quotes are checked during reading."""
+    """CSV file from its header on, with quotes checked during reading."""
 
     def __init__(self, file: Any) -> None:
         super().__init__()
@@ -51,45 +126,31 @@ class _Checked(io.RawIOBase):
         return block
 
 
-def csv_names(place: Directory, file: InputFile) -> list[str]:
-    """Return the column names in the header of a CSV file.
+def csv_names(source: Any) -> list[str]:
+    """Return the column names in the header of a CSV file; close the file.
 
     Raises:
-        QuoteError: a quote in the header does not close.
-        ValueError: the header is missing.
+        ValueError: the header is missing, is not UTF-8, or has a quote that does not close.
     """
-    text = b""
-    quotes = Quotes(BLOCK_BYTES)
-    with place.open(file, HEADER_BYTES) as opened:
-        source = decompressed_file(opened, file)
-        while block := source.read(HEADER_BYTES):
-            text += block
-            if (header := first_line(_without_mark(text))) is not None:
-                return _names(header)
-            quotes.feed(block)
-    quotes.end()
-    if not (header := _without_mark(text)):
+    # Later rows in the same block may have another encoding, which is an error only if their columns are read.
+    with io.TextIOWrapper(source, "utf-8-sig", "surrogateescape", newline="") as text:
+        rows = reader(text, strict=True)
+        try:
+            names = next((row for row in rows if row), None)
+        except Error as error:
+            raise ValueError(f"its header is not CSV: {error}. Close each quote in the header") from error
+    if names is None:
         raise ValueError("it is empty; a header was expected")
-    return _names(header)
+    return [name.encode(errors="surrogateescape").decode() for name in names]
 
 
-def _without_mark(text: bytes) -> bytes:
-    return text.removeprefix(BOM_UTF8).lstrip(b"\r\n")
+def csv_tables(source: Any, names: Sequence[str], wanted: Sequence[str]) -> Iterator[pa.Table]:
+    """Yield a CSV file's rows as tables of text.
 
-
-def _names(header: bytes) -> list[str]:
-    try:
-        return next(reader(io.StringIO(header.decode(), newline=""), strict=True))
-    except Error as error:  # a name of more than 128 KiB
-        raise ValueError(f"its header is not CSV: {error}") from error
-
-
-def csv_tables(opened: BinaryIO, file: InputFile, names: Sequence[str], wanted: Sequence[str]) -> Iterator[pa.Table]:
-    """Yield a CSV file's rows as tables of text, with errors in the column `FAULT`; malformed rows are null.
+    A malformed row is null, with its error in the column `FAULT`.
 
     Args:
-        opened: content of the file.
-        file: its name decides whether the content is compressed.
+        source: content of the file, not compressed.
         names: column names in the header.
         wanted: columns to return; missing ones are null.
     """
@@ -118,13 +179,13 @@ def csv_tables(opened: BinaryIO, file: InputFile, names: Sequence[str], wanted: 
         invalid_row_handler=note_row,
     )
     options = csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False)
-    checked = _Checked(decompressed_file(opened, file))
+    checked = _Checked(source)
     try:
         with csv.open_csv(checked, options, parsing, texts) as rows:
             read = (pa.Table.from_batches([each]) for each in rows)
             # The last lines may be malformed, and in no batch.
             last = (rows.schema.empty_table() for _ in range(1))
-            yield from with_bad_lines(itertools.chain(read, last), bad)
+            yield from _with_bad_lines(itertools.chain(read, last), bad)
     except pa.ArrowInvalid as error:
         # Arrow's error does not name the line of an unclosed quote.
         checked.quotes.check_closed()
@@ -133,8 +194,8 @@ def csv_tables(opened: BinaryIO, file: InputFile, names: Sequence[str], wanted: 
         raise
 
 
-def with_bad_lines(tables: Iterable[pa.Table], bad: dict[int, str]) -> Iterator[pa.Table]:
-    """Insert a row of nulls with an error for each CSV line that the parser skipped.
+def _with_bad_lines(tables: Iterable[pa.Table], bad: dict[int, str]) -> Iterator[pa.Table]:
+    """Insert a null row with an error for each line that the parser skipped.
 
     Args:
         tables: rows of a file.

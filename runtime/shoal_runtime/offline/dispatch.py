@@ -1,4 +1,6 @@
-"""The order in which batches are computed, and the retries of failed batches. Pure.
+"""Batches of a job: size, division of rows, order, and retries. Pure.
+
+The rows of a window are sorted by shape and length, so a batch holds rows of about one length, with little padding.
 
 A failed batch is halved until the failing row is alone. When an engine process ends, each of its rows is tried alone
 and the result discarded: if the process ends again, that row is the cause. The model is loaded once for each such row,
@@ -7,14 +9,24 @@ none of its rows does, memory is too small for the batch, and it is halved.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 
-from shoal_runtime.offline.windows import halves
 from shoal_schema.wire.datatypes import Array
 from shoal_schema.wire.engine_messages import OUT_OF_MEMORY
+
+BUDGET_S: Final = 1.5
+"""For all trials of batch sizes."""
+LARGEST: Final = 1024
+SURE: Final = 16
+"""Trials of fewer rows are too short to compare on a busy machine."""
+_GAIN: Final = 1.03
+"""A larger batch must be faster by this factor."""
+_WORSE: Final = 0.85
+"""Below this part of the best rate, no larger batch is tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +40,13 @@ class WorkUnit:
 
     def halved(self) -> list["WorkUnit"]:
         """Split the batch into two batches."""
-        return [WorkUnit(self.window, rows, self.tried) for rows in halves(self.rows)]
+        middle = (len(self.rows) + 1) // 2
+        return [WorkUnit(self.window, rows, self.tried) for rows in (self.rows[:middle], self.rows[middle:])]
 
 
 @dataclass(slots=True)
 class _Suspect:
-    """A batch that ended an engine's process, and whose rows are tried one at a time."""
+    """A batch that ended an engine, and whose rows are tried one at a time."""
 
     work: WorkUnit
     left: int
@@ -42,7 +55,10 @@ class _Suspect:
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """A batch that an engine computes; ``suspect``: the batch whose rows are tried one at a time."""
+    """A batch that an engine computes.
+
+    ``suspect`` is the batch whose rows are tried one at a time.
+    """
 
     engine: int
     work: WorkUnit
@@ -90,7 +106,7 @@ class BatchDispatcher:
         return self._begin(_Running(engine, self._waiting.popleft())) if self._waiting else None
 
     def complete(self, number: int) -> WorkUnit | None:
-        """Remove a finished batch and return it; None if it was only a trial of a row."""
+        """Remove a finished batch; return it unless it was a trial of one row."""
         ran = self._running.pop(number)
         if ran.suspect is not None:
             self._tried(ran.suspect)
@@ -134,7 +150,7 @@ class BatchDispatcher:
         return None
 
     def _tried(self, suspect: _Suspect) -> None:
-        """Count one tried row of a batch; after the last, queue the rows that did not end the process."""
+        """Count one tried row of a batch; after the last, queue the good rows."""
         suspect.left -= 1
         good = suspect.work.rows[~np.isin(suspect.work.rows, suspect.bad)]
         if not suspect.left and len(good):
@@ -144,3 +160,62 @@ class BatchDispatcher:
         self._numbers += 1
         self._running[self._numbers] = running
         return self._numbers, running.work
+
+
+def cut_batches(keys: Sequence[Hashable], sizes: Array, rows: Array, limit: int) -> list[Array]:
+    """Divide rows into batches of at most ``limit`` rows and one key each.
+
+    Args:
+        keys: batch key of each row of the window.
+        sizes: length of each row of the window.
+        rows: row numbers to batch.
+        limit: maximum rows of a batch.
+    """
+    # A stable sort keeps rows of one length in their order, so batches are reproducible.
+    order = rows[np.argsort(sizes[rows], kind="stable")]
+    groups: dict[Hashable, list[int]] = {}
+    for row in order.tolist():
+        groups.setdefault(keys[row], []).append(row)
+    return [np.array(group[at : at + limit]) for group in groups.values() for at in range(0, len(group), limit)]
+
+
+def next_trial(seconds: Mapping[int, float | None], most: int) -> int | None:
+    """Return the number of rows to try next; None to stop the search.
+
+    Args:
+        seconds: measured time for each number of rows; None if the batch failed.
+        most: maximum number of rows.
+    """
+    if not seconds:
+        return 1
+    last = max(seconds)
+    if last * 2 > min(most, LARGEST) or seconds[last] is None:
+        return None
+    # Each trial may have run twice.
+    spent_s = sum(2 * each for each in seconds.values() if each is not None)
+    slower = last >= SURE and _rate(last, seconds) < _WORSE * max(_rate(rows, seconds) for rows in seconds)
+    # Twice the rows take at most twice as long, and run at most twice.
+    return None if slower or spent_s + 4 * (seconds[last] or 0) > BUDGET_S else last * 2
+
+
+def best_size(seconds: Mapping[int, float | None], most: int) -> int:
+    """Return the smallest batch size whose throughput is close to the best.
+
+    If the last trial was still the fastest, return at least `SURE` rows, because the search had to stop early.
+    """
+    tried = sorted(rows for rows, each in seconds.items() if each is not None)
+    if not tried:
+        return 1
+    best = max(_rate(rows, seconds) for rows in tried)
+    found = next(rows for rows in tried if _rate(rows, seconds) * _GAIN >= best)
+    return max(found, min(SURE, most)) if 1 < found == max(seconds) else found
+
+
+def expected_s(rows: int, seconds: Mapping[int, float | None]) -> float:
+    """Return a batch's time at the best throughput so far; 0 before trials."""
+    return rows / best if (best := max((_rate(each, seconds) for each in seconds), default=0)) else 0.0
+
+
+def _rate(rows: int, seconds: Mapping[int, float | None]) -> float:
+    taken = seconds[rows]
+    return rows / max(taken, 1e-9) if taken is not None else 0.0

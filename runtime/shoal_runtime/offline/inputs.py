@@ -11,12 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shoal_runtime.batches.collate import collate
-from shoal_runtime.offline.column_types import is_bytes, is_list, is_spelled, is_text, is_time, plain
-from shoal_runtime.offline.converting import converted, fitted_to, parsed
-from shoal_runtime.offline.dates import iso_texts
+from shoal_runtime.offline.converting import converted, fitted_to, iso_texts, parsed, trimmed
 from shoal_runtime.offline.mapping import JSON
-from shoal_runtime.offline.numeric_text import trimmed
-from shoal_runtime.offline.windows import Window, is_file
+from shoal_runtime.offline.schemas import is_bytes, is_file, is_list, is_spelled, is_text, is_time, plain
+from shoal_runtime.offline.windows import Window
 from shoal_runtime.signature.spec import ANY, TensorSpec
 from shoal_runtime.tensors.numpy_tensors import NumpyTensors
 from shoal_schema.wire.columns import NULL

@@ -18,12 +18,11 @@ import pyarrow as pa
 from shoal_runtime.execution.threads import core_limit
 from shoal_runtime.offline.column_discovery import find_columns
 from shoal_runtime.offline.directories import Directory, open_input, open_outputs
-from shoal_runtime.offline.dispatch import BatchDispatcher
+from shoal_runtime.offline.dispatch import BatchDispatcher, best_size, expected_s, next_trial
 from shoal_runtime.offline.engine import EngineEnded, EngineProcess
 from shoal_runtime.offline.errors import InvalidSettings, JobError, ShardError
 from shoal_runtime.offline.inputs import InputRows, batch_of_rows, make_rows
-from shoal_runtime.offline.mapping import check_extra, check_kinds, mapped_columns, required_columns
-from shoal_runtime.offline.metadata import tensors
+from shoal_runtime.offline.mapping import check_extra, check_kinds, mapped_columns, required_columns, tensors
 from shoal_runtime.offline.partitions import partitions_above
 from shoal_runtime.offline.progress import JobTally, ProgressDisplay, serve_progress
 from shoal_runtime.offline.reading import ByteBudget, ShardReader, all_columns
@@ -32,10 +31,8 @@ from shoal_runtime.offline.results import keep_options, kept_columns, result_sch
 from shoal_runtime.offline.row_filter import columns_of, compiled
 from shoal_runtime.offline.schemas import InputSchema
 from shoal_runtime.offline.scoring import ResultWriter, ShardScorer, TensorSignature, check_errors
-from shoal_runtime.offline.settings import JobSettings
+from shoal_runtime.offline.settings import JobSettings, part_of_the_machine, seen_gpus
 from shoal_runtime.offline.shards import InputFile, Shard, cut, format_of, named, own_order, readable
-from shoal_runtime.offline.sharing import part_of_the_machine, seen_gpus
-from shoal_runtime.offline.sizing import best_size, expected_s, next_trial
 from shoal_runtime.offline.tables import FILES, TableSource
 from shoal_runtime.offline.writing import OutputWriter
 from shoal_schema.interfaces.progress import WorkDone

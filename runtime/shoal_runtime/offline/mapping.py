@@ -5,12 +5,16 @@ order of columns does not matter. If the model has no column names, the user mus
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
-from shoal_runtime.offline.column_types import (
+from shoal_runtime.offline.errors import InvalidSettings
+from shoal_runtime.offline.schemas import (
+    few,
+    holds_bytes,
     is_bytes,
+    is_file,
     is_list,
     is_partition,
     is_spelled,
@@ -19,11 +23,9 @@ from shoal_runtime.offline.column_types import (
     permuted,
     plain_type,
 )
-from shoal_runtime.offline.errors import InvalidSettings
-from shoal_runtime.offline.schemas import few
-from shoal_runtime.offline.windows import holds_bytes, is_file
 from shoal_runtime.signature.spec import ANY, TensorSpec
 from shoal_schema.resource.model import ExtraColumns
+from shoal_schema.wire.columns import decode_columns
 
 JSON: Final = "application/json"
 _NUMBERS: Final = (
@@ -35,6 +37,26 @@ _NUMBERS: Final = (
 _BOOLS: Final = (pa.types.is_boolean, pa.types.is_null)
 _NAMED: Final = (*_NUMBERS, pa.types.is_boolean)
 """Types of a named column of numbers: true and false are 1 and 0, as in pandas."""
+
+_PARAMETERS: Final = (
+    *("batch_dim", "content_type", "optional", "nullable", "logical_type", "unit"),
+    *("pad_axis", "pad_value", "pad_mask", "unpad_axis", "unpad_input"),
+)
+
+
+def tensors(described: list[Mapping[str, Any]]) -> tuple[TensorSpec, ...]:
+    """Return the specification of each tensor in V2 metadata."""
+    found = []
+    for each in described:
+        given = each.get("parameters") or {}
+        parameters = {name: given[name] for name in _PARAMETERS if name in given}
+        if columns := given.get("columns"):
+            parameters["columns"] = decode_columns(str(columns))
+        # Lists travel as text in V2 parameters.
+        if buckets := given.get("pad_buckets"):
+            parameters["pad_buckets"] = tuple(int(size) for size in str(buckets).split(","))
+        found.append(TensorSpec(each["name"], each["datatype"], each["shape"], **parameters))
+    return tuple(found)
 
 
 def mapped_columns(specs: Sequence[TensorSpec], asked: Mapping[str, str], schema: pa.Schema) -> dict[str, list[str]]:

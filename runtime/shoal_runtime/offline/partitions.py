@@ -1,23 +1,28 @@
-"""Hive partitions: columns whose values are in file paths, as in ``day=2024-01-01/rows.parquet``. Pure."""
+"""Hive partitions: columns whose values are in file paths. Pure.
+
+The path ``day=2024-01-01/rows.parquet`` has the column ``day``.
+"""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
 
 from shoal_runtime.offline.errors import InvalidSettings
+from shoal_runtime.offline.schemas import PARTITION, InputSchema, plain
 
 NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 _WHOLE: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _MOST: Final = 2**63
+_SHOWN: Final = 60
 
 
 @lru_cache(65536)
 def partition_values(path: str) -> Mapping[str, str | None]:
-    """Return the partition values in a file's path by column name, percent-decoded.
+    """Return the percent-decoded partition values in a path, by column name.
 
     Raises:
         InvalidSettings: a value is not UTF-8, or the path has two values of one column.
@@ -42,25 +47,24 @@ def partition_values(path: str) -> Mapping[str, str | None]:
 
 
 def partition_types(paths: Iterable[str]) -> dict[str, pa.DataType]:
-    """Return the type of each partition column: int64 if all values are integers, else text."""
-    texts: dict[str, bool] = {}
+    """Return the type of each partition column: int64 or text.
+
+    A column whose values are all integers is int64; null is allowed beside integers.
+    """
+    values: dict[str, set[str | None]] = {}
     for path in paths:
         for name, value in partition_values(path).items():
-            whole = value is None or (bool(_WHOLE.fullmatch(value)) and -_MOST <= int(value) < _MOST)
-            texts[name] = texts.get(name, False) or not whole
-    # A column of nulls only is text.
-    seen = {name for path in paths for name, value in partition_values(path).items() if value is not None}
-    return {name: pa.string() if text or name not in seen else pa.int64() for name, text in texts.items()}
-
-
-def partition_cell(path: str, column: pa.Field) -> str | int | None:
-    """Return a partition column's value for all rows of a file."""
-    value = partition_values(path).get(column.name)
-    return int(value) if value is not None and pa.types.is_integer(column.type) else value
+            values.setdefault(name, set()).add(value)
+    types = {}
+    for name, found in values.items():
+        whole = all(each is None or (_WHOLE.fullmatch(each) and -_MOST <= int(each) < _MOST) for each in found)
+        # A column of nulls only is text.
+        types[name] = pa.int64() if whole and found != {None} else pa.string()
+    return types
 
 
 def partitions_above(folder: str, paths: Iterable[str]) -> str:
-    """Return the partitions in the path of the input itself, such as ``day=2024-01-01``.
+    """Return the partitions in the path of the input itself.
 
     Args:
         folder: path of the directory or file that the input names.
@@ -76,3 +80,58 @@ def partitions_above(folder: str, paths: Iterable[str]) -> str:
             break
         found.insert(0, part)
     return "/".join(found)
+
+
+def with_partitions(found: InputSchema, paths: Sequence[str], prefix: str) -> InputSchema:
+    """Add partition columns to an input's schema.
+
+    Args:
+        found: schema of the files.
+        paths: paths of the files below the input's directory.
+        prefix: partitions in the path of that directory; a column of the files has precedence over these.
+    """
+    below = partition_types(paths)
+    above = {name: kind for name, kind in partition_types([f"{prefix}/"]).items() if name not in found.schema.names}
+    kinds = {**above, **below}
+    fields = [each for each in found.schema if each.name not in kinds]
+    fields += [pa.field(name, kind, metadata=PARTITION) for name, kind in kinds.items()]
+    conflicts = {name: error for name, error in found.conflicts.items() if name not in kinds}
+    missing = {name: path for name, path in found.missing.items() if name not in kinds}
+    return InputSchema(pa.schema(fields), conflicts, missing)
+
+
+def partition_cell(path: str, column: pa.Field) -> str | int | None:
+    """Return a partition column's value for all rows of a file."""
+    value = partition_values(path).get(column.name)
+    return int(value) if value is not None and pa.types.is_integer(column.type) else value
+
+
+def partition_column(own: Any, wanted: pa.Field, path: str, rows: int, faults: dict[int, str]) -> Any:
+    """Return a partition column: the value in ``path`` for all rows.
+
+    A row whose cell in the file differs from this value gets an error in ``faults``.
+    """
+    # The path wins over a column of the same name in the file.
+    value = partition_cell(path, wanted)
+    if own is not None and own.null_count < rows:
+        for row, cell in enumerate(_comparable(own, wanted.type)):
+            if cell is not None and cell != value:
+                faults.setdefault(
+                    row,
+                    f"{wanted.name} is {str(cell)[:_SHOWN]!r} in the file and {str(value)!r} in its path",
+                )
+    return pa.repeat(pa.scalar(value, wanted.type), rows)
+
+
+def _comparable(own: Any, kind: pa.DataType) -> list[Any]:
+    """Return a column's cells in a partition's type, or else as text."""
+    for wanted in (kind, pa.string()):
+        try:
+            found: list[Any] = plain(own).cast(wanted).to_pylist()
+        except pa.ArrowException:
+            continue
+        if wanted == kind or len(found) == 1:
+            return found
+    if len(own) == 1:
+        return [str(own[0].as_py()) if own[0].is_valid else None]
+    return [cell for row in range(len(own)) for cell in _comparable(own.slice(row, 1), kind)]

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from shoal_runtime.offline.errors import InvalidSettings
-from shoal_runtime.offline.schemas import few
-from shoal_runtime.offline.windows import CONTENT, holds_bytes
+from shoal_runtime.offline.schemas import few, holds_bytes
+from shoal_runtime.offline.windows import CONTENT
 from shoal_runtime.signature.spec import ANY, TensorSpec
 from shoal_schema.wire.datatypes import Array, bfloat16_to_float32
 

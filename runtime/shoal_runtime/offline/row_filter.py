@@ -12,10 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shoal_runtime.offline.column_types import is_spelled, plain
 from shoal_runtime.offline.comparing import Cells, IncomparableTypes, among, of_columns, truth, with_literal
 from shoal_runtime.offline.errors import InvalidSettings
-from shoal_runtime.offline.schemas import few
+from shoal_runtime.offline.schemas import few, is_spelled, plain
 from shoal_schema.fields.expressions import (
     BooleanOperation,
     Column,

@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 
 from shoal_runtime.offline.directories import Directory
-from shoal_runtime.offline.dispatch import BatchDispatcher, WorkUnit
+from shoal_runtime.offline.dispatch import BatchDispatcher, WorkUnit, cut_batches
 from shoal_runtime.offline.engine import EngineEnded, EngineProcess
 from shoal_runtime.offline.errors import ShardError, TooManyErrors
 from shoal_runtime.offline.inputs import InputRows, batch_of_rows, lengths
@@ -26,7 +26,6 @@ from shoal_runtime.offline.reading import ByteBudget, InputEnded, ShardEnded, Sh
 from shoal_runtime.offline.records import ShardRecord
 from shoal_runtime.offline.results import WindowResults
 from shoal_runtime.offline.shards import Shard
-from shoal_runtime.offline.windows import cut_batches
 from shoal_runtime.offline.writing import OutputWriter
 from shoal_runtime.signature.spec import TensorSpec
 from shoal_schema.wire.engine_messages import BatchDone, BatchFailed, EngineBatch, EngineReady

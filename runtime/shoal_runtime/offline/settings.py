@@ -1,6 +1,6 @@
-"""Settings of a batch job, read once from the environment."""
+"""Settings of a batch job and of its engine processes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -14,7 +14,10 @@ from shoal_schema.resource.offline import ERRORS_IN_COLUMN, BatchInput, BatchLim
 
 
 class JobSettings(Struct, frozen=True):
-    """Settings of a batch job. Model settings that do not affect rows are read by the engine process."""
+    """Settings of a batch job.
+
+    The engine process reads those settings of the model that do not affect rows.
+    """
 
     job: BatchLimits
     input: BatchInput
@@ -25,7 +28,7 @@ class JobSettings(Struct, frozen=True):
 
     @property
     def errors_uri(self) -> str | None:
-        """Address of the directory of failed rows; None if they are written among the results."""
+        """Address of the directory of failed rows; None if the results hold them."""
         return None if self.output.errors == ERRORS_IN_COLUMN else self.output.errors
 
     @property
@@ -45,3 +48,38 @@ def from_env(environ: Mapping[str, str]) -> JobSettings:
     if missing := [f"{name} is required: {what}" for name, what in required.items() if not environ.get(name)]:
         raise SettingsError("; ".join(missing))
     return environment.read(JobSettings, environ, BATCH)
+
+
+def part_of_the_machine(
+    environment: Mapping[str, str], number: int, engines: int, *, gpus: Sequence[str], cores: int
+) -> dict[str, str]:
+    """Return one engine's environment, with its share of the machine.
+
+    Args:
+        environment: variables of all engines; existing thread counts are kept.
+        number: number of the engine, from 0.
+        engines: number of engines.
+        gpus: visible GPUs, by number or name.
+        cores: number of usable cores.
+    """
+    if engines == 1:
+        return dict(environment)
+    if gpus:
+        return {**environment, "CUDA_VISIBLE_DEVICES": gpus[number % len(gpus)]}
+    # More threads than cores only wait for each other.
+    return {"OMP_NUM_THREADS": str(max(1, cores // engines)), **environment}
+
+
+def seen_gpus(environment: Mapping[str, str], devices: Sequence[str]) -> list[str]:
+    """Return the GPUs in ``CUDA_VISIBLE_DEVICES``, or all with a device file.
+
+    Args:
+        environment: environment variables.
+        devices: file names in /dev, such as ``nvidia0``.
+    """
+    named = environment.get("CUDA_VISIBLE_DEVICES")
+    if named is not None:
+        return [each.strip() for each in named.split(",") if each.strip()]
+    # Such as nvidia0; nvidiactl and nvidia-uvm are no GPUs.
+    numbers = (each.removeprefix("nvidia") for each in devices if each.startswith("nvidia"))
+    return [str(number) for number in sorted(int(each) for each in numbers if each.isdecimal())]

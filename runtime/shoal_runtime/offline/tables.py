@@ -1,4 +1,4 @@
-"""Tables of a shard's rows: windows with one schema, and errors of unreadable rows.
+"""Readers of Parquet, CSV, JSON lines and single files as windows of rows.
 
 A cell that does not fit the schema, or a line that is not JSON, is an error of its row. A file that cannot be read is
 an error of its shard.
@@ -16,20 +16,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet
 
-from shoal_runtime.offline.casting import cast_table, cells_column
-from shoal_runtime.offline.column_types import is_partition
 from shoal_runtime.offline.csv_rows import FAULT, csv_names, csv_tables
-from shoal_runtime.offline.directories import Directory, decompressed_file
+from shoal_runtime.offline.directories import Directory, decompressed
 from shoal_runtime.offline.errors import DirectoryUnavailable, JobError, ShardError
-from shoal_runtime.offline.json_lines import parsed_line
+from shoal_runtime.offline.json_lines import from_lines
 from shoal_runtime.offline.partitions import partition_cell
 from shoal_runtime.offline.row_filter import RowFilter
-from shoal_runtime.offline.schemas import check_names
+from shoal_runtime.offline.schemas import check_names, is_partition
 from shoal_runtime.offline.shards import InputFile, Shard, begins_in, readable
-from shoal_runtime.offline.windows import CONTENT, PATH, TARGET_BYTES, Window, window_rows
+from shoal_runtime.offline.windows import CONTENT, PATH, Window, cast_table, regrouped, window_rows
 from shoal_schema.resource.offline import RowFormat
 
 FILES: Final = pa.schema([(PATH, pa.string()), (CONTENT, pa.binary())])
+HEAD_BYTES: Final = 2**16
+"""Bytes fetched at a time of a footer or header."""
 BUFFER_BYTES: Final = 2**20
 READERS: Final = 8
 READ_ROWS: Final = 256
@@ -72,7 +72,7 @@ class TableSource:
         self._where = where
 
     def windows(self, shard: Shard, batch_size: int) -> Iterator[Window]:
-        """Yield the windows of a shard's rows, in order, without rows that the filter excludes.
+        """Yield the windows of a shard's rows that the filter selects, in order.
 
         Raises:
             ShardError: a file of the shard cannot be read.
@@ -123,10 +123,13 @@ class TableSource:
 
     def _csv(self, shard: Shard, batch_size: int) -> Iterator[Window]:
         file = shard.files[0]
-        names = csv_names(self._place, file)
+        with self._place.open(file, HEAD_BYTES) as opened:
+            names = csv_names(decompressed(opened, file.path))
         self._checked(names, file)
         with self._place.open(file) as opened:
-            tables = csv_tables(opened, file, names, self.schema.names)
+            # Kept until the last window: dropping the stream would close the file.
+            source = decompressed(opened, file.path)
+            tables = csv_tables(source, names, self.schema.names)
             path = self._path(shard)
 
             def windows() -> Iterator[Window]:
@@ -140,11 +143,13 @@ class TableSource:
     def _json_lines(self, shard: Shard, batch_size: int) -> Iterator[Window]:
         with self._place.open(shard.files[0]) as opened:
             path = self._path(shard)
+            # Kept until the last window: dropping the stream would close the file.
+            source = decompressed(opened, shard.files[0].path)
 
             def windows() -> Iterator[Window]:
                 held: list[bytes] = []
                 size_bytes = 0
-                for line in lines_of(opened, shard):
+                for line in lines_of(source, shard):
                     held.append(line)
                     size_bytes += len(line)
                     # The mean size of lines so far decides how many fit.
@@ -187,51 +192,25 @@ class TableSource:
                 yield Window(table, faults, sum(each.size_bytes for each in files))
 
 
-def regrouped(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
-    """Join and split tables into tables of ``rows`` rows; the last, and those of large rows, have fewer."""
-    held: list[pa.Table] = []
-    count = 0
-    for table in tables:
-        held.append(table)
-        count += table.num_rows
-        if count < rows:
-            if sum(each.nbytes for each in held) >= TARGET_BYTES:
-                yield pa.concat_tables(held)
-                held, count = [], 0
-            continue
-        # Slices share the memory of the joined table.
-        joined = pa.concat_tables(held)
-        for at in range(0, count - count % rows, rows):
-            yield joined.slice(at, rows)
-        held, count = [joined.slice(count - count % rows)], count % rows
-    if count:
-        yield pa.concat_tables(held)
+def lines_of(source: BinaryIO, shard: Shard) -> Iterator[bytes]:
+    """Yield the non-empty lines whose first byte lies in a shard.
 
-
-def lines_of(opened: BinaryIO, shard: Shard) -> Iterator[bytes]:
-    """Yield the non-empty lines whose first byte lies in a shard."""
-    file = decompressed_file(opened, shard.files[0])
+    Args:
+        source: content of the shard's file, not compressed; seekable unless the shard covers the whole file.
+        shard: byte range of the file.
+    """
     at = 0
     if not shard.whole:
         # A line that began before the shard belongs to another; the byte before its start shows whether one did.
-        file.seek(max(0, shard.start - 1))
-        at = shard.start - 1 + len(file.readline()) if shard.start else 0
-    for line in file:
+        source.seek(max(0, shard.start - 1))
+        at = shard.start - 1 + len(source.readline()) if shard.start else 0
+    for line in source:
         if not shard.whole and at >= shard.stop:
             return
         text = line if at else line.removeprefix(BOM_UTF8)
         at += len(line)
         if text.strip():
             yield text
-
-
-def from_lines(lines: Sequence[bytes], schema: pa.Schema, path: str = "") -> Window:
-    """Parse JSON lines to a table with ``schema``, and errors of invalid rows."""
-    rows = [parsed_line(line) for line in lines]
-    faults = {row: error for row, error in enumerate(rows) if isinstance(error, str)}
-    good = [{} if isinstance(row, str) else row for row in rows]
-    columns = [cells_column(good, each, faults, path) for each in schema]
-    return Window(pa.table(columns, schema=schema), faults)
 
 
 def filtered(window: Window, where: RowFilter) -> Window:
@@ -251,7 +230,7 @@ def filtered(window: Window, where: RowFilter) -> Window:
 
 
 def _measured(windows: Iterable[Window], opened: BinaryIO, shard: Shard) -> Iterator[Window]:
-    """Set each window's ``share_bytes`` to the bytes that were read for the window."""
+    """Set each window's ``share_bytes`` to the bytes read for it."""
     at = shard.start
     for each in windows:
         now = min(opened.tell(), shard.stop)

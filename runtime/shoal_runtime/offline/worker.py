@@ -4,13 +4,15 @@ The process ends when the socket closes.
 """
 
 import asyncio
+import hashlib
 import logging
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
+from pathlib import Path
 from queue import SimpleQueue
-from typing import Final
+from typing import Any, Final
 
 from shoal_runtime.codecs.metadata import model_metadata
 from shoal_runtime.errors import EXIT_LOAD_FAILED, BatchError, DeviceLost, LoadError
@@ -19,16 +21,19 @@ from shoal_runtime.execution.garbage import seldom_collected
 from shoal_runtime.execution.pipeline import Pipeline, StageThreads
 from shoal_runtime.execution.watchdog import Watchdog
 from shoal_runtime.faults import describe
-from shoal_runtime.offline.identity import digest_of, settings_of
 from shoal_runtime.readiness import Readiness
 from shoal_runtime.serving import log_cause
 from shoal_runtime.settings import Settings
 from shoal_runtime.startup.starting import StartedModel, load_and_warm
 from shoal_runtime.storage.fetching import ModelFiles, fetch_model
+from shoal_runtime.storage.unpacking import CHUNK_BYTES
+from shoal_schema.fields.declaring import as_json
 from shoal_schema.wire.engine_messages import BatchDone, BatchFailed, EngineBatch, EngineFailed, EngineReady, Message
 
 IN_FLIGHT: Final = 3
 """Batches held at once: one is prepared and one finished while one computes."""
+
+_MODEL_FIELDS: Final = ("format", "handler", "parameters")
 
 _Messages = SimpleQueue[Message | None]
 
@@ -127,3 +132,33 @@ async def _compute(connection: Connection, pipeline: Pipeline, messages: _Messag
         task = asyncio.create_task(compute(batch))
         running.add(task)
         task.add_done_callback(running.discard)
+
+
+def digest_of(files: ModelFiles) -> str:
+    """Return ``sha256:`` and the hex digest of a model's files.
+
+    Hidden files and bytecode are ignored.
+    """
+    paths = [files.directory / files.file] if files.file else []
+    if not files.file:
+        for parent, folders, names in os.walk(files.directory, followlinks=True):
+            folders[:] = [each for each in folders if not each.startswith(".") and each != "__pycache__"]
+            paths += (path for name in names if not name.startswith(".") and (path := Path(parent, name)).is_file())
+    sha256 = hashlib.sha256()
+    for path in sorted(paths):
+        # Paths are part of the digest: a renamed file may change the model.
+        sha256.update(f"{path.relative_to(files.directory)}\0".encode(errors="surrogateescape"))
+        with path.open("rb") as file:
+            while chunk := file.read(CHUNK_BYTES):
+                sha256.update(chunk)
+    return f"sha256:{sha256.hexdigest()}"
+
+
+def settings_of(settings: Settings) -> dict[str, Any]:
+    """Return the settings that change a model's results."""
+    model = as_json(settings.model)
+    return {
+        **{name: model[name] for name in _MODEL_FIELDS if name in model},
+        "dtype": settings.runtime.dtype.value,
+        "compile": settings.runtime.compile,
+    }

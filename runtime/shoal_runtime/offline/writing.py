@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet
 
-from shoal_runtime.offline.column_types import permuted, plain
 from shoal_runtime.offline.directories import Directory
 from shoal_runtime.offline.errors import JobError
 from shoal_runtime.offline.records import RECORDED_ERRORS
 from shoal_runtime.offline.results import ERROR
+from shoal_runtime.offline.schemas import permuted, plain
 from shoal_schema.resource.offline import ResultFormat
 
 SUFFIX: Final = {ResultFormat.PARQUET: ".parquet", ResultFormat.JSON_LINES: ".jsonl"}

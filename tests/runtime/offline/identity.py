@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from shoal_runtime.offline.column_discovery import find_columns
-from shoal_runtime.offline.directory import LocalDirectory
+from shoal_runtime.offline.directories import LocalDirectory
 from shoal_runtime.offline.inputs import batch_of_rows, lengths, make_rows
 from shoal_runtime.offline.job import check_found
 from shoal_runtime.offline.mapping import check_kinds, mapped_columns, required_columns

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_runtime.offline.column_types import plain
 from shoal_runtime.offline.comparing import Cells, IncomparableTypes, among, of_columns, with_literal
+from shoal_runtime.offline.schemas import plain
 
 SIGNS: dict[str, Callable[[Any, Any], bool]] = {"==": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
 LARGE = st.sampled_from([2**31, 2**53, 2**63]).flatmap(lambda at: st.integers(at - 2, at + 2))

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_runtime.offline.column_types import SPELLED, plain
 from shoal_runtime.offline.errors import InvalidSettings
 from shoal_runtime.offline.inputs import InputRows, batch_of_rows, make_rows
 from shoal_runtime.offline.mapping import check_kinds, mapped_columns
+from shoal_runtime.offline.schemas import SPELLED, plain
 from shoal_runtime.offline.windows import Window
 from shoal_runtime.signature.spec import TensorSpec
 from shoal_schema.wire.columns import NULL
@@ -356,6 +356,7 @@ def test_a_csv_cell_is_nan_or_an_error_and_never_null() -> None:
         ("FP32", [2**53 + 1, 2**24 + 1], pa.int64(), [2.0**24], {0}),
         ("FP16", [70000, 3], pa.int32(), [3.0], {0}),
         ("INT64", [2.0**63, -(2.0**63), math.nan], pa.float64(), [-(2**63)], {0, 2}),
+        ("INT64", [-math.inf, math.inf, -5.0], pa.float16(), [-5], {0, 1}),
         ("UINT8", [255.0, 256.0, -1.0, -0.0], pa.float64(), [255, 0], {1, 2}),
         (
             "INT64",

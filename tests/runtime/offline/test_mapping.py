@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from shoal_runtime.offline.column_types import PARTITION, SPELLED
 from shoal_runtime.offline.errors import InvalidSettings
 from shoal_runtime.offline.inputs import make_rows
 from shoal_runtime.offline.mapping import check_extra, check_kinds, mapped_columns, required_columns
+from shoal_runtime.offline.schemas import PARTITION, SPELLED
 from shoal_runtime.offline.windows import Window
 from shoal_runtime.signature.spec import TensorSpec
 from shoal_schema.resource.model import ExtraColumns

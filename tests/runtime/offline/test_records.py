@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shoal_runtime.offline.directory import LocalDirectory
+from shoal_runtime.offline.directories import LocalDirectory
 from shoal_runtime.offline.errors import InvalidSettings
 from shoal_runtime.offline.job import agree_on_plan
 from shoal_runtime.offline.records import PLAN as PLAN_NAME

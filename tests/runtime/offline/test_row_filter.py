@@ -5,9 +5,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from shoal_runtime.offline.column_types import SPELLED
 from shoal_runtime.offline.errors import InvalidSettings
 from shoal_runtime.offline.row_filter import columns_of, compiled
+from shoal_runtime.offline.schemas import SPELLED
 from shoal_runtime.offline.tables import filtered
 from shoal_runtime.offline.windows import Window
 

@@ -18,12 +18,12 @@ from pyarrow import dataset, parquet
 from shoal_runtime.offline import column_discovery
 from shoal_runtime.offline.bucket import BucketDirectory
 from shoal_runtime.offline.column_discovery import find_columns
-from shoal_runtime.offline.column_types import promoted
-from shoal_runtime.offline.directory import LocalDirectory
+from shoal_runtime.offline.directories import LocalDirectory
 from shoal_runtime.offline.errors import DirectoryUnavailable, InvalidSettings, JobError, ShardError
 from shoal_runtime.offline.inputs import make_rows
+from shoal_runtime.offline.json_lines import chosen, kinds_of
 from shoal_runtime.offline.partitions import partition_types, partition_values, partitions_above
-from shoal_runtime.offline.schemas import InputSchema, chosen, kinds_of, unified
+from shoal_runtime.offline.schemas import InputSchema, promoted, unified
 from shoal_runtime.offline.shards import InputFile, cut, is_hidden
 from shoal_runtime.offline.tables import TableSource
 from shoal_runtime.offline.windows import Window

@@ -1,27 +1,32 @@
 """Rows as they are read: the error of a row affects no other, in whatever block of the file."""
 
 import csv
+import gzip
 import io
 from codecs import BOM_UTF8
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import obstore
 import orjson
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from obstore.store import MemoryStore
 from pyarrow import parquet
 
 from shoal_runtime.offline import csv_rows
-from shoal_runtime.offline.casting import cast_table
+from shoal_runtime.offline.bucket import BucketDirectory
 from shoal_runtime.offline.column_discovery import find_columns
-from shoal_runtime.offline.directory import LocalDirectory
-from shoal_runtime.offline.errors import JobError, ShardError
+from shoal_runtime.offline.directories import Directory, LocalDirectory, decompressed
+from shoal_runtime.offline.errors import DirectoryUnavailable, JobError, ShardError
+from shoal_runtime.offline.json_lines import from_lines
 from shoal_runtime.offline.row_filter import compiled
 from shoal_runtime.offline.shards import cut
-from shoal_runtime.offline.tables import READ_ROWS, TableSource, filtered, from_lines
-from shoal_runtime.offline.windows import TARGET_BYTES, Window
+from shoal_runtime.offline.tables import READ_ROWS, TableSource, filtered
+from shoal_runtime.offline.windows import TARGET_BYTES, Window, cast_table
 from shoal_schema.resource.offline import RowFormat
 
 CELLS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), min_size=1, max_size=40)
@@ -257,9 +262,9 @@ def test_a_cell_of_any_size_is_whole_or_an_error(
 
 
 def test_an_unclosed_quote_in_the_header_is_an_error_with_the_file(tmp_path: Path) -> None:
-    with pytest.raises(JobError, match=r"rows\.csv cannot be read: a quote in line 1 never closes"):
+    with pytest.raises(JobError, match=r"rows\.csv cannot be read: .* header .* quote"):
         csv_windows(tmp_path, b'a,"b\n1,2\n3,4\n')
-    with pytest.raises(JobError, match=r"rows\.csv cannot be read: a quote in line 1 does not close"):
+    with pytest.raises(JobError, match=r"rows\.csv cannot be read: .* header .* quote"):
         csv_windows(tmp_path, b'a,"b\n' + b"1,2\n" * 2**22)
 
 
@@ -302,3 +307,129 @@ def test_an_empty_line_is_a_row_in_files_of_one_column_only(
     assert [cell for each in windows for cell in each.table["a"].to_pylist()] == rows
     faults = [each.faults.get(row) for each in windows for row in range(each.table.num_rows)]
     assert [fault is not None for fault in faults] == [b"1,2,\n3\n" in text and row is None for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (b"a,b\n1,\xff\n", ["a", "b"]),
+        (b'\r\n\n"a\n,b",c\r1,2\r', ["a\n,b", "c"]),
+        (BOM_UTF8 + 'größe,"x ""y"""'.encode(), ["größe", 'x "y"']),
+        (b'5" pipe,\n', ['5" pipe', ""]),
+        (b"a\n" + b"x" * 2**18, ["a"]),
+    ],
+)
+def test_a_header_is_read_whatever_the_rows_after_it(text: bytes, names: list[str]) -> None:
+    assert csv_rows.csv_names(io.BytesIO(text)) == names
+
+
+@pytest.mark.parametrize("text", [b"", b"\r\n\n", b'a,"b', b'a,"b" c\n', b"a,\xff\n", b'"' + b"x" * 2**18])
+def test_a_file_without_a_header_is_rejected(text: bytes) -> None:
+    with pytest.raises(ValueError, match=r"header|utf-8"):
+        csv_rows.csv_names(io.BytesIO(text))
+
+
+def test_csv_in_a_bucket_is_read_from_the_header_on() -> None:
+    store = MemoryStore()
+    obstore.put(store, "in/rows.csv", b"x,y\n" + b"1,a\n" * 50_000)
+    place = BucketDirectory(store, "in", "s3://bucket/in")
+    (shard,) = cut(place.files(""), RowFormat.CSV, 64)
+    schema = find_columns(place, shard.files, RowFormat.CSV).schema
+    windows = list(TableSource(place, RowFormat.CSV, schema).windows(shard, 8))
+
+    assert schema.names == ["x", "y"]
+    assert sum(each.table.num_rows for each in windows) == 50_000
+
+
+def test_text_of_another_encoding_is_ignored_in_columns_that_are_not_read(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_bytes(b"a,b\n1,\xff\n")
+    place = LocalDirectory(tmp_path)
+    (shard,) = cut(place.files(""), RowFormat.CSV, 64)
+    (window,) = TableSource(place, RowFormat.CSV, pa.schema([("a", pa.string())])).windows(shard, 8)
+
+    assert window.table.to_pylist() == [{"a": "1"}]
+    with pytest.raises(ShardError, match="UTF8"):
+        list(TableSource(place, RowFormat.CSV, pa.schema([("b", pa.string())])).windows(shard, 8))
+
+
+PACKED = {
+    RowFormat.CSV: ("rows.csv.gz", b"x\n", b"%d\n"),
+    RowFormat.JSON_LINES: ("rows.jsonl.gz", b"", b'{"x":"%d"}\n'),
+}
+
+
+def packed(form: RowFormat, numbers: range) -> bytes:
+    _, header, line = PACKED[form]
+    text = header + b"".join(line % number for number in numbers)
+    # Two members: gzip files may be joined.
+    return gzip.compress(text[: len(text) // 2]) + gzip.compress(text[len(text) // 2 :])
+
+
+def packed_windows(place: Directory, form: RowFormat) -> list[Window]:
+    files = place.files("")
+    schema = find_columns(place, files, form).schema
+    # A compressed file is one shard, whatever its size.
+    (shard,) = cut(files, form, 64)
+    return list(TableSource(place, form, schema).windows(shard, 8))
+
+
+@pytest.mark.parametrize("form", PACKED)
+def test_compressed_rows_are_all_read_with_their_share_of_the_file(form: RowFormat, tmp_path: Path) -> None:
+    content = packed(form, range(20_000))
+    (tmp_path / PACKED[form][0]).write_bytes(content)
+    store = MemoryStore()
+    obstore.put(store, f"in/{PACKED[form][0]}", content)
+    for place in (LocalDirectory(tmp_path), BucketDirectory(store, "in", "s3://bucket/in")):
+        windows = packed_windows(place, form)
+
+        assert [cell for each in windows for cell in each.table["x"].to_pylist()] == [*map(str, range(20_000))]
+        assert sum(each.share_bytes for each in windows) == len(content)
+
+
+@pytest.mark.parametrize("form", PACKED)
+@pytest.mark.parametrize("damage", [lambda text: text[:-9], lambda text: text[:200] + bytes(50) + text[250:]])
+def test_a_damaged_compressed_file_is_an_error_of_its_shard(
+    form: RowFormat, damage: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    (tmp_path / PACKED[form][0]).write_bytes(damage(packed(form, range(20_000))))
+    place = LocalDirectory(tmp_path)
+    (shard,) = cut(place.files(""), form, 64)
+
+    with pytest.raises(ShardError, match=rf"{PACKED[form][0]} cannot be read"):
+        list(TableSource(place, form, pa.schema([("x", pa.string())])).windows(shard, 8))
+
+
+class Interrupted(io.BytesIO):
+    """A file whose store stops responding after the first read."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        if self.tell():
+            raise DirectoryUnavailable("the store does not answer")
+        return super().read(size)
+
+
+def test_an_unavailable_store_is_reported_through_the_decompression() -> None:
+    with pytest.raises(DirectoryUnavailable):
+        list(decompressed(Interrupted(packed(RowFormat.CSV, range(200_000))), "rows.csv.gz"))
+
+
+def test_exact_values_survive_projection_and_row_groups(tmp_path: Path) -> None:
+    table = pa.table(
+        {
+            "unread": [0] * 7,
+            "whole": [2**53 + 1, -(2**63), 2**63 - 1, None, 0, 1, 2],
+            "fraction": pa.array([float("nan"), float("-inf"), -0.0, None, 5e-324, 0.1, 1e300]),
+            "text": ["01234", "", None, "NA", "two\nlines", "1e3", "ä"],
+            "day": pa.array([0, -1, 2**62, None, 1, 2, 3], pa.timestamp("ns")),
+        }
+    )
+    parquet.write_table(table, tmp_path / "rows.parquet", row_group_size=2)
+    place = LocalDirectory(tmp_path)
+    (file,) = place.files("")
+    wanted = table.select(["day", "text", "whole", "fraction"])
+    for shard_bytes in (file.size_bytes // 4, 2**20):
+        shards = cut([file], RowFormat.PARQUET, shard_bytes)
+        source = TableSource(place, RowFormat.PARQUET, wanted.schema)
+        found = pa.concat_tables(each.table for shard in shards for each in source.windows(shard, 3))
+
+        assert repr(found.to_pylist()) == repr(wanted.to_pylist())

@@ -7,17 +7,17 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_runtime.offline.sizing import BUDGET_S, LARGEST, SURE, best_size, expected_s, next_trial
-from shoal_runtime.offline.windows import (
-    EARLY_ROWS,
-    MAX_ROWS,
-    TARGET_BYTES,
-    Window,
+from shoal_runtime.offline.dispatch import (
+    BUDGET_S,
+    LARGEST,
+    SURE,
+    WorkUnit,
+    best_size,
     cut_batches,
-    early_first,
-    halves,
-    window_rows,
+    expected_s,
+    next_trial,
 )
+from shoal_runtime.offline.windows import EARLY_ROWS, MAX_ROWS, TARGET_BYTES, Window, early_first, window_rows
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 50)), max_size=60), st.integers(1, 16), st.data())
@@ -37,7 +37,7 @@ def test_every_row_is_batched_once_with_rows_of_its_key_and_length(
 
 @given(st.integers(2, 50))
 def test_halves_are_a_partition(count: int) -> None:
-    first, second = halves(np.arange(count))
+    first, second = (each.rows for each in WorkUnit(1, np.arange(count)).halved())
 
     assert [*first, *second] == list(range(count))
     assert len(first) - len(second) in {0, 1}

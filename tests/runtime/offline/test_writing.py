@@ -7,7 +7,7 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from shoal_runtime.offline.directory import LocalDirectory
+from shoal_runtime.offline.directories import LocalDirectory
 from shoal_runtime.offline.errors import JobError
 from shoal_runtime.offline.results import ERROR
 from shoal_runtime.offline.writing import OutputWriter

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from shoal_runtime.offline.sharing import part_of_the_machine, seen_gpus
+from shoal_runtime.offline.settings import part_of_the_machine, seen_gpus
 
 
 @pytest.mark.parametrize(

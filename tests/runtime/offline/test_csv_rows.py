@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shoal_runtime.offline.quotes import QuoteError, Quotes
+from shoal_runtime.offline.csv_rows import QuoteError, Quotes
 
 
 def checked(text: bytes, *cuts: int, most_bytes: int = 2**20) -> str:

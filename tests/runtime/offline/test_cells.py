@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_runtime.offline.casting import cast_table, cells_column, constant
-from shoal_runtime.offline.column_types import PARTITION, promoted
-from shoal_runtime.offline.windows import Window
+from shoal_runtime.offline.json_lines import cells_column
+from shoal_runtime.offline.schemas import PARTITION, promoted
+from shoal_runtime.offline.windows import Window, cast_table
 
 
 def window_of(column: Any, kind: pa.DataType) -> Window:
@@ -138,7 +138,6 @@ def test_a_partition_has_the_path_value_and_a_different_cell_is_an_error(
 
     assert window.table["x"].to_pylist() == [value] * 3
     assert set(window.faults) == wrong
-    assert constant(value, 2, kind).to_pylist() == [value] * 2
 
 
 @pytest.mark.parametrize(
