@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_proxy.graph.conditions import column, matching_rows
+from shoal_runtime.offline.errors import InvalidSettings
 from shoal_runtime.offline.row_filter import compiled
-from shoal_schema.fields.expressions import parse
+from shoal_schema.expressions.evaluation import evaluate, tensor_operand
+from shoal_schema.expressions.grammar import ExpressionError, parse
 from shoal_schema.wire.datatypes import DTYPES
 
 Rows = dict[str, tuple[str, list[Any]]]
@@ -30,8 +31,8 @@ def by_when(text: str, rows: Rows) -> list[int]:
         known = np.array([cell is not None for cell in cells], bool)
         filler: Any = b"" if datatype == "BYTES" else 0
         values = [filler if cell is None else cell.encode() if isinstance(cell, str) else cell for cell in cells]
-        columns[name] = column(np.array(values, DTYPES[datatype]), datatype, known)
-    found: list[int] = np.flatnonzero(matching_rows(parse(text), columns)).tolist()
+        columns[name] = tensor_operand(np.array(values, DTYPES[datatype]), datatype, known)
+    found: list[int] = np.flatnonzero(evaluate(parse(text), columns, {}).so).tolist()
     return found
 
 
@@ -43,7 +44,8 @@ def by_where(text: str, rows: Rows) -> list[int]:
     assert where is not None
     found, unread = where.select(table)
     assert unread == {}
-    return [row for row, cell in enumerate(found.to_pylist()) if cell]
+    rows_found: list[int] = np.flatnonzero(found.so).tolist()
+    return rows_found
 
 
 WAYS = pytest.mark.parametrize("selected", [by_when, by_where], ids=["when", "where"])
@@ -135,3 +137,75 @@ TABLE: Rows = {
 )  # fmt: skip
 def test_both_select_the_same_rows(selected: Callable[[str, Rows], list[int]], text: str, rows: list[int]) -> None:
     assert selected(text, TABLE) == rows
+
+
+EDGES = [2**31, 2**53, 2**53 + 1, 2**63 - 1, 2**63, 2**64, 10**30, -1, -(2**53) - 1, -(2**63)]
+CELLS: dict[str, st.SearchStrategy[Any]] = {
+    "INT8": st.integers(-128, 127),
+    "INT64": st.integers(-3, 3) | st.sampled_from([each for each in EDGES if -(2**63) <= each < 2**63]),
+    "UINT64": st.integers(0, 3) | st.sampled_from([each for each in EDGES if 0 <= each < 2**64]),
+    "FP32": st.integers(-3, 3).map(float) | st.floats(width=32),
+    "FP64": st.integers(-3, 3).map(float) | st.sampled_from(EDGES).map(float) | st.floats(),
+    "BOOL": st.booleans(),
+    "BYTES": st.sampled_from(["", "a", "b", "a\0", "\u00e9"]) | st.text(max_size=3),
+}
+NUMBERS = st.integers(-3, 3) | st.sampled_from(EDGES) | st.floats(allow_nan=False, allow_infinity=False)
+LITERALS: dict[str, st.SearchStrategy[Any]] = {
+    "number": NUMBERS.map(repr),
+    "text": st.text(max_size=3).map(repr),
+    "truth": st.sampled_from(["true", "False"]),
+}
+COLUMNS = {f"s.{name.lower()}{index}": name for name in CELLS for index in (1, 2)}
+
+
+def sort_of(datatype: str) -> str:
+    return {"BYTES": "text", "BOOL": "truth"}.get(datatype, "number")
+
+
+@st.composite
+def comparisons(draw: st.DrawFn) -> str:
+    """Draw an expression of one comparison."""
+    name = draw(st.sampled_from(sorted(COLUMNS)))
+    sort = sort_of(COLUMNS[name])
+    literals = LITERALS[sort]
+    others = st.sampled_from([each for each, datatype in COLUMNS.items() if sort_of(datatype) == sort])
+    signs = st.sampled_from(["==", "!=", "<", "<=", ">", ">="])
+    listed = st.lists(literals | st.just("null"), max_size=3).map(lambda each: f"[{', '.join(each)}]")
+    forms = [
+        st.builds("{} {} {}".format, st.just(name), signs, literals | others),
+        st.builds("{} {} {}".format, st.just(name), st.sampled_from(["in", "not in"]), listed),
+        st.sampled_from([f"{name} == null", f"{name} != null"]),
+        *([st.just(name)] if sort == "truth" else []),
+    ]
+    return draw(st.one_of(forms))
+
+
+EXPRESSIONS = st.recursive(
+    comparisons(),
+    lambda parts: st.builds("({}) {} ({})".format, parts, st.sampled_from(["and", "or"]), parts)
+    | parts.map("not ({})".format),
+    max_leaves=6,
+)
+
+
+@given(st.data(), EXPRESSIONS, st.integers(0, 6))
+def test_any_expression_selects_the_same_rows(data: st.DataObject, text: str, count: int) -> None:
+    rows: Rows = {
+        name: (datatype, data.draw(st.lists(st.none() | CELLS[datatype], min_size=count, max_size=count)))
+        for name, datatype in COLUMNS.items()
+        if name in text
+    }
+    assert by_when(text, rows) == by_where(text, rows)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["s.n.real == 1", "open('x')", "s.n ** 9 ** 9 > 1", "s.t == 'a' * 9999999", "s.n + 1 == 2", "0 < s.n < 2",
+     "[x for x in s.n]", "(lambda: s.n)() == 1", "s.t == f'{s.n}'", "s.t == '\\ud800'", "s.t == b'a'", "s.n == 1j",
+     "s.n < null", "not " * 51 + "s.ok", "(" * 500 + "s.ok" + ")" * 500, "s.n == " + "9" * 4096],
+)  # fmt: skip
+def test_hostile_expressions_are_rejected_by_both(text: str) -> None:
+    with pytest.raises(ExpressionError):
+        by_when(text, TABLE)
+    with pytest.raises(InvalidSettings):
+        by_where(text, TABLE)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from shoal_schema.fields.expressions import Expression, ExpressionError, columns_of, parse
+from shoal_schema.expressions.grammar import Expression, ExpressionError, columns_of, parse
 from shoal_schema.graphs.checks import check_spec, step_paths
 from shoal_schema.graphs.errors import GraphError, GraphFault
 from shoal_schema.resource.graph import REQUEST, CombineRule, GraphSpec, OnError, StepSpec

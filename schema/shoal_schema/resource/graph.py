@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
+from shoal_schema.expressions.grammar import MAX_LENGTH
 from shoal_schema.fields.declaring import SettingsSection
 from shoal_schema.fields.rules import (
     Custom,
@@ -105,7 +106,7 @@ class StepSpec(SettingsSection, frozen=True):
         Annotated[
             str,
             Meta(
-                max_length=4096,
+                max_length=MAX_LENGTH,
                 description="Condition of the rows for which the step runs: comparisons of tensors with one value per"
                 " row, joined by `and`, `or` and `not` (`fast.probability < 0.8`). Default: all rows.",
             ),
