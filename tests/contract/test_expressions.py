@@ -182,8 +182,9 @@ def comparisons(draw: st.DrawFn) -> str:
 
 EXPRESSIONS = st.recursive(
     comparisons(),
-    lambda parts: st.builds("({}) {} ({})".format, parts, st.sampled_from(["and", "or"]), parts)
-    | parts.map("not ({})".format),
+    lambda parts: (
+        st.builds("({}) {} ({})".format, parts, st.sampled_from(["and", "or"]), parts) | parts.map("not ({})".format)
+    ),
     max_leaves=6,
 )
 

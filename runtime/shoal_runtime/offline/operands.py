@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from shoal_runtime.offline.column_types import is_bytes, is_text, is_time
 from shoal_runtime.offline.numeric_text import NO_NUMBER, bools, exact_numbers, near_fractions, trimmed
@@ -68,15 +67,17 @@ def operand(name: str, values: Any, *, spelled: bool = False) -> Operand:
         unknown = Values(known, known)
         sorts = {NUMBER: lambda: unknown, TEXT: lambda: Values(_bytes(values), known), TRUTH: lambda: unknown}
     elif pa.types.is_boolean(kind):
-        sorts = {TRUTH: lambda: Values(_mask(values.fill_null(False)), known)}
+        sorts = {TRUTH: lambda: Values(_mask(values.fill_null(fill_value=False)), known)}
     elif is_text(kind) or is_bytes(kind):
         sorts = {TEXT: lambda: Values(_bytes(values), known)}
     elif pa.types.is_decimal(kind):
         sorts = {NUMBER: lambda: _exact(values.to_pylist(), known)}
     elif is_time(kind):
         sorts = {NUMBER: lambda: _instants(values, known)}
-    else:
+    elif column_type(kind).sorts:
         sorts = {NUMBER: lambda: Values(_numbers(values), known)}
+    else:
+        sorts = {}
     return Operand(known, sorts)
 
 
@@ -94,7 +95,7 @@ def instant(text: str, name: str, kind: ColumnType) -> int:
         seconds = pa.scalar(f"{date}T{time or '00:00'}").cast(pa.timestamp("s")).value
     except pa.ArrowInvalid:
         raise invalid from None
-    zoned = kind.sorts == {INSTANT}
+    zoned = kind.sorts == frozenset({INSTANT})
     if bool(utc or sign) != zoned:
         remedy = "write its offset, as in '2024-05-01T00:00:00+00:00'" if zoned else "omit its offset"
         raise IncomparableTypes(f"{name} is {kind.shown}, but {text!r} is not: {remedy}")
@@ -156,7 +157,7 @@ def _spelled_truths(name: str, values: Any) -> Values:
     texts = trimmed(values)
     found, bad = bools(texts)
     unread = {row: _unread(name, texts[row], why) for row, why in bad.items()}
-    return Values(_mask(found.fill_null(False)), _mask(found.is_valid()), None, unread)
+    return Values(_mask(found.fill_null(fill_value=False)), _mask(found.is_valid()), None, unread)
 
 
 def _unread(name: str, text: Any, why: str) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import pyarrow as pa
 
@@ -23,6 +24,8 @@ from shoal_schema.expressions.grammar import (
     columns_of as named_columns,
 )
 from shoal_schema.expressions.types import INSTANT, TIME, ColumnType, IncomparableTypes, check
+
+_TIMES: Final = (frozenset({TIME}), frozenset({INSTANT}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +60,7 @@ def compiled(text: str | None, schema: pa.Schema) -> RowFilter | None:
     if absent := [name for name in names if name not in schema.names]:
         raise InvalidSettings(f"--where names the column {absent[0]}, but the input has {few(schema.names)}")
     none = schema.empty_table()
-    types = {
-        name: column_type(plain(none.column(name)).type, spelled=is_spelled(schema.field(name))) for name in names
-    }
+    types = {name: column_type(plain(none.column(name)).type, spelled=is_spelled(schema.field(name))) for name in names}
     try:
         check(expression, types.__getitem__)
         return RowFilter(_with_instants(expression, types))
@@ -92,12 +93,12 @@ def _with_instants(expression: Expression, types: Mapping[str, ColumnType]) -> E
             return Negation(_with_instants(part, types))
         case BooleanOperation(parts=parts):
             return replace(expression, parts=tuple(_with_instants(part, types) for part in parts))
-        case Comparison(column=column) | Membership(column=column) if types[column.name].sorts in ({TIME}, {INSTANT}):
-
-            def number(value: object) -> object:
-                return instant(value, column.name, types[column.name]) if isinstance(value, str) else value
-
-            if isinstance(expression, Comparison):
-                return replace(expression, value=number(expression.value))
-            return replace(expression, values=tuple(map(number, expression.values)))
+        case Comparison(column=column, value=str(text)) if types[column.name].sorts in _TIMES:
+            return replace(expression, value=instant(text, column.name, types[column.name]))
+        case Membership(column=column, values=values) if types[column.name].sorts in _TIMES:
+            kind = types[column.name]
+            return replace(
+                expression,
+                values=tuple(instant(each, column.name, kind) if isinstance(each, str) else each for each in values),
+            )
     return expression

@@ -81,9 +81,9 @@ def evaluate(expression: Expression, columns: Mapping[str, Operand], unread: dic
         case Column(name=name):
             values = _read(columns[name], TRUTH, unread)
             return RowTruth(values.array & values.known, values.known)
-        case Comparison(column=of, operator=sign, value=Column(name=other)):
-            return _of_columns(columns[of.name], sign, columns[other], unread)
         case Comparison(column=of, operator=sign, value=literal):
+            if isinstance(literal, Column):
+                return _of_columns(columns[of.name], sign, columns[literal.name], unread)
             values = _read(columns[of.name], _sort(literal), unread)
             return RowTruth(compared(values, sign, _as_values(literal, values)) & values.known, values.known)
         case Membership(column=of, values=literals):
@@ -145,21 +145,24 @@ def _sort(literal: Literal) -> str:
 def _as_values(literal: Literal, column: Values) -> Values:
     """Return a literal in the form in which it is compared with a column."""
     known = np.ones(1, bool)
-    # An array of objects keeps the null characters at the end of a text.
-    array = np.array([literal.encode()], object) if isinstance(literal, str) else np.array([literal])
-    if column.exact is None and (array.dtype != object or isinstance(literal, str)):
+    if isinstance(literal, str):
+        # An array of objects keeps the null characters at the end of a text.
+        return Values(np.array([literal.encode()], object), known)
+    array = np.array([literal])
+    if column.exact is None and array.dtype != object:
         return Values(array, known)
     # A fraction is compared with decimals as it is written: 0.1 is one tenth.
-    number = Decimal(repr(literal)) if isinstance(literal, float) and math.isfinite(literal) else literal
+    number: Number = Decimal(repr(literal)) if isinstance(literal, float) and math.isfinite(literal) else literal
     return Values(np.array([nearest(number)]), known, lambda rows: [number] * len(rows))
 
 
 def _of_columns(one: Operand, sign: str, other: Operand, unread: dict[int, str]) -> RowTruth:
     known = one.known & other.known
-    if not known.any():
-        return RowTruth(known, known)
     common = [sort for sort in (NUMBER, TEXT, TRUTH) if sort in one.sorts and sort in other.sorts]
-    if common[0] == NUMBER and TEXT in common:
+    # One of the columns has no values at all.
+    if not common:
+        return RowTruth(known, known)
+    if NUMBER in common and TEXT in common:
         # Texts that may spell numbers: as numbers where both cells are numbers, else as texts.
         numbers, texts = ([each.sorts[sort]() for each in (one, other)] for sort in (NUMBER, TEXT))
         both = numbers[0].known & numbers[1].known & ~np.isnan(numbers[0].array) & ~np.isnan(numbers[1].array)

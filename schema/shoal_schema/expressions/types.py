@@ -42,7 +42,6 @@ class ColumnType(NamedTuple):
     """What its values can be compared as; None for a column without values, which compares with everything."""
 
 
-
 def check(expression: Expression, type_of: Callable[[str], ColumnType]) -> None:
     """Check the types of all comparisons of an expression.
 
@@ -58,10 +57,11 @@ def check(expression: Expression, type_of: Callable[[str], ColumnType]) -> None:
             kind = type_of(name)
             if kind.sorts is not None and TRUTH not in kind.sorts:
                 raise IncomparableTypes(f"{name} is {kind.shown}, not a truth value: compare it with a value")
-        case Comparison(column=column, value=Column(name=other)):
-            _check_columns(column.name, type_of(column.name), other, type_of(other))
         case Comparison(column=column, value=value):
-            _check_literals(column.name, type_of(column.name), [value])
+            if isinstance(value, Column):
+                _check_columns(column.name, type_of(column.name), value.name, type_of(value.name))
+            else:
+                _check_literals(column.name, type_of(column.name), [value])
         case Membership(column=column, values=values):
             _check_literals(column.name, type_of(column.name), [each for each in values if each is not None])
         case IsNull(column=column):

@@ -168,6 +168,7 @@ def test_columns_without_order_are_rejected() -> None:
         paired(lists, "==", lists)
 
     assert truth("x == null", {"x": lists}) == [False]
+    assert paired(lists, "==", pa.nulls(1)) == [None]
 
 
 @pytest.mark.parametrize(
@@ -198,6 +199,17 @@ def test_columns_that_do_not_compare_are_rejected_but_nulls_compare_with_all() -
     assert paired(pa.nulls(1), "<", pa.nulls(1)) == [None]
     assert truth("x < 'a' or x == 1 or x or x in ['a', 1.5, true]", {"x": pa.nulls(1)}) == [None]
     assert paired(numbers, "==", pa.array(["1.0"]), ["y"]) == [True]
+
+
+def test_csv_text_is_compared_with_truth_values() -> None:
+    assert paired(pa.array(["TRUE", "false", "x"]), "==", pa.array([True, True, True]), ["x"]) == [True, False, None]
+
+
+def test_text_that_is_no_number_is_reported_beside_a_null() -> None:
+    schema = pa.schema([pa.field("x", pa.string(), metadata=SPELLED), pa.field("y", pa.int64())])
+    where = compiled("x == y", schema)
+    assert where is not None
+    assert list(where.select(pa.table([["a", "1"], [None, 1]], schema))[1]) == [0]
 
 
 def test_a_decimal_fraction_equals_the_binary_one_nearest_to_it() -> None:

@@ -10,7 +10,6 @@ from shoal_schema.expressions.evaluation import Operand, evaluate, tensor_operan
 from shoal_schema.expressions.grammar import parse
 from shoal_schema.wire.datatypes import DTYPES, Array
 
-
 EDGES = [2**31, 2**53, 2**53 + 1, -(2**53) - 1, 2**63 - 1, 2**63, -(2**63), -(2**63) - 1, 2**64 - 1, 2**64, 10**400]
 NUMBERS = [0, 1, -1, 0.5, -0.5, 1.5, 127, 128, -128, -129, 255, 1e300, -1e300, math.inf, *EDGES]
 DATATYPES = ["INT8", "INT32", "INT64", "UINT8", "UINT64", "FP32", "FP64"]

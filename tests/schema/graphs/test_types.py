@@ -127,7 +127,7 @@ def test_combined_probabilities_keep_the_classes_on_which_all_agree(
         ([detect(), classify(when="detect.n > 'a'")], {"y": ["c.label"]}, {}, "steps[1].when", "is text"),
         ([detect(), classify(when="detect.n")], {"y": ["c.label"]}, {}, "steps[1].when", "not a truth value"),
         ([detect(), classify(when="detect.n in [1, 'a']")], {"y": ["c.label"]}, {}, "steps[1].when", "is text"),
-        ([detect(), classify(when="not (detect.n == true)")], {"y": ["c.label"]}, {}, "steps[1].when", "true is a truth value"),
+        ([detect(), classify(when="not (detect.n == true)")], {"y": ["c.label"]}, {}, "steps[1].when", "is a truth"),
         ([detect(), classify(when="detect.x == null")], {"y": ["c.label"]}, {}, "steps[1].when", "no output 'x'"),
         ([detect(), classify(when="detect.n > detect.size")], {"y": ["c.label"]}, {}, "steps[1].when", "one value"),
         ([detect()], {"y": ["request.other"]}, {}, "outputs.y", "request.other is unknown"),
