@@ -31,8 +31,8 @@ demo: $(VENV)/.demo ## Deploy a real image classifier, send it 200 pictures, pri
 # Tests that call the pure cores directly. Coverage doubles their duration, so `make test` measures it only for COVERAGE=1.
 CORE_TESTS := $(addprefix tests/,client/benching client/serving client/watching client/wire contract/test_settings.py contract/test_logs.py operator \
   proxy/batching proxy/codecs proxy/bodies proxy/explaining proxy/graph proxy/lifecycle proxy/model proxy/simulator proxy/test_settings.py \
-  runtime/batches runtime/codecs $(addprefix runtime/offline/test_,cells.py comparing.py csv_rows.py dispatch.py inputs.py \
-  json_lines.py mapping.py records.py results.py row_filter.py schemas.py shards.py tables.py windows.py) \
+  runtime/batches runtime/codecs $(addprefix runtime/offline/test_,cells.py csv_rows.py dispatch.py inputs.py \
+  json_lines.py mapping.py operands.py records.py results.py row_filter.py schemas.py shards.py tables.py windows.py) \
   runtime/execution/test_pipeline.py runtime/test_settings.py schema)
 
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=$(TEST_PROCESSES) --dist=loadfile --no-loadscope-reorder

@@ -25,13 +25,14 @@ COMPILED: Mapping[str, Sequence[str]] = {
                 "balance/*", "batching/*", "batching/row_checks/*", "bodies/body", "bodies/body_memory",
                 "bodies/compressor", "bodies/decompressor", "codecs/*", "dispatch/dispatcher", "dispatch/exchange",
                 "dispatch/link", "dispatch/runtime_connection", "dispatch/unread", "dispatch/upstream",
-                "graph/combining", "graph/conditions", "graph/graph_request", "graph/link", "graph/steps",
+                "graph/combining", "graph/graph_request", "graph/link", "graph/steps",
                 "graph/values", "http/connection_limits", "http/framed_protocol", "http/header_cache",
                 "http/idle_connections", "http/inference", "http/outbox", "http/protocol", "http/timed_protocol",
                 "model/*", "observe/log_sampling", "observe/metrics", "observe/timing", "observe/tracer",
                 "tracing/*", "activator/protocol",
             )
         ),
+        "schema/shoal_schema/expressions/evaluation.py",
         "schema/shoal_schema/wire/*.py",
     ),
     "shoal_runtime": tuple(

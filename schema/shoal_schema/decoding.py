@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
+from shoal_schema.expressions.grammar import ExpressionError, parse
 from shoal_schema.fields.addresses import Address, TcpAddress, parse_address, parse_tcp_address
 from shoal_schema.fields.declaring import Json, as_json, element_of, fields_of, section_of, without_annotations
-from shoal_schema.fields.expressions import ExpressionError, parse
 from shoal_schema.fields.quantities import Quantity, read_quantity
 from shoal_schema.fields.redaction import redacted_value
 from shoal_schema.fields.rules import broken, broken_among

@@ -10,8 +10,8 @@ import numpy as np
 
 from shoal_proxy.errors import MAX_WORDS
 from shoal_proxy.graph.combining import combined
-from shoal_proxy.graph.conditions import Values1D, column, matching_rows
 from shoal_proxy.graph.values import SpaceRows, SpaceValues, completed, filled_shape, gaps, items_of, open_rows, stacked
+from shoal_schema.expressions.evaluation import Operand, evaluate, tensor_operand
 from shoal_schema.graphs.plan import ROOT, GraphStep, Space, TensorRef, innermost_common, is_item
 from shoal_schema.graphs.tensors import Tensor
 from shoal_schema.graphs.types import TypedGraph
@@ -86,13 +86,13 @@ class GraphRequest:
         present = [values.present(count) for values in given.values()]
         masks = [mask for mask in present if mask is not None]
         if step.when is not None:
-            columns: dict[str, Values1D] = {}
+            columns: dict[str, Operand] = {}
             for ref in step.conditions:
                 values, tensor = self._seen(ref, step), self._tensor(ref)
                 known = values.present(count)
                 known = np.ones(count, bool) if known is None else known
-                columns[str(ref)] = column(completed(values, count, tensor), tensor.datatype, known)
-            masks.append(matching_rows(step.when, columns))
+                columns[str(ref)] = tensor_operand(completed(values, count, tensor), tensor.datatype, known)
+            masks.append(evaluate(step.when, columns, {}).so)
         # A row takes part if it has a value for each input and its condition is true.
         alive = np.logical_and.reduce(masks) if masks else None
         rows = None if alive is None or alive.all() else np.flatnonzero(alive)

@@ -1,51 +1,49 @@
-"""Filter of rows: an expression over columns, evaluated on Arrow arrays. Pure.
+"""Filter of rows: an expression over the columns of Arrow tables. Pure."""
 
-Text of CSV files and paths is parsed for a comparison with a number or boolean. Two such columns are compared as
-numbers in rows where both cells are numbers, otherwise as text.
-"""
-
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import reduce
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from shoal_runtime.offline.comparing import Cells, IncomparableTypes, among, of_columns, truth, with_literal
 from shoal_runtime.offline.errors import InvalidSettings
+from shoal_runtime.offline.operands import column_type, instant, operand
 from shoal_runtime.offline.schemas import few, is_spelled, plain
-from shoal_schema.fields.expressions import (
+from shoal_schema.expressions.evaluation import RowTruth, evaluate
+from shoal_schema.expressions.grammar import (
     BooleanOperation,
-    Column,
+    Comparison,
     Expression,
     ExpressionError,
-    IsNull,
     Membership,
     Negation,
     parse,
 )
-from shoal_schema.fields.expressions import (
+from shoal_schema.expressions.grammar import (
     columns_of as named_columns,
 )
+from shoal_schema.expressions.types import INSTANT, TIME, ColumnType, IncomparableTypes, check
+
+_TIMES: Final = (frozenset({TIME}), frozenset({INSTANT}))
 
 
 @dataclass(frozen=True, slots=True)
 class RowFilter:
-    """A boolean expression over the columns of a table."""
+    """A checked expression over the columns of a table."""
 
     expression: Expression
 
-    def select(self, table: pa.Table) -> tuple[Any, dict[int, str]]:
+    def select(self, table: pa.Table) -> tuple[RowTruth, dict[int, str]]:
         """Evaluate the filter for each row of a table.
 
-        Returns: Booleans, null where the result is unknown, and errors of rows whose text cannot be compared.
-
-        Raises:
-            IncomparableTypes: the expression compares columns of incomparable types.
+        Returns: The rows for which it is true and known, and errors of rows whose text cannot be compared.
         """
+        columns = {
+            name: operand(name, plain(table.column(name)), spelled=is_spelled(table.schema.field(name)))
+            for name in _names(self.expression)
+        }
         unread: dict[int, str] = {}
-        return _evaluate(self.expression, table, unread), unread
+        return evaluate(self.expression, columns, unread), unread
 
 
 def compiled(text: str | None, schema: pa.Schema) -> RowFilter | None:
@@ -56,15 +54,17 @@ def compiled(text: str | None, schema: pa.Schema) -> RowFilter | None:
     """
     if text is None:
         return None
-    where = RowFilter(_parsed(text))
-    if absent := [name for name in _names(where.expression) if name not in schema.names]:
+    expression = _parsed(text)
+    names = _names(expression)
+    if absent := [name for name in names if name not in schema.names]:
         raise InvalidSettings(f"--where names the column {absent[0]}, but the input has {few(schema.names)}")
+    none = schema.empty_table()
+    types = {name: column_type(plain(none.column(name)).type, spelled=is_spelled(schema.field(name))) for name in names}
     try:
-        # On no rows: the types alone decide.
-        where.select(schema.empty_table())
-    except (pa.ArrowException, IncomparableTypes, RecursionError) as error:
+        check(expression, types.__getitem__)
+        return RowFilter(_with_instants(expression, types))
+    except IncomparableTypes as error:
         raise InvalidSettings(f"--where {text!r:.200} cannot be evaluated: {error}") from None
-    return where
 
 
 def columns_of(text: str | None, schema: pa.Schema) -> list[str]:
@@ -85,25 +85,19 @@ def _parsed(text: str) -> Expression:
         raise InvalidSettings(f"--where {text!r:.200} {error}") from None
 
 
-def _evaluate(expression: Expression, table: pa.Table, unread: dict[int, str]) -> Any:
+def _with_instants(expression: Expression, types: Mapping[str, ColumnType]) -> Expression:
+    """Replace texts that are compared with dates and timestamps by nanoseconds since 1970."""
     match expression:
         case Negation(part=part):
-            return pc.invert(_evaluate(part, table, unread))
-        case BooleanOperation(every=every, parts=parts):
-            # Kleene logic: false and null is false, true or null is true.
-            return reduce(pc.and_kleene if every else pc.or_kleene, [_evaluate(each, table, unread) for each in parts])
-        case IsNull(column=column):
-            return _cells(column, table).values.is_null()
-        case Column():
-            return truth(_cells(expression, table), unread)
-    cells = _cells(expression.column, table)
-    if isinstance(expression, Membership):
-        return among(cells, expression.values, unread)
-    sign, value = expression.operator, expression.value
-    if isinstance(value, Column):
-        return of_columns(cells, sign, _cells(value, table), unread)
-    return with_literal(cells, sign, value, unread)
-
-
-def _cells(column: Column, table: pa.Table) -> Cells:
-    return Cells(column.name, plain(table.column(column.name)), is_spelled(table.schema.field(column.name)))
+            return Negation(_with_instants(part, types))
+        case BooleanOperation(parts=parts):
+            return replace(expression, parts=tuple(_with_instants(part, types) for part in parts))
+        case Comparison(column=column, value=str(text)) if types[column.name].sorts in _TIMES:
+            return replace(expression, value=instant(text, column.name, types[column.name]))
+        case Membership(column=column, values=values) if types[column.name].sorts in _TIMES:
+            kind = types[column.name]
+            return replace(
+                expression,
+                values=tuple(instant(each, column.name, kind) if isinstance(each, str) else each for each in values),
+            )
+    return expression

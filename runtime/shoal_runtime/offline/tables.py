@@ -13,7 +13,6 @@ from typing import Any, BinaryIO, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import parquet
 
 from shoal_runtime.offline.csv_rows import FAULT, csv_names, csv_tables
@@ -219,8 +218,8 @@ def filtered(window: Window, where: RowFilter) -> Window:
     A row stays, with its error, if the filter depends on an unreadable cell or on text that is not a number.
     """
     found, unread = where.select(window.table)
-    mask = pc.fill_null(found, fill_value=False).to_numpy(zero_copy_only=False).copy()
-    unknown = [row for row in np.flatnonzero(found.is_null()).tolist() if row in window.faults or row in unread]
+    mask = found.so.copy()
+    unknown = [row for row in np.flatnonzero(~found.known).tolist() if row in window.faults or row in unread]
     # Rows with errors stay, so that the error is reported.
     mask[unknown] = True
     faults = {**{row: unread[row] for row in unknown if row in unread}, **window.faults}

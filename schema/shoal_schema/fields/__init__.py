@@ -1,1 +1,1 @@
-"""Declaration of settings: types, ranges, rules on several fields, and expressions."""
+"""Declaration of settings: types, ranges, and rules on several fields."""

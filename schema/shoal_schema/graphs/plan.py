@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from shoal_schema.fields.expressions import Expression, ExpressionError, columns_of, parse
+from shoal_schema.expressions.grammar import Expression, ExpressionError, columns_of, parse
+from shoal_schema.fields.rules import broken
 from shoal_schema.graphs.checks import check_spec, step_paths
 from shoal_schema.graphs.errors import GraphError, GraphFault
 from shoal_schema.resource.graph import REQUEST, CombineRule, GraphSpec, OnError, StepSpec
@@ -118,6 +119,12 @@ def make_plan(spec: GraphSpec, name: str = "") -> GraphPlan:
     paths = step_paths(spec)
     check_spec(spec, name, paths)
     drafts = {each.name: _draft(each, paths[each.name], paths) for each in spec.steps}
+    outputs = {
+        name: tuple(_checked(text, f"outputs.{name}", paths) for text in texts) for name, texts in spec.outputs.items()
+    }
+    # Unknown steps are reported above, with the path of the reference.
+    for where, rule in broken(spec):
+        raise GraphError(".".join(filter(None, (where, rule.path))), rule.message)
     placed: dict[str, GraphStep] = {}
     for draft in _ordered(drafts):
         placed[draft.name] = _placed(draft, placed)
@@ -128,7 +135,7 @@ def make_plan(spec: GraphSpec, name: str = "") -> GraphPlan:
         if step.each and step.count != first.count:
             what = f"{first.name} has another count for the items of {step.each[0]}: use the same in both steps"
             raise GraphError(f"{step.path}.count", what)
-    return GraphPlan(tuple(placed.values()), tuple(_output(spec, each, placed) for each in spec.outputs))
+    return GraphPlan(tuple(placed.values()), tuple(_output(spec, *each, placed) for each in outputs.items()))
 
 
 def innermost_common(a: Space, b: Space) -> Space:
@@ -159,8 +166,6 @@ def _draft(spec: StepSpec, path: str, steps: Mapping[str, str]) -> GraphStep:
     if len({ref.step for ref in each}) > 1:
         raise GraphError(f"{path}.each", "all tensors of one `each` must be outputs of the same step")
     count = _checked(spec.count, f"{path}.count", steps) if spec.count else None
-    if count and not each:
-        raise GraphError(f"{path}.count", "count requires each: it is the number of items of each")
     when: Expression | None = None
     conditions: tuple[TensorRef, ...] = ()
     if spec.when is not None:
@@ -243,9 +248,8 @@ def _row_may_be_absent(ref: TensorRef, space: Space, placed: Mapping[str, GraphS
     return step != REQUEST and placed[step].absent
 
 
-def _output(spec: GraphSpec, name: str, placed: Mapping[str, GraphStep]) -> GraphOutput:
+def _output(spec: GraphSpec, name: str, refs: tuple[TensorRef, ...], placed: Mapping[str, GraphStep]) -> GraphOutput:
     path = f"outputs.{name}"
-    refs = tuple(_checked(text, path, dict.fromkeys(placed, "")) for text in spec.outputs[name])
     combine = spec.combine.get(name, CombineRule.FIRST)
     # Values are combined in the innermost of their spaces.
     space = max((_space(ref, placed) for ref in refs), key=len)

@@ -1,18 +1,10 @@
 """Type check of a graph with its models' signatures, and the graph's own signature."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
+from shoal_schema.expressions.types import BYTES, NUMBER, TEXT, TRUTH, ColumnType, IncomparableTypes, check
 from shoal_schema.fields.declaring import Json
-from shoal_schema.fields.expressions import (
-    BooleanOperation,
-    Column,
-    Comparison,
-    Expression,
-    IsNull,
-    Membership,
-    Negation,
-)
 from shoal_schema.graphs.errors import GraphError, GraphFault
 from shoal_schema.graphs.plan import (
     GraphOutput,
@@ -28,6 +20,8 @@ from shoal_schema.graphs.tensors import ANY, FLOATS, Signature, Tensor, fits, na
 from shoal_schema.resource.graph import REQUEST, CombineRule
 
 _INTEGERS = ("INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64")
+_SORTS = {"BYTES": frozenset({TEXT, BYTES}), "BOOL": frozenset({TRUTH})}
+"""Datatype -> what `when` can compare it with; all other datatypes are numbers."""
 _NO_ITEMS = "`each` requires a list of items, shape [items, ...]"
 
 
@@ -150,14 +144,17 @@ class TypedGraph:
         if step.when is not None:
             path = f"{step.path}.when"
 
-            def compared(name: str) -> Tensor:
+            def column_type(name: str) -> ColumnType:
                 tensor = self.tensor_in_step(next(ref for ref in step.conditions if str(ref) == name), step, path)
                 if not tensor.is_single:
                     what = f"{name} is {tensor} per row, and a comparison needs one value"
                     raise GraphError(path, what, GraphFault.MISMATCH)
-                return tensor
+                return ColumnType(tensor.datatype, _SORTS.get(tensor.datatype, frozenset({NUMBER})))
 
-            check_expression(step.when, compared, path)
+            try:
+                check(step.when, column_type)
+            except IncomparableTypes as error:
+                raise GraphError(path, str(error), GraphFault.MISMATCH) from None
 
     def _output(self, output: GraphOutput) -> Tensor:
         path = output.path
@@ -205,53 +202,6 @@ def combined_tensor(combine: CombineRule, tensors: list[Tensor], path: str) -> T
         lengths = [each.shape[0] for each in tensors]
         return replace(result.listed, shape=(ANY if ANY in lengths else sum(lengths), *result.shape[1:]))
     return replace(result.listed, shape=(len(tensors), *result.shape)) if combine is CombineRule.STACK else result
-
-
-def check_expression(expression: Expression, tensor_of: Callable[[str], Tensor], path: str) -> None:
-    """Check the types of an expression's comparisons.
-
-    Raises:
-        GraphError: a comparison mixes types; the error names the column.
-    """
-    match expression:
-        case Negation(part=part):
-            check_expression(part, tensor_of, path)
-        case BooleanOperation(parts=parts):
-            for each in parts:
-                check_expression(each, tensor_of, path)
-        case Column(name=name):
-            if _kind_of(tensor_of(name)) != _TRUTH:
-                raise GraphError(
-                    path,
-                    f"{name} is {tensor_of(name)}, not a truth value: compare it with a value",
-                    GraphFault.MISMATCH,
-                )
-        case Comparison(column=column, value=Column(name=other)):
-            _check_kinds(column.name, _kind_of(tensor_of(column.name)), [_kind_of(tensor_of(other))], path)
-        case Comparison(column=column, value=value):
-            _check_kinds(column.name, _kind_of(tensor_of(column.name)), [_kind(value)], path)
-        case Membership(column=column, values=values):
-            kinds = [_kind(value) for value in values if value is not None]
-            _check_kinds(column.name, _kind_of(tensor_of(column.name)), kinds, path)
-        case IsNull(column=column):
-            tensor_of(column.name)  # raises if there is none
-
-
-def _check_kinds(name: str, kind: str, others: list[str], path: str) -> None:
-    for other in others:
-        if other != kind:
-            raise GraphError(path, f"{name} is a {kind} and cannot be compared with a {other}", GraphFault.MISMATCH)
-
-
-_TRUTH = "truth value"
-
-
-def _kind_of(tensor: Tensor) -> str:
-    return {"BYTES": "text", "BOOL": _TRUTH}.get(tensor.datatype, "number")
-
-
-def _kind(value: object) -> str:
-    return _TRUTH if isinstance(value, bool) else "text" if isinstance(value, str) else "number"
 
 
 def type_check(

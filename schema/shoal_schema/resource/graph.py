@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
+from shoal_schema.expressions.grammar import MAX_LENGTH
 from shoal_schema.fields.declaring import SettingsSection
 from shoal_schema.fields.rules import (
     Custom,
@@ -105,7 +106,7 @@ class StepSpec(SettingsSection, frozen=True):
         Annotated[
             str,
             Meta(
-                max_length=4096,
+                max_length=MAX_LENGTH,
                 description="Condition of the rows for which the step runs: comparisons of tensors with one value per"
                 " row, joined by `and`, `or` and `not` (`fast.probability < 0.8`). Default: all rows.",
             ),
@@ -183,67 +184,17 @@ class ComposerSpec(SettingsSection, frozen=True):
 Outputs = Annotated[dict[str, Annotated[tuple[Reference, ...], Meta(min_length=1, max_length=16)]], Meta(max_length=64)]
 
 
-class GraphSpec(SettingsSection, frozen=True, kw_only=True):
-    """Steps of a graph, and the graph's outputs."""
-
-    steps: Annotated[
-        tuple[StepSpec, ...],
-        Meta(
-            min_length=1,
-            max_length=32,
-            extra_json_schema=BY_NAME,
-            description="The models. Steps run as soon as their inputs are available, and independent steps run"
-            " concurrently.",
-        ),
-    ]
-    outputs: Annotated[
-        Outputs,
-        Meta(
-            description=(
-                "Output of the graph -> its source tensors. With several tensors, a row gets the first available "
-                "one, unless `combine` has an entry."
-            )
-        ),
-    ] = {}  # noqa: RUF012 (msgspec copies it)
-    combine: Annotated[
-        dict[str, CombineRule],
-        Meta(
-            max_length=64,
-            description=(
-                "Output -> rule that combines several tensors: `First` (the default), `Mean`, `Max`, `Vote` (the "
-                "most frequent value, the first of equals), `Concat` (joined lists) or `Stack` (a new dimension)."
-            ),
-        ),
-    ] = {}  # noqa: RUF012 (msgspec copies it)
-    composer: ComposerSpec | None = None
-    deadline_milliseconds: (
-        Annotated[
-            float,
-            Meta(
-                gt=0,
-                le=3_600_000,
-                description="Maximum time of a request; each step gets the remaining time. Default: the client's"
-                " timeout, else `queue.timeoutMilliseconds`.",
-            ),
-        ]
-        | None
-    ) = None
-    in_flight: Annotated[
-        int, Meta(ge=1, le=4096, description="Requests that one pod runs concurrently; further requests are queued.")
-    ] = IN_FLIGHT
-
-
 def _known(reference: str) -> str:
     """Return CEL that is true if a reference begins with `request` or an existing step."""
     return f"({reference}.startsWith('request.') || self.steps.exists(t, {reference}.startsWith(t.name + '.')))"
 
 
-def _refers(reference: str, graph: "InferenceGraphSpec") -> bool:
+def _refers(reference: str, graph: "GraphSpec") -> bool:
     return reference.partition(".")[0] in {REQUEST, *(step.name for step in graph.steps)}
 
 
-class InferenceGraphSpec(GraphSpec, frozen=True, kw_only=True):
-    """Desired state of the graph."""
+class GraphSpec(SettingsSection, frozen=True, kw_only=True):
+    """Steps of a graph, and the graph's outputs."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -299,6 +250,60 @@ class InferenceGraphSpec(GraphSpec, frozen=True, kw_only=True):
             "combine must name outputs of the graph",
             "combine",
         ),
+    )
+
+    steps: Annotated[
+        tuple[StepSpec, ...],
+        Meta(
+            min_length=1,
+            max_length=32,
+            extra_json_schema=BY_NAME,
+            description="The models. Steps run as soon as their inputs are available, and independent steps run"
+            " concurrently.",
+        ),
+    ]
+    outputs: Annotated[
+        Outputs,
+        Meta(
+            description=(
+                "Output of the graph -> its source tensors. With several tensors, a row gets the first available "
+                "one, unless `combine` has an entry."
+            )
+        ),
+    ] = {}  # noqa: RUF012 (msgspec copies it)
+    combine: Annotated[
+        dict[str, CombineRule],
+        Meta(
+            max_length=64,
+            description=(
+                "Output -> rule that combines several tensors: `First` (the default), `Mean`, `Max`, `Vote` (the "
+                "most frequent value, the first of equals), `Concat` (joined lists) or `Stack` (a new dimension)."
+            ),
+        ),
+    ] = {}  # noqa: RUF012 (msgspec copies it)
+    composer: ComposerSpec | None = None
+    deadline_milliseconds: (
+        Annotated[
+            float,
+            Meta(
+                gt=0,
+                le=3_600_000,
+                description="Maximum time of a request; each step gets the remaining time. Default: the client's"
+                " timeout, else `queue.timeoutMilliseconds`.",
+            ),
+        ]
+        | None
+    ) = None
+    in_flight: Annotated[
+        int, Meta(ge=1, le=4096, description="Requests that one pod runs concurrently; further requests are queued.")
+    ] = IN_FLIGHT
+
+
+class InferenceGraphSpec(GraphSpec, frozen=True, kw_only=True):
+    """Desired state of the graph."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        *GraphSpec.RULES,
         not_in(
             "scaling.minReplicas",
             (0,),

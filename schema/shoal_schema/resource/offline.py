@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
+from shoal_schema.expressions.grammar import MAX_LENGTH
 from shoal_schema.fields.declaring import BATCH, GIB, KIB, Env, FieldFault, SettingsSection
 from shoal_schema.fields.rules import Custom, Given, In, Matches, Not, Rule, any_of, checked_by_api_server
 from shoal_schema.resource.locations import CREDENTIALS
@@ -79,7 +80,7 @@ class BatchInput(SettingsSection, frozen=True):
         Annotated[
             str,
             Meta(
-                max_length=4096,
+                max_length=MAX_LENGTH,
                 description="Condition of the rows to score: comparisons of columns with numbers, texts, `true`,"
                 " `false` and `null`, joined by `and`, `or` and `not` (`label == 'cat' and size >="
                 " 10`). Default: all rows.",

@@ -12,7 +12,7 @@ import numpy as np
 from shoal_proxy.errors import ProxyError, RowsFailed
 from shoal_proxy.graph.graph_request import GraphRequest, RowsError
 from shoal_proxy.graph.walk import walk
-from shoal_schema.fields.expressions import BooleanOperation, Column, Comparison, IsNull, Membership, Negation
+from shoal_schema.expressions.grammar import BooleanOperation, Column, Comparison, IsNull, Membership, Negation
 from shoal_schema.graphs.errors import GraphError
 from shoal_schema.graphs.plan import GraphPlan, GraphStep, Space, TensorRef, innermost_common, is_item, make_plan
 from shoal_schema.graphs.types import TypedGraph, type_check

@@ -117,7 +117,7 @@ def test_a_row_may_be_without_omitted_outputs_and_those_derived_from_them(more: 
             "quote the name",
             GraphFault.INVALID,
         ),
-        (graph(step("a"), combine={"z": "Mean"}), "combine.z", "known are y", GraphFault.INVALID),
+        (graph(step("a"), combine={"z": "Mean"}), "combine", "must name outputs", GraphFault.INVALID),
         (
             graph({"name": "a", "graph": "mine", "inputs": {"x": "request.x"}}),
             "steps[0].graph",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shoal_schema.fields.expressions import (
+from shoal_schema.expressions.grammar import (
     BooleanOperation,
     Column,
     Comparison,

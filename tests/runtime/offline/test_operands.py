@@ -1,6 +1,6 @@
 """Comparisons are exact: of any two types of numbers, of times, and of text that spells numbers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_runtime.offline.comparing import Cells, IncomparableTypes, among, of_columns, with_literal
-from shoal_runtime.offline.schemas import plain
+from shoal_runtime.offline.errors import InvalidSettings
+from shoal_runtime.offline.row_filter import compiled
+from shoal_runtime.offline.schemas import SPELLED
 
 SIGNS: dict[str, Callable[[Any, Any], bool]] = {"==": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
 LARGE = st.sampled_from([2**31, 2**53, 2**63]).flatmap(lambda at: st.integers(at - 2, at + 2))
@@ -31,9 +32,25 @@ COLUMNS = st.sampled_from([*KINDS]).flatmap(
 )
 
 
+def truth(text: str, columns: Mapping[str, pa.Array], spelled: Collection[str] = ()) -> list[bool | None]:
+    """Return an expression's truth by row; columns named in ``spelled`` hold text that may spell numbers."""
+    fields = [
+        pa.field(name, column.type, metadata=SPELLED if name in spelled else None) for name, column in columns.items()
+    ]
+    table = pa.table([*columns.values()], pa.schema(fields))
+    where = compiled(text, table.schema)
+    assert where is not None
+    (so, known), _ = where.select(table)
+    return [bool(each) if certain else None for each, certain in zip(so, known, strict=True)]
+
+
 def compared(column: pa.Array, sign: str, value: Any, *, spelled: bool = False) -> list[bool | None]:
-    found: list[bool | None] = with_literal(Cells("x", plain(column), spelled), sign, value, {}).to_pylist()
-    return found
+    literal = repr(value).replace("inf", "1e400")
+    return truth(f"x {sign} {literal}", {"x": column}, ["x"] if spelled else [])
+
+
+def paired(one: pa.Array, sign: str, other: pa.Array, spelled: Collection[str] = ()) -> list[bool | None]:
+    return truth(f"x {sign} y", {"x": one, "y": other}, spelled)
 
 
 @given(COLUMNS, st.sampled_from([*SIGNS]), WHOLES | FLOATS)
@@ -52,7 +69,7 @@ def test_two_columns_of_numbers_compare_as_python_compares_them(
     pairs = zip(column.to_pylist(), other.to_pylist(), strict=True)
     wanted = [None if one is None or two is None else SIGNS[sign](one, two) for one, two in pairs]
 
-    assert of_columns(Cells("x", column), sign, Cells("y", other), {}).to_pylist() == wanted
+    assert paired(column, sign, other) == wanted
 
 
 @given(
@@ -126,19 +143,32 @@ def test_a_time_compares_with_text_as_an_instant(column: pa.Array, value: str, e
 
 
 def test_times_of_columns_compare_as_instants_whatever_their_units_and_zones() -> None:
-    one = Cells("a", pa.array([0, 1, None], pa.timestamp("s", "Europe/Berlin")))
-    other = Cells("b", pa.array([0, 999_999_999, 0], pa.timestamp("ns", "UTC")))
-    days = Cells("c", pa.array([0, 1, 2], pa.date32()))
+    one = pa.array([0, 1, None], pa.timestamp("s", "Europe/Berlin"))
+    other = pa.array([0, 999_999_999, 0], pa.timestamp("ns", "UTC"))
+    days = pa.array([0, 1, 2], pa.date32())
 
-    assert of_columns(one, "==", other, {}).to_pylist() == [True, False, None]
-    assert of_columns(one, ">", other, {}).to_pylist() == [False, True, None]
-    assert of_columns(days, "==", Cells("d", pa.array([0, 1, 2], pa.timestamp("s"))), {}).to_pylist() == [
-        True,
-        False,
-        False,
-    ]
-    with pytest.raises(IncomparableTypes, match="time zone"):
-        of_columns(one, "==", days, {})
+    assert paired(one, "==", other) == [True, False, None]
+    assert paired(one, ">", other) == [False, True, None]
+    assert paired(days, "==", pa.array([0, 1, 2], pa.timestamp("s"))) == [True, False, False]
+    assert paired(days, "<", pa.array([2**62, -(2**62), 2 * 86_400], pa.timestamp("s"))) == [True, False, False]
+    with pytest.raises(InvalidSettings, match="time zone"):
+        paired(one, "==", days)
+
+
+@pytest.mark.parametrize("kind", [pa.time32("s"), pa.time64("ns"), pa.duration("us")])
+def test_other_times_compare_with_their_own_type_only(kind: pa.DataType) -> None:
+    assert paired(pa.array([1, None, 3], kind), "<", pa.array([2, 2, 2], kind)) == [True, None, False]
+    with pytest.raises(InvalidSettings, match="is text"):
+        compared(pa.array([1], kind), "==", "00:00:01")
+
+
+def test_columns_without_order_are_rejected() -> None:
+    lists = pa.array([[1]])
+    with pytest.raises(InvalidSettings, match="no order"):
+        paired(lists, "==", lists)
+
+    assert truth("x == null", {"x": lists}) == [False]
+    assert paired(lists, "==", pa.nulls(1)) == [None]
 
 
 @pytest.mark.parametrize(
@@ -150,40 +180,55 @@ def test_times_of_columns_compare_as_instants_whatever_their_units_and_zones() -
         (pa.array([0], pa.date32()), "2024-02-30", "ISO 8601"),
         (pa.array([0], pa.date32()), 5, "number"),
         (pa.array([1]), "1", "text"),
-        (pa.array([1]), True, "true or false"),
+        (pa.array([1]), True, "truth value"),
         (pa.array(["a"]), 1, "number"),
         (pa.array([[1]]), 1, "number"),
     ],
 )
 def test_types_that_do_not_compare_are_rejected(column: pa.Array, value: Any, message: str) -> None:
-    with pytest.raises(IncomparableTypes, match=message):
+    with pytest.raises(InvalidSettings, match=message):
         compared(column, "==", value)
 
 
 def test_columns_that_do_not_compare_are_rejected_but_nulls_compare_with_all() -> None:
-    numbers = Cells("n", pa.array([1]))
-    with pytest.raises(IncomparableTypes, match="n is int64, but t is string"):
-        of_columns(numbers, "==", Cells("t", pa.array(["1"])), {})
+    numbers = pa.array([1])
+    with pytest.raises(InvalidSettings, match="x is int64, but y is large_string"):
+        paired(numbers, "==", pa.array(["1"]))
 
-    assert of_columns(numbers, "==", Cells("z", pa.nulls(1)), {}).to_pylist() == [None]
-    assert of_columns(numbers, "==", Cells("t", plain(pa.array(["1.0"])), spelled=True), {}).to_pylist() == [True]
+    assert paired(numbers, "==", pa.nulls(1)) == [None]
+    assert paired(pa.nulls(1), "<", pa.nulls(1)) == [None]
+    assert truth("x < 'a' or x == 1 or x or x in ['a', 1.5, true]", {"x": pa.nulls(1)}) == [None]
+    assert paired(numbers, "==", pa.array(["1.0"]), ["y"]) == [True]
+
+
+def test_csv_text_is_compared_with_truth_values() -> None:
+    assert paired(pa.array(["TRUE", "false", "x"]), "==", pa.array([True, True, True]), ["x"]) == [True, False, None]
+
+
+def test_text_that_is_no_number_is_reported_beside_a_null() -> None:
+    schema = pa.schema([pa.field("x", pa.string(), metadata=SPELLED), pa.field("y", pa.int64())])
+    where = compiled("x == y", schema)
+    assert where is not None
+    assert list(where.select(pa.table([["a", "1"], [None, 1]], schema))[1]) == [0]
 
 
 def test_a_decimal_fraction_equals_the_binary_one_nearest_to_it() -> None:
-    binary = Cells("b", pa.array([0.1, 2.0**53]))
-    for other in (
-        Cells("d", pa.array([Decimal("0.1"), Decimal(2**53 + 1)], pa.decimal128(38, 1))),
-        Cells("t", plain(pa.array(["0.10", str(2**53 + 1)])), spelled=True),
-    ):
-        assert of_columns(binary, "==", other, {}).to_pylist() == [True, False]
+    binary = pa.array([0.1, 2.0**53])
+
+    assert paired(binary, "==", pa.array([Decimal("0.1"), Decimal(2**53 + 1)], pa.decimal128(38, 1))) == [True, False]
+    assert paired(binary, "==", pa.array(["0.10", str(2**53 + 1)]), ["y"]) == [True, False]
 
 
 def test_nan_is_text_when_two_text_columns_are_compared() -> None:
-    texts = plain(pa.array(["nan", "1.0", "x", ""]))
-    others = plain(pa.array(["nan", "1", "x", ""]))
+    texts, others = pa.array(["nan", "1.0", "x", ""]), pa.array(["nan", "1", "x", ""])
 
-    found = of_columns(Cells("a", texts, spelled=True), "==", Cells("b", others, spelled=True), {})
-    assert found.to_pylist() == [True, True, True, True]
+    assert paired(texts, "==", others, ["x", "y"]) == [True, True, True, True]
+
+
+def test_bytes_that_are_not_utf_8_are_compared() -> None:
+    invalid = pa.array([b"\xff", b"a"]).cast(pa.binary()).view(pa.string())
+
+    assert compared(invalid, "==", "a") == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -198,4 +243,5 @@ def test_nan_is_text_when_two_text_columns_are_compared() -> None:
     ],
 )
 def test_a_cell_is_among_values_that_equal_it(column: pa.Array, values: list[Any], found: list[Any]) -> None:
-    assert among(Cells("x", plain(column)), values, {}).to_pylist() == found
+    written = ", ".join("null" if each is None else repr(each) for each in values)
+    assert truth(f"x in [{written}]", {"x": column}) == found

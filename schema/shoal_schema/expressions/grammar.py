@@ -1,10 +1,11 @@
-"""Expressions that select rows, in the syntax that Python, SQL and pandas share.
+"""Grammar of the expressions that select rows, a subset of the syntax that Python, SQL and pandas share.
 
-``label == 'cat' and size >= 10`` is parsed into a tree, which the component with the rows evaluates on Arrow columns or
-numpy arrays. As in SQL, comparisons with an unknown value (null, or of a step that did not run) are never true.
+``label == 'cat' and size >= 10`` is parsed into a tree; `docs/reference/expressions.md` lists the grammar. The text is
+never run: only names, literals, comparisons and the words ``and``, ``or``, ``not`` and ``in`` are accepted.
 """
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,8 +18,14 @@ _ALLOWED: Final = (
     "a comparison has a column's name on the left, one of == != < <= > >= in, and on the right a number, a text in"
     " quotes, true, false, null or another name; comparisons are joined by and, or, not"
 )
+MAX_LENGTH: Final = 4096
+"""Characters of an expression."""
 MAX_DEPTH: Final = 50
 """Levels of nesting: each is a recursive call of the evaluation."""
+
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+Literal = str | int | float | bool
 
 
 class ExpressionError(ValueError):
@@ -38,7 +45,7 @@ class Comparison:
 
     column: Column
     operator: str
-    value: str | int | float | bool | Column
+    value: Literal | Column
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +53,7 @@ class Membership:
     """Test whether a column's value is one of several values."""
 
     column: Column
-    values: tuple[str | int | float | bool | None, ...]
+    values: tuple[Literal | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +87,8 @@ def parse(text: str) -> Expression:
     Raises:
         ExpressionError: the text is not an expression.
     """
+    if len(text) > MAX_LENGTH:
+        raise ExpressionError(f"has {len(text)} characters; the limit is {MAX_LENGTH}")
     try:
         # The syntax is a subset of Python's: parse it, then accept known nodes only.
         return _boolean(ast.parse(text.strip(), mode="eval").body, MAX_DEPTH)
@@ -161,6 +170,8 @@ def _column(node: ast.expr) -> Column:
 
 def _literal(node: ast.expr) -> Any:
     if isinstance(node, ast.Constant) and isinstance(node.value, str | int | float | bool | None):
+        if isinstance(node.value, str) and _SURROGATE.search(node.value):
+            raise ExpressionError(f"cannot hold {node.value!r:.200}: half of a surrogate pair is no character")
         return node.value
     # Python parses -1 as the negation of 1.
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
