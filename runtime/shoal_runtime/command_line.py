@@ -84,9 +84,10 @@ def serve(settings: Settings) -> int:
 
 
 def inspect(settings: Settings, file: Path) -> int:
-    """Load the model, write its description to ``file`` as JSON, and exit.
+    """Load the model, and write its description to ``file`` as JSON.
 
-    Return an exit status only if a required package is missing.
+    The function ends the process with the exit status. It returns, with a status, only if a required package is
+    missing.
     """
     keep_freed_memory(KEEP_TENSORS)
     wait_briefly(os.environ)

@@ -32,7 +32,10 @@ DISTRIBUTIONS: Final = {
 
 
 class EscapedException(Exception):
-    """Wrapper of a `BaseException`, its cause, that would end a thread or the event loop."""
+    """An exception that would have ended a thread or the event loop.
+
+    A model's code raised it, such as SystemExit or StopIteration. The original exception is the cause of this error.
+    """
 
 
 def describe(error: BaseException) -> str:

@@ -148,7 +148,11 @@ def _on_cpu(machine: Machine) -> bool:
 
 
 def _needs_torch(form: Format, handler: type[Any] | None) -> bool:
-    """Return whether a model uses torch, by its format, its handler, or whether torch is installed."""
+    """Return whether to run a model with PyTorch.
+
+    The format decides, or else the handler's attribute `tensors`. A handler gets numpy arrays if torch is not
+    installed.
+    """
     needs = FORMATS[form].torch
     if needs is not None:
         return needs
@@ -177,9 +181,13 @@ def _selected(
 
 
 def _own_handler(files: ModelFiles, settings: Settings, config: ModelConfig) -> str | None:
-    """Return the handler class that a model's directory names, or None if it must not be imported.
+    """Return the handler class or file that a model's directory names.
 
-    Code beside a named file is never imported, because a setting that names a file or format does not permit code.
+    If a file or format without code is configured, and pickles are not allowed, the directory's code must not be
+    imported.
+
+    Returns:
+        None if the directory names no handler, or its code must not be imported.
     """
     named = files.file or config.file
     if named is not None and named.endswith(".py"):

@@ -13,7 +13,11 @@ from shoal_runtime.tensors.library import Library, Tensor
 
 
 def next_size(count: int, sizes: Sequence[int]) -> int:
-    """Return the smallest of the increasing `sizes` that is at least `count`, else `count`."""
+    """Return the smallest allowed size for a number of rows.
+
+    Returns:
+        The first of the increasing `sizes` that is at least `count`. If all are smaller, `count` itself.
+    """
     index = bisect_left(sizes, count)
     return sizes[index] if index < len(sizes) else count
 

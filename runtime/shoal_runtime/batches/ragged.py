@@ -1,7 +1,7 @@
-"""Padding of rows of an output that differ in length along `unpad_axis`.
+"""Padding of output rows that differ in length along `unpad_axis`.
 
-In the response, each row is cut back to its own length, so padding never reaches clients. A row shorter than this
-length is not padded, because the response would hold numbers that the model did not compute.
+The padding makes it possible to stack the rows; it is cut off before clients receive the response. A row that is
+shorter than its length in the response is an error, because its padding would look like computed numbers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,13 @@ from shoal_schema.wire.datatypes import Array
 
 
 def own_lengths(spec: TensorSpec, inputs: Mapping[str, Array], signature: Signature) -> Array | None:
-    """Return the length of each row of an output in the response; None without a mask."""
+    """Return the length that each row of an output has in the response.
+
+    The length is the number of real positions in the mask of the input `unpad_input`.
+
+    Returns:
+        Array of one length per row. None if the output is not cut, or the request has no mask.
+    """
     source = signature.input(spec.unpad_input) if spec.unpad_input is not None else None
     mask = signature.input(source.pad_mask) if source is not None and source.pad_mask is not None else None
     if source is None or source.pad_axis is None or mask is None or mask.name not in inputs:

@@ -30,7 +30,8 @@ def array_from_json(data: Any, datatype: str, shape: tuple[int, ...]) -> Array:
     """Convert JSON data to an array of a datatype and shape.
 
     Raises:
-        ValueError: the data does not match; the message continues "input x".
+        ValueError: the data does not match. Its message continues a sentence that begins with the
+            input, such as "input x".
     """
     if not isinstance(data, list):
         raise ValueError("needs a list in `data`")

@@ -84,7 +84,11 @@ class CapturedGraph(Protocol):
 
 
 class GraphCache:
-    """CUDA graphs by structure and shapes of their batch; `capture` returns None if capturing fails."""
+    """Cache of CUDA graphs of a forward, by structure and shapes of the batch.
+
+    Args:
+        capture: function that captures a forward for a batch as a graph. It returns None if capturing fails.
+    """
 
     def __init__(self, capture: Callable[[Callable[[Any], Any], Any], CapturedGraph | None]) -> None:
         self._capture = capture
@@ -92,7 +96,10 @@ class GraphCache:
         self._allowed = True
 
     def add(self, function: Callable[[Any], Any], batch: Any) -> None:
-        """Capture the forward for batches like this one, unless an earlier capture failed."""
+        """Capture a CUDA graph of the forward for the form of a batch.
+
+        The form is the structure, shapes and types. After the first failed capture, no further graphs are captured.
+        """
         form = batch_form(batch)
         if not self._allowed or form is None or form in self._graphs:
             return
@@ -105,7 +112,10 @@ class GraphCache:
             self._graphs.clear()
 
     def run(self, function: Callable[[Any], Any], batch: Any) -> Any:
-        """Replay the graph captured for such batches, or call the function if there is none."""
+        """Run the forward on a batch, through its captured graph if there is one.
+
+        A graph is used if it was captured for the structure, shapes and types of the batch.
+        """
         form = batch_form(batch) if self._graphs else None
         graph = self._graphs.get(form) if form is not None else None
         if graph is None:
@@ -114,7 +124,11 @@ class GraphCache:
 
 
 def batch_form(batch: Any) -> Hashable | None:
-    """Return a key of a batch's structure, shapes and types; None unless all values are tensors."""
+    """Return a key made of a batch's structure, shapes and types.
+
+    Returns:
+        The key. None if the batch is empty or holds a value that is not a tensor.
+    """
     leaves, structure = pytree.tree_flatten(batch)
     if not leaves or not all(isinstance(leaf, torch.Tensor) for leaf in leaves):
         return None
@@ -211,7 +225,10 @@ class CudaPlacement:
         return fetched
 
     def is_lost(self, error: BaseException) -> bool:  # pragma: cuda
-        """Return whether the CUDA context is unusable, because every call after a sticky error fails."""
+        """Return whether the CUDA context is unusable after an error.
+
+        A trial operation decides: after some CUDA errors, every later operation fails too.
+        """
         if isinstance(error, torch.OutOfMemoryError):
             return False
         try:

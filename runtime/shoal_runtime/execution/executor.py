@@ -63,7 +63,9 @@ class Executor:
         self._device_thread.start()
 
     async def call(self, function: Callable[[], T], *, watched: bool = True) -> T:
-        """Run `function` on the device's thread after all earlier calls; return its result.
+        """Run `function` on the device's thread, and return its result.
+
+        Calls run one at a time, in order of arrival.
 
         Args:
             function: function to run.
@@ -72,7 +74,9 @@ class Executor:
         Raises:
             NotReady: too many calls are waiting.
             DeviceLost: the device was lost; the error states whether `function` had begun.
-            Exception: raised by `function`; an `EscapedException` if it was not an `Exception`.
+            Exception: `function` raised it.
+            EscapedException: `function` raised an exception that would end the thread, such as SystemExit; it is the
+                cause.
         """
         if self._abandoned is not None:
             raise DeviceLost(self._abandoned, executed=False)

@@ -66,7 +66,11 @@ class StageThreads:
 
 
 class _Prepared:
-    """A staged batch of ``given`` rows with padding; ``rows`` are indices of the real rows."""
+    """A batch that was copied to the device, ready for `forward`.
+
+    ``given`` counts its rows including padding. ``rows`` lists the indices, in the received batch, of the rows that are
+    not padding.
+    """
 
     __slots__ = ("batch", "errors", "given", "rows")
 
@@ -100,7 +104,12 @@ class Pipeline:
         self._batch_dims = {} if stages.preprocess else {spec.name: spec.batch_dim for spec in signature.inputs}
 
     async def run(self, inputs: Mapping[str, Array], rows: int, *, deadline_s: float | None = None) -> BatchResult:
-        """Run one batch; fail it if it does not reach the device by `deadline_s`, in monotonic seconds.
+        """Run one batch through all stages.
+
+        Args:
+            inputs: arrays by input name.
+            rows: number of rows.
+            deadline_s: time until which `forward` must start, in monotonic seconds; None for no deadline.
 
         Raises:
             BatchError: the batch fails as a whole.
@@ -250,7 +259,10 @@ class Pipeline:
 
 
 def _unstackable(values: Mapping[int, Any], rules: Sequence[Rule], library: Library) -> dict[int, FailedRow]:
-    """Return the errors of rows that cannot even form a batch of one row."""
+    """Return the rows that cannot be converted to a batch of one row.
+
+    Each row index maps to the error of the row.
+    """
     errors = {}
     for row, value in values.items():
         try:

@@ -64,7 +64,7 @@ def category(name: str, values: Sequence[Any], numbers: str = "FP64", *, rejects
     Args:
         name: name of the column.
         values: categories in the order of their codes.
-        numbers: floating-point datatype of numeric categories; also of integers, so that they can be null.
+        numbers: floating-point datatype for numeric categories. Integers use it too, because floats can represent null.
         rejects_unknown: see `Column`.
 
     Raises:
@@ -135,7 +135,7 @@ def rows_of(features: int, datatype: str) -> tuple[TensorSpec, ...]:
 
 
 def declared_columns(inputs: Sequence[TensorSpec]) -> list[Column]:
-    """Return one column per declared input, each with one element per row."""
+    """Return a column for each declared input, with the input's attributes."""
     return [_merged(Column(spec.name), spec) for spec in inputs]
 
 
@@ -244,10 +244,10 @@ def frame_maker(inputs: Sequence[TensorSpec], columns: Sequence[Column], *, pand
 
 
 def _series(column: Column, values: Array, pandas: Any) -> Any:
-    """Convert the values of a column to the type that the column had in training.
+    """Convert the values of a column to the column's type in training.
 
     Raises:
-        ValueError: a value is not a category, and `rejects_unknown` is set (xgboost 3.2 does not detect all of them).
+        ValueError: a value is not a category, and `rejects_unknown` is set.
     """
     if column.categories is not None:
         # Integers from requests may be floating-point numbers, which are equal as dict keys.

@@ -136,14 +136,17 @@ class Texts:
 
 
 def by_length(answer: Callable[[dict[str, Tensor]], Tensor], batch: dict[str, Tensor]) -> Tensor:
-    """Run a forward on rows of similar length together, if the batch is on a CPU.
+    """Run a forward, on a CPU in parts with rows of similar length.
 
-    On a CPU padding costs as much as text. A GPU runs the whole batch at once, and a compiled forward would be
-    recompiled for each shape.
+    Shorter parts need less padding, which costs a CPU as much time as text. On a GPU, and in a compiled forward, the
+    whole batch runs at once.
 
     Args:
         answer: forward that returns one result per row.
         batch: padded inputs, including `attention_mask`.
+
+    Returns:
+        The results in the order of the batch.
     """
     mask = batch["attention_mask"]
     if mask.device.type != "cpu" or torch.compiler.is_compiling():

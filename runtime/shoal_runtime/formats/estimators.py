@@ -97,7 +97,10 @@ def feature_names(estimator: Any) -> list[str]:
 
 
 def has_own_names(estimator: Any) -> bool:
-    """Return whether column names come from a data frame; lightgbm numbers the columns of arrays."""
+    """Return whether an estimator's column names come from training data.
+
+    For a model trained on an array, lightgbm generates names, which do not count.
+    """
     return not hasattr(estimator, "booster_") or has_names(estimator.booster_)
 
 

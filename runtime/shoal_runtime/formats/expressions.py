@@ -106,7 +106,11 @@ def _literal(node: ast.expr) -> int:
 
 
 def _raised(node: ast.AST, base_bits: int, exponent: ast.expr) -> int:
-    """Return the maximum bits of a power or shift, whose exponent must be a small literal."""
+    """Return the maximum number of bits in the result of a power or shift.
+
+    Raises:
+        ValueError: the exponent is not a number, or the exponent or the result is too large.
+    """
     if isinstance(exponent, ast.UnaryOp) and isinstance(exponent.op, ast.USub):
         exponent = exponent.operand
     value = _constant(exponent)

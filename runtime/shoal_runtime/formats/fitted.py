@@ -36,7 +36,11 @@ def fitted_columns(estimator: Any, names: Sequence[str]) -> list[Column]:
 
 
 def _columns_of(estimator: Any, names: list[str]) -> Columns:
-    """Return the columns among ``names`` whose values an estimator restricts or describes."""
+    """Return the columns that a part of an estimator describes.
+
+    A part describes a column if it determines the column's datatype, valid values or nulls. Columns of ``names`` that
+    are not described are omitted.
+    """
     for read in _READERS:
         if (known := read(estimator, names)) is not None:
             return known
@@ -44,7 +48,13 @@ def _columns_of(estimator: Any, names: list[str]) -> Columns:
 
 
 def _pipeline(estimator: Any, names: list[str]) -> Columns | None:
-    """Return the columns of a pipeline: of its first step, and of later steps after imputers and functions."""
+    """Return the columns that the steps of a scikit-learn pipeline describe.
+
+    The first step receives the columns. Later steps also receive them if only imputers and functions come before.
+
+    Returns:
+        Columns by name; None if the estimator is not a pipeline.
+    """
     if not hasattr(estimator, "named_steps"):
         return None
     known: Columns = {}

@@ -91,7 +91,7 @@ def _read(keras: Any, path: Path, *, trusted: bool) -> Any:
 
 
 def _is_flat(keras: Any, made: Any) -> bool:
-    """Return whether a model's result is a flat dict of tensors, whose keys are output names."""
+    """Return whether a model's result is a dict whose values are all tensors."""
     return isinstance(made, dict) and len(keras.tree.flatten(made)) == len(made)
 
 

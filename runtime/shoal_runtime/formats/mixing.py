@@ -1,8 +1,13 @@
-"""Propagation of the batch axis through operators, to detect operators that mix rows of a batch.
+"""Detection of operators that mix rows, by propagation of the batch axis.
 
-Each value of a graph is classified as shared (the same for all clients, such as constants), separate (each row
-computed from the same row of the inputs), mixed (a row computed from other rows) or unknown. Only a model that is
-proven to mix rows is rejected. Where nothing is proven, the value is unknown, and warm-up tests the model instead.
+A `Value` states how a tensor of the graph depends on the rows of the batch:
+
+SharedValue     the same for all clients, such as a constant
+SeparateRows    each row is computed from the same row of the inputs
+MixedRows       a row is computed from other rows
+None            unknown
+
+Only a model that is proven to mix rows is rejected. If a value is unknown, warm-up tests the model instead.
 """
 
 from collections.abc import Hashable, Sequence
@@ -15,7 +20,10 @@ Dims = tuple[Hashable, ...]
 
 
 class Combination(Enum):
-    """Ways to mix rows; each value completes a message after "which"."""
+    """Ways in which an operator mixes the rows of a batch.
+
+    Each value is the part of an error message after "depends on NODE, which".
+    """
 
     SUMMED = "computes over the rows of the batch"
     ORDERED = "puts the rows of the batch in another order"
@@ -59,7 +67,7 @@ SHARED: Final = SharedValue()
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """Tensor argument of a graph node: its classification and its dimensions."""
+    """Tensor argument of a graph node, with its dimensions."""
 
     value: Value
     dims: Dims
@@ -71,7 +79,11 @@ class Operand:
 
 
 def mixed_along_batch(operand: Operand, by: str, how: Combination) -> Value:
-    """Classify the result of an operator that mixes rows; None if positions affect values."""
+    """Return a `MixedRows` for an operator that combines rows of its operand.
+
+    Returns:
+        None (unknown) if the operand's rows are not separate, or its values depend on the position in the batch.
+    """
     value = operand.value
     return MixedRows(by, how) if isinstance(value, SeparateRows) and value.plain else None
 
@@ -82,7 +94,10 @@ def with_batch_axis(value: Value, axis: int) -> Value:
 
 
 def combined(operands: Sequence[Operand], by: str, rank: int) -> Value:
-    """Classify the result of an elementwise operator with numpy's broadcasting."""
+    """Return whether rows stay separate in an elementwise operation.
+
+    Dimensions are broadcast as in numpy.
+    """
     values = [operand.value for operand in operands]
     if any(value is None for value in values):
         return None
@@ -120,20 +135,26 @@ def _may_mask(operand: Operand, *, paired: bool) -> bool:
 
 
 def _places(operand: Operand, axis: int) -> bool:
-    """Return whether a shared operand may have different values along the batch axis (negative index)."""
+    """Return whether a shared operand may differ along the batch axis.
+
+    Args:
+        operand: tensor that is the same for all clients.
+        axis: batch axis, negative, counted from the last dimension.
+    """
     value = operand.value
     return isinstance(value, SharedValue) and not value.uniform and -axis <= operand.rank and operand.dims[axis] != 1
 
 
 def reduced(operand: Operand, axes: Sequence[int] | None, by: str, *, keep: bool, largest: bool = False) -> Value:
-    """Classify the result of a reduction, such as a sum or maximum.
+    """Return whether rows stay separate in a reduction, such as a sum.
 
     Args:
         operand: tensor to reduce.
         axes: axes to reduce; None for all.
         by: name of the node, for messages.
-        keep: whether reduced axes stay, with size 1.
-        largest: whether the reduction is like a maximum; over a whole tensor, its result may be a length or a scale.
+        keep: whether the result keeps the reduced axes, with size 1.
+        largest: whether the reduction is a maximum or similar. Over all axes its result is then unknown, because it may
+            be a length or a scale.
     """
     value = operand.value
     every = tuple(range(operand.rank)) if axes is None else tuple(axis % max(operand.rank, 1) for axis in axes)
@@ -147,7 +168,10 @@ def reduced(operand: Operand, axes: Sequence[int] | None, by: str, *, keep: bool
 
 
 def along(operand: Operand, axes: Sequence[int], by: str, how: Combination = Combination.SUMMED) -> Value:
-    """Classify the result of an operator that computes along some axes and keeps the shape, such as softmax."""
+    """Return whether rows stay separate in an operator such as softmax.
+
+    The operator computes along some axes and keeps the shape.
+    """
     value = operand.value
     if isinstance(value, SeparateRows) and value.axis in {axis % operand.rank for axis in axes}:
         return mixed_along_batch(operand, by, how)
@@ -155,7 +179,7 @@ def along(operand: Operand, axes: Sequence[int], by: str, how: Combination = Com
 
 
 def transposed(operand: Operand, order: Sequence[int]) -> Value:
-    """Classify the result of a permutation of axes."""
+    """Return whether rows stay separate in a tensor with permuted axes."""
     value = operand.value
     return (
         with_batch_axis(value, [axis % operand.rank for axis in order].index(value.axis))
@@ -165,7 +189,10 @@ def transposed(operand: Operand, order: Sequence[int]) -> Value:
 
 
 def squeezed(operand: Operand, axes: Sequence[int] | None) -> Value:
-    """Classify the result of removing axes of size 1; all such axes if ``axes`` is None."""
+    """Return whether rows stay separate after removal of axes of size 1.
+
+    If ``axes`` is None, all axes of size 1 are removed.
+    """
     # Without axes, all of size 1.
     gone = {axis for axis, dim in enumerate(operand.dims) if dim == 1}
     chosen = gone if axes is None else {axis % max(operand.rank, 1) for axis in axes}
@@ -178,7 +205,10 @@ def squeezed(operand: Operand, axes: Sequence[int] | None) -> Value:
 
 
 def unsqueezed(operand: Operand, axes: Sequence[int]) -> Value:
-    """Classify the result of inserting axes of size 1; ``axes`` are positions in the result."""
+    """Return whether rows stay separate after insertion of axes of size 1.
+
+    ``axes`` are positions in the result.
+    """
     rank = operand.rank + len(axes)
     new = {axis % rank for axis in axes}
     old = [axis for axis in range(rank) if axis not in new]
@@ -190,7 +220,9 @@ def unsqueezed(operand: Operand, axes: Sequence[int]) -> Value:
 
 
 def reshaped(operand: Operand, dims: Dims, rows: Hashable) -> Value:
-    """Classify the result of a reshape, which keeps rows separate if the axes before the batch axis stay.
+    """Return whether rows stay separate in a reshaped tensor.
+
+    They do only if the axes before the batch axis stay the same, apart from axes of size 1.
 
     Args:
         operand: tensor to reshape.
@@ -222,7 +254,10 @@ def _without_ones(dims: Dims) -> list[Hashable]:
 
 
 def _product(dims: Dims) -> Any:
-    """Return the product of fixed sizes; an object that equals nothing if any size varies."""
+    """Return the product of fixed sizes, for comparison with another product.
+
+    If a size is not fixed, return a new object, which is not equal to any product.
+    """
     total = 1
     for dim in dims:
         if not isinstance(dim, int):
@@ -232,7 +267,10 @@ def _product(dims: Dims) -> Any:
 
 
 def joined(operands: Sequence[Operand], axis: int, by: str, rank: int) -> Value:
-    """Classify the result of a concatenation; unknown (None) along the batch axis."""
+    """Return whether rows stay separate in a concatenation.
+
+    The result is None (unknown) for a concatenation along the batch axis.
+    """
     value = combined(operands, by, rank)
     at = axis % rank
     if isinstance(value, MixedRows) and not any(isinstance(operand.value, MixedRows) for operand in operands):
@@ -241,7 +279,10 @@ def joined(operands: Sequence[Operand], axis: int, by: str, rank: int) -> Value:
 
 
 def multiplied(left: Operand, right: Operand, by: str) -> Value:
-    """Classify the result of numpy.matmul; unknown (None) for vectors."""
+    """Return whether rows stay separate in a product of numpy.matmul.
+
+    The result is None (unknown) for vectors.
+    """
     a, b = left.value, right.value
     if left.rank < 2 or right.rank < 2 or a is None or b is None:
         return None
@@ -268,7 +309,15 @@ def multiplied(left: Operand, right: Operand, by: str) -> Value:
 
 
 def _with_weights(value: SeparateRows, operand: Operand, weights: Operand, rank: int, *, contracted: int) -> Value:
-    """Classify the result of a matrix product of a batched tensor and a shared tensor."""
+    """Return whether rows stay separate in a product with shared weights.
+
+    Args:
+        value: rows of the operand.
+        operand: matrix with a batch axis.
+        weights: matrix that is the same for all clients.
+        rank: number of dimensions of the product.
+        contracted: axis of the operand that the product sums over, negative.
+    """
     axis = value.axis - operand.rank
     if axis == contracted:
         return None
@@ -277,7 +326,10 @@ def _with_weights(value: SeparateRows, operand: Operand, weights: Operand, rank:
 
 
 def looked_up(data: Operand, index: Operand, axis: int, by: str) -> Value:
-    """Classify the result of indexing one axis with an integer tensor (`Gather`, `index_select`)."""
+    """Return whether rows stay separate in a lookup along one axis.
+
+    An integer tensor selects entire slices along the axis (`Gather`, `index_select`).
+    """
     axis %= max(data.rank, 1)
     d, i = data.value, index.value
     if d is None or i is None:
@@ -299,7 +351,10 @@ def looked_up(data: Operand, index: Operand, axis: int, by: str) -> Value:
 
 
 def looked_up_beside(data: Operand, index: Operand, axis: int, by: str) -> Value:
-    """Classify the result of indexing one axis elementwise (`GatherElements`, `gather`)."""
+    """Return whether rows stay separate in an elementwise lookup on one axis.
+
+    An integer tensor selects single elements along the axis (`GatherElements`, `gather`).
+    """
     axis %= max(data.rank, 1)
     d, i = data.value, index.value
     if d is None or i is None or isinstance(d, MixedRows):
@@ -323,7 +378,10 @@ def looked_up_beside(data: Operand, index: Operand, axis: int, by: str) -> Value
 
 
 def scattered(data: Operand, index: Operand, updates: Operand, axis: int, by: str) -> Value:
-    """Classify the result of writing elementwise along one axis (`ScatterElements`, `scatter`)."""
+    """Return whether rows stay separate in an elementwise write on one axis.
+
+    An integer tensor selects the elements to overwrite (`ScatterElements`, `scatter`).
+    """
     axis %= max(data.rank, 1)
     if any(operand.value is None or isinstance(operand.value, MixedRows) for operand in (data, index, updates)):
         return None
@@ -335,7 +393,17 @@ def scattered(data: Operand, index: Operand, updates: Operand, axis: int, by: st
 
 
 def looked_up_deep(data: Operand, index: Operand, before: int, depth: int, by: str) -> Value:
-    """Classify the result of `GatherND`: index tuples select along `depth` axes after the first `before` axes."""
+    """Return whether rows stay separate in `GatherND`.
+
+    It selects slices with index tuples.
+
+    Args:
+        data: tensor from which slices are selected.
+        index: tensor whose last axis holds the index tuples.
+        before: number of leading dimensions that `data` and `index` share.
+        depth: length of an index tuple, which selects along as many axes after the first `before` axes.
+        by: name of the node, for messages.
+    """
     d, i = data.value, index.value
     if d is None or i is None or isinstance(d, MixedRows) or isinstance(i, MixedRows) or _is_list(index):
         return None
@@ -349,7 +417,17 @@ def looked_up_deep(data: Operand, index: Operand, before: int, depth: int, by: s
 
 
 def scattered_deep(data: Operand, index: Operand, updates: Operand, depth: int, by: str) -> Value:
-    """Classify the result of `ScatterND`: writing at positions given by index tuples."""
+    """Return whether rows stay separate in `ScatterND`.
+
+    It writes at positions that are given by index tuples.
+
+    Args:
+        data: tensor to write to.
+        index: tensor whose last axis holds the index tuples.
+        updates: values to write.
+        depth: length of an index tuple.
+        by: name of the node, for messages.
+    """
     if any(operand.value is None or isinstance(operand.value, MixedRows) for operand in (data, index, updates)):
         return None
     d, i, u = data.value, index.value, updates.value
@@ -360,12 +438,15 @@ def scattered_deep(data: Operand, index: Operand, updates: Operand, depth: int, 
 
 
 def _is_list(index: Operand) -> bool:
-    """Return whether the batch axis of an index tensor is its last axis, which holds the index tuples."""
+    """Return whether the batch axis of an index tensor is its last axis.
+
+    The last axis holds the elements of each index tuple.
+    """
     return isinstance(index.value, SeparateRows) and index.value.axis == index.rank - 1
 
 
 def summed(operands: Sequence[Operand], equation: str, by: str) -> Value:
-    """Classify the result of an Einstein sum."""
+    """Return whether rows stay separate in an Einstein sum."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     terms = left.split(",")
     if not arrow or "." in equation or len(terms) != len(operands) or any(each.value is None for each in operands):

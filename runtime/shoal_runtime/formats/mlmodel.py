@@ -124,7 +124,10 @@ def _with_signature(described: ModelDescription, document: Mapping[str, Any], fo
 
 
 def _tensors(text: Any, unnamed: str) -> tuple[TensorSpec, ...]:
-    """Convert a signature in JSON; unnamed tensors are numbered like `unnamed` (``input-0``)."""
+    """Convert a signature in JSON to tensor specifications.
+
+    Tensors without a name are numbered: if `unnamed` is "input-0", they are named "input-0", "input-1" and so on.
+    """
     # "input-0" becomes "input-".
     stem = unnamed.removesuffix("0")
     entries = json.loads(text) if text else []

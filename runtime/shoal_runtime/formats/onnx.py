@@ -63,8 +63,8 @@ def load(source: ModelSource) -> LoadedModel:
     """Load an ONNX model.
 
     Raises:
-        LoadError: the file is corrupt, has an unsupported opset or inputs without rows, or selects or mixes rows; or
-            onnxruntime is not installed.
+        LoadError: the file is corrupt or has an unsupported opset; an input has no batch dimension; an operator selects
+            rows by their values or mixes rows; or onnxruntime is not installed.
     """
     path = model_file(source, Format.ONNX)
     # Before the session, so that two copies of the weights are never in memory.
@@ -86,7 +86,13 @@ def load(source: ModelSource) -> LoadedModel:
 
 
 def _selected(spec: TensorSpec, inputs: Sequence[TensorSpec], traced: Mapping[str, Sequence[str]]) -> str | None:
-    """Return the operator that selects an output's rows; empty for all rows of the batch, None if unknown."""
+    """Return the name of the operator that selects rows for an output.
+
+    Such an operator, for example NonZero, returns a number of rows that depends on the values in the batch.
+
+    Returns:
+        The operator's name, "" if the output has one row per row of the batch, None if unknown.
+    """
     dims = traced.get(spec.name, ())
     dim = dims[spec.batch_dim] if spec.batch_dim < len(dims) else UNKNOWN
     rows = inputs[0].shape[inputs[0].batch_dim]
@@ -143,9 +149,10 @@ def _refused(name: str, why: str, version: str) -> str:
 
 
 def _outputs(nodes: Iterable[Any], path: Path, *, free: bool) -> list[TensorSpec]:
-    """Return specifications of outputs that are tensors with rows.
+    """Return specifications of the outputs that can be served.
 
-    If ``free`` is set, the number of rows is variable.
+    Outputs that are not tensors, or have no batch dimension, are omitted with a warning. If ``free`` is set, the batch
+    dimension of the others has any size.
     """
     made = []
     for node in nodes:

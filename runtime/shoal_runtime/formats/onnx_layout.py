@@ -96,7 +96,7 @@ def _split(call: OnnxCall) -> Value:
 
 @_rule("Slice")
 def _sliced(call: OnnxCall) -> Value:
-    """Return whether and how rows stay separate after ``Slice``.
+    """Return whether rows stay separate in the result of ``Slice``.
 
     A slice along the batch axis must keep all rows.
     """

@@ -181,7 +181,10 @@ def _batch_norm(call: OnnxCall) -> list[Value]:
 
 @_rule(*IMAGES)
 def _on_first_axis(call: OnnxCall) -> Value:
-    """Classify the result of operators that process each item along the first axis separately."""
+    """Return whether rows stay separate in an operator on images.
+
+    Such an operator processes the elements of the first axis separately. Rows stay separate if that is the batch axis.
+    """
     operand, *others = call.tensors()
     value = operand.value
     if not all(isinstance(each.value, SharedValue) for each in others):

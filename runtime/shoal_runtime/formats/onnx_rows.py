@@ -70,7 +70,11 @@ def trace_rows(path: Path, batch_dims: Mapping[str, int]) -> TracedRows:
 
 
 def _forget_claims(onnx: Any, model: Any, batch_dims: Mapping[str, int]) -> set[str]:
-    """Remove all declared shapes except those of inputs; return the names of the inputs."""
+    """Remove the declared shapes from a graph, except those of its inputs.
+
+    Returns:
+        The names of the inputs.
+    """
     graph = model.graph
     weights = {weight.name for weight in graph.initializer}
     taken = [value for value in graph.input if value.name not in weights]
@@ -124,9 +128,13 @@ def _shapes(graph: Any) -> dict[str, list[str]]:
 
 
 def _selected(graph: Any, taken: set[str]) -> dict[str, str]:
-    """Return the size symbols that operators in `SELECTING` created, each with its operator.
+    """Find sizes in a graph that depend on the values in the batch.
 
-    Operators on values that depend only on shapes and weights do not count.
+    Operators in `SELECTING`, such as NonZero, create them. An operator whose inputs depend only on shapes and weights
+    is ignored.
+
+    Returns:
+        For each symbol of such a size, the type of the operator that creates it.
     """
     shapes = _shapes(graph)
     sent, seen, selected = set(taken), {dim for name in taken for dim in shapes.get(name, ())}, dict[str, str]()

@@ -25,7 +25,9 @@ class ProgramCall:
     """Dimension that counts the rows of the batch."""
 
     def operand(self, name: str) -> Operand:
-        """Return an argument as an operand; a number counts as the same for all rows.
+        """Return an argument as an operand.
+
+        A number is treated as a tensor that is the same for all rows.
 
         Raises:
             LookupError: the argument is missing.
@@ -81,7 +83,10 @@ def operator_of(node: torch.fx.Node) -> str:
 
 
 def dims_of(node: torch.fx.Node) -> Dims:
-    """Return the dimensions of a node's result, or of the first of several; empty for a number."""
+    """Return the dimensions of a node's result.
+
+    For an operator with several results, these are the dimensions of the first. A number has none.
+    """
     value = node.meta.get("val")
     # An operator with several results has a tuple of values.
     while isinstance(value, tuple | list) and value:

@@ -162,7 +162,10 @@ def _batch_norm(call: ProgramCall) -> Value:
     " instance_norm max_pool1d max_pool2d avg_pool1d avg_pool2d adaptive_avg_pool2d"
 )
 def _on_first_axis(call: ProgramCall) -> Value:
-    """Classify the result of operators that process each item along the first axis separately."""
+    """Return whether rows stay separate in a convolution or a similar operator.
+
+    Such an operator processes the elements of the first axis separately. Rows stay separate if that is the batch axis.
+    """
     first, *others = call.tensors()
     if not all(isinstance(each.value, SharedValue) for each in others):
         return None

@@ -69,7 +69,10 @@ def faults_of_code(code: str) -> Iterator[str]:
 
 
 def faults_of_state(pickled: bytes) -> Iterator[str]:
-    """Describe each native class in a pickled state that is not for packed weights."""
+    """Describe each native class in a pickled state that is not allowed.
+
+    Only classes of packed weights are allowed.
+    """
     # A class is named on two lines, split anywhere between its parts.
     yield from _foreign_classes(pickled.decode("latin-1").replace("\n", "."))
 

@@ -120,12 +120,10 @@ class LoadedModel:
 def rows_are_proven(source: ModelSource, inputs: Sequence[TensorSpec], selected: Mapping[str, str | None]) -> bool:
     """Return whether each output provably has one row per row of the batch.
 
-    False if outputs are ragged.
-
     Args:
-        source: model; its ragged outputs are grouped by row regardless of operators.
-        inputs: the model's inputs, which determine whether batches have several rows.
-        selected: operator that selects the items of each output (`NonZero`), empty if there is none, None if unknown.
+        source: model. If it has ragged outputs (any number of items per row), the result is False.
+        inputs: the model's inputs, which determine whether a batch can have several rows.
+        selected: by output name, the operator that selects its items, such as NonZero; "" for none, None if unknown.
 
     Raises:
         LoadError: an operator selects the items of an output that is not declared ragged.
@@ -141,11 +139,11 @@ def rows_are_proven(source: ModelSource, inputs: Sequence[TensorSpec], selected:
 
 
 def reject_mixed_rows(source: ModelSource, inputs: Sequence[TensorSpec], mixed: Mapping[str, MixedRows]) -> None:
-    """Reject a model with an output that provably mixes rows of a batch, unless batches have one row.
+    """Reject a model whose outputs provably mix rows of a batch.
 
     Args:
         source: model; its ragged outputs are tested in warm-up instead.
-        inputs: the model's inputs.
+        inputs: the model's inputs. If batches have only one row, the model is not rejected.
         mixed: outputs that mix rows, with the node that mixes them.
 
     Raises:
@@ -163,7 +161,10 @@ def reject_mixed_rows(source: ModelSource, inputs: Sequence[TensorSpec], mixed: 
 
 
 def _ragged(source: ModelSource) -> set[str]:
-    """Return the names of ragged outputs, and of outputs that hold their row numbers."""
+    """Return the names of ragged outputs and of their row numbers.
+
+    A ragged output has any number of items per row; another output may hold the row number of each of these items.
+    """
     indices = {spec.row_index for spec in source.outputs}
     return {spec.name for spec in source.outputs if spec.rows is not None or spec.name in indices}
 
@@ -236,7 +237,11 @@ def check_static_batch(source: ModelSource, name: str, inputs: Sequence[TensorSp
 
 
 def read_json(path: Path, default: Any = _REQUIRED) -> Any:
-    """Read a JSON file whose value must have the default's type; return the default without a file.
+    """Read a JSON file, and check the type of its value.
+
+    Args:
+        path: file.
+        default: value to return if there is no file. Its type is the required type; without a default, that is dict.
 
     Raises:
         LoadError: the file is missing without a default, too large, not JSON, or of another type.

@@ -12,7 +12,9 @@ MOST: Final = 32
 
 
 def trial_values(inputs: Sequence[TensorSpec], columns: Sequence[Column]) -> dict[str, list[Values]]:
-    """Return trial values for each column of each input; empty if any value of the datatype is valid.
+    """Return values from training with which to test a model, by input.
+
+    For each input there is one list of values per column. Inputs whose columns have no such values are omitted.
 
     Args:
         inputs: the model's inputs: one per column, or one tensor of all columns.
@@ -46,7 +48,10 @@ def trial_values(inputs: Sequence[TensorSpec], columns: Sequence[Column]) -> dic
 
 
 def known_words(estimator: Any) -> dict[str, list[Values]]:
-    """Return trial texts for a text estimator: words of its vocabulary, alone and joined."""
+    """Return trial texts for a text estimator, by input name.
+
+    The texts are words of its vocabulary, one text that joins these words, and an empty text.
+    """
     steps = [step for _, step in getattr(estimator, "steps", ())]
     for each in (estimator, *steps):
         words = [word for word in list(getattr(each, "vocabulary_", None) or ())[:MOST] if isinstance(word, str)]

@@ -100,7 +100,13 @@ class TableHandler:
         return {name: plain(function(table)) for name, function in self._functions.items()}
 
     def _probed(self, described: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
-        """Return the outputs of a prediction of example rows; if it fails, the described outputs."""
+        """Return the specifications of the outputs of example predictions.
+
+        If the prediction fails, return the described outputs.
+
+        Raises:
+            LoadError: the prediction fails, and no outputs are described.
+        """
         try:
             made = self._predicted(self._examples(2))
             return tuple(shown(name, array) for name, array in made.items())
@@ -116,7 +122,11 @@ class TableHandler:
             ) from error
 
     def _with_nulls(self, spec: TensorSpec) -> TensorSpec:
-        """Return an input, marked nullable if the model predicts a row with a null in any column."""
+        """Test whether the model predicts rows with nulls in an input.
+
+        Returns:
+            The input's specification; it is nullable if a prediction with a null in at least one column succeeded.
+        """
         if spec.nullable or spec.datatype not in NULLABLE:
             return spec
         row = self._examples(1)

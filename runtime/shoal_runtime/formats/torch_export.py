@@ -48,7 +48,8 @@ def load(source: ModelSource) -> LoadedModel:
     """Load an exported program onto the device.
 
     Raises:
-        LoadError: the file is corrupt, could run code, has another dtype than requested, or selects or mixes rows.
+        LoadError: the file is corrupt, could run code, or has another dtype than requested; or an operator selects rows
+            by their values or mixes rows.
     """
     path = model_file(source, Format.TORCH_EXPORT)
     if source.context.dtype is not None:
@@ -126,7 +127,12 @@ def _specs(program: torch.export.ExportedProgram, values: Sequence[Any], names: 
 def _selected(
     program: torch.export.ExportedProgram, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
 ) -> dict[str, str | None]:
-    """Return the operator that selects each output's rows; empty for all rows of the batch, None if unknown."""
+    """Find outputs whose number of rows depends on the values in the batch.
+
+    Returns:
+        By output name: a description for errors if the number depends on values, "" if it is the number of rows in the
+        batch, None if unknown.
+    """
     graph = program.graph_signature
     values = {node.name: node.meta.get("val") for node in program.graph.nodes}
     rows = {_size(values[str(name)], spec) for name, spec in zip(graph.user_inputs, inputs, strict=True)} - {None}

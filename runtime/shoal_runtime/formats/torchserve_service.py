@@ -42,7 +42,11 @@ class Service:
         self._context = context
 
     def forward(self, batch: Sequence[Mapping[str, Any]]) -> list[Any]:
-        """Return body and head of each row's response, or the error of a row."""
+        """Run a batch through the TorchServe handler.
+
+        Returns:
+            For each row, the body, status and headers of its response, or an `ItemError`.
+        """
         # Requests with a malformed body never reach the handler.
         rows: list[Any] = [_row_of(item) for item in batch]
         good = [row for row in rows if not isinstance(row, ItemError)]

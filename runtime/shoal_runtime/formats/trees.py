@@ -19,7 +19,10 @@ from shoal_schema.wire.datatypes import Array
 
 
 class BoundedTree(Tree):  # type: ignore[misc]  # it has no types
-    """A checked tree that rejects rows with too few features; `predict` calls `apply`."""
+    """A checked tree that rejects rows with too few features.
+
+    The check is in `apply`, because `predict` calls it.
+    """
 
     def apply(self, rows: Any) -> Array:
         """Return the leaf of each row.

@@ -15,7 +15,7 @@ CATEGORY: Final = "c"
 def booster_columns(booster: Any) -> Sequence[Column]:
     """Return a booster's columns in the order of training.
 
-    Without column names, a column of categories is a column of integer codes.
+    If the file stores neither column names nor categories, a categorical column holds integer codes.
 
     Raises:
         LoadError: the model was trained on categories that the file does not store completely.

@@ -1,4 +1,7 @@
-"""Calls of a handler's preprocess and postprocess, in which an invalid row fails alone."""
+"""Calls of a handler's preprocess and postprocess.
+
+If a call raises an error for one row, the other rows of the batch continue.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -44,7 +47,10 @@ def postprocess_row(row: int, value: Any, postprocess: Callable[[Any], Any] | No
 
 
 def failed_row(row: int, error: BaseException) -> FailedRow:
-    """Convert a handler's exception to a FailedRow; an ItemError determines the status."""
+    """Convert a handler's exception to a FailedRow.
+
+    The HTTP status is that of an ItemError, and 500 for other exceptions.
+    """
     if not isinstance(error, ItemError):
         return FailedRow(row, 500, describe(error), error)
     try:

@@ -1,7 +1,8 @@
-"""Grouping by row of ragged outputs, which have any number of items per row.
+"""Conversion of ragged outputs to one value per row.
 
-Detectors return such outputs: the boxes of all images, and the image number of each box. The items of each row become
-one JSON value, in their original order. A row number outside the batch fails the batch.
+A ragged output has any number of items per row. Detectors return such outputs: the boxes of all images, and the image
+number of each box. The items of each row become one JSON value, in their original order. A row number outside the batch
+fails the batch.
 """
 
 from collections.abc import Mapping

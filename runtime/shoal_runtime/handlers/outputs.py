@@ -1,7 +1,7 @@
-"""Conversion of the result of `forward` to outputs, for requests and warm-up.
+"""Conversion of the result of `forward` to outputs.
 
-Without `postprocess`, tensors are cast and checked as a whole, and only rows with numbers out of range fail. Any other
-result is processed row by row.
+If the handler has no `postprocess`, each tensor is cast and checked as a whole, and a row fails if it has numbers that
+the datatype cannot hold. Results of other types are converted row by row.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,8 +1,8 @@
-"""Checks of the result of `forward`, and its division into outputs or rows.
+"""Checks of the result of `forward`; its division into outputs or rows.
 
 tensor, array              the only output
 dict of tensors, arrays    outputs by name
-list                       one result per row; an exception in the list fails its row alone
+list                       one result per row; if it is an exception, that row fails
 """
 
 from collections.abc import Mapping
@@ -100,7 +100,10 @@ def check_result_rows(result: Any, given: int, signature: Signature) -> None:
 
 
 def split_rows(result: Any, rows: int, signature: Signature) -> list[Any]:
-    """Split a result into its first ``rows`` rows: elements of an array, or a dict of elements per row."""
+    """Return the first ``rows`` rows of a result, one value per row.
+
+    Each value is an element of an array, or a dict of elements by output name.
+    """
     if not isinstance(result, dict):
         return [result[row] for row in range(rows)]
     dims = {spec.name: spec.batch_dim for spec in signature.outputs if spec.batch_dim}

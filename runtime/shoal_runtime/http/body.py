@@ -28,7 +28,9 @@ _HEAD: Final = memoryview(bytearray(LARGE_BYTES))
 
 
 class BodyReader(asyncio.BufferedProtocol):
-    """Protocol of a socket that passes bytes to an HTTP protocol, except the rest of a large body.
+    """Socket protocol that reads large request bodies into their final memory.
+
+    All other bytes are forwarded to the HTTP protocol, including the start of a large body.
 
     Args:
         owner: HTTP protocol of the connection.

@@ -104,7 +104,10 @@ class LimitedProtocol(HttpToolsProtocol):
 
     @property
     def rank(self) -> tuple[bool, float]:
-        """Sort key in which idle connections are closed: unused ones first, then by idle time."""
+        """Sort key of idle connections: the lowest is closed first.
+
+        Connections that have not sent a request precede all others, then the longest idle time comes first.
+        """
         return self.cycle is not None, self._idle_since_s
 
     @property
@@ -236,7 +239,11 @@ class LimitedProtocol(HttpToolsProtocol):
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        """Accept a request head, unless it leaves the end of its request ambiguous."""
+        """Check a complete request head, and prepare to read the body.
+
+        Raises:
+            FramingError: the HTTP version is not supported, or the headers leave the end of the request ambiguous.
+        """
         if self.parser.should_upgrade():
             check_upgrade(self.parser.get_method())
             self._upgrading = True
@@ -282,7 +289,11 @@ class LimitedProtocol(HttpToolsProtocol):
             self.flow.resume_reading()
 
     def _fail(self, error: FramingError) -> None:
-        """Send an error, unless a response is in progress, and close the connection."""
+        """Reject the current request with an error, and close the connection.
+
+        No error is sent if the request already has its response, or if an earlier response is in progress. An earlier
+        response is completed before the connection closes.
+        """
         self._deaf = True
         in_body, self._in_head, self._in_body = self._in_body, False, False
         if self._busy:

@@ -71,7 +71,11 @@ class InferCycle:
         self.response_complete = False
 
     def begin(self, large: memoryview | None) -> None:
-        """Start to run the batch; its body is ``large``, or the joined ``chunks`` if that is None."""
+        """Start a task that runs the batch and writes the response.
+
+        Args:
+            large: body that was read into one buffer; None if the body is in ``chunks``.
+        """
         body: bytes | memoryview = large if large is not None else b"".join(self.chunks)
         self.chunks = []
         tasks: set[asyncio.Task[None]] = self._protocol.tasks

@@ -27,7 +27,9 @@ BACKLOG: Final = 128
 
 
 def open_socket(address: Address) -> socket.socket:
-    """Return a socket bound to an address; a Unix socket without a process is replaced.
+    """Return a socket bound to an address.
+
+    The file of a Unix socket is replaced if no process listens on it.
 
     Raises:
         SettingsError: the address cannot be used, or another process uses it.

@@ -135,7 +135,10 @@ class App:
     async def infer(
         self, headers: Mapping[bytes, bytes], body: bytes | memoryview, arrived_s: float, target: str
     ) -> HttpResponse:
-        """Serve an infer request whose body is complete: bytes, or a view in which tensors are aligned."""
+        """Serve an infer request whose body is complete.
+
+        In a body of type memoryview, the tensors are aligned, so that they can be used in place.
+        """
         try:
             return await self._run(headers, body, arrived_s)
         except Exception as error:

@@ -1,6 +1,7 @@
-"""Tensor specifications: datatype, shape and attributes of a model's inputs and outputs.
+"""Specifications of a model's inputs and outputs, called tensors.
 
-Fields are the metadata keys of docs/reference/model-metadata.md, except the internal keys of ragged outputs.
+Fields are named like the metadata keys of docs/reference/model-metadata.md. Fields for the row numbers of ragged
+outputs have no such key, because clients do not receive these numbers.
 """
 
 from collections.abc import Sequence

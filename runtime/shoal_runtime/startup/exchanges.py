@@ -1,8 +1,9 @@
-"""Detection of models that exchange results between rows: reversed, rolled, sorted or permuted.
+"""Detection of models that exchange the results of rows.
 
-A batch holds copies of a few rows in random order. The result at each place is compared with the result at the same
-place of two kinds of batches: copies of the same row only, and copies of another row only. Batches of one size run the
-same kernels, so the own row's result is identical in both, for any datatype.
+Such models reverse, roll, sort or permute the batch. To detect them, one batch holds copies of several rows in random
+order, and each other batch holds copies of only one of these rows. The result at each place of the first batch is
+compared with the results at the same place of the other batches: it must be that of the same row. All batches have one
+size and therefore run the same kernels, so even the last digits are equal.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +27,9 @@ Compute = Callable[[Sequence[Row]], Sequence[Result]]
 
 
 def share_exchanged(compute: Compute, rows: Sequence[Row], size: int, rng: "np.random.Generator") -> float:
-    """Return the share of places in a batch whose result is another row's; 0 if the model is random.
+    """Return the fraction of places in a batch that get another row's result.
+
+    The fraction is 0 if the model returns random results.
 
     Args:
         compute: function that runs the model on rows.
@@ -61,7 +64,10 @@ def share_exchanged(compute: Compute, rows: Sequence[Row], size: int, rng: "np.r
 
 
 def _distance(left: Result, right: Result, spreads: Mapping[str, float]) -> float:
-    """Return the distance of two results, relative to the spread, in the output that differs most."""
+    """Return the distance of two results, in the output that differs most.
+
+    The unit is the output's entry in ``spreads``, the largest difference between results of different rows.
+    """
     farthest = 0.0
     for name, spread in spreads.items():
         one, other = left[name], right[name]
@@ -79,7 +85,11 @@ def _distance(left: Result, right: Result, spreads: Mapping[str, float]) -> floa
 
 
 def finite_numbers(left: Array, right: Array) -> tuple[Array, Array] | None:
-    """Return the numbers of two arrays at places where both are finite; None if they differ elsewhere."""
+    """Return the numbers of two arrays at places where both are finite.
+
+    Returns:
+        The numbers of each array; None if the arrays differ at a place where one holds NaN or infinity.
+    """
     with np.errstate(all="ignore"):
         a, b = left.astype(np.float64), right.astype(np.float64)
         both = np.isfinite(a) & np.isfinite(b)

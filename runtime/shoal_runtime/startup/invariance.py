@@ -1,13 +1,13 @@
-"""Test whether a row's result depends on other rows, for models whose graph is not proven to separate rows.
+"""Test whether a row's result depends on other rows.
 
-A generated row is computed first in one batch and last in another, with different neighbors. Batches of one size run
-the same kernels, whose result for a row does not depend on its position or neighbors, so a difference is caused by the
-model. Batches of another size run other kernels, whose sums differ in the last digits, so such differences only cause
-warnings.
+The test is for models whose graph is not proven to separate rows. A generated row is computed first in one batch
+and last in another, with different neighbors. Batches of one size run the same kernels, whose result for a row does not
+depend on its position or neighbors, so a difference is caused by the model. Batches of another size run other kernels,
+whose sums differ in the last digits, so such differences only cause warnings.
 
-If the model is not proven to return one row per row, rows of several scales are computed alone and together. A model
-that returns another number of rows for any of them is rejected: otherwise such numbers could add up to the size of a
-batch, and clients would receive rows of other clients.
+Rows of several scales are also computed in batches of one row. A model that returns another number of rows than it
+received is rejected: in larger batches, surplus and missing rows could cancel out, and clients would receive rows of
+other clients.
 """
 
 import itertools
@@ -63,15 +63,19 @@ def dependence_warnings(
     in_place: bool = False,
     is_over: Callable[[], bool] = lambda: False,
 ) -> Iterator[str]:
-    """Test a model with generated rows; yield warnings about results that may depend on other rows.
+    """Test with generated rows whether results depend on other rows.
 
     Args:
         run: function that computes a batch.
         source: source of rows.
         signature: the model's signature.
-        kinds: kinds of rows. Only the first kind that the model accepts causes warnings; others can only reject it.
+        kinds: distributions of numbers in rows. All are tested for errors, but only the first that the model accepts
+            for warnings.
         in_place: whether a result may depend on the position in the batch, for example through noise.
         is_over: function that returns whether the time for tests is used up.
+
+    Yields:
+        Warnings about results that may depend on other rows.
 
     Raises:
         RowDependence: a row's result depends on other rows.
@@ -108,7 +112,7 @@ def dependence_warnings(
 
 
 def accepts_single_row(run: Run, source: RowSource, kinds: Sequence[RowKind]) -> bool:
-    """Return whether the model can compute at least one generated row alone."""
+    """Return whether the model computes a generated row in a batch of one row."""
     for kind in kinds:
         for row in source.draw(kind, ROWS, np.random.default_rng(0)):
             try:
@@ -122,7 +126,14 @@ def accepts_single_row(run: Run, source: RowSource, kinds: Sequence[RowKind]) ->
 
 
 def _dependence(trier: "_TrialRunner", is_over: Callable[[], bool]) -> Iterator[str]:
-    """Yield warnings; raise RowDependence if two tests show that a row depends on others."""
+    """Test with two generated rows whether results depend on other rows.
+
+    Yields:
+        Warnings, if results differ but the tests do not show why.
+
+    Raises:
+        RowDependence: the results of both rows depend on other rows.
+    """
     first = trier.trial(0)
     if first is None:
         return
@@ -151,7 +162,10 @@ Pairs = Sequence[tuple[Outputs, Outputs]]
 
 
 class _Trial:
-    """Results of one row: with two sets of neighbors, repeated, and alone."""
+    """Pairs of results of one row, which the tests compare.
+
+    The second result is computed with other neighbors, in the same batch again, or in a batch of one row.
+    """
 
     __slots__ = ("pairs", "pairs_again", "pairs_alone")
 
@@ -198,10 +212,15 @@ class _TrialRunner:
             raise RowDependence(f"{self.differ(leaking[0])} among other rows")
 
     def check_alone(self, first: _Trial) -> None:
-        """Test another row alone, if the first row's numbers depend on the batch size.
+        """Test whether numbers differ between a larger batch and one of one row.
+
+        A difference for the first row is confirmed with a second row.
+
+        Args:
+            first: results of the first row.
 
         Raises:
-            RowDependence: the numbers of both rows depend on the batch size.
+            RowDependence: the numbers of both rows differ.
         """
         if self.leaks(first.pairs_alone):
             second = self.trial(1)
@@ -209,12 +228,13 @@ class _TrialRunner:
                 raise RowDependence(f"{self.differ(first.pairs_alone)} alone and among other rows")
 
     def check_labels(self, is_over: Callable[[], bool]) -> None:
-        """Compare labels and counts of generated rows, one seed at a time, while there is time.
+        """Test whether labels and counts depend on other rows.
 
-        Ties between labels change only few rows, so they are not reported.
+        A batch of rows is generated for each of several random seeds. The test stops when the time is over. A label may
+        change where two classes have equal scores; that happens in few rows, so it is not reported.
 
         Raises:
-            RowDependence: labels or counts of half of the rows depend on other rows.
+            RowDependence: with at least half of the seeds, labels or counts depend on other rows.
         """
         seeds = itertools.takewhile(lambda _: not is_over(), range(RARE))
         changed: list[Pairs] = []
@@ -236,7 +256,7 @@ class _TrialRunner:
             raise RowDependence(f"{self.differ(changed[0])} among other rows")
 
     def check_exchanges(self, is_over: Callable[[], bool]) -> None:
-        """Test with a small and the largest batch whether rows receive results of other rows.
+        """Test small and large batches for rows that get another row's result.
 
         Raises:
             RowDependence: with each seed, many rows of a batch have another row's result.
@@ -263,7 +283,10 @@ class _TrialRunner:
                 raise RowDependence(f"in a batch of {size} rows {min(seen):.0%} have the result of another row")
 
     def _is_steady(self, batch: Sequence[Row], first: Outputs) -> bool:
-        """Return whether a result is stable when the last digits of its row change."""
+        """Return whether a row's result is stable under a tiny change of inputs.
+
+        Floating-point numbers of all rows are changed in their last digits.
+        """
         if not all(isinstance(row, dict) for row in batch):
             return True
         nudged = []
@@ -278,7 +301,11 @@ class _TrialRunner:
         return not self.leaks([(self._row(first, 0), self._row(self._outputs(nudged), 0))])
 
     def _compared(self, seed: int) -> tuple[Sequence[Row], Outputs, Pairs]:
-        """Return a batch, its outputs, and pairs of results of one row with different neighbors."""
+        """Compute the same row in two batches with different neighbors.
+
+        Returns:
+            The first batch, its outputs, and the two results of each compared row as pairs.
+        """
         rng = np.random.default_rng(seed)
         last = self._rows - 1
         batch = self._source.draw(self._kind, self._rows, rng)
@@ -295,7 +322,7 @@ class _TrialRunner:
         return batch, first, pairs
 
     def leaks(self, pairs: Pairs) -> bool:
-        """Return whether a number differs more than rounding explains."""
+        """Return whether numbers in paired results differ more than by rounding."""
         return any(
             self._is_number(name, array) and _difference(array, right[name]) > LEAKING
             for left, right in pairs
@@ -330,7 +357,10 @@ class _TrialRunner:
 
 
 def _difference(left: Array, right: Array) -> float:
-    """Return the largest relative difference of two arrays; 1 for other shapes."""
+    """Return the largest difference of two arrays, relative to their maximum.
+
+    It is 1 if the shapes differ, or if elements that are not numbers differ.
+    """
     if left.shape != right.shape:
         return 1.0
     if left.dtype.kind not in "fiu":

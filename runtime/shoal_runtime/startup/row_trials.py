@@ -62,7 +62,9 @@ class RowTrials:
         self._kinds = tuple(kind for kind in every if kind.scale <= MODEST) if model.apart else every
 
     def check_rows(self, forward_s: float) -> None:
-        """Reject a model whose rows affect each other's results or their number; warn if they may.
+        """Reject a model whose rows affect each other's results or their number.
+
+        A warning is logged if the tests show a difference without a proof, or if the model rejects all generated rows.
 
         Args:
             forward_s: seconds of the longest forward in warm-up.
@@ -140,7 +142,7 @@ class RowTrials:
         return [WarmupBatch(size, partial(make, size), exact=False) for size in sizes[::-1]]
 
     def answers_any(self) -> bool:
-        """Return whether the model computes at least one generated row alone."""
+        """Return whether the model computes a generated row in a batch of one row."""
         source = self._source()
         with _quiet():
             return source is not None and accepts_single_row(self._run, source, self._kinds)

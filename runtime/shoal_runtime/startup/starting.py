@@ -184,7 +184,10 @@ def _warn(batch: WarmupBatch, why: str) -> None:
 
 
 def _fails_alike(model: Model, placement: Placement, batch: WarmupBatch, error: BaseException) -> bool:
-    """Return whether longer rows fail with the same error, so that length is not the cause."""
+    """Return whether a batch with longer rows fails with the same error.
+
+    If so, the length of the rows is not the cause of the error.
+    """
     if batch.longer is None:
         return False
     try:
@@ -204,9 +207,18 @@ def _run_twice(model: Model, placement: Placement, batch: WarmupBatch, collect: 
 
 
 def _judge(error: BatchError, batch: WarmupBatch, *, uneven: bool) -> None:
-    """Reject a model that violates its signature, unless unusual generated inputs may be the cause.
+    """Reject a model whose outputs violate its signature in warm-up.
 
-    ``uneven``: the model runs one row at a time and computes other generated rows, so no other client is affected.
+    If unusual generated inputs may be the cause, only a warning is logged.
+
+    Args:
+        error: violation.
+        batch: warm-up batch.
+        uneven: whether the model runs one row at a time and computes other generated rows, so that no other client is
+            affected.
+
+    Raises:
+        LoadError: the model is the cause.
     """
     unsure = (
         uneven
@@ -230,7 +242,14 @@ def _failed(batch: WarmupBatch, why: str) -> HandlerFailed:
 def serve_model(
     started: StartedModel, version: str, lanes: StageThreads, on_lost: Callable[[str], None]
 ) -> ServedModel:
-    """Return a started model in the form that the server serves, with its pipeline."""
+    """Return a started model, with its pipeline, for the server.
+
+    Args:
+        started: model to serve.
+        version: version of the model in responses.
+        lanes: threads that run the stages of a batch.
+        on_lost: function that receives the reason when the device is lost.
+    """
     model = started.model
     pipeline = Pipeline(model.stages, model.signature, started.placement, lanes=lanes, on_lost=on_lost)
     return ServedModel(model.name, version, model.platform, pipeline, started.measured, started.placement.memory)

@@ -57,10 +57,13 @@ LARGE: Final = 1e5
 
 
 def kinds(*, anywhere: bool) -> tuple[RowKind, ...]:
-    """Return the kinds of rows to test, the standard kind first.
+    """Return the distributions of numbers with which to test a model.
 
-    Without ``anywhere``, integers that may be indices are 0: an index outside its table is an error on a CPU, but ends
-    the process on a GPU.
+    The standard distribution is first.
+
+    Args:
+        anywhere: whether integers may be any index. Otherwise they are 0, because an index outside its table, which is
+            an error on a CPU, ends the process on a GPU.
     """
     if not anywhere:
         return (RowKind(ids=1), RowKind(0.01, ids=1), RowKind(ids=1, even=True), RowKind(ids=1, missing=True))

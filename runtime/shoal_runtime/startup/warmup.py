@@ -47,10 +47,12 @@ def plan_warmup(stages: HandlerMethods, signature: Signature, handler: Any, libr
 
 
 def plan_measuring(stages: HandlerMethods, signature: Signature, handler: Any, library: Library) -> list[WarmupBatch]:
-    """Return further batches of 2, 4, ... rows below the largest size, which are run only to be measured.
+    """Return further batches whose forwards are only timed.
 
-    There are none if batch sizes are fixed, because warm-up measures all of them, or if rows are generated or have
-    several lengths, because such times differ from those of real rows.
+    They have 2, 4, 8 and so on rows, below the largest size, in increasing order. The list is empty
+
+    - if batch sizes are fixed, because warm-up measures each of them;
+    - if rows are generated or have several lengths, because their times differ from those of real rows.
     """
     if signature.allowed_batch_sizes:
         return []
@@ -92,7 +94,10 @@ def _batches(
 
 
 def shapes(signature: Signature, rows: int) -> dict[str, list[int]]:
-    """Return the shape of each input in a batch of the longest rows; undeclared sizes are 1."""
+    """Return the shape of each input in a batch of the longest rows.
+
+    A dimension of any size has size 1.
+    """
     lengths = next(_lengths(signature.inputs))
     return {
         spec.name: [1 if size == ANY else size for size in _shape(spec, rows, lengths)] for spec in signature.inputs
@@ -100,7 +105,11 @@ def shapes(signature: Signature, rows: int) -> dict[str, list[int]]:
 
 
 def _lengths(inputs: Sequence[TensorSpec]) -> Iterator[Mapping[tuple[str, int], int]]:
-    """Yield a length for every padded axis, longest first; the lengths of all axes decrease together."""
+    """Yield the lengths for each warm-up batch, one for each padded axis.
+
+    The first batch has the longest length of every axis. In each next one the lengths are shorter; an axis with fewer
+    lengths repeats its longest.
+    """
     padded = {(s.name, s.pad_axis): s.pad_buckets for s in inputs if s.pad_axis is not None}
     count = max((len(buckets) for buckets in padded.values()), default=0)
     # The longest first, as memory runs out there.

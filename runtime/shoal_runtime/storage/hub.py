@@ -102,7 +102,10 @@ def open_store(uri: str) -> HubRepository:
 
 
 def needed_files(entries: Sequence[ListedFile]) -> list[ListedFile]:
-    """Omit the hub's own files, and weights that also exist as safetensors."""
+    """Return the files of a repository that serving may need.
+
+    Omitted are git's files, such as `.gitattributes`, and weights in other formats if there are safetensors.
+    """
     safe = any(entry.path.endswith(SAFETENSORS) for entry in entries)
     return [
         entry

@@ -183,9 +183,11 @@ class RegisteredFiles:
         raise LoadError(f"{self.shown} refers to other models in a cycle")
 
     def _next(self, uri: str) -> tuple[str, bytes]:
-        """Query the server for the URI that a model or run refers to; also return the response.
+        """Query the server for the URI to which a model or run refers.
 
-        A URI that locates files is returned unchanged, with an empty response.
+        Returns:
+            That URI, and the body of the response. A URI that already locates files is returned unchanged, with an
+            empty body.
         """
         try:
             # The server is only asked about its own schemes: its credentials are sent to no other address.

@@ -1,4 +1,7 @@
-"""Progress of long steps, as a bar on a terminal or a log line every 10 s, and in the readiness."""
+"""Progress of long steps, such as downloads.
+
+It is shown as a bar on a terminal or a log line every 10 s, and in health responses.
+"""
 
 import logging
 import sys

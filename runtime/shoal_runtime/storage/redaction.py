@@ -22,7 +22,10 @@ _QUERY: Final = re.compile(r"\?[^\s\"'()<>]+")
 
 
 def redacted_line(text: str, environment: Mapping[str, str]) -> str:
-    """Return a text's first line without secrets of the environment and parts of URLs that may hold secrets."""
+    """Return the first line of a text without secrets.
+
+    Removed are the values of secret environment variables, and the user, password and query of each URL.
+    """
     text = without_secrets(text, environment)
     # Addresses of servers may hold credentials that are in no variable.
     line = _QUERY.sub("", _USER.sub("", text.strip().partition("\n")[0]))

@@ -22,7 +22,11 @@ class Store(Protocol):
     """Its URI, without secrets."""
 
     def list(self, at_most: int) -> Listing:
-        """List the model's files; raise `TooManyFiles` if there are more than ``at_most``, including directories."""
+        """List the model's files.
+
+        Raises:
+            TooManyFiles: there are more than ``at_most`` files and directories.
+        """
 
     def read(self, entry: ListedFile) -> Iterator[bytes]:
         """Yield the content of a listed file.

@@ -45,13 +45,14 @@ class Library(Protocol):
         """Extend a tensor along `dim` with `count` copies of its first row."""
 
     def is_declared(self, value: object, dtype: Any) -> bool:
-        """Return whether a value is a dense tensor of a type, which needs no cast."""
+        """Return whether a value is a dense tensor of a type, so needs no cast."""
 
     def cast(self, tensor: Tensor, spec: TensorSpec) -> tuple[Tensor, Tensor | None]:
         """Cast a tensor to an output's datatype, on the tensor's device.
 
         Returns:
-            The cast tensor, and a mask of the numbers that the datatype cannot hold; None if there are no such numbers.
+            The cast tensor, and a mask of the numbers that the datatype cannot hold. The mask is None if it is certain
+            that there are no such numbers.
 
         Raises:
             ForwardFailed: the cast would drop fractions, or the tensor is not dense.
@@ -61,7 +62,10 @@ class Library(Protocol):
         """Return for each row whether a mask is set at any position of the row."""
 
     def first_misfit(self, row: Tensor, spec: TensorSpec) -> int | float:
-        """Return the first number of a row that the output's datatype cannot hold; there must be one."""
+        """Return the first number of a row that the output's datatype cannot hold.
+
+        The row must contain such a number.
+        """
 
     def host_array(self, tensor: Tensor) -> Array:
         """Return a host tensor as a wire array, without a copy; bfloat16 as its bits."""

@@ -108,7 +108,10 @@ def refuse_hidden(array: Any) -> None:
 
 
 def castable(array: Array, wanted: np.dtype[Any]) -> bool:
-    """Return whether a cast keeps the kind of numbers; fractions never become integers."""
+    """Return whether an array may be cast to a type.
+
+    Integers may become other integers or floating-point numbers, but fractions may not become integers.
+    """
     # Objects hold Python integers beyond 64 bits.
     whole = wanted.kind in "iu" and array.dtype.kind in "iu"
     large = wanted.kind in "iuf" and array.dtype == object and set(map(type, array.flat)) == {int}

@@ -22,9 +22,10 @@ def holds_all(wanted: torch.dtype, source: torch.dtype) -> bool:
 
 
 def misfits(tensor: Tensor, cast: Tensor) -> Tensor | None:
-    """Return a mask of the numbers that a cast has changed; None if the types exclude such numbers.
+    """Return a mask of the numbers that a cast has changed beyond rounding.
 
-    The mask is computed on the tensor's device without synchronizing.
+    The mask is computed on the tensor's device without synchronizing. It is None if the new type holds the whole range
+    of the old type.
     """
     # Usually decided by the types alone, without reading numbers.
     if holds_all(cast.dtype, tensor.dtype):

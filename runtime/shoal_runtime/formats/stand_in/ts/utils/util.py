@@ -48,7 +48,13 @@ def load_label_mapping(mapping_file_path: str) -> dict[str, str] | None:
 def map_class_to_label(
     probs: list[Any], mapping: Mapping[str, str] | None = None, lbl_classes: Iterable[Iterable[Any]] | None = None
 ) -> list[dict[str, Any]]:
-    """Return each row's values by label; by class if ``mapping`` is None."""
+    """Return the probabilities of each row by label.
+
+    Args:
+        probs: for each row, its probabilities.
+        mapping: label of each class; by default, the class itself is the label.
+        lbl_classes: for each row, the class of each probability; by default, 0, 1, 2 and so on.
+    """
     classes = repeat(range(len(probs[0])), len(probs)) if lbl_classes is None else lbl_classes
     return [
         {str(each) if mapping is None else mapping[str(each)]: value for each, value in zip(row, values, strict=False)}
