@@ -4,7 +4,6 @@ Requests have the lowest priority, so that other clients go first. They honor ``
 also while the service is unreachable.
 """
 
-import argparse
 import logging
 import os
 import sys
@@ -15,12 +14,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import click
 import httpx
 import numpy as np
 from orjson import dumps
 
+from shoal.arguments import SERVER
 from shoal.client import Client
 from shoal.errors import NotAllowed, NotFound, Overloaded, ServerFailed, ShoalError
 from shoal.exchange import base_url, mapped_errors, request_of, response_of, trusted
@@ -33,6 +35,7 @@ from shoal.wire.retrying import may_retry
 from shoal.wire.signature import Signature, parse_signature
 from shoal_schema.fields.redaction import redacted_value
 from shoal_schema.interfaces.headers import PRIORITY, TIMEOUT_MS
+from shoal_schema.process.arguments import run_arguments
 from shoal_schema.process.logs import configure
 from shoal_schema.wire.datatypes import Array, bfloat16_to_float32, float32_to_bfloat16
 from shoal_schema.wire.engine_messages import (
@@ -180,18 +183,19 @@ def serve(connection: Connection, service: Service) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
+    """Run the engine with the arguments that ``shoal batch`` passes."""
+    return run_arguments(_backfill, "python -m shoal.backfill", arguments)
+
+
+@click.command()
+@SERVER
+@click.argument("descriptor", type=int)
+def _backfill(descriptor: int, **given: Any) -> int:
     """Request the model's metadata, report readiness to the batch program, and compute batches."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("url")
-    parser.add_argument("descriptor", type=int)
-    parser.add_argument("--model")
-    parser.add_argument("--api-key-file", type=Path)
-    for name in ("--ca-file", "--cert", "--key"):
-        parser.add_argument(name)
-    options = parser.parse_args(arguments)
+    options = SimpleNamespace(**given)
     configure("WARNING")
     # An inherited pipe to the batch program.
-    connection = Connection(options.descriptor)
+    connection = Connection(descriptor)
     try:
         key = key_in(options.api_key_file)
         verify = trusted(options)

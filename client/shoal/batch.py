@@ -1,17 +1,17 @@
 """Convert the options of ``shoal batch`` to settings of the runtime's batch program."""
 
-import argparse
 import json
 import shlex
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
-from shoal.serving.fields import FieldError
+from shoal.serving.errors import FieldError
 from shoal_schema.resource.locations import scheme_of
 from shoal_schema.resource.offline import ERRORS_IN_COLUMN
 
 
-def batch_environment(options: argparse.Namespace) -> dict[str, str]:
+def batch_environment(options: SimpleNamespace) -> dict[str, str]:
     """Return a batch job's settings as environment variables; omitted options have none.
 
     Raises:

@@ -1,6 +1,5 @@
 """``shoal bench``: raise the load on a server to its limit, and report the limit, its cause and the remedy."""
 
-import argparse
 import asyncio
 import sys
 import time
@@ -9,6 +8,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 
 import httpx
 import msgspec
@@ -53,7 +53,7 @@ class Measurement:
     """In the order of their first run."""
 
 
-def bench(options: argparse.Namespace) -> int:
+def bench(options: SimpleNamespace) -> int:
     """Measure a server under rising load, and print the report."""
     _check_plot(options.plot)
     key, context = key_in(options.api_key_file), trusted(options)
@@ -97,7 +97,7 @@ def bench(options: argparse.Namespace) -> int:
     return 0
 
 
-async def _measure(options: argparse.Namespace, load: Callable[[float], Load], admin: "_Admin") -> Measurement:
+async def _measure(options: SimpleNamespace, load: Callable[[float], Load], admin: "_Admin") -> Measurement:
     """Measure the idle server, then the server at rising request rates.
 
     ``load`` makes a load generator; its argument is the timeout of each request (s).
@@ -160,7 +160,7 @@ class _Admin:
     Another server may listen on the default admin port, so the rows that it counts are compared with the rows sent.
     """
 
-    def __init__(self, options: argparse.Namespace) -> None:
+    def __init__(self, options: SimpleNamespace) -> None:
         self._url = options.admin or f"http://{base_url(options.url).host}:{ADMIN_PORT}"
         self._rows = self._rows_served()
 

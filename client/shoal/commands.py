@@ -1,6 +1,5 @@
 """Commands of ``shoal``: each takes parsed options and returns an exit status."""
 
-import argparse
 import asyncio
 import os
 import shlex
@@ -9,9 +8,9 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-from shoal import completion as completing
 from shoal import inspecting, ports, starter
 from shoal import serve as serving
 from shoal.batch import batch_environment
@@ -24,7 +23,8 @@ from shoal.graph_file import ServedGraph, graphs_in, main_graph
 from shoal.keys import key_in
 from shoal.pair import CERTIFICATE, CLIENT_CA, DOCS, KEY, KEYS, Launch, Reporter, outlets
 from shoal.printing import json_text, result_text, signature_json, signature_text
-from shoal.serving.fields import FieldError, LocalError, Values, merge, to_environment
+from shoal.serving.errors import FieldError, LocalError
+from shoal.serving.fields import Values, merge, to_environment
 from shoal.serving.graph_drawing import draw_graph
 from shoal.serving.inspection import report_text, with_requests
 from shoal.targets import ServePlan, files_beside, make_plan, named_target, plan_services
@@ -35,7 +35,7 @@ REQUIRES_KEYS = "access.apiKeys"
 """Prefix of the fields that require API keys."""
 
 
-def predict(options: argparse.Namespace) -> int:
+def predict(options: SimpleNamespace) -> int:
     """Send one item and print the result."""
     item = given_item(options, options.file)
     with _client(options) as client:
@@ -45,12 +45,12 @@ def predict(options: argparse.Namespace) -> int:
     return 0
 
 
-def _client(options: argparse.Namespace) -> Client:
+def _client(options: SimpleNamespace) -> Client:
     key = key_in(options.api_key_file)
     return Client(options.url, options.model, timeout_s=options.timeout, api_key=key, verify=trusted(options))
 
 
-def info(options: argparse.Namespace) -> int:
+def info(options: SimpleNamespace) -> int:
     """Print the model's signature."""
     with _client(options) as client:
         signature = client.signature()
@@ -58,19 +58,19 @@ def info(options: argparse.Namespace) -> int:
     return 0
 
 
-def bench(options: argparse.Namespace) -> int:
+def bench(options: SimpleNamespace) -> int:
     """Measure the capacity of a server."""
     return measure(options)
 
 
-def top(options: argparse.Namespace) -> int:
+def top(options: SimpleNamespace) -> int:
     """Show the load of services."""
     with _require_extra("watch"):
         from shoal.top import top as show  # noqa: PLC0415 (needs an extra)
     return show(options)
 
 
-def dashboard(options: argparse.Namespace) -> int:
+def dashboard(options: SimpleNamespace) -> int:
     """Show the load of services in a browser."""
     with _require_extra("watch"):
         from shoal.dashboard import dashboard as show  # noqa: PLC0415 (likewise)
@@ -85,18 +85,12 @@ def _require_extra(extra: str) -> Iterator[None]:
         raise LocalError(f"{error.name} is not installed. Run pip install 'shoal[{extra}]'") from None
 
 
-def completion(options: argparse.Namespace) -> int:
-    """Print the completion script of a shell."""
-    print(completing.script(options.shell))
-    return 0
-
-
 def _with_headline(text: str) -> str:
     first, newline, rest = text.partition("\n")
     return f"{styled(first, Style.BOLD, stream=sys.stdout)}{newline}{rest}" if rest else text
 
 
-def init(options: argparse.Namespace) -> int:
+def init(options: SimpleNamespace) -> int:
     """Write a small model directory that can be served."""
     for file in starter.make(Path(options.directory), options.template):
         print(f"wrote {file}")
@@ -104,7 +98,7 @@ def init(options: argparse.Namespace) -> int:
     return 0
 
 
-def inspect(options: argparse.Namespace) -> int:
+def inspect(options: SimpleNamespace) -> int:
     """Load a model as ``shoal serve`` would, and print its signature or raise its error."""
     if graphs := graphs_in(options.target):
         return _inspect_graphs(options, graphs)
@@ -120,7 +114,7 @@ def inspect(options: argparse.Namespace) -> int:
     return 0
 
 
-def _inspect_graphs(options: argparse.Namespace, graphs: Sequence[ServedGraph]) -> int:
+def _inspect_graphs(options: SimpleNamespace, graphs: Sequence[ServedGraph]) -> int:
     # Metadata of the models, and then of inner graphs, by name.
     known: dict[str, Any] = {}
     for plan in plan_services(options.target, options.set):
@@ -141,7 +135,7 @@ def _inspect_graphs(options: argparse.Namespace, graphs: Sequence[ServedGraph]) 
     return 0
 
 
-def batch(options: argparse.Namespace) -> int:
+def batch(options: SimpleNamespace) -> int:
     """Run a model on the rows of files: execute the runtime's batch program."""
     if not (options.model or options.to):
         raise FieldError("there is no model. Pass --model PATH, or --to URL of a service")
@@ -155,7 +149,7 @@ def batch(options: argparse.Namespace) -> int:
     os.execve(sys.executable, [sys.executable, "-P", "-m", "shoal_runtime", "batch", "shoal"], settings)
 
 
-def serve(options: argparse.Namespace) -> int:
+def serve(options: SimpleNamespace) -> int:
     """Serve models until a signal stops the command."""
     if options.port and options.port == options.admin_port:
         raise FieldError(f"--port and --admin-port must differ, not both be {options.port}")
@@ -195,7 +189,7 @@ def serve(options: argparse.Namespace) -> int:
             return asyncio.run(serving.serve(launches, reporter, launcher.shared_port()))
 
 
-def _check_keys(options: argparse.Namespace, plans: Sequence["ServePlan | ServedGraph"], *, alone: bool) -> None:
+def _check_keys(options: SimpleNamespace, plans: Sequence["ServePlan | ServedGraph"], *, alone: bool) -> None:
     """Check that required API keys are given, and that they protect every served model.
 
     Raises:
@@ -225,7 +219,7 @@ class _Launcher:
     """
 
     def __init__(
-        self, options: argparse.Namespace, reporter: Reporter, port: int, *, shared: bool, usual: int | None, main: str
+        self, options: SimpleNamespace, reporter: Reporter, port: int, *, shared: bool, usual: int | None, main: str
     ) -> None:
         self._options = options
         self._reporter = reporter

@@ -3,13 +3,13 @@
 The page requests data from its own server only, which listens on the loopback.
 """
 
-import argparse
 import asyncio
 import re
 import socket
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Final
 
 import msgspec
@@ -25,7 +25,7 @@ from starlette.routing import Route
 from shoal import ports
 from shoal.errors import ShoalError
 from shoal.sampling import Sample, Source, samples
-from shoal.serving.fields import LocalError
+from shoal.serving.errors import LocalError
 from shoal.top import select_source
 from shoal.watching.cells import COLUMNS, cells
 from shoal.watching.samples import Histories
@@ -109,13 +109,13 @@ class Dashboard:
             return JSONResponse({"sentences": [f"no explanation available: {error}"]})
 
 
-def dashboard(options: argparse.Namespace) -> int:
+def dashboard(options: SimpleNamespace) -> int:
     """Serve the dashboard's page until interrupted."""
     asyncio.run(_serve(ports.find_port(LOOPBACK, options.port, option="--port"), options))
     return 0
 
 
-async def _serve(port: int, options: argparse.Namespace) -> None:
+async def _serve(port: int, options: SimpleNamespace) -> None:
     board, seen = Dashboard(), samples(select_source(options), options.interval)
     # The first sample before the server starts: a source that never works is an error of the command.
     board.take(await anext(seen))

@@ -5,7 +5,8 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from shoal.serving.fields import MAX_DEPTH, FieldError, LocalError
+from shoal.serving.errors import FieldError, LocalError
+from shoal.serving.fields import MAX_DEPTH
 
 MAX_BYTES = 1 << 20
 MAX_NODES = 100_000

@@ -1,11 +1,11 @@
 """One HTTP exchange with httpx: conversion of requests and responses, TLS, and the mapping of errors."""
 
-import argparse
 import os
 import re
 import ssl
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import httpx
 
@@ -86,7 +86,7 @@ def trust(verify: Verify, own: tuple[str, str | None] | None = None) -> ssl.SSLC
     return context
 
 
-def trusted(options: argparse.Namespace) -> ssl.SSLContext:
+def trusted(options: SimpleNamespace) -> ssl.SSLContext:
     """Return the TLS context for a command's options --ca-file, --cert and --key."""
     return trust(options.ca_file or True, (options.cert, options.key) if options.cert else None)
 

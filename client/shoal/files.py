@@ -1,11 +1,11 @@
 """Files as items: read the content of a path or an open file just before it is sent."""
 
 import sys
-from argparse import Namespace
 from collections.abc import Mapping
 from io import BytesIO
 from os import PathLike
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from shoal.errors import InvalidInput
 NUMPY_SUFFIXES = (".npy", ".npz")
 
 
-def given_item(options: Namespace, file: str | Path | None) -> Any:
+def given_item(options: SimpleNamespace, file: str | Path | None) -> Any:
     """Return the item of a command: ``--text``, ``--data``, or a file (``-`` is standard input)."""
     if options.text is not None:
         return options.text

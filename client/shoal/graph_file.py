@@ -10,7 +10,8 @@ import msgspec
 from msgspec import structs
 
 from shoal.documents import read_text, read_yaml
-from shoal.serving.fields import FieldError, LocalError, Values
+from shoal.serving.errors import FieldError, LocalError
+from shoal.serving.fields import Values
 from shoal.serving.manifest import fields_alike
 from shoal.targets import MANIFEST_SUFFIXES
 from shoal_schema.decoding import SpecError, parse_graph_spec

@@ -15,7 +15,7 @@ from shoal.graph_file import ServedGraph
 from shoal.outlet import Outlet
 from shoal.pair import MODULES
 from shoal.processes import Process
-from shoal.serving.fields import LocalError
+from shoal.serving.errors import LocalError
 from shoal.serving.graph_drawing import describe_graph
 from shoal.serving.supervision import CANNOT_LOAD, Exit, cause, exit_message
 from shoal_schema.graphs.composer import ComposerReport, declared_signature

@@ -17,7 +17,7 @@ from shoal.errors import ConnectionFailed, ShoalError, Unavailable
 from shoal.exchange import mapped_errors, request_of, response_of
 from shoal.outlet import Outlet
 from shoal.processes import Process
-from shoal.serving.fields import LocalError
+from shoal.serving.errors import LocalError
 from shoal.serving.supervision import Exit, cause, exit_message
 from shoal.wire.messages import Request, Response, model_path
 from shoal.wire.responses import json_body

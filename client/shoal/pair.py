@@ -24,7 +24,8 @@ from shoal.keys import key_in
 from shoal.outlet import Outlet, lines_lost
 from shoal.printing import progress_bar
 from shoal.processes import Process, Supervisor
-from shoal.serving.fields import LocalError, without_secrets
+from shoal.serving.errors import LocalError
+from shoal.serving.fields import without_secrets
 from shoal.serving.hints import first_requests
 from shoal.serving.supervision import Exit
 from shoal_schema.fields.addresses import Address

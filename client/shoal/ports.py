@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from shoal.serving.fields import LocalError
+from shoal.serving.errors import LocalError
 
 FIRST_USERS_PORT = 1024
 

@@ -20,7 +20,7 @@ import msgspec
 
 from shoal.errors import ConnectionFailed, ServerFailed, ShoalError
 from shoal.exchange import base_url
-from shoal.serving.fields import LocalError
+from shoal.serving.errors import LocalError
 from shoal.watching.samples import ServiceSample, cluster_sample
 from shoal_schema.fields.redaction import redacted_value, visible
 from shoal_schema.interfaces import fleet, load

@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from shoal.pair import Launch
-from shoal.serving.fields import FieldError, LocalError
+from shoal.serving.errors import FieldError, LocalError
 from shoal_schema.interfaces.protocols import DOCS, HTTP, TORCHSERVE, HealthCheck
 from shoal_schema.version import VERSION
 

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from shoal.serving.fields import FieldError, LocalError
+from shoal.serving.errors import FieldError, LocalError
 from shoal_schema.fields.declaring import NAME, NAME_IN_WORDS
 
 TEMPLATES: Final = Path(__file__).with_name("templates")

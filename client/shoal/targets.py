@@ -14,16 +14,8 @@ import orjson
 
 from shoal import documents
 from shoal.documents import read_text, read_yaml
-from shoal.serving.fields import (
-    FieldError,
-    LocalError,
-    Values,
-    check_rules,
-    merge,
-    parse_assignment,
-    to_environment,
-    without_effect,
-)
+from shoal.serving.errors import FieldError, LocalError
+from shoal.serving.fields import Values, check_rules, merge, parse_assignment, to_environment, without_effect
 from shoal.serving.manifest import Service, find_service, services_of
 from shoal_schema.fields.declaring import NAME, NAME_IN_WORDS
 from shoal_schema.resource import KIND

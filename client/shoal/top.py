@@ -1,12 +1,12 @@
 """``shoal top``: the load of services as a live table."""
 
-import argparse
 import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, aclosing
 from functools import partial
+from types import SimpleNamespace
 
 from rich import box
 from rich.console import Console, Group
@@ -24,7 +24,7 @@ _WIDE = 160
 _LEFT = ("service", "state", "rows")
 
 
-def select_source(options: argparse.Namespace) -> Callable[[], AbstractAsyncContextManager[Source]]:
+def select_source(options: SimpleNamespace) -> Callable[[], AbstractAsyncContextManager[Source]]:
     """Return a function that opens the source of load samples.
 
     The command's options select the source: a cluster, or proxies on this machine.
@@ -34,14 +34,14 @@ def select_source(options: argparse.Namespace) -> Callable[[], AbstractAsyncCont
     return partial(proxy_source, options.urls or [USUAL])
 
 
-def top(options: argparse.Namespace) -> int:
+def top(options: SimpleNamespace) -> int:
     """Show the load of services until interrupted; with ``--once`` or ``--json``, print it instead."""
     seen = samples(select_source(options), options.interval)
     asyncio.run(_print(seen, options) if options.once or options.json else _follow(seen))
     return 0
 
 
-async def _print(seen: AsyncIterator[Sample], options: argparse.Namespace) -> None:
+async def _print(seen: AsyncIterator[Sample], options: SimpleNamespace) -> None:
     watched, count = Histories(), 0
     async with aclosing(seen):  # type: ignore[type-var]
         async for sample in seen:

@@ -1,14 +1,19 @@
-"""The arguments of `shoal local` and its commands."""
+"""The commands of `shoal local`.
 
-import argparse
+Running a command imports its code, so that --help and completion need neither httpx nor YAML.
+"""
+
 import json
-import os
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shoal_schema.process.arguments import CommandParser
+import click
+from click import option
+
+from shoal_schema.process.arguments import DIRECTORY, run_arguments
 from shoal_schema.version import VERSION
 
 if TYPE_CHECKING:
@@ -18,83 +23,67 @@ WRONG_ARGUMENTS = 2
 DEFAULT = Path("~/.local/share/shoal/local")
 
 
-def run(arguments: list[str]) -> int:
+def run(arguments: Sequence[str]) -> int:
     """Run one command; return the exit status."""
-    try:
-        # Imported here: --help and completion need neither the client nor YAML.
-        from shoal_local.cluster import Cluster  # noqa: PLC0415
+    return run_arguments(command, "shoal local", arguments)
 
-        parser = make_parser()
-        if "_ARGCOMPLETE" in os.environ:
-            import argcomplete  # noqa: PLC0415 (only completion needs it)
 
-            argcomplete.autocomplete(parser, always_complete_options=False)
-        options = parser.parse_args(arguments)
-        cluster = Cluster(options.dir)
-        match options.command:
-            case "up":
-                return _up(cluster, options)
-            case "down":
-                cluster.down(keep=options.keep)
-                return 0
-            case _:
-                sys.stdout.write(_state(cluster, options))
-                return 0 if cluster.runs else 1
-    except ModuleNotFoundError as missing:
-        _print_error(f"{missing}. Install it: pip install shoal-local")
-        return 1
+class _Commands(click.Group):
+    def invoke(self, ctx: click.Context) -> int:
+        """Run the command; a missing package is an error of one line (click)."""
+        try:
+            status: int = super().invoke(ctx)
+        except ModuleNotFoundError as missing:
+            _print_error(f"{missing}. Install it: pip install shoal-local")
+            return 1
+        return status
 
 
 def _print_error(error: object) -> None:
     sys.stderr.write(f"shoal: {error}\n")
 
 
-def _state(cluster: "Cluster", options: argparse.Namespace) -> str:
-    return f"{json.dumps(cluster.facts(), indent=2)}\n" if options.json else cluster.status()
+def _state(cluster: "Cluster", *, as_json: bool) -> str:
+    return f"{json.dumps(cluster.facts(), indent=2)}\n" if as_json else cluster.status()
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Return the argument parser of `shoal local`."""
-    parser = CommandParser(prog="shoal local", description="Run a Kubernetes cluster on this machine.")
-    parser.add_argument("--version", action="version", version=f"shoal local {VERSION}")
-    commands = parser.add_subparsers(dest="command", required=True)
-    up = commands.add_parser("up", help="start the cluster, and wait until it is ready")
-    down = commands.add_parser("down", help="stop the cluster, pods included")
-    status = commands.add_parser(
-        "status", help="print the state of the cluster's processes; exit status 1 unless all run"
-    )
-    for command in (up, down, status):
-        command.add_argument("--dir", type=Path, default=DEFAULT, help="directory of the cluster's files (%(default)s)")
-    for command in (up, status):
-        command.add_argument("--json", action="store_true", help="print the state as JSON")
-    message = "add a resource to the node, such as nvidia.com/gpu=2"
-    up.add_argument("--capacity", action="append", default=[], metavar="RESOURCE=COUNT", help=message)
-    message = "show a model's directory to pods as file:///models/NAME; may be repeated"
-    up.add_argument("--model", action="append", default=[], metavar="NAME=DIR", help=message)
-    up.add_argument("--no-operator", action="store_true", help="do not install the operator's chart")
-    down.add_argument("--keep", action="store_true", help="keep the objects for the next `up`")
-    return parser
+@click.group("local", cls=_Commands)
+@click.version_option(VERSION, message="shoal local %(version)s")
+def command() -> None:
+    """Run a Kubernetes cluster on this machine."""
 
 
-def _up(cluster: "Cluster", options: argparse.Namespace) -> int:
-    from shoal_local.cluster import StartError  # noqa: PLC0415
+_DIR = option("--dir", "directory", type=DIRECTORY, default=DEFAULT, help="directory of the cluster's files")
+_JSON = option("--json", "as_json", is_flag=True, help="print the state as JSON")
+
+
+@command.command()
+@_DIR
+@option("--capacity", multiple=True, metavar="RESOURCE=COUNT", help="a resource of the node, such as nvidia.com/gpu=2")
+@option("--model", multiple=True, metavar="NAME=DIR", help="show a model's directory to pods as file:///models/NAME")
+@option("--no-operator", is_flag=True, help="do not install the operator's chart")
+@_JSON
+def up(directory: Path, capacity: Sequence[str], model: Sequence[str], *, no_operator: bool, as_json: bool) -> int:
+    """Start the cluster, and wait until it is ready."""
+    from shoal_local.cluster import Cluster, StartError  # noqa: PLC0415
     from shoal_local.installing import InstallError  # noqa: PLC0415
     from shoal_local.kubelet import command_line as kubelet  # noqa: PLC0415
     from shoal_local.kubelet.mounting import mount_error_message  # noqa: PLC0415
 
     try:
-        kubelet.parse_capacity(options.capacity)
-        models = kubelet.parse_models(options.model)
+        kubelet.parse_capacity(capacity)
+        models = kubelet.parse_models(model)
     except ValueError as error:
         _print_error(error)
         return WRONG_ARGUMENTS
+    cluster = Cluster(directory)
     ran = cluster.runs_in_part
     try:
         cluster.add_models(models)
-        cluster.up([part for text in options.capacity for part in ("--capacity", text)])
+        cluster.up([part for text in capacity for part in ("--capacity", text)])
         if cluster.mount_error:
             _print_error(mount_error_message(cluster.mount_error))
-        if not options.no_operator:
+        if not no_operator:
             cluster.install_operator()
     except (StartError, InstallError, ValueError) as error:
         _print_error(error)
@@ -102,15 +91,38 @@ def _up(cluster: "Cluster", options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         # Stop what this command started; a cluster that ran before continues.
         if ran:
-            command = f"shoal local down --dir {shlex.quote(str(cluster.directory))}"
-            sys.stderr.write(f"\ninterrupted; the cluster ran before and keeps running: `{command}` stops it\n")
+            stop = f"shoal local down --dir {shlex.quote(str(cluster.directory))}"
+            sys.stderr.write(f"\ninterrupted; the cluster ran before and keeps running: `{stop}` stops it\n")
         else:
             sys.stderr.write("\ninterrupted: stopping what was started\n")
             cluster.down(keep=True)
         raise
-    sys.stdout.write(_state(cluster, options))
-    if not options.json:
-        for name, directory in models.items():
-            sys.stdout.write(f"\nfile:///models/{name} is {directory} in pods that start later\n")
+    sys.stdout.write(_state(cluster, as_json=as_json))
+    if not as_json:
+        for name, source in models.items():
+            sys.stdout.write(f"\nfile:///models/{name} is {source} in pods that start later\n")
         sys.stdout.write(f"\nexport KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}\n")
     return 0
+
+
+@command.command()
+@_DIR
+@option("--keep", is_flag=True, help="keep the objects for the next up")
+def down(directory: Path, *, keep: bool) -> int:
+    """Stop the cluster, pods included."""
+    from shoal_local.cluster import Cluster  # noqa: PLC0415
+
+    Cluster(directory).down(keep=keep)
+    return 0
+
+
+@command.command()
+@_DIR
+@_JSON
+def status(directory: Path, *, as_json: bool) -> int:
+    """Print the state of the cluster's processes. The exit status is 1 unless all run."""
+    from shoal_local.cluster import Cluster  # noqa: PLC0415
+
+    cluster = Cluster(directory)
+    sys.stdout.write(_state(cluster, as_json=as_json))
+    return 0 if cluster.runs else 1

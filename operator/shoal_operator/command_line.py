@@ -1,17 +1,19 @@
 """The operator's command line."""
 
-import argparse
 import asyncio
 import logging
 import os
 import socket
 import uuid
 from collections.abc import Sequence
+from pathlib import Path
 
+import click
 from msgspec import structs
 
 from shoal_operator.errors import OperatorError
 from shoal_operator.settings import Settings
+from shoal_schema.process.arguments import FILE, run_arguments
 from shoal_schema.process.environment import SettingsError
 from shoal_schema.process.logs import configure, log_exit_reason, requested_format
 from shoal_schema.version import VERSION
@@ -21,19 +23,22 @@ class _MissingPackage(Exception):
     """A package of the extra ``operator`` is not installed."""
 
 
-def run(argv: Sequence[str]) -> int:
+def run(arguments: Sequence[str]) -> int:
     """Run the operator until SIGTERM or SIGINT; return the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="shoal-operator",
-        description="Reconcile InferenceServices, InferenceGraphs and BatchInferences. Settings are environment"
-        " variables, SHOAL_OPERATOR_*; see docs/reference/operator-settings.md.",
-    )
-    parser.add_argument("--version", action="version", version=f"shoal-operator {VERSION}")
-    parser.add_argument("--kubeconfig", metavar="FILE", help="kubeconfig for running outside a cluster")
-    parser.add_argument("--verbose", action="store_true", help="log every write")
-    options = parser.parse_args(argv)
-    if options.kubeconfig:
-        os.environ["KUBECONFIG"] = options.kubeconfig
+    return run_arguments(_operate, "shoal-operator", arguments)
+
+
+@click.command()
+@click.option("--kubeconfig", type=FILE, help="kubeconfig for running outside a cluster")
+@click.option("--verbose", is_flag=True, help="log every write")
+@click.version_option(VERSION, message="shoal-operator %(version)s")
+def _operate(kubeconfig: Path | None, *, verbose: bool) -> int:
+    """Reconcile InferenceServices, InferenceGraphs and BatchInferences.
+
+    Settings are environment variables, SHOAL_OPERATOR_*; see docs/reference/operator-settings.md.
+    """
+    if kubeconfig:
+        os.environ["KUBECONFIG"] = str(kubeconfig)
     # Errors in the settings are already logged in the requested format.
     configure(form=requested_format(os.environ))
     try:
@@ -43,7 +48,7 @@ def run(argv: Sequence[str]) -> int:
             identity = f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
             settings = structs.replace(settings, process=structs.replace(settings.process, identity=identity))
         configure(settings.logging.level, settings.logging.form)
-        if options.verbose:
+        if verbose:
             logging.getLogger("shoal_operator").setLevel(logging.DEBUG)
         asyncio.run(_run(settings))
     except _MissingPackage as error:

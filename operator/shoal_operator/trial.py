@@ -3,7 +3,6 @@
 This process serves the model, so the test needs neither an object store nor a volume.
 """
 
-import argparse
 import asyncio
 import hashlib
 import io
@@ -16,6 +15,7 @@ from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
 
 import aiohttp
+import click
 from aiohttp import web
 
 from shoal_operator.cluster.api_server import ApiServer
@@ -23,6 +23,7 @@ from shoal_operator.cluster.connection import connect
 from shoal_operator.cluster.objects import object_path
 from shoal_operator.errors import ApiError, OperatorError
 from shoal_schema.fields.declaring import Json
+from shoal_schema.process.arguments import POSITIVE, run_arguments
 from shoal_schema.process.environment import SettingsError
 from shoal_schema.resource import API_VERSION, KIND, PLURAL
 
@@ -166,21 +167,25 @@ async def _within(limit_s: float, namespace: str, host: str, pull_secrets: Seque
         await server.close()
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run the chart's test and return the exit status."""
-    parser = argparse.ArgumentParser(prog="shoal_operator.trial", description=__doc__)
-    parser.add_argument("--namespace", required=True, help="namespace of the trial's service")
-    parser.add_argument("--host", required=True, help="address of this pod, from which the service downloads its model")
-    parser.add_argument("--timeout", type=float, default=240.0, help="seconds for the whole trial")
-    parser.add_argument("--pull-secret", action="append", default=[], help="image pull Secret of the service")
-    options = parser.parse_args(arguments)
+@click.command()
+@click.option("--namespace", required=True, help="namespace of the trial's service")
+@click.option("--host", required=True, help="address of this pod, from which the service downloads its model")
+@click.option("--timeout", type=POSITIVE, default=240.0, help="seconds for the whole trial")
+@click.option("--pull-secret", multiple=True, help="image pull Secret of the service")
+def _trial(namespace: str, host: str, timeout: float, pull_secret: Sequence[str]) -> int:
+    """Create a small InferenceService, request a prediction, and delete the service."""
     try:
-        asyncio.run(_within(options.timeout, options.namespace, options.host, options.pull_secret))
+        asyncio.run(_within(timeout, namespace, host, pull_secret))
     except (OperatorError, SettingsError) as error:
         _print(f"failed: {error}")
         return 1
-    _print(f"an InferenceService in namespace {options.namespace} was created, served a prediction and was deleted")
+    _print(f"an InferenceService in namespace {namespace} was created, served a prediction and was deleted")
     return 0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the chart's test and return the exit status."""
+    return run_arguments(_trial, "python -m shoal_operator.trial", arguments)
 
 
 def _print(text: str) -> None:

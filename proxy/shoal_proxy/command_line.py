@@ -1,7 +1,6 @@
 """Command line of the proxy: serves, or runs simulate, record or composer."""
 
 import os
-import sys
 from collections.abc import Sequence
 
 from shoal_schema.version import VERSION
@@ -12,7 +11,7 @@ _GRPC_PACKAGES = ("grpc", "google")
 def run(arguments: Sequence[str]) -> int:
     """Run the proxy, or the command in ``arguments``; return the exit status."""
     try:
-        return _command(arguments) if arguments or _is_completing() else _serve()
+        return _command(arguments) if arguments else _serve()
     except ModuleNotFoundError as missing:
         # The package is part of an extra that is not installed.
         extra = "grpc" if (missing.name or "").partition(".")[0] in _GRPC_PACKAGES else "proxy"
@@ -22,33 +21,16 @@ def run(arguments: Sequence[str]) -> int:
         return 1
 
 
-def _is_completing() -> bool:
-    return "_ARGCOMPLETE" in os.environ
-
-
 def _command(arguments: Sequence[str]) -> int:
-    if arguments == ["--version"]:
-        print(f"shoal-proxy {VERSION}")  # noqa: T201
-        return 0
+    import click  # noqa: PLC0415 (to serve needs none of these)
+
     from shoal_proxy.commands import record_command, simulate  # noqa: PLC0415
     from shoal_proxy.graph import report  # noqa: PLC0415
+    from shoal_schema.process.arguments import run_arguments  # noqa: PLC0415
 
-    commands = {
-        "simulate": (simulate.parser, simulate.run),
-        "record": (record_command.record_parser, record_command.run),
-        "composer": (report.parser, report.run),
-    }
-    if not arguments or arguments[0] not in commands:
-        command = arguments[0] if arguments else ""
-        print(f"shoal-proxy: unknown command {command!r}; expected one of {', '.join(commands)}", file=sys.stderr)  # noqa: T201
-        return 2
-    make_parser, run_command = commands[arguments[0]]
-    parser = make_parser()
-    if _is_completing():
-        import argcomplete  # noqa: PLC0415 (only completion needs it)
-
-        argcomplete.autocomplete(parser, always_complete_options=False)
-    return run_command(parser.parse_args(arguments[1:]))
+    commands = click.Group("shoal-proxy", commands=[simulate.command, record_command.command, report.command])
+    versioned = click.version_option(VERSION, message="shoal-proxy %(version)s")(commands)
+    return run_arguments(versioned, "shoal-proxy", arguments)
 
 
 def _serve() -> int:

@@ -1,4 +1,4 @@
-"""Completion, asked as the shells' scripts ask: the line in the environment, the answer on descriptor 8."""
+"""Completion, asked as bash's script asks: the words of the line and the cursor's word in the environment."""
 
 import os
 import subprocess
@@ -13,24 +13,18 @@ pytestmark = pytest.mark.integration
 
 def completed(line: str) -> set[str]:
     """Return what may stand at the end of a line."""
-    asked = {
-        "_ARGCOMPLETE": "1",
-        "_ARGCOMPLETE_IFS": "\n",
-        "_ARGCOMPLETE_SUPPRESS_SPACE": "1",
-        "_ARGCOMPLETE_SHELL": "bash",
-        "COMP_LINE": line,
-        "COMP_POINT": str(len(line)),
-        "COMP_TYPE": "9",
-    }
+    words = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
     done = subprocess.run(
-        ["bash", "-c", 'exec "$0" -m shoal 8>&1 9>/dev/null >/dev/null', sys.executable],
-        env={**os.environ, **asked},
+        [sys.executable, "-m", "shoal"],
+        env={**os.environ, "_SHOAL_COMPLETE": "bash_complete", **words},
         capture_output=True,
         text=True,
         timeout=30,
         check=True,
     )
-    return {each.strip() for each in done.stdout.splitlines()}
+    assert done.stderr == ""
+    # Each line is a kind, such as "plain" or "file", and a word.
+    return {each.partition(",")[2] for each in done.stdout.splitlines()}
 
 
 @pytest.mark.parametrize(
@@ -45,6 +39,8 @@ def completed(line: str) -> set[str]:
         ("shoal simulate --pol", {"--policy"}),
         ("shoal simulate --policy ", {"Adaptive", "Fixed", "None"}),
         ("shoal record --se", {"--seconds"}),
+        ("shoal serve --log-level w", {"warning"}),
+        ("shoal serve --bogus --log-level w", {"warning"}),
     ],
 )
 def test_every_command_is_completed_by_its_program(line: str, words: set[str]) -> None:

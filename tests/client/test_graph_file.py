@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from shoal.graph_file import graphs_in, main_graph
-from shoal.serving.fields import FieldError, to_environment
+from shoal.serving.errors import FieldError
+from shoal.serving.fields import to_environment
 from shoal.targets import plan_services
 from shoal_schema.resource import API_VERSION
 

@@ -50,4 +50,4 @@ def test_arguments_are_read_before_anything_slow_is_imported() -> None:
     script = "import shoal.__main__, sys; print(*sys.modules)"
     output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
 
-    assert not {"numpy", "httpx", "argcomplete"} & set(output.stdout.split())
+    assert not {"numpy", "httpx", "click"} & set(output.stdout.split())

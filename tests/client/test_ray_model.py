@@ -17,7 +17,7 @@ import pytest
 
 from shoal import InvalidInput
 from shoal.ray import Model
-from shoal.serving.fields import FieldError, LocalError
+from shoal.serving.errors import FieldError, LocalError
 
 pytestmark = pytest.mark.integration
 

@@ -11,5 +11,5 @@ def test_the_command_hands_over_to_the_proxys_own(command: str, option: str) -> 
     result = subprocess.run(given, capture_output=True, text=True, timeout=60, check=False)
 
     assert result.returncode == 0
-    assert f"usage: shoal {command}" in result.stdout
+    assert f"Usage: shoal {command}" in result.stdout
     assert option in result.stdout

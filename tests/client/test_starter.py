@@ -4,7 +4,7 @@ import pytest
 
 from shoal import starter
 from shoal.__main__ import main
-from shoal.command_line import TEMPLATES
+from shoal.arguments import TEMPLATES
 
 FOLDERS = {path.name for path in starter.TEMPLATES.iterdir() if path.name != "__pycache__"}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.serving.fields import FieldError
+from shoal.serving.errors import FieldError
 from shoal.targets import check_is_here, default_name, files_beside, find_target, named_target
 
 MANIFEST = """\

@@ -8,19 +8,17 @@ from shoal_local.command_line import run
 
 
 def test_an_unknown_option_is_told_with_the_usage_of_its_command(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        run(["up", "--bogus"])
+    assert run(["up", "--bogus"]) == 2
 
     error = capsys.readouterr().err
-    assert error.startswith("usage: shoal local up [-h]")
-    assert error.endswith("shoal local up: error: unrecognized arguments: --bogus\n")
+    assert error.startswith("Usage: shoal local up [OPTIONS]")
+    assert "--bogus" in error.splitlines()[-1]
 
 
 def test_an_unknown_option_is_told_where_no_command_stands_yet(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        run(["--bogus"])
+    assert run(["--bogus"]) == 2
 
-    assert capsys.readouterr().err.endswith("shoal local: error: unrecognized arguments: --bogus\n")
+    assert "--bogus" in capsys.readouterr().err.splitlines()[-1]
 
 
 @pytest.mark.parametrize("wrong", [["--model", "nope=/no/such"], ["--capacity", "gpu"]])

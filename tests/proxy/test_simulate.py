@@ -72,10 +72,11 @@ def test_a_fleet_with_a_slow_pod_and_a_dead_one_is_simulated(capsys: pytest.Capt
 
 
 def test_an_unknown_balance_is_rejected_with_those_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main("simulate", ["--poisson", "1", "--latency", "1ms+1ms", "--balance", "BestFit"])
+    assert main("simulate", ["--poisson", "1", "--latency", "1ms+1ms", "--balance", "BestFit"]) == 2
 
-    assert "Pinned, Random, LeastRows, PowerOfTwo, SoonestFinish, RequestForwarding" in capsys.readouterr().err
+    assert (
+        "'Pinned', 'Random', 'LeastRows', 'PowerOfTwo', 'SoonestFinish', 'RequestForwarding'" in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(
@@ -96,17 +97,15 @@ def test_an_unknown_balance_is_rejected_with_those_that_there_are(capsys: pytest
 def test_an_option_without_what_it_belongs_to_is_rejected(
     given: str, needs: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        main("simulate", ["--poisson", "1", "--latency", "1ms+1ms", *given.split()])
+    assert main("simulate", ["--poisson", "1", "--latency", "1ms+1ms", *given.split()]) == 2
 
-    assert f"shoal simulate: error: argument {needs}" in capsys.readouterr().err.splitlines()[-1]
+    assert f"Error: {needs}" in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_a_recorded_trace_has_as_many_requests_as_it_has(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        main("simulate", ["trace.csv", "--latency", "1ms+1ms", "--requests", "5"])
+    assert main("simulate", ["trace.csv", "--latency", "1ms+1ms", "--requests", "5"]) == 2
 
-    assert "argument --requests: has no effect: a recorded trace has" in capsys.readouterr().err
+    assert "--requests: has no effect: a recorded trace has" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -135,10 +134,9 @@ def test_a_rule_is_accepted_in_any_case_of_letters(capsys: pytest.CaptureFixture
 
 def test_a_misspelt_option_is_reported_with_the_one_that_is_near(capsys: pytest.CaptureFixture[str]) -> None:
     given = "--gamma 600,4 --latency 1ms+1ms --replicas 2 --balanced Pinned"
-    with pytest.raises(SystemExit, match="2"):
-        main("simulate", given.split())
+    assert main("simulate", given.split()) == 2
 
-    assert "unrecognized arguments: --balanced; did you mean --balance?" in capsys.readouterr().err
+    assert "'--balance'" in capsys.readouterr().err
 
 
 def test_a_terminal_sees_what_is_simulated_and_in_the_end_only_the_figures() -> None:
@@ -334,39 +332,36 @@ def test_what_is_no_json_is_reported(capsys: pytest.CaptureFixture[str]) -> None
 
 @pytest.mark.parametrize("given", ["--poisson 0", "--poisson 1,2", "--gamma 5", "--poisson x", "--poisson 1 --seed x"])
 def test_wrong_arguments_are_explained(given: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        main("simulate", [*given.split(), "--latency", "4ms+1ms"])
+    assert main("simulate", [*given.split(), "--latency", "4ms+1ms"]) == 2
 
-    assert ": must be " in capsys.readouterr().err
+    assert "Invalid value for '--" in capsys.readouterr().err
 
 
 @pytest.mark.integration
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--seed", "x"], "argument --seed: must be a whole number, not x"),
-        (["--requests", "0"], "argument --requests: must be a whole number of at least 1, not 0"),
-        (["--speed", "0"], "argument --speed: must be a positive number, not 0"),
-        (["--max-delay-ms", "-1"], "argument --max-delay-ms: must be a number of at least 0, not -1"),
-        (["--gamma", "600"], "argument --gamma: must be 2 positive numbers, comma-separated, not 600"),
-        (["--policy", "Greedy"], "argument --policy: must be one of Adaptive, Fixed, None, not Greedy"),
+        (["--seed", "x"], "'--seed': 'x' is not a valid integer."),
+        (["--requests", "0"], "'--requests': 0 is not in the range x>=1."),
+        (["--speed", "0"], "'--speed': 0.0 is not in the range x>0."),
+        (["--max-delay-ms", "-1"], "'--max-delay-ms': -1.0 is not in the range x>=0."),
+        (["--gamma", "600"], "'--gamma': must be 2 positive numbers, comma-separated, not 600"),
+        (["--policy", "Greedy"], "'--policy': 'Greedy' is not one of 'Adaptive', 'Fixed', 'None'."),
     ],
 )
 def test_an_option_that_cannot_be_meant_states_what_it_accepts(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit):
-        run(["simulate", *arguments])
+    assert run(["simulate", *arguments]) == 2
 
     assert capsys.readouterr().err.splitlines()[-1].endswith(message)
 
 
 @pytest.mark.parametrize("command", ["simulate", "record"])
 def test_an_unknown_option_is_reported_before_what_is_missing(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        run([command, "--bogus"])
+    assert run([command, "--bogus"]) == 2
 
-    assert capsys.readouterr().err.endswith(f"shoal {command}: error: unrecognized arguments: --bogus\n")
+    assert "--bogus" in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_the_module_runs_its_commands_and_no_others() -> None:

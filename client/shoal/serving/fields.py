@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from shoal.serving.errors import FieldError
 from shoal_schema.decoding import broken_rules, nearest
 from shoal_schema.fields.declaring import PROXY, FieldFault, Setting, fields_of, section_of, settings_of
 from shoal_schema.process.environment import checked_length, manifest_fields, parse_text, rendered, variables
@@ -26,14 +27,6 @@ _USER_IN_URL = re.compile(r"://[^\s/@]+@")
 
 Values = dict[str, Any]
 """Values in the schema's types, by dotted field name."""
-
-
-class FieldError(ValueError):
-    """An unknown field, or an invalid value."""
-
-
-class LocalError(Exception):
-    """A valid request that this machine cannot fulfil: a port in use, a package that is not installed."""
 
 
 def parse_assignment(text: str) -> Values:

@@ -10,7 +10,8 @@ from functools import cache
 from operator import attrgetter
 from typing import Any
 
-from shoal.serving.fields import FieldError, Values
+from shoal.serving.errors import FieldError
+from shoal.serving.fields import Values
 from shoal_schema.decoding import SpecError, decode
 from shoal_schema.fields.declaring import settings_of
 from shoal_schema.process.environment import manifest_fields

@@ -1,8 +1,10 @@
 """The arguments of `python -m shoal_local.controllers`."""
 
-import argparse
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
+
+import click
 
 from shoal_local.api_client import ApiClient
 from shoal_local.controllers.executor import Executor
@@ -17,6 +19,7 @@ from shoal_local.controllers.loops import (
 from shoal_local.events import EventRecorder
 from shoal_local.kubeconfig import read_kubeconfig
 from shoal_local.stopping import run_part
+from shoal_schema.process.arguments import FILE, run_arguments
 
 
 async def work(kubeconfig: Path) -> None:
@@ -43,10 +46,13 @@ async def work(kubeconfig: Path) -> None:
             group.create_task(loop.queue.run())
 
 
-def run(arguments: list[str]) -> int:
+def run(arguments: Sequence[str]) -> int:
     """Run all controllers until SIGINT or SIGTERM."""
-    description = "Run the controllers and the scheduler."
-    parser = argparse.ArgumentParser(prog="python -m shoal_local.controllers", description=description)
-    parser.add_argument("--kubeconfig", type=Path, required=True, metavar="FILE", help="how to reach the API server")
-    options = parser.parse_args(arguments)
-    return run_part(work(options.kubeconfig))
+    return run_arguments(_run, "python -m shoal_local.controllers", arguments)
+
+
+@click.command()
+@click.option("--kubeconfig", type=FILE, required=True, help="how to reach the API server")
+def _run(kubeconfig: Path) -> int:
+    """Run the controllers and the scheduler."""
+    return run_part(work(kubeconfig))

@@ -1,15 +1,18 @@
 """The command `python -m shoal_local.kubelet`: its options and its tasks."""
 
-import argparse
 import asyncio
 import contextlib
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from ipaddress import IPv4Network
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import click
 import uvicorn
+from click import option
 
 from shoal_local.api_client import ApiClient
 from shoal_local.events import EventRecorder
@@ -24,36 +27,12 @@ from shoal_local.kubelet.probing import ProbeClient
 from shoal_local.kubelet.records import Models
 from shoal_local.kubelet.referenced_objects import ReferencedObjects
 from shoal_local.stopping import run_part
+from shoal_schema.process.arguments import DIRECTORY, FILE, PORT, run_arguments
 
 GPU = "nvidia.com/gpu"
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of the kubelet's options."""
-    message = "A signal stops the kubelet; its pods keep running."
-    made = argparse.ArgumentParser(prog="python -m shoal_local.kubelet", description=message)
-    made.add_argument("--kubeconfig", type=Path, required=True, metavar="FILE", help="how to reach the API server")
-    made.add_argument("--dir", type=Path, required=True, help="directory of the pods' files")
-    made.add_argument("--node-name", default="shoal-local", help="(%(default)s)")
-    made.add_argument("--pod-cidr", type=IPv4Network, default="127.64.0.0/16", help="addresses of pods")
-    made.add_argument("--address", default="127.0.0.1", help="address of this node")
-    made.add_argument("--port", type=int, default=0, help="port for logs; 0 picks a free one")
-    made.add_argument("--tls-certificate", type=Path, metavar="FILE", help="certificate for logs over TLS")
-    made.add_argument("--tls-key", type=Path, metavar="FILE", help="private key of the certificate")
-    message = f"add a resource to the node, such as {GPU}=2; by default NVIDIA GPUs are counted"
-    made.add_argument("--capacity", action="append", default=[], metavar="RESOURCE=COUNT", help=message)
-    message = "directory that the runtime's image holds as /models/NAME; may be repeated"
-    made.add_argument("--model", action="append", default=[], metavar="NAME=DIR", help=message)
-    made.add_argument(
-        MOUNTS_UNAVAILABLE,
-        action="store_true",
-        help="give containers the paths of their volumes' directories, for machines without mount namespaces",
-    )
-    made.add_argument("--images", type=Path, help="YAML that maps image names to commands; DIR/images.yaml by default")
-    return made
-
-
-def parse_capacity(given: list[str]) -> dict[str, int]:
+def parse_capacity(given: Sequence[str]) -> dict[str, int]:
     """Parse RESOURCE=COUNT options. Raises ValueError: an option has another form."""
     counts = {GPU: gpu_count()}
     for text in given:
@@ -65,7 +44,7 @@ def parse_capacity(given: list[str]) -> dict[str, int]:
     return {name: count for name, count in counts.items() if count}
 
 
-def parse_models(given: list[str]) -> dict[str, str]:
+def parse_models(given: Sequence[str]) -> dict[str, str]:
     """Parse NAME=DIR options. Raises ValueError: an option has another form, or its directory does not exist."""
     models = {}
     for text in given:
@@ -76,7 +55,7 @@ def parse_models(given: list[str]) -> dict[str, str]:
     return models
 
 
-async def work(options: argparse.Namespace, counts: dict[str, int]) -> None:
+async def work(options: SimpleNamespace, counts: dict[str, int]) -> None:
     """Run the kubelet until cancelled."""
     # Opened first: the node publishes this port.
     listening = socket.create_server((options.address, options.port))
@@ -126,9 +105,27 @@ class _Server(uvicorn.Server):
         yield
 
 
-def run(arguments: list[str]) -> int:
+def run(arguments: Sequence[str]) -> int:
     """Run the kubelet until SIGINT or SIGTERM."""
-    options = parser().parse_args(arguments)
+    return run_arguments(_run, "python -m shoal_local.kubelet", arguments)
+
+
+@click.command()
+@option("--kubeconfig", type=FILE, required=True, help="how to reach the API server")
+@option("--dir", type=DIRECTORY, required=True, help="directory of the pods' files")
+@option("--node-name", default="shoal-local", help="name of the node")
+@option("--pod-cidr", type=IPv4Network, metavar="CIDR", default="127.64.0.0/16", help="addresses of pods")
+@option("--address", default="127.0.0.1", help="address of this node")
+@option("--port", type=PORT, default=0, help="port for logs; 0 picks a free one")
+@option("--tls-certificate", type=FILE, help="certificate for logs over TLS")
+@option("--tls-key", type=FILE, help="private key of the certificate")
+@option("--capacity", multiple=True, metavar="RESOURCE=COUNT", help=f"resource of the node, such as {GPU}=2 (all GPUs)")
+@option("--model", multiple=True, metavar="NAME=DIR", help="directory that the runtime's image holds as /models/NAME")
+@option(MOUNTS_UNAVAILABLE, is_flag=True, help="without mount namespaces: give containers the paths of their volumes")
+@option("--images", type=FILE, help="YAML that maps image names to commands (DIR/images.yaml)")
+def _run(**given: Any) -> int:
+    """Run the pods of a node. A signal stops the kubelet; its pods keep running."""
+    options = SimpleNamespace(**given)
     try:
         counts = parse_capacity(options.capacity)
         parse_models(options.model)

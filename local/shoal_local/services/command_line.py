@@ -1,15 +1,18 @@
 """The arguments of `python -m shoal_local.services`."""
 
-import argparse
 import asyncio
+from collections.abc import Sequence
 from ipaddress import IPv4Network
 from pathlib import Path
+
+import click
 
 from shoal_local.api_client import ApiClient
 from shoal_local.events import EventRecorder
 from shoal_local.kubeconfig import read_kubeconfig
 from shoal_local.services.forwarding import LOOPBACK, Forwarder
 from shoal_local.stopping import run_part
+from shoal_schema.process.arguments import FILE, run_arguments
 
 
 async def work(kubeconfig: Path, network: IPv4Network) -> None:
@@ -23,14 +26,14 @@ async def work(kubeconfig: Path, network: IPv4Network) -> None:
         group.create_task(forwarder.run())
 
 
-def run(arguments: list[str]) -> int:
+def run(arguments: Sequence[str]) -> int:
     """Run the forwarder until SIGINT or SIGTERM."""
-    parser = argparse.ArgumentParser(
-        prog="python -m shoal_local.services", description="Forward connections from services to pods."
-    )
-    parser.add_argument("--kubeconfig", type=Path, required=True, metavar="FILE", help="how to reach the API server")
-    parser.add_argument(
-        "--service-cidr", type=IPv4Network, default=LOOPBACK, help="addresses of services (%(default)s)"
-    )
-    options = parser.parse_args(arguments)
-    return run_part(work(options.kubeconfig, options.service_cidr))
+    return run_arguments(_run, "python -m shoal_local.services", arguments)
+
+
+@click.command()
+@click.option("--kubeconfig", type=FILE, required=True, help="how to reach the API server")
+@click.option("--service-cidr", type=IPv4Network, metavar="CIDR", default=LOOPBACK, help="addresses of services")
+def _run(kubeconfig: Path, service_cidr: IPv4Network) -> int:
+    """Forward connections from services to pods."""
+    return run_part(work(kubeconfig, service_cidr))

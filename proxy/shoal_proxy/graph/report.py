@@ -3,35 +3,30 @@
 ``shoal inspect`` runs it, since no server describes a composer.
 """
 
-import argparse
 import asyncio
 import os
 from pathlib import Path
 
+import click
 import msgspec
 
 from shoal_proxy.graph.composer import Composer
 from shoal_proxy.settings import Settings
 from shoal_schema.graphs.composer import ComposerReport, as_declared
 from shoal_schema.graphs.errors import GraphError
-from shoal_schema.process.arguments import CommandParser
+from shoal_schema.process.arguments import FILE
 from shoal_schema.resource.graph import ComposerSpec
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the argument parser of ``shoal-proxy composer``."""
-    made = CommandParser("shoal-proxy composer", description="Write the inputs and outputs of a graph's composer.")
-    made.add_argument("file", type=Path, help="output file (JSON)")
-    return made
-
-
-def run(options: argparse.Namespace) -> int:
-    """Write the inputs and outputs of the graph in the environment to a file; return the exit status."""
+@click.command("composer")
+@click.argument("file", type=FILE, help="output file (JSON)")
+def command(file: Path) -> int:
+    """Write the inputs and outputs of the composer of the graph in the environment."""
     process = Settings.from_env(os.environ).process
     assert process.graph is not None
     assert process.graph.composer is not None
     report = asyncio.run(_report(process.graph.composer, process.composer_dir))
-    options.file.write_bytes(msgspec.json.encode(report))
+    file.write_bytes(msgspec.json.encode(report))
     return 0
 
 

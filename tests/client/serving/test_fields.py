@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
+from shoal.serving.errors import FieldError
 from shoal.serving.fields import (
-    FieldError,
     check_rules,
     merge,
     parse_assignment,

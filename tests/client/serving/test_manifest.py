@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from shoal.serving.fields import FieldError
+from shoal.serving.errors import FieldError
 from shoal.serving.manifest import find_service
 
 
