@@ -103,6 +103,7 @@ class BatchReconciler:
         if resource is None or dig(resource, "metadata", "deletionTimestamp"):
             self._records.drop(key, keep=(Schedule,))
             return Outcome.GONE
+        self._records.identify(key, resource["metadata"]["uid"], keep=(Schedule,))
         kind = RAY_OR_JOB.get(str(dig(resource, "spec", "engine")), JOB)
         evidence, spec = await self._apply(key, kind, resource)
         status = make_batch_status(evidence, self._status.now())

@@ -4,6 +4,7 @@ Each part of the operator declares a class for its state of one object, and find
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from shoal_operator.children.observation import Key
@@ -17,6 +18,13 @@ class Closing(Protocol):
 
     def close(self) -> None:
         """Release what the state holds. Called once, when the state leaves its record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Incarnation:
+    """The uid of the object whose states a record holds."""
+
+    uid: str
 
 
 class Records:
@@ -49,6 +57,16 @@ class Records:
         for key, record in list(self._records.items()):
             if (state := record.get(kind)) is not None:
                 yield key, state
+
+    def identify(self, key: Key, uid: str, *, keep: tuple[type, ...]) -> None:
+        """Drop the states of a deleted object if another object has its name now.
+
+        The work queue may not notice that an object is deleted and created again.
+        """
+        known = self.find(key, Incarnation)
+        if known is not None and known.uid != uid:
+            self.drop(key, keep=keep)
+        self.put(key, Incarnation(uid))
 
     def remove(self, key: Key, kind: type) -> None:
         """Close and remove an object's state of this class, if there is one."""

@@ -115,6 +115,7 @@ class Reconciler:
         if resource is None or dig(resource, "metadata", "deletionTimestamp"):
             self._records.drop(key, keep=(Schedule,))
             return Outcome.GONE
+        self._records.identify(key, resource["metadata"]["uid"], keep=(Schedule,))
         observation = await self._observe(key, resource)
         if observation is None:
             return Outcome.FAILED

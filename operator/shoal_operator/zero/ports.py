@@ -62,6 +62,7 @@ class Ports:
 
     def free(self, key: Key, port: int, now_s: float) -> None:
         """Reserve a service's former port for it, until its EndpointSlices are certainly gone."""
+        self._resting = {each: rest for each, rest in self._resting.items() if rest[1] > now_s}
         self._resting[port] = key, now_s + REST_S
 
     def next_free_s(self, now_s: float) -> float | None:

@@ -77,6 +77,11 @@ def admission(namespace: str) -> set[Asked]:
         Asked(namespace, "serving.shoal.dev", "inferenceservices/finalizers", "cat", "update"),
         Asked(namespace, "serving.shoal.dev", "inferencegraphs/finalizers", "cat", "update"),
         Asked(namespace, "serving.shoal.dev", "batchinferences/finalizers", "cat", "update"),
+        # The same plugin requires it to write a lost owner reference again.
+        Asked(namespace, "apps", "deployments", "cat", "delete"),
+        Asked(namespace, "policy", "poddisruptionbudgets", "cat", "delete"),
+        Asked(namespace, "batch", "jobs", "cat", "delete"),
+        Asked(namespace, "ray.io", "rayjobs", "cat", "delete"),
         Asked(namespace, "discovery.k8s.io", "endpointslices/restricted", "", "create"),
     }
 

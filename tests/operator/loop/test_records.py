@@ -59,6 +59,18 @@ def test_states_to_keep_survive_and_an_iteration_survives_removals() -> None:
     assert list(records.of(Count)) == []
 
 
+def test_states_of_a_deleted_object_are_not_those_of_the_next_object_of_its_name() -> None:
+    records = Records()
+    records.identify(CAT, "uid-1", keep=(Task,))
+    for kind in (Count, Task):
+        records.get(CAT, kind)
+    records.identify(CAT, "uid-1", keep=(Task,))
+    assert records.find(CAT, Count) is not None
+    records.identify(CAT, "uid-2", keep=(Task,))
+
+    assert (records.find(CAT, Count), records.find(CAT, Task)) == (None, Task())
+
+
 def test_the_queue_drops_the_record_of_an_object_that_is_gone_but_keeps_a_mark_made_meanwhile() -> None:
     queue = WorkQueue(600)
     for key in (CAT, DOG):
