@@ -48,10 +48,12 @@ examples:
 
 
 class _Elsewhere(click.Command):
-    """A command of another component, which is imported only to run or complete it.
+    """A command of another component, imported only to run or complete it.
 
     Args:
-        module: the module that has it as ``command``.
+        name: name of the command.
+        text: help text in the list of commands.
+        module: module of the component; its variable ``command`` is the command.
         distribution: what to install if the module is missing.
     """
 
@@ -69,14 +71,17 @@ class _Elsewhere(click.Command):
 
 
 class _Commands(click.Group):
-    """The commands under headings."""
+    """The command ``shoal``, whose help lists its commands under headings."""
 
     def __init__(self, headings: Mapping[str, list[click.Command]], **others: Any) -> None:
         super().__init__("shoal", commands=[each for commands in headings.values() for each in commands], **others)
         self._headings = headings
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands under their headings (click)."""
+        """Write the commands under their headings.
+
+        Overrides click's method.
+        """
         for heading, commands in self._headings.items():
             with formatter.section(heading):
                 rows = [(str(each.name), each.get_short_help_str(formatter.width)) for each in commands]
@@ -85,7 +90,10 @@ class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find a command, and import it if it belongs to another component (click)."""
+        """Find a command by its name.
+
+        Overrides click's method: a command of another component is imported.
+        """
         name, command, rest = super().resolve_command(ctx, args)
         return name, command.load() if isinstance(command, _Elsewhere) else command, rest
 

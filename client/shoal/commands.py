@@ -322,7 +322,11 @@ class _Launcher:
         return self.launch(plan)
 
     def _admin_port(self, index: int) -> int:
-        """Return a launch's admin port: counted from --admin-port, otherwise 9090 if claimed, otherwise a free port."""
+        """Return the admin port of the launch ``index``.
+
+        With ``--admin-port`` the ports are counted from there. Otherwise one launch gets 9090 if it is free, and others
+        get any free port.
+        """
         options = self._options
         if options.admin_port is not None:
             return ports.find_port(options.host, _following(options.admin_port, index), option="--admin-port")
@@ -333,5 +337,10 @@ class _Launcher:
 
 
 def _following(port: int, index: int) -> int:
-    """Return the port of the launch ``index``, counted from the first launch's ``port``; 0 stays 0."""
+    """Return the port of the launch ``index``.
+
+    Args:
+        port: port of the first launch; 0 (any free port) applies to all launches.
+        index: number of the launch, from 0.
+    """
     return port + index if port else 0

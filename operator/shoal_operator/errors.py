@@ -78,7 +78,10 @@ class ApiError(OperatorError):
 
     @property
     def code(self) -> int:
-        """The HTTP status, but 403 if denied and 422 if the object is invalid."""
+        """The HTTP status after correction by the error's cause.
+
+        403 if the request was denied, 422 if the object is invalid, whatever status the API server returned for it.
+        """
         return 403 if self.forbidden else 422 if self.is_invalid_object else self.status
 
     @property

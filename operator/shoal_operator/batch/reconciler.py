@@ -58,7 +58,7 @@ class _ProgressReader(Protocol):
 
 @dataclass(slots=True)
 class WrittenStatus:
-    """When the status of one job was last written."""
+    """Time of the last write of one job's status."""
 
     at_s: float = -math.inf
 
@@ -168,7 +168,11 @@ class BatchReconciler:
     def _plan(
         self, key: Key, resource: Json
     ) -> tuple[BatchInferenceSpec | None, Target | None, ModelResolution | None, Problem | None]:
-        """Return spec, target, model version, and why no job can be created."""
+        """Parse the spec of a ``BatchInference`` and resolve its model's version.
+
+        Returns: The spec; the input of the job's manifest; the model version, None for a fixed one; the problem that
+        prevents the creation of the job. Each is None where it is missing.
+        """
         resolution = None
         try:
             spec = parse_batch_spec(resource)

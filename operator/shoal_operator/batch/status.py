@@ -66,7 +66,10 @@ def name_taken(kind: Child, live: Json, name: str) -> Problem:
 
 
 def is_pods_of(pod: Json, job: Json) -> bool:
-    """Return whether a job, or a RayJob's cluster, owns a pod; labels do not count."""
+    """Return whether a job, or the cluster of a RayJob, owns a pod.
+
+    The pod's owner reference decides, not its labels.
+    """
     owner = controller_of(pod) or {}
     return owner.get("uid") == dig(job, "metadata", "uid") or owner.get("kind") == "RayCluster"
 
@@ -77,9 +80,10 @@ def has_ended(status: Json) -> bool:
 
 
 def job_patch(kind: Child, spec: BatchInferenceSpec, job: Json, queue: str) -> Json:
-    """Return the merge patch of a running job; empty where it matches the spec.
+    """Return the merge patch by which a running job follows the spec.
 
-    Kueue writes ``suspend`` of jobs in its queues, so the operator only sets it to true there.
+    The patch is empty if the job already matches the spec. Kueue writes ``suspend`` of the jobs in its queues: for
+    these the operator only sets ``suspend`` to true.
     """
     live = job.get("spec", {})
     wanted: Json = {}
@@ -145,7 +149,7 @@ def make_batch_status(evidence: BatchEvidence, at: str) -> Json:
 
 
 def is_only_progress(before: Json, after: Json) -> bool:
-    """Return whether two statuses differ in progress alone."""
+    """Return whether two statuses differ only in their progress numbers."""
     plain = ({name: value for name, value in each.items() if name not in _NUMBERS} for each in (before, after))
     return next(plain) == next(plain)
 
@@ -210,7 +214,10 @@ def _unfinished(evidence: BatchEvidence) -> tuple[Reason, str]:
 
 
 def _end_of(kind: Child, job: Json) -> tuple[Status | None, str]:
-    """Return a job's result (TRUE, FALSE; None while it runs) and message."""
+    """Return whether a job succeeded, with a message.
+
+    TRUE after success, FALSE after failure, None while the job runs.
+    """
     status = job.get("status", {})
     if kind == RAY_JOB:
         phase, outcome = status.get("jobDeploymentStatus"), status.get("jobStatus")
@@ -244,7 +251,10 @@ def _by_index(evidence: BatchEvidence) -> list[JobProgress]:
 
 
 def _numbers(evidence: BatchEvidence, reason: Reason, stored: Json) -> Json:
-    """Return shards, rows and pace; no number of rows or shards falls."""
+    """Return the progress in numbers: shards, rows and rows per second.
+
+    The numbers of finished shards and rows are never lower than the stored ones.
+    """
     pace = {"rowsPerSecond": round(sum(each.rows_per_second for each in evidence.progress.values()))}
     progress = _by_index(evidence)
     if not progress:

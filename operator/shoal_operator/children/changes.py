@@ -54,14 +54,20 @@ Action = Apply | Merge | Delete
 
 
 def leaving_replicas(action: Apply | Merge, live: Json) -> Apply | Merge | None:
-    """Return a Deployment's write with the stored replicas, or None if unneeded."""
+    """Change a Deployment's write so that it keeps the stored replicas.
+
+    Returns: The changed write; None if the write would change nothing.
+    """
     body = {**action.body, "spec": {**action.body["spec"], "replicas": live["spec"]["replicas"]}}
     return None if is_stored(action.kind, body, live) else replace(action, body=body)
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """An object with a child's name and another owner; it is never written."""
+    """An object that has the name of a child, but another owner.
+
+    The operator never writes such an object.
+    """
 
     kind: Child
     name: str
@@ -84,7 +90,10 @@ class Changes:
         return next((each.body for each in self.actions if isinstance(each, Apply) and each.kind == DEPLOYMENT), None)
 
     def keeping_pods(self, deployment: Json, replicas: int, annotations: Mapping[str, str] = _NOTHING) -> "Changes":
-        """Return the changes, but of the Deployment only replicas and annotations."""
+        """Return the changes without those that would replace pods.
+
+        Of the Deployment, only the replicas and annotations are written; writes of other objects stay.
+        """
         others = tuple(action for action in self.actions if action.kind != DEPLOYMENT)
         patch: Json = {}
         if dig(deployment, "spec", "replicas") != replicas:
@@ -94,13 +103,19 @@ class Changes:
         return replace(self, actions=(*others, Merge(DEPLOYMENT, patch)) if deployment and patch else others)
 
     def scaling_alone(self, deployment: Json, replicas: int) -> "Changes":
-        """Return the changes of replicas and of the activator's EndpointSlice alone."""
+        """Return only the changes that scale the service.
+
+        These are the Deployment's replicas and the activator's EndpointSlice.
+        """
         slices = tuple(action for action in self.actions if action.kind == ENDPOINT_SLICE and deployment)
         return replace(self, actions=slices).keeping_pods(deployment, replicas)
 
     @property
     def account_taken(self) -> bool:
-        """Whether the pods' ServiceAccount has another owner: pods would gain its permissions."""
+        """Whether the pods' ServiceAccount has another owner.
+
+        Pods with this account would gain the owner's permissions.
+        """
         return any(conflict.kind == SERVICE_ACCOUNT for conflict in self.conflicts)
 
 
@@ -138,7 +153,7 @@ def release_slice(ours: Json) -> Changes:
     """Return the deletion of a service's EndpointSlice for the activator.
 
     Args:
-        ours: the service's own EndpointSlice; empty where there is none.
+        ours: the EndpointSlice that the service owns; empty where there is none.
     """
     leaving = _action(ENDPOINT_SLICE, None, ours or None)
     return Changes((leaving,) if leaving else (), ())

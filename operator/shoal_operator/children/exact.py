@@ -139,7 +139,13 @@ def replacement(desired: Json, live: Json) -> Json:
 
 
 def _exactly(ours: Any, theirs: Any, filled_in: frozenset[str]) -> bool:
-    """Return whether ``theirs`` adds nothing to ``ours``."""
+    """Return whether a stored value adds nothing to the declared value.
+
+    Args:
+        ours: the declared value.
+        theirs: the stored value.
+        filled_in: keys that the API server may add.
+    """
     if isinstance(ours, dict) and isinstance(theirs, dict):
         added = (key for key, value in theirs.items() if key not in ours and key not in filled_in and not _empty(value))
         same = (_exactly(value, theirs.get(key), filled_in) for key, value in ours.items())
@@ -155,7 +161,12 @@ def _empty(value: Any) -> bool:
 
 
 def _replacing(ours: Any, theirs: Any) -> Any:
-    """Return the part of a merge patch that replaces ``theirs`` by ``ours``."""
+    """Return the merge patch that replaces a stored value by the declared one.
+
+    Args:
+        ours: the declared value.
+        theirs: the stored value.
+    """
     if not (isinstance(ours, dict) and isinstance(theirs, dict)):
         return ours
     # In a merge patch null removes a key.

@@ -111,8 +111,8 @@ def is_owned(child: Json, uid: str) -> bool:
 def is_orphan(child: Json, label: str, name: str) -> bool:
     """Return whether the operator's object for ``name`` lost its controller.
 
-    Kubernetes' controllers adopt such objects, which remain after the removal of an owner reference, ``kubectl delete
-    --cascade=orphan`` or a restored backup.
+    An object loses its controller if its owner reference is removed, by ``kubectl delete --cascade=orphan``, or in a
+    restored backup. Such objects are adopted, as by Kubernetes' own controllers.
 
     Args:
         child: the object.

@@ -130,7 +130,10 @@ def download_problem(pod: Json) -> Problem | None:
 
 
 def crash_problem(pod: Json) -> Problem | None:
-    """Return the problem of an ended container, the runtime's first."""
+    """Return the problem of a container that ended with a failure.
+
+    If several containers failed, the runtime comes first, then the proxy.
+    """
     for container, reason in ((RUNTIME, Reason.RUNTIME_CRASHED), (PROXY, Reason.PROXY_CRASHED)):
         if ended := _crash(_status_of(pod, container)):
             return Problem(reason, _sentence(_ended_text(pod, container, ended)))
@@ -227,7 +230,7 @@ def _status_of(pod: Json, container: str) -> Json:
 
 
 def _crash(status: Json) -> Json | None:
-    """Return the container's last termination, if it was a failure."""
+    """Return the container's last termination if it was a failure, else None."""
     for state in ("state", "lastState"):
         ended: Json | None = dig(status, state, "terminated")
         if ended is not None:

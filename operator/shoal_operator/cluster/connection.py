@@ -104,7 +104,13 @@ async def log_in() -> kopf.ConnectionInfo:
 
 
 def _kubeconfigs() -> str:
-    """Return the kubeconfig paths as in ``$KUBECONFIG``; empty if none exists."""
+    """Return the paths of kubeconfigs, separated as in ``$KUBECONFIG``.
+
+    Returns: The value of ``$KUBECONFIG``, else the default path; empty if the default does not exist.
+
+    Raises:
+        SettingsError: none of the paths in ``$KUBECONFIG`` exists.
+    """
     named = os.environ.get("KUBECONFIG", "")
     names = named or _DEFAULT_KUBECONFIG
     if any(Path(name).expanduser().exists() for name in names.split(os.pathsep) if name):

@@ -25,17 +25,23 @@ class Cluster(Protocol):
         """Read the job and the labeled pods of a ``BatchInference``."""
 
     async def apply(self, kind: Child, body: Json, uid: str | None) -> Json:
-        """Write an object by server-side apply and return it as stored.
+        """Write an object by server-side apply; return the stored object.
 
         Args:
             kind: kind of the object.
             body: every field that the operator declares, and no other.
-            uid: uid that the stored object must have. None: no object is expected, and an object whose fields
-                have another owner causes a conflict.
+            uid: uid of the object to overwrite. None creates an object; if one exists already, the write fails with a
+                conflict where another field manager owns a field of ``body``.
         """
 
     async def merge(self, kind: Child, stored: Json, patch: Json) -> Json:
-        """Patch the object version ``stored``; return the object after the patch."""
+        """Patch an object and return the result; fail if it changed meanwhile.
+
+        Args:
+            kind: kind of the object.
+            stored: the object as it was read; its ``resourceVersion`` must still be current.
+            patch: a JSON merge patch.
+        """
 
     async def annotate(self, kind: Child, key: Key, uid: str, annotations: Mapping[str, str | None]) -> None:
         """Set or remove (None) annotations of the object with this uid."""
@@ -71,7 +77,12 @@ class Cluster(Protocol):
         """Return the Lease; None where it does not exist."""
 
     async def write_lease(self, key: Key, body: Json) -> Json:
-        """Create the Lease, or replace the version that ``body`` names."""
+        """Create the Lease, or replace the stored one.
+
+        Args:
+            key: name and namespace of the Lease.
+            body: the Lease. With a ``resourceVersion`` it replaces exactly this version; without, it is created.
+        """
 
     async def write_heartbeat(self, key: Key, wall_time: str) -> None:
         """Renew the heartbeat Lease, whose events show that watches work."""

@@ -28,11 +28,13 @@ _DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 
 
 class KubernetesCluster:
-    """The cluster of an API server; `shoal_operator.cluster.interface` describes the methods.
+    """The cluster of an API server.
+
+    `shoal_operator.cluster.interface` describes the methods.
 
     Args:
         server: the API server.
-        may_write: checked before each write except those of the Lease; False raises `NotLeadingError`.
+        may_write: called before each write, but not for the Lease. If it returns False, `NotLeadingError` is raised.
         on_write: called with each object as the API server stored it.
     """
 
@@ -218,7 +220,14 @@ def _items(listed: Json) -> list[Json]:
 
 
 def object_path(api_version: str, plural: str, namespace: str, *rest: str) -> str:
-    """Return the URL path of a namespaced object or, without name, of a list."""
+    """Return the URL path of a namespaced object or of a list of objects.
+
+    Args:
+        api_version: such as ``v1`` or ``apps/v1``.
+        plural: plural of the kind.
+        namespace: the namespace.
+        rest: name of the object and of its subresource; none for the list.
+    """
     root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
     parts = [root, "namespaces", namespace, plural, *rest]
     return "/".join(part for part in parts if part)

@@ -16,7 +16,11 @@ class Echoes:
     _expected: dict[str, str] = field(default_factory=dict)
 
     def expect(self, written: Json) -> None:
-        """Record an object that the operator wrote, as stored."""
+        """Record the version of an object that the operator wrote.
+
+        Args:
+            written: the object in the API server's response.
+        """
         metadata = written.get("metadata", {})
         # A Status response to a deletion has neither.
         if "uid" in metadata and "resourceVersion" in metadata:

@@ -126,7 +126,10 @@ class Leadership:
         self._contact_s = self._clock()
 
     async def _release(self, cluster: Cluster) -> bool:
-        """Clear the Lease's holder; return False if the write conflicts with a late renewal and must be retried."""
+        """Clear the Lease's holder, so that another operator can lead at once.
+
+        Returns: False if the write conflicted with a renewal still in progress; the call must then be repeated.
+        """
         stored, self._stored = self._stored or await cluster.read_lease(self._key), None
         # Another operator holds it already.
         record = _record(stored)

@@ -45,7 +45,7 @@ class Election:
 
         Args:
             record: the content of the Lease; None if no Lease exists.
-            now_s: time of the response (monotonic s); the holder may have written until then.
+            now_s: time of the response (monotonic s); the holder wrote this content before then.
         """
         if record != self._record:
             self._record, self._changed_s = record, now_s
@@ -69,7 +69,7 @@ class Election:
 
         Args:
             record: the stored record.
-            asked_s: time of the request (monotonic s); other operators may count from then.
+            asked_s: time of the request (monotonic s); other operators may have observed the write since then.
         """
         self._record, self._changed_s, self._renewed_s = record, asked_s, asked_s
 

@@ -14,7 +14,7 @@ S = TypeVar("S")
 
 @runtime_checkable
 class Closing(Protocol):
-    """State that holds a task, a port or the like."""
+    """State that must be closed, because it holds a task, a port or similar."""
 
     def close(self) -> None:
         """Release what the state holds. Called once, when the state leaves its record."""
@@ -34,7 +34,7 @@ class Records:
         self._records: dict[Key, dict[type, Any]] = {}
 
     def get(self, key: Key, kind: type[S]) -> S:
-        """Return an object's state of this class; a new one with the defaults if there is none.
+        """Return an object's state of this class; create it if it is missing.
 
         Only for objects that exist. Tasks that may outlive their object use `find`.
         """
@@ -49,11 +49,17 @@ class Records:
         return self._records.get(key, {}).get(kind)
 
     def put(self, key: Key, state: object) -> None:
-        """Store an object's state, in place of the one of this class."""
+        """Store a state of an object.
+
+        It replaces the object's earlier state of the same class.
+        """
         self._records.setdefault(key, {})[type(state)] = state
 
     def of(self, kind: type[S]) -> Iterator[tuple[Key, S]]:
-        """Yield each object that has a state of this class, with the state; both may be removed meanwhile."""
+        """Yield the states of this class, each with the key of its object.
+
+        The caller may remove states or objects during the iteration.
+        """
         for key, record in list(self._records.items()):
             if (state := record.get(kind)) is not None:
                 yield key, state

@@ -190,7 +190,10 @@ def _key(event: Any, plural: str) -> Key:
 
 
 def _plural(body: Any) -> str:
-    """Return the plural of the owner's kind: of services or of graphs."""
+    """Return the plural of the kind that owns a child.
+
+    It is the plural of ``InferenceGraph`` for children of graphs, and of ``InferenceService`` otherwise.
+    """
     owner = controller_of(body)
     of_graph = GRAPH_LABEL in body["metadata"].get("labels", {}) or (owner and owner.get("kind") == GRAPH_KIND)
     return GRAPH_PLURAL if of_graph else PLURAL

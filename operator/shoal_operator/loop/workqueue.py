@@ -1,12 +1,12 @@
 """The queue of services to reconcile.
 
-A key that is marked many times is reconciled once. Two workers never reconcile keys with the same name, of any kind, at
-the same time, because they share the names of objects. A mark during a reconciliation makes the key due again. A
-failure is retried after 1, 2, 4, ... 60 s. A success is repeated after the resync period, or after seconds if it waits
-for an object.
+A key that is scheduled many times is reconciled once. Keys of different kinds with the same name share the names of
+their objects, so two workers never reconcile them at the same time. A key that is scheduled during its reconciliation
+becomes due again. A failure is retried after 1, 2, 4, ... 60 s. A success is repeated after the resync period, or after
+`WAIT_S` if the reconciliation waits for an object.
 
-Of several keys that are due, those with a changed spec come first: each step of a lower `Priority` counts as `AGE_S`
-later, so no key waits forever. A rollout causes hundreds of events; keys with the lowest priority are reconciled at
+Of several due keys, those with a changed spec come first. For this order, each level of `Priority` delays a key by
+`AGE_S`, so no key waits forever. A rollout causes hundreds of events; keys with the lowest priority are reconciled at
 most once in `SPACING_S`.
 """
 
@@ -60,11 +60,13 @@ class Schedule:
 
 @dataclass(slots=True)
 class WorkQueue:
-    """Keys and the times at which they are due; it owns the records of all objects.
+    """Keys and the times at which they are due.
+
+    The queue owns the records of all objects.
 
     Args:
         resync_s: period of reconciliations without any event (s).
-        records: of all objects.
+        records: states of all objects.
     """
 
     resync_s: float
@@ -77,7 +79,10 @@ class WorkQueue:
     """By namespace and name, the start time."""
 
     def mark(self, key: Key, due_s: float, priority: Priority = Priority.REST) -> None:
-        """Schedule a key; an earlier time or higher priority of the key stays."""
+        """Schedule the reconciliation of a key.
+
+        If the key is scheduled already, the earlier time and the higher priority apply.
+        """
         schedule = self.records.get(key, Schedule)
         if priority is Priority.REST and schedule.finished_s is not None:
             due_s = max(due_s, schedule.finished_s + SPACING_S)

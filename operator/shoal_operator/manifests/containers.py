@@ -1,8 +1,8 @@
 """Containers of pods: ``proxy``, ``runtime``, ``model`` and ``batch``.
 
-The runtime has no port: it listens on a socket in a directory that only the pod's containers share. So the proxy's
-probes stand for the pod. A runtime that loses its device or hangs in a batch exits (docs/reference/wire-protocol.md)
-and needs no liveness probe. A foreign runtime may not exit, so it is probed on its port.
+The runtime has no port: it listens on a socket in a directory that only the pod's containers share. So only the proxy
+is probed. A runtime that loses its device or hangs in a batch exits (docs/reference/wire-protocol.md) and needs no
+liveness probe. A foreign runtime may not exit, so it is probed on its port.
 """
 
 import json
@@ -150,7 +150,10 @@ def make_runtime(target: Target) -> Json:
 
 
 def make_batch(target: Target, spec: BatchInferenceSpec, fixed: Iterable[Json], **more: Any) -> Json:
-    """Return a job's container that scores rows, with stores' credentials."""
+    """Return the container of a job, which runs the model on rows of files.
+
+    Its environment has the credentials of the object stores.
+    """
     variables = [*spec_variables(spec, Process.RUNTIME), *spec_variables(spec, Process.BATCH)]
     given = {"envFrom": [{"secretRef": {"name": spec.secret_name}}]} if spec.secret_name else {}
     made = _model_container(target, BATCH, [*_ca_variables(target), *fixed], variables)
@@ -198,7 +201,10 @@ def make_model(target: Target) -> Json:
 
 
 def make_user_containers(given: Iterable[Json]) -> list[Json]:
-    """Return the containers that the spec adds, restricted by default."""
+    """Return the containers that the spec adds.
+
+    Their security context has restricted defaults, which the spec may override.
+    """
     return [
         {
             "terminationMessagePolicy": "FallbackToLogsOnError",

@@ -49,7 +49,7 @@ class Child(Kind):
 
     @property
     def suffix(self) -> str:
-        """Appended to the resource's name."""
+        """Suffix that is appended to the resource's name for the child's name."""
         return _SUFFIXES[self.role]
 
     @property

@@ -15,7 +15,9 @@ _MOUNT_PATH = "/mnt/models"
 
 
 def with_source(spec: InferenceServiceSpec, resolved: str = "") -> InferenceServiceSpec:
-    """Return the spec with the model's URI and volume for the pods.
+    """Return the spec with the model's source as pods see it.
+
+    A model in a ``pvc://`` or ``oci://`` URI becomes a mounted volume and the URI of its files.
 
     Args:
         spec: spec as the user wrote it.

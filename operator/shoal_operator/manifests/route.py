@@ -72,7 +72,11 @@ def service_url(target: Target, cluster_ip: str = "") -> str:
 
 
 def _host(target: Target, names: Sequence[str]) -> str:
-    """Return a host of the route: the first without a wildcard, or the service's name below a wildcard."""
+    """Return the host of the route to use in the URL for clients.
+
+    It is the first host without a wildcard. If all have one, ``*.example.com`` becomes ``NAME.example.com`` with the
+    service's name.
+    """
     # Clients need a concrete host.
     plain = [name for name in names if not name.startswith("*.")]
     return plain[0] if plain else f"{target.name}{names[0].removeprefix('*')}"

@@ -59,7 +59,7 @@ ResolveName = Callable[[str], Awaitable[str]]
 
 @dataclass(slots=True)
 class ServiceModel:
-    """The resolution of one service's name."""
+    """The resolved version of one service's model name."""
 
     resolution: ModelResolution
     leave: Callable[["ServiceModel"], object]
@@ -68,7 +68,7 @@ class ServiceModel:
     """Since when the service waits: a response to an earlier request belongs to another spec."""
 
     def close(self) -> None:
-        """Stop resolving for the service."""
+        """Stop requests for the model name that only this service needs."""
         self.leave(self)
 
 
@@ -85,12 +85,14 @@ class _NameState:
 
 
 class Resolver:
-    """Cache of model versions, which resolves new and followed model names.
+    """Cache of model versions, filled by requests to registries.
+
+    A new name is requested until its version is known. A name that a service follows is requested again at intervals.
 
     Args:
         resolve: returns the version of a model name; raises LocationError with the reason.
         mark: schedules a service's reconciliation after a delay (s).
-        records: names of all services.
+        records: states of all services.
         clock: monotonic seconds.
         interval_s: interval between requests for a followed model name (s).
         environment: addresses and credentials of registries.
@@ -119,6 +121,12 @@ class Resolver:
         """Return a service's model resolution; None for a fixed version.
 
         A request to the registry starts in the background when it is due.
+
+        Args:
+            key: key of the service.
+            resource: the service.
+            uri: URI of the model; None if the spec has none.
+            follows: whether to request the name again at intervals.
 
         Raises:
             LocationError: the URI is invalid.

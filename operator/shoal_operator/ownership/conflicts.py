@@ -81,7 +81,7 @@ def try_write(last: WriteHistory, limit: Limit, text: str, now_s: float) -> tupl
 
 @dataclass(slots=True)
 class WriteLimits:
-    """Recent writes for one service: of its children and its status, by what was written."""
+    """Recent writes of one service's children and status, by written object."""
 
     _known: dict[tuple[str, bool], WriteHistory] = field(default_factory=dict)
     """By what was written, and whether another field manager had changed it."""
@@ -93,8 +93,8 @@ class WriteLimits:
             what: the object, or a part of it.
             text: digest of the content.
             now_s: monotonic time (s).
-            known: limit for content that another field manager has changed, which counts this write; None: count writes
-                by `record_write`, with the limit for an unknown writer.
+            known: the limit, if another field manager has changed the content; this call then counts as a write. None
+                applies the limit for an unknown writer, and the caller counts the write by `record_write`.
         """
         last = self._known.get((what, known is not None), WriteHistory())
         may, history = try_write(last, known or UNKNOWN_WRITER, text, now_s)
@@ -118,7 +118,10 @@ class WriteLimits:
 
 
 def conflicting_writer(desired: Json, live: Json) -> tuple[str, str]:
-    """Return the writer of a changed field, and the field's path, or else ""."""
+    """Return the writer that changed a declared field, and the field's path.
+
+    Returns: Two empty texts if no other field manager changed a declared field.
+    """
     for path in differences(desired, live):
         if writer := writer_of(live, *path):
             return writer, ".".join(re.sub('^f:|^k:{"name":|}$', "", step) for step in path)
@@ -126,12 +129,12 @@ def conflicting_writer(desired: Json, live: Json) -> tuple[str, str]:
 
 
 def writer_of(live: Json, *path: str) -> str:
-    """Return the last field manager besides the operator, or "".
+    """Return the last field manager other than the operator, or "".
 
     Args:
         live: the object.
-        path: path of a field, in the form of ``managedFields``; none: any field but those of subresources, as
-            Kubernetes' own controllers write the status.
+        path: path of a field, in the form of ``managedFields``. Without a path, every field counts that was not written
+            through a subresource; Kubernetes' own controllers write the status that way.
     """
     entries: list[Any] = dig(live, "metadata", "managedFields", default=[])
     wrote = (
@@ -150,6 +153,9 @@ def replicas_writer(live: Json) -> str:
 
 
 def replicas_request(resource: Json) -> str:
-    """Return a text that changes when a user, not an autoscaler, sets replicas."""
+    """Return the replicas that a user has set, with the user's field manager.
+
+    Returns: A text to compare with an earlier one; empty if no user set the replicas.
+    """
     writer, external = replicas_writer(resource), dig(resource, "spec", "scaling", "mode") == ScalingMode.EXTERNAL
     return "" if external or writer in ("", HPA_MANAGER) else f"{writer} {dig(resource, 'spec', 'replicas')}"

@@ -26,7 +26,7 @@ CLAIM_MEMORY_S = 2 * CLAIMS.max_pause_s
 
 
 class OwnershipStep(StrEnum):
-    """Action of this install for a service, by the service's owner."""
+    """What this install does with a service: reconcile, claim or leave it."""
 
     KEEP = "keep"
     """Own service: reconcile."""
@@ -54,7 +54,7 @@ class Ownership:
     """When a claim on an own service was last removed."""
 
     def recent_claimant(self, now_s: float) -> str:
-        """Return the install that recently claimed an own service, or ""."""
+        """Return the install that recently claimed this install's service, or ""."""
         return self.claimant if now_s - self.rejected_s < CLAIM_MEMORY_S else ""
 
 

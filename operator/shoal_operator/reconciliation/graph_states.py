@@ -43,7 +43,10 @@ class GraphStates:
         self._mark = mark
 
     def latest(self, key: Key, replicas: Sequence[Replica]) -> Mapping[str, GraphState]:
-        """Return the pods' last states by uid; keep reading until all are valid."""
+        """Return, by uid, the states that the pods reported last.
+
+        The pods are read in the background until all of them report a valid graph.
+        """
         graph = self._records.get(key, ReportedGraph)
         uids = frozenset(replica.uid for replica in replicas)
         if graph.task is None or graph.task.done() or graph.uids != uids:

@@ -22,7 +22,10 @@ class ModelResolver(Protocol):
     """The part of `shoal_operator.models.resolving.Resolver` that plans use."""
 
     def resolution(self, key: Key, resource: Json, uri: str | None, *, follows: bool) -> ModelResolution | None:
-        """Return the current resolution of a service's name, and start a request when due; None for a fixed version."""
+        """Return the resolution of a service's model name.
+
+        None for a fixed version. A request to the registry starts in the background when it is due.
+        """
 
     def registry(self, uri: str) -> Mapping[str, str]:
         """Return the environment variables with the address of the registry of ``uri``."""
@@ -52,12 +55,12 @@ class ServicePlan:
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """Plan services by their specs.
+    """Planner of the writes for services, from their specs.
 
     Args:
         defaults: images and addresses of this install.
         names: resolves model names.
-        hosts: places services that scale to zero in the activator.
+        hosts: assigns ports of the activator to services that scale to zero.
         upgrading: decides when a new operator release may replace pods.
     """
 
@@ -70,7 +73,7 @@ class Planner:
         """Return the plan for a service.
 
         Raises:
-            NoActivatorError: it scales to zero, but has no place in the activator.
+            NoActivatorError: the service scales to zero, but no port of an activator is available for it.
             SpecError: the spec is invalid.
             LocationError: the model's URI is invalid.
         """

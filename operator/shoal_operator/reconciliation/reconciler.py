@@ -54,18 +54,18 @@ class Stays(Protocol):
     """The part of `shoal_operator.rollout.staying.StaySender` that the reconciler uses."""
 
     def send(self, key: Key, stays: Iterable[StayRequest]) -> None:
-        """Send each stopping pod of a service its stay."""
+        """Request each stopping pod of a service to keep serving, or to stop."""
 
 
 class Reconciler:
-    """Reconcile services and graphs.
+    """Reconciler of services and graphs.
 
     Args:
         utc_now: wall clock, for the times in a status.
         clock: monotonic seconds.
         records: states of all objects.
         names: resolves model names, and returns addresses of registries.
-        scale_to_zero: places services that scale to zero in the activator.
+        scale_to_zero: assigns ports of the activator to services that scale to zero.
         upgrading: decides when a new operator release may replace pods.
         graphs: states of the pods of graphs.
         stays: requests stopping pods to keep serving until a replacement is ready.
@@ -155,7 +155,10 @@ class Reconciler:
             return None
 
     async def _claim(self, key: Key, observation: Observation) -> OwnershipStep:
-        """Determine which install owns the service, and write or remove a claim where it is time."""
+        """Determine which install of the operator owns the service.
+
+        If this step of the ownership requires it, claim the service or remove another install's claim.
+        """
         child = observation.owned(SERVICE) or observation.orphaned(SERVICE)
         annotations, before = dig(child, "metadata", "annotations", default={}), self._records.get(key, Ownership)
         keeper, claim = (annotations.get(name, "") for name in (OPERATOR_ANNOTATION, CLAIM_ANNOTATION))
@@ -244,5 +247,5 @@ class Reconciler:
 
 
 def _is_of_peers(obstacle: Conflict | Failure) -> bool:
-    """Return whether an obstacle affects request forwarding alone."""
+    """Return whether a conflict or failure affects only request forwarding."""
     return obstacle.kind == PEERS and not (isinstance(obstacle, Conflict) and obstacle.stale)

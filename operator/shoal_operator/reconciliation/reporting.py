@@ -58,7 +58,9 @@ class StatusWriter:
         return self._utc_now().strftime("%Y-%m-%dT%H:%M:%SZ")
 
     async def write(self, key: Key, resource: Json, status: Json) -> bool:
-        """Write the status if it changed; return whether the API server has all of it.
+        """Write the status if it changed.
+
+        Returns: False if the API server has rejected the status or a part of it.
 
         Raises:
             ApiError: the request may succeed at the next reconciliation.
@@ -92,7 +94,11 @@ class StatusWriter:
         return written is status
 
     async def _apply(self, key: Key, resource: Json, status: Json) -> Json:
-        """Write the status, or as much of it as the installed definition accepts; return what was written."""
+        """Write the status and return the status that was written.
+
+        If the installed CustomResourceDefinition rejects the status, it is written without new fields, or else
+        as a minimal status.
+        """
         older = {name: value for name, value in status.items() if name not in _NEW_FIELDS}
         message = ""
         # An API server with an older definition rejects or drops new fields.

@@ -15,10 +15,12 @@ class Retries:
     count: int = 0
 
     def check(self, error: ApiError) -> None:
-        """Count a transient error, and raise it until enough retries have failed; return for other errors.
+        """Raise an error that a retry of the reconciliation may solve.
+
+        A transient error is raised until the maximum of retries in a row is reached. The call returns for other errors.
 
         Raises:
-            ApiError: the error: a retry may solve it, or the namespace is being deleted.
+            ApiError: the given error: it is transient, or the namespace is being deleted.
         """
         if error.is_deletion and error.status == 403:
             raise error

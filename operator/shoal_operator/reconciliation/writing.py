@@ -1,4 +1,7 @@
-"""Writes of a service's children: no write that another writer undoes each time, and repairs of rejected ones."""
+"""Writes of a service's children.
+
+A write that another writer undoes each time is not repeated; a write that the API server rejects is repaired.
+"""
 
 import logging
 from collections.abc import Callable
@@ -37,7 +40,7 @@ _AT_ADMISSION = "admission of "
 
 
 class ChildWriter:
-    """Write the children of services.
+    """Writer of the children of services.
 
     Args:
         status: posts Events.
@@ -127,7 +130,10 @@ class ChildWriter:
     def _without_left_replicas(
         self, limits: WriteLimits, action: Action, live: Json | None, resource: Json
     ) -> Action | None:
-        """Return a write without the replicas that another writer has set back twice; None if nothing else differs."""
+        """Return a write of a Deployment, perhaps without its replicas.
+
+        The replicas are left out after another writer has reset them repeatedly. None if nothing else would change.
+        """
         stored = dig(live, "spec", "replicas")
         # 0 replicas are left to no other writer, as no request would be served.
         if action.kind != DEPLOYMENT or isinstance(action, Delete) or live is None or not stored:
@@ -162,7 +168,7 @@ def _outcome(action: Apply, stored: Json) -> str:
 
 
 def _is_urgent(action: Action, observation: Observation) -> bool:
-    """Return whether the service serves no request until an object is restored."""
+    """Return whether the service needs this write to serve any request."""
     live = observation.owned(action.kind)
     if isinstance(action, Delete) or not live:
         return False

@@ -33,14 +33,14 @@ class _Sent:
 
 @dataclass(slots=True)
 class ServiceStays:
-    """The stays of one service's pods, by uid."""
+    """The last request to each stopping pod of a service, by the pod's uid."""
 
     sent: dict[str, _Sent]
     end: Callable[[], object]
     """Ends the stays: nothing will replace the pods of a deleted service."""
 
     def close(self) -> None:
-        """End the stays, so that the pods stop."""
+        """End the periods for which the pods keep serving, so that they stop."""
         self.end()
 
 
@@ -49,7 +49,7 @@ class StaySender:
     """Sender of requests that make stopping pods keep serving.
 
     Args:
-        records: stays of all services.
+        records: the requests sent for all services.
         port: admin port of the pods.
     """
 
@@ -58,7 +58,11 @@ class StaySender:
     _tasks: "set[asyncio.Task[None]]" = field(default_factory=set)
 
     def send(self, key: Key, stays: Iterable[StayRequest]) -> None:
-        """Send each stopping pod how long to keep serving, unless already sent."""
+        """Send each stopping pod how long to keep serving.
+
+        A request is sent if the pod has received none, if the time is longer than before, and if it changes to or from
+        0, which means stop.
+        """
         known = self.records.find(key, ServiceStays)
         before = known.sent if known else {}
         now: dict[str, _Sent] = {}
@@ -82,7 +86,7 @@ class StaySender:
         return _Sent(stay, task)
 
     def _end(self, key: Key, sent: Mapping[str, _Sent]) -> None:
-        """Cancel the stays of a deleted service."""
+        """Make the pods of a deleted service stop."""
         for last in sent.values():
             if last.stay.seconds:
                 self._begin(key, StayRequest(last.stay.replica, 0), last)

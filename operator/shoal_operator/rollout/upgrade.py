@@ -129,10 +129,11 @@ def images_of(target: Target, deployment: Json) -> dict[str, str]:
 
 
 def keep_pods(target: Target, children: Mapping[Child, Json], deployment: Json, kept: Mapping[str, str]) -> Changes:
-    """Return the writes for a service whose pods stay unchanged.
+    """Return the writes for a service whose pods must not be replaced.
 
-    If only the images differ, changes of the Deployment by other writers are corrected. The template of another release
-    is unknown, so only the replicas of its Deployment are written.
+    If this operator's pod template differs from the Deployment's only in its images, the Deployment is written with its
+    current images, which corrects changes by other writers. If more differs, another release wrote the template: then
+    only the Deployment's replicas and spec hash are written.
 
     Args:
         target: the service, with this operator's images.

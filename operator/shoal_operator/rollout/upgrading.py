@@ -50,7 +50,10 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Unreconciled:
-    """A service not reconciled since this operator leads; it may have an earlier turn."""
+    """Mark of a service not reconciled since this operator became the leader.
+
+    Such a service may precede others in the order of upgrades.
+    """
 
 
 class Upgrading:

@@ -53,7 +53,7 @@ class Autoscaler:
     """Loop that reads the pods of watched services and sets replicas by load.
 
     Args:
-        changed: schedules a service's reconciliation, if its status must change or its cached pods may be outdated.
+        changed: schedules a service's reconciliation: its status must change, or its cached pods may be outdated.
         clock: monotonic seconds.
         window_s: time for which replicas do not fall below a recommendation (s).
         scale_to_zero: decides first about services that scale to zero.
@@ -177,7 +177,10 @@ class Autoscaler:
             await self._follow(cluster, key, service, service.scaled, state, readings)
 
     def _suspend(self, key: Key, state: LoadState) -> None:
-        """Drop the report of a service whose count the activator decides."""
+        """Drop the last decision and report on a service's replicas.
+
+        Called while the service scales to or from zero, when the load does not decide.
+        """
         if state.scaling is None:
             return
         was_reported, state.reported = state.reported is not None, None
@@ -247,7 +250,10 @@ class Autoscaler:
     def _report(
         self, key: Key, load: LoadState, decision: ScalingDecision, readings: Sequence[Reading], now_s: float
     ) -> None:
-        """Report a new count or limit immediately, and the load at intervals, since it always changes."""
+        """Put a decision into the service's status, if it is new or old enough.
+
+        A new count or limit is reported immediately. The load changes at each tick, so it is reported at intervals.
+        """
         scaling = load.scaling
         if decision.reason is None or scaling is None:
             return
@@ -279,7 +285,11 @@ class Autoscaler:
                 return
 
     def _drop_outdated(self, watched: Mapping[Key, CachedService]) -> None:
-        """Drop what is no longer read or needed of services."""
+        """Drop cached readings and decisions that services no longer need.
+
+        All are dropped if a service is no longer watched; those on replicas, if it no longer scales; those on latency,
+        if it has no objective.
+        """
         for key, state in self._records.of(LoadState):
             service = watched.get(key)
             if service is None:

@@ -198,7 +198,10 @@ def _after(state: AutoscalerState, decided: int, replicas: int, now_s: float, wi
 def _limited(
     count: int, replicas: int, state: AutoscalerState, now_s: float, context: ScalingContext, window_s: float | None
 ) -> int:
-    """Return ``count`` within the rate limits; without a window, no decrease."""
+    """Return ``count`` within the rate limits of changes.
+
+    The result is not below the highest recommendation of the window; if ``window_s`` is None, not below ``replicas``.
+    """
     # Up: not while pods wait for a node, and within the rate limit.
     if count > replicas:
         raised = tuple(each for each in state.raised if each[0] > now_s - UP_PERIOD_S)

@@ -35,11 +35,25 @@ def record_recommendation(
 
 
 def increase_limit(raised: ReplicaHistory, replicas: int) -> int:
-    """Return the maximum of replicas, by the counts before recent increases."""
+    """Return the highest number of replicas that the rate limit allows.
+
+    Args:
+        raised: counts before the recent increases.
+        replicas: the current count.
+    """
     base = min((count for _, count in raised), default=replicas)
     return max(UP_FACTOR * base, base + UP_LEAST)
 
 
 def decrease_limit(lowered_s: float, replicas: int, now_s: float, window_s: float) -> int:
-    """Return the minimum of replicas, by the time of the last decrease."""
+    """Return the lowest number of replicas that the rate limit allows.
+
+    It is half the current count, or the current count shortly after a decrease.
+
+    Args:
+        lowered_s: time of the last decrease (monotonic s).
+        replicas: the current count.
+        now_s: monotonic time (s).
+        window_s: time for which replicas do not fall below a recommendation (s).
+    """
     return replicas if now_s - lowered_s < min(PERIOD_S, window_s) else (replicas + 1) // 2

@@ -2,13 +2,15 @@
 
 It is computed from totals over all pods, never from the current count, so that starting pods cause no runaway.
 
-    concurrency   rows in the system / target            target: targetQueueDepth, or measured, or two full batches
+    concurrency   queued and running rows / target      target: targetQueueDepth, or measured, or two full batches
     rate          (arrived rows + backlog / drain time) / (0.8 x capacity of a replica)    with a measured capacity;
-                  less than 0.8 where rows arrive in groups
+                  less than 0.8 if many rows arrive at once
 
-With a latency objective the rate counts too: admission keeps queues so short that rows in the system mean little, and
-rejected rows are demand. Without an objective the rate counts only while rows are rejected. Pods that reject are full,
-so their rows are proportional to their number. While pods reject rows, a measured target therefore does not count.
+With a latency objective, the rate counts too: admission keeps queues short, so the queued rows do not show the load,
+and rejected rows are demand. Without an objective, the rate counts only while rows are rejected.
+
+Pods that reject rows are full: their total of rows only shows how many pods there are. So while rows are rejected, the
+concurrency counts only with targetQueueDepth.
 """
 
 import math
@@ -67,11 +69,12 @@ def recommend(targets: ScalingTargets, signals: Signals, rates: Rates, start_s: 
 
 
 def _planned_rows_per_s(targets: ScalingTargets, signals: Signals, rates: Rates, capacity: Capacity) -> float:
-    """Return the planned rows per second of a replica: a share of its capacity.
+    """Return the rows per second to plan for a replica.
 
-    The share is smaller where rows arrive in groups, down to what the busiest recent tick requires. A system that
-    serves c rows/s, at a arriving rows/s with dispersion i, exceeds the objective d for the share
-    exp(-2 (c - a) c d / (i a)) of the time (a Brownian queue in heavy traffic). This is solved for c.
+    It is a share of the replica's capacity. The share is smaller if many rows arrive at once, down to what the busiest
+    recent tick requires. It follows from the model of a Brownian queue in heavy traffic. Let c be the rows served per
+    second, a the rows that arrive per second, i their dispersion and d the latency objective. The objective is exceeded
+    for the share exp(-2 (c - a) c d / (i a)) of the time. This is solved for c.
     """
     offered = rates.offered_rows_per_s
     if targets.objective_s is None or not offered:

@@ -88,7 +88,10 @@ class Scraper:
         self._kept.clear()
 
     async def read(self, replicas: Sequence[Replica]) -> list[Reading]:
-        """Return the load of each pod of one service; an empty reading without a valid response."""
+        """Return the load of each pod of one service, in the same order.
+
+        The reading of a pod without a valid response is empty.
+        """
         found = await self.documents(replicas)
         return [Reading(load, invalid=outcome is ScrapeOutcome.REFUSED) for outcome, load in found]
 

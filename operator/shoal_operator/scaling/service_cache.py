@@ -67,7 +67,9 @@ class CachedService:
         return self.scaled is not None or self.has_objective
 
     def observe(self, resource: Json, pods: Iterable[Json], now_s: float = 0.0) -> None:
-        """Replace the state by what a reconciliation read, except for a later write of the operator.
+        """Replace the cached service and pods by those of a reconciliation.
+
+        Replicas that the operator wrote after the reconciliation's read stay.
 
         Args:
             resource: the service.

@@ -221,7 +221,10 @@ def _rows(loads: Sequence[float], targets: ScalingTargets, capacity: Capacity | 
 
 
 def _limited_by_median(loads: Sequence[float], worth: float) -> list[float]:
-    """Limit values to ``worth`` or, if larger, to a multiple of the median."""
+    """Return the values, each limited to a maximum.
+
+    The maximum is ``worth``, or a multiple of the median if that is larger. One or two values are not limited.
+    """
     if len(loads) < _MIN_PODS_FOR_MEDIAN:
         return list(loads)
     most = max(worth, MAX_WEIGHT * median_low(loads))

@@ -32,7 +32,10 @@ def spec_invalid(evidence: Evidence) -> Verdict | None:
 
 
 def spec_misread(evidence: Evidence) -> Verdict | None:
-    """Report fields that the API server dropped, or broken rules."""
+    """Report dropped fields of the spec, or rules that the spec breaks.
+
+    The API server drops fields that have the names of an older release.
+    """
     if dropped := dropped_fields(evidence.observation.resource):
         return Status.FALSE, Reason.FIELD_RENAMED, dropped_text(dropped)
     if evidence.target is not None and (faults := broken_rules(evidence.target.spec, "spec")):

@@ -60,7 +60,7 @@ class Evidence:
 
     @property
     def kind(self) -> str:
-        """Child of the resource: a service or a graph."""
+        """Kind of the resource: ``InferenceService`` or ``InferenceGraph``."""
         kind: str = self.observation.resource.get("kind", KIND)
         return kind
 
@@ -101,7 +101,10 @@ class Evidence:
 
     @property
     def has_independent_rows(self) -> list[bool]:
-        """For each new pod with a result, whether its rows are independent."""
+        """For each new pod with a row check: whether rows are independent.
+
+        A row is independent if its result does not depend on other rows of the batch.
+        """
         return self._of_new_pods(self.independent)
 
     def _of_new_pods(self, known: Mapping[str, bool] | None) -> list[bool]:

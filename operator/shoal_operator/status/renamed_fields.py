@@ -36,7 +36,10 @@ def dropped_text(fields: Mapping[str, str]) -> str:
 
 
 def _written(resource: Json) -> Iterator[str]:
-    """Yield the old names that a client wrote, without API server defaults."""
+    """Yield the old names of fields that a client wrote.
+
+    Fields that only the API server set, as defaults, are left out.
+    """
     # The manifest of the last kubectl apply; None where it is missing or no object.
     try:
         applied = json.loads(dig(resource, "metadata", "annotations", _APPLIED_ANNOTATION, default="null"))

@@ -65,7 +65,10 @@ def rows_independent(evidence: Evidence) -> Verdict | None:
 
 
 def rows_unknown(evidence: Evidence) -> Verdict | None:
-    """Report that no new pod has checked rows, if an older condition exists."""
+    """Report that no new pod has checked rows yet.
+
+    None if the status has no earlier condition about rows.
+    """
     conditions = dig(evidence.observation.resource, "status", "conditions", default=[])
     if find(conditions, ConditionType.ROWS_INDEPENDENT) is None:
         return None

@@ -117,7 +117,10 @@ UNREAD: dict[NoLoad, str] = {
 
 
 def left_to_another(evidence: Evidence) -> Verdict | None:
-    """Report a writer to which the Deployment's replicas are left."""
+    """Report that another writer keeps resetting the Deployment's replicas.
+
+    The operator then leaves the replicas to this writer.
+    """
     if not evidence.scaler:
         return None
     text = (

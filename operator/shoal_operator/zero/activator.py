@@ -101,6 +101,9 @@ class TableVersion:
         return f"{self.epoch}:{self.number}"
 
     def read(self, mark: str) -> int:
-        """Return the version in a mark; -1 for another epoch."""
+        """Return the table version that an activator's mark contains.
+
+        -1 if the mark is of another epoch or malformed.
+        """
         epoch, _, version = mark.partition(":")
         return int(version) if epoch == self.epoch and version.isdigit() else -1

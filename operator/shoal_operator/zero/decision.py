@@ -70,7 +70,7 @@ class ZeroState:
 
 @dataclass(frozen=True, slots=True)
 class ZeroDecision:
-    """Next phase of a service and, unless the load decides, its replicas."""
+    """Next phase and replicas of a service that scales to zero."""
 
     phase: Phase
     replicas: int | None = None

@@ -1,4 +1,7 @@
-"""A service that has a place in the activator."""
+"""A service with a port of the activator.
+
+The activator holds the service's requests while no replica runs.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -49,7 +52,7 @@ class HostedService:
         return self.scales_to_zero and (self.phase in HOLDING or self.spec.replicas == 0)
 
     def close(self) -> None:
-        """Give up the place."""
+        """Free the service's port of the activator."""
         self.release()
 
 
@@ -62,7 +65,7 @@ class ReservedPort:
     """Frees the port."""
 
     def close(self) -> None:
-        """Give up the port."""
+        """Free the port."""
         self.release()
 
 

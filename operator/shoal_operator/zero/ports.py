@@ -37,10 +37,12 @@ class Ports:
     """Freed ports: the last service, and until when (monotonic seconds) no other service gets it."""
 
     def choose(self, key: Key, preferred: Iterable[int | None], taken: Collection[int], now_s: float) -> int:
-        """Return a port for a service: the first preferred one that is free, or the first free one.
+        """Return the activator's port for a service.
+
+        The first free one of the preferred ports, else the first free port.
 
         Args:
-            key: of the service.
+            key: key of the service.
             preferred: its former ports; not validated.
             taken: ports of the other services.
             now_s: monotonic time (s).

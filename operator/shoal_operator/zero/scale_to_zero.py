@@ -163,7 +163,7 @@ class ScaleToZero:
         return hosted
 
     def _release(self, key: Key, port: int) -> None:
-        """Free a service's port; its entry left the routing table with its `HostedService`."""
+        """Free a service's port and publish the routing table without the service."""
         self._ports.free(key, port, self._clock())
         self._await_ports()
         self._notify()
@@ -341,7 +341,10 @@ class ScaleToZero:
                 await asyncio.sleep(_RETRY_S)
 
     async def run(self, cluster: Cluster) -> None:
-        """Poll the activator until cancelled; return at once without an activator."""
+        """Poll the activator until cancelled.
+
+        Return at once if no activator is installed.
+        """
         if not self._settings.activator_selector:
             return
         try:
@@ -350,7 +353,10 @@ class ScaleToZero:
             self._listed = False
 
     def _reserve(self, key: Key, port: int | None) -> None:
-        """Reserve the port in a service's status, if it may be assigned and is not reserved."""
+        """Reserve the activator's port that a service's status names.
+
+        A port outside the range, or one that is already reserved, is ignored.
+        """
         reserved = {each.port for _, each in self._records.of(ReservedPort)}
         if port is not None and port in self._ports.port_range and port not in reserved:
             self._records.put(key, ReservedPort(port, partial(self._release, key, port)))

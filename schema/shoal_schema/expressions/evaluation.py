@@ -33,14 +33,17 @@ Number = int | Decimal | float
 
 
 class RowTruth(NamedTuple):
-    """Truth by row (``so``), and where it is known; never true where it is unknown."""
+    """The value of an expression in each row: true, false or unknown.
+
+    ``so`` is True where the value is true; ``known`` is False where it is unknown. Unknown rows are False in ``so``.
+    """
 
     so: Array
     known: Array
 
 
 class Values(NamedTuple):
-    """A column as one sort: numbers, texts or truth values."""
+    """A column read as numbers, as texts or as truth values."""
 
     array: Array
     """Booleans, integers, float64, or ``bytes`` objects; anything where unknown, but NaN if ``exact`` is given."""
@@ -75,7 +78,8 @@ def evaluate(expression: Expression, columns: Mapping[str, Operand], unread: dic
     Args:
         expression: the expression; `types.check` has accepted it.
         columns: columns by name, all of the same length.
-        unread: receives the rows whose text is not of the sort with which it is compared, with the reason.
+        unread: receives rows with unreadable cells, each with the reason. An example is a text that is no number, but
+            is compared with one.
     """
     match expression:
         case Column(name=name):
@@ -99,7 +103,10 @@ def evaluate(expression: Expression, columns: Mapping[str, Operand], unread: dic
 
 
 def compared(one: Values, sign: str, other: Values) -> Array:
-    """Compare two columns of one sort row by row, or a column with a single value; numbers are not rounded."""
+    """Compare two columns row by row, or a column with a single value.
+
+    Both have the same kind of values; numbers are not rounded.
+    """
     compare = _OPERATORS[sign]
     left, right = np.broadcast_arrays(one.array, other.array)
     rounds = one.exact is not None or other.exact is not None
@@ -125,7 +132,10 @@ def nearest(number: Number) -> float:
 
 
 def _beside(number: Number, other: Number) -> Number:
-    """Return a decimal fraction as the float64 nearest to it, to compare it with a float64."""
+    """Return a number in the form in which it is compared with ``other``.
+
+    A decimal fraction beside a float64 becomes the nearest float64; other numbers are unchanged.
+    """
     if isinstance(number, Decimal) and isinstance(other, float) and math.isfinite(other):
         return number if number == number.to_integral_value() else float(number)
     return number
@@ -188,7 +198,15 @@ def _among(column: Operand, literals: Sequence[Literal], unread: dict[int, str])
 
 
 def _joined(parts: Sequence[RowTruth], *, every: bool) -> RowTruth:
-    """Return the conjunction or disjunction (Kleene): one false part decides the former, one true part the latter."""
+    """Return the conjunction or disjunction of expressions in each row.
+
+    Unknown values follow Kleene's logic: even if other parts are unknown, one false part makes a conjunction false, and
+    one true part makes a disjunction true.
+
+    Args:
+        parts: the values of the parts.
+        every: conjunction (True) or disjunction (False).
+    """
     true, false = ([each.so for each in parts], [each.known & ~each.so for each in parts])
     if every:
         so = np.logical_and.reduce(true)

@@ -29,12 +29,18 @@ Literal = str | int | float | bool
 
 
 class ExpressionError(ValueError):
-    """Error of a text that is not an expression; the message is a continuation of the quoted text."""
+    """Error of a text that is not an expression.
+
+    The message does not contain the text; it continues a sentence that begins with the quoted text.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table, or ``step.output`` of a graph. By itself it is a condition, and must be a truth value."""
+    """A column of a table, or ``step.output`` of a graph.
+
+    A column without a comparison is a condition of its own; its values must be truth values.
+    """
 
     name: str
 

@@ -1,4 +1,7 @@
-"""The document of ``GET /v1/progress`` of a batch process, also the last line of its pod."""
+"""The document of ``GET /v1/progress`` of a batch process.
+
+At its end the process also writes the document as the termination message of its container.
+"""
 
 from collections.abc import Sequence
 from typing import Annotated, Final
@@ -22,7 +25,7 @@ class WorkDone(Struct, frozen=True, rename="camel"):
     bytes: Count = 0
 
     def __add__(self, other: "WorkDone") -> "WorkDone":
-        """Return the sum of the work of both."""
+        """Return the sum of two amounts of work."""
         pairs = zip(astuple(self), astuple(other), strict=True)
         return WorkDone(*(one + another for one, another in pairs))
 
@@ -45,7 +48,10 @@ class JobProgress(Struct, frozen=True, rename="camel"):
 
 
 def combined_work(reports: Sequence[JobProgress]) -> WorkDone:
-    """Return the finished work of all workers and of earlier jobs, which every worker reports."""
+    """Return the finished work of all workers and of earlier jobs.
+
+    Each worker reports the same work of earlier jobs; it is counted once.
+    """
     # Every worker reports the same earlier work, or less if it read it earlier.
     before = max((each.before for each in reports), key=lambda each: each.shards, default=WorkDone())
     return sum((each.own for each in reports), start=before)

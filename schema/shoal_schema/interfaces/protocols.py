@@ -124,7 +124,10 @@ class ProtocolTable:
         self._owners = sorted(prefixes.items(), key=lambda owner: -len(owner[0]))
 
     def owner(self, path: str) -> ClientProtocol:
-        """Return the protocol whose error format a path has; the first protocol for an unknown path."""
+        """Return the protocol in whose format errors for a path are sent.
+
+        It is the first protocol for an unknown path.
+        """
         return next((each for prefix, each in self._owners if path.startswith(prefix)), self.protocols[0])
 
     def is_open(self, path: str) -> bool:

@@ -52,7 +52,10 @@ class Command(click.Command):
         self._rules = rules
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments, and check the rules, except during completion (click)."""
+        """Parse the arguments and check the rules.
+
+        Overrides click's method. Rules are not checked during shell completion.
+        """
         rest = super().parse_args(ctx, args)
         for rule in () if ctx.resilient_parsing else self._rules:
             rule(ctx)
@@ -123,7 +126,10 @@ class Words(click.Choice[Word]):
     """
 
     def normalize_choice(self, choice: object, ctx: click.Context | None) -> str:
-        """Return the enumeration's spelling of a word (click)."""
+        """Return the enumeration's spelling of a word.
+
+        Overrides click's method.
+        """
         return next((str(word) for word in self.choices if word.casefold() == str(choice).casefold()), str(choice))
 
 
@@ -131,7 +137,13 @@ class Number(click.FloatRange):
     """A finite number in a range; `click.FloatRange` also accepts ``nan``."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the number, or fail (click)."""
+        """Return an option's text as a number.
+
+        Overrides click's method.
+
+        Raises:
+            click.BadParameter: the text is no number, or the number is not finite or out of range.
+        """
         if math.isfinite(number := super().convert(value, param, ctx)):
             return number
         raise click.BadParameter(f"{value} is not a finite number.", ctx, param)

@@ -39,7 +39,10 @@ class Line(NamedTuple):
 
 
 def read(line: str) -> Line | None:
-    """Parse a log line of a Shoal process (text or JSON), or the last line of a command; None for other lines."""
+    """Parse a log line of a Shoal process, or the last line of a command.
+
+    Log lines are text or JSON. None for any other line.
+    """
     if line.startswith("{"):
         with suppress(ValueError, RecursionError):
             record = json.loads(line)

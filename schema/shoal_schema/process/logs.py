@@ -60,7 +60,10 @@ def configure(level: str = "INFO", form: str = LogForm.TEXT) -> None:
 
 
 def requested_format(environ: Mapping[str, str]) -> LogForm:
-    """Return the log format in an environment that is not validated yet; an invalid format is text."""
+    """Return the log format that an environment requests.
+
+    The environment need not be validated: text if the format is missing or invalid.
+    """
     return LogForm.JSON if environ.get(LOG_FORMAT, "").strip().lower() == LogForm.JSON else LogForm.TEXT
 
 

@@ -36,7 +36,10 @@ def keep_freed_memory(options: Mapping[int, int]) -> None:
 
 
 def return_freed_memory() -> None:
-    """Return free memory to the kernel once, as loading needs more than serving."""
+    """Return free memory to the kernel once.
+
+    Called after loading a model, which needs more memory than serving it.
+    """
     malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if malloc_trim is not None:
         malloc_trim(0)
