@@ -147,9 +147,9 @@ class AccessControl:
         self.release(client)
 
     def release(self, client: AuthenticatedClient) -> None:
-        """Release the rows charged to the client, once.
+        """Release the rows charged to the client; a second call has no effect.
 
-        Rows that still run were moved to their batch, and are released with it.
+        Cancelled rows that still run are not released here, but at the end of their batch.
         """
         if client.quota is not None:
             client.quota.rows -= client.rows

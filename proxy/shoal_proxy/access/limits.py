@@ -13,7 +13,10 @@ MAX_QUOTAS: Final = 10_000
 
 
 class ClientQuota:
-    """The remaining quota of one client; 0 for ``rate_s`` or ``most_rows`` is no limit."""
+    """The remaining quota of one client.
+
+    ``rate_s`` limits rows per second, and ``most_rows`` rows at a time; 0 means no limit.
+    """
 
     __slots__ = ("_at_s", "_burst", "_most_rows", "_rate_s", "_tokens", "rows")
 

@@ -54,7 +54,10 @@ class TokenVerifier:
         return self._keys is not None
 
     def set_keys(self, document: Any) -> int:
-        """Replace the issuer's keys by a key set (RFC 7517); count usable keys.
+        """Replace the issuer's keys by a key set (RFC 7517).
+
+        Returns:
+            The number of usable keys.
 
         Raises:
             ValueError: ``document`` is not a key set, or none of its keys can verify a signature.

@@ -73,7 +73,10 @@ class Admin:
         return Response(self._metrics.text(), headers={"content-type": CONTENT_TYPE_LATEST})
 
     async def waiting(self, request: Request) -> Response:
-        """Respond with the report once it differs from the one the client has."""
+        """Respond with the numbers of waiting requests.
+
+        This is a long poll: if the client has the current report, the response waits for the next change.
+        """
         # A long poll: the response waits for the next change.
         if request.query_params.get(SEEN) == self._mark:
             with contextlib.suppress(TimeoutError):

@@ -40,7 +40,7 @@ class ForwardedRequest(NamedTuple):
 
 
 class PodTimeoutError(DeadlineExceeded):
-    """No response before the deadline by a pod that may have run the request."""
+    """A pod did not respond before the deadline, and may have run the request."""
 
     may_have_run = True
 

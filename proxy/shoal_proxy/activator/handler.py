@@ -37,7 +37,7 @@ class ClientDisconnected(Exception):
 
 
 class RequestReleaser:
-    """The release of held requests to pods, shared by all `RequestHandler`.
+    """The component that forwards held requests to pods, for all services.
 
     Args:
         news: called when the numbers of waiting requests may have changed.
@@ -191,7 +191,11 @@ class RequestHandler:
 
 @contextlib.asynccontextmanager
 async def _while_connected(receive: Receive) -> Any:
-    """Cancel the block and raise `ClientDisconnected` if the client disconnects."""
+    """Run a ``with`` block until it ends or the client disconnects.
+
+    Raises:
+        ClientDisconnected: the client disconnected, and the block was cancelled.
+    """
     task, gone = asyncio.current_task(), False
     assert task is not None
 

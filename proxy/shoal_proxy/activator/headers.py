@@ -58,7 +58,7 @@ def is_response(status: int, headers: Headers) -> bool:
 def response_headers(status: int, headers: Headers) -> list[tuple[bytes, bytes]]:
     """Return the pod's headers for the client, with ``connection: close``.
 
-    So the client's next request goes to the pods.
+    The client then opens a new connection, which the Service routes to a pod.
     """
     lower = [(name.lower(), value) for name, value in headers]
     # With a Content-Length uvicorn would wait for a body, which these statuses do not have.

@@ -55,7 +55,7 @@ class ServiceListeners:
         )
 
     async def serve(self) -> None:
-        """Serve until the listener has left and all accepted requests have a response."""
+        """Serve until shutdown; return once all accepted requests have a response."""
         await self.listener.serve([])
 
     async def open(self, names: Mapping[int, str]) -> dict[str, str]:

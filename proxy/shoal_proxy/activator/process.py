@@ -136,7 +136,10 @@ class Activator:
         self._table_changed.set()
 
     async def _follow(self) -> None:
-        """Apply each new table: open and close ports, and forward requests to ready pods."""
+        """Apply each new table of services.
+
+        Opens and closes ports, and forwards held requests to ready pods.
+        """
         while True:
             await self._table_changed.wait()
             self._table_changed.clear()

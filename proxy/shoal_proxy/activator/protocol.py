@@ -20,7 +20,10 @@ class HeldProtocol(FramedProtocol):
         HttpToolsProtocol.on_body(self, body)
 
     def fail_open(self, cycle: Any, error: ProxyError) -> bool:
-        """Report a rejected request to the ASGI application."""
+        """Reject an incomplete request, and pass ``error`` to the application.
+
+        Returns whether ``error`` is handled.
+        """
         cycle.scope[REFUSED] = error
         return super().fail_open(cycle, error)
 

@@ -1,8 +1,8 @@
 """The held requests of one service, in order, and the assignment to pods.
 
-Requests are forwarded in the order in which their bodies were complete. A pod gets at most `ActivatorService.forwards`
-requests at a time, and the pod with the fewest is next. A pod that rejected a request is skipped for `PAUSE_S`. A pod
-that missed a deadline gets one request at a time until it responds.
+Requests are forwarded in the order in which their headers arrived, once their bodies are complete. A pod gets at most
+`ActivatorService.forwards` requests at a time, and the pod with the fewest is next. A pod that rejected a request is
+skipped for `PAUSE_S`. A pod that missed a deadline gets one request at a time until it responds.
 """
 
 import heapq
@@ -32,7 +32,7 @@ class HeldRequest:
         self.end = end
         self.size_bytes = 0
         self.order = -1
-        """Position in the queue; -1 until the body is complete."""
+        """Position in the queue; -1 until the request is held."""
         self.pod = ""
         """Address of the pod that it is forwarded to; empty while it waits."""
         self.refusals = 0
@@ -68,7 +68,10 @@ class ServiceQueue:
         self._silent &= set(service.addresses)
 
     def enter(self, held: HeldRequest) -> None:
-        """Hold a request, whose body may be incomplete; its place in the order is that of its head."""
+        """Hold a request whose body may be incomplete.
+
+        Its place in the order is fixed now.
+        """
         held.order = self._next_order
         self._next_order += 1
         self.held.add(held)
@@ -122,7 +125,10 @@ class ServiceQueue:
         self._silent.discard(pod)
 
     def next_release_s(self, now_s: float) -> float | None:
-        """Return when to try a skipped pod again; None if no request waits for one."""
+        """Return when the next skipped pod may be tried again.
+
+        Returns None if no request waits, or no pod is skipped.
+        """
         ends = [end for end in self._paused_until_s.values() if end > now_s]
         return min(ends) if self._first() is not None and ends else None
 

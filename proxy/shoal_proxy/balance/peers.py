@@ -84,7 +84,13 @@ class Peer:
         """Whether the address belongs to this replica itself."""
 
     def record_expected_wait(self, wait_s: float | None, now_s: float, travel_s: float | None = None) -> None:
-        """Record the wait (s) that the peer reports; None or out of range is unknown."""
+        """Record the expected wait that the peer reported.
+
+        Args:
+            wait_s: the wait (s); None, infinite or out of range counts as unknown.
+            now_s: monotonic time (s).
+            travel_s: round trip time (s) to the peer; None if not measured.
+        """
         sensible = wait_s is not None and isfinite(wait_s) and 0 <= wait_s <= MAX_WAIT_S
         self.wait_s = wait_s if wait_s is not None and sensible else NEVER_S
         self.reported_s = self.polled_s = now_s
@@ -146,7 +152,9 @@ class Peer:
 def choose_peer(
     peers: Sequence[Peer], rows: int, *, soft_deadline_s: float, now_s: float, row_s: float, most_rows: int
 ) -> Peer | None:
-    """Return the peer expected to respond first, before ``soft_deadline_s``; or None.
+    """Return the peer with the earliest expected response.
+
+    Returns None if no peer is expected to respond before ``soft_deadline_s``.
 
     Args:
         peers: the known peers.
@@ -154,8 +162,8 @@ def choose_peer(
         soft_deadline_s: time by which this replica needs the response.
         now_s: monotonic time (s).
         row_s: time that each row forwarded since a report adds to the wait.
-        most_rows: maximum of unfinished rows forwarded to one peer, unless one request alone is larger. A peer that
-            failed gets one request at a time.
+        most_rows: maximum of unfinished rows forwarded to one peer. A peer without unfinished rows accepts a request of
+            any size. A peer that failed gets one request at a time.
     """
     best: Peer | None = None
     best_s = soft_deadline_s
@@ -171,6 +179,9 @@ def choose_peer(
 
 
 def least_recently_polled(peers: Sequence[Peer], count: int, now_s: float) -> list[Peer]:
-    """Return up to ``count`` peers to poll, polled longest ago and not skipped."""
+    """Return the ``count`` peers to poll next: those polled longest ago.
+
+    Skipped peers and this replica itself are excluded.
+    """
     asked = [each for each in peers if not each.is_self and now_s >= each.skipped_until_s]
     return sorted(asked, key=lambda each: each.polled_s)[:count]

@@ -1,10 +1,11 @@
 """Merge waiting rows into one batch, and split the batch's result into the rows of each request.
 
-Padding of rows of variable length: inputs that name the same mask form one pad group and share their lengths. An input
-without a mask is its own group. A model without buckets pads a batch to its longest row. So rows share a batch only
-with rows of the same size class. The first class holds rows of up to 128 elements; the limit of each further class is
-`FACTOR` times the previous one. No row is padded to more than 128 elements or `FACTOR` times its own size, whichever is
-larger. Each class has its own batch key, so the time and memory of long rows are learned separately.
+Rows of variable length are padded to equal length. Inputs that name the same mask share the lengths of their rows. A
+model may declare the lengths to which it pads (`InputSpec.pad_buckets`). Otherwise a batch is padded to its longest
+row, and rows share a batch only with rows of the same size class. The first class holds rows of up to 128 elements; the
+limit of each further class is `FACTOR` times the previous one. No row is padded to more than 128 elements or `FACTOR`
+times its own size, whichever is larger. Each class has its own batch key, so the time and memory of long rows are
+learned separately.
 """
 
 from collections.abc import Mapping, Sequence
@@ -179,7 +180,10 @@ SMALL_ELEMENTS = 128
 
 
 def pad_group(spec: InputSpec) -> str:
-    """Return the name of the pad group that ``spec`` belongs to."""
+    """Return the name that inputs padded to the same length have in common.
+
+    This is the name of their mask, or the input's own name if it has no mask.
+    """
     return spec.pad_mask or spec.name
 
 
@@ -189,10 +193,12 @@ def fill_value(spec: InputSpec) -> float | bytes:
 
 
 def bucket_for(length: int, spec: InputSpec) -> int:
-    """Return the bucket of a row of ``length``; -1 when the model has no buckets.
+    """Return the length to which the model pads a row of ``length``.
+
+    This is the shortest sufficient length in `InputSpec.pad_buckets`; -1 if the model declares no padded lengths.
 
     Raises:
-        InvalidRequest: the row is longer than the last bucket.
+        InvalidRequest: the row is longer than the longest padded length.
     """
     if not spec.pad_buckets:
         return -1
@@ -222,7 +228,8 @@ def shape_key(
 ) -> tuple[tuple[str, tuple[int, ...]], ...]:
     """Return the name and the row shape of each input, for the batch key.
 
-    A padded axis is replaced by its pad bucket, or by its size class.
+    The size of a padded axis is replaced by the padded length, or by the size class if the model declares no padded
+    lengths.
     """
     key: list[tuple[str, tuple[int, ...]]] = []
     for name, array in sorted(inputs.items()):
@@ -235,7 +242,10 @@ def shape_key(
 
 
 def size_class(elements: int, factor: float) -> int:
-    """Return the size class of a row: -1 for the smallest, then -2, -3 and so on."""
+    """Return the number of the size class of a row with ``elements`` elements.
+
+    The class of the smallest rows is -1, the next -2, and so on. Negative numbers differ from any length.
+    """
     number, most = -1, float(SMALL_ELEMENTS)
     while elements > most:
         number -= 1
@@ -326,7 +336,7 @@ def unpad_rows(outputs: Mapping[str, Array], part: RequestSlice, signature: Mode
 
 
 class CancelledRows:
-    """Rows of a running batch's cancelled requests, charged to their clients."""
+    """Charges for a batch's running rows of cancelled or expired requests."""
 
     __slots__ = ("_quotas", "_rows_of")
 
@@ -337,7 +347,12 @@ class CancelledRows:
             self._rows_of[part.pending] = self._rows_of.get(part.pending, 0) + part.rows
 
     def charge(self, client: AuthenticatedClient, runs: PendingRequest) -> None:
-        """Keep the rows of ``runs`` charged to the quota of ``client`` until `release`."""
+        """Charge the request's rows to the quota of ``client`` until `release`.
+
+        Args:
+            client: the client of the request.
+            runs: the executed request, whose rows are in the batch.
+        """
         rows = self._rows_of.get(runs, 0)
         if rows and client.quota is not None:
             # The account keeps the rows, which the client no longer releases.

@@ -1,6 +1,6 @@
 """Admission and batch formation, based on measured batch times.
 
-The `scheduler` uses this module, and itself handles failed batches and cancelled requests.
+Failed batches and cancelled requests are handled by `scheduler`, which uses this module.
 """
 
 from collections import deque
@@ -109,7 +109,7 @@ class Batcher:
         self.limits = replace(self.limits, alone=alone)
 
     def costs(self, group: Group) -> BatchCosts:
-        """Return the batch times and the row limit for batches of ``group``."""
+        """Return the batch times and the row limit for the batch key of ``group``."""
         return self._costs(group.key)
 
     def can_meet_objective(self, key: BatchKey) -> bool:
@@ -145,7 +145,7 @@ class Batcher:
         return self.tables.max_rows(key)
 
     def _weigh(self, changed: Group) -> None:
-        """Update the expected time of the batches of ``changed``."""
+        """Update the expected time to run the queued rows of ``changed``."""
         # Work is not tracked while a group is alone, so the first group's is stale when a second one comes.
         second = len(self.queue.groups) == 2 and not changed.work_s
         for group in self.queue.groups.values() if second else (changed,):
@@ -261,7 +261,7 @@ class Batcher:
         return any(running.check is None for running in self.running)
 
     def has_spare_time(self, seconds: float, now_s: float) -> bool:
-        """Return whether the next batch is in time after ``seconds`` of other work."""
+        """Return whether the next batch is in time if it starts ``seconds`` later."""
         if not self.queue.groups:
             return True
         group = self.queue.first()
@@ -271,7 +271,13 @@ class Batcher:
         )
 
     def start_batch(self, batch: Batch, now_s: float, check: RowCheck | None = None) -> RunningBatch:
-        """Record that ``batch`` is sent, as a row check if ``check`` is given."""
+        """Record that ``batch`` is sent to the runtime.
+
+        Args:
+            batch: the rows to run.
+            now_s: monotonic time (s).
+            check: the row check that the batch runs; None for a batch of clients' requests.
+        """
         table = self.tables[batch.key]
         finish_s = self.free_s(now_s) + table.p95_s(batch.rows) + self.pace.overhead_s
         running = RunningBatch(batch, now_s, finish_s, guessed=not table.known, alone=not self.running, check=check)

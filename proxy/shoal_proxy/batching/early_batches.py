@@ -1,4 +1,4 @@
-"""Times to send a batch before the device is free, and to hold a batch for a clump of requests.
+"""Decide when to send a batch to a busy device, and when to hold a batch.
 
 Host timing:
 
@@ -8,10 +8,11 @@ A batch sent ``overhead / 2`` before the running forward pass ends arrives just 
 earlier would miss rows still to come; with a batch sent later, the device would wait. Runtimes other than Shoal's do
 not report the forward time. Then the round trip counts as the forward time, and only full batches are sent ahead.
 
-Clumps: clients that fan out, retry together, or sit behind a gateway that batches its wake-ups send many requests
-within microseconds. Starting the first request of a clump alone makes the rest wait for it. While more than half of all
-requests arrive less than `PATIENCE_S` after the previous request, a batch for an idle runtime is held until no request
-has arrived for `PATIENCE_S`. With Poisson arrivals at usual rates the share is small, and no batch is held.
+A clump is many requests in quick succession. Clients that fan out, retry together, or sit behind a gateway that batches
+its wake-ups send many requests within microseconds. Starting the first request of a clump alone makes the rest wait for
+it. While more than half of all requests arrive less than `PATIENCE_S` after the previous request, a batch for an idle
+runtime is held until no request has arrived for `PATIENCE_S`. With Poisson arrivals at usual rates the share is small,
+and no batch is held.
 """
 
 from shoal_proxy.batching.pending import NEVER_S

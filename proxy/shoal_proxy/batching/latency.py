@@ -76,7 +76,7 @@ _MIN_S = 1e-7
 
 
 def knots_for(max_rows: int, allowed_sizes: Sequence[int] = ()) -> tuple[int, ...]:
-    """Return the batch sizes of a table's knots, up to one for ``max_rows``."""
+    """Return the batch sizes for which a latency table stores a time."""
     if allowed_sizes:
         below = [size for size in allowed_sizes if size < max_rows]
         return tuple(allowed_sizes[: len(below) + 1])
@@ -167,7 +167,11 @@ class LatencyTable:
         return min(rows, most)
 
     def measurements(self) -> list[tuple[int, float, float, bool]]:
-        """Return each knot's size, mean, 95th percentile, and if it was measured."""
+        """Return the table: one entry per stored batch size.
+
+        Each entry has the size, the mean (s), the 95th percentile (s), and whether a batch of about this size was
+        measured.
+        """
         seen = [weight > 0 for weight in self._weights]
         return list(zip(self.sizes, self._means, self._highs, seen, strict=True))
 
@@ -222,7 +226,7 @@ class LatencyTable:
         return self.sizes[min(bisect_left(self.sizes, rows), len(self.sizes) - 1)] if self.padded_sizes else rows
 
     def _shares(self, rows: int) -> list[tuple[int, float]]:
-        """Return the indices of the knots around ``rows``, with their weights."""
+        """Return indices and weights to interpolate the time of ``rows`` rows."""
         index = min(bisect_left(self.sizes, rows), len(self.sizes) - 1)
         if index == 0 or self.padded_sizes or self.sizes[index] <= rows:
             return [(index, 1.0)]
@@ -254,8 +258,8 @@ _FOLLOW = 0.05
 class Margin:
     """A percentile of recent prediction errors, at least 0.
 
-    The percentile is a factor times the mean deviation. An error above the percentile raises the factor, and an error
-    below lowers it, in the ratio that leaves the wanted share of errors below.
+    The percentile is a factor times the mean deviation. Each error above it raises the factor, and each error below
+    lowers it. The two steps are chosen so that, on average, the share ``quantile`` of errors lies below.
     """
 
     __slots__ = ("_deviation", "_factor", "_quantile")

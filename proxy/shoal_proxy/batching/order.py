@@ -1,19 +1,20 @@
 """The order in which waiting requests are served.
 
-Lanes: a lane is one priority level of one client class, served first come first served. A request of level n is served
-as if it had arrived n ageing times later, so low priority waits longer but not forever. Classes (such as API keys)
-share the runtime by weight: the waiting class with the fewest served rows per weight is next. A class that was idle
-resumes at the count of the class served last, so it cannot accumulate unused shares. This is start-time fair queueing
-(Goyal, Vin, Cheng 1996), counted in rows. Without priorities and classes there is one lane, and the order costs
-nothing.
+Lanes: a lane is the queue of one client class at one priority level, served first come first served. The turn of a
+request is its arrival time plus `ageing_s` for each priority level, so low priority waits longer but not forever.
+Classes (such as API keys) share the runtime by weight: the waiting class with the fewest served rows per weight is
+next. A class that was idle resumes at the count of the class served last, so it cannot accumulate unused shares. This
+is start-time fair queueing (Goyal, Vin, Cheng 1996), counted in rows. Without priorities and classes there is one lane,
+and the order costs nothing.
 
-Groups: a group holds the waiting requests of one batch key. Groups follow the order of the requests at their heads:
-the waiting class that has been served least, and within a class the first request of a lane whose turn came first.
-Without classes and priorities that is the oldest request. So many requests of one key cannot starve those of another,
-and a new key for each request does not evade fair shares.
+Groups: a group holds the waiting requests of one batch key. The next group is the one with the next request: the
+request with the earliest turn, of the waiting class that has been served least. Without classes and priorities that is
+the oldest request. So many requests of one key cannot starve those of another, and a new key for each request does not
+evade fair shares.
 
-The order of groups is a heap of classes, and for each class a heap of its lanes' heads. Turns and shares only increase,
-so a heap is corrected only when its top is read. An arrival or a batch costs the logarithm of the number of keys.
+The order of groups is a heap of classes, and for each class a heap of the first requests of its lanes. Turns and served
+rows only increase, so a heap is corrected only when its top is read. An arrival or a batch costs the logarithm of the
+number of keys.
 """
 
 import heapq
@@ -44,14 +45,14 @@ class FairShares:
         """Count of the class served last, when it was its turn."""
 
     def add_request(self, share: bytes) -> None:
-        """Count a request of class ``share`` that starts to wait."""
+        """Count one more waiting request of the client class ``share``."""
         # A class that was away starts at the level of the class served last.
         if not self._waiting.get(share):
             self._had[share] = max(self._had.get(share, 0.0), self._level)
         self._waiting[share] = self._waiting.get(share, 0) + 1
 
     def remove_request(self, share: bytes) -> None:
-        """Count a request of class ``share`` that no longer waits, served or not."""
+        """Count one fewer waiting request of the client class ``share``."""
         self._waiting[share] -= 1
         if not self._waiting[share]:
             del self._waiting[share]
@@ -66,21 +67,29 @@ class FairShares:
                 self._had = {**{key: self._had[key] for key in self._waiting}, **dict(kept)}
 
     def charge(self, share: bytes, rows: float) -> None:
-        """Charge class ``share`` for ``rows`` that are sent to the runtime."""
+        """Charge the client class ``share`` for ``rows`` sent to the runtime."""
         self._level = self._had[share]
         self._had[share] += self.cost(share, rows)
 
     def charge_retry(self, share: bytes, rows: int) -> None:
-        """Charge class ``share`` for ``rows`` that its faulty request made run again."""
+        """Charge the client class ``share`` for the retries of its faulty request.
+
+        Args:
+            share: the class.
+            rows: rows that the retries ran again.
+        """
         if self.classes and self._waiting:
             self._had[share] = max(self._had.get(share, 0.0), self._level) + self.cost(share, rows)
 
     def served_rows(self, share: bytes) -> float:
-        """Return the served rows per weight of class ``share``, which must be waiting."""
+        """Return the served rows per weight of the client class ``share``.
+
+        The class must have a waiting request.
+        """
         return self._had[share] if self.classes else 0.0
 
     def cost(self, share: bytes, rows: float) -> float:
-        """Return ``rows`` divided by the weight of class ``share``."""
+        """Return ``rows`` divided by the weight of the client class ``share``."""
         return rows / self._weights.get(share, 1.0)
 
     def serving_order(self, lanes: Mapping[LaneKey, Lane]) -> Iterator[PendingRequest]:
@@ -112,7 +121,10 @@ class FairShares:
 
 
 class Group:
-    """The waiting requests of one batch key, in lanes by class and priority."""
+    """The waiting requests of one batch key, in lanes.
+
+    A lane is the queue of one client class at one priority level.
+    """
 
     __slots__ = (
         "_shares",
@@ -160,7 +172,11 @@ class Group:
         return self._shares.serving_order(self.lanes)
 
     def add(self, pending: PendingRequest) -> Lane | None:
-        """Put ``pending`` at the end of its lane; return the lane if it is a new one."""
+        """Add ``pending`` to the end of the lane for its class and priority.
+
+        Returns:
+            The lane if it was created for this request, otherwise None.
+        """
         lane = self.lanes.get(pending.lane)
         made = None
         if lane is None:
@@ -182,7 +198,7 @@ class Group:
         self.rows -= rows
 
     def wait_again(self, pending: PendingRequest, now_s: float) -> None:
-        """Move ``pending`` to the end of its lane, with ``now_s`` as its turn."""
+        """Move ``pending`` to the end of its lane, as if it arrived at ``now_s``."""
         pending.turn_s = max(pending.turn_s, now_s)
         self.lanes[pending.lane].move_to_end(pending)
         if pending.soft_deadline_s < self.latest_soft_deadline_s:
@@ -197,7 +213,10 @@ _Head = tuple[float, int, Lane, Group, LaneKey]
 
 
 class ServingOrder:
-    """The lanes of all groups, in the order in which they are served."""
+    """The order in which the lanes of all batch keys are served.
+
+    A lane is the queue of one client class at one priority level, within one batch key.
+    """
 
     def __init__(self, shares: FairShares) -> None:
         self._shares = shares
@@ -209,7 +228,13 @@ class ServingOrder:
         self._compact_at = 256
 
     def add(self, group: Group, key: LaneKey, lane: Lane) -> None:
-        """Add a lane that has received its first request."""
+        """Add a new lane to the order.
+
+        Args:
+            group: the group that contains the lane.
+            key: client class and priority level of the lane.
+            lane: the lane's requests, at least one.
+        """
         share = key.share if self._shares.classes else b""
         self._serial += 1
         heads = self._heads.get(share)
@@ -230,15 +255,15 @@ class ServingOrder:
             self._compact_at = 256 + 2 * self._lanes
 
     def clear(self) -> None:
-        """Remove all lanes, once no request waits."""
+        """Remove all lanes; called when no request is waiting."""
         self._heads.clear()
         self._classes.clear()
         self._lanes = 0
 
     def first(self) -> Group:
-        """Return the group to serve next.
+        """Return the group of waiting requests to serve next.
 
-        At least one group must have a waiting request.
+        At least one request must be waiting.
         """
         while True:
             had, _, share = self._classes[0]

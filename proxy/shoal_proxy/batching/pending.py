@@ -29,7 +29,7 @@ class BatchKey(NamedTuple):
     """A serial number for requests that must run alone, else 0."""
 
     def alone(self) -> "BatchKey":
-        """Return a copy of the key that equals no other key."""
+        """Return a unique copy of the key, for a request that shares no batch."""
         return self._replace(solo=next(_serial))
 
 
@@ -39,7 +39,10 @@ PLAIN_KEY = BatchKey()
 
 
 class LaneKey(NamedTuple):
-    """The class and the priority level of a request; level 0 is served first."""
+    """The client class and priority level of a request.
+
+    Level 0 is the highest priority.
+    """
 
     share: bytes = b""
     level: int = 0
@@ -215,10 +218,10 @@ def join_parts(parts: list[tuple[int, Mapping[str, Array]]]) -> Mapping[str, Arr
 
 
 class RequestSlice:
-    """The ``rows`` rows of a request, from row ``start``, that a batch contains.
+    """Consecutive rows of a request that one batch contains.
 
-    ``inputs`` are all rows of the request. The slice keeps its own reference, since a request that is cancelled before
-    the merge drops its inputs, and the batch must not change.
+    The slice has ``rows`` rows, from row ``start`` of the request. ``inputs`` are all rows of the request. A cancelled
+    request drops its own reference to ``inputs``, but the batch still needs them.
     """
 
     __slots__ = ("inputs", "pending", "rows", "start")

@@ -1,14 +1,15 @@
 """Decide when a batch closes, and select its requests.
 
-`Adaptive` is work-conserving. While the runtime has a free slot, waiting rows are sent at once, except if a burst of
-requests is about to come (`returns`, `early_batches`). One more batch may be sent ahead to a busy runtime, so that
-the device never waits for the host. A full batch is sent ahead at once, since waiting could not improve it. A partial
-batch is sent just in time (`early_batches`), since it may still grow while the runtime is busy. A full batch of a
-lower priority is also sent just in time: until then, a request of a higher priority may still join it, and then waits
-only for the running batch. `selection` decides which requests the batch contains, and which are rejected.
+`Adaptive` is work-conserving. While the runtime can accept another batch, waiting rows are sent at once. They are held
+only if many more requests are expected within moments (`returns`, `early_batches`). One more batch may be sent ahead to
+a busy runtime, so that the device never waits for the host. A full batch is sent ahead at once, since waiting could not
+improve it. A partial batch is sent just in time (`early_batches`), since it may still grow while the runtime is busy. A
+full batch of a lower priority is also sent just in time: until then, a request of a higher priority may still join it,
+and then waits only for the running batch. `selection` decides which requests the batch contains, and which are
+rejected.
 
-Groups are served in order (`order`). A full batch of one key is not sent ahead of an older partial batch of another
-key, or a key that is always full would starve all others.
+A group holds the waiting requests of one batch key. Groups are served in order (`order`). A full batch of one key is
+not sent ahead of an older partial batch of another key, or a key that is always full would starve all others.
 
 `Fixed` closes a batch when it is full or ``max_delay_s`` old, as other servers do.
 
@@ -56,7 +57,10 @@ class DeviceState:
 
 
 class CloseBatch:
-    """The decision to reject ``rejected`` and to send ``rows`` rows of ``group``."""
+    """The decision to send a batch of ``rows`` rows from ``group``.
+
+    The requests in ``rejected`` are rejected first.
+    """
 
     __slots__ = ("group", "rejected", "rows")
 
@@ -86,10 +90,10 @@ class Estimates:
 
 
 def decide_batch(queue: Queue, limits: BatchLimits, device: DeviceState, outlook: Estimates) -> CloseBatch | WaitUntil:
-    """Return the group whose batch closes now, or how long to wait.
+    """Decide whether to send a batch now, and from which group of requests.
 
-    Groups are served in order, even if a later group is full. Only with `Fixed`, a full group overtakes earlier groups
-    whose delay has not elapsed.
+    A group holds the waiting requests of one batch key. Groups are served in order, even if a later group is full. Only
+    with `Fixed`, a full group overtakes earlier groups whose delay has not elapsed.
     """
     # At most one batch is sent ahead to a busy runtime.
     if not queue.groups or device.in_flight > limits.in_flight:
@@ -112,7 +116,7 @@ def decide_batch(queue: Queue, limits: BatchLimits, device: DeviceState, outlook
 
 
 def select_from(group: Group, costs: BatchCosts, start_s: float) -> BatchSelection[PendingRequest]:
-    """Select the requests of the next batch from ``group``."""
+    """Select the requests of the next batch from one batch key's ``group``."""
     rows = min(group.rows, costs.max_rows)
     # The usual case costs nothing: the head has the earliest deadline, and meets it.
     if (

@@ -1,7 +1,7 @@
-"""The bounded queue: requests grouped by batch key, in lanes by class and priority.
+"""The bounded queue of one model: requests by batch key, client class and priority.
 
-The rows of a request leave in order. A request larger than the room left in a batch is split, and its rest stays at the
-head, so a batch is always as full as the queue allows. Cancelled and expired requests leave at once.
+The rows of a request leave in order. A request with more rows than still fit into a batch is split. The remaining rows
+stay at the head, so a batch is always as full as the queue allows. Cancelled and expired requests leave at once.
 
 A request of very many rows is served in portions. After each portion the request moves to the end of its lane, so that
 other requests are served in between. Only one portion counts against the row limit.
@@ -27,10 +27,11 @@ class QueueLimits:
 
 
 class Queue:
-    """The waiting requests, and their rows and bytes, owned by one event loop.
+    """The waiting requests, with their total rows and bytes.
 
-    ``full_rows`` returns the rows of a full batch for a batch key. It is given only if batches close by size and age.
-    The queue then tracks the groups that could fill a batch, and orders groups by age alone.
+    Only one event loop may use a queue. ``full_rows`` returns the rows of a full batch for a batch key. It is given
+    only if batches close by size and age. The queue then tracks the batch keys with enough rows for a full batch, and
+    serves batch keys by age alone.
     """
 
     def __init__(
@@ -67,13 +68,19 @@ class Queue:
         return None
 
     def first(self) -> Group:
-        """Return the group to serve next; the queue must not be empty."""
+        """Return the waiting requests of the batch key to serve next.
+
+        At least one request must be waiting.
+        """
         if len(self.groups) == 1:
             return next(iter(self.groups.values()))
         return self._line.first()
 
     def add(self, pending: PendingRequest) -> None:
-        """Put ``pending``, for which `rejection_reason` is None, at the end of its lane."""
+        """Add ``pending`` after earlier requests of the same class and priority.
+
+        `rejection_reason` must have returned None for the request.
+        """
         group = self.groups.get(pending.key)
         if group is None:
             group = self.groups[pending.key] = Group(pending.key, self.shares)
@@ -109,7 +116,14 @@ class Queue:
         return True
 
     def dequeue(self, group: Group, max_rows: int, now_s: float = 0.0, row_cost: float = 1.0) -> list[RequestSlice]:
-        """Take up to ``max_rows`` rows from the head of ``group``, charged ``row_cost`` each."""
+        """Remove up to ``max_rows`` rows from the head of ``group``.
+
+        Args:
+            group: the waiting requests of one batch key.
+            max_rows: maximum rows to remove.
+            now_s: monotonic time (s).
+            row_cost: cost charged to the client's fair share for each row.
+        """
         # The requests with the first rows. The iterator is read once, since ordering many lanes is slow.
         requests, rows = group.requests(), max_rows
         first: list[PendingRequest] = []
@@ -145,12 +159,18 @@ class Queue:
         return slices
 
     def set_work(self, group: Group, work_s: float) -> None:
-        """Record the expected time of the batches of ``group``."""
+        """Set the expected time (s) to run the queued rows of ``group``."""
         self.work_s += work_s - group.work_s
         group.work_s = work_s
 
     def _count_beyond_portion(self, group: Group, rows: int, sign: int) -> None:
-        """Add (``sign`` 1) or subtract (-1) the ``rows`` beyond the first portion."""
+        """Add or subtract a large request's rows that are exempt from the limit.
+
+        Args:
+            group: the group that contains the request.
+            rows: rows of the request; those beyond the first portion are exempt.
+            sign: 1 to add, -1 to subtract.
+        """
         later = sign * max(0, rows - self._portion_rows)
         group.later_rows += later
         self.later_rows += later

@@ -1,4 +1,4 @@
-"""Measurements of a running proxy: rows per second, queue integrals, executions, and the drain rate.
+"""Measurements of a running proxy: rates, totals of rows and times, and the time per row.
 
 The model's own time is not the only limit of throughput: reading requests, transferring batches and writing responses
 may take longer. So `Throughput` keeps the second with the most served rows, with figures that show whether more was
@@ -96,7 +96,7 @@ _KEPT_SPAN_S: Final = 5.0
 
 
 class Traffic:
-    """Counts rows, and the seconds that rows spent in the proxy."""
+    """Counts of rows, and the total time (s) that rows spent in the proxy."""
 
     def __init__(self) -> None:
         self.arrived_rows = 0
@@ -133,7 +133,7 @@ class Traffic:
         self.count_rejected(reason, 1)
 
     def advance(self, now_s: float) -> None:
-        """Add the time since the last call to the integrals."""
+        """Add the rows' and the runtime's time up to ``now_s`` to the totals."""
         if self._now_s < 0:
             self._now_s = self._span_began_s = self._kept_began_s = now_s
         passed_s = now_s - self._now_s

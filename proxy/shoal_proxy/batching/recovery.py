@@ -1,11 +1,11 @@
-"""Batches that failed, requests that made their batch fail, and identical requests.
+"""Retries of failed batches, isolation of faulty requests, and coalescing of identical requests.
 
 Retries after a batch failed as a whole:
 
     failure                        retried
-    the device ran out of memory   both halves, by rows; the size is remembered as too large
-    the model failed, or rejected  both halves, by requests: valid requests succeed, and the faulty one is isolated;
-                                   without cancelled requests, since one of them may be the faulty one
+    the device ran out of memory   two batches, each with half of the rows; the row limit is lowered
+    the model failed, or rejected  two batches, each with half of the requests: valid requests succeed, and the faulty
+                                   one is isolated. After cancellations, first one batch of the remaining requests
     the runtime never ran it       the same batch, once
     the runtime died meanwhile     the same batch, once, but only if the model is idempotent: it may have run
     anything else                  nothing; a request that is alone in its batch is retried at most once
@@ -60,14 +60,17 @@ def payload_digest(pending: PendingRequest) -> bytes:
 
 
 class SuspectPayloads:
-    """Payloads that failed alone, with the number and time of failures; the oldest are dropped first."""
+    """Payloads of requests that failed in a batch of their own.
+
+    Each payload has the number and the last time of its failures. The oldest payloads are dropped first.
+    """
 
     def __init__(self) -> None:
         self._failed: OrderedDict[bytes, _Record] = OrderedDict()
         self._traits: Counter[_Traits] = Counter()
 
     def failed(self, pending: PendingRequest, now_s: float) -> None:
-        """Record that ``pending`` failed alone."""
+        """Record that ``pending`` failed in a batch without other requests."""
         mark, traits = payload_digest(pending), _traits_of(pending)
         before = self._failed.pop(mark, None)
         self._failed[mark] = _Record(traits, 1 if before is None else before.times + 1, now_s)
@@ -77,7 +80,10 @@ class SuspectPayloads:
             self._forget(next(iter(self._failed)))
 
     def must_run_alone(self, pending: PendingRequest, now_s: float) -> bool:
-        """Return whether ``pending`` failed repeatedly in the last minutes."""
+        """Return whether the payload of ``pending`` must run in its own batch.
+
+        True if the payload failed repeatedly, and last within `ALONE_S`.
+        """
         # The digest is computed only of requests that look like a suspect.
         if not self._traits or _traits_of(pending) not in self._traits:
             return False
@@ -132,7 +138,10 @@ class Coalescing:
         return not (self._joinable or self._requests or self._executed or self._marks)
 
     def join(self, request: PendingRequest) -> PendingRequest | None:
-        """Return the request to execute for ``request``; None if one already waits."""
+        """Track ``request``, and return the copy to execute for it.
+
+        Returns None if the copy for an earlier identical request is still waiting: its result serves both.
+        """
         time_to_live_s = round(request.soft_deadline_s - request.arrived_s, 3)
         mark = (request.key, request.lane, time_to_live_s, payload_digest(request))
         shared = self._joinable.get(mark)
@@ -151,7 +160,11 @@ class Coalescing:
         return shared
 
     def leave(self, request: PendingRequest) -> PendingRequest | None:
-        """Remove a cancelled request; return its executed request if now unused."""
+        """Remove a cancelled request from its set of identical requests.
+
+        Returns:
+            The executed copy to cancel if no other request needs it, otherwise None.
+        """
         shared = self._executed.pop(request, None)
         if shared is None:
             return None
@@ -214,7 +227,8 @@ class BatchRetries:
         Args:
             batch: the failed batch.
             error: the error of the batch.
-            fitting_rows: row limit before the batch ran out of memory; its parts keep the value of the first failure.
+            fitting_rows: row limit that was in force when the batch ran out of memory. The returned batches store the
+                limit; it is not replaced when they run out of memory, too.
         """
         batches = self._pieces(batch, error, batch.fitting_rows or fitting_rows)
         # A rejection costs no device time, so it is outside the budget.
@@ -242,7 +256,10 @@ class BatchRetries:
 
 
 def halve_rows(slices: Sequence[RequestSlice]) -> list[list[RequestSlice]]:
-    """Return the rows of ``slices`` in two halves, splitting a request where needed; nothing for a single row."""
+    """Split the rows of ``slices`` into two halves.
+
+    A request may be divided between the halves. The result is empty for a single row.
+    """
     rows = sum(part.rows for part in slices)
     if rows < 2:
         return []

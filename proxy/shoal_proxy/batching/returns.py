@@ -66,7 +66,10 @@ class Burst:
             self.returned_rows += rows
 
     def think_time_counts(self) -> list[int]:
-        """Return the clients per bucket of `THINK_S`, slower ones in the last bucket."""
+        """Return a histogram of clients by think time, with the limits `THINK_S`.
+
+        The last count is the clients that took longer or did not return.
+        """
         counts = [0] * (len(THINK_S) + 1)
         for think_s in self.back_s:
             counts[bisect_left(THINK_S, think_s)] += 1
@@ -94,7 +97,10 @@ class ReturningClients:
         return self._shares[-1] > _CLOSED
 
     def burst(self, completed_s: float) -> Burst:
-        """Start and return a burst at ``completed_s``; evaluate bursts that ended."""
+        """Create the record of the requests that follow a completed batch.
+
+        Earlier records that are complete are added to the statistics.
+        """
         while self._bursts and completed_s - self._bursts[0].completed_s > THINK_S[-1]:
             over = self._bursts.popleft()
             over.outstanding = 0
@@ -148,7 +154,13 @@ class ReturningClients:
         return best_s
 
     def _share(self, completed_s: float, free_s: float, hold_s: float) -> float:
-        """Return the share of clients absent at ``free_s`` that return in ``hold_s``."""
+        """Return the share of a batch's absent clients that return in time.
+
+        Args:
+            completed_s: time at which the batch's responses were sent.
+            free_s: earliest time of the next batch; clients that have not returned by then are absent.
+            hold_s: further time (s) in which absent clients may return.
+        """
         gone = self._within(free_s - completed_s)
         return (self._within(free_s + hold_s - completed_s) - gone) / (1 - gone) if gone < 1 else 0.0
 

@@ -131,7 +131,10 @@ class Scheduler:
         self.batcher.set_model(max_rows, allowed_sizes, measured)
 
     def verify(self, signature: ModelSignature) -> None:
-        """Start row checks of a model; a violation outlasts restarts of its runtime."""
+        """Start row checks of a model.
+
+        A violation found earlier stays in effect when the runtime of the same model restarts.
+        """
         if self.checks is not None:
             # Warm-up measures other times at each start, so they are no part of a model's identity.
             self.checks.set_model(replace(signature, measured=()), SamplingRules(signature))
@@ -160,7 +163,10 @@ class Scheduler:
         return None
 
     def would_be_late(self, pending: PendingRequest, now_s: float) -> bool:
-        """Return whether ``pending``, served in turn, would be late or make the waiting batch late."""
+        """Return whether admitting ``pending`` would make a response late.
+
+        This is the response to ``pending`` itself, or to the first waiting request of the same batch key.
+        """
         batcher, group = self.batcher, self.queue.groups.get(pending.key)
         if self._coalescing is not None:
             return False  # an identical request may already wait, and then this one costs nothing
@@ -414,7 +420,10 @@ class Scheduler:
         return self._resolve(rejected, error)
 
     def _give_up(self, batch: Batch, error: ProxyError, now_s: float) -> list[Delivery]:
-        """Resolve a batch's requests with ``error``; record a request that failed alone."""
+        """Resolve a batch's requests with ``error``.
+
+        A faulty request that failed in a batch of its own is also recorded as a suspect.
+        """
         requests = unresolved_requests(batch)
         # A request is at fault only if it failed on its own, apart from the others of its batch.
         offended = batch.attempts > 0 or batch.key.solo > 0
@@ -456,7 +465,7 @@ class Scheduler:
             running.cancelled_rows.release()
 
     def _deliveries_of_clients(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
-        """Return the outcomes of executed requests for all coalesced requests."""
+        """Copy each executed request's outcome to the clients' identical requests."""
         assert self._coalescing is not None
         requests: list[Delivery] = []
         for shared, outcome in deliveries:

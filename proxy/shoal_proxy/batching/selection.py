@@ -1,4 +1,4 @@
-"""Admission of requests that arrive, and selection of the next batch's requests.
+"""Decide whether to admit a request, and select the requests of the next batch.
 
 Rules for the next batch, given its start and the batch times:
 
@@ -10,8 +10,8 @@ Rules for the next batch, given its start and the batch times:
 4. If the runtime pads to certain sizes, a batch just above one size costs as much as the next size. Send the smaller
    full size if it serves more rows per second and the remaining rows are still in time in the batch after it.
 
-Serving the head in any case would shrink every batch in case 3 to a size that is in time for the head, and the overload
-would grow.
+Case 3 does not favor the first request. Otherwise every batch would shrink until that request is in time, and the
+overload would grow.
 
 Admission predicts the response time of a request that arrives. If the latency objective is at least the time of two
 full batches (the running batch and the request's own), full batches in order of arrival are optimal. A request that
@@ -75,7 +75,10 @@ class BatchCosts:
 
 
 class BatchSelection(Generic[W]):
-    """The rows of the next batch, from the head, after rejection of ``rejected``."""
+    """The number of rows of the next batch, and the requests to reject first.
+
+    The rows are taken from the head of the queue after the requests in ``rejected`` are removed.
+    """
 
     # No dataclass: mypyc does not compile generic ones.
     def __init__(self, rows: int, rejected: Sequence[W] = ()) -> None:
@@ -183,7 +186,11 @@ def _best_rate(hopeful: Sequence[W], costs: BatchCosts, start_s: float) -> int:
 
 
 def _trim(hopeful: Sequence[W], rows: int, costs: BatchCosts, start_s: float) -> int:
-    """Return the next smaller padded size if it serves faster, else ``rows``."""
+    """Return the size of the batch: ``rows``, or the next smaller padded size.
+
+    The smaller size is used if it serves more rows per second and the remaining rows are still in time in the batch
+    after it.
+    """
     sizes = costs.table.padded_sizes
     index = bisect_left(sizes, rows) - 1
     if index < 0 or sizes[index + 1 : index + 2] == (rows,):

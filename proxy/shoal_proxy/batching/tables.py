@@ -1,9 +1,9 @@
-"""Latency tables and memory limits of batches, one each per input shape.
+"""The latency table and the memory limit of each input shape.
 
 Longer rows take longer, so each shape has its own table. A batch that runs out of memory halves the row limit of its
 shape. The limit recovers: after `PROBE_AFTER` full batches that fitted, twice as many rows are tried; each failed try
-doubles the number of batches before the next try. A single row that does not fit proves nothing about the limit; if
-halving a batch has led to it, the limit is restored.
+doubles the number of batches before the next try. A batch of a single row that does not fit proves nothing about the
+limit. If that batch is the last of repeated halvings, the limit is restored.
 """
 
 from collections import OrderedDict
@@ -34,7 +34,10 @@ class RowLimit:
         """Full batches since the limit changed."""
 
     def lower(self, rows: int) -> None:
-        """Lower the limit to ``rows``; after a failed raise, wait twice as long."""
+        """Lower the limit to ``rows`` after a batch ran out of memory.
+
+        If the limit had been raised as a trial, the next trial comes after twice as many batches.
+        """
         self.rows = rows
         self.record_fit = 0
         if self.probed:

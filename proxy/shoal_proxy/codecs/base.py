@@ -180,7 +180,7 @@ def json_text(value: Any, option: int = 0) -> bytes:
 def check_integers(body: bytes | memoryview) -> None:
     """Reject JSON integers beyond 64 bits, which orjson would round.
 
-    Needed for JSON of which a part is forwarded as JSON; values of tensors are checked by their datatype.
+    Used for bodies with parameters that are forwarded as JSON. Tensor values are checked by their datatype instead.
     """
     text = bytes(body)
     if _LONG not in text.translate(_ZEROS):
@@ -204,7 +204,7 @@ def check_integers(body: bytes | memoryview) -> None:
 
 
 def shown(value: Any) -> str:
-    """Return a client's ``value`` for a message, truncated and of limited depth."""
+    """Format a client's ``value`` for a message, shortened."""
     return _SHOWN.repr(value)
 
 

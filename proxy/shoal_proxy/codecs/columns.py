@@ -1,6 +1,6 @@
 """Match a request's columns with a model's inputs by name, or by position if they have no names.
 
-A model has one column for each name in an input's ``columns``, otherwise one for each input.
+An input with ``columns`` consists of these columns; an input without ``columns`` is one column.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,9 +28,9 @@ _COMPARED: Final = 64
 
 
 class InputMatch:
-    """The keys of an input's values in a row; without keys, the row is the value.
+    """The keys under which each row contains the values of one model input.
 
-    ``named``: whether keys are names, not positions.
+    Without keys, the whole row is the input's value. ``named``: whether keys are names rather than positions.
     """
 
     __slots__ = ("columns", "flags", "key", "spec")
@@ -62,7 +62,7 @@ def match(keys: Mapping[str, Any], first: Any, signature: ModelSignature, *, ign
     """Match a table's columns with the model's inputs.
 
     Args:
-        keys: key of each column in a row, by column name.
+        keys: by column name, the key of the column's value in each row: a name or a position.
         first: the first row.
         signature: signature of the model.
         ignore_extra: whether unknown columns are ignored.
@@ -135,7 +135,9 @@ def check_twice(names: Sequence[str]) -> None:
 
 
 def have_default_names(names: Mapping[str, Any], signature: ModelSignature) -> bool:
-    """Return whether columns have pandas' default names, unknown to the model.
+    """Return whether columns have only the numbers that pandas uses as names.
+
+    False if a number is also the name of an input or column of the model.
 
     Raises:
         InvalidRequest: the names are 0 to n - 1, but not in ascending order, which is ambiguous.
@@ -159,7 +161,9 @@ def are_default_names(names: Sequence[str]) -> bool:
 
 
 def same_keys(rows: list[Any], signature: ModelSignature) -> list[Any]:
-    """Return the rows, JSON objects, with missing keys filled by null.
+    """Add keys that a row does not have but others do, with the value null.
+
+    Returns the rows, which are JSON objects.
 
     Raises:
         InvalidRequest: a row is not an object, or a non-nullable column is missing.
@@ -248,7 +252,10 @@ def converted(spec: InputSpec, array: Array, datatype: str) -> Array:
 
 
 def _are_held(given: Array, made: Array) -> bool:
-    """Return whether ``made`` has the values of ``given``; numpy's warnings must be off."""
+    """Return whether ``made`` holds the values of ``given`` after conversion.
+
+    Integers must be exact and in range; a finite number must not become infinite. numpy's warnings must be off.
+    """
     if made.dtype.kind == "f":
         return bool((np.isfinite(made) | ~np.isfinite(given)).all())
     limits = np.iinfo(made.dtype)

@@ -42,7 +42,10 @@ _CODES: Final = {404: "RESOURCE_DOES_NOT_EXIST", 503: "TEMPORARILY_UNAVAILABLE",
 
 
 class _Table:
-    """Rows, and the key of each named column in a row (None without names)."""
+    """The rows of a table, and the key of each named column in a row.
+
+    The keys are None if the columns have no names.
+    """
 
     __slots__ = ("keys", "rows")
 

@@ -102,9 +102,12 @@ def to_wire(spec: InputSpec | OutputSpec, array: Array) -> Array:
 
 
 def from_json(spec: InputSpec | OutputSpec, data: Any, *, flags: bool = False) -> Array:
-    """Return JSON ``data`` (a scalar or nested lists) as an array of the same shape.
+    """Return JSON ``data`` as an array of the same shape.
 
-    ``flags``: whether true and false are accepted as 1 and 0, as in named columns of numbers.
+    Args:
+        spec: the tensor's declaration.
+        data: a scalar or nested lists.
+        flags: whether true and false are accepted as 1 and 0.
 
     Raises:
         InvalidRequest: ragged rows, or values of another type or out of the datatype's range.

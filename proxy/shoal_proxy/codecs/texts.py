@@ -46,7 +46,10 @@ class Embeddings:
         self._model_name = model_name
 
     def decode(self, call: InferCall, signature: ModelSignature) -> DecodedRequest:
-        """Decode the texts, one per row; the style states if the response is base64."""
+        """Decode the texts to embed, one per row.
+
+        The decoded request's style records whether the client wants base64.
+        """
         document = _document(call, self._model_name)
         spec, output = raw.bytes_input(signature), _embedding(signature)
         if spec is None or not _takes_texts(spec, signature) or output is None:

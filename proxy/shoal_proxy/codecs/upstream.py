@@ -29,7 +29,11 @@ from shoal_schema.wire.row_errors import decode_row_errors
 def encode_batch(
     batch: Batch, inputs: Mapping[str, Rows], signature: ModelSignature, *, binary: bool
 ) -> tuple[bytes, list[bytes | memoryview]]:
-    """Return JSON part and binary tensors of a batch; without ``binary`` only JSON."""
+    """Encode a batch for the runtime.
+
+    Returns:
+        The JSON part, and the binary tensors that follow it: none if ``binary`` is false.
+    """
     tensors: list[dict[str, Any]] = []
     tail: list[bytes | memoryview] = []
     # Parameters of tensors are part of the batch key: all requests of the batch have the same.

@@ -36,7 +36,10 @@ MAX_PADDING_BYTES = 64 << 20
 
 
 class V1Form(StrEnum):
-    """The form of a V1 request; the value names the results in the response."""
+    """The form of a V1 request: rows or columns.
+
+    The value is the name of the results in the response.
+    """
 
     ROWS = "predictions"
     COLUMNS = "outputs"
@@ -94,7 +97,7 @@ def decode_rows(
 ) -> DecodedRequest:
     """Decode ``instances``, one JSON value per row; ``body`` is their JSON text.
 
-    Objects are matched by name; ``ignore_extra``: whether unknown names are ignored.
+    Values in an object are matched with inputs by name. ``ignore_extra``: whether unknown names are ignored.
 
     Raises:
         InvalidRequest: ``instances`` do not match the signature.

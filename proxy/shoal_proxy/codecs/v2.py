@@ -148,7 +148,10 @@ def _decode_inputs(
     *,
     ignore_extra: bool,
 ) -> dict[str, Array]:
-    """Decode all tensors; add parameters to forward to ``extras``."""
+    """Decode all tensors of a request.
+
+    Parameters that must be forwarded to the runtime are added to ``extras``.
+    """
     inputs: dict[str, Array] = {}
     # Columns of inputs, by input: a table may be sent as one tensor per column.
     columns: dict[str, dict[str, Array]] = {}
@@ -188,7 +191,10 @@ def _decode_inputs(
 
 
 def _check_names(tensors: list[Any], signature: ModelSignature, *, ignore_extra: bool) -> None:
-    """Reject tensors without a name, unknown names, and an incomplete set of an input's columns."""
+    """Reject a request in which the name of a tensor is missing or unknown.
+
+    Unknown names are accepted if ``ignore_extra``. A request with only some columns of an input is rejected, too.
+    """
     unknown: list[str] = []
     for tensor in tensors:
         if type(tensor) is not dict:
@@ -208,7 +214,10 @@ def _check_names(tensors: list[Any], signature: ModelSignature, *, ignore_extra:
 
 
 def _meant(tensor: dict[str, Any], signature: ModelSignature) -> tuple[InputSpec, InputSpec | None]:
-    """Return a tensor's declaration, and for a column its input; `_NOTHING` for a tensor to ignore."""
+    """Return the declaration of a tensor, and the input it is a column of.
+
+    The second is None for a whole input. An unknown tensor, to be ignored, gets the declaration `_NOTHING`.
+    """
     name, datatype = tensor["name"], tensor.get("datatype")
     spec = signature.inputs.get(name)
     if spec is not None and not (name in spec.columns and name in signature.columns and _is_flat(tensor)):
@@ -226,7 +235,10 @@ def _meant(tensor: dict[str, Any], signature: ModelSignature) -> tuple[InputSpec
 
 
 def _is_flat(tensor: dict[str, Any]) -> bool:
-    """Return whether a tensor is a column, not the input of the same name."""
+    """Return whether a tensor has one dimension, as a column has.
+
+    An input may have the same name as one of its columns.
+    """
     shape = tensor.get("shape")
     return type(shape) is list and len(shape) == 1
 

@@ -132,7 +132,11 @@ class V2Fast:
 
 
 def _around(style: ResponseStyle, name: str, array: Array, signature: ModelSignature) -> tuple[bytes, bytes] | None:
-    """Return the JSON around an output's numbers, or JSON and header line if binary."""
+    """Return the parts of a response around an output's numbers.
+
+    For JSON, these are the texts before and after the numbers; for binary, the JSON part and the header line with its
+    length. None if the output is not plain numbers.
+    """
     spec = output_spec(name, array, signature)
     if spec.batch_dim or spec.datatype in _NOT_PLAIN:
         return None

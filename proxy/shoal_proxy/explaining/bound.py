@@ -17,7 +17,7 @@ def bound(busiest: BusiestSecond | None, *, batches: int, model_ms: tuple[float,
         busiest: the second with the most served rows; None before the first request.
         batches: number of completed batches; fewer than 20 are inconclusive.
         model_ms: bounds of the model's own time for a batch.
-        host_ms: the host's work around a batch; 0 if only the sum with the model's time is known.
+        host_ms: the host's time for a batch; 0 if it cannot be measured separately from the model's time.
     """
     if busiest is not None and busiest.proxy_busy >= BUSY:
         return Bound.PROXY

@@ -66,9 +66,9 @@ def utilization(scheduler: Scheduler, now_s: float) -> float:
 
 
 def demand(scheduler: Scheduler, now_s: float) -> float:
-    """Return the number of replicas that recent requests need, except forwarded ones.
+    """Return the number of replicas that the recent requests need.
 
-    While the capacity is unknown, return the busy share of the last second.
+    Requests forwarded to a peer do not count. While the capacity is unknown, return the busy share of the last second.
     """
     traffic, serves = scheduler.traffic, _capacity(scheduler)
     traffic.advance(now_s)

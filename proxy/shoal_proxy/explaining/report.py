@@ -172,7 +172,10 @@ def _span_ms(bounds_s: tuple[float, float]) -> FigureBounds:
 
 
 def last_key(batcher: Batcher) -> BatchKey:
-    """Return the batch key of the shape used last, if possible with known times."""
+    """Return the batch key of the input shape used last.
+
+    Shapes with measured batch times are preferred.
+    """
     tables = batcher.tables.all()
     # A shape that waits for its first batch has no known time.
     known = (shapes for shapes in reversed(tables) if tables[shapes].known)

@@ -187,7 +187,10 @@ def _latency(report: LatencyReport, alone_ms: FigureBounds, full_ms: FigureBound
 
 
 def _sure(report: LatencyReport) -> str:
-    """Describe what a time includes, or the few batches that it is based on."""
+    """Return the note on how reliable a time is.
+
+    The note states what the time includes, or that too few batches were measured.
+    """
     if report.batches < ENOUGH_BATCHES:
         source = "warm-up" if not report.batches else "1 batch" if report.batches == 1 else f"{report.batches} batches"
         return f" (by {source}: too few samples for a percentile)"

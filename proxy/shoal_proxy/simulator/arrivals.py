@@ -88,14 +88,18 @@ def scaled(arrived_s: Times, factor: float) -> Times:
 
 
 def requests(arrived_s: Times | Sequence[float], objective_s: float = NEVER_S) -> list[SimulatedRequest]:
-    """Return a one-row request per arrival, due after ``objective_s``."""
+    """Return a one-row request per arrival.
+
+    The deadline of each request is ``objective_s`` after its arrival.
+    """
     return [SimulatedRequest(float(time), float(time) + objective_s) for time in arrived_s]
 
 
 class ClosedLoop:
-    """Clients that each send a request a think time after every response.
+    """Clients that each wait for a response before their next request.
 
-    A rejection counts as a response. No request is sent after ``until_s``.
+    Between a response and the next request passes a think time. A rejection counts as a response. No request is sent
+    after ``until_s``.
     """
 
     def __init__(self, callers: int, think_s: Callable[[], float], *, until_s: float, objective_s: float) -> None:

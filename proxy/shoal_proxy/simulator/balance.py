@@ -12,7 +12,10 @@ Pick = Callable[[int], int]
 
 
 class Balance(StrEnum):
-    """Load balancing rule; all but the first and last choose per request."""
+    """Load balancing rule.
+
+    `PINNED` and `REQUEST_FORWARDING` choose a replica per connection, the other rules per request.
+    """
 
     PINNED = "Pinned"
     """Clients keep their connections, which a Service has distributed at random."""
@@ -45,7 +48,10 @@ Lead = TypeVar("Lead")
 
 
 def choose_replica(balance: Balance, replicas: Sequence[R], request: SimulatedRequest, now_s: float, pick: Pick) -> R:
-    """Return the replica for ``request``, by a rule that chooses per request."""
+    """Return the replica for ``request``.
+
+    ``balance`` must be a rule that chooses a replica for each request, not for each connection.
+    """
     match balance:
         case Balance.LEAST_ROWS:
             return _least(replicas, lambda replica: replica.rows, pick)
@@ -62,7 +68,7 @@ def choose_replica(balance: Balance, replicas: Sequence[R], request: SimulatedRe
 def forwarder(peers: Sequence[R], request: SimulatedRequest, now_s: float, pick: Pick) -> R | None:
     """Return the peer that would finish ``request`` first.
 
-    None if the request would be late there, or was forwarded before.
+    Returns None if the request would be late at this peer, or was forwarded before.
     """
     if request.forwarded or not peers:
         return None

@@ -1,4 +1,4 @@
-"""Search for the highest rate that meets the objective, and the length of trace that proves a rate."""
+"""Find the highest rate that meets the objective, and the number of requests needed to measure it."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -35,7 +35,10 @@ def largest(is_met: Callable[[float], bool], most: float = math.inf) -> float:
 
 
 def enough_requests(requests: Sequence[SimulatedRequest], rate_per_s: float) -> int | None:
-    """Return how many requests a trace needs to prove a rate; None if ``requests`` are enough."""
+    """Return the number of requests needed to measure a rate reliably.
+
+    Returns None if ``requests`` are enough.
+    """
     longest_s = max([each.soft_deadline_s - each.arrived_s for each in requests if each.soft_deadline_s < NEVER_S])
     enough = math.ceil(_LASTS * longest_s * rate_per_s)
     return enough if len(requests) < enough else None

@@ -11,7 +11,10 @@ from shoal_proxy.errors import ProxyError
 
 @dataclass(slots=True, eq=False)
 class SimulatedRequest:
-    """Simulated request; its outcome sets one of the last four times."""
+    """Simulated request and its outcome.
+
+    The outcome sets one of ``completed_s``, ``refused_s``, ``failed_s`` and ``left_s``.
+    """
 
     arrived_s: float
     soft_deadline_s: float = NEVER_S
@@ -72,7 +75,7 @@ class Discipline(Protocol):
         """Admit a request; return the requests that are rejected because of it."""
 
     def decide(self, now_s: float) -> SendBatch | SleepUntil:
-        """Return the next decision."""
+        """Decide whether to send a batch now or to wait."""
 
     def finished(self, batch: Sequence[SimulatedRequest], took_s: float, now_s: float) -> Sequence[SimulatedRequest]:
         """Record that ``batch`` took ``took_s``; return the answered requests."""
@@ -99,7 +102,10 @@ class EventQueue:
         heapq.heappush(self._events, (time_s, self._serial, happen, what))
 
     def schedule_decision(self, engine: "Engine") -> None:
-        """Let an engine's discipline decide after the events of this moment."""
+        """Schedule a decision of the engine's discipline.
+
+        It is made once all events of the current time have been processed.
+        """
         self._touched[engine] = None
 
     def run(self, until_s: float = NEVER_S) -> None:

@@ -69,7 +69,7 @@ class Fleet:
         connections: connections of all clients together, if the rule uses connections.
         max_age_s: age after which a connection is opened again.
         hop_s: duration of forwarding a request.
-        stale_s: maximum age of the queue times that replicas have of one another.
+        stale_s: maximum age (s) of a replica's estimate of the waits at its peers.
     """
 
     def __init__(  # noqa: PLR0913 (properties of a fleet)

@@ -1,9 +1,9 @@
 """Optimum of batching: the most requests in time, knowing the whole trace.
 
-One device runs one batch at a time, one row a request, and requests are due in the order in which they arrive. Then two
-exchanges lose nothing: requests are served in order of arrival, and a batch that ends with request i holds the most
-recent ones, since that only relaxes its deadline. So batches are stretches of the trace with rejections between them,
-and a table of the earliest time at which the device can be free decides it all:
+One device runs one batch at a time. Each request is one row, and deadlines are in the order of arrival. Then some
+optimal solution serves requests in order of arrival, and a batch that ends with request i holds consecutive requests up
+to i, since these have the latest deadlines. So each batch is a stretch of the trace, and rejected requests lie between
+batches. The optimum follows from a table of the earliest times at which the device can be free:
 
     free[i][m]   with the first i requests decided and at most m of them rejected
                = min( free[i-1][m-1],  min over b of  max(free[i-b][m], arrived[i]) + latency[b]
@@ -58,10 +58,11 @@ def most_in_time(
 
 
 class _Band:
-    """Last rows of the table, limited to the columns that matter.
+    """The last rows of the table, limited to the columns that matter.
 
-    Row ``end`` is at ``end - _first_row`` of a block of rows whose first column stands for ``_base`` rejections. When
-    the block is full, the rows still needed move to a new one. Beyond its idle column a row is -inf: a free device.
+    Rows are stored in a block: row ``end`` at index ``end - _first_row``. The block's first column is the one for
+    ``_base`` rejections. When the block is full, the rows still needed move to a new one. Columns after the band are
+    -inf: the device is free.
     """
 
     def __init__(self, arrived_s: _Times, soft_deadline_s: _Times, latency_s: _Times) -> None:

@@ -23,9 +23,9 @@ _MODEL = ModelSignature("simulated", ("1",), "", {}, {})
 
 
 class _Inputs(dict[str, Array]):
-    """The inputs of a simulated request, with the request.
+    """The inputs of a simulated request, with a reference to the request.
 
-    The engine does not know the executed copies of coalesced requests.
+    The copies that the scheduler executes for identical requests share the inputs, and are identified by the reference.
     """
 
     def __init__(self, request: SimulatedRequest) -> None:
@@ -117,7 +117,7 @@ class SchedulerDiscipline:
         return SendBatch(batch, refused, [part.rows for part in slices])
 
     def finished(self, batch: Sequence[SimulatedRequest], took_s: float, now_s: float) -> Sequence[SimulatedRequest]:
-        """Return the requests that have their result after a batch (`Discipline`)."""
+        """Complete a batch; return the requests that it answers (`Discipline`)."""
         running = self._sent.popleft()
         self.scheduler.record_finished(running, now_s)
         result = BatchResult({"y": np.zeros(running.rows)}, forward_s=took_s)
@@ -131,7 +131,7 @@ class SchedulerDiscipline:
         return answered
 
     def failed(self, batch: Sequence[SimulatedRequest], error: ProxyError, now_s: float) -> Sequence[SimulatedRequest]:
-        """Return the requests that get the error of a batch (`Discipline`)."""
+        """Fail a batch; return the requests that get its error (`Discipline`)."""
         running = self._sent.popleft()
         self.scheduler.record_finished(running, now_s)
         return self._settled(self.scheduler.fail_batch(running, error, now_s).deliveries)

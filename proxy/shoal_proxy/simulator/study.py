@@ -31,7 +31,10 @@ _SAME = 1.15
 
 @dataclass(frozen=True, slots=True)
 class SimulatedService:
-    """Simulated service; without an objective no answered request is late."""
+    """Settings of a simulated service.
+
+    Without an objective, no response counts as late.
+    """
 
     latencies: Latencies
     limits: BatchLimits
@@ -274,7 +277,10 @@ def _faster(entries: Sequence[TraceEntry], factor: float, service: SimulatedServ
 
 
 def _rate(factor: float, outcome: TraceOutcome) -> float | None:
-    """Return a rate in requests per second; None if it is 0 or unlimited."""
+    """Return the rate (requests/s) of a trace played ``factor`` times as fast.
+
+    Returns None if ``factor`` is 0 or infinite.
+    """
     return factor * outcome.offered_per_s if 0 < factor < math.inf else None
 
 

@@ -56,7 +56,10 @@ _MAX_OTHERS: Final = 64
 
 
 class RowViolation(NamedTuple):
-    """A proof that rows of a model are not independent, without client data."""
+    """A proof that a row's result depends on other rows of its batch.
+
+    Contains no data of clients.
+    """
 
     finding: RowFinding
     rows: int
@@ -149,7 +152,10 @@ class RowChecks:
         return max(self._paused_until_s, self._next_s)
 
     def is_possible(self, now_s: float, *, busy: bool) -> bool:
-        """Return whether to call `next_check`; record if clients' rows wait or run."""
+        """Return whether `next_check` may have a check to send now.
+
+        ``busy``: whether clients' rows wait or run. A busy device restarts the measured idle time.
+        """
         if busy:
             self._idle_s = -1.0
             if self._wanted_s >= 0 and now_s - self._wanted_s < OVERDUE_S:
@@ -205,7 +211,10 @@ class RowChecks:
         return RowCheck(samples if anchor is None else [*samples, anchor], self._model)
 
     def _chosen(self, batcher: Batcher, now_s: float) -> Group | None:
-        """Return the group of rows to check next; None if no group is ready."""
+        """Return the group of sampled rows to check next; None if none is ready.
+
+        Rows of a group have the same batch key and lengths, so they can share a batch.
+        """
         while self._partners:
             partner = self._partners[0]
             if partner.samples and row_check_size(batcher, partner.group[0]):

@@ -29,7 +29,10 @@ _MAX_SIZES: Final = 16
 
 
 class Scale:
-    """Running quantiles of the results of rows of one size, for one output."""
+    """Typical values of one output, learned for rows of one size.
+
+    Stored as running quantiles per element.
+    """
 
     __slots__ = ("_differences", "_learned", "apart", "center", "magnitude", "spread")
 
@@ -46,7 +49,7 @@ class Scale:
 
     @property
     def elements(self) -> int:
-        """Return the number of elements; 0 before the first observation."""
+        """Return the number of elements of a row; 0 before the first observation."""
         return 0 if self.spread is None else len(self.spread)
 
     def learn(self, table: Array, floor: float) -> None:
@@ -54,7 +57,7 @@ class Scale:
 
         Args:
             table: rows by elements, FP64, finite.
-            floor: least unit, as a share of a row's largest value.
+            floor: lower bound of the unit, as a share of a row's largest value.
         """
         largest = float(np.median(np.abs(table).max(axis=1)))
         differences = np.abs(table[1:] - table[:-1])
@@ -89,7 +92,7 @@ class Scale:
         Args:
             left: results, rows by elements, finite.
             right: results to compare with ``left``, of the same shape.
-            floor: least unit, as a share of a row's largest value.
+            floor: lower bound of the unit, as a share of a row's largest value.
         """
         farthest: Array = self._farthest(left, right, floor) / self.apart
         return farthest
@@ -185,7 +188,7 @@ class ResultDistance:
                 self._scales[name].learn(table, _FLOORS[datatype])
 
     def units_of_all(self, left: Sequence[Row], right: Sequence[Row]) -> list[float]:
-        """Return `units` of each pair of results, vectorized where possible."""
+        """Return the distance of each pair of results, as `units` does."""
         far = np.zeros(len(left))
         for name, datatype in self._datatypes.items():
             a = _table([row[name] for row in left if name in row], datatype)
@@ -287,7 +290,10 @@ def _numbers(left: Array, right: Array, datatype: str) -> tuple[Array, Array]:
 
 
 def _table(rows: list[Array], datatype: str) -> Array | None:
-    """Return rows by elements, as FP64; None if shapes differ or values are not finite."""
+    """Return results as an FP64 matrix of rows by elements.
+
+    Returns None if shapes differ or a value is not finite.
+    """
     if not rows or not rows[0].size:
         return None
     for row in rows:

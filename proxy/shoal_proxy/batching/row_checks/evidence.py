@@ -43,7 +43,7 @@ class RowFinding(StrEnum):
 
 
 class BatchTally:
-    """The checked rows of one batch, and the foreign results among them."""
+    """Counts for one batch: checked rows, and rows with a wrong result."""
 
     __slots__ = ("foreign", "rows")
 
@@ -90,11 +90,11 @@ class Evidence:
         return rows if rows >= _REPORTED else 0
 
     def add(self, finding: RowFinding, tally: BatchTally) -> bool:
-        """Count a finding; return whether all findings show that rows are not independent.
+        """Count a finding; return whether rows are proven to be dependent.
 
         Args:
             finding: the finding about one row.
-            tally: counts of the batch in which the row's result was foreign.
+            tally: counts of the batch in which the row got a result that was not its own.
         """
         self.concluded += 1
         match finding:

@@ -2,7 +2,7 @@
 
 Rows are grouped by batch key and lengths, so that a group can share a batch. A check takes one row of each of several
 batches, so that a row gets other neighbours than before. Batches and rows are chosen at random: a model that mixes rows
-in every second batch, or always the first two, would pass checks at a fixed distance.
+in every second batch, or always the first two rows, would pass checks at fixed intervals.
 """
 
 from collections import OrderedDict, deque
@@ -119,7 +119,10 @@ class SampleStore:
         self.size_bytes += kept.size_bytes
 
     def groups(self) -> list[tuple[Group, int, float]]:
-        """Return each group, its number of batches, and its oldest completion time."""
+        """Return the groups of sampled rows that can share a batch.
+
+        Each entry has the group's key, its number of sampled batches, and the completion time of the oldest one.
+        """
         return [(group, len(kept), kept[0].taken_s) for group, kept in self._groups.items()]
 
     def take(self, group: Group, rows: int) -> list[SampledRow]:

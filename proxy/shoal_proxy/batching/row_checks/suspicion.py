@@ -1,11 +1,11 @@
-"""Why a row's result differed in a second run, and the batches that find it out.
+"""Find out why a row's result differed in a second run, by further runs.
 
 The row is run again: alone, among the neighbours of the check that differed, in the client's batch as it was, and in
 batches of that size among other rows. The conclusions:
 
-    all runs agree, except with the client's result or the check's  that result was not the row's own
-    alone always one result, among other rows several others        the row depends on its neighbours
-    alone always one result, each batch repeats another one         the result follows the batch: a tie, quantization
+    all results agree, except the client's or the check's           that result was not the row's own
+    one result when alone, several others among other rows          the row depends on its neighbours
+    one result when alone, always the same other one in each batch  the result follows the batch: a tie, quantization
     copies of the row in one batch, run twice, differ               the model is random: no conclusion is possible
     results alone differ, copies in one batch do not                the model changes from run to run
     anything else                                                   noise
@@ -121,7 +121,7 @@ _RESULTS: Final = 4
 
 
 class Suspicion:
-    """A row whose check differed from the client's result, and its later runs."""
+    """A row whose result in a check differs from the client's, and its reruns."""
 
     def __init__(
         self,
@@ -224,27 +224,34 @@ class Suspicion:
         return RowFinding.VARIED if len(_distinct(every, ruler, GROSS)) > 1 else RowFinding.NOISE
 
     def met(self, ruler: ResultDistance) -> set[float]:
-        """Return the response times of batches whose results the row may have got."""
+        """Return the batches whose results the row may have received.
+
+        Each batch is identified by its completion time.
+        """
         met = {self.sample.batch.taken_s, *(each.batch.taken_s for each in self.neighbours)}
         return met | self.company_s if self._differs_alone(ruler) else met
 
     def _differs_alone(self, ruler: ResultDistance) -> bool:
-        """Return whether the results of the row in batches of its own differ grossly."""
+        """Return whether the row's results differ grossly when it runs alone."""
         return _spread(self.results[RerunKind.ALONE], ruler) > GROSS
 
     def _is_scattered(self, ruler: ResultDistance) -> bool:
-        """Return whether the row has more distinct results than a tie explains."""
+        """Return whether the row has at least `_RESULTS` distinct results.
+
+        A tie between two scores gives only two or three.
+        """
         every = [self.again, self.given, *[row for rows in self.results.values() for row in rows]]
         return len(_distinct(every, ruler, GROSS)) >= _RESULTS
 
     def is_exchanged(self, ruler: ResultDistance, others: list[Row]) -> bool:
-        """Return whether a run exchanged the results of this row and another row, in either direction.
+        """Return whether a run exchanged the results of this row and another row.
 
-        Further runs do not change the answer: a model that often mixes rows mixes them in some of those runs too.
+        Either row may have received the other's result. One such run suffices, whatever the other runs show: a model
+        that mixes rows often mixes them in some of those, too.
 
         Args:
             ruler: measures distances.
-            others: results of rows of other batches; a common result proves nothing.
+            others: results of rows of other batches. A result that also occurs there is common, and proves no exchange.
         """
         if len(others) < _ENOUGH:
             return False
@@ -277,7 +284,10 @@ class Suspicion:
 
 
 def _is_one_of(wanted: Row, rows: list[Row], others: list[Row], ruler: ResultDistance, near: float) -> bool:
-    """Return whether a result equals that of one of ``rows``, and differs from all ``others``."""
+    """Return whether ``wanted`` occurs in ``rows`` but not in ``others``.
+
+    Results at a distance of at most ``near`` count as equal.
+    """
     if all(ruler.units(wanted, row) > near for row in rows):
         return False
     return all(ruler.units(wanted, other) > near for other in others)
