@@ -1,4 +1,7 @@
-"""Command line of the proxy: serves, or runs simulate, record or composer."""
+"""Command line of the proxy.
+
+Without a command it serves. Its commands are ``simulate``, ``record`` and ``composer``.
+"""
 
 import os
 from collections.abc import Sequence

@@ -193,7 +193,10 @@ class Draining(ProxyError):
 
 
 class ServiceGone(ProxyError):
-    """The service that the activator holds requests for is gone; a retry does not help."""
+    """The service for which the activator holds a request is gone.
+
+    The activator holds requests while a service is scaled to zero. A retry does not help.
+    """
 
     status = 503
     reason = RejectionReason.DRAINING
@@ -253,7 +256,7 @@ class StepFailed(ProxyError):
 
 
 class MaybeExecuted(ProxyError):
-    """Another error with the note that the request may have run."""
+    """Copy of an error whose message adds that the request may have run."""
 
     may_have_run = True
 

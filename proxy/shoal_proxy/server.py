@@ -181,7 +181,7 @@ def make_certificate(settings: Settings) -> Certificate | None:
 def make_connection_limits(
     settings: Settings, metrics: Metrics, descriptors: int, unread: UnreadResponses | None = None
 ) -> tuple[ConnectionLimits, ConnectionLimits]:
-    """Return the connection limits of the inference and the admin port."""
+    """Return the connection limits of the inference port and the admin port."""
     timeouts = TransferTimeouts(
         settings.process.head_timeout_s,
         settings.process.body_timeout_s,
@@ -320,7 +320,10 @@ class Proxy:
                     group.create_task(keep_watching(each))
 
     def stop(self) -> None:
-        """Start the drain; a second call skips all delays before it."""
+        """Begin to stop the proxy.
+
+        A second call skips all delays before the drain.
+        """
         if self._leave.is_set():
             self._hurry.set()
             self._stay_changed.set()
@@ -338,7 +341,10 @@ class Proxy:
         self._stay_changed.set()
 
     async def _stay_on(self) -> float:
-        """Serve while the operator requests it; return the delay's start (s)."""
+        """Keep serving for the extra time that the operator grants.
+
+        Returns: Monotonic time (s) from which the drain delay counts.
+        """
         begun_s = time.monotonic()
         self._stay.begin(begun_s)
         if self._stay.left_s(begun_s):
@@ -474,7 +480,10 @@ def _bound(sock: socket.socket) -> str:
 
 
 def _reach(sock: socket.socket) -> str:
-    """Return a word for the networks that can connect to a socket."""
+    """Return a word for the addresses on which a socket accepts connections.
+
+    Such as ``unix`` or ``this_machine``.
+    """
     name = sock.getsockname()
     if isinstance(name, str):
         return "unix"

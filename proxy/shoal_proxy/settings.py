@@ -96,7 +96,7 @@ class Settings(Struct, frozen=True):
         return settings
 
     def validate(self) -> None:
-        """Check settings that exclude each other.
+        """Check for settings that conflict with each other.
 
         Raises:
             SettingsError: two settings conflict.

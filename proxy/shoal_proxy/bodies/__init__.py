@@ -1,1 +1,1 @@
-"""Request and response bodies: memory, compression, and their turns on the event loop."""
+"""Request and response bodies: memory limits and stepwise compression."""

@@ -73,7 +73,10 @@ class DelegatedTransfer(BodyTransfer):
 
 
 class BodyMemory:
-    """All incomplete bodies, whose bytes and those of the queue may not exceed ``limit_bytes`` together."""
+    """Memory account of all incomplete bodies.
+
+    Incomplete bodies and the queue share one limit, ``limit_bytes``.
+    """
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
@@ -106,7 +109,7 @@ class BodyMemory:
         holding.held_bytes = 0
 
     def shrink(self, holding: BodyTransfer, size_bytes: int) -> None:
-        """Release ``size_bytes`` of a body's compressed bytes after decompression."""
+        """Release ``size_bytes`` compressed bytes of a body after decompression."""
         holding.held_bytes -= size_bytes
         self.size_bytes -= size_bytes
 

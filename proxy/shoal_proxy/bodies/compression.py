@@ -35,11 +35,17 @@ class Compression:
         return None if accepted is None or response.size_bytes < self._min_bytes else coding_for(accepted)
 
     def start(self, response: HttpResponse, coding: bytes, write: Callable[[HttpResponse], None]) -> None:
-        """Schedule the compression of ``response``; ``write`` is called with the result."""
+        """Compress ``response`` in scheduled steps.
+
+        After the last step ``write`` is called with the response.
+        """
         self._rotation.schedule(_Job(response, coding, write, self._rotation))
 
     def middleware(self) -> Middleware:
-        """Return a middleware that compresses responses other than inference."""
+        """Return ASGI middleware that compresses responses.
+
+        Infer requests bypass the middleware; `start` compresses their responses.
+        """
         return Middleware(_PageCompression, min_bytes=self._min_bytes)
 
 

@@ -14,7 +14,10 @@ class BodyOwner(Protocol):
     """The request that a compressed body belongs to."""
 
     def count_decompressed(self, read_bytes: int, made_bytes: int) -> bool:
-        """Count the bytes of one step; return False if the request is rejected."""
+        """Count the bytes that one step has read and written.
+
+        Returns: False if the request is rejected.
+        """
 
     def body_decompressed(self) -> None:
         """Continue the request with the body from `CompressedBody.take`."""

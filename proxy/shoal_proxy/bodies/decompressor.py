@@ -50,7 +50,7 @@ class BodyDecompressor:
 
     @property
     def waiting(self) -> bool:
-        """Return whether input or output is left for another `step`."""
+        """Return whether another `step` has bytes to read or write."""
         return self._full or bool(self._rest) or bool(self._pieces)
 
     def add(self, piece: bytes) -> None:

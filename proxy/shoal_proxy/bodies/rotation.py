@@ -30,7 +30,10 @@ class Rotation:
         self._due = False
 
     def schedule(self, job: Job) -> None:
-        """Schedule the next step of ``job``, unless it is scheduled already."""
+        """Schedule the next step of ``job``.
+
+        Nothing changes if a step of the job is scheduled already.
+        """
         if job.scheduled:
             return
         job.scheduled = True

@@ -80,7 +80,10 @@ def _progress() -> Iterator[Callable[[str], None]]:
 
 
 def _guesses(entries: Sequence[TraceEntry], service: SimulatedService) -> str:
-    """Describe the durations that are needed but were not measured."""
+    """Describe the execution times that the simulation must guess.
+
+    These are the times of batch sizes and input shapes that the proxy has not measured.
+    """
     # Per shape, batches that the simulation may form and whose time is unknown.
     latencies, most = service.latencies, service.limits.max_rows
     shapes = sorted({entry.shape for entry in entries})

@@ -1,1 +1,4 @@
-"""From admitted requests to results: the dispatcher, the runtime's client, and limits on unread responses."""
+"""Execution of admitted requests: dispatcher, runtime client, forwarding.
+
+Also the memory limit of responses that clients have not read.
+"""

@@ -85,7 +85,7 @@ class Dispatcher:
 
     @property
     def settled(self) -> bool:
-        """Return whether all requests have their outcome."""
+        """Return whether no request is queued, running or forwarded."""
         given = self._forwarder is not None and self._forwarder.has_forwarded
         return self.scheduler.settled and not self._tasks and not given
 
@@ -117,7 +117,9 @@ class Dispatcher:
         return signature
 
     def signature_to_decode(self) -> ModelSignature:
-        """Return the signature for decoding requests that a peer may also serve.
+        """Return the signature for decoding requests.
+
+        With request forwarding it is also returned while only a peer can serve requests.
 
         Raises:
             RuntimeUnavailable: the runtime is not ready.
@@ -172,7 +174,7 @@ class Dispatcher:
             self._deliver(())
 
     def reject_waiting(self, error: ProxyError) -> None:
-        """Fail all requests without an outcome, when the drain times out."""
+        """Fail all queued, running and forwarded requests at the drain's time-out."""
         self._deliver(self.scheduler.reject_all(error, time.monotonic()))
         # A cancelled task fails its batch.
         for task in self._tasks:
@@ -181,7 +183,10 @@ class Dispatcher:
             self._forwarder.fail_all()
 
     def load(self, now_s: float, *, peer: bool = False) -> OrcaReport | None:
-        """Return this replica's load; None if it would reject a new request."""
+        """Return a report of this replica's load.
+
+        Returns: None if this replica is stopping or not ready; for a ``peer`` also if the queue is full.
+        """
         scheduler = self.scheduler
         if self.phase is not ProxyPhase.SERVING or not self._link.ready:
             return None
@@ -191,7 +196,7 @@ class Dispatcher:
         return OrcaReport(expected_wait_s(scheduler, now_s), utilization(scheduler, now_s), rows_per_s)
 
     def close(self) -> None:
-        """Cancel row checks, and close the alarm."""
+        """Cancel repeated runs of rows (row checks), and close the alarm."""
         for task in self._checks:
             task.cancel()
         self._alarm.close()
@@ -335,7 +340,10 @@ class Dispatcher:
         self._metrics.batch_seconds.observe(time.monotonic() - running.sent_s)
 
     async def _run_check(self, check: RunningBatch, signature: ModelSignature) -> None:
-        """Run rows again to compare their results; only log failures."""
+        """Run rows again, and log whether their results differ from the first.
+
+        Errors of this run are logged, and affect no client.
+        """
         failed = True
         try:
             try:
@@ -408,7 +416,10 @@ class Dispatcher:
         self._check_settled()
 
     def _deliver_while_room(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
-        """Deliver results until unread responses are full; return the others."""
+        """Deliver results until the limit of unread responses is reached.
+
+        Returns: The results that were not delivered.
+        """
         unread = self._unsent
         for number, (pending, outcome) in enumerate(deliveries):
             if unread.full:

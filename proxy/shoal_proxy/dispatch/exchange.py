@@ -1,4 +1,4 @@
-"""The link to the runtime: its health, the model's signature, and the exchange of one batch."""
+"""Link to the runtime: its health, the model's signature, and batches."""
 
 import asyncio
 import logging
@@ -57,7 +57,10 @@ class SentBatch:
         return decode_result(response.body, response.headers.get(_HEADER_LENGTH), signature)
 
     def timing(self, batch: Batch, batch_s: float) -> bytes:
-        """Return a batch's Server-Timing; ``batch_s`` is the proxy's own time."""
+        """Return the values of a batch for the Server-Timing header.
+
+        ``batch_s`` is the time (s) of the batch outside the runtime.
+        """
         return batch_timing(batch, self.merged, runtime_s=self.completed_s - self.sent_s, batch_s=batch_s)
 
 

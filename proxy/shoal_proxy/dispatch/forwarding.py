@@ -123,7 +123,7 @@ class RequestForwarder:
 
     @property
     def has_forwarded(self) -> bool:
-        """Return whether a peer has requests of this replica."""
+        """Return whether peers still have requests from this replica."""
         return bool(self._tasks)
 
     def record_local_batch(self, *, failed: bool) -> None:
@@ -185,7 +185,10 @@ class RequestForwarder:
         return True
 
     def cancel(self, pending: PendingRequest) -> bool:
-        """Cancel a disconnected client's request; return False if no peer has it."""
+        """Cancel the forwarded request of a disconnected client.
+
+        Returns: False if no peer has the request.
+        """
         task = self._tasks.get(pending)
         if task is None:
             return False
@@ -194,7 +197,7 @@ class RequestForwarder:
         return True
 
     def fail_all(self) -> None:
-        """Fail all requests that are at peers, at the time-out of the drain."""
+        """Fail all forwarded requests, because the drain has timed out."""
         for pending, task in list(self._tasks.items()):
             pending.may_have_run = True
             task.cancel()
@@ -284,7 +287,10 @@ class RequestForwarder:
     # Tracking peers.
 
     def _note_load(self, link: PeerLink, response: RuntimeResponse, travel_s: float | None = None) -> None:
-        """Update a peer's identity and expected wait from its response."""
+        """Update a peer's expected wait from the headers of a response.
+
+        The response may come from this replica itself, because DNS also returns its address.
+        """
         peer = link.peer
         instance = response.headers.get(_INSTANCE)
         # DNS also returns the address of this replica.
@@ -344,7 +350,10 @@ class RequestForwarder:
 
 
 def _decoded(response: RuntimeResponse, pending: PendingRequest, mark: bytes, signature: ModelSignature) -> Given:
-    """Return the outcome in a peer's response. ``mark`` occurs only in the response to this request."""
+    """Decode a peer's response to the outcome of a forwarded request.
+
+    ``mark`` is a value that only the response to this request contains.
+    """
     executed = response.headers.get(_EXECUTED)
     status = response.status
     if status != 200:
@@ -372,6 +381,9 @@ def _decoded(response: RuntimeResponse, pending: PendingRequest, mark: bytes, si
 
 
 def _broken(executed: bytes | None, pending: PendingRequest) -> Given:
-    """Return the outcome for an invalid response of a peer: the error that this replica would have returned."""
+    """Return the outcome of a request whose response from a peer is invalid.
+
+    The client receives the error that this replica would have returned.
+    """
     pending.may_have_run = executed != b"no"
     return ForwardingOutcome.BROKEN, None

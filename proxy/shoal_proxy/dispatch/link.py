@@ -1,4 +1,4 @@
-"""The interface between the dispatcher and what runs a batch: a runtime (`exchange`) or a graph (`graph`)."""
+"""Interface between the dispatcher and a runtime or a graph of models."""
 
 import asyncio
 from collections.abc import Callable
@@ -25,7 +25,10 @@ class BatchResponse(Protocol):
         """
 
     def timing(self, batch: Batch, batch_s: float) -> bytes:
-        """Return the batch's part of the Server-Timing header; ``batch_s`` is the proxy's own time."""
+        """Return the values of the batch for the Server-Timing header.
+
+        ``batch_s`` is the time (s) of the batch outside the runtime.
+        """
 
 
 class ModelLink(Protocol):

@@ -45,7 +45,10 @@ class ResponseMemory:
         self.used_bytes = 0
 
     def rejection(self, size_bytes: int) -> ProxyError:
-        """Return the error for a response of ``size_bytes`` over the limit."""
+        """Return the error for rejecting a response of ``size_bytes``.
+
+        It is `ModelFailed` if this response exceeds the limit, else `Overloaded`.
+        """
         if size_bytes > self.most_bytes:
             return ModelFailed(f"the response is over the limit of {self.most_bytes} bytes")
         what = f"the responses of all models are over the limit of {self.most_bytes} bytes"

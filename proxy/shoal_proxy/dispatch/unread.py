@@ -1,9 +1,9 @@
 """Memory limit of unread responses, enforced by evicting slow readers.
 
-Beyond the limit no batch is sent and no result is encoded (`full`), so nothing is added while clients read. A client
-that is too slow to finish in time is then disconnected, the slowest first, after at least one window of measurement:
-otherwise clients that read nothing would block all others until their own timeouts. Down to half of the limit is freed,
-so that the next batches do not fill it at once, and paces are measured before the limit is reached.
+While the limit is exceeded (`full`), no batch is sent and no result is encoded, so unread bytes cannot grow. Clients
+that are too slow to finish in time are disconnected, the slowest first, until half of the limit is free. Otherwise
+clients that read nothing would block all other clients until their timeouts. The pace of a client is measured for at
+least one window before the client is disconnected. Measurements start at half of the limit.
 """
 
 import asyncio
@@ -49,7 +49,10 @@ class ReadingPace:
         """Pace in the last window; infinite before the first one ends."""
 
     def measure(self, left_bytes: int, now_s: float) -> None:
-        """Update the rate; ``left_bytes`` are unread now."""
+        """Update the pace at which the client reads.
+
+        ``left_bytes`` is the number of response bytes that are unread now.
+        """
         elapsed_s = now_s - self.mark_s
         if self.mark_s == 0.0:
             self.mark_bytes, self.mark_s = left_bytes, now_s
@@ -68,7 +71,7 @@ class UnreadResponses:
     """Memory account of the unread responses of all clients.
 
     Args:
-        limit_bytes: memory limit; a single response is written whatever its size, unless the limit is reached already.
+        limit_bytes: memory limit. While it is not reached, a response of any size is written.
         patience_s: time that a client may need for the rest of its response while the limit is reached.
     """
 
@@ -85,7 +88,10 @@ class UnreadResponses:
         """Called when the unread responses are no longer full."""
 
     def set_held_bytes(self, reader: SlowReader, held_bytes: int) -> None:
-        """Set the memory kept for a reader; 0 removes the reader."""
+        """Set the memory (bytes) that a client's unread response occupies.
+
+        0 removes the client from the account.
+        """
         pace = self._readers.get(reader)
         if pace is None:
             if not held_bytes:

@@ -109,7 +109,9 @@ class Upstream:
             return f"the runtime returned {response.status} for /v2/health/ready"
 
     async def signature(self, pad_buckets: PadBuckets = NO_BUCKETS) -> ModelSignature:
-        """Return the model's signature, with ``pad_buckets`` in place of the model's own buckets.
+        """Return the model's signature.
+
+        ``pad_buckets``, the sizes to which inputs are padded, replace those of the model.
 
         Raises:
             SignatureError: the runtime has no such model, or its metadata is invalid.
@@ -146,7 +148,10 @@ class Upstream:
         return await self._exchange(head, [], deadline_s)
 
     def close_idle(self) -> None:
-        """Open no more connections, and close each one when it becomes idle."""
+        """Close idle connections, and the others as soon as they are idle.
+
+        No further connection is opened.
+        """
         self._closed = True
         self.drop_idle()
 

@@ -1,4 +1,7 @@
-"""Conversion of a composer's arrays to declared datatypes and shapes."""
+"""Conversion of a composer's arrays to declared datatypes and shapes.
+
+A composer is the user's Python code that passes a request through the models of a graph.
+"""
 
 from collections.abc import Coroutine, Mapping
 from typing import Any
@@ -15,13 +18,15 @@ _FROM = {"f": "fiu", "i": "iu", "u": "iu", "b": "b"}
 def canonical(
     given: Mapping[str, Any], tensors: Mapping[str, Tensor], optional: frozenset[str], whose: str
 ) -> tuple[dict[str, Array], int]:
-    """Return arrays in their declared form, and their number of rows.
+    """Convert arrays to their declared datatypes, and check their shapes.
 
     Args:
         given: arrays or nested lists by name, with rows in the first dimension.
         tensors: the declared tensors.
         optional: names of tensors that may be missing.
         whose: subject of the error messages.
+
+    Returns: The arrays by name, and their number of rows.
 
     Raises:
         ValueError: a tensor is missing, unknown, or of another datatype or shape; or the numbers of rows differ.
@@ -79,7 +84,7 @@ def _array(value: Any, tensor: Tensor, what: str) -> Array:
 
 
 def readable(arrays: Mapping[str, Array], tensors: Mapping[str, Tensor]) -> dict[str, Array]:
-    """Return tensors as a composer reads them, BF16 as FP32 for numpy."""
+    """Convert BF16 tensors to FP32, because numpy does not have BF16."""
     return {
         name: bfloat16_to_float32(array) if tensors[name].datatype == "BF16" else array
         for name, array in arrays.items()

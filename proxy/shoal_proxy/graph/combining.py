@@ -57,7 +57,10 @@ def combined(combine: CombineRule, values: Sequence[SpaceValues], tensors: Seque
 
 
 def _full(values: SpaceValues, tensor: Tensor, shape: tuple[int, ...], count: int) -> Array:
-    """Return an array of ``count`` rows of this shape, with gaps for the rows that have no value."""
+    """Expand values to an array of ``count`` rows of ``shape``.
+
+    Rows without a value are filled as `gaps` does: with NaN, empty text or 0.
+    """
     if values.rows is None and values.array.shape[1:] == shape:
         return values.array
     array = gaps(tensor, (count, *shape))

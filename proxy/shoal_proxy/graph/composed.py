@@ -1,4 +1,7 @@
-"""Interface for a composer's code: its steps, and the errors to raise."""
+"""Interface for composers: the steps to call, and the errors to raise.
+
+A composer is the user's Python code that passes a request through the models of a graph.
+"""
 
 import asyncio
 import operator
@@ -37,7 +40,7 @@ class Failed(Exception):
     Attributes:
         step: name of the step.
         status: HTTP status of the step's response.
-        rows: numbers of the rows of the call that failed alone; empty if all rows failed.
+        rows: numbers of the failed rows within the call; empty if the whole call failed.
     """
 
     def __init__(self, step: str, error: ProxyError) -> None:
@@ -109,7 +112,10 @@ class Steps:
 
 
 def client_error(error: BaseException, rows: int) -> ProxyError | None:
-    """Return the client's error for a composer's exception; None for a bug."""
+    """Convert a composer's exception to the error for the client.
+
+    Returns: None for an exception other than `Refused` and `Failed`, which is a bug of the composer.
+    """
     # Of an exception group the first one that is meant for the client.
     left = [error]
     raised: Failed | Refused | None = None

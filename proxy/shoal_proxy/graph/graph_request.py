@@ -21,7 +21,7 @@ from shoal_schema.wire.row_errors import RowError
 
 
 class RowsError(ValueError):
-    """Rows of a request cannot be processed, for reasons outside the models."""
+    """Rows of a request cannot be processed, although no model failed."""
 
     def __init__(self, errors: Sequence[RowError]) -> None:
         super().__init__(errors[0].message)
@@ -29,7 +29,7 @@ class RowsError(ValueError):
 
 
 class StepCall(NamedTuple):
-    """One call of a step's model: its rows and inputs."""
+    """Rows and inputs for one call of a step's model."""
 
     inputs: Mapping[str, Array]
     rows: Array | None
@@ -69,7 +69,9 @@ class GraphRequest:
         """By optional step, the number of rows for which it failed."""
 
     def begin(self, step: GraphStep) -> StepCall:
-        """Return the call of a step whose inputs are known.
+        """Return the rows and inputs with which to call a step.
+
+        The steps that produce its inputs must have ended.
 
         Raises:
             RowsError: rows cannot be processed.
@@ -114,7 +116,10 @@ class GraphRequest:
     def finish_parts(
         self, step: GraphStep, call: StepCall, parts: Sequence[tuple[Sequence[int], Mapping[str, Array]]]
     ) -> None:
-        """Record outputs by parts of the rows; other rows continue without them."""
+        """Record the outputs of a step that returned them in several parts.
+
+        Each part is a pair of row numbers and outputs. Other rows of the call have no outputs of this step.
+        """
         if omitted := call.asked - sum(len(rows) for rows, _ in parts):
             self.omitted[step.name] = omitted
         if not parts:
@@ -173,7 +178,12 @@ class GraphRequest:
         return [found[row] for row in sorted(found)]
 
     def _origin(self, space: Space, row: int) -> tuple[int, str]:
-        """Return the request's row for a row of a space, and a text of its items."""
+        """Find the request's row from which a row of ``space`` was made.
+
+        A space is a set of rows: those of the request, or one row for each item of a list.
+
+        Returns: The request's row, and a text with the position of the item, for messages.
+        """
         where = ""
         while space:
             rows = self._spaces[space]
@@ -185,7 +195,7 @@ class GraphRequest:
         return self._spaces[space].count if space else self._count
 
     def _counts(self, step: GraphStep, source: SpaceValues) -> Array | None:
-        """Return the number of list items per row; None for all items."""
+        """Return how many list items of each row to use; None for all items."""
         if step.count is None:
             return None
         counts = self._values[step.count]
@@ -214,7 +224,7 @@ class GraphRequest:
         return self._graph.tensor(ref, "")
 
     def _seen(self, ref: TensorRef, step: GraphStep) -> SpaceValues:
-        """Return a tensor as rows of the step's space."""
+        """Return a tensor's values, one for each row that the step processes."""
         if not is_item(ref, step):
             return self._moved(ref, step.space)
         # An item of an outer list is repeated for each item of the lists inside.
@@ -234,7 +244,11 @@ class GraphRequest:
         return values
 
     def _moved(self, ref: TensorRef, space: Space) -> SpaceValues:
-        """Return a tensor in another space, gathered into lists or repeated."""
+        """Convert a tensor from its own rows to the rows of ``space``.
+
+        A space is a set of rows: those of the request, or one row for each item of a list. Values of items are gathered
+        into lists, values of outer rows are repeated for each item.
+        """
         own = self._plan.space_of(ref)
         values = self._raised(self._values[ref], self._tensor(ref), own, innermost_common(own, space))
         for depth in range(len(innermost_common(own, space)) + 1, len(space) + 1):

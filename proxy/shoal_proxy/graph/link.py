@@ -1,4 +1,4 @@
-"""The graph that a proxy serves: availability and compatibility of its models, and the walk of each request."""
+"""Link to a graph of models: readiness, and the way of each request."""
 
 import asyncio
 import logging
@@ -50,7 +50,10 @@ _DOUBT_S: Final = 5.0
 
 
 class GraphResponse:
-    """A request that has passed a graph, with the time and the number of omitted rows of each step."""
+    """Outputs of a request that has passed a graph.
+
+    Also holds the time of each step, and the number of rows that each optional step omitted.
+    """
 
     def __init__(
         self, outputs: Mapping[str, Array], steps_s: Mapping[str, float], omitted: Mapping[str, int], sent_s: float
@@ -66,7 +69,7 @@ class GraphResponse:
         return BatchResult(self._outputs)
 
     def timing(self, batch: Batch, batch_s: float) -> bytes:
-        """Return the costs of each step in the form of the Server-Timing header."""
+        """Return times and omitted rows of all steps for Server-Timing."""
         own = b"graph;dur=%.2f" % (1000 * batch_s)
         steps = [b"%b;dur=%.2f" % (name.encode(), 1000 * took_s) for name, took_s in self._steps_s.items()]
         without = [b'%b;desc="%d omitted"' % (name.encode(), rows) for name, rows in self._omitted.items()]
@@ -74,7 +77,7 @@ class GraphResponse:
 
 
 class GraphLink:
-    """The link to a graph, in place of a runtime.
+    """Link to a graph of models, used instead of a link to a runtime.
 
     It is ready once every model has sent its metadata and the models are compatible. It stays ready if a model becomes
     unavailable: requests that need that model fail with the step's name, others are served.
@@ -166,7 +169,10 @@ class GraphLink:
         await self._wake.wait()
 
     async def _check_models(self) -> tuple[str, str]:
-        """Request the metadata of all models; return a sentence and a reason word why the graph cannot serve."""
+        """Request the metadata of all models, and check their compatibility.
+
+        Returns: A sentence and a one-word reason why the graph cannot serve; empty if it can.
+        """
         try:
             composer = None if self._composer is None else await self._composer.load_signature()
         except GraphError as wrong:
@@ -195,7 +201,10 @@ class GraphLink:
         return "", ""
 
     async def _request_metadata(self, step: StepClient) -> tuple[dict[str, Any], str, str]:
-        """Return a model's metadata, or a sentence and a reason word why there is none."""
+        """Request a model's metadata.
+
+        Returns: The metadata, and a sentence and a one-word reason if there is none.
+        """
         try:
             async with asyncio.timeout(_CHECK_S):
                 document = await step.upstream.metadata()

@@ -1,6 +1,6 @@
-"""Command ``shoal-proxy composer FILE``, used by ``shoal inspect``.
+"""Command ``shoal-proxy composer FILE``: describe a graph's composer.
 
-``shoal inspect`` runs it, since no server describes a composer.
+A composer is the user's Python code in a graph. ``shoal inspect`` runs this command, as no server describes a composer.
 """
 
 import asyncio

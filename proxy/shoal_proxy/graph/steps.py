@@ -100,7 +100,7 @@ class StepClient:
         """Return the model's outputs for ``rows`` rows.
 
         Args:
-            inputs: canonical arrays by name.
+            inputs: arrays by name, with rows in the first dimension.
             rows: number of rows of each array.
             context: deadline, headers and memory limit of the request.
 
@@ -181,7 +181,7 @@ class StepClient:
         return {name: result.outputs[name] for name in self.used}
 
     def _failure(self, response: RuntimeResponse, rows: int) -> ProxyError:
-        """Return the error that an unsuccessful response stands for."""
+        """Convert an unsuccessful response to an error."""
         error = decode_failure(response.status, response.body, response.headers.get(_EXECUTED))
         failed = decode_rows_failed(response.body)
         if failed is not None and all(each.row < rows for each in failed.errors):

@@ -17,7 +17,10 @@ TEXT_BYTES: Final = 256
 
 
 class SpaceValues:
-    """A tensor's values for ``rows`` of a space; None stands for all rows."""
+    """Values of one tensor, for the rows that have a value.
+
+    ``rows`` are the numbers of these rows; None if all rows have a value.
+    """
 
     __slots__ = ("array", "rows")
 
@@ -26,7 +29,10 @@ class SpaceValues:
         self.rows = rows
 
     def pick(self, rows: Array | None) -> Array:
-        """Return the values of ``rows``, which must have one; None for all rows."""
+        """Return the values of ``rows``; None returns all values.
+
+        Each of the rows must have a value.
+        """
         if rows is None or rows is self.rows:
             return self.array
         if self.rows is None:
@@ -36,7 +42,10 @@ class SpaceValues:
         return self.array[np.searchsorted(self.rows, rows)]
 
     def present(self, count: int) -> Array | None:
-        """Return a mask of the ``count`` rows with a value; None if all have one."""
+        """Return a mask of the rows that have a value; None if all have one.
+
+        ``count`` is the number of all rows.
+        """
         if self.rows is None:
             return None
         mask = np.zeros(count, bool)
@@ -59,7 +68,7 @@ class SpaceRows:
         """Rows of the space above that have a list, perhaps an empty one; None: all."""
 
     def repeat(self, values: SpaceValues, most_bytes: int) -> SpaceValues:
-        """Return the values of the parent rows, repeated for each of their items.
+        """Repeat each row's value for every item of the row's list.
 
         Raises:
             ValueError: the repeated values would exceed ``most_bytes``.
@@ -81,7 +90,9 @@ class SpaceRows:
         return SpaceValues(array[parents], None if chosen is None or len(chosen) == self.count else chosen)
 
     def gather(self, values: SpaceValues, parents: int, tensor: Tensor, most_bytes: int) -> SpaceValues:
-        """Return lists of items for the parent space's rows, padded with gaps.
+        """Gather the values of list items into one list for each outer row.
+
+        Shorter lists are padded as `gaps` does: with NaN, empty text or 0.
 
         Raises:
             ValueError: the lists would exceed ``most_bytes``.
@@ -99,11 +110,13 @@ class SpaceRows:
 
 
 def open_rows(source: SpaceValues, counts: Array | None) -> tuple[SpaceRows, Array | None]:
-    """Return a row for each list item, and a mask of these items (None: all).
+    """Create one row for each list item.
 
     Args:
-        source: rows of items, the items in the second dimension.
+        source: lists of items, which are in the second dimension.
         counts: number of items by row; None: all items, except empty texts at the end of a row.
+
+    Returns: The rows, and a mask of the items that have a row; None if all items have one.
     """
     array = source.array
     rows, width = array.shape[:2]
@@ -120,7 +133,10 @@ def open_rows(source: SpaceValues, counts: Array | None) -> tuple[SpaceRows, Arr
 
 
 def items_of(source: SpaceValues, chosen: Array | None) -> Array:
-    """Return the chosen list items (None: all), one after another."""
+    """Flatten lists to one row for each chosen item.
+
+    ``chosen`` is a mask of items; None chooses all.
+    """
     array = source.array
     return array.reshape(-1, *array.shape[2:]) if chosen is None else array[chosen]
 

@@ -67,8 +67,8 @@ async def _run_step(step: GraphStep, frame: GraphRequest, call_step: Ask) -> Non
 async def _run_optional_step(step: GraphStep, frame: GraphRequest, call: StepCall, call_step: Ask) -> None:
     """Pass rows through an optional step; failed rows continue without it.
 
-    If the model names the failed rows, it is called again for the others; if it fails as a whole, it is called with
-    halves.
+    If the response names the failed rows, the model is called again for the other rows. If the whole call failed, the
+    model is called for each half of the rows.
     """
     left, answered = [list(range(call.asked))], []
     for _ in range(_TRIES):

@@ -81,13 +81,13 @@ class ConnectionLimits:
             logger.warning("event=%s unlogged=%d last=%r", event, unlogged, message)
 
     def log_rejected_request(self, error: ProxyError) -> None:
-        """Log a rejected request, unless the rejection is due to overload."""
+        """Log a rejected request; rejections due to overload are not logged."""
         if not isinstance(error, Overloaded):
             self.log_rejection("request_refused", error.message)
 
 
 class RejectedRequest:
-    """A rejected request's slot in the order of a connection's responses."""
+    """Placeholder for a rejected request, which keeps responses in order."""
 
     __slots__ = ("disconnected", "error", "keep_alive", "message_event", "response_complete", "url")
 

@@ -39,7 +39,7 @@ class Cors:
         return b"access-control-allow-origin: %b\r\nvary: origin\r\n" % origin + self._exposed
 
     def middleware(self) -> Middleware:
-        """Return Starlette's CORS middleware, for all requests but inference."""
+        """Return Starlette's CORS middleware, which infer requests bypass."""
         return Middleware(
             CORSMiddleware,
             allow_origins=self._origins,

@@ -75,7 +75,10 @@ class FramedProtocol(TimedProtocol):
             self.timer.check_by(now_s + allowed_s, now_s)
 
     def _feed(self, data: bytes) -> None:
-        """Parse ``data``; parse a head with an upgrade again without the offer."""
+        """Parse ``data``, and ignore offers to upgrade the protocol.
+
+        The parser stops after a head with such an offer. That head is parsed again without the offer.
+        """
         rest: bytes | memoryview = data
         try:
             while True:
@@ -212,7 +215,10 @@ class FramedProtocol(TimedProtocol):
             self._respond_rejected(rejected)
 
     def fail_open(self, cycle: Any, error: ProxyError) -> bool:
-        """Reject an incomplete request; return whether ``error`` is handled."""
+        """Reject an incomplete request.
+
+        Returns: True if ``error`` needs no other response.
+        """
         if cycle.response_complete:
             if not self.transport.is_closing():
                 self.linger()
@@ -237,10 +243,13 @@ class FramedProtocol(TimedProtocol):
         self.linger()
 
     def note_rejected_response(self, rejected: RejectedRequest, response: HttpResponse) -> None:
-        """Handle the response to a rejected request; the inference port logs it."""
+        """Do nothing: the inference port overrides this to log the response."""
 
     def response_head(self, response: HttpResponse, lines: bytes) -> bytes:
-        """Return the head of ``response``, with ``lines`` in place of its own."""
+        """Return the status line and the headers of ``response``.
+
+        ``lines`` replace the header lines of the response.
+        """
         known, default_lines = self._keep_alive_lines
         if known is not self.server_state.default_headers:  # uvicorn renews them each second
             known = self.server_state.default_headers

@@ -47,7 +47,8 @@ _Task = TypeVar("_Task")
 def handshake_to_abort(shaking: Mapping[_Task, Handshake]) -> _Task:
     """Return the handshake to abort in favor of a new one.
 
-    It is one of the address with the most handshakes: one without any received byte, or else the oldest.
+    It belongs to the address with the most handshakes. A handshake without any received byte is preferred, otherwise it
+    is the oldest.
 
     Args:
         shaking: all handshakes, at least one, the oldest first.

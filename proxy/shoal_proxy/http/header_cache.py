@@ -45,11 +45,11 @@ class InferRoute:
 
 
 class QueueParameters:
-    """Parameters of the queue that a request's headers contain.
+    """Parameters for the queue, read from a request's headers.
 
     Args:
         timeout_s: the client's timeout; 0 without one.
-        lane: fair share and priority of the client.
+        lane: key of the client's fair share and priority, by which the scheduler divides capacity.
         forwarded_headers: headers to forward to the runtime.
         trace: trace headers.
         forwarded: whether a peer sent the request.
@@ -220,7 +220,7 @@ class HeaderCache:
 
 
 def _cut(template: HeadTemplate, data: bytes, values: list[bytes]) -> int:
-    """Append the values in the template's gaps to ``values``.
+    """Read the template's gaps from ``data``, and append them to ``values``.
 
     Returns: The offset of the body; 0 if ``data`` does not match the template.
     """

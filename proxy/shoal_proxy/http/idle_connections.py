@@ -13,14 +13,17 @@ _SHARE_CLOSED = 100
 
 
 def connection_limit(wanted: int, descriptors: int) -> int:
-    """Return the maximum number of connections: ``wanted`` (0: `MAX_CONNECTIONS`), or fewer by file descriptors."""
+    """Return the maximum number of connections.
+
+    It is ``wanted`` (0: `MAX_CONNECTIONS`), or less if the process has too few file ``descriptors``.
+    """
     # With few descriptors, half of them are kept.
     kept = min(KEPT_DESCRIPTORS, descriptors // 2)
     return max(1, min(wanted or MAX_CONNECTIONS, descriptors - kept))
 
 
 class IdleState(Protocol):
-    """The part of a connection that decides whether it may be closed."""
+    """Idle state of a connection, by which connections to close are selected."""
 
     @property
     def idle_start_s(self) -> float | None:
@@ -35,9 +38,10 @@ AnyResting = TypeVar("AnyResting", bound=IdleState)
 
 
 def connections_to_close(connections: Iterable[AnyResting], count: int) -> Sequence[AnyResting]:
-    """Return idle connections to close, so that a new one can be admitted; none if all ``count`` are busy.
+    """Return idle connections to close, so that a new one can be admitted.
 
-    Connections without any request come first, then those that have been idle for longest.
+    None are returned if all ``count`` connections are busy. Connections without any request come first, then those that
+    have been idle for longest.
     """
     idle = [(not each.is_unused, since_s, each) for each in connections if (since_s := each.idle_start_s) is not None]
     idle.sort(key=lambda item: item[:2])  # connections themselves have no order

@@ -1,4 +1,4 @@
-"""Path of inference requests: decode, queue, and encode the response."""
+"""Handling of infer requests: decode, queue, and encode the response."""
 
 import logging
 import time
@@ -219,7 +219,7 @@ class Inference:
     def _releasing_limits(
         self, respond: Callable[[HttpResponse], None], client: AuthenticatedClient | None
     ) -> Callable[[HttpResponse], None]:
-        """Wrap ``respond`` to also stop counting the request for its client."""
+        """Wrap ``respond`` to also record the response for the client's limits."""
 
         def release(response: HttpResponse) -> None:
             if self.access_control is not None and client is not None:
@@ -231,7 +231,10 @@ class Inference:
     def _reporting_load(
         self, respond: Callable[[HttpResponse], None], parameters: QueueParameters
     ) -> Callable[[HttpResponse], None]:
-        """Wrap ``respond`` to add this replica's load and, for peers, its name."""
+        """Wrap ``respond`` to add this replica's load to the response.
+
+        For a peer the name of this replica is added too.
+        """
 
         def report(response: HttpResponse) -> None:
             load = self._dispatcher.load(time.monotonic(), peer=parameters.forwarded)
@@ -276,7 +279,9 @@ class Inference:
         return self._counted(route, response)
 
     def reserve_body(self, body: BodyTransfer, size_bytes: int) -> None:
-        """Count received bytes of a body, which may cause rejections.
+        """Reserve memory for received bytes of a body.
+
+        Other bodies may be rejected to free this memory.
 
         Raises:
             Overloaded: bodies and queue exceed the limit, and this body is the one to reject.

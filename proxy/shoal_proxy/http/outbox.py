@@ -1,10 +1,11 @@
 """Large responses, passed to the transport a piece at a time.
 
-A transport keeps all data until its last byte is sent, and with TLS does not count this data. Passed in pieces, the
-memory kept for a client is known, and shrinks as the client reads.
+A transport keeps all data until the last byte is sent, and with TLS does not count this data. If data is passed in
+pieces, the memory kept for a client is known, and shrinks as the client reads.
 
-A row is a view of its batch's buffer, and a transport that keeps a piece of it keeps the buffer. So a large response is
-sent without the transport while the kernel accepts it, without a copy, and the transport gets copies of the rest.
+Each result row is a view of the buffer of a whole batch. A transport that keeps a piece of a row keeps this buffer. So
+a large response is written directly to the socket, without a copy, while the kernel accepts it. The transport gets
+copies of the rest.
 """
 
 import asyncio
@@ -137,7 +138,7 @@ class Outbox(asyncio.Transport):
             self._given_bytes = 0
 
     def own(self) -> None:
-        """Copy remaining parts that keep a larger buffer, such as a whole batch."""
+        """Copy unsent parts that keep a larger buffer, such as a whole batch."""
         if not any(pinned_bytes(part) > _PINNED * len(part) for part in self._parts):
             return
         parts, start = self._parts, self._given_bytes

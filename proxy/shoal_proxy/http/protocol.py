@@ -55,7 +55,10 @@ class _Held(BodyTransfer):
         self.expected_bytes = expected_bytes
 
     def evict(self) -> None:
-        """Reject the request of this body to free memory, as the body would hold its memory for longest."""
+        """Reject the request of this body to free memory.
+
+        The body is the one that would hold its memory for longest.
+        """
         self._cycle.stop(
             Overloaded(
                 "request bodies exceed their memory limit, and this one is large and slow",
@@ -136,7 +139,10 @@ class InferCycle:
             self.submit(body)
 
     def submit(self, body: bytes | memoryview) -> None:
-        """Queue the request with its complete ``body`` once it is the connection's turn."""
+        """Queue the request with its complete ``body``.
+
+        Called once all earlier requests of the connection have responses.
+        """
         self.active = self.complete = True
         self._pending = self._protocol.inference.start(self.head, body, self.respond)
         if self._pending is not None:
@@ -168,7 +174,10 @@ class InferCycle:
             self.activate()
 
     def count_decompressed(self, read_bytes: int, made_bytes: int) -> bool:
-        """Account for decompressed bytes in place of compressed ones; return False if the request is rejected."""
+        """Count decompressed bytes instead of compressed ones.
+
+        Returns: False if the request is rejected.
+        """
         if self._held is not None:
             self._protocol.inference.shrink_body(self._held, read_bytes)
         return self._hold(made_bytes)
@@ -214,7 +223,10 @@ class InferCycle:
             self._protocol.transport.abort()
 
     def admit(self, size_bytes: int) -> bool:
-        """Account for received bytes of the body; return False if the request is rejected."""
+        """Count received bytes of the body.
+
+        Returns: False if the request is rejected.
+        """
         return self._hold(size_bytes)
 
     def _hold(self, size_bytes: int) -> bool:
@@ -234,7 +246,10 @@ class InferCycle:
         return True
 
     def stop(self, error: ProxyError) -> None:
-        """Reject the request before it is queued, after the responses before it; ignore later input."""
+        """Reject the request before it is queued, and ignore later input.
+
+        The error response follows the responses to earlier requests.
+        """
         self._refusal = error
         self._chunks.clear()
         self._release()
@@ -243,7 +258,10 @@ class InferCycle:
             self.reject(error)
 
     def _release(self) -> None:
-        """Stop counting the body: the queue counts it now, or the body was dropped."""
+        """Release the memory account of the body.
+
+        The queue counts the body now, or the body was dropped.
+        """
         self.body = None
         if self._packed is not None:
             self._packed.drop()
@@ -264,7 +282,7 @@ class LoggedCycle(InferCycle):
         self._answered: PendingRequest | None = None
 
     def submit(self, body: bytes | memoryview) -> None:
-        """Queue the request, and keep its queue entry for the log line."""
+        """Queue the request, and record the size of its body for the log."""
         if self._packed is None:
             self._entry.bytes_in = len(body)
         super().submit(body)
@@ -473,7 +491,10 @@ class InferProtocol(FramedProtocol):
             super().body_timed_out(error)
 
     def fail_open(self, cycle: Any, error: ProxyError) -> bool:
-        """Reject an incomplete request; return whether ``error`` is handled."""
+        """Reject an incomplete request.
+
+        Returns: True if ``error`` needs no other response.
+        """
         if not isinstance(cycle, InferCycle):
             return super().fail_open(cycle, error)
         cycle.stop(error)
@@ -486,7 +507,10 @@ class InferProtocol(FramedProtocol):
             self._reader.body = None
 
     def drop_open(self) -> None:
-        """Drop the incomplete request, and make the request before it the current one."""
+        """Drop the incomplete request.
+
+        The request before it becomes the current one.
+        """
         cycle = self.cycle
         if not isinstance(cycle, InferCycle) or cycle.complete or cycle.response_complete:
             return
@@ -503,7 +527,10 @@ class InferProtocol(FramedProtocol):
             self.cycle = self.page
 
     def answered(self, pending: PendingRequest) -> None:
-        """Record a response in a burst: the clients may send their next requests together too."""
+        """Record a response, to predict when the client's next request arrives.
+
+        The clients of one batch (a burst) may send their next requests together too.
+        """
         if self._burst is None and (burst := pending.burst) is not None:
             burst.add_response(pending.rows)
             self._burst, self._burst_rows = burst, pending.rows

@@ -247,7 +247,10 @@ class TimedProtocol(HttpToolsProtocol):
         self._count_unread()
 
     def resume_writing(self) -> None:
-        """Send the next piece, or record that the client reads its responses (asyncio)."""
+        """Send more of a large response, as the client reads again (asyncio).
+
+        Once all is sent, reading of requests resumes.
+        """
         outbox = self._outbox
         if outbox is not None:
             outbox.blocked = False
@@ -290,9 +293,10 @@ class TimedProtocol(HttpToolsProtocol):
         self.loop.call_later(LINGER_S, self.transport.close)
 
     def pause_if_ahead(self) -> None:
-        """Pause reading if the client is too far ahead of its responses.
+        """Pause reading while too many requests of the client have no response.
 
-        Some pipelined requests are allowed, because a disconnect is not detected while reading is paused.
+        Reading is paused too while the client does not read its responses. Some pipelined requests are allowed,
+        because a disconnect is not detected while reading is paused.
         """
         if len(self.pipeline) >= _MAX_PIPELINED or self.flow.write_paused:
             self.flow.pause_reading()

@@ -20,7 +20,7 @@ class Stay:
     """Timer for how long a stopping replica keeps serving (monotonic s).
 
     Args:
-        most_s: maximum length of a stay, from its grant; 0 without an operator, which means no stay.
+        most_s: maximum length of a stay, the extra serving time that the operator grants; 0 without an operator.
     """
 
     most_s: float
@@ -32,7 +32,7 @@ class Stay:
     _last_s: float = _NEVER_S
 
     def grant(self, seconds: float, now_s: float) -> None:
-        """Extend the time to keep serving by ``seconds``; 0 ends it.
+        """Set the remaining time to keep serving to ``seconds``; 0 ends it.
 
         May be called before `begin`. A pod's grace period runs from the first call, so later calls do not extend
         ``most_s``.

@@ -95,7 +95,10 @@ class ModelSignature:
     """For a graph: names of the graph and of called graphs, separated by commas."""
 
     def largest_batch(self, configured_rows: int) -> int:
-        """Return the row limit of a batch, at most the model's own limit."""
+        """Return the smaller of the configured and the model's row limit.
+
+        1 for a model without batch dimension.
+        """
         if not self.batches:
             return 1
         return configured_rows if self.max_batch_size is None else min(configured_rows, self.max_batch_size)

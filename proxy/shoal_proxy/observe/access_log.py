@@ -152,7 +152,10 @@ class AccessLog:
 
 
 def with_access_log(pages: ASGIApp, log: AccessLog) -> ASGIApp:
-    """Return ``pages`` with an access log of all requests except reads."""
+    """Wrap an ASGI application with an access log.
+
+    Requests that only read, such as probes, are not logged, except with status 405.
+    """
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

@@ -32,7 +32,7 @@ _PROVIDERS: Final = tuple(f"OTEL_PYTHON_EXPORTER_OTLP_HTTP_{each}CREDENTIAL_PROV
 
 
 class Session(requests.Session):
-    """HTTP session that prefers its authorities to ``REQUESTS_CA_BUNDLE``."""
+    """HTTP session whose CA certificates override ``REQUESTS_CA_BUNDLE``."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -105,7 +105,10 @@ class Exporter:
 
 
 def readable(span: Span, resource: Resource, to_wall_ns: int) -> ReadableSpan:
-    """Return a span in the SDK's form; ``to_wall_ns`` converts to Unix time."""
+    """Convert a span to the class of the OpenTelemetry SDK.
+
+    ``to_wall_ns`` is the offset (ns) from monotonic to Unix time.
+    """
 
     def at(monotonic_s: float) -> int:
         return int(monotonic_s * 1e9) + to_wall_ns

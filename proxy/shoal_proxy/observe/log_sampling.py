@@ -12,7 +12,10 @@ class LogSampler:
         self._unlogged = 0
 
     def take(self, now_s: float) -> int | None:
-        """Return the number of events skipped since the last log line; None if this event is to be skipped too."""
+        """Count an event, and decide whether to log it.
+
+        Returns: The number of events skipped since the last log line; None if this event is skipped too.
+        """
         if now_s < self._next_s:
             self._unlogged += 1
             return None

@@ -102,7 +102,10 @@ def _record(name: str, level: int, template: str, arguments: tuple[object, ...])
 
 @contextmanager
 def writing(log: AccessLog | None) -> Iterator[None]:
-    """Write the log on a thread in this context, if there is an access log."""
+    """Write log lines on a separate thread within this context.
+
+    Without an access log nothing changes.
+    """
     root = logging.getLogger()
     if log is None or not root.handlers:
         yield

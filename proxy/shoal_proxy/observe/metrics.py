@@ -63,7 +63,10 @@ def _labelled(metric: declared.Metric, counts: Mapping[Any, int]) -> Metric:
 
 
 class Metrics(Collector):
-    """All metrics of the proxy; ``read`` has functions called at a scrape."""
+    """All metrics of the proxy.
+
+    ``read`` has functions that return the values of further metrics at a scrape.
+    """
 
     def __init__(self) -> None:
         self.requests: dict[tuple[str, int], int] = defaultdict(int)

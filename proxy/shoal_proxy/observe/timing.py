@@ -8,9 +8,9 @@ _ROWS: Final = b'rows;desc="'
 
 
 def batch_timing(batch: Batch, merged: MergedInputs, *, runtime_s: float, batch_s: float) -> bytes:
-    """Return the header's part that all requests of a batch share.
+    """Return the Server-Timing values that all requests of a batch share.
 
-    It states the times of proxy and runtime, the batch's rows, and its padding in percent.
+    These are the times of proxy and runtime, the batch's rows, and its padding in percent.
     """
     padding = round(100 * merged.padded_elements / merged.elements) if merged.elements else 0
     return b'batch;dur=%.2f, runtime;dur=%.2f, rows;desc="%d", padding;desc="%d%%"' % (

@@ -62,7 +62,7 @@ class ReplicaShutdown(Protocol):
         """Start the drain, unless it has started already; return when the drain is complete."""
 
     def stay(self, seconds: float) -> None:
-        """Keep serving for ``seconds`` after the signal to stop; 0 ends this time."""
+        """Keep a stopping replica serving for ``seconds``; 0 starts the drain."""
 
 
 class Admin:
@@ -135,8 +135,9 @@ class Admin:
     async def readyz(self, request: Request) -> Response:
         """Respond whether this replica is ready.
 
-        A probe every 2 s without waiting would leave a ready replica without traffic for one second on average. After
-        the first time a probe never waits, so that an unready replica is reported at once.
+        Until the replica is ready for the first time, the response is delayed by up to ``?wait_ms=N``. Without this
+        delay, a probe every 2 s would leave a ready replica without traffic for one second on average. Later responses
+        are never delayed, so that an unready replica is reported at once.
         """
         text = request.query_params.get("wait_ms", "0")
         wait_ms = int(text) if re.fullmatch("[0-9]{1,6}", text) else -1
@@ -158,7 +159,10 @@ class Admin:
         return Response(self._metrics.text(), headers=self._named, media_type=CONTENT_TYPE_LATEST)
 
     async def load(self, request: Request) -> Response:
-        """Respond with this replica's load, by which the operator scales and peers select a replica."""
+        """Respond with this replica's load.
+
+        The operator scales by it, and peers select a replica by it.
+        """
         dispatcher = self._dispatcher
         now = read_load(
             dispatcher.scheduler,
@@ -170,7 +174,10 @@ class Admin:
         return Response(msgspec.json.encode(now), headers=self._named, media_type="application/json")
 
     async def explanation(self, request: Request) -> Response:
-        """Respond with an explanation of latency and throughput, as sentences or as JSON with figures."""
+        """Respond with an explanation of latency and throughput.
+
+        The explanation is text, or JSON with the measured values.
+        """
         metrics = self._metrics
         now = report(
             self._dispatcher.scheduler.batcher,

@@ -116,7 +116,10 @@ class PublicRoutes:
         return JSONResponse([document])
 
     async def register_model(self, request: Request) -> Response:
-        """Reject the registration of a model, with the resource to apply instead."""
+        """Reject the registration of a model.
+
+        The error contains the Kubernetes resource to apply instead.
+        """
         raise HTTPException(405, registration_advice(request.query_params), headers={"allow": "GET"})
 
     async def model_ready(self, request: Request) -> Response:
@@ -155,7 +158,10 @@ class PublicRoutes:
         return JSONResponse(self.triton_index(ready=await read_index_request(request)))
 
     def triton_index(self, *, ready: bool) -> list[dict[str, str]]:
-        """Return Triton's repository index; if ``ready``, without unready models."""
+        """Return Triton's index of models.
+
+        With ``ready`` the index contains ready models only.
+        """
         return index(self._settings.name, self._settings.version, self.reason(), ready=ready)
 
     async def reject_loading(self, request: Request) -> Response:

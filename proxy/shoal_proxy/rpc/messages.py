@@ -51,7 +51,10 @@ class GrpcV2:
         self._ignore_extra = ignore_extra
 
     def decode(self, call: InferCall, signature: ModelSignature) -> DecodedRequest:
-        """Return the tensors of a request; raw inputs ask for a raw response."""
+        """Decode the tensors of a request.
+
+        A request with raw inputs, which are binary, gets raw outputs.
+        """
         try:
             request = ModelInferRequest.FromString(bytes(call.body))
         except DecodeError as error:
@@ -96,7 +99,10 @@ class GrpcV2:
         lengths: Mapping[str, Sequence[int]],
         signature: ModelSignature,
     ) -> HttpResponse:
-        """Return the outputs, raw if the inputs were or if a datatype needs it."""
+        """Encode outputs as a response message.
+
+        The outputs are raw (binary) if the inputs were, or if a datatype has no other form.
+        """
         style = decoded.style
         wanted = [
             (output_spec(name, array, signature), array) for name, array, _ in select_outputs(style, outputs, signature)
@@ -140,7 +146,10 @@ def metadata_message(document: Mapping[str, Any]) -> ModelMetadataResponse:
 
 
 def stream_message(result: HttpResponse, request: bytes) -> bytes:
-    """Return the stream message of a response; errors have its header lines."""
+    """Convert a response to a message of the stream.
+
+    The message of an error also contains the status and the header lines.
+    """
     body = b"".join(map(bytes, result.body))
     if result.status == 200:
         response = ModelInferResponse.FromString(body)

@@ -257,7 +257,10 @@ class GrpcPort:
             self._log(call)
 
     def _count(self, context: Any, size_bytes: int) -> Callable[[], None]:
-        """Count a large unread response until the returned function is called."""
+        """Count a large response as unread.
+
+        Returns: A function that ends the count.
+        """
         if size_bytes <= LARGE_BYTES:
             return lambda: None
         slow = SlowCall(context.peer(), self.address.port, size_bytes)
@@ -265,7 +268,10 @@ class GrpcPort:
         return lambda: self._unsent.set_held_bytes(slow, 0)
 
     def _refusal(self, head: RequestHead, context: Any) -> ProxyError | None:
-        """Return the error for ambiguous or unauthenticated metadata, else None."""
+        """Check a call's metadata for repeated headers and for credentials.
+
+        Returns: The error for the client; None if the call is accepted.
+        """
         metadata = _metadata(context)
         if len(dict(metadata)) < len(metadata):
             try:
@@ -281,7 +287,10 @@ class GrpcPort:
         return self._inference.authenticate(head)
 
     async def _respond(self, call: "GrpcCall", body: bytes) -> HttpResponse:
-        """Queue a request and return its response; cancel it with the call."""
+        """Queue a request and return its response.
+
+        If the call is cancelled, its request is cancelled too.
+        """
         answered: asyncio.Future[HttpResponse] = asyncio.get_running_loop().create_future()
 
         def deliver(given: HttpResponse) -> None:

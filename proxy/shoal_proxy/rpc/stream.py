@@ -126,6 +126,6 @@ class _Stream:
 
 
 def _forget(response: asyncio.Task[tuple[bytes, Release]] | None) -> None:
-    """Cancel an unfinished response, or release one that was not written."""
+    """Cancel an unfinished response, or release an unwritten one's memory."""
     if response is not None and not response.cancel() and not response.cancelled() and response.exception() is None:
         response.result()[1]()

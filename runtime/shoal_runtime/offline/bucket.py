@@ -74,7 +74,10 @@ class BucketDirectory:
             obstore.put(self._store, self._key(name), content)
 
     def put_new(self, name: str, content: bytes) -> bool:
-        """Write an object unless its key exists; return whether it was written."""
+        """Write an object if its key does not exist yet.
+
+        Returns: Whether the object was written.
+        """
         with _job_errors(self.shown), translated_errors(f"{self.shown} ({name})"):
             try:
                 # The store decides between workers that put the same key at once.

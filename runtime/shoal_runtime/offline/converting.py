@@ -2,8 +2,8 @@
 
 Text is parsed as numbers, numbers are converted to a datatype, dates become ISO 8601 text.
 
-Text that represents numbers or booleans stands in CSV files and file paths. An integer is converted exactly or is an
-error of its row, regardless of the other rows. A fraction is rounded to the nearest value of the datatype.
+CSV files and file paths contain numbers and booleans as text. An integer that cannot be converted exactly is an error
+of its row; other rows have no influence. A fraction is rounded to the nearest value of the datatype.
 """
 
 import math
@@ -72,8 +72,8 @@ def near_fractions(texts: Any) -> Any:
 def fractions(texts: Any) -> tuple[Any, dict[int, str]]:
     """Parse trimmed text as float64; return the column and errors by row.
 
-    Numbers are rounded to nearest. A number out of range is an error, and so is an integer without point or exponent
-    that float64 would round.
+    Numbers are rounded to nearest. Errors are numbers out of range, and integers without point or exponent that float64
+    cannot hold exactly.
     """
     bad: dict[int, str] = {}
     found = near_fractions(texts)
@@ -124,7 +124,10 @@ def wholes(texts: Any, kind: pa.DataType) -> tuple[Any, dict[int, str]]:
 
 
 def whole_within(number: Number | None, kind: pa.DataType) -> int | None:
-    """Return a number as an exact 64-bit integer, else None."""
+    """Convert a number to a 64-bit integer type.
+
+    Returns: None if the number is not an integer or is out of range.
+    """
     least, most = range_of(kind)
     if isinstance(number, Decimal):
         # The exponent is checked first: int() of a huge one would take all memory.

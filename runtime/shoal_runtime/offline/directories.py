@@ -52,10 +52,18 @@ class Directory(Protocol):
         """Write a small file."""
 
     def put_new(self, name: str, content: bytes) -> bool:
-        """Write a small file unless it exists; return whether it was written. Only one concurrent call writes."""
+        """Write a small file if it does not exist yet.
+
+        Only one of several concurrent calls writes.
+
+        Returns: Whether the file was written.
+        """
 
     def writing(self, name: str) -> Any:
-        """Return a context that yields a temporary path; at exit the file gets its final name."""
+        """Return a context manager that yields a temporary path to write.
+
+        At exit the file gets its final name.
+        """
 
     def leave(self) -> None:
         """Remove incomplete files of this process."""
@@ -123,7 +131,10 @@ class LocalDirectory:
             path.write_bytes(content)
 
     def put_new(self, name: str, content: bytes) -> bool:
-        """Write a file unless its name exists; return whether it was written."""
+        """Write a file if its name does not exist yet.
+
+        Returns: Whether the file was written.
+        """
         with self._job_errors(written=True), self._begin(name) as begun:
             # Complete and on disk before it gets its name.
             begun.write_bytes(content)

@@ -2,10 +2,10 @@
 
 The rows of a window are sorted by shape and length, so a batch holds rows of about one length, with little padding.
 
-A failed batch is halved until the failing row is alone. When an engine process ends, each of its rows is tried alone
-and the result discarded: if the process ends again, that row is the cause. The model is loaded once for each such row,
-and the other rows are computed in their original batches, with bit-identical results. If a batch ends the process but
-none of its rows does, memory is too small for the batch, and it is halved.
+A failed batch is halved until only the failing row is left. When an engine process ends, each row of its batches is
+tried in a batch of one row, and the result is discarded: if the process ends again, that row is the cause. The model is
+loaded once for each such row, and the other rows are computed in their original batches, with bit-identical results. If
+a batch ends the process but none of its rows does, memory is too small for the batch, and it is halved.
 """
 
 from collections import deque
@@ -46,7 +46,10 @@ class WorkUnit:
 
 @dataclass(slots=True)
 class _Suspect:
-    """A batch that ended an engine, and whose rows are tried one at a time."""
+    """Batch during which an engine process ended.
+
+    Each of its rows is tried in a batch of one row, to find the row that ends the process.
+    """
 
     work: WorkUnit
     left: int
@@ -57,7 +60,7 @@ class _Suspect:
 class _Running:
     """A batch that an engine computes.
 
-    ``suspect`` is the batch whose rows are tried one at a time.
+    For the trial of one row, ``suspect`` is the batch that the row belongs to.
     """
 
     engine: int
@@ -106,7 +109,10 @@ class BatchDispatcher:
         return self._begin(_Running(engine, self._waiting.popleft())) if self._waiting else None
 
     def complete(self, number: int) -> WorkUnit | None:
-        """Remove a finished batch; return it unless it was a trial of one row."""
+        """Remove a finished batch.
+
+        Returns: The batch; None for the trial of one row, whose result is discarded.
+        """
         ran = self._running.pop(number)
         if ran.suspect is not None:
             self._tried(ran.suspect)
@@ -128,9 +134,10 @@ class BatchDispatcher:
         return None
 
     def engine_ended(self, engine: int) -> WorkUnit | None:
-        """Return a batch of the one row that ended an engine's process.
+        """Handle the end of an engine's process.
 
-        None if the engine had no batch, or if the rows of its batches will be tried one at a time.
+        Returns: The batch of one row that ended the process. None if the engine had no batch, or if its batches will be
+        tried again in smaller parts.
         """
         had = [number for number, each in self._running.items() if each.engine == engine]
         ran = [self._running.pop(number) for number in had]
@@ -150,7 +157,10 @@ class BatchDispatcher:
         return None
 
     def _tried(self, suspect: _Suspect) -> None:
-        """Count one tried row of a batch; after the last, queue the good rows."""
+        """Count one tried row of a batch.
+
+        After the last row, queue a batch of the rows that did not end the process.
+        """
         suspect.left -= 1
         good = suspect.work.rows[~np.isin(suspect.work.rows, suspect.bad)]
         if not suspect.left and len(good):
@@ -180,11 +190,13 @@ def cut_batches(keys: Sequence[Hashable], sizes: Array, rows: Array, limit: int)
 
 
 def next_trial(seconds: Mapping[int, float | None], most: int) -> int | None:
-    """Return the number of rows to try next; None to stop the search.
+    """Return the batch size to measure next in the search for the best size.
 
     Args:
         seconds: measured time for each number of rows; None if the batch failed.
         most: maximum number of rows.
+
+    Returns: A number of rows; None to stop the search.
     """
     if not seconds:
         return 1
@@ -212,7 +224,10 @@ def best_size(seconds: Mapping[int, float | None], most: int) -> int:
 
 
 def expected_s(rows: int, seconds: Mapping[int, float | None]) -> float:
-    """Return a batch's time at the best throughput so far; 0 before trials."""
+    """Estimate the time (s) of a batch from the best throughput so far.
+
+    0 before the first measurement.
+    """
     return rows / best if (best := max((_rate(each, seconds) for each in seconds), default=0)) else 0.0
 
 

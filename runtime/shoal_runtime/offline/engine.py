@@ -1,4 +1,4 @@
-"""The engine process, which runs the model, from the batch program's side."""
+"""Client of an engine process, which runs the model for the batch program."""
 
 import logging
 import os
@@ -121,7 +121,10 @@ class EngineProcess:
         self._process.wait()
 
     def _how(self) -> str:
-        """Wait for the end of the process; return it as a predicate ("ended with exit status 1")."""
+        """Wait for the end of the process, and describe it.
+
+        Returns: A predicate, such as "ended with exit status 1".
+        """
         assert self._process is not None
         try:
             code = self._process.wait(timeout=5)

@@ -27,7 +27,7 @@ MAX_DIGITS: Final = 10**19
 
 @dataclass(frozen=True, slots=True)
 class InputRows:
-    """A window's rows in the form of the model's inputs."""
+    """The rows of a window (part of a shard), converted to the model's inputs."""
 
     values: Mapping[str, Array]
     """By input; the first dimension counts rows. Ragged rows are arrays in an array of objects."""
@@ -135,7 +135,7 @@ def _bytes(part: Any, spec: TensorSpec) -> Array:
 
 
 def _tensor(part: Any, spec: TensorSpec, errors: dict[int, str]) -> Array:
-    """Convert a column of numbers, or of nested lists of numbers, to rows of an input.
+    """Convert a column of numbers or nested lists to rows of an input.
 
     Rows of different shapes are returned as an array of objects.
     """
@@ -152,7 +152,10 @@ def _tensor(part: Any, spec: TensorSpec, errors: dict[int, str]) -> Array:
 
 
 def _unfolded(part: Any, rows: int) -> tuple[tuple[int, ...] | None, Any]:
-    """Return the common shape of all rows, or None, and the flat numbers."""
+    """Flatten a column of nested lists of numbers.
+
+    Returns: The shape of a row (None if rows differ), and the numbers of all rows.
+    """
     shape: list[int] = []
     count = rows
     while is_list(part.type):
@@ -235,7 +238,10 @@ def _with_nan(found: Array, nulls: Array) -> Array:
 
 
 def _fit_rank(array: Array, spec: TensorSpec, errors: dict[int, str]) -> Array:
-    """Convert rows to the rank of the model's input: numbers to lists of one number, or the reverse."""
+    """Convert rows to the number of dimensions of the model's input.
+
+    Numbers become lists of one number, or the reverse.
+    """
     # A column of numbers for a model with rows of one number.
     if array.ndim == 1 and len(spec.row_shape) == 1:
         array = array[:, None]

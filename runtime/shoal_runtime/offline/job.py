@@ -174,7 +174,10 @@ class Job:
         return None
 
     def _timed(self, inputs: Mapping[str, Any], rows: int, expected_s: float) -> float | None:
-        """Return the seconds that a batch takes, or None if it fails; a slow batch runs twice."""
+        """Measure the time (s) of a batch; None if the batch fails.
+
+        A batch that takes longer than ``expected_s`` runs twice, and the shorter time counts.
+        """
         engine = self._engines[0]
         seconds = math.inf
         # Negative numbers: batches of the job count from 1.
@@ -193,7 +196,10 @@ class Job:
         return seconds
 
     def _remaining(self, shards: list[Shard]) -> list[Shard]:
-        """Return the unfinished shards in this worker's order; add the finished ones to the tally."""
+        """Return the unfinished shards in this worker's order.
+
+        The finished shards are added to the tally.
+        """
         tally, process = self.tally, self._settings.process
         with ThreadPoolExecutor(READERS, "records") as pool:
             records = list(pool.map(lambda each: self._place.read(record_name(each.name)), shards))
@@ -216,7 +222,10 @@ class Job:
         return [each for each in own_order(shards, process.worker, process.workers) if each.name not in done]
 
     def _claim(self, shard: Shard) -> bool:
-        """Claim a shard for this worker; False if the shard is done or another worker has claimed it."""
+        """Claim a shard for this worker.
+
+        Returns: False if the shard is done or another worker has claimed it.
+        """
         process = self._settings.process
         if process.workers == 1:
             return True
@@ -281,7 +290,7 @@ def check_found(found: InputSchema, needed: Sequence[str], required: Sequence[st
     """Reject an input whose files have conflicting or missing columns.
 
     Raises:
-        InvalidSettings: no type holds a needed column's values of all files, or a file has no required column.
+        InvalidSettings: no type can hold the values of a needed column, or a file does not have a required column.
     """
     if conflict := next((found.conflicts[name] for name in needed if name in found.conflicts), None):
         raise InvalidSettings(conflict)
@@ -305,7 +314,9 @@ def check_output_is_own(output: Directory, failures: Directory | None) -> None:
 
 
 def agree_on_plan(output: Directory, begun: bytes | None, planned: JobPlan, best_size: Callable[[], int]) -> JobPlan:
-    """Return the plan that all workers use: the recorded plan, or ``planned`` if none is recorded yet.
+    """Return the plan that all workers use.
+
+    It is the recorded plan, or ``planned`` if none is recorded yet.
 
     Args:
         output: directory of the results and of the recorded plan.

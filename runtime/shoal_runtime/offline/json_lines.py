@@ -95,9 +95,9 @@ def chosen(counted: Mapping[str, Counter[pa.DataType]]) -> InputSchema:
 
 
 def _is_empty(kind: pa.DataType) -> bool:
-    """Return whether a type has a struct without fields.
+    """Return whether a type contains a struct without fields.
 
-    Parquet does not support one.
+    Parquet does not support such structs.
     """
     if pa.types.is_struct(kind):
         return kind.num_fields == 0 or any(_is_empty(each.type) for each in kind)
@@ -152,7 +152,10 @@ def _holds_bool(cell: Any) -> bool:
 
 
 def _same(found: Any, given: Any) -> bool:
-    """Return whether a cast left a cell unchanged; a missing key is null."""
+    """Return whether a cell is equal to its value before a cast.
+
+    A missing key counts as null.
+    """
     if isinstance(found, dict):
         extra_null = isinstance(given, dict) and all(name in found or value is None for name, value in given.items())
         return extra_null and all(_same(value, given.get(name)) for name, value in found.items())

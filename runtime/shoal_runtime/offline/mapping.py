@@ -152,7 +152,10 @@ def _columns_text(schema: pa.Schema) -> str:
 
 
 def required_columns(specs: Sequence[TensorSpec], columns: Mapping[str, Sequence[str]], schema: pa.Schema) -> list[str]:
-    """Return the columns that every file must have, without partitions."""
+    """Return the columns that every file must contain.
+
+    Partition columns, whose values are in file paths, are not included.
+    """
     needed = dict.fromkeys(name for spec in specs if not spec.optional for name in columns.get(spec.name, ()))
     return [name for name in needed if not is_partition(schema.field(name))]
 

@@ -1,7 +1,7 @@
 """Arrow columns as operands of expressions, without rounding. Pure.
 
-Dates and timestamps are compared as integers of nanoseconds. Text of CSV files and paths is compared as the sort of
-the other side: as numbers, truth values or text.
+Dates and timestamps are compared as integers of nanoseconds. Text of CSV files and paths is compared as a number, a
+truth value or text, whichever the other operand is.
 """
 
 import math
@@ -31,7 +31,7 @@ def column_type(kind: pa.DataType, *, spelled: bool = False) -> ColumnType:
 
     Args:
         kind: as in the result of `schemas.plain`.
-        spelled: whether its cells are text that may spell numbers.
+        spelled: whether its cells are text that may represent numbers or booleans, as in CSV files.
     """
     sorts: tuple[str, ...] = ()
     if pa.types.is_null(kind):
@@ -54,7 +54,10 @@ def column_type(kind: pa.DataType, *, spelled: bool = False) -> ColumnType:
 
 
 def operand(name: str, values: Any, *, spelled: bool = False) -> Operand:
-    """Return a column as an operand; ``values`` is a result of `schemas.plain`."""
+    """Convert a column to an operand of an expression.
+
+    ``values`` is a result of `schemas.plain`. ``spelled`` text may represent numbers or booleans, as in CSV files.
+    """
     known = _mask(values.is_valid())
     kind = values.type
     if spelled:
@@ -114,7 +117,7 @@ def _bytes(values: Any) -> Any:
 
 
 def _numbers(values: Any) -> Any:
-    """Return numbers, or counts of another type, as integers or float64; 0 for null."""
+    """Convert numbers, dates or times to integers or float64; null becomes 0."""
     if pa.types.is_floating(values.type):
         values = values.cast(pa.float64())
     elif not pa.types.is_integer(values.type):

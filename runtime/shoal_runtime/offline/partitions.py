@@ -64,11 +64,13 @@ def partition_types(paths: Iterable[str]) -> dict[str, pa.DataType]:
 
 
 def partitions_above(folder: str, paths: Iterable[str]) -> str:
-    """Return the partitions in the path of the input itself.
+    """Return the Hive partitions at the end of the path of the input.
 
     Args:
         folder: path of the directory or file that the input names.
         paths: paths of the files below this directory.
+
+    Returns: Parts of the path, such as ``day=2024-01-01``; empty without partitions.
     """
     listed = list(paths)
     if len(listed) == 1 and (folder == listed[0] or folder.endswith(f"/{listed[0]}")):
@@ -124,7 +126,10 @@ def partition_column(own: Any, wanted: pa.Field, path: str, rows: int, faults: d
 
 
 def _comparable(own: Any, kind: pa.DataType) -> list[Any]:
-    """Return a column's cells in a partition's type, or else as text."""
+    """Convert a column's cells to the type of a partition.
+
+    Cells that do not fit this type become text.
+    """
     for wanted in (kind, pa.string()):
         try:
             found: list[Any] = plain(own).cast(wanted).to_pylist()

@@ -47,7 +47,10 @@ class JobTally:
     begun_s: float | None = None
 
     def add(self, rows: int, errors: Collection[str], share_bytes: float) -> None:
-        """Count rows that have a result or an error, and the bytes of the shard that they represent."""
+        """Count rows that have a result or an error.
+
+        ``share_bytes`` is the part of the shard's bytes that these rows represent.
+        """
         self.bytes_under_way += share_bytes
         self.rows += rows
         self.failed += len(errors)

@@ -55,7 +55,10 @@ class InputEnded:
 
 
 class ByteBudget:
-    """Limit of the bytes held in memory. A window larger than the limit is read when no other is held."""
+    """Limit of the bytes of windows that are held in memory.
+
+    A window larger than the limit is read when no other window is held.
+    """
 
     def __init__(self, size_bytes: int) -> None:
         self.whole_bytes = size_bytes

@@ -107,7 +107,10 @@ def _all_text(cell: Any) -> bool:
 
 
 def _row_shape(spec: TensorSpec) -> list[int]:
-    """Return an output's row shape; the unpadded axis has any size."""
+    """Return the shape of a row of an output.
+
+    The axis from which padding is removed has any size.
+    """
     return [ANY if dimension == _unpad_axis(spec) else size for dimension, size in enumerate(spec.row_shape)]
 
 

@@ -36,7 +36,8 @@ class RowFilter:
     def select(self, table: pa.Table) -> tuple[RowTruth, dict[int, str]]:
         """Evaluate the filter for each row of a table.
 
-        Returns: The rows for which it is true and known, and errors of rows whose text cannot be compared.
+        Returns: Masks of the rows where the filter is true and where it is known, and errors by row of text that
+        cannot be compared.
         """
         columns = {
             name: operand(name, plain(table.column(name)), spelled=is_spelled(table.schema.field(name)))

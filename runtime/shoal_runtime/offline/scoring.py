@@ -321,7 +321,7 @@ def check_errors(tally: JobTally, share: float, *, ended: bool = False) -> None:
         ended: whether all rows are counted.
 
     Raises:
-        TooManyErrors: more rows failed; the message lists the most frequent errors.
+        TooManyErrors: more rows failed than allowed; the message lists the most frequent errors.
     """
     found = tally.found
     rows, failed = tally.rows + found.rows, tally.failed + found.failed_rows

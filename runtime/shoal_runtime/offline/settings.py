@@ -71,7 +71,9 @@ def part_of_the_machine(
 
 
 def seen_gpus(environment: Mapping[str, str], devices: Sequence[str]) -> list[str]:
-    """Return the GPUs in ``CUDA_VISIBLE_DEVICES``, or all with a device file.
+    """Return the GPUs that may be used.
+
+    These are the GPUs in ``CUDA_VISIBLE_DEVICES``, or all GPUs with a device file if the variable is not set.
 
     Args:
         environment: environment variables.

@@ -114,7 +114,9 @@ def is_hidden(path: str) -> bool:
 
 
 def format_of(files: Sequence[InputFile], asked: RowFormat) -> RowFormat:
-    """Return the format of the input's rows: ``asked``, or the format of the file names' suffixes.
+    """Return the format of the input's rows.
+
+    It is ``asked``, or with `RowFormat.AUTO` the format that the suffixes of the file names state.
 
     Raises:
         InvalidSettings: the files have several formats.
@@ -174,7 +176,10 @@ def begins_in(shard: Shard, start: int, stop: int) -> bool:
 
 
 def own_order(shards: Sequence[Shard], worker: int, workers: int) -> list[Shard]:
-    """Return all shards in one worker's order: its own, then those of others in reverse."""
+    """Return all shards in the order of one worker.
+
+    The worker's own shards come first, then those of other workers in reverse.
+    """
     own = [each for number, each in enumerate(shards) if number % workers == worker]
     others = [each for number, each in enumerate(shards) if number % workers != worker]
     return own + others[::-1]

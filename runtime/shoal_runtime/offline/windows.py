@@ -66,7 +66,7 @@ def early_first(windows: Iterable[Window], batch_size: int) -> Iterator[Window]:
 def regrouped(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
     """Join and split tables into tables of ``rows`` rows.
 
-    The last table, and tables of large rows, have fewer.
+    The last table, and tables of large rows, have fewer rows.
     """
     held: list[pa.Table] = []
     count = 0

@@ -1,6 +1,6 @@
-"""`python -m shoal_runtime engine FD`: compute batches that arrive on a socket, with the online pipeline.
+"""`python -m shoal_runtime engine FD`: compute batches from a socket.
 
-The process ends when the socket closes.
+Batches pass the same pipeline as online requests. The process ends when the socket closes.
 """
 
 import asyncio

@@ -74,7 +74,10 @@ class OutputWriter:
 
     @contextmanager
     def part(self, shard: str) -> Iterator[ShardWriter]:
-        """Yield a writer for one shard; the shard's files appear at exit, or not at all after an exception."""
+        """Yield a writer for the results of one shard.
+
+        The shard's files appear at exit. After an exception they do not appear.
+        """
         name = f"{shard}{SUFFIX[self._form]}"
         with ExitStack() as stack:
             if self._failures is None:
