@@ -125,7 +125,9 @@ def _load_model(files: ModelFiles, settings: Settings) -> Model:
         check_row(spec, settings.process.max_body_bytes)
     by_default = settings.runtime.forward_timeout_seconds == RuntimeSpec().forward_timeout_seconds
     if signature.returned and stages.postprocess is not None:
-        raise LoadError("ragged outputs are grouped by row without postprocess. Remove one of the two")
+        raise LoadError(
+            "a model with ragged outputs must have no postprocess. Remove the ragged outputs or the postprocess"
+        )
     return Model(
         name,
         loaded.platform,

@@ -226,9 +226,9 @@ def nearest(name: str, known: Collection[str]) -> str:
 
 
 def _keyed(cls: type[Struct], value: Any, place: str) -> str:
-    """Return a path from an error of msgspec with the keys of maps.
+    """Return the path of a msgspec error with the keys of maps filled in.
 
-    msgspec writes any key of a map as ``[...]``.
+    msgspec writes each key of a map as ``[...]``.
     """
     # msgspec writes [...] for any key of an object: find the first entry that fails.
     while "[...]" in place:

@@ -250,7 +250,7 @@ class Autoscaler:
     def _report(
         self, key: Key, load: LoadState, decision: ScalingDecision, readings: Sequence[Reading], now_s: float
     ) -> None:
-        """Put a decision into the service's status, if it is new or old enough.
+        """Report a decision in the service's status.
 
         A new count or limit is reported immediately. The load changes at each tick, so it is reported at intervals.
         """

@@ -1,4 +1,4 @@
-"""Writes of a service's replicas, with an Event that states the reason."""
+"""Writer of a service's number of replicas, with an Event that states the reason."""
 
 import datetime
 import logging

@@ -8,7 +8,9 @@ Retries after a batch failed as a whole:
                                    one is isolated. After cancellations, first one batch of the remaining requests
     the runtime never ran it       the same batch, once
     the runtime died meanwhile     the same batch, once, but only if the model is idempotent: it may have run
-    anything else                  nothing; a request that is alone in its batch is retried at most once
+    anything else                  nothing
+
+A request that is alone in its batch is retried at most once.
 
 Retries cost device time, and a model that fails every batch must not double the load of its device. So retries have a
 budget, to which each successful request adds. Isolating a faulty request takes several tries, and continues as long as
@@ -184,7 +186,10 @@ class Coalescing:
         return self._requests.get(shared, ())
 
     def deliveries(self, shared: PendingRequest, outcome: Outcome) -> list[Delivery]:
-        """Resolve all requests that share ``shared``, and return their outcomes."""
+        """Resolve the request ``shared`` and all that wait for its result.
+
+        Returns: Their outcomes.
+        """
         deliveries: list[Delivery] = []
         for request in self._forget(shared):
             del self._executed[request]

@@ -78,7 +78,10 @@ class Burst:
 
     @property
     def gathering_s(self) -> float:
-        """Return the time (s) in which 90 % of the quickly returning clients returned."""
+        """Return the time (s) in which most clients sent their next requests.
+
+        It is the time of 90 % of the clients that sent their next request soon after a response.
+        """
         return self.back_s[int(_NEARLY_ALL * (len(self.back_s) - 1))] if self.back_s else 0.0
 
 

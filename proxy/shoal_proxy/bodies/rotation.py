@@ -19,7 +19,10 @@ class Job(Protocol):
     """Whether it waits for its next step; set by `Rotation`."""
 
     def step(self) -> int:
-        """Do a step and schedule the next one; return the cost in bytes."""
+        """Do a bounded part of the work, such as compressing some KiB.
+
+        Returns: The cost of the part, in bytes.
+        """
 
 
 class Rotation:

@@ -144,7 +144,10 @@ def client_error(error: BaseException, rows: int) -> ProxyError | None:
 
 
 def exception_text(error: BaseException) -> str:
-    """Return the text of a composer's exception, as short, valid Unicode."""
+    """Return the text of an exception of a user's composer class, shortened.
+
+    The result is valid Unicode.
+    """
     try:  # the user's class may raise anything in `__str__`
         text = str(error)
     except BaseException as odd:

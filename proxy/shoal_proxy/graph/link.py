@@ -69,7 +69,10 @@ class GraphResponse:
         return BatchResult(self._outputs)
 
     def timing(self, batch: Batch, batch_s: float) -> bytes:
-        """Return times and omitted rows of all steps for Server-Timing."""
+        """Return the Server-Timing header: each step's time and skipped rows.
+
+        A row skips an optional step that failed for it.
+        """
         own = b"graph;dur=%.2f" % (1000 * batch_s)
         steps = [b"%b;dur=%.2f" % (name.encode(), 1000 * took_s) for name, took_s in self._steps_s.items()]
         without = [b'%b;desc="%d omitted"' % (name.encode(), rows) for name, rows in self._omitted.items()]

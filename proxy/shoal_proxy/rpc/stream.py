@@ -31,7 +31,7 @@ class Streams:
 
     Args:
         answer: executes one request; called with the request's message and the call's context.
-        count: counts an unread response; called with the call's context and the size in bytes.
+        count: counts a response as unread by the client; called with the call's context and the size in bytes.
         read: reads a request; called with the call's messages and its context.
     """
 

@@ -417,9 +417,9 @@ def looked_up_deep(data: Operand, index: Operand, before: int, depth: int, by: s
 
 
 def scattered_deep(data: Operand, index: Operand, updates: Operand, depth: int, by: str) -> Value:
-    """Return whether rows stay separate in `ScatterND`.
+    """Return whether and how rows stay separate after `ScatterND`.
 
-    It writes at positions that are given by index tuples.
+    The operator writes at positions that are given by index tuples.
 
     Args:
         data: tensor to write to.

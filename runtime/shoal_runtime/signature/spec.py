@@ -175,7 +175,7 @@ def _check_columns(spec: TensorSpec) -> None:
 
 def _check_ragged(spec: TensorSpec) -> None:
     good = spec.rows in (None, RAGGED)
-    _require(good, f"tensor {spec.name}: rows must be {RAGGED!r}, not {spec.rows!r}")
+    _require(good, f"tensor {spec.name}: `rows` must be {RAGGED!r}, not {spec.rows!r}")
     good = spec.rows is not None or (spec.row_index is None and spec.row_column is None)
     _require(good, f"tensor {spec.name}: row_index and row_column require rows = {RAGGED!r}")
     good = spec.rows is None or (spec.batch_dim == 0 and spec.unpad_axis is None and spec.carries is None)

@@ -52,9 +52,9 @@ class TypedGraph:
         self.outputs = {output.name: self._output(output) for output in plan.outputs}
 
     def tensor(self, ref: TensorRef, path: str) -> Tensor:
-        """Return the datatype and shape of the tensor that ``ref`` names.
+        """Return the datatype and row shape of the tensor that ``ref`` names.
 
-        The shape is that of one row of the step, or of the request, that has the tensor.
+        ``path`` is the place in the spec, for errors.
         """
         if ref.step == REQUEST:
             if ref.tensor not in self.request:

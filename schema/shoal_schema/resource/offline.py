@@ -270,7 +270,7 @@ class BatchInferenceSpec(BatchLimits, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Check that errors and results have separate directories."""
         if self.output.errors.rstrip("/") == self.output.uri.rstrip("/"):
-            raise FieldFault("output", "errors must be another directory than uri")
+            raise FieldFault("output", "`errors` and `uri` must be different directories")
 
 
 _RAY_NAME_MAX_LENGTH = 47

@@ -1,4 +1,4 @@
-"""Counts of findings about a model's rows, and their significance."""
+"""Counts of rows whose results differed in a second run, and their significance."""
 
 from dataclasses import dataclass
 from enum import StrEnum
