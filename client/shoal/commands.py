@@ -230,7 +230,7 @@ class _Launcher:
         self._count = 0
 
     def launch(self, plan: ServePlan) -> Launch:
-        """Return the `Launch` of a model, and print what is served."""
+        """Return the processes to start for a model, and print what is served."""
         options, index = self._options, self._count
         self._count += 1
         files = {
@@ -279,7 +279,7 @@ class _Launcher:
             launch.report(f"without effect on one machine: {', '.join(ignored)}", ignored=ignored)
 
     def launch_graph(self, graph: ServedGraph) -> Launch:
-        """Return the `Launch` of a graph, and print its steps."""
+        """Return the processes to start for a graph, and print its steps."""
         index = self._count
         self._count += 1
         launch = Launch(

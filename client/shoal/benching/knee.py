@@ -65,7 +65,10 @@ def judge(step: LoadStep) -> StepVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Knee:
-    """Bounds of the knee: the highest rate held, and the lowest too high."""
+    """Bounds of the knee.
+
+    The knee is the highest rate at which requests meet the latency objective.
+    """
 
     held: LoadStep | None
     """The highest rate that held below all bent ones; None if none held."""

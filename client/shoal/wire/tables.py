@@ -80,12 +80,12 @@ def chosen_columns(columns: Mapping[str, Wanted] | None, batch: Any, signature: 
 
 
 def _placed(tensor: Tensor, wanted: Sequence[str]) -> Sequence[str]:
-    """Return the columns of an input in the order of the model.
+    """Return the model's column for each given column.
 
-    The order is the model's if the names are the model's, otherwise that of ``wanted``.
+    The names are matched if all are the model's, otherwise the positions.
 
     Raises:
-        InvalidInput: one of the model's own names is listed at the position of another.
+        InvalidInput: a column of the model is listed at the position of another.
     """
     if sorted(wanted) == sorted(tensor.columns):
         return tensor.columns

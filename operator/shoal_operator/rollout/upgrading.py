@@ -141,7 +141,9 @@ class Upgrading:
         return Plan(changes, kept, upgrade, overdue)
 
     async def decide(self, key: Key, resource: Json, plan: Plan) -> Plan:
-        """Start the upgrade of a plan if allowed, else keep the pods.
+        """Start the upgrade of a service's pods if its turn has come.
+
+        Otherwise the returned plan keeps the pods.
 
         Raises:
             ApiError: the status could not be written.

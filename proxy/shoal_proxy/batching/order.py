@@ -72,10 +72,10 @@ class FairShares:
         self._had[share] += self.cost(share, rows)
 
     def charge_retry(self, share: bytes, rows: int) -> None:
-        """Charge the client class ``share`` for the retries of its faulty request.
+        """Charge a client class for the retries of its faulty request.
 
         Args:
-            share: the class.
+            share: name of the client class.
             rows: rows that the retries ran again.
         """
         if self.classes and self._waiting:

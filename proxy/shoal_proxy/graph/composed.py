@@ -112,9 +112,9 @@ class Steps:
 
 
 def client_error(error: BaseException, rows: int) -> ProxyError | None:
-    """Convert a composer's exception to the error for the client.
+    """Convert an exception of a composer (the user's code) to the client's error.
 
-    Returns: None for an exception other than `Refused` and `Failed`, which is a bug of the composer.
+    Returns: None for an exception other than `Refused` and `Failed`, which is a bug of the user's code.
     """
     # Of an exception group the first one that is meant for the client.
     left = [error]

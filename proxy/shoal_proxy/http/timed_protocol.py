@@ -200,7 +200,7 @@ class TimedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def write_large(self, parts: Sequence[bytes | memoryview]) -> None:
-        """Write a large response, which the client may not read at once."""
+        """Write a response that may be too large for the socket's buffer."""
         outbox = self._outbox
         if outbox is None:
             outbox = Outbox(self.transport)

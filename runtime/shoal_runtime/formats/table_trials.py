@@ -1,4 +1,7 @@
-"""Trial values for the inputs of a table model, taken from training."""
+"""Example values for the inputs of a table model, with which warm-up tries the model.
+
+They are values that the trained model knows, such as its categories.
+"""
 
 from collections.abc import Sequence
 from typing import Any, Final
