@@ -287,8 +287,8 @@ class Autoscaler:
     def _drop_outdated(self, watched: Mapping[Key, CachedService]) -> None:
         """Drop cached readings and decisions that services no longer need.
 
-        Everything is dropped for a service that is no longer watched, the scaling decisions for a service that no longer
-        scales, and the latency reports for a service without an objective.
+        Everything is dropped for a service that is no longer watched, the scaling decisions for a service that no
+        longer scales, and the latency reports for a service without an objective.
         """
         for key, state in self._records.of(LoadState):
             service = watched.get(key)
