@@ -175,7 +175,7 @@ def test_the_operator_may_do_what_it_does_and_no_more(chart: Chart) -> None:
     assert allowed(rules, "", "pods") == {"list", "watch", "patch"}
     slices = {"list", "watch", "create", "patch", "delete"}
     assert allowed(rules, "discovery.k8s.io", "endpointslices") == slices
-    assert allowed(rules, "apps", "deployments") == {"get", "list", "watch", "create", "patch"}
+    assert allowed(rules, "apps", "deployments") == {"get", "list", "watch", "create", "patch", "delete"}
     assert not any("*" in value for rule in rules for value in (*rule["verbs"], *rule["resources"]))
 
 
