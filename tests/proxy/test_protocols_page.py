@@ -1,4 +1,4 @@
-"""The tables of docs/reference/protocols.md and access.md against what there is."""
+"""The tables of docs/reference/protocols.md and access.md against the code."""
 
 import re
 from collections.abc import Iterator

@@ -41,7 +41,7 @@ LONGER = 64
 
 
 def plan_warmup(stages: HandlerMethods, signature: Signature, handler: Any, library: Library) -> list[WarmupBatch]:
-    """Return the batches for warm-up, largest first, so that a lack of memory shows early."""
+    """Return the batches for warm-up, largest first, so that running out of memory is found early."""
     sizes = signature.allowed_batch_sizes or tuple(sorted({1, signature.max_batch_size}))
     return _batches(stages, signature, handler, sizes, library)
 
