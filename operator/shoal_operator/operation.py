@@ -18,6 +18,7 @@ from shoal_operator.children.observation import Key
 from shoal_operator.cluster.api_server import ApiServer
 from shoal_operator.cluster.connection import connect, log_in
 from shoal_operator.cluster.objects import KubernetesCluster
+from shoal_operator.errors import ApiError
 from shoal_operator.loop.discovery import Discovery
 from shoal_operator.loop.echoes import Echoes
 from shoal_operator.loop.health import diagnose, unready
@@ -43,6 +44,8 @@ from shoal_schema.interfaces.metrics import Metric
 from shoal_schema.resource import BATCH_PLURAL
 
 logger = logging.getLogger(__name__)
+
+_RETRY_S = 0.5
 
 
 class Operation:
@@ -162,9 +165,7 @@ class Operation:
             asyncio.get_running_loop().add_signal_handler(number, stop)
 
     async def _work(self) -> None:
-        # Restore the state that statuses keep, before the first reconciliation.
-        await self._scale_to_zero.start(self._cluster)
-        await self._upgrading.start()
+        await self._restore()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._workers.run(self._settings.process.workers))
             tasks.create_task(self._discovery.run(self._cluster))
@@ -172,6 +173,19 @@ class Operation:
                 tasks.create_task(renew_heartbeat(self._cluster, self._settings.heartbeat, _utc_now))
             tasks.create_task(self._scale_to_zero.run(self._cluster))
             tasks.create_task(self._autoscaler.run(self._cluster, self._settings.process.scrape_interval_s))
+
+    async def _restore(self) -> None:
+        """Read the state that statuses keep, before the first reconciliation; try again until it succeeds."""
+        while True:
+            try:
+                services = await self._cluster.list_services(self._settings.process.watch_namespaces)
+                await self._scale_to_zero.start(self._cluster, services)
+            except ApiError as error:
+                logger.warning("event=services_unread error=%s", error)
+                await asyncio.sleep(_RETRY_S)
+            else:
+                self._upgrading.load(services)
+                return
 
     async def _watch(self) -> None:
         namespaces = self._settings.process.watch_namespaces

@@ -1,6 +1,5 @@
 """Upgrades of services to this operator's images and pod template, one after another."""
 
-import asyncio
 import datetime
 import logging
 from collections.abc import Callable, Iterable
@@ -29,8 +28,6 @@ from shoal_schema.process.settings.operator import OperatorProcess
 from shoal_schema.resource.conditions import Status
 
 logger = logging.getLogger(__name__)
-
-_RETRY_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +73,6 @@ class Upgrading:
     ) -> None:
         self._cluster = cluster
         self._records = records
-        self._namespaces = settings.watch_namespaces
         self._most = settings.upgrade_unavailable_services
         self._window = Window.parse(settings.upgrade_window)
         self._mark = mark
@@ -84,19 +80,8 @@ class Upgrading:
         self._started = False
         self._next: list[Key] = []
 
-    async def start(self) -> None:
-        """Read the upgrades in progress from all statuses, before the first reconciliation."""
-        while True:
-            try:
-                services = await self._cluster.list_services(self._namespaces)
-                break
-            except ApiError as error:
-                logger.warning("event=services_unread error=%s", error)
-                await asyncio.sleep(_RETRY_S)
-        self.load(services)
-
     def load(self, services: Iterable[Json]) -> None:
-        """Replace all states by those in the statuses of services."""
+        """Replace all states by those in the statuses of services, before the first reconciliation."""
         for kind in (UpgradeState, Unreconciled):
             self._records.remove_all(kind)
         for resource in services:

@@ -8,12 +8,11 @@ import contextlib
 import logging
 import math
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from shoal_operator.children.observation import Key, Observation, dig, key_of
 from shoal_operator.cluster.interface import Cluster
-from shoal_operator.errors import ApiError
 from shoal_operator.loop.records import Records
 from shoal_operator.manifests.desired import DEPLOYMENT, ENDPOINT_SLICE
 from shoal_operator.manifests.environment import HTTP_PORT
@@ -37,13 +36,13 @@ from shoal_operator.zero.hosted import HostedService, ReservedPort, WithoutPort
 from shoal_operator.zero.ports import Ports, port_range, stored_port
 from shoal_schema.decoding import SpecError
 from shoal_schema.fields.addresses import TcpAddress
+from shoal_schema.fields.declaring import Json
 from shoal_schema.interfaces.activator import MAX_POLL_S, ActivatorReport, ActivatorService, ActivatorTable, encode
 from shoal_schema.process.settings.operator import OperatorProcess
 from shoal_schema.resource.service import InferenceServiceSpec
 
 logger = logging.getLogger(__name__)
 
-_RETRY_S = 0.5
 _STOPPING_S = 5.0
 """How long pods of a Deployment that had no replicas get no requests, as they may be stopping unnoticed."""
 _FIRST_RECONCILIATIONS_S = 30.0
@@ -311,8 +310,12 @@ class ScaleToZero:
 
     # Polling of the activator.
 
-    async def start(self, cluster: Cluster) -> None:
-        """Read ports and activators before the first reconciliation, so that no EndpointSlice loses its addresses."""
+    async def start(self, cluster: Cluster, services: Iterable[Json]) -> None:
+        """Read ports and activators before the first reconciliation, so that no EndpointSlice loses its addresses.
+
+        Raises:
+            ApiError: the activator's pods could not be listed.
+        """
         if not self._settings.activator_selector:
             return
         self._cluster = cluster
@@ -322,23 +325,15 @@ class ScaleToZero:
             self._records.remove_all(kind)
         self._activator_pods.clear()
         self._ports.clear()
-        while True:
-            try:
-                # Reserve the ports that statuses name, so that no other service gets them.
-                services = await cluster.list_services(self._settings.watch_namespaces)
-                for resource in services:
-                    key = key_of(resource)
-                    # An invalid spec has no place in the activator.
-                    with contextlib.suppress(SpecError):
-                        if scales_to_zero(service_spec(resource)):
-                            self._reserve(key, stored_port(resource))
-                self._complete_by_s = self._clock() + _FIRST_RECONCILIATIONS_S
-                self._listed = True
-                await self._activator_pods.find(cluster)
-                return
-            except ApiError as error:
-                logger.warning("event=activators_unread error=%s", error)
-                await asyncio.sleep(_RETRY_S)
+        # Reserve the ports that statuses name, so that no other service gets them.
+        for resource in services:
+            # An invalid spec has no place in the activator.
+            with contextlib.suppress(SpecError):
+                if scales_to_zero(service_spec(resource)):
+                    self._reserve(key_of(resource), stored_port(resource))
+        self._complete_by_s = self._clock() + _FIRST_RECONCILIATIONS_S
+        self._listed = True
+        await self._activator_pods.find(cluster)
 
     async def run(self, cluster: Cluster) -> None:
         """Poll the activator until cancelled.

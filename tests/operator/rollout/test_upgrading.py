@@ -71,7 +71,7 @@ class World:
         self.due_s = dict.fromkeys(sorted(self.cluster.services, reverse=True), self.now_s)
         records = Records()
         self.upgrading = Upgrading(self.cluster, records, self.settings, self._mark, self.utc_now)
-        asyncio.run(self.upgrading.start())
+        self.upgrading.load(self.cluster.services.values())
         self.reconciler = reconciler_of(
             self.cluster,
             defaults=self.settings,

@@ -118,6 +118,10 @@ class World:
             scale_to_zero=self.scale_to_zero,
         )
 
+    async def start(self) -> None:
+        """Begin to lead."""
+        await self.scale_to_zero.start(self.cluster, await self.cluster.list_services(()))
+
     async def reconcile(self, *, ready: bool = True) -> Json:
         """Reconcile twice, with pods as the Deployment declares; return the Ready condition."""
         for _ in range(2):
@@ -168,7 +172,7 @@ def play(story: Callable[[World], Awaitable[None]], **metadata: Any) -> None:
         activator = FakeActivator()
         await activator.start()
         world = World(activator, **metadata)
-        await world.scale_to_zero.start(world.cluster)
+        await world.start()
         following = asyncio.create_task(world.scale_to_zero.run(world.cluster))
         try:
             async with asyncio.timeout(20):
@@ -256,9 +260,9 @@ def test_restarted_operator_keeps_slice_and_port_of_a_service_at_zero() -> None:
         before = world.slice
         world.restart()
         assert await world.scale_to_zero.routing_table("") is None
-        await world.scale_to_zero.start(world.cluster)
+        await world.start()
         await world.reconcile()
-        await world.scale_to_zero.start(world.cluster)  # it leads once more, after another did
+        await world.start()  # it leads once more, after another did
         assert await world.scale_to_zero.routing_table("") is None, (
             "an activator closes the ports that the table does not contain"
         )
@@ -342,7 +346,7 @@ def test_a_port_outside_the_range_is_left_for_one_within_it() -> None:
         for port in (9090, 1, 20000):
             world.cluster.services[CAT]["status"]["activator"] = {"port": port}
             world.restart(activator_first_port=21000)
-            await world.scale_to_zero.start(world.cluster)
+            await world.start()
             await world.reconcile()
             assert world.slice is not None
             assert world.slice["ports"][0]["port"] == 21000
@@ -439,7 +443,7 @@ def test_service_at_zero_without_activators_has_no_endpoints() -> None:
     async def story(world: World) -> None:
         await fall_asleep(world)
         world.restart(activator_selector="")
-        await world.scale_to_zero.start(world.cluster)
+        await world.start()
         ready = await world.reconcile()
         assert (ready["status"], ready["reason"]) == ("False", "InvalidSpec")
         assert world.slice is None
