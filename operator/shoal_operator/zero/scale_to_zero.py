@@ -20,7 +20,7 @@ from shoal_operator.manifests.specs import service_spec
 from shoal_operator.manifests.target import Hosting
 from shoal_operator.scaling.reading import Reading
 from shoal_operator.scaling.replicas import ReplicaWriter
-from shoal_operator.scaling.service_cache import CachedService, Replica, ScaledService
+from shoal_operator.scaling.service_cache import CachedService, Replica
 from shoal_operator.zero.activator import (
     NO_ACTIVATOR,
     NoActivatorError,
@@ -156,7 +156,6 @@ class ScaleToZero:
             raise
         for kind in (ReservedPort, WithoutPort):
             self._records.remove(key, kind)
-
         hosted = HostedService(spec, port, partial(self._release, key, port))
         self._records.put(key, hosted)
         return hosted
@@ -188,7 +187,7 @@ class ScaleToZero:
         # Pods of a Deployment without replicas get no requests, although they may still look ready.
         stopping_until_s = self._clock() + _STOPPING_S
         if dig(observation.children.get(DEPLOYMENT), "spec", "replicas") == 0:
-            hosted.stopping_until_s = {replica.uid: stopping_until_s for replica in self._pods(key)}
+            hosted.stopping_until_s = {replica.uid: stopping_until_s for replica in self._cached(key).replicas}
         self._write(key, hosted)
 
     # Called by the autoscaler.
@@ -198,7 +197,7 @@ class ScaleToZero:
         hosted = self._records.find(key, HostedService)
         if hosted is None:
             # A service without a place in the activator keeps its replicas; its status states why.
-            scaled = self._scaled(key)
+            scaled = self._cached(key).scaled
             return scaled is not None and scaled.zero is not None
         loads = {replica.uid: reading.load for replica, reading in zip(replicas, readings, strict=True)}
         arrived = {uid: load.arrived_rows if load else None for uid, load in loads.items()}
@@ -210,12 +209,13 @@ class ScaleToZero:
         return await self._decide(key, hosted, requested=requested)
 
     async def _decide(self, key: Key, hosted: HostedService, *, requested: bool) -> bool:
-        scaled = self._scaled(key)
+        cached = self._cached(key)
+        scaled = cached.scaled
         if scaled is None or scaled.zero is None or self._cluster is None:
             return False
         seen = ZeroObservation(
             replicas=scaled.replicas,
-            ready=len(self._pods(key)),
+            ready=len(cached.replicas),
             requested=requested,
             waiting=sum(activator.waiting.get(str(key), 0) for activator in self._activator_pods.known),
             held=self._holds(key, hosted),
@@ -274,7 +274,6 @@ class ScaleToZero:
     def _write(self, key: Key, hosted: HostedService) -> None:
         """Write the service's entry of the routing table."""
         pods = [] if hosted.holding else self._serving_pods(key, hosted)
-        cached = self._records.find(key, CachedService)
         entry = ActivatorService(
             name=str(key),
             port=hosted.port,
@@ -282,7 +281,7 @@ class ScaleToZero:
             timeout_s=hosted.spec.queue.timeout_milliseconds / 1000,
             max_body_bytes=hosted.spec.queue.max_body_bytes,
             forwards=max_forwards(hosted.spec),
-            start_s=cached.context.start_s if cached else None,
+            start_s=self._cached(key).context.start_s,
         )
         # An unchanged entry must not wake up the long polls.
         if hosted.entry != entry:
@@ -292,15 +291,10 @@ class ScaleToZero:
 
     def _serving_pods(self, key: Key, hosted: HostedService) -> list[Replica]:
         now_s = self._clock()
-        return [pod for pod in self._pods(key) if hosted.stopping_until_s.get(pod.uid, now_s) <= now_s]
+        return [pod for pod in self._cached(key).replicas if hosted.stopping_until_s.get(pod.uid, now_s) <= now_s]
 
-    def _scaled(self, key: Key) -> ScaledService | None:
-        cached = self._records.find(key, CachedService)
-        return cached.scaled if cached else None
-
-    def _pods(self, key: Key) -> tuple[Replica, ...]:
-        cached = self._records.find(key, CachedService)
-        return cached.replicas if cached else ()
+    def _cached(self, key: Key) -> CachedService:
+        return self._records.find(key, CachedService) or CachedService()
 
     def _notify(self) -> None:
         """Publish a new version of the routing table."""
