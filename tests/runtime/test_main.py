@@ -249,7 +249,7 @@ class Picky:
 def end_the_device_s_thread(ident):
     # What is raised inside a call is that call's; it has to be between two.
     while frame := sys._current_frames().get(ident):
-        if frame.f_code.co_name != "_run":
+        if frame.f_code.co_name != "_launch_calls":
             time.sleep(0.001)
             continue
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(SystemExit))

@@ -1,244 +1,76 @@
-"""Placement of batches on a CUDA device.
+"""A CUDA device, as `StreamPlacement` uses it."""
 
-    host rows -> pinned buffer -> device                copy stream, during the forward of the previous batch
-    forward, or the replay of a captured graph          compute stream
-    device -> pinned buffer -> host arrays              compute stream, then one wait
-
-Pinned buffers are reused. Warm-up captures a graph for each structure and shape of batch; other batches run eagerly.
-"""
-
-import logging
-import threading
-import time
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from shoal_runtime.tensors.library import Library
-from shoal_runtime.tensors.torch_tensors import TORCH
-
-logger = logging.getLogger(__name__)
+from shoal_runtime.execution.graph_cache import CapturedGraph
 
 
-class StreamEvent(Protocol):
-    """Event in a CUDA stream, which marks the end of the work queued before it."""
+class CudaDevice:  # pragma: cuda
+    """One CUDA device (`StreamDevice`)."""
 
-    def synchronize(self) -> None:
-        """Wait until the device has executed all work queued before this event."""
-
-
-@dataclass(slots=True, eq=False)
-class _Buffer:
-    memory: Tensor
-    busy: StreamEvent | None = None
-
-
-class StagingPool:
-    """Pool of reusable buffers in pinned host memory. Thread-safe.
-
-    A buffer is reused once the last copy from it is done. Sizes are powers of two, so that batches of similar size
-    share buffers.
-    """
-
-    def __init__(self, allocate: Callable[[int], Tensor]) -> None:
-        self._allocate = allocate
-        self._free: dict[int, list[_Buffer]] = defaultdict(list)
-        self._lock = threading.Lock()
-
-    def acquire(self, like: Tensor) -> tuple[Tensor, _Buffer]:
-        """Return pinned memory with the shape and type of a tensor, and its buffer, which must be released."""
-        needed = max(1, like.numel() * like.element_size())
-        # Rounded up to a power of two.
-        size = 1 << (needed - 1).bit_length()
-        with self._lock:
-            free = self._free[size]
-            buffer = free.pop(0) if free else None
-        if buffer is None:
-            buffer = _Buffer(self._allocate(size))
-        elif buffer.busy is not None:
-            # The copy of an earlier batch may still read it.
-            buffer.busy.synchronize()
-            buffer.busy = None
-        # The start of the buffer, seen as the tensor's type and shape.
-        view = buffer.memory[: like.numel() * like.element_size()].view(like.dtype)
-        return view.view(like.shape), buffer
-
-    def release(self, buffer: _Buffer, busy: StreamEvent | None = None) -> None:
-        """Return a buffer to the pool; it is reused only after the event `busy`."""
-        buffer.busy = busy
-        with self._lock:
-            self._free[buffer.memory.numel()].append(buffer)
-
-
-class CapturedGraph(Protocol):
-    """CUDA graph of a forward."""
-
-    def replay(self, tensors: list[Tensor]) -> Any:
-        """Run the graph on tensors of the captured shapes and types."""
-
-
-class GraphCache:
-    """Cache of CUDA graphs of a forward, by structure and shapes of the batch.
-
-    Args:
-        capture: function that captures a forward for a batch as a graph. It returns None if capturing fails.
-    """
-
-    def __init__(self, capture: Callable[[Callable[[Any], Any], Any], CapturedGraph | None]) -> None:
-        self._capture = capture
-        self._graphs: dict[Hashable, CapturedGraph] = {}
-        self._allowed = True
-
-    def add(self, function: Callable[[Any], Any], batch: Any) -> None:
-        """Capture a CUDA graph of the forward for the form of a batch.
-
-        The form is the structure, shapes and types. After the first failed capture, no further graphs are captured.
-        """
-        form = batch_form(batch)
-        if not self._allowed or form is None or form in self._graphs:
-            return
-        graph = self._capture(function, batch)
-        if graph is not None:
-            self._graphs[form] = graph
-        else:
-            # One failed capture means that the model synchronizes or branches: do not try again.
-            self._allowed = False
-            self._graphs.clear()
-
-    def run(self, function: Callable[[Any], Any], batch: Any) -> Any:
-        """Run the forward on a batch, through its captured graph if there is one.
-
-        A graph is used if it was captured for the structure, shapes and types of the batch.
-        """
-        form = batch_form(batch) if self._graphs else None
-        graph = self._graphs.get(form) if form is not None else None
-        if graph is None:
-            return function(batch)
-        return graph.replay(pytree.tree_leaves(batch))
-
-
-def batch_form(batch: Any) -> Hashable | None:
-    """Return a key made of a batch's structure, shapes and types.
-
-    Returns:
-        The key. None if the batch is empty or holds a value that is not a tensor.
-    """
-    leaves, structure = pytree.tree_flatten(batch)
-    if not leaves or not all(isinstance(leaf, torch.Tensor) for leaf in leaves):
-        return None
-    return str(structure), tuple((leaf.dtype, tuple(leaf.shape)) for leaf in leaves)
-
-
-@dataclass(slots=True)
-class _Staged:
-    batch: Any
-    copied: Any
-
-
-class CudaPlacement:
-    """Placement on one CUDA device; forwards are captured as CUDA graphs if `graphs` is set."""
-
-    library: Library = TORCH
-    stages_off_loop = True
-
-    def __init__(self, device: torch.device, *, graphs: bool) -> None:  # pragma: cuda
+    def __init__(self, device: torch.device) -> None:
         self.device = device
-        self._compute = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        self._copy = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        self._staging = StagingPool(lambda size: torch.empty(size, dtype=torch.uint8, pin_memory=True))
-        self._graphs = GraphCache(self._capture) if graphs else None
-        # One pool for all graphs: results are fetched before the next replay.
+        # One pool for all graphs: results are copied before the next replay.
         self._graph_memory = torch.cuda.graph_pool_handle()
 
-    def stage(self, batch: Any) -> _Staged:  # pragma: cuda
-        """Start to copy a batch's CPU tensors to the device, on the copy stream."""
-        with torch.cuda.device(self.device), torch.cuda.stream(self._copy):
-            moved = pytree.tree_map_only(torch.Tensor, self._to_device, batch)
-            copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            copied.record(self._copy)
-        return _Staged(moved, copied)
+    def stream(self) -> torch.cuda.Stream:
+        """Return a new stream."""
+        return torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
 
-    def _to_device(self, tensor: Tensor) -> Tensor:  # pragma: cuda
-        if tensor.device.type != "cpu":
-            return tensor
-        pinned, buffer = self._staging.acquire(tensor)
-        pinned.copy_(tensor)
-        moved = pinned.to(self.device, non_blocking=True)
-        # The allocator must not reuse this memory while the compute stream still reads it.
-        moved.record_stream(self._compute)
-        copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        copied.record(self._copy)
-        self._staging.release(buffer, copied)
-        return moved
+    def event(self) -> torch.cuda.Event:
+        """Return a new event, which measures time; a thread that waits for it sleeps."""
+        return torch.cuda.Event(enable_timing=True, blocking=True)  # type: ignore[no-untyped-call]
 
     @contextmanager
-    def active(self) -> Iterator[None]:  # pragma: cuda
-        """Yield a context without gradients, on the compute stream."""
-        with torch.inference_mode(), torch.cuda.device(self.device), torch.cuda.stream(self._compute):
+    def current(self, stream: torch.cuda.Stream) -> Iterator[None]:
+        """Yield a context with the device and one of its streams."""
+        with torch.cuda.device(self.device), torch.cuda.stream(stream):
             yield
 
-    def forward(self, function: Callable[[Any], Any], batch: _Staged) -> Any:  # pragma: cuda
-        """Run the function, or its captured graph, once the batch is copied."""
-        self._compute.wait_event(batch.copied)
-        return function(batch.batch) if self._graphs is None else self._graphs.run(function, batch.batch)
+    def pinned(self, size_bytes: int) -> Tensor:
+        """Return pinned host memory."""
+        return torch.empty(size_bytes, dtype=torch.uint8, pin_memory=True)
 
-    def warm(self, function: Callable[[Any], Any], batch: _Staged) -> None:  # pragma: cuda
-        """Run the function once, then capture it for batches like this one, if possible."""
-        self._compute.wait_event(batch.copied)
-        function(batch.batch)
-        self._compute.synchronize()
-        if self._graphs is not None:
-            self._graphs.add(function, batch.batch)
+    def holds(self, tensor: Tensor) -> bool:
+        """Return whether a tensor is not in host memory."""
+        return tensor.device.type != "cpu"
 
-    def measure(self, function: Callable[[Any], Any], batch: _Staged) -> tuple[float, Any]:  # pragma: cuda
-        """Run the function on an idle device; return the seconds until its end, and the result."""
-        self._compute.wait_event(batch.copied)
-        self._compute.synchronize()
-        start = time.perf_counter()
-        result = self.forward(function, batch)
-        self._compute.synchronize()
-        return time.perf_counter() - start, result
+    def to_device(self, host: Tensor) -> Tensor:
+        """Queue a copy of a pinned tensor to the device."""
+        return host.to(self.device, non_blocking=True)
 
-    def fetch(self, tensors: list[Tensor]) -> list[Tensor]:  # pragma: cuda
-        """Copy tensors to the host through pinned memory, with one wait for all."""
-        pending: list[tuple[Tensor, _Buffer | None]] = []
-        for tensor in tensors:
-            if tensor.device.type == "cpu":
-                pending.append((tensor, None))
-                continue
-            host, buffer = self._staging.acquire(tensor)
-            host.copy_(tensor, non_blocking=True)
-            pending.append((host, buffer))
-        self._compute.synchronize()
-        fetched = []
-        for result, held in pending:
-            # A result outlives its buffer, so it is copied out.
-            fetched.append(result if held is None else result.clone())
-            if held is not None:
-                self._staging.release(held)
-        return fetched
+    def to_host(self, tensor: Tensor, host: Tensor) -> None:
+        """Queue a copy of a tensor to a pinned tensor."""
+        host.copy_(tensor, non_blocking=True)
 
-    def is_lost(self, error: BaseException) -> bool:  # pragma: cuda
-        """Return whether the CUDA context is unusable after an error.
+    def clone(self, tensor: Tensor) -> Tensor:
+        """Queue a dense copy of a tensor in the device's memory."""
+        return tensor.clone(memory_format=torch.contiguous_format)
 
-        A trial operation decides: after some CUDA errors, every later operation fails too.
-        """
-        if isinstance(error, torch.OutOfMemoryError):
-            return False
+    def keep(self, tensor: Tensor, stream: torch.cuda.Stream) -> None:
+        """Reuse a tensor's memory only after the work that is queued in `stream` when it is freed."""
+        tensor.record_stream(stream)
+
+    def capture(self, function: Callable[[Any], Any], batch: Any, stream: torch.cuda.Stream) -> CapturedGraph:
+        """Capture a forward on a batch as a CUDA graph."""
+        return _CudaGraph(function, batch, stream, self._graph_memory)
+
+    def is_usable(self) -> bool:
+        """Return whether a trial operation succeeds, or fails only for lack of memory."""
         try:
             torch.zeros(1, device=self.device).add_(1)
             torch.cuda.synchronize(self.device)
-        except RuntimeError as probe:
-            return not isinstance(probe, torch.OutOfMemoryError)
-        return False
+        except RuntimeError as error:
+            return isinstance(error, torch.OutOfMemoryError)
+        return True
 
-    def memory(self) -> tuple[int, int] | None:  # pragma: cuda
+    def memory(self) -> tuple[int, int] | None:
         """Return used and total bytes of the device's memory; None if the device does not report them."""
         try:
             free, size = torch.cuda.mem_get_info(self.device)
@@ -246,21 +78,11 @@ class CudaPlacement:
             return None
         return size - free, size
 
-    def _capture(self, function: Callable[[Any], Any], batch: Any) -> CapturedGraph | None:  # pragma: cuda
-        try:
-            return _CudaGraph(function, batch, self._compute, self._graph_memory)
-        except RuntimeError as error:
-            if self.is_lost(error):
-                raise
-            reason = str(error).strip().splitlines()[0]
-            logger.info("event=cuda_graphs_off reason=%s", reason)
-            return None
-
 
 class _CudaGraph:  # pragma: cuda
     """CUDA graph of a forward, with its input and output memory.
 
-    Results are valid until the next replay.
+    Results are overwritten by the next replay.
     """
 
     def __init__(self, function: Callable[[Any], Any], batch: Any, stream: torch.cuda.Stream, memory: Any) -> None:

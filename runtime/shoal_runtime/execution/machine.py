@@ -66,7 +66,8 @@ def _torch_machine(wanted: RuntimeSpec, extra: str) -> Machine:
         raise LoadError(f'this model needs PyTorch: pip install "shoal[{extras}]", or use the runtime image with it')
     import torch  # noqa: PLC0415 (takes seconds, and hundreds of megabytes)
 
-    from shoal_runtime.execution.cuda import CudaPlacement  # noqa: PLC0415
+    from shoal_runtime.execution.cuda import CudaDevice  # noqa: PLC0415
+    from shoal_runtime.execution.stream_placement import StreamPlacement  # noqa: PLC0415
     from shoal_runtime.execution.torch_placement import CpuPlacement, choose_device, choose_dtype  # noqa: PLC0415
 
     # Of the whole process: forwards run one at a time.
@@ -74,7 +75,7 @@ def _torch_machine(wanted: RuntimeSpec, extra: str) -> Machine:
     device = choose_device(wanted.device.lower())
 
     def place(graphs: bool) -> Placement:  # noqa: FBT001 (its only argument)
-        return CpuPlacement() if device.type == "cpu" else CudaPlacement(device, graphs=graphs)
+        return CpuPlacement() if device.type == "cpu" else StreamPlacement(CudaDevice(device), graphs=graphs)
 
     compiled = torch.compile if wanted.compile else None
     return Machine(device, choose_dtype(wanted.dtype.lower()), torch.get_num_threads(), place, compiled)

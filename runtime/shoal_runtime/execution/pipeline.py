@@ -1,7 +1,7 @@
 """Pipeline of a batch through the stages preprocess, stage, forward and postprocess.
 
-Several batches are in progress at once. Only `forward` needs the device's thread. Other stages run in a thread pool, or
-on the event loop if they are short, so the next batch is prepared while the current one computes.
+Several batches are in progress at once. Only the launch of `forward` needs the device's thread. Other stages run in a
+thread pool, or on the event loop if they are short, so the next batch is prepared while the current one computes.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from shoal_runtime.faults import HANDLER_FAULTS, call_contained, describe, excep
 from shoal_runtime.handlers.base import HandlerMethods
 from shoal_runtime.handlers.calling import preprocess_rows
 from shoal_runtime.handlers.items import tensor_batch, unreadable_rows, without_rows
-from shoal_runtime.handlers.outputs import HostResult, OutputConverter
+from shoal_runtime.handlers.outputs import HostResult, OutputConverter, PendingResult
 from shoal_runtime.signature.spec import Rule
 from shoal_runtime.signature.tensors import Signature
 from shoal_runtime.tensors.library import Library
@@ -81,6 +81,39 @@ class _Prepared:
         self.errors = errors
 
 
+class _Launched:
+    """A batch whose forward was launched at `start_s`."""
+
+    __slots__ = ("_classify", "_pending", "_start_s", "_timings", "ready")
+
+    def __init__(
+        self,
+        pending: PendingResult,
+        start_s: float,
+        timings: Timings,
+        classify: Callable[[BaseException, str], BatchError],
+    ) -> None:
+        self._pending = pending
+        self._start_s = start_s
+        self._timings = timings
+        self._classify = classify
+        self.ready = pending.fetch.ready
+
+    def wait(self) -> HostResult:
+        """Wait until the device has executed the batch, and return its result."""
+        try:
+            return self._pending.wait()
+        except BatchError as error:
+            error.executed = True
+            raise
+        except HANDLER_FAULTS as error:
+            raise self._classify(error, "forward") from error
+        finally:
+            # The time since the launch includes the wait for the batch before.
+            device_s = self._pending.fetch.device_s
+            self._timings.forward_us = _micros(self._start_s) if device_s is None else int(device_s * 1e6)
+
+
 class Pipeline:
     """Pipeline that runs batches with a handler; `on_lost` receives the reason when the device is lost."""
 
@@ -109,7 +142,7 @@ class Pipeline:
         Args:
             inputs: arrays by input name.
             rows: number of rows.
-            deadline_s: time until which `forward` must start, in monotonic seconds; None for no deadline.
+            deadline_s: time until which `forward` must be launched, in monotonic seconds; None for no deadline.
 
         Raises:
             BatchError: the batch fails as a whole.
@@ -120,7 +153,7 @@ class Pipeline:
         # All rows were invalid: nothing reaches the device.
         if not prepared.rows:
             return BatchResult({}, prepared.errors, timings, 0)
-        collected = await self._lanes.executor.call(lambda: self._forward(prepared, timings, deadline_s))
+        collected = await self._lanes.executor.launch(lambda: self._launch(prepared, timings, deadline_s))
         outputs, errors = await self._finish(prepared, collected, inputs, timings)
         spent = timings.preprocess_us + timings.forward_us + timings.postprocess_us
         # The rest of the time was spent waiting for a stage.
@@ -212,21 +245,20 @@ class Pipeline:
             failure.executed = False
             raise failure from error
 
-    def _forward(self, prepared: _Prepared, timings: Timings, deadline_s: float | None) -> HostResult:
+    def _launch(self, prepared: _Prepared, timings: Timings, deadline_s: float | None) -> "_Launched":
         start = time.monotonic()
         if deadline_s is not None and start >= deadline_s:
             raise TimedOut("the batch's deadline passed before it reached the device")
         try:
             with self._placement.active():
                 result = self._placement.forward(self._stages.forward, prepared.batch)
-                return self._answers.collect(result)
+                pending = self._answers.collect(result)
         except BatchError as error:
             error.executed = True
             raise
         except HANDLER_FAULTS as error:
             raise self._classified(error, "forward") from error
-        finally:
-            timings.forward_us = _micros(start)
+        return _Launched(pending, start, timings, self._classified)
 
     def _classified(self, error: BaseException, stage: str) -> BatchError:
         """Convert an exception of a stage to a BatchError."""

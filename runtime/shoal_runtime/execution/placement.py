@@ -1,6 +1,6 @@
 """Interface between the pipeline and a kind of device.
 
-`stage` may run in any thread, even during a `forward`; all other methods run in the device's thread.
+`stage` and `Fetch.wait` may run in any thread, even during a `forward`; all other methods run in the device's thread.
 """
 
 import time
@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 from shoal_runtime.faults import exception_message
+from shoal_runtime.tensors.fetch import Fetch, HostFetch
 from shoal_runtime.tensors.library import Library, Tensor
 from shoal_runtime.tensors.numpy_tensors import NUMPY
 
@@ -28,7 +29,7 @@ class Placement(Protocol):
         """Return the context in which forward, casts and fetches run."""
 
     def forward(self, function: Callable[[Any], Any], batch: Any) -> Any:
-        """Run `function` on a staged batch."""
+        """Run `function` on a staged batch; may return before the device has executed it."""
 
     def warm(self, function: Callable[[Any], Any], batch: Any) -> None:
         """Run `function` on a staged batch once, to prepare for other batches of the same shape."""
@@ -36,8 +37,8 @@ class Placement(Protocol):
     def measure(self, function: Callable[[Any], Any], batch: Any) -> tuple[float, Any]:
         """Run `function` on a staged batch of a warmed shape; return the seconds and the result."""
 
-    def fetch(self, tensors: list[Tensor]) -> list[Tensor]:
-        """Copy tensors to host memory, and wait until the copies are complete."""
+    def fetch(self, tensors: list[Tensor]) -> Fetch:
+        """Start to copy the results of the last forward to host memory."""
 
     def is_lost(self, error: BaseException) -> bool:
         """Return whether an error means that the device is unusable."""
@@ -74,9 +75,9 @@ class HostPlacement:
         result = function(batch)
         return time.perf_counter() - start, result
 
-    def fetch(self, tensors: list[Tensor]) -> list[Tensor]:
+    def fetch(self, tensors: list[Tensor]) -> Fetch:
         """Return the tensors unchanged."""
-        return tensors
+        return HostFetch(tensors)
 
     def is_lost(self, error: BaseException) -> bool:
         """Return False: a CPU is never lost."""

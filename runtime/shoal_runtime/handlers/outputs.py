@@ -17,6 +17,7 @@ from shoal_runtime.handlers.calling import postprocess_row
 from shoal_runtime.handlers.grouping import Grouping
 from shoal_runtime.handlers.values import is_json, row_outputs, stack_rows, text_array
 from shoal_runtime.signature.tensors import Signature, as_returned
+from shoal_runtime.tensors.fetch import Fetch
 from shoal_runtime.tensors.library import Library, Tensor
 from shoal_schema.wire.datatypes import Array
 
@@ -40,13 +41,31 @@ class HostResult:
         """Reason by row, counted with padding, for numbers that the declared datatype cannot hold."""
 
 
+class PendingResult:
+    """A result of `forward`, being copied to the host."""
+
+    __slots__ = ("_complete", "fetch")
+
+    def __init__(self, fetch: Fetch, complete: Callable[[list[Tensor]], HostResult]) -> None:
+        self.fetch = fetch
+        self._complete = complete
+
+    def wait(self) -> HostResult:
+        """Wait for the copy, and return the result. Runs in any thread.
+
+        Raises:
+            ForwardFailed: a ragged output has a number that its datatype cannot hold.
+        """
+        return self._complete(self.fetch.wait())
+
+
 class OutputConverter:
     """Converter of results of `forward` to outputs.
 
     Args:
         signature: the model's signature.
         postprocess: the handler's postprocess, if any.
-        fetch: function that copies tensors to the CPU, all in one call.
+        fetch: function that starts to copy tensors to the CPU, all in one call.
         library: library of the model's tensors.
         strict: whether an undeclared output is an error; otherwise it is dropped.
     """
@@ -55,7 +74,7 @@ class OutputConverter:
         self,
         signature: Signature,
         postprocess: Callable[[Any], Any] | None,
-        fetch: Callable[[list[Tensor]], list[Tensor]],
+        fetch: Callable[[list[Tensor]], Fetch],
         library: Library,
         *,
         strict: bool = False,
@@ -72,8 +91,8 @@ class OutputConverter:
         self._declared = [(s.name, library.dtype(s.datatype)) for s in signature.outputs if s.datatype != "BYTES"]
         self._takes_whole = postprocess is None and not strict and len(self._declared) == len(signature.outputs)
 
-    def collect(self, result: Any) -> HostResult:
-        """Copy a result of `forward` to the host. Runs on the device thread.
+    def collect(self, result: Any) -> PendingResult:
+        """Start to copy a result of `forward` to the host. Runs on the device thread.
 
         Raises:
             ForwardFailed: an output is missing, not a tensor, or not of the declared kind.
@@ -82,14 +101,19 @@ class OutputConverter:
         tensors = self._as_declared(result)
         if tensors is not None:
             names = [name for name, _ in self._declared]
-            return HostResult(dict(zip(names, self._fetch(tensors), strict=True)), per_row=False)
+            return PendingResult(
+                self._fetch(tensors), lambda host: HostResult(dict(zip(names, host, strict=True)), per_row=False)
+            )
         if self._grouping is not None and isinstance(result, list):
             raise ForwardFailed("forward returned a list with one value per row; ragged outputs need tensors by name")
         if isinstance(result, list) or self._postprocess is not None:
-            return HostResult(self._library.fetch_all(result, self._fetch), per_row=True)
+            parts, join = self._library.split_tensors(result)
+            return PendingResult(self._fetch(parts), lambda host: HostResult(join(host), per_row=True))
         if self._strict and (surplus := results.undeclared(result, self._signature)):
             raise ForwardFailed(surplus)
-        named = results.named_outputs(result, self._signature, self._library)
+        return self._cast(results.named_outputs(result, self._signature, self._library))
+
+    def _cast(self, named: Mapping[str, Any]) -> PendingResult:
         given = {spec.name: self._library.as_tensor(named[spec.name]) for spec in self._signature.outputs}
         # Cast on the device, and locate numbers that the declared datatype cannot hold.
         cast: dict[str, Tensor] = {}
@@ -104,11 +128,15 @@ class OutputConverter:
                 raise ForwardFailed(f"forward returned a tensor for output {spec.name}, which is BYTES")
             if where is not None and where.ndim > spec.batch_dim:
                 lost[spec.name] = self._library.rows_with(where, spec.batch_dim)
-        # One transfer for outputs and flags.
-        fetched = self._fetch([*cast.values(), *lost.values()])
-        where_lost = [self._library.host_array(tensor) for tensor in fetched[len(cast) :]]
-        misfits = self._misfits(given, dict(zip(lost, where_lost, strict=True)))
-        return HostResult(dict(zip(cast, fetched, strict=False)), per_row=False, misfits=misfits)
+
+        def complete(host: list[Tensor]) -> HostResult:
+            flags = [self._library.host_array(tensor) for tensor in host[len(cast) : len(cast) + len(lost)]]
+            originals = dict(zip(lost, host[len(cast) + len(lost) :], strict=True))
+            misfits = self._misfits(originals, dict(zip(lost, flags, strict=True)))
+            return HostResult(dict(zip(cast, host, strict=False)), per_row=False, misfits=misfits)
+
+        # One transfer for outputs, flags, and the numbers before the cast, which messages quote.
+        return PendingResult(self._fetch([*cast.values(), *lost.values(), *(given[name] for name in lost)]), complete)
 
     def _as_declared(self, result: Any) -> list[Tensor] | None:
         """Return the outputs if each is a tensor of its declared datatype, else None."""

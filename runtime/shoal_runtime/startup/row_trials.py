@@ -175,7 +175,7 @@ class RowTrials:
         try:
             staged = placement.stage(given)
             with placement.active():
-                collected = self._answers.collect(placement.forward(self._model.stages.forward, staged))
+                collected = self._answers.collect(placement.forward(self._model.stages.forward, staged)).wait()
         except HANDLER_FAULTS as error:
             if placement.is_lost(error):
                 raise LoadError(f"the device failed in warm-up: {describe(error)}") from error

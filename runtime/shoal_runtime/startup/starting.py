@@ -151,7 +151,7 @@ def _warm_one(
     A model that cannot serve any request is rejected.
     """
     try:
-        seconds, collected = _run_twice(model, placement, batch, converter.collect)
+        seconds, collected = _run_twice(model, placement, batch, lambda result: converter.collect(result).wait())
         _, errors = converter.finish(collected, range(batch.rows), batch.rows, {})
     except BatchError as error:
         uneven = isinstance(error, WrongRows) and model.signature.max_batch_size == 1 and trials.answers_any()

@@ -73,5 +73,8 @@ class Library(Protocol):
     def readable(self, value: Any) -> Any:
         """Convert a tensor to an array for handlers; other values are returned unchanged."""
 
-    def fetch_all(self, result: Any, fetch: Callable[[list[Tensor]], list[Tensor]]) -> Any:
-        """Replace the tensors in nested dicts and lists by arrays, with one call of `fetch`."""
+    def split_tensors(self, result: Any) -> tuple[list[Tensor], Callable[[list[Tensor]], Any]]:
+        """Return the tensors in nested dicts and lists, and a function that puts host tensors in their place.
+
+        The function converts each of them to an array.
+        """

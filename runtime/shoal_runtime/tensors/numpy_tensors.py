@@ -93,9 +93,9 @@ class NumpyTensors:
         """Return the value unchanged."""
         return value
 
-    def fetch_all(self, result: Any, fetch: Callable[[list[Array]], list[Array]]) -> Any:
-        """Return the result unchanged: arrays are already on the host."""
-        return result
+    def split_tensors(self, result: Any) -> tuple[list[Array], Callable[[list[Array]], Any]]:
+        """Return no tensor: all arrays are already on the host."""
+        return [], lambda _: result
 
 
 NUMPY: Final = NumpyTensors()

@@ -120,13 +120,16 @@ class TorchTensors:
         """Convert a tensor on any device to an array; bfloat16 becomes float32."""
         return _readable_array(value.cpu()) if isinstance(value, Tensor) else value
 
-    def fetch_all(self, result: Any, fetch: Callable[[list[Tensor]], list[Tensor]]) -> Any:
-        """Replace the tensors in nested dicts and lists by arrays, with one call of `fetch`."""
-        # One fetch for all tensors.
+    def split_tensors(self, result: Any) -> tuple[list[Tensor], Callable[[list[Tensor]], Any]]:
+        """Return the tensors in nested dicts and lists, and a function that puts arrays in their place."""
         leaves, structure = pytree.tree_flatten(result)
-        fetched = iter(fetch([leaf for leaf in leaves if isinstance(leaf, Tensor)]))
-        host = [_readable_array(next(fetched)) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
-        return pytree.tree_unflatten(host, structure)
+
+        def join(fetched: list[Tensor]) -> Any:
+            host = iter(fetched)
+            arrays = [_readable_array(next(host)) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+            return pytree.tree_unflatten(arrays, structure)
+
+        return [leaf for leaf in leaves if isinstance(leaf, Tensor)], join
 
 
 TORCH: Final = TorchTensors()

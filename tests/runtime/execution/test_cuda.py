@@ -1,6 +1,6 @@
-"""Staging, streams and graphs; what needs a device is marked `gpu`."""
+"""Batches on a CUDA device."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -8,131 +8,11 @@ import pytest
 import torch
 
 from shoal_runtime.errors import DeviceLost, OutOfMemory
-from shoal_runtime.execution.cuda import CudaPlacement, GraphCache, StagingPool, batch_form
+from shoal_runtime.execution.cuda import CudaDevice
+from shoal_runtime.execution.stream_placement import StreamPlacement
 from tests.runtime.fakes import Adder, Bench
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-
-
-class Host:
-    def __init__(self) -> None:
-        self.allocated: list[int] = []
-
-    def __call__(self, size: int) -> torch.Tensor:
-        self.allocated.append(size)
-        return torch.zeros(size, dtype=torch.uint8)
-
-
-class Copy:
-    waited = False
-
-    def synchronize(self) -> None:
-        self.waited = True
-
-
-def test_staging_memory_has_the_tensor_s_form() -> None:
-    pool = StagingPool(Host())
-
-    for like in (torch.ones(3, 5), torch.ones(2, dtype=torch.int64), torch.ones(0, 4)):
-        view, buffer = pool.acquire(like)
-        view.copy_(like)
-        assert torch.equal(view, like)
-        pool.release(buffer)
-
-
-def test_staging_memory_is_reused_for_sizes_alike() -> None:
-    host = Host()
-    pool = StagingPool(host)
-
-    for rows in (30, 32, 31):
-        _, buffer = pool.acquire(torch.ones(rows, 16))
-        pool.release(buffer)
-
-    assert host.allocated == [2048]
-
-
-def test_a_buffer_in_use_is_not_handed_out_again() -> None:
-    host = Host()
-    pool = StagingPool(host)
-
-    first, second = pool.acquire(torch.ones(4)), pool.acquire(torch.ones(4))
-
-    assert first[0].data_ptr() != second[0].data_ptr()
-    assert host.allocated == [16, 16]
-
-
-def test_a_buffer_waits_for_the_copy_that_used_it() -> None:
-    pool, copy = StagingPool(Host()), Copy()
-    _, buffer = pool.acquire(torch.ones(4))
-    pool.release(buffer, copy)
-    assert not copy.waited
-
-    pool.acquire(torch.ones(4))
-
-    assert copy.waited
-
-
-class Recorded:
-    def __init__(self) -> None:
-        self.replayed: list[list[tuple[int, ...]]] = []
-
-    def replay(self, tensors: list[torch.Tensor]) -> Any:
-        self.replayed.append([tuple(t.shape) for t in tensors])
-        return "replayed"
-
-
-def test_a_captured_form_is_replayed_and_others_run_eagerly() -> None:
-    graph = Recorded()
-    cache = GraphCache(lambda function, batch: graph)
-    cache.add(lambda batch: None, {"x": torch.ones(4, 2)})
-
-    assert cache.run(lambda batch: "eager", {"x": torch.zeros(4, 2)}) == "replayed"
-    assert graph.replayed == [[(4, 2)]]
-    for other in (
-        {"x": torch.ones(3, 2)},
-        {"x": torch.ones(4, 2, dtype=torch.float64)},
-        {"y": torch.ones(4, 2)},
-        torch.ones(4, 2),
-        ["text"],
-        {},
-    ):
-        assert cache.run(lambda batch: "eager", other) == "eager"
-
-
-def test_a_form_is_captured_once() -> None:
-    captured: list[Any] = []
-
-    def capture(function: Callable[[Any], Any], batch: Any) -> Recorded:
-        captured.append(batch)
-        return Recorded()
-
-    cache = GraphCache(capture)
-    for _ in range(2):
-        cache.add(lambda batch: None, torch.ones(2))
-    cache.add(lambda batch: None, ["text"])
-
-    assert len(captured) == 1
-
-
-def test_a_model_that_cannot_be_captured_runs_eagerly_and_is_not_captured_again() -> None:
-    asked: list[Any] = []
-
-    def capture(function: Callable[[Any], Any], batch: Any) -> Recorded | None:
-        asked.append(batch)
-        return Recorded() if len(asked) == 1 else None
-
-    cache = GraphCache(capture)
-    for rows in (3, 2, 1):
-        cache.add(lambda batch: None, torch.ones(rows))
-
-    assert len(asked) == 2
-    assert cache.run(lambda batch: "eager", torch.ones(3)) == "eager"
-
-
-def test_only_tensors_have_a_form() -> None:
-    assert batch_form([torch.ones(1), "a"]) is None
-    assert batch_form({}) is None
-    assert batch_form({"a": torch.ones(1)}) != batch_form({"b": torch.ones(1)})
 
 
 class Linear(Adder):
@@ -149,8 +29,8 @@ class Linear(Adder):
 X = np.arange(6, dtype=np.float32).reshape(3, 2)
 
 
-def cuda(*, graphs: bool) -> CudaPlacement:
-    return CudaPlacement(torch.device("cuda:0"), graphs=graphs)
+def cuda(*, graphs: bool) -> StreamPlacement:
+    return StreamPlacement(CudaDevice(torch.device("cuda:0")), graphs=graphs)
 
 
 @pytest.mark.gpu
@@ -241,7 +121,7 @@ def _lose_the_device() -> list[str]:
 def test_a_device_reports_how_much_of_its_memory_is_in_use() -> None:
     placement = cuda(graphs=False)
     before = placement.memory()
-    held = torch.empty(2**28, dtype=torch.uint8, device=placement.device)
+    held = torch.empty(2**28, dtype=torch.uint8, device="cuda:0")
     after = placement.memory()
 
     assert before is not None

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from shoal_runtime.errors import DeviceLost, NotReady
-from shoal_runtime.execution.executor import MAX_WAITING, Executor
+from shoal_runtime.execution.executor import MAX_LAUNCHED, MAX_WAITING, Executor
 from shoal_runtime.faults import EscapedException
 
 
@@ -98,6 +98,98 @@ def test_a_client_that_disconnected_affects_no_other_client(executor: Executor) 
         return await executor.call(lambda: "next")
 
     assert asyncio.run(run()) == "next"
+
+
+class Work:
+    """Work that the device executes when the test says so."""
+
+    ready = False
+
+    def __init__(self, result: object = None) -> None:
+        self.launched = threading.Event()
+        self.executed = threading.Event()
+        self.result = result
+
+    def launch(self) -> "Work":
+        self.launched.set()
+        return self
+
+    def wait(self) -> object:
+        assert self.executed.wait(20)
+        if isinstance(self.result, BaseException):
+            raise self.result
+        return self.result
+
+
+def test_the_next_call_is_launched_before_this_one_is_complete(executor: Executor) -> None:
+    works = [Work(number) for number in range(MAX_LAUNCHED + 1)]
+
+    async def run() -> list[object]:
+        calls = [asyncio.create_task(executor.launch(work.launch)) for work in works]
+        for work in works[:MAX_LAUNCHED]:
+            assert await asyncio.to_thread(work.launched.wait, 20)
+        # The last one has no slot yet.
+        assert not works[-1].launched.is_set()
+        for work in works:
+            assert await asyncio.to_thread(work.launched.wait, 20)
+            work.executed.set()
+        return list(await asyncio.gather(*calls))
+
+    assert asyncio.run(run()) == [work.result for work in works]
+
+
+def test_each_launched_call_has_its_own_time_limit(executor: Executor) -> None:
+    first, second = Work(), Work()
+
+    async def run() -> None:
+        calls = [asyncio.create_task(executor.launch(work.launch)) for work in (first, second)]
+        assert await asyncio.to_thread(second.launched.wait, 20)
+        began_s = executor.busy_since_s
+        first.executed.set()
+        await calls[0]
+        # The second one began when the first one ended.
+        assert began_s is not None
+        assert executor.busy_since_s is not None
+        assert executor.busy_since_s > began_s
+        second.executed.set()
+        await calls[1]
+
+    asyncio.run(run())
+    assert executor.busy_since_s is None
+
+
+@pytest.mark.parametrize("fault", [ValueError("v"), SystemExit(1)])
+def test_what_the_wait_for_a_result_raises_fails_one_call(executor: Executor, fault: BaseException) -> None:
+    works = [Work(fault), Work("next")]
+
+    async def run() -> list[object]:
+        for work in works:
+            work.executed.set()
+        return list(await asyncio.gather(*(executor.launch(work.launch) for work in works), return_exceptions=True))
+
+    failed, following = asyncio.run(run())
+
+    assert isinstance(failed, ValueError | EscapedException)
+    assert following == "next"
+
+
+def test_abandoning_states_which_calls_were_launched(executor: Executor) -> None:
+    works = [Work() for _ in range(MAX_LAUNCHED + 1)]
+
+    async def run() -> list[object]:
+        calls = [asyncio.create_task(executor.launch(work.launch)) for work in works]
+        for work in works[:MAX_LAUNCHED]:
+            assert await asyncio.to_thread(work.launched.wait, 20)
+        executor.abandon("gone")
+        errors = await asyncio.gather(*calls, return_exceptions=True)
+        return [error.executed for error in errors if isinstance(error, DeviceLost)]
+
+    executed = asyncio.run(run())
+    for work in works:
+        work.executed.set()
+
+    assert executed == [True] * MAX_LAUNCHED + [False]
+    assert not works[-1].launched.is_set()
 
 
 @pytest.mark.parametrize("fault", [SystemExit(1), KeyboardInterrupt(), StopIteration(), asyncio.CancelledError()])

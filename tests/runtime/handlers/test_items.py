@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from shoal_runtime import ItemError, TensorSpec
-from shoal_runtime.execution.cuda import batch_form
+from shoal_runtime.execution.graph_cache import batch_form
 from shoal_runtime.handlers import items
 from shoal_runtime.handlers.items import row_item, unreadable_rows
 from shoal_runtime.signature.tensors import Signature, make_signature

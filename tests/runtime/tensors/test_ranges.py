@@ -16,6 +16,7 @@ from shoal_runtime.execution.placement import HostPlacement, Placement
 from shoal_runtime.execution.torch_placement import CpuPlacement
 from shoal_runtime.handlers.outputs import OutputConverter
 from shoal_runtime.signature.tensors import make_signature
+from shoal_runtime.tensors.fetch import HostFetch
 from shoal_runtime.tensors.library import Library
 from shoal_runtime.tensors.numpy_tensors import NUMPY
 from shoal_runtime.tensors.torch_ranges import holds_all
@@ -158,11 +159,12 @@ def test_every_number_is_kept_or_rejected(library: Library, data: st.DataObject)
     signature = make_signature(
         [TensorSpec("x", "FP32", [-1])], [TensorSpec("y", wanted, [-1])], max_batch_size=8, allowed_batch_sizes=()
     )
-    answers = OutputConverter(signature, None, lambda tensors: tensors, library)
+    answers = OutputConverter(signature, None, HostFetch, library)
 
     # numpy has no bfloat16, so it is not a source there.
     result: Any = tensor if library is TORCH else tensor.numpy()
-    outputs, errors = answers.finish(answers.collect(library.as_tensor(result)), range(len(tensor)), len(tensor), {})
+    collected = answers.collect(library.as_tensor(result)).wait()
+    outputs, errors = answers.finish(collected, range(len(tensor)), len(tensor), {})
 
     exact = [row.item() for row in tensor]
     kept = [n for n in exact if fits(n, wanted)]
