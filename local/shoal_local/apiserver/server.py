@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 import uvicorn
+import yaml
 
 from shoal_local.apiserver.app import ApiServer
 from shoal_local.apiserver.credentials import Credentials, kubeconfig, new_credentials
@@ -27,9 +28,12 @@ _PATH = "kubernetes-json-schema/v1.37.0-local/_definitions.json"
 
 
 def load_definitions() -> Mapping[str, Mapping[str, Any]]:
-    """Return the OpenAPI definitions of Kubernetes 1.37 by name."""
+    """Return the OpenAPI definitions of Kubernetes 1.37 by name, with default values."""
     text = files("kubernetes_validate").joinpath(_PATH).read_bytes()
-    definitions: Mapping[str, Mapping[str, Any]] = orjson.loads(text)["$defs"]
+    definitions: dict[str, Any] = orjson.loads(text)["$defs"]
+    for name, defaults in yaml.safe_load(Path(__file__).with_name("defaults.yaml").read_text()).items():
+        for field, value in defaults.items():
+            definitions[name]["properties"][field]["default"] = value
     return definitions
 
 
