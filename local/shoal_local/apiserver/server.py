@@ -19,6 +19,7 @@ import yaml
 from shoal_local.apiserver.app import ApiServer
 from shoal_local.apiserver.credentials import Credentials, kubeconfig, new_credentials
 from shoal_local.apiserver.journal import Journal, restore
+from shoal_local.apiserver.schemas.protobuf import NUMBERED
 from shoal_local.apiserver.storage.store import Change, Store
 from shoal_local.apiserver.verbs.bootstrapping import bootstrap
 from shoal_local.apiserver.verbs.state import ClusterState
@@ -28,13 +29,20 @@ _PATH = "kubernetes-json-schema/v1.37.0-local/_definitions.json"
 
 
 def load_definitions() -> Mapping[str, Mapping[str, Any]]:
-    """Return the OpenAPI definitions of Kubernetes 1.37 by name, with default values."""
+    """Return the OpenAPI definitions of Kubernetes 1.37 by name, with default values and protobuf numbers."""
     text = files("kubernetes_validate").joinpath(_PATH).read_bytes()
     definitions: dict[str, Any] = orjson.loads(text)["$defs"]
-    for name, defaults in yaml.safe_load(Path(__file__).with_name("defaults.yaml").read_text()).items():
+    for name, defaults in _own_data("defaults.yaml").items():
         for field, value in defaults.items():
             definitions[name]["properties"][field]["default"] = value
+    for name, fields in _own_data("field_numbers.yaml").items():
+        # A message that JSON inlines has no definition of its own.
+        definitions.setdefault(name, {})[NUMBERED] = fields
     return definitions
+
+
+def _own_data(name: str) -> dict[str, Any]:
+    return dict(yaml.load(Path(__file__).with_name(name).read_text(), yaml.CSafeLoader))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 r"""Reads the protobuf bodies of typed Go clients: `kubectl run`, `kubectl create`, leader election, events.
 
 A body is ``k8s\0`` and a ``runtime.Unknown``, which names the kind and contains the message. Types come from the
-OpenAPI definitions, field numbers from ``field_numbers``.
+OpenAPI definitions, field numbers from ``field_numbers.yaml``.
 """
 
 import base64
@@ -12,11 +12,12 @@ from typing import Any
 import orjson
 
 from shoal_local.apiserver.errors import unsupported_media_type
-from shoal_local.apiserver.schemas.field_numbers import FIELDS
 from shoal_local.apiserver.schemas.node import Node
 
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
 MAGIC = b"k8s\0"
+NUMBERED = "x-protobuf-fields"
+"""Names the key of a definition that lists its fields by number."""
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1."
 _JSON = ("application/json", "application/yaml")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -41,17 +42,17 @@ def read_protobuf(body: bytes, definition: str, definitions: Mapping[str, Mappin
 
 
 def _message(data: bytes, node: Node) -> dict[str, Any]:
-    found = _read(data, node, ".".join(node.reference.split(".")[-3:]))
+    found = _read(data, node, node.resolved)
     return {name: value for name, value in found.items() if value not in ("", None)}
 
 
-def _read(data: bytes, node: Node, message: str) -> dict[str, Any]:
+def _read(data: bytes, node: Node, message: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    names = FIELDS.get(message, ())
+    names = message.get(NUMBERED, "").split()
     for number, raw in _fields(data):
         name = names[number - 1] if number <= len(names) else "-"
         if name.startswith("&"):
-            found |= _read(raw, node, name[1:])
+            found |= _read(raw, node, node.definitions[name[1:]])
             continue
         child = node.child(name.rstrip("?"))
         if child is None:
