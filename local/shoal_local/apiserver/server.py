@@ -32,17 +32,18 @@ def load_definitions() -> Mapping[str, Mapping[str, Any]]:
     """Return the OpenAPI definitions of Kubernetes 1.37 by name, with default values and protobuf numbers."""
     text = files("kubernetes_validate").joinpath(_PATH).read_bytes()
     definitions: dict[str, Any] = orjson.loads(text)["$defs"]
-    for name, defaults in _own_data("defaults.yaml").items():
+    for name, defaults in load_data("defaults.yaml").items():
         for field, value in defaults.items():
             definitions[name]["properties"][field]["default"] = value
-    for name, fields in _own_data("field_numbers.yaml").items():
+    for name, fields in load_data("field_numbers.yaml").items():
         # A message that JSON inlines has no definition of its own.
         definitions.setdefault(name, {})[NUMBERED] = fields
     return definitions
 
 
-def _own_data(name: str) -> dict[str, Any]:
-    return dict(yaml.load(Path(__file__).with_name(name).read_text(), yaml.CSafeLoader))
+def load_data(name: str) -> Any:
+    """Return the content of a YAML file beside this module."""
+    return yaml.load(Path(__file__).with_name(name).read_text(), yaml.CSafeLoader)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,7 @@ def make_server(
 
     # Before bootstrapping, so that the journal has the initial objects.
     store.listener = on_change
-    bootstrap(state, datetime.now(UTC))
+    bootstrap(state, load_data("first_objects.yaml"), datetime.now(UTC))
     url = f"https://{host}:{listening.getsockname()[1]}"
     server = _StoppingServer(_config(api, credentials), api.notifier)
     return Running(url, credentials, api, server, listening)

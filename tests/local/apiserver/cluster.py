@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from shoal_local.apiserver.access.rbac import User
-from shoal_local.apiserver.server import load_definitions
+from shoal_local.apiserver.server import load_data, load_definitions
 from shoal_local.apiserver.storage.store import Store
 from shoal_local.apiserver.verbs.access import ADMIN
 from shoal_local.apiserver.verbs.bootstrapping import bootstrap
@@ -102,7 +102,7 @@ def new_cluster() -> Cluster:
         admin_token="admin",
         authority="CERTIFICATE",
     )
-    bootstrap(state, START)
+    bootstrap(state, load_data("first_objects.yaml"), START)
     return Cluster(state)
 
 
