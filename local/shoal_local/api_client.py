@@ -1,12 +1,14 @@
 """A small asynchronous client of the Kubernetes API for the controllers, the kubelet and the forwarder."""
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from typing import Self
 
 import httpx
 import orjson
 
+from shoal_local.apiserver.errors import ApiError
+from shoal_local.apiserver.kinds.builtin import BY_KIND
+from shoal_local.apiserver.kinds.resource import Resource
 from shoal_local.kubeconfig import Connection
 from shoal_local.objects import Object, key_of
 
@@ -17,45 +19,18 @@ MAX_SILENCE_S = 90.0
 """A watch is closed after this long without any line, bookmarks included."""
 
 
-@dataclass(frozen=True, slots=True)
-class Resource:
-    """A kind and its path in the API."""
-
-    api_version: str
-    kind: str
-    plural: str
-    namespaced: bool = True
-
-    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """Return the path of an object, or of the list when ``name`` is empty."""
-        prefix = "/apis" if "/" in self.api_version else "/api"
-        space = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
-        tail = "".join(f"/{part}" for part in (name, subresource) if part)
-        return f"{prefix}/{self.api_version}{space}/{self.plural}{tail}"
-
-
-CONFIG_MAPS = Resource("v1", "ConfigMap", "configmaps")
-DEPLOYMENTS = Resource("apps/v1", "Deployment", "deployments")
-ENDPOINT_SLICES = Resource("discovery.k8s.io/v1", "EndpointSlice", "endpointslices")
-EVENTS = Resource("v1", "Event", "events")
-JOBS = Resource("batch/v1", "Job", "jobs")
-LEASES = Resource("coordination.k8s.io/v1", "Lease", "leases")
-NODES = Resource("v1", "Node", "nodes", namespaced=False)
-PODS = Resource("v1", "Pod", "pods")
-REPLICA_SETS = Resource("apps/v1", "ReplicaSet", "replicasets")
-SECRETS = Resource("v1", "Secret", "secrets")
-SERVICE_ACCOUNTS = Resource("v1", "ServiceAccount", "serviceaccounts")
-SERVICES = Resource("v1", "Service", "services")
-
-
-class ApiError(Exception):
-    """An error response of the API server: a status of 400 or above."""
-
-    def __init__(self, code: int, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.reason = reason
-        self.message = message
+CONFIG_MAPS = BY_KIND["ConfigMap"]
+DEPLOYMENTS = BY_KIND["Deployment"]
+ENDPOINT_SLICES = BY_KIND["EndpointSlice"]
+EVENTS = BY_KIND["Event"]
+JOBS = BY_KIND["Job"]
+LEASES = BY_KIND["Lease"]
+NODES = BY_KIND["Node"]
+PODS = BY_KIND["Pod"]
+REPLICA_SETS = BY_KIND["ReplicaSet"]
+SECRETS = BY_KIND["Secret"]
+SERVICE_ACCOUNTS = BY_KIND["ServiceAccount"]
+SERVICES = BY_KIND["Service"]
 
 
 class UnreachableError(Exception):

@@ -17,7 +17,8 @@ from typing import Any
 
 import httpx
 
-from shoal_local.api_client import NODES, PODS, ApiClient, ApiError, UnreachableError
+from shoal_local.api_client import NODES, PODS, ApiClient, UnreachableError
+from shoal_local.apiserver.errors import ApiError
 from shoal_local.installing import READY_S, chart_directory, install
 from shoal_local.kubeconfig import read_kubeconfig
 from shoal_local.kubelet.mounting import MOUNTS_UNAVAILABLE, mount_error

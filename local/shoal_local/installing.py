@@ -7,7 +7,8 @@ from typing import cast
 
 import yaml
 
-from shoal_local.api_client import DEPLOYMENTS, PODS, SERVICES, ApiClient, Resource
+from shoal_local.api_client import DEPLOYMENTS, PODS, ApiClient
+from shoal_local.apiserver.kinds.builtin import BY_KIND
 from shoal_local.local_network import local_port
 from shoal_local.objects import Object, dig
 from shoal_schema.resource.policy import Policy
@@ -21,23 +22,9 @@ OPERATOR_IP = "$(OPERATOR_IP)"
 READY_S = 60.0
 POLL_S = 0.1
 
-_RBAC = "rbac.authorization.k8s.io/v1"
-_KINDS = {
-    resource.kind: resource
-    for resource in (
-        Resource("v1", "Namespace", "namespaces", namespaced=False),
-        Resource("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False),
-        Resource("v1", "ServiceAccount", "serviceaccounts"),
-        Resource(_RBAC, "ClusterRole", "clusterroles", namespaced=False),
-        Resource(_RBAC, "ClusterRoleBinding", "clusterrolebindings", namespaced=False),
-        Resource(_RBAC, "Role", "roles"),
-        Resource(_RBAC, "RoleBinding", "rolebindings"),
-        Resource("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies"),
-        Resource("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets"),
-        SERVICES,
-        DEPLOYMENTS,
-    )
-}
+_FIRST = ("Namespace", "CustomResourceDefinition", "ServiceAccount")
+_LAST = ("Service", "Deployment")
+"""Kinds that other objects need, and kinds that need other objects."""
 
 
 class InstallError(Exception):
@@ -81,8 +68,8 @@ def render(chart: Path) -> list[Object]:
     bodies = [body for text in texts for body in yaml.safe_load_all(text) if body]
     objects = [body for body in bodies if not dig(body, "metadata", "annotations", "helm.sh/hook")]
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-    # Namespaces and definitions before the objects that need them.
-    order = list(_KINDS)
+    others = sorted({body["kind"] for body in objects} - {*_FIRST, *_LAST})
+    order = [*_FIRST, *others, *_LAST]
     return [namespace, *sorted(objects, key=lambda body: order.index(body["kind"]))]
 
 
@@ -93,7 +80,7 @@ async def install(client: ApiClient, chart: Path, ready_s: float = READY_S) -> N
     """
     address = ""
     for body in render(chart):
-        resource = _KINDS[body["kind"]]
+        resource = BY_KIND[body["kind"]]
         if resource.namespaced:
             body["metadata"].setdefault("namespace", NAMESPACE)
         stored = await client.apply(resource, with_address(body, address), FIELD_MANAGER)

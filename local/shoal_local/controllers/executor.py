@@ -1,6 +1,7 @@
 """Execution of planned changes: API requests and informer updates."""
 
-from shoal_local.api_client import ApiClient, ApiError, Resource
+from shoal_local.api_client import ApiClient
+from shoal_local.apiserver.errors import ApiError
 from shoal_local.controllers.changes import Changes, Create, Delete, Patch, PostEvent
 from shoal_local.events import EventRecorder
 from shoal_local.informer import Informer
@@ -44,7 +45,7 @@ class Executor:
                     same = left is not None and left.get("metadata", {}).get("uid") == obj["metadata"]["uid"]
                     # Finalizers or a grace period keep the object for now.
                     if left is not None and same and left["metadata"].get("deletionTimestamp"):
-                        informer.record(_typed(left, informer.resource))
+                        informer.record(left)
                     else:
                         informer.record_deleted(obj)
 
@@ -67,7 +68,7 @@ class Executor:
             if about is not None:
                 message = f"Created pod: {made['metadata']['name']}"
                 self._recorder.post(about, "Normal", "SuccessfulCreate", message)
-        informer.record(_typed(made, informer.resource))
+        informer.record(made)
 
     async def _patch(self, action: Patch, latest: dict[str, Object]) -> None:
         obj, patch, subresource = action.object, action.patch, action.subresource
@@ -83,8 +84,4 @@ class Executor:
             # The patch removed the last finalizer, and with it the object.
             informer.record_deleted(made)
         else:
-            informer.record(_typed(made, informer.resource))
-
-
-def _typed(obj: Object, resource: Resource) -> Object:
-    return {**obj, "apiVersion": resource.api_version, "kind": resource.kind}
+            informer.record(made)

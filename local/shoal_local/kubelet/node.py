@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from shoal_local.api_client import LEASES, NODES, STRATEGIC_PATCH, ApiClient, ApiError, UnreachableError
+from shoal_local.api_client import LEASES, NODES, STRATEGIC_PATCH, ApiClient, UnreachableError
+from shoal_local.apiserver.errors import ApiError
 from shoal_local.objects import condition, is_ready, timestamp
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from shoal_local.api_client import PODS, STRATEGIC_PATCH, ApiError, UnreachableError
+from shoal_local.api_client import PODS, STRATEGIC_PATCH, UnreachableError
+from shoal_local.apiserver.errors import ApiError
 from shoal_local.kubelet.container import Container
 from shoal_local.kubelet.container_spec import make_container_spec
 from shoal_local.kubelet.containers import ObservedContainer, members_of

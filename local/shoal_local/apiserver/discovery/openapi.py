@@ -105,9 +105,6 @@ def _rewritten(schema: Any, prefix: str) -> Any:
 
 
 def _paths(resource: Resource) -> Document:
-    prefix = f"/apis/{resource.group}" if resource.group else "/api"
-    scope = "/namespaces/{namespace}" if resource.namespaced else ""
-    base = f"{prefix}/{resource.version}{scope}/{resource.plural}"
     gvk = {"group": resource.group, "kind": resource.kind, "version": resource.version}
     names = resource.group.title().replace(".", ""), resource.version.title()
     content = {"application/json": {"schema": {"$ref": _COMPONENTS + schema_name(resource)}}}
@@ -117,7 +114,7 @@ def _paths(resource: Resource) -> Document:
             continue
         # kubectl looks for these options before it sends a write.
         options = ("dryRun", "fieldManager", "fieldValidation") if verb in _WRITES else ()
-        paths.setdefault(f"{base}/{name}" if name else base, {})[method] = {
+        paths.setdefault(resource.path("{namespace}", name), {})[method] = {
             "operationId": "".join((verb, *names, resource.kind)),
             "parameters": [{"in": "query", "name": name, "schema": {"type": "string"}} for name in options],
             "responses": {"200": {"description": "OK", "content": content}},

@@ -68,3 +68,4 @@ BUILTIN: tuple[Resource, ...] = (
         **_COUNTED,
     ),
 )
+BY_KIND = {resource.kind: resource for resource in BUILTIN}

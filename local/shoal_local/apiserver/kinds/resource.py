@@ -78,6 +78,13 @@ class Resource:
         """Return the apiVersion: ``apps/v1``, or ``v1`` in the core group."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """Return the path of an object, or of the list when ``name`` is empty."""
+        prefix = "/apis" if self.group else "/api"
+        space = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
+        tail = "".join(f"/{part}" for part in (name, subresource) if part)
+        return f"{prefix}/{self.api_version}{space}/{self.plural}{tail}"
+
     @property
     def key(self) -> str:
         """Return the storage key, which is the same for all versions of the kind."""
