@@ -7,7 +7,7 @@ import httpx
 import orjson
 
 from shoal_local.apiserver.errors import ApiError
-from shoal_local.apiserver.kinds.builtin import BY_KIND
+from shoal_local.apiserver.kinds.registry import BY_KIND
 from shoal_local.apiserver.kinds.resource import Resource
 from shoal_local.kubeconfig import Connection
 from shoal_local.objects import Object, key_of

@@ -68,7 +68,7 @@ def up(directory: Path, capacity: Sequence[str], model: Sequence[str], *, no_ope
     from shoal_local.cluster import Cluster, StartError  # noqa: PLC0415
     from shoal_local.installing import InstallError  # noqa: PLC0415
     from shoal_local.kubelet import command_line as kubelet  # noqa: PLC0415
-    from shoal_local.kubelet.mounting import mount_error_message  # noqa: PLC0415
+    from shoal_local.kubelet.runs import mount_error_message  # noqa: PLC0415
 
     try:
         kubelet.parse_capacity(capacity)

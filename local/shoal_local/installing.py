@@ -8,7 +8,7 @@ from typing import cast
 import yaml
 
 from shoal_local.api_client import DEPLOYMENTS, PODS, ApiClient
-from shoal_local.apiserver.kinds.builtin import BY_KIND
+from shoal_local.apiserver.kinds.registry import BY_KIND
 from shoal_local.local_network import local_port
 from shoal_local.objects import Object, dig
 from shoal_schema.resource.policy import Policy

@@ -26,8 +26,7 @@ from shoal_local.apiserver.verbs.call import Call, parse_path, verb_of
 from shoal_local.apiserver.verbs.collecting import GarbageCollection
 from shoal_local.apiserver.verbs.dispatch import check_call, respond
 from shoal_local.apiserver.verbs.state import ClusterState
-from shoal_local.apiserver.verbs.streaming import forward_address, log_url
-from shoal_local.apiserver.verbs.subresources import SCALE
+from shoal_local.apiserver.verbs.subresources import SCALE, forward_address, log_url
 from shoal_local.apiserver.watching import Notifier, check_watch, watch_lines
 
 logger = logging.getLogger(__name__)

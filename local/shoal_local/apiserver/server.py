@@ -21,8 +21,8 @@ from shoal_local.apiserver.credentials import Credentials, kubeconfig, new_crede
 from shoal_local.apiserver.journal import Journal, restore
 from shoal_local.apiserver.schemas.protobuf import NUMBERED
 from shoal_local.apiserver.storage.store import Change, Store
-from shoal_local.apiserver.verbs.bootstrapping import bootstrap
 from shoal_local.apiserver.verbs.state import ClusterState
+from shoal_local.apiserver.verbs.writing import bootstrap
 from shoal_local.apiserver.watching import Notifier
 
 _PATH = "kubernetes-json-schema/v1.37.0-local/_definitions.json"

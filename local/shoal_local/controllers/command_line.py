@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 
 from shoal_local.api_client import ApiClient
-from shoal_local.controllers.executor import Executor
 from shoal_local.controllers.loops import (
     DeploymentLoop,
     EndpointSliceLoop,
+    Executor,
     JobLoop,
     ReplicaSetLoop,
     SchedulerLoop,

@@ -4,8 +4,18 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from shoal_local.controllers.changes import Action, Changes, Create, Delete, Patch, PostEvent, seconds_since
-from shoal_local.controllers.indexes import INDEX, annotated, index_of
-from shoal_local.controllers.job_counts import FAILURES, TRACKING, Counts, fits, has_own_limits, is_held, is_indexed
+from shoal_local.controllers.job_counts import (
+    FAILURES,
+    INDEX,
+    TRACKING,
+    Counts,
+    annotated,
+    fits,
+    has_own_limits,
+    index_of,
+    is_held,
+    is_indexed,
+)
 from shoal_local.controllers.replica_sets import MAX_CREATED_AT_ONCE, make_pod, rank
 from shoal_local.objects import Object, has_ended, is_deleting
 

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from shoal_local.controllers.changes import Changes, Delete, Patch, PostEvent, seconds_since
-from shoal_local.controllers.indexes import format_indexes
-from shoal_local.controllers.job_counts import Counts, count_pods, has_own_limits, is_indexed
+from shoal_local.controllers.job_counts import Counts, count_pods, format_indexes, has_own_limits, is_indexed
 from shoal_local.controllers.job_pods import RETRY_S, end, plan_pods, release
 from shoal_local.objects import Object, condition, is_deleting, is_ready, timestamp
 

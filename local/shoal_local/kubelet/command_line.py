@@ -20,12 +20,12 @@ from shoal_local.kubeconfig import BadKubeconfigError, read_kubeconfig
 from shoal_local.kubelet.kubelet import Kubelet
 from shoal_local.kubelet.logs import make_app
 from shoal_local.kubelet.machine import AddressPool, Devices, Images, Machine
-from shoal_local.kubelet.mounting import MOUNTS_UNAVAILABLE
 from shoal_local.kubelet.names import HostsFile
 from shoal_local.kubelet.node import Node, gpu_count
 from shoal_local.kubelet.probing import ProbeClient
 from shoal_local.kubelet.records import Models
 from shoal_local.kubelet.referenced_objects import ReferencedObjects
+from shoal_local.kubelet.runs import MOUNTS_UNAVAILABLE
 from shoal_local.stopping import run_part
 from shoal_schema.process.arguments import DIRECTORY, FILE, PORT, run_arguments
 

@@ -13,13 +13,12 @@ from shoal_local.api_client import PODS, STRATEGIC_PATCH, UnreachableError
 from shoal_local.apiserver.errors import ApiError
 from shoal_local.kubelet.container import Container
 from shoal_local.kubelet.container_spec import make_container_spec
-from shoal_local.kubelet.containers import ObservedContainer, members_of
+from shoal_local.kubelet.containers import ObservedContainer, PodTermination, StopAction, members_of, next_actions
 from shoal_local.kubelet.images import BadTableError, UnknownImageError
 from shoal_local.kubelet.machine import Machine
 from shoal_local.kubelet.probing import Kind, Prober
 from shoal_local.kubelet.records import PodRecord
 from shoal_local.kubelet.status import StatusContext, full_name, known_status, pod_status
-from shoal_local.kubelet.steps import PodTermination, StopAction, next_actions
 from shoal_local.kubelet.variables import ConfigError, Context
 from shoal_local.kubelet.volumes import VolumeError, Volumes, remove_volumes
 from shoal_local.objects import Object, has_ended

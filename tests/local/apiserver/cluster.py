@@ -13,11 +13,11 @@ from shoal_local.apiserver.access.rbac import User
 from shoal_local.apiserver.server import load_data, load_definitions
 from shoal_local.apiserver.storage.store import Store
 from shoal_local.apiserver.verbs.access import ADMIN
-from shoal_local.apiserver.verbs.bootstrapping import bootstrap
 from shoal_local.apiserver.verbs.call import ApiResponse, Call, parse_path, verb_of
 from shoal_local.apiserver.verbs.collecting import GarbageCollection
 from shoal_local.apiserver.verbs.dispatch import check_call, respond
 from shoal_local.apiserver.verbs.state import ClusterState
+from shoal_local.apiserver.verbs.writing import bootstrap
 
 Object = dict[str, Any]
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

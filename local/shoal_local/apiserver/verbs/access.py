@@ -10,8 +10,7 @@ from shoal_local.apiserver.access.rbac import GROUP, MASTERS, Action, Roles, Use
 from shoal_local.apiserver.access.tokens import BadTokenError, read_token
 from shoal_local.apiserver.errors import bad_request, unauthorized
 from shoal_local.apiserver.verbs.admission import clean
-from shoal_local.apiserver.verbs.call import ApiResponse, Call
-from shoal_local.apiserver.verbs.decoding import decode_object
+from shoal_local.apiserver.verbs.call import ApiResponse, Call, decode_object
 from shoal_local.apiserver.verbs.state import ClusterState
 
 ADMIN = User("kubernetes-admin", (MASTERS, "system:authenticated"))

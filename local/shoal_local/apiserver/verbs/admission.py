@@ -8,12 +8,11 @@ from shoal_local.apiserver.kinds.resource import Resource
 from shoal_local.apiserver.lifecycle.custom_definitions import definition_causes, established
 from shoal_local.apiserver.lifecycle.defaults import defaulted
 from shoal_local.apiserver.lifecycle.validation import rule_causes
+from shoal_local.apiserver.patching.applying import Manager, Managers, after_update, managed_fields_of, read_managers
 from shoal_local.apiserver.patching.field_sets import compare
-from shoal_local.apiserver.patching.managers import Manager, Managers, after_update, managed_fields_of, read_managers
 from shoal_local.apiserver.schemas.decoding import decoded, required_causes
 from shoal_local.apiserver.schemas.node import Node
-from shoal_local.apiserver.verbs.call import Call
-from shoal_local.apiserver.verbs.decoding import decode
+from shoal_local.apiserver.verbs.call import Call, decode
 from shoal_local.apiserver.verbs.state import SERVICES, ClusterState
 from shoal_local.objects import Object, key_of
 

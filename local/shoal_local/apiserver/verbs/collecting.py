@@ -10,16 +10,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from shoal_local.apiserver.access.rbac import User
-from shoal_local.apiserver.kinds.builtin import EVENTS
-from shoal_local.apiserver.kinds.registry import CRDS
+from shoal_local.apiserver.kinds.registry import CRDS, EVENTS
 from shoal_local.apiserver.kinds.resource import Resource
 from shoal_local.apiserver.lifecycle.custom_definitions import CLEANUP
 from shoal_local.apiserver.verbs.call import Call
 from shoal_local.apiserver.verbs.deleting import FOREGROUND, ORPHAN, delete_object, target_of
-from shoal_local.apiserver.verbs.namespace_defaults import create_defaults
 from shoal_local.apiserver.verbs.state import ClusterState
 from shoal_local.apiserver.verbs.subresources import store_finalizers
-from shoal_local.apiserver.verbs.writing import NAMESPACES, may_be_removed
+from shoal_local.apiserver.verbs.writing import NAMESPACES, create_defaults, may_be_removed
 from shoal_local.objects import Object, key_of, timestamp
 
 COLLECTOR = User("system:serviceaccount:kube-system:generic-garbage-collector", ("system:masters",))

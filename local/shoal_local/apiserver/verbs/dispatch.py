@@ -10,12 +10,11 @@ from shoal_local.apiserver.kinds.resource import SUBRESOURCE_KINDS, SUBRESOURCE_
 from shoal_local.apiserver.schemas.protobuf import MEDIA_TYPE, read_protobuf
 from shoal_local.apiserver.verbs import access, subresources
 from shoal_local.apiserver.verbs.call import ApiResponse, Call
-from shoal_local.apiserver.verbs.deleting import delete
-from shoal_local.apiserver.verbs.evicting import evict
+from shoal_local.apiserver.verbs.deleting import delete, evict
 from shoal_local.apiserver.verbs.patching import is_apply, patch
 from shoal_local.apiserver.verbs.reading import get, list_objects
 from shoal_local.apiserver.verbs.state import ClusterState
-from shoal_local.apiserver.verbs.streaming import check_streaming
+from shoal_local.apiserver.verbs.subresources import check_streaming
 from shoal_local.apiserver.verbs.writing import create, update
 
 Handler = Callable[[ClusterState, Call], ApiResponse]

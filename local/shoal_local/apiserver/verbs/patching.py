@@ -4,12 +4,18 @@ import jsonpatch
 
 from shoal_local.apiserver.errors import ApiError, Cause, bad_request, invalid, unsupported_media_type, untyped
 from shoal_local.apiserver.kinds.resource import Resource
-from shoal_local.apiserver.patching.applying import Applier, apply
-from shoal_local.apiserver.patching.managers import Manager, read_managers
+from shoal_local.apiserver.patching.applying import Applier, Manager, apply, read_managers
 from shoal_local.apiserver.patching.merging import merge_patch, strategic_merge
 from shoal_local.apiserver.verbs.admission import clean
-from shoal_local.apiserver.verbs.call import ApiResponse, Call
-from shoal_local.apiserver.verbs.decoding import checked, decode, decode_object, strict_fields, unknown_fields
+from shoal_local.apiserver.verbs.call import (
+    ApiResponse,
+    Call,
+    checked,
+    decode,
+    decode_object,
+    strict_fields,
+    unknown_fields,
+)
 from shoal_local.apiserver.verbs.state import ClusterState, presented
 from shoal_local.apiserver.verbs.writing import check_version, store_new, store_update
 from shoal_local.objects import Object

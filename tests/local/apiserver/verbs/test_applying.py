@@ -6,9 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal_local.apiserver.errors import ApiError
-from shoal_local.apiserver.patching.applying import Applier, apply, merge, without
+from shoal_local.apiserver.patching.applying import Applier, Manager, Managers, apply, merge, without
 from shoal_local.apiserver.patching.field_sets import compare, field_set
-from shoal_local.apiserver.patching.managers import Manager, Managers
 from shoal_local.apiserver.schemas.node import Node
 from tests.local.apiserver.cluster import (
     CONFIG_MAPS,
