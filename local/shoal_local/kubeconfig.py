@@ -2,7 +2,6 @@
 
 import base64
 import ssl
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,8 +25,8 @@ class Connection:
 def read_kubeconfig(path: Path) -> Connection:
     """Return the connection of the file's current context.
 
-    Raises BadKubeconfigError: a part is missing, or the user needs a credential plugin. Raises OSError: the file, or a
-    file that it names, cannot be read.
+    Raises BadKubeconfigError: a part is missing, or the user has no token. Raises OSError: the file, or a file that it
+    names, cannot be read.
     """
     document = yaml.safe_load(path.read_text())
     if not isinstance(document, dict):
@@ -36,25 +35,14 @@ def read_kubeconfig(path: Path) -> Connection:
     context = _named(document, "contexts", document.get("current-context", ""), path)["context"]
     cluster = _named(document, "clusters", context.get("cluster", ""), path)["cluster"]
     user = _named(document, "users", context.get("user", ""), path)["user"]
-    if "exec" in user or "auth-provider" in user:
-        message = "credential plugins are not supported. Use a token or a client certificate"
-        raise BadKubeconfigError(f"{path}: {message}")
-    token = user.get("token") or ""
-    if "tokenFile" in user:
-        token = (path.parent / user["tokenFile"]).read_text().strip()
-    # Without a certificate authority the system's are used, and reading them takes 40 ms.
-    tls = ssl.create_default_context(cadata=_pem(cluster, "certificate-authority", path.parent) or None)
-    if cluster.get("insecure-skip-tls-verify"):
-        tls.check_hostname = False
-        tls.verify_mode = ssl.CERT_NONE
-    certificate, key = (_pem(user, part, path.parent) for part in ("client-certificate", "client-key"))
-    if certificate and key:
-        # The ssl module reads client certificates from files only; mkstemp's mode is 0600.
-        with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
-            file.write(f"{certificate}\n{key}")
-            file.flush()
-            tls.load_cert_chain(file.name)
-    return Connection(cluster["server"], tls, token)
+    if "token" not in user:
+        raise BadKubeconfigError(f"{path}: the user has no token. Other credentials are not supported")
+    # Inline data takes precedence over a file, as in kubectl.
+    if data := cluster.get("certificate-authority-data"):
+        authority = base64.b64decode(data).decode()
+    else:
+        authority = (path.parent / cluster.get("certificate-authority", "")).read_text()
+    return Connection(cluster["server"], ssl.create_default_context(cadata=authority), user["token"])
 
 
 def _named(document: dict[str, Any], part: str, name: str, path: Path) -> dict[str, Any]:
@@ -62,10 +50,3 @@ def _named(document: dict[str, Any], part: str, name: str, path: Path) -> dict[s
         if entry.get("name") == name:
             return dict(entry)
     raise BadKubeconfigError(f"{path}: {part} has no entry named {name!r}")
-
-
-def _pem(part: dict[str, Any], name: str, directory: Path) -> str:
-    # Inline data takes precedence over a file, as in kubectl.
-    if data := part.get(f"{name}-data"):
-        return base64.b64decode(data).decode()
-    return (directory / part[name]).read_text() if part.get(name) else ""

@@ -36,14 +36,10 @@ class Process:
 
     def start(self, argv: list[str]) -> None:
         """Start the process in its own session, so that it outlives its parent."""
-        for path in (self.log, self._file):
-            path.parent.mkdir(parents=True, exist_ok=True)
+        self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log, _uninterrupted():
             started = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
-            # Written aside and renamed: readers never see a part of it.
-            new = self._file.with_suffix(".new")
-            new.write_text(json.dumps(shim.identity(started.pid)))
-            new.replace(self._file)
+            shim.write_json(self._file, shim.identity(started.pid))
         # Popen warns about a child that still runs when the object is collected; this one is meant to.
         started.returncode = 0
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from shoal_local.apiserver.errors import Cause, expired, invalid
+from shoal_local.apiserver.errors import ApiError, Cause, invalid
 from shoal_local.apiserver.kinds.resource import Resource
 from shoal_local.apiserver.printing.tables import in_table
 from shoal_local.apiserver.storage.store import TooOldError, Verb
@@ -169,7 +169,7 @@ async def watch_lines(
                 await notifier.wait(max(until - clock(), 0.001))
     except TooOldError:
         message = f"too old resource version: {call.query.get('resourceVersion', 0)} ({state.store.revision})"
-        yield _lines([{"type": "ERROR", "object": expired(message).as_status()}])
+        yield _lines([{"type": "ERROR", "object": ApiError(410, "Expired", message).as_status()}])
 
 
 def _lines(events: list[Object]) -> bytes:

@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass, replace
 from shoal_local.kubelet.container_spec import TERMINATION_LOG
 from shoal_local.kubelet.containers import Exit, Member, ObservedContainer, next_streak
 from shoal_local.kubelet.probing import Kind, Prober
-from shoal_local.kubelet.records import PodRecord, read_json, write_json
+from shoal_local.kubelet.records import PodRecord, read_json
 from shoal_local.kubelet.runs import Run
+from shoal_local.kubelet.shim import write_json
 from shoal_local.objects import Object
 
 MAX_MESSAGE_BYTES, MAX_MESSAGE_LINES = 4096, 80

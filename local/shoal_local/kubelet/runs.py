@@ -17,8 +17,8 @@ from subprocess import DEVNULL, Popen
 
 import shoal_local
 from shoal_local.kubelet.containers import Exit
-from shoal_local.kubelet.records import read_json, write_json
-from shoal_local.kubelet.shim import identity, is_alive
+from shoal_local.kubelet.records import read_json
+from shoal_local.kubelet.shim import identity, is_alive, write_json
 from shoal_local.objects import Object
 
 SHIM = [sys.executable, "-S", "-m", "shoal_local.kubelet.shim"]

@@ -1,12 +1,12 @@
 """Role-based access control: an action needs a rule in a role of the user."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
 from shoal_local.apiserver.errors import ApiError, forbidden
-from shoal_local.objects import Object
+from shoal_local.apiserver.storage.store import Store
 
 GROUP = "rbac.authorization.k8s.io"
 MASTERS = "system:masters"
@@ -34,37 +34,28 @@ class Action:
     path: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Roles:
-    """The RBAC objects of the cluster."""
-
-    list_of: Callable[[str], Iterable[Object]]
-    """Maps the plural of a kind to its objects in all namespaces."""
-    find: Callable[[str, str, str], Object | None]
-    """Maps plural, namespace and name to an object."""
-
-    def rules_of(self, user: User, namespace: str) -> Iterator[Mapping[str, Any]]:
-        """Yield the rules that apply to a user cluster-wide or in the namespace."""
-        identities = {("User", user.name), *(("Group", group) for group in user.groups)}
-        for plural in ("clusterrolebindings", "rolebindings"):
-            for binding in self.list_of(plural):
-                space, ref = binding["metadata"].get("namespace", ""), binding["roleRef"]
-                if plural == "rolebindings" and (not namespace or space != namespace):
-                    continue
-                for subject in binding.get("subjects") or []:
-                    kind, name = subject["kind"], subject["name"]
-                    if kind == "ServiceAccount":
-                        kind, name = "User", f"{_ACCOUNT}{subject.get('namespace', space)}:{name}"
-                    if (kind, name) in identities:
-                        # A RoleBinding may refer to a ClusterRole and limits it to its namespace.
-                        role, where = ("clusterroles", "") if ref["kind"] == "ClusterRole" else ("roles", space)
-                        yield from (self.find(role, where, ref["name"]) or {}).get("rules") or ()
-                        break
+def rules_of(store: Store, user: User, namespace: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the rules that apply to a user cluster-wide or in the namespace."""
+    identities = {("User", user.name), *(("Group", group) for group in user.groups)}
+    bindings = store.objects_of(f"{GROUP}/clusterrolebindings")
+    if namespace:
+        bindings += store.objects_of(f"{GROUP}/rolebindings", namespace)
+    for binding in bindings:
+        space, ref = binding["metadata"].get("namespace", ""), binding["roleRef"]
+        for subject in binding.get("subjects") or []:
+            kind, name = subject["kind"], subject["name"]
+            if kind == "ServiceAccount":
+                kind, name = "User", f"{_ACCOUNT}{subject.get('namespace', space)}:{name}"
+            if (kind, name) in identities:
+                # A RoleBinding may refer to a ClusterRole and limits it to its namespace.
+                role, where = ("clusterroles", "") if ref["kind"] == "ClusterRole" else ("roles", space)
+                yield from (store.get(f"{GROUP}/{role}", (where, ref["name"])) or {}).get("rules") or ()
+                break
 
 
-def allows(roles: Roles, user: User, action: Action) -> bool:
-    """Return whether the user may perform the action."""
-    rules = roles.rules_of(user, action.namespace)
+def allows(store: Store, user: User, action: Action) -> bool:
+    """Return whether the RBAC objects in the store allow the action to the user."""
+    rules = rules_of(store, user, action.namespace)
     return MASTERS in user.groups or any(rule_allows(rule, action) for rule in rules)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shoal_local.apiserver.errors import ApiError, Cause, apply_conflict
+from shoal_local.apiserver.errors import ApiError, Cause
 from shoal_local.apiserver.patching.field_sets import (
     Difference,
     FieldSet,
@@ -240,4 +240,5 @@ def conflict_error(conflicts: dict[tuple[Manager, Owned], FieldSet]) -> ApiError
         listed = "".join(f"\n- {path}" for path in paths)
         lines.append(f"conflict with {owner}: {paths[0]}" if len(paths) == 1 else f"conflicts with {owner}:{listed}")
     count = "1 conflict" if len(causes) == 1 else f"{len(causes)} conflicts"
-    return apply_conflict(f"Apply failed with {count}: " + "\n".join(lines), causes)
+    listed_causes = {"causes": [cause.as_json() for cause in causes]}
+    return ApiError(409, "Conflict", f"Apply failed with {count}: " + "\n".join(lines), listed_causes)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from shoal_local.apiserver.errors import not_acceptable
+from shoal_local.apiserver.errors import ApiError
 from shoal_local.apiserver.kinds.resource import Column, Resource
 from shoal_local.apiserver.printing.cells import age, find_all
 from shoal_local.objects import Object, condition, dig, is_ready
@@ -116,7 +116,8 @@ def table_wanted(accept: str) -> bool:
         form = dict(p.split("=", 1) for p in parameters if "=" in p).get("as", "")
         if media in (*OFFERED, "*/*", "application/*") and form in ("", "Table"):
             return form == "Table"
-    raise not_acceptable(OFFERED)
+    message = f"only the following media types are accepted: {', '.join(OFFERED)}"
+    raise ApiError(406, "NotAcceptable", message)
 
 
 def in_table(resource: Resource, body: Object, *, now: datetime, query: Mapping[str, str]) -> Object:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from shoal_local.apiserver.errors import Cause, bad_request, conflict, too_many_requests
+from shoal_local.apiserver.errors import ApiError, Cause, bad_request, conflict
 from shoal_local.apiserver.kinds.resource import Resource
 from shoal_local.apiserver.storage.selectors import matches_label_selector
 from shoal_local.apiserver.verbs.admission import read_as
@@ -145,7 +145,8 @@ def _check_budget(state: ClusterState, budget: Object, pod: Object) -> None:
         name = budget["metadata"]["name"]
         why = f"The disruption budget {name} needs {wanted} healthy pods and has {healthy} currently"
         message = "Cannot evict pod as it would violate the pod's disruption budget."
-        raise too_many_requests(message, [Cause("", why, "DisruptionBudget")])
+        causes = [Cause("", why, "DisruptionBudget").as_json()]
+        raise ApiError(429, "TooManyRequests", message, {"causes": causes})
 
 
 def _expected(state: ClusterState, pods: list[Object]) -> int:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import orjson
 
-from shoal_local.apiserver.errors import bad_request, method_not_allowed
+from shoal_local.apiserver.errors import ApiError, bad_request
 from shoal_local.apiserver.kinds.resource import SUBRESOURCE_KINDS, SUBRESOURCE_VERBS
 from shoal_local.apiserver.schemas.protobuf import MEDIA_TYPE, read_protobuf
 from shoal_local.apiserver.verbs import access, subresources
@@ -51,7 +51,7 @@ def check_call(state: ClusterState, call: Call) -> None:
     resource = state.resource(call.target)
     subresource = call.target.subresource
     if call.verb not in (SUBRESOURCE_VERBS[subresource] if subresource else resource.verbs):
-        raise method_not_allowed()
+        raise ApiError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
     name = (call.target.namespace, call.target.name)
     # An apply may create the object.
     if is_apply(call) and state.store.get(resource.key, name) is None:

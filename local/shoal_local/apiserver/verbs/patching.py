@@ -2,7 +2,7 @@
 
 import jsonpatch
 
-from shoal_local.apiserver.errors import ApiError, Cause, bad_request, invalid, unsupported_media_type, untyped
+from shoal_local.apiserver.errors import ApiError, Cause, bad_request, invalid, unsupported_media_type
 from shoal_local.apiserver.kinds.resource import Resource
 from shoal_local.apiserver.patching.applying import Applier, Manager, apply, read_managers
 from shoal_local.apiserver.patching.merging import merge_patch, strategic_merge
@@ -55,7 +55,10 @@ def _apply(state: ClusterState, call: Call, resource: Resource) -> ApiResponse:
     if named != call.target.name:
         raise bad_request(f"the name of the object ({named}) does not match the name on the URL ({call.target.name})")
     for field in unknown_fields(config, node):
-        raise untyped(f"{call.target.namespace}/{named}; {resource.api_version}, Kind={resource.kind}", field)
+        subject = f"{call.target.namespace}/{named}; {resource.api_version}, Kind={resource.kind}"
+        # Kubernetes uses 500 here too.
+        message = f"failed to create typed patch object ({subject}): .{field}: field not declared in schema"
+        raise ApiError(500, "", message)
     config = clean(state, resource, config)
     if "status" in resource.subresources:
         # The status endpoint writes the status only, the main endpoint everything else.

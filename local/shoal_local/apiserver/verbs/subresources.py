@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 
 from shoal_local.apiserver.access.rbac import Action, User
 from shoal_local.apiserver.access.tokens import ISSUER, Account, make_token
-from shoal_local.apiserver.errors import Cause, bad_request, conflict, internal, invalid, not_implemented
+from shoal_local.apiserver.errors import ApiError, Cause, bad_request, conflict, internal, invalid
 from shoal_local.apiserver.kinds.resource import Resource
 from shoal_local.apiserver.verbs import access
 from shoal_local.apiserver.verbs.admission import clean, read_as
@@ -203,7 +203,8 @@ def check_streaming(target: Target) -> None:
     Raises ApiError: 501 for unsupported subresources, 400 for port-forward without WebSocket.
     """
     if target.plural == "pods" and target.subresource in _INSTEAD:
-        raise not_implemented(f"shoal local does not serve {target.subresource}. {_INSTEAD[target.subresource]}")
+        message = f"shoal local does not serve {target.subresource}. {_INSTEAD[target.subresource]}"
+        raise ApiError(501, "NotImplemented", message)
     if target.plural == "pods" and target.subresource == "portforward":
         raise bad_request(_NEEDS_WEBSOCKET)
 
