@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 from click import option
 
-from shoal_schema.process.arguments import DIRECTORY, run_arguments
+from shoal_schema.process.arguments import DIRECTORY
 from shoal_schema.version import VERSION
 
 if TYPE_CHECKING:
@@ -21,11 +21,6 @@ if TYPE_CHECKING:
 
 WRONG_ARGUMENTS = 2
 DEFAULT = Path("~/.local/share/shoal/local")
-
-
-def run(arguments: Sequence[str]) -> int:
-    """Run one command; return the exit status."""
-    return run_arguments(command, "shoal local", arguments)
 
 
 class _Commands(click.Group):

@@ -1,20 +1,14 @@
 """The arguments of `python -m shoal_local.apiserver`."""
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
 from click import option
 
 from shoal_local.apiserver.server import make_server
-from shoal_schema.process.arguments import FILE, run_arguments
+from shoal_schema.process.arguments import FILE
 from shoal_schema.process.logs import configure
-
-
-def run(arguments: Sequence[str]) -> int:
-    """Serve the API until SIGINT or SIGTERM."""
-    return run_arguments(_serve, "python -m shoal_local.apiserver", arguments)
 
 
 @click.command()
@@ -22,7 +16,7 @@ def run(arguments: Sequence[str]) -> int:
 @option("--kubeconfig", type=FILE, required=True, help="written for clients")
 @option("--snapshot", type=FILE, help="file that stores the state across restarts")
 @option("--service-cidr", default="10.96.0.0/16", help="services' addresses; only loopback addresses are reachable")
-def _serve(listen: str, kubeconfig: Path, snapshot: Path | None, service_cidr: str) -> int:
+def command(listen: str, kubeconfig: Path, snapshot: Path | None, service_cidr: str) -> int:
     """Serve the Kubernetes API on this machine."""
     configure()
     host, _, port = listen.rpartition(":")

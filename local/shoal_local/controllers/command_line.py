@@ -1,25 +1,27 @@
 """The arguments of `python -m shoal_local.controllers`."""
 
 import asyncio
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from shoal_local.api_client import ApiClient
+from shoal_local.controllers.deployments import plan_deployment
+from shoal_local.controllers.jobs import plan_job
 from shoal_local.controllers.loops import (
-    DeploymentLoop,
     EndpointSliceLoop,
     Executor,
     JobLoop,
+    OwnerLoop,
     ReplicaSetLoop,
     SchedulerLoop,
     Sources,
 )
+from shoal_local.controllers.replica_sets import plan_replica_set
 from shoal_local.events import EventRecorder
 from shoal_local.kubeconfig import read_kubeconfig
 from shoal_local.stopping import run_part
-from shoal_schema.process.arguments import FILE, run_arguments
+from shoal_schema.process.arguments import FILE
 
 
 async def work(kubeconfig: Path) -> None:
@@ -31,9 +33,9 @@ async def work(kubeconfig: Path) -> None:
         # Loops share the informers: a write of one is visible to all at once.
         executor = Executor(client, recorder, sources.all)
         loops = (
-            DeploymentLoop(sources, executor),
-            ReplicaSetLoop(sources, executor),
-            JobLoop(sources, executor),
+            OwnerLoop(sources.deployments, sources.replica_sets, executor, plan_deployment),
+            ReplicaSetLoop(sources.replica_sets, sources.pods, executor, plan_replica_set),
+            JobLoop(sources.jobs, sources.pods, executor, plan_job),
             EndpointSliceLoop(sources, executor),
             SchedulerLoop(sources, client, recorder),
         )
@@ -46,13 +48,8 @@ async def work(kubeconfig: Path) -> None:
             group.create_task(loop.queue.run())
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Run all controllers until SIGINT or SIGTERM."""
-    return run_arguments(_run, "python -m shoal_local.controllers", arguments)
-
-
 @click.command()
 @click.option("--kubeconfig", type=FILE, required=True, help="how to reach the API server")
-def _run(kubeconfig: Path) -> int:
+def command(kubeconfig: Path) -> int:
     """Run the controllers and the scheduler."""
     return run_part(work(kubeconfig))

@@ -1,16 +1,15 @@
 """Control loops, which reconcile the keys of changed objects, and the execution of planned changes."""
 
 import asyncio
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from shoal_local.api_client import DEPLOYMENTS, ENDPOINT_SLICES, JOBS, NODES, PODS, REPLICA_SETS, SERVICES, ApiClient
 from shoal_local.apiserver.errors import ApiError
-from shoal_local.controllers.changes import Changes, Create, Delete, Patch, PostEvent
-from shoal_local.controllers.deployments import plan_deployment
+from shoal_local.controllers.changes import Action, Changes, Create, Delete, Patch, PostEvent
 from shoal_local.controllers.endpoints import SERVICE_NAME, plan_slices, selects
 from shoal_local.controllers.job_counts import is_held
 from shoal_local.controllers.job_pods import release
-from shoal_local.controllers.jobs import plan_job
 from shoal_local.controllers.replica_sets import plan_replica_set
 from shoal_local.controllers.scheduling import place
 from shoal_local.events import EventRecorder
@@ -117,99 +116,76 @@ class Sources:
         await asyncio.gather(*(informer.synced.wait() for informer in self.all))
 
 
-class DeploymentLoop:
-    """The control loop of Deployments."""
+Plan = Callable[[Object, list[Object], datetime], Changes]
 
-    def __init__(self, sources: Sources, executor: Executor) -> None:
-        self._sources = sources
+
+class OwnerLoop:
+    """The control loop of a kind whose objects own others."""
+
+    def __init__(self, owners: Informer, owned: Informer, executor: Executor, plan: Plan) -> None:
+        self._owners = owners
+        self._owned = owned
         self._executor = executor
-        self.queue = WorkQueue("deployments", self._reconcile)
-        sources.deployments.listen(lambda obj: self.queue.mark(key_of(obj)))
-        sources.replica_sets.listen(lambda obj: mark_owner(self.queue, "Deployment", obj))
+        self._plan = plan
+        self.queue = WorkQueue(owners.resource.plural, self._reconcile)
+        owners.listen(lambda obj: self.queue.mark(key_of(obj)))
+        owned.listen(self._on_owned)
+
+    def _on_owned(self, obj: Object) -> None:
+        owner = controller_of(obj)
+        if owner is not None and owner["kind"] == self._owners.resource.kind:
+            self.queue.mark((obj["metadata"]["namespace"], owner["name"]))
 
     async def _reconcile(self, key: Key) -> float | None:
-        deployment = self._sources.deployments.get(*key)
-        if deployment is None:
+        owner = self._owners.get(*key)
+        if owner is None:
             return None
-        owned = owned_by(deployment, self._sources.replica_sets.within(key[0]))
-        changes = plan_deployment(deployment, owned, datetime.now(UTC))
-        await self._executor.execute(changes)
+        owned = owned_by(owner, self._owned.within(key[0]))
+        changes = self._plan(owner, owned, datetime.now(UTC))
+        try:
+            await self._executor.execute(changes)
+        except CreateRejectedError as refused:
+            # Retried with a back-off.
+            event = PostEvent(owner, "Warning", "FailedCreate", f"Error creating: {refused.message}")
+            await self._executor.execute(Changes([event, *self._after_rejection(owner, owned, refused)]))
+            raise
         return changes.requeue_s
 
+    def _after_rejection(self, owner: Object, owned: list[Object], refused: CreateRejectedError) -> list[Action]:
+        """Return the actions after the API server rejected an object of the owner."""
+        return []
 
-class ReplicaSetLoop:
+
+class ReplicaSetLoop(OwnerLoop):
     """The control loop of ReplicaSets."""
 
-    def __init__(self, sources: Sources, executor: Executor) -> None:
-        self._sources = sources
-        self._executor = executor
-        self.queue = WorkQueue("replicasets", self._reconcile)
-        sources.replica_sets.listen(lambda obj: self.queue.mark(key_of(obj)))
-        sources.pods.listen(lambda pod: mark_owner(self.queue, "ReplicaSet", pod))
-
-    async def _reconcile(self, key: Key) -> float | None:
-        replica_set = self._sources.replica_sets.get(*key)
-        if replica_set is None:
-            return None
-        owned = owned_by(replica_set, self._sources.pods.within(key[0]))
-        changes = plan_replica_set(replica_set, owned, datetime.now(UTC))
-        try:
-            await self._executor.execute(changes)
-        except CreateRejectedError as refused:
-            # State the reason in the ReplicaSet's status too, then retry with a back-off.
-            failed = plan_replica_set(replica_set, owned, datetime.now(UTC), failure=refused.message)
-            status = [action for action in failed.actions if isinstance(action, Patch)]
-            await self._executor.execute(Changes([_failed_create(replica_set, refused), *status]))
-            raise
-        return changes.requeue_s
+    def _after_rejection(self, owner: Object, owned: list[Object], refused: CreateRejectedError) -> list[Action]:
+        """State the reason in the ReplicaSet's status too."""
+        failed = plan_replica_set(owner, owned, datetime.now(UTC), failure=refused.message)
+        return [action for action in failed.actions if isinstance(action, Patch)]
 
 
-class JobLoop:
-    """The control loop of Jobs."""
+class JobLoop(OwnerLoop):
+    """The control loop of Jobs, which also releases pods without a Job."""
 
-    def __init__(self, sources: Sources, executor: Executor) -> None:
-        self._sources = sources
-        self._executor = executor
-        self.queue = WorkQueue("jobs", self._reconcile)
-        sources.jobs.listen(lambda obj: self.queue.mark(key_of(obj)))
-        sources.pods.listen(self._on_pod)
-
-    def _on_pod(self, pod: Object) -> None:
+    def _on_owned(self, obj: Object) -> None:
         # Pods with a Job's finalizer and without an owner share the key with an empty name.
-        if is_held(pod) or _job_of(pod)[0]:
-            self.queue.mark((pod["metadata"]["namespace"], _job_of(pod)[0]))
+        if is_held(obj) or _job_of(obj)[0]:
+            self.queue.mark((obj["metadata"]["namespace"], _job_of(obj)[0]))
 
     async def _reconcile(self, key: Key) -> float | None:
-        job, pods = self._sources.jobs.get(*key), self._sources.pods.within(key[0])
+        job = self._owners.get(*key)
         own = (key[1], job["metadata"]["uid"] if job else None)
         # Pods of a deleted Job, possibly of an earlier one with this name, would keep their finalizer forever.
+        pods = self._owned.within(key[0])
         orphans = [pod for pod in pods if _job_of(pod)[0] in ("", key[1]) and _job_of(pod) != own]
         await self._executor.execute(Changes(release(orphans)))
-        if job is None:
-            return None
-        changes = plan_job(job, owned_by(job, pods), datetime.now(UTC))
-        try:
-            await self._executor.execute(changes)
-        except CreateRejectedError as refused:
-            await self._executor.execute(Changes([_failed_create(job, refused)]))
-            raise
-        return changes.requeue_s
+        return await super()._reconcile(key)
 
 
 def _job_of(pod: Object) -> tuple[str, str]:
     owner = controller_of(pod) or {}
     return (owner["name"], owner["uid"]) if owner.get("kind") == "Job" else ("", "")
-
-
-def _failed_create(owner: Object, refused: CreateRejectedError) -> PostEvent:
-    return PostEvent(owner, "Warning", "FailedCreate", f"Error creating: {refused.message}")
-
-
-def mark_owner(queue: WorkQueue, kind: str, obj: Object) -> None:
-    """Queue the object's controller if its kind is ``kind``."""
-    owner = controller_of(obj)
-    if owner is not None and owner["kind"] == kind:
-        queue.mark((obj["metadata"]["namespace"], owner["name"]))
 
 
 class EndpointSliceLoop:

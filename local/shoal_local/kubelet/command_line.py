@@ -27,7 +27,7 @@ from shoal_local.kubelet.records import Models
 from shoal_local.kubelet.referenced_objects import ReferencedObjects
 from shoal_local.kubelet.runs import MOUNTS_UNAVAILABLE
 from shoal_local.stopping import run_part
-from shoal_schema.process.arguments import DIRECTORY, FILE, PORT, run_arguments
+from shoal_schema.process.arguments import DIRECTORY, FILE, PORT
 
 GPU = "nvidia.com/gpu"
 
@@ -105,11 +105,6 @@ class _Server(uvicorn.Server):
         yield
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Run the kubelet until SIGINT or SIGTERM."""
-    return run_arguments(_run, "python -m shoal_local.kubelet", arguments)
-
-
 @click.command()
 @option("--kubeconfig", type=FILE, required=True, help="how to reach the API server")
 @option("--dir", type=DIRECTORY, required=True, help="directory of the pods' files")
@@ -123,7 +118,7 @@ def run(arguments: Sequence[str]) -> int:
 @option("--model", multiple=True, metavar="NAME=DIR", help="directory that the runtime's image holds as /models/NAME")
 @option(MOUNTS_UNAVAILABLE, is_flag=True, help="without mount namespaces: give containers the paths of their volumes")
 @option("--images", type=FILE, help="YAML that maps image names to commands (DIR/images.yaml)")
-def _run(**given: Any) -> int:
+def command(**given: Any) -> int:
     """Run the pods of a node. A signal stops the kubelet; its pods keep running."""
     options = SimpleNamespace(**given)
     try:

@@ -1,7 +1,6 @@
 """The arguments of `python -m shoal_local.services`."""
 
 import asyncio
-from collections.abc import Sequence
 from ipaddress import IPv4Network
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from shoal_local.events import EventRecorder
 from shoal_local.kubeconfig import read_kubeconfig
 from shoal_local.services.forwarding import LOOPBACK, Forwarder
 from shoal_local.stopping import run_part
-from shoal_schema.process.arguments import FILE, run_arguments
+from shoal_schema.process.arguments import FILE
 
 
 async def work(kubeconfig: Path, network: IPv4Network) -> None:
@@ -26,14 +25,9 @@ async def work(kubeconfig: Path, network: IPv4Network) -> None:
         group.create_task(forwarder.run())
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Run the forwarder until SIGINT or SIGTERM."""
-    return run_arguments(_run, "python -m shoal_local.services", arguments)
-
-
 @click.command()
 @click.option("--kubeconfig", type=FILE, required=True, help="how to reach the API server")
 @click.option("--service-cidr", type=IPv4Network, metavar="CIDR", default=LOOPBACK, help="addresses of services")
-def _run(kubeconfig: Path, service_cidr: IPv4Network) -> int:
+def command(kubeconfig: Path, service_cidr: IPv4Network) -> int:
     """Forward connections from services to pods."""
     return run_part(work(kubeconfig, service_cidr))
