@@ -17,10 +17,9 @@ from typing import Any
 
 import httpx
 
-from shoal_local.api_client import NODES, PODS, ApiClient, UnreachableError
+from shoal_local.api_client import NODES, PODS, ApiClient, UnreachableError, read_kubeconfig
 from shoal_local.apiserver.errors import ApiError
 from shoal_local.installing import READY_S, chart_directory, install
-from shoal_local.kubeconfig import read_kubeconfig
 from shoal_local.kubelet.records import Models, known_pods, read_json
 from shoal_local.kubelet.runs import MOUNTS_UNAVAILABLE, kill_session, mount_error
 from shoal_local.kubelet.shim import write_json

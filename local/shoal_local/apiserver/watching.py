@@ -13,11 +13,11 @@ from typing import Any
 import orjson
 
 from shoal_local.apiserver.errors import ApiError, Cause, invalid
-from shoal_local.apiserver.kinds.resource import Resource
+from shoal_local.apiserver.kinds.registry import Resource
 from shoal_local.apiserver.printing.tables import in_table
 from shoal_local.apiserver.storage.store import TooOldError, Verb
 from shoal_local.apiserver.verbs.call import Call
-from shoal_local.apiserver.verbs.reading import Predicate, revision_in, selection
+from shoal_local.apiserver.verbs.dispatch import Predicate, revision_in, selection
 from shoal_local.apiserver.verbs.state import ClusterState, presented
 from shoal_local.objects import Object
 

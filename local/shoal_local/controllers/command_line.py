@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from shoal_local.api_client import ApiClient
+from shoal_local.api_client import ApiClient, read_kubeconfig
 from shoal_local.controllers.deployments import plan_deployment
 from shoal_local.controllers.jobs import plan_job
 from shoal_local.controllers.loops import (
@@ -19,8 +19,7 @@ from shoal_local.controllers.loops import (
 )
 from shoal_local.controllers.replica_sets import plan_replica_set
 from shoal_local.events import EventRecorder
-from shoal_local.kubeconfig import read_kubeconfig
-from shoal_local.stopping import run_part
+from shoal_local.processes import run_part
 from shoal_schema.process.arguments import FILE
 
 

@@ -14,19 +14,17 @@ import click
 import uvicorn
 from click import option
 
-from shoal_local.api_client import ApiClient
+from shoal_local.api_client import ApiClient, BadKubeconfigError, read_kubeconfig
 from shoal_local.events import EventRecorder
-from shoal_local.kubeconfig import BadKubeconfigError, read_kubeconfig
 from shoal_local.kubelet.kubelet import Kubelet
 from shoal_local.kubelet.logs import make_app
-from shoal_local.kubelet.machine import AddressPool, Devices, Images, Machine
+from shoal_local.kubelet.machine import AddressPool, Devices, Images, Machine, ReferencedObjects
 from shoal_local.kubelet.names import HostsFile
 from shoal_local.kubelet.node import Node, gpu_count
 from shoal_local.kubelet.probing import ProbeClient
 from shoal_local.kubelet.records import Models
-from shoal_local.kubelet.referenced_objects import ReferencedObjects
 from shoal_local.kubelet.runs import MOUNTS_UNAVAILABLE
-from shoal_local.stopping import run_part
+from shoal_local.processes import run_part
 from shoal_schema.process.arguments import DIRECTORY, FILE, PORT
 
 GPU = "nvidia.com/gpu"

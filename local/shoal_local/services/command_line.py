@@ -6,11 +6,10 @@ from pathlib import Path
 
 import click
 
-from shoal_local.api_client import ApiClient
+from shoal_local.api_client import ApiClient, read_kubeconfig
 from shoal_local.events import EventRecorder
-from shoal_local.kubeconfig import read_kubeconfig
+from shoal_local.processes import run_part
 from shoal_local.services.forwarding import LOOPBACK, Forwarder
-from shoal_local.stopping import run_part
 from shoal_schema.process.arguments import FILE
 
 

@@ -4,8 +4,8 @@ import copy
 from collections.abc import Iterator
 
 from shoal_local.apiserver.errors import Cause
-from shoal_local.apiserver.printing.cells import find_all
-from shoal_local.apiserver.schemas.cel_rules import parse
+from shoal_local.apiserver.printing.tables import find_all
+from shoal_local.apiserver.schemas.custom import parse
 from shoal_local.apiserver.schemas.values import compile_schema, json_text, value_causes
 from shoal_local.objects import Object
 

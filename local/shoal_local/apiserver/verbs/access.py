@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from shoal_local.apiserver.access.rbac import MASTERS, Action, User, allows, denial
-from shoal_local.apiserver.access.tokens import BadTokenError, read_token
+from shoal_local.apiserver.access.rbac import MASTERS, Action, BadTokenError, User, allows, denial, read_token
 from shoal_local.apiserver.errors import bad_request, unauthorized
 from shoal_local.apiserver.verbs.admission import clean
 from shoal_local.apiserver.verbs.call import ApiResponse, Call, decode_object

@@ -3,8 +3,7 @@
 from ipaddress import IPv4Network
 
 from shoal_local.apiserver.errors import ApiError, Cause, bad_request, invalid
-from shoal_local.apiserver.kinds.registry import CRDS
-from shoal_local.apiserver.kinds.resource import Resource
+from shoal_local.apiserver.kinds.registry import CRDS, Resource
 from shoal_local.apiserver.lifecycle.custom_definitions import definition_causes, established
 from shoal_local.apiserver.lifecycle.defaults import defaulted
 from shoal_local.apiserver.lifecycle.validation import rule_causes

@@ -12,7 +12,7 @@ import yaml
 
 from shoal_local.apiserver.access.rbac import User
 from shoal_local.apiserver.errors import bad_request, no_such_path, unsupported_media_type
-from shoal_local.apiserver.kinds.resource import Resource
+from shoal_local.apiserver.kinds.registry import Resource
 from shoal_local.apiserver.schemas.node import Node
 from shoal_local.objects import Object, timestamp
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from shoal_local.apiserver.access.rbac import User
-from shoal_local.apiserver.kinds.registry import CRDS, EVENTS
-from shoal_local.apiserver.kinds.resource import Resource
+from shoal_local.apiserver.kinds.registry import CRDS, EVENTS, Resource
 from shoal_local.apiserver.lifecycle.custom_definitions import CLEANUP
 from shoal_local.apiserver.verbs.call import Call
 from shoal_local.apiserver.verbs.deleting import FOREGROUND, ORPHAN, delete_object, target_of

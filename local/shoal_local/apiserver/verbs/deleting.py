@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from shoal_local.apiserver.errors import ApiError, Cause, bad_request, conflict
-from shoal_local.apiserver.kinds.resource import Resource
+from shoal_local.apiserver.kinds.registry import Resource
 from shoal_local.apiserver.storage.selectors import matches_label_selector
 from shoal_local.apiserver.verbs.admission import read_as
 from shoal_local.apiserver.verbs.call import ApiResponse, Call, Target

@@ -3,7 +3,7 @@
 import jsonpatch
 
 from shoal_local.apiserver.errors import ApiError, Cause, bad_request, invalid, unsupported_media_type
-from shoal_local.apiserver.kinds.resource import Resource
+from shoal_local.apiserver.kinds.registry import Resource
 from shoal_local.apiserver.patching.applying import Applier, Manager, apply, read_managers
 from shoal_local.apiserver.patching.merging import merge_patch, strategic_merge
 from shoal_local.apiserver.verbs.admission import clean

@@ -4,10 +4,9 @@ from datetime import timedelta
 from typing import Any
 from urllib.parse import urlencode
 
-from shoal_local.apiserver.access.rbac import Action, User
-from shoal_local.apiserver.access.tokens import ISSUER, Account, make_token
+from shoal_local.apiserver.access.rbac import ISSUER, Account, Action, User, make_token
 from shoal_local.apiserver.errors import ApiError, Cause, bad_request, conflict, internal, invalid
-from shoal_local.apiserver.kinds.resource import Resource
+from shoal_local.apiserver.kinds.registry import Resource
 from shoal_local.apiserver.verbs import access
 from shoal_local.apiserver.verbs.admission import clean, read_as
 from shoal_local.apiserver.verbs.call import ApiResponse, Call, Target, checked, decode_object

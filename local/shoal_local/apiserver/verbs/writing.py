@@ -7,9 +7,8 @@ import orjson
 
 from shoal_local.apiserver.access.rbac import User
 from shoal_local.apiserver.errors import Cause, already_exists, bad_request, conflict, forbidden, invalid, not_found
-from shoal_local.apiserver.kinds.resource import Resource
-from shoal_local.apiserver.lifecycle import metadata
-from shoal_local.apiserver.lifecycle.metadata import for_create
+from shoal_local.apiserver.kinds.registry import Resource
+from shoal_local.apiserver.lifecycle.validation import for_create, for_update, immutable_causes
 from shoal_local.apiserver.patching.applying import Managers
 from shoal_local.apiserver.verbs.admission import admit
 from shoal_local.apiserver.verbs.call import ApiResponse, Call, Target, decode_object, strict_fields
@@ -60,7 +59,7 @@ def store_new(
     state: ClusterState, call: Call, resource: Resource, obj: Object, managers: Managers | None = None
 ) -> Object:
     """Complete, check and store a new object."""
-    obj = {**obj, "metadata": metadata.for_create(obj, resource, uid=state.new_uid(), now=call.timestamp)}
+    obj = {**obj, "metadata": for_create(obj, resource, uid=state.new_uid(), now=call.timestamp)}
     name = (obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
     if state.store.get(resource.key, name):
         raise already_exists(resource.plural, resource.group, name[1])
@@ -118,7 +117,7 @@ def store_update(
     Raises ApiError: 409, ``new`` is based on an older version; 422, it violates a rule.
     """
     check_version(resource, live, new)
-    if causes := metadata.immutable_causes(new, live):
+    if causes := immutable_causes(new, live):
         raise invalid(resource.kind, resource.group, live["metadata"]["name"], causes)
     if "status" in resource.subresources:
         # The status endpoint changes the status only, the main endpoint everything else.
@@ -128,9 +127,9 @@ def store_update(
     else:
         new = dict(new)
     new |= {"kind": live["kind"], "apiVersion": live["apiVersion"]}
-    new["metadata"] = metadata.for_update(new, live, counted=False)
+    new["metadata"] = for_update(new, live, counted=False)
     new = admit(state, call, resource, new, live, managers)
-    new["metadata"] = metadata.for_update(new, live, counted=resource.generation)
+    new["metadata"] = for_update(new, live, counted=resource.generation)
     # Compared with the stored form: a read by a newer definition is a change to be written.
     if new == state.store.get(resource.key, key_of(live)):
         return live

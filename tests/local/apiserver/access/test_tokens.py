@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_local.apiserver.access.tokens import Account, BadTokenError, make_token, read_token
+from shoal_local.apiserver.access.rbac import Account, BadTokenError, make_token, read_token
 
 ACCOUNT = Account("team", "bot", "uid")
 TOKEN = make_token(ACCOUNT, b"key", now_s=1000, lifetime_s=600)

@@ -1,7 +1,6 @@
 import pytest
 
-from shoal_local.apiserver.access.rbac import User
-from shoal_local.apiserver.access.tokens import Account, make_token
+from shoal_local.apiserver.access.rbac import Account, User, make_token
 from shoal_local.apiserver.errors import ApiError
 from shoal_local.apiserver.verbs.access import (
     ADMIN,
