@@ -9,8 +9,8 @@ import yaml
 
 from shoal_local.api_client import DEPLOYMENTS, PODS, ApiClient
 from shoal_local.apiserver.kinds.registry import BY_KIND
-from shoal_local.local_network import local_port
 from shoal_local.objects import Object, dig
+from shoal_local.services.forwarding import local_port
 from shoal_schema.resource.policy import Policy
 
 NAMESPACE = "shoal-system"

@@ -1,5 +1,6 @@
-"""The API server with its state, socket and certificate."""
+"""The API server with its state, socket and certificate; the command of its process."""
 
+import os
 import socket
 import tempfile
 import threading
@@ -12,9 +13,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import click
 import orjson
 import uvicorn
 import yaml
+from click import option
 
 from shoal_local.apiserver.app import ApiServer
 from shoal_local.apiserver.credentials import Credentials, kubeconfig, new_credentials
@@ -24,6 +27,8 @@ from shoal_local.apiserver.storage.store import Change, Store
 from shoal_local.apiserver.verbs.state import ClusterState
 from shoal_local.apiserver.verbs.writing import bootstrap
 from shoal_local.apiserver.watching import Notifier
+from shoal_schema.process.arguments import FILE
+from shoal_schema.process.logs import configure
 
 _PATH = "kubernetes-json-schema/v1.37.0-local/_definitions.json"
 
@@ -165,3 +170,22 @@ def running_server(*, snapshot: Path | None = None, bookmark_interval_s: float =
         running.stop()
         thread.join(timeout=10)
         running.socket.close()
+
+
+@click.command()
+@option("--listen", default="127.0.0.1:6443", metavar="HOST:PORT", help="address of the API")
+@option("--kubeconfig", type=FILE, required=True, help="written for clients")
+@option("--snapshot", type=FILE, help="file that stores the state across restarts")
+@option("--service-cidr", default="10.96.0.0/16", help="services' addresses; only loopback addresses are reachable")
+def command(listen: str, kubeconfig: Path, snapshot: Path | None, service_cidr: str) -> int:
+    """Serve the Kubernetes API on this machine."""
+    configure()
+    host, _, port = listen.rpartition(":")
+    running = make_server(host, int(port), snapshot=snapshot, service_network=service_cidr)
+    # Replaced atomically, and readable by its owner only: it holds the administrator's token.
+    new = kubeconfig.with_name(f"{kubeconfig.name}.new")
+    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(running.kubeconfig)
+    new.replace(kubeconfig)
+    running.serve()
+    return 0

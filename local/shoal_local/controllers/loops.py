@@ -1,21 +1,37 @@
-"""Control loops, which reconcile the keys of changed objects, and the execution of planned changes."""
+"""Control loops, which reconcile the keys of changed objects, the execution of planned changes, and the command."""
 
 import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 
-from shoal_local.api_client import DEPLOYMENTS, ENDPOINT_SLICES, JOBS, NODES, PODS, REPLICA_SETS, SERVICES, ApiClient
+import click
+
+from shoal_local.api_client import (
+    DEPLOYMENTS,
+    ENDPOINT_SLICES,
+    JOBS,
+    NODES,
+    PODS,
+    REPLICA_SETS,
+    SERVICES,
+    ApiClient,
+    read_kubeconfig,
+)
 from shoal_local.apiserver.errors import ApiError
 from shoal_local.controllers.changes import Action, Changes, Create, Delete, Patch, PostEvent
+from shoal_local.controllers.deployments import plan_deployment
 from shoal_local.controllers.endpoints import SERVICE_NAME, plan_slices, selects
 from shoal_local.controllers.job_counts import is_held
-from shoal_local.controllers.job_pods import release
+from shoal_local.controllers.jobs import plan_job, release
 from shoal_local.controllers.replica_sets import plan_replica_set
 from shoal_local.controllers.scheduling import place
 from shoal_local.events import EventRecorder
 from shoal_local.informer import Informer
 from shoal_local.objects import Key, Object, condition, controller_of, has_ended, key_of, owned_by, timestamp
+from shoal_local.processes import run_part
 from shoal_local.workqueue import WorkQueue
+from shoal_schema.process.arguments import FILE
 
 
 class CreateRejectedError(Exception):
@@ -298,3 +314,34 @@ def _is_pending(pod: Object) -> bool:
     spec = pod["spec"]
     own = spec.get("schedulerName", "default-scheduler") == "default-scheduler"
     return own and not spec.get("nodeName") and not pod["metadata"].get("deletionTimestamp")
+
+
+async def work(kubeconfig: Path) -> None:
+    """Run all controllers until cancelled."""
+    connection = read_kubeconfig(kubeconfig)
+    async with ApiClient(connection, "shoal-controllers") as client, asyncio.TaskGroup() as group:
+        sources = Sources(client)
+        recorder = EventRecorder(client, "shoal-controllers")
+        # Loops share the informers: a write of one is visible to all at once.
+        executor = Executor(client, recorder, sources.all)
+        loops = (
+            OwnerLoop(sources.deployments, sources.replica_sets, executor, plan_deployment),
+            ReplicaSetLoop(sources.replica_sets, sources.pods, executor, plan_replica_set),
+            JobLoop(sources.jobs, sources.pods, executor, plan_job),
+            EndpointSliceLoop(sources, executor),
+            SchedulerLoop(sources, client, recorder),
+        )
+        for informer in sources.all:
+            group.create_task(informer.run())
+        group.create_task(recorder.run())
+        # A controller with an empty cache would create everything a second time.
+        await sources.synced()
+        for loop in loops:
+            group.create_task(loop.queue.run())
+
+
+@click.command()
+@click.option("--kubeconfig", type=FILE, required=True, help="how to reach the API server")
+def command(kubeconfig: Path) -> int:
+    """Run the controllers and the scheduler."""
+    return run_part(work(kubeconfig))

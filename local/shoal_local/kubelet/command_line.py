@@ -19,8 +19,7 @@ from shoal_local.events import EventRecorder
 from shoal_local.kubelet.kubelet import Kubelet
 from shoal_local.kubelet.logs import make_app
 from shoal_local.kubelet.machine import AddressPool, Devices, Images, Machine, ReferencedObjects
-from shoal_local.kubelet.names import HostsFile
-from shoal_local.kubelet.node import Node, gpu_count
+from shoal_local.kubelet.node import HostsFile, Node, gpu_count
 from shoal_local.kubelet.probing import ProbeClient
 from shoal_local.kubelet.records import Models
 from shoal_local.kubelet.runs import MOUNTS_UNAVAILABLE

@@ -21,6 +21,7 @@ from shoal_local.apiserver.verbs.writing import bootstrap
 
 Object = dict[str, Any]
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+SIGNING_KEY = b"k" * 32
 STRATEGIC = "application/strategic-merge-patch+json"
 MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
@@ -98,7 +99,7 @@ def new_cluster() -> Cluster:
         Store(),
         DEFINITIONS(),
         lambda: f"{next(numbers):05d}000-0000-4000-8000-000000000000",
-        signing_key=b"key",
+        signing_key=SIGNING_KEY,
         admin_token="admin",
         authority="CERTIFICATE",
     )

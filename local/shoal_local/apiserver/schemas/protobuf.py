@@ -10,6 +10,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import orjson
+from google.protobuf.empty_pb2 import Empty
+from google.protobuf.message import DecodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from shoal_local.apiserver.errors import unsupported_media_type
 from shoal_local.apiserver.schemas.node import Node
@@ -113,31 +116,9 @@ _WRAPPED: Mapping[str, Callable[[Mapping[int, Any]], Any]] = {
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
-    """Yield the number and raw value of each field: an int or bytes."""
-    at = 0
-    while at < len(data):
-        tag, at = _varint(data, at)
-        number, wire = tag >> 3, tag & 7
-        # Wire type 0 is a varint, 1 is 8 bytes, 5 is 4 bytes, 2 has its length in front.
-        if wire == 0:
-            value, at = _varint(data, at)
-            yield number, value
-            continue
-        length, at = _varint(data, at) if wire == 2 else ({1: 8, 5: 4}.get(wire, len(data)), at)
-        if at + length > len(data):
-            raise ValueError("the protobuf body ends inside a field")
-        yield number, data[at : at + length]
-        at += length
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 70, 7):
-        if at >= len(data):
-            raise ValueError("the protobuf body ends inside a number")
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-    raise ValueError("a number in the protobuf body has more than 64 bits")
+    """Yield the number and raw value of each field: an int or bytes. Raises ValueError: the message is malformed."""
+    try:
+        fields = UnknownFieldSet(Empty.FromString(data))
+    except DecodeError as error:
+        raise ValueError(str(error)) from None
+    yield from ((field.field_number, field.data) for field in fields)

@@ -4,11 +4,11 @@ from ipaddress import IPv4Network
 
 from shoal_local.apiserver.errors import ApiError, Cause, bad_request, invalid
 from shoal_local.apiserver.kinds.registry import CRDS, Resource
-from shoal_local.apiserver.lifecycle.custom_definitions import definition_causes, established
 from shoal_local.apiserver.lifecycle.defaults import defaulted
 from shoal_local.apiserver.lifecycle.validation import rule_causes
 from shoal_local.apiserver.patching.applying import Manager, Managers, after_update, managed_fields_of, read_managers
 from shoal_local.apiserver.patching.field_sets import compare
+from shoal_local.apiserver.schemas.custom import definition_causes, established
 from shoal_local.apiserver.schemas.decoding import decoded, required_causes
 from shoal_local.apiserver.schemas.node import Node
 from shoal_local.apiserver.verbs.call import Call, decode

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from shoal_local.apiserver.access.rbac import User
 from shoal_local.apiserver.kinds.registry import CRDS, EVENTS, Resource
-from shoal_local.apiserver.lifecycle.custom_definitions import CLEANUP
+from shoal_local.apiserver.schemas.custom import CLEANUP
 from shoal_local.apiserver.verbs.call import Call
 from shoal_local.apiserver.verbs.deleting import FOREGROUND, ORPHAN, delete_object, target_of
 from shoal_local.apiserver.verbs.state import ClusterState
