@@ -19,10 +19,6 @@ from shoal_local.apiserver.kinds.registry import BY_KIND, Resource
 from shoal_local.objects import Object, key_of
 
 
-class BadKubeconfigError(Exception):
-    """The kubeconfig is invalid; the message names the fault."""
-
-
 @dataclass(frozen=True, slots=True)
 class Connection:
     """Address and credentials of one API server."""
@@ -32,21 +28,34 @@ class Connection:
     token: str
 
 
+def make_kubeconfig(url: str, authority: dict[str, str], token: str, namespace: str = "default") -> Object:
+    """Return a kubeconfig for a server and a bearer token; ``authority`` is a field with the server's authority."""
+    context = {"cluster": "shoal-local", "user": "shoal-local", "namespace": namespace}
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "shoal-local", "cluster": {"server": url, **authority}}],
+        "users": [{"name": "shoal-local", "user": {"token": token}}],
+        "contexts": [{"name": "shoal-local", "context": context}],
+        "current-context": "shoal-local",
+    }
+
+
 def read_kubeconfig(path: Path) -> Connection:
     """Return the connection of the file's current context.
 
-    Raises BadKubeconfigError: a part is missing, or the user has no token. Raises OSError: the file, or a file that it
+    Raises ValueError: a part is missing, or the user has no token. Raises OSError: the file, or a file that it
     names, cannot be read.
     """
     document = yaml.safe_load(path.read_text())
     if not isinstance(document, dict):
-        raise BadKubeconfigError(f"{path} is not a kubeconfig: expected a mapping")
+        raise ValueError(f"{path} is not a kubeconfig: expected a mapping")
     # The current context names a cluster and a user.
     context = _named(document, "contexts", document.get("current-context", ""), path)["context"]
     cluster = _named(document, "clusters", context.get("cluster", ""), path)["cluster"]
     user = _named(document, "users", context.get("user", ""), path)["user"]
     if "token" not in user:
-        raise BadKubeconfigError(f"{path}: the user has no token. Other credentials are not supported")
+        raise ValueError(f"{path}: the user has no token. Other credentials are not supported")
     # Inline data takes precedence over a file, as in kubectl.
     if data := cluster.get("certificate-authority-data"):
         authority = base64.b64decode(data).decode()
@@ -59,7 +68,7 @@ def _named(document: dict[str, Any], part: str, name: str, path: Path) -> dict[s
     for entry in document.get(part) or []:
         if entry.get("name") == name:
             return dict(entry)
-    raise BadKubeconfigError(f"{path}: {part} has no entry named {name!r}")
+    raise ValueError(f"{path}: {part} has no entry named {name!r}")
 
 
 MERGE_PATCH = "application/merge-patch+json"

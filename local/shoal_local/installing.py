@@ -27,20 +27,20 @@ _LAST = ("Service", "Deployment")
 """Kinds that other objects need, and kinds that need other objects."""
 
 
-class InstallError(Exception):
-    """The operator is not installed; the message names the remedy."""
+class StartError(Exception):
+    """The cluster or its operator did not start; the message names the part and the remedy."""
 
 
 def chart_directory() -> Path:
     """Return the directory of the Helm chart.
 
-    In a wheel it is beside this module, in a checkout at `charts/shoal`. Raises InstallError: neither exists.
+    In a wheel it is beside this module, in a checkout at `charts/shoal`. Raises StartError: neither exists.
     """
     here = Path(__file__).parent
     for directory in (here / "chart", here.parents[1] / "charts" / "shoal"):
         if (directory / "Chart.yaml").exists():
             return directory
-    raise InstallError("the Helm chart was not found. Start with --no-operator and install the chart yourself")
+    raise StartError("the Helm chart was not found. Start with --no-operator and install the chart yourself")
 
 
 def values() -> Object:
@@ -76,7 +76,7 @@ def render(chart: Path) -> list[Object]:
 async def install(client: ApiClient, chart: Path, ready_s: float = READY_S) -> None:
     """Apply the chart and wait until the operator is available.
 
-    Raises InstallError: the operator is not available after ``ready_s``.
+    Raises StartError: the operator is not available after ``ready_s``.
     """
     address = ""
     for body in render(chart):
@@ -100,7 +100,7 @@ async def install(client: ApiClient, chart: Path, ready_s: float = READY_S) -> N
     except TimeoutError:
         pods = (await client.list(PODS))["items"]
         causes = pod_failures([pod for pod in pods if pod["metadata"]["namespace"] == NAMESPACE])
-        raise InstallError(
+        raise StartError(
             f"the operator is not available after {ready_s:g} s{causes}\n"
             f"See: kubectl -n {NAMESPACE} describe pods; kubectl -n {NAMESPACE} logs deployment/{RELEASE}-operator"
         ) from None

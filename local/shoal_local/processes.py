@@ -16,7 +16,6 @@ from collections.abc import Coroutine, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from shoal_local.api_client import BadKubeconfigError
 from shoal_local.kubelet import shim
 from shoal_schema.process.exit_status import INTERRUPTED
 from shoal_schema.process.logs import configure
@@ -122,7 +121,7 @@ def run_part(work: Coroutine[Any, Any, None]) -> int:
     try:
         return asyncio.run(until_stopped(work))
     # Expected at the start: a port in use, a bad option or kubeconfig. No traceback.
-    except (OSError, ValueError, BadKubeconfigError) as error:
+    except (OSError, ValueError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
 

@@ -1,5 +1,6 @@
 """The API server with its state, socket and certificate; the command of its process."""
 
+import base64
 import os
 import socket
 import tempfile
@@ -19,8 +20,9 @@ import uvicorn
 import yaml
 from click import option
 
+from shoal_local.api_client import make_kubeconfig
 from shoal_local.apiserver.app import ApiServer
-from shoal_local.apiserver.credentials import Credentials, kubeconfig, new_credentials
+from shoal_local.apiserver.credentials import Credentials, new_credentials
 from shoal_local.apiserver.journal import Journal, restore
 from shoal_local.apiserver.schemas.protobuf import NUMBERED
 from shoal_local.apiserver.storage.store import Change, Store
@@ -64,7 +66,13 @@ class Running:
     @property
     def kubeconfig(self) -> str:
         """Return the administrator's kubeconfig."""
-        return kubeconfig(self.url, self.credentials.authority, self.credentials.admin_token)
+        return self.kubeconfig_with(self.credentials.admin_token)
+
+    def kubeconfig_with(self, token: str) -> str:
+        """Return the kubeconfig of a token's user."""
+        authority = base64.b64encode(self.credentials.authority.encode()).decode()
+        document = make_kubeconfig(self.url, {"certificate-authority-data": authority}, token)
+        return yaml.safe_dump(document, sort_keys=False)
 
     def serve(self) -> None:
         """Serve until SIGINT, SIGTERM or ``stop``."""

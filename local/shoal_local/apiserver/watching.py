@@ -5,6 +5,7 @@ needs no buffer; a client that falls behind the log of changes gets a 410.
 """
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -48,11 +49,9 @@ class Notifier:
 
     async def wait(self, timeout_s: float) -> None:
         """Return at the next notification, or after the time-out."""
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._event.wait()
-        except TimeoutError:
-            pass
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from shoal_local.controllers.changes import Changes, Create, Delete, Patch, PostEvent, seconds_since, status_differs
-from shoal_local.objects import Object, condition, is_deleting, reference_to, timestamp
+from shoal_local.objects import Object, condition, is_deleting, reference_to, share_of, timestamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +54,11 @@ class ReplicaSetCounts:
 
 def make_bounds(replicas: int, max_surge: int | str, max_unavailable: int | str) -> Bounds:
     """Resolve percentages of ``replicas``: surge rounds up, unavailable down."""
-    surge = _resolved(max_surge, replicas, round_up=True)
-    unavailable = _resolved(max_unavailable, replicas, round_up=False)
+    surge = share_of(max_surge, replicas)
+    unavailable = share_of(max_unavailable, replicas, round_up=False)
     if surge == 0 and unavailable == 0:
         unavailable = 1
     return Bounds(replicas, surge, min(unavailable, replicas))
-
-
-def _resolved(value: int | str, replicas: int, *, round_up: bool) -> int:
-    if isinstance(value, int):
-        return value
-    exact = int(value.removesuffix("%")) * replicas
-    # Integer division: floats would round 7 % of 100 up to 8.
-    return -(-exact // 100) if round_up else exact // 100
 
 
 def next_sizes(bounds: Bounds, new: ReplicaSetCounts, old: Sequence[ReplicaSetCounts]) -> dict[str, int]:

@@ -14,7 +14,7 @@ import click
 import uvicorn
 from click import option
 
-from shoal_local.api_client import ApiClient, BadKubeconfigError, read_kubeconfig
+from shoal_local.api_client import ApiClient, read_kubeconfig
 from shoal_local.events import EventRecorder
 from shoal_local.kubelet.kubelet import Kubelet
 from shoal_local.kubelet.logs import make_app
@@ -122,7 +122,7 @@ def command(**given: Any) -> int:
         counts = parse_capacity(options.capacity)
         parse_models(options.model)
         read_kubeconfig(options.kubeconfig)
-    except (OSError, ValueError, BadKubeconfigError) as error:
+    except (OSError, ValueError) as error:
         sys.stderr.write(f"{error}\n")
         return 2
     return run_part(work(options, counts))

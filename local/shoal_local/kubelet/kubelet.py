@@ -96,11 +96,9 @@ class PodWorker:
             # The pod is gone.
             if wait_s is not None and wait_s < 0:
                 return
-            try:
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._changed.wait()
-            except TimeoutError:
-                pass
 
     def _keep(self, work: Coroutine[Any, Any, None]) -> None:
         # The reference keeps the task from being collected.

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 from subprocess import DEVNULL, Popen
@@ -195,15 +195,6 @@ MAX_MESSAGE_BYTES, MAX_MESSAGE_LINES = 4096, 80
 _MAX_FALLBACK_BYTES = 2048
 
 
-@dataclass(slots=True)
-class ProbeResults:
-    """The results of the startup and readiness probes of a container's run."""
-
-    started: bool = False
-    ready: bool = False
-    healthy: bool = True
-
-
 class Container:
     """A container, its current run and its probes."""
 
@@ -213,7 +204,7 @@ class Container:
         self.stopping = False
         self.waiting: tuple[str, str] | None = None
         self.retry_at = 0.0
-        self.verdicts = ProbeResults()
+        self.started, self.ready, self.healthy = False, False, True
         self._record = record
         self._on_change = on_change
         self._attempt = -1
@@ -252,7 +243,7 @@ class Container:
         self._previous, self._ended = ended, None
         self._attempt += 1
         self.stopping, self.waiting, self.retry_at = False, None, 0.0
-        self.verdicts = ProbeResults()
+        self.started, self.ready, self.healthy = False, False, True
         state = {"attempt": self._attempt, "streak": self._streak, "previous": asdict(ended) if ended else None}
         # Written before the start: after a kill in between, the next kubelet counts no run twice.
         write_json(self._record.container(self.member.name) / "state.json", state)
@@ -273,11 +264,11 @@ class Container:
 
         def report(kind: Kind, *, verdict: bool) -> None:
             if kind is Kind.READINESS:
-                self.verdicts.ready = verdict
+                self.ready = verdict
             elif not verdict:
-                self.verdicts.healthy = False
+                self.healthy = False
             elif kind is Kind.STARTUP:
-                self.verdicts.started = True
+                self.started = True
             self._on_change()
 
         self._probing = asyncio.create_task(prober.run(report, started=started, ready=ready))
@@ -304,9 +295,9 @@ class Container:
             exit=self._exit(),
             previous=self._previous,
             streak=self._streak,
-            started=self.verdicts.started,
-            ready=self.verdicts.ready,
-            healthy=self.verdicts.healthy,
+            started=self.started,
+            ready=self.ready,
+            healthy=self.healthy,
             stopping=self.stopping,
             waiting=self.waiting,
             retry_at=self.retry_at,

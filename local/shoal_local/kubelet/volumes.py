@@ -15,6 +15,7 @@ import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from shoal_local.api_client import make_kubeconfig
 from shoal_local.kubelet.images import find_layout
 from shoal_local.kubelet.machine import ROOT_CERTIFICATE, Images, ReferencedObjects
 from shoal_local.kubelet.records import PodRecord
@@ -247,14 +248,7 @@ def write_account_kubeconfig(directory: Path, server: str, namespace: str) -> Pa
         return None
     authority = directory / "ca.crt"
     trust = {"certificate-authority": str(authority)} if authority.is_file() else {}
-    document = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "pod",
-        "contexts": [{"name": "pod", "context": {"cluster": "pod", "user": "pod", "namespace": namespace}}],
-        "clusters": [{"name": "pod", "cluster": {"server": server, **trust}}],
-        "users": [{"name": "pod", "user": {"token": (directory / "token").read_text()}}],
-    }
+    document = make_kubeconfig(server, trust, (directory / "token").read_text(), namespace)
     file = directory / "kubeconfig"
     # Restricted before the token is written.
     file.touch(mode=0o600)

@@ -7,7 +7,6 @@ and the options that kubectl checks for (``fieldValidation``, ``dryRun``).
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -192,23 +191,15 @@ def resources(registry: Registry, group: str, version: str) -> Document:
     return {**head, "groupVersion": group_version, "resources": listed}
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """A document and its media type; text and bytes are sent unchanged."""
-
-    body: Any
-    media_type: str = JSON
-
-
-def page(registry: Registry, definitions: Definitions, path: str, accept: str) -> Page | None:
-    """Return the document at a path, or None if the path has none."""
+def page(registry: Registry, definitions: Definitions, path: str, accept: str) -> tuple[Any, str] | None:
+    """Return the document at a path and its media type, or None if the path has none; text is sent unchanged."""
     parts = path.strip("/").split("/")
     body: Document
     match parts:
         case [name, *_] if name in HEALTH:
-            return Page("ok", "text/plain")
+            return "ok", "text/plain"
         case ["openapi", "v2"] if accept.startswith(OPENAPI_PROTOBUF):
-            return Page(version_2_in_protobuf(), OPENAPI_PROTOBUF.replace("@", "."))
+            return version_2_in_protobuf(), OPENAPI_PROTOBUF.replace("@", ".")
         case ["version"]:
             body = VERSION
         case ["openapi", "v3"]:
@@ -229,4 +220,4 @@ def page(registry: Registry, definitions: Definitions, path: str, accept: str) -
             body = resources(registry, name, version)
         case _:
             return None
-    return Page(body)
+    return body, JSON

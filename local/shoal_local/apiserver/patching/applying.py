@@ -134,16 +134,8 @@ class Applier:
     force: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
-    """The object after an apply, and the managers of its fields."""
-
-    object: Object
-    managers: dict[Manager, Owned]
-
-
-def apply(live: Object, config: Object, managers: Managers, applier: Applier, node: Node) -> Applied:
-    """Merge ``config`` into ``live``.
+def apply(live: Object, config: Object, managers: Managers, applier: Applier, node: Node) -> tuple[Object, Managers]:
+    """Merge ``config`` into ``live``; return the object and the managers of its fields.
 
     ``live`` is the stored object, or ``{}`` for a new one. Raises ApiError: 409, a changed field has another owner.
     """
@@ -164,7 +156,7 @@ def apply(live: Object, config: Object, managers: Managers, applier: Applier, no
     same = former.fields == wanted and former is not nothing
     # An apply without a change keeps its time, so that the object stays identical.
     own = former if same else replace(nothing, fields=wanted)
-    return Applied(merged, {m: o for m, o in {**others, applier.manager: own}.items() if o.fields})
+    return merged, {m: o for m, o in {**others, applier.manager: own}.items() if o.fields}
 
 
 def merge(live: Any, config: Any, node: Node | None) -> Any:

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from shoal_local.apiserver.access.rbac import MASTERS, Action, BadTokenError, User, allows, denial, read_token
+import jwt
+
+from shoal_local.apiserver.access.rbac import MASTERS, Action, User, allows, denial, read_token
 from shoal_local.apiserver.errors import bad_request, unauthorized
 from shoal_local.apiserver.verbs.admission import clean
 from shoal_local.apiserver.verbs.call import ApiResponse, Call, decode_object
@@ -33,7 +35,7 @@ def authenticate(state: ClusterState, authorization: str, now: datetime) -> User
         return ADMIN
     try:
         account = read_token(token, state.signing_key, int(now.timestamp()))
-    except (BadTokenError, ValueError, KeyError, TypeError):
+    except (jwt.InvalidTokenError, ValueError, KeyError, TypeError):
         raise unauthorized() from None
     stored = state.store.get(ACCOUNTS, (account.namespace, account.name))
     # A token does not outlive its account, also if that is created again.

@@ -1,6 +1,5 @@
 """The delete verb: at once, after a grace period, or after finalizers; and evictions within disruption budgets."""
 
-import math
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -12,7 +11,17 @@ from shoal_local.apiserver.verbs.admission import read_as
 from shoal_local.apiserver.verbs.call import ApiResponse, Call, Target
 from shoal_local.apiserver.verbs.state import ClusterState, presented
 from shoal_local.apiserver.verbs.writing import namespace_finalizers
-from shoal_local.objects import Object, controller_of, dig, has_ended, is_deleting, is_ready, key_of, timestamp
+from shoal_local.objects import (
+    Object,
+    controller_of,
+    dig,
+    has_ended,
+    is_deleting,
+    is_ready,
+    key_of,
+    share_of,
+    timestamp,
+)
 
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
@@ -135,9 +144,9 @@ def _check_budget(state: ClusterState, budget: Object, pod: Object) -> None:
     healthy = sum(is_ready(each) and not is_deleting(each) for each in chosen)
     expected = _expected(state, chosen)
     if "maxUnavailable" in spec:
-        wanted = max(0, expected - _share(spec["maxUnavailable"], expected))
+        wanted = max(0, expected - share_of(spec["maxUnavailable"], expected))
     else:
-        wanted = _share(spec.get("minAvailable", 1), expected)
+        wanted = share_of(spec.get("minAvailable", 1), expected)
     spare = healthy > wanted
     if not is_ready(pod):
         spare = spec.get("unhealthyPodEvictionPolicy") == "AlwaysAllow" or healthy >= wanted
@@ -162,8 +171,3 @@ def _expected(state: ClusterState, pods: list[Object]) -> int:
             owner, replicas = found, found["spec"].get("replicas", 1)
         counts[owner["metadata"]["uid"]] = replicas
     return sum(counts.values())
-
-
-def _share(value: int | str, total: int) -> int:
-    """Return a count or a percentage of ``total`` as a count, rounded up."""
-    return value if isinstance(value, int) else math.ceil(int(value.rstrip("%")) * total / 100)

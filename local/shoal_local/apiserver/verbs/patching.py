@@ -72,11 +72,11 @@ def _apply(state: ClusterState, call: Call, resource: Resource) -> ApiResponse:
     manager = Manager(call.manager, "Apply", call.target.subresource)
     applier = Applier(manager, call.timestamp, call.flag("force"))
     base = {k: v for k, v in (live or {}).items() if k not in ("apiVersion", "kind")}
-    applied = apply(base, config, read_managers(live), applier, node)
+    applied, managers = apply(base, config, read_managers(live), applier, node)
     if live is None:
-        stored = store_new(state, call, resource, applied.object, applied.managers)
+        stored = store_new(state, call, resource, applied, managers)
         return ApiResponse(presented(resource, stored), 201)
-    stored = store_update(state, call, resource, live, applied.object, applied.managers)
+    stored = store_update(state, call, resource, live, applied, managers)
     return ApiResponse(presented(resource, stored))
 
 
