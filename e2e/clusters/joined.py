@@ -14,11 +14,10 @@ from e2e.clusters.cluster import NODE_OPTIONS
 from e2e.clusters.embedded import local
 from e2e.clusters.kubectl import kubectl
 from e2e.waiting import eventually
-from shoal_local.api_client import ApiClient
+from shoal_local.api_client import ApiClient, read_kubeconfig
 from shoal_local.apiserver.credentials import make_certificates
 from shoal_local.installing import chart_directory, install
-from shoal_local.kubeconfig import read_kubeconfig
-from shoal_local.kubelet.mounting import MOUNTS_UNAVAILABLE, mount_error
+from shoal_local.kubelet.runs import MOUNTS_UNAVAILABLE, mount_error
 from shoal_local.processes import Process
 
 NODE = "shoal-e2e"

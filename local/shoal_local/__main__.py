@@ -8,7 +8,7 @@ from shoal_local.guarding import guarded
 
 def main(arguments: Sequence[str]) -> int:
     """Run `shoal local` with the given arguments; return the exit status."""
-    return guarded("shoal_local.command_line", arguments)
+    return guarded("shoal_local.command_line", "shoal local", arguments)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,75 @@
-"""A small asynchronous client of the Kubernetes API for the controllers, the kubelet and the forwarder."""
+"""A small asynchronous client of the Kubernetes API for the controllers, the kubelet and the forwarder.
 
+A kubeconfig names the server's URL, its certificate authority and the client's token.
+"""
+
+import base64
+import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Self
+from pathlib import Path
+from typing import Any, Self
 
 import httpx
 import orjson
+import yaml
 
-from shoal_local.kubeconfig import Connection
+from shoal_local.apiserver.errors import ApiError
+from shoal_local.apiserver.kinds.registry import BY_KIND, Resource
 from shoal_local.objects import Object, key_of
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """Address and credentials of one API server."""
+
+    url: str
+    tls: ssl.SSLContext
+    token: str
+
+
+def make_kubeconfig(url: str, authority: dict[str, str], token: str, namespace: str = "default") -> Object:
+    """Return a kubeconfig for a server and a bearer token; ``authority`` is a field with the server's authority."""
+    context = {"cluster": "shoal-local", "user": "shoal-local", "namespace": namespace}
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "shoal-local", "cluster": {"server": url, **authority}}],
+        "users": [{"name": "shoal-local", "user": {"token": token}}],
+        "contexts": [{"name": "shoal-local", "context": context}],
+        "current-context": "shoal-local",
+    }
+
+
+def read_kubeconfig(path: Path) -> Connection:
+    """Return the connection of the file's current context.
+
+    Raises ValueError: a part is missing, or the user has no token. Raises OSError: the file, or a file that it
+    names, cannot be read.
+    """
+    document = yaml.safe_load(path.read_text())
+    if not isinstance(document, dict):
+        raise ValueError(f"{path} is not a kubeconfig: expected a mapping")
+    # The current context names a cluster and a user.
+    context = _named(document, "contexts", document.get("current-context", ""), path)["context"]
+    cluster = _named(document, "clusters", context.get("cluster", ""), path)["cluster"]
+    user = _named(document, "users", context.get("user", ""), path)["user"]
+    if "token" not in user:
+        raise ValueError(f"{path}: the user has no token. Other credentials are not supported")
+    # Inline data takes precedence over a file, as in kubectl.
+    if data := cluster.get("certificate-authority-data"):
+        authority = base64.b64decode(data).decode()
+    else:
+        authority = (path.parent / cluster.get("certificate-authority", "")).read_text()
+    return Connection(cluster["server"], ssl.create_default_context(cadata=authority), user["token"])
+
+
+def _named(document: dict[str, Any], part: str, name: str, path: Path) -> dict[str, Any]:
+    for entry in document.get(part) or []:
+        if entry.get("name") == name:
+            return dict(entry)
+    raise ValueError(f"{path}: {part} has no entry named {name!r}")
+
 
 MERGE_PATCH = "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
@@ -17,45 +78,18 @@ MAX_SILENCE_S = 90.0
 """A watch is closed after this long without any line, bookmarks included."""
 
 
-@dataclass(frozen=True, slots=True)
-class Resource:
-    """A kind and its path in the API."""
-
-    api_version: str
-    kind: str
-    plural: str
-    namespaced: bool = True
-
-    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """Return the path of an object, or of the list when ``name`` is empty."""
-        prefix = "/apis" if "/" in self.api_version else "/api"
-        space = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
-        tail = "".join(f"/{part}" for part in (name, subresource) if part)
-        return f"{prefix}/{self.api_version}{space}/{self.plural}{tail}"
-
-
-CONFIG_MAPS = Resource("v1", "ConfigMap", "configmaps")
-DEPLOYMENTS = Resource("apps/v1", "Deployment", "deployments")
-ENDPOINT_SLICES = Resource("discovery.k8s.io/v1", "EndpointSlice", "endpointslices")
-EVENTS = Resource("v1", "Event", "events")
-JOBS = Resource("batch/v1", "Job", "jobs")
-LEASES = Resource("coordination.k8s.io/v1", "Lease", "leases")
-NODES = Resource("v1", "Node", "nodes", namespaced=False)
-PODS = Resource("v1", "Pod", "pods")
-REPLICA_SETS = Resource("apps/v1", "ReplicaSet", "replicasets")
-SECRETS = Resource("v1", "Secret", "secrets")
-SERVICE_ACCOUNTS = Resource("v1", "ServiceAccount", "serviceaccounts")
-SERVICES = Resource("v1", "Service", "services")
-
-
-class ApiError(Exception):
-    """An error response of the API server: a status of 400 or above."""
-
-    def __init__(self, code: int, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.reason = reason
-        self.message = message
+CONFIG_MAPS = BY_KIND["ConfigMap"]
+DEPLOYMENTS = BY_KIND["Deployment"]
+ENDPOINT_SLICES = BY_KIND["EndpointSlice"]
+EVENTS = BY_KIND["Event"]
+JOBS = BY_KIND["Job"]
+LEASES = BY_KIND["Lease"]
+NODES = BY_KIND["Node"]
+PODS = BY_KIND["Pod"]
+REPLICA_SETS = BY_KIND["ReplicaSet"]
+SECRETS = BY_KIND["Secret"]
+SERVICE_ACCOUNTS = BY_KIND["ServiceAccount"]
+SERVICES = BY_KIND["Service"]
 
 
 class UnreachableError(Exception):

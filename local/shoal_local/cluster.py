@@ -17,12 +17,12 @@ from typing import Any
 
 import httpx
 
-from shoal_local.api_client import NODES, PODS, ApiClient, ApiError, UnreachableError
-from shoal_local.installing import READY_S, chart_directory, install
-from shoal_local.kubeconfig import read_kubeconfig
-from shoal_local.kubelet.mounting import MOUNTS_UNAVAILABLE, mount_error
-from shoal_local.kubelet.records import Models, known_pods, read_json, write_json
-from shoal_local.kubelet.runs import kill_session
+from shoal_local.api_client import NODES, PODS, ApiClient, UnreachableError, read_kubeconfig
+from shoal_local.apiserver.errors import ApiError
+from shoal_local.installing import READY_S, StartError, chart_directory, install
+from shoal_local.kubelet.records import Models, known_pods, read_json
+from shoal_local.kubelet.runs import MOUNTS_UNAVAILABLE, kill_session, mount_error
+from shoal_local.kubelet.shim import write_json
 from shoal_local.kubelet.volumes import remove_volumes
 from shoal_local.objects import Object, dig, is_ready
 from shoal_local.processes import Process, is_alive, stop_all
@@ -31,10 +31,6 @@ NODE = "shoal-local"
 START_S = 30.0
 MAX_GRACE_S = 30.0
 """Upper bound of the grace period that `down` gives to pods."""
-
-
-class StartError(Exception):
-    """A part of the cluster did not start; the message names the part and quotes the end of its log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +172,7 @@ class Cluster:
     def install_operator(self, ready_s: float = READY_S) -> None:
         """Install the operator from its chart and wait until it is available.
 
-        Raises InstallError: the operator is not available after ``ready_s``.
+        Raises StartError: the operator is not available after ``ready_s``.
         """
 
         async def main() -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 from click import option
 
-from shoal_schema.process.arguments import DIRECTORY, run_arguments
+from shoal_schema.process.arguments import DIRECTORY
 from shoal_schema.version import VERSION
 
 if TYPE_CHECKING:
@@ -21,11 +21,6 @@ if TYPE_CHECKING:
 
 WRONG_ARGUMENTS = 2
 DEFAULT = Path("~/.local/share/shoal/local")
-
-
-def run(arguments: Sequence[str]) -> int:
-    """Run one command; return the exit status."""
-    return run_arguments(command, "shoal local", arguments)
 
 
 class _Commands(click.Group):
@@ -65,10 +60,10 @@ _JSON = option("--json", "as_json", is_flag=True, help="print the state as JSON"
 @_JSON
 def up(directory: Path, capacity: Sequence[str], model: Sequence[str], *, no_operator: bool, as_json: bool) -> int:
     """Start the cluster, and wait until it is ready."""
-    from shoal_local.cluster import Cluster, StartError  # noqa: PLC0415
-    from shoal_local.installing import InstallError  # noqa: PLC0415
+    from shoal_local.cluster import Cluster  # noqa: PLC0415
+    from shoal_local.installing import StartError  # noqa: PLC0415
     from shoal_local.kubelet import command_line as kubelet  # noqa: PLC0415
-    from shoal_local.kubelet.mounting import mount_error_message  # noqa: PLC0415
+    from shoal_local.kubelet.runs import mount_error_message  # noqa: PLC0415
 
     try:
         kubelet.parse_capacity(capacity)
@@ -85,7 +80,7 @@ def up(directory: Path, capacity: Sequence[str], model: Sequence[str], *, no_ope
             _print_error(mount_error_message(cluster.mount_error))
         if not no_operator:
             cluster.install_operator()
-    except (StartError, InstallError, ValueError) as error:
+    except (StartError, ValueError) as error:
         _print_error(error)
         return 1
     except KeyboardInterrupt:

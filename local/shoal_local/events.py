@@ -5,8 +5,9 @@ import logging
 import zlib
 from datetime import UTC, datetime
 
-from shoal_local.api_client import EVENTS, ApiClient, ApiError, UnreachableError
-from shoal_local.objects import Object, timestamp
+from shoal_local.api_client import EVENTS, ApiClient, UnreachableError
+from shoal_local.apiserver.errors import ApiError
+from shoal_local.objects import Object, key_of, timestamp
 
 logger = logging.getLogger(__name__)
 
@@ -18,7 +19,6 @@ class EventRecorder:
         self._client = client
         self._source = {"component": component, **({"host": host} if host else {})}
         self._queue: asyncio.Queue[Object] = asyncio.Queue(maxsize=1000)
-        self._known: dict[str, Object] = {}
 
     def post(self, about: Object, kind: str, reason: str, message: str) -> None:
         """Queue an Event of kind Normal or Warning; drop it if the queue is full."""
@@ -38,28 +38,15 @@ class EventRecorder:
                 logger.info("event=kubernetes_event_not_posted reason=%s error=%s", event["reason"], error)
 
     async def _write(self, event: Object) -> None:
-        name = event["metadata"]["name"]
-        if known := self._known.get(name):
-            count = known["count"] + 1
-            patch = {"count": count, "lastTimestamp": event["lastTimestamp"]}
-            try:
-                self._known[name] = await self._client.patch(EVENTS, known, patch)
-                return
-            except ApiError as error:
-                # 404: the server removed the first event after its hour; create a new one below.
-                if error.code != 404:
-                    raise
-        # Bounds the memory of a long run; after that, counts start again.
-        if len(self._known) > 2000:
-            self._known.clear()
         try:
-            self._known[name] = await self._client.create(EVENTS, event)
+            await self._client.create(EVENTS, event)
         except ApiError as error:
+            # 409: it is repeated.
             if error.code != 409:
                 raise
-            # An earlier process of this component posted it.
-            patch = {"lastTimestamp": event["lastTimestamp"]}
-            self._known[name] = await self._client.patch(EVENTS, event, patch)
+            known = await self._client.get(EVENTS, *key_of(event))
+            patch = {"count": known.get("count", 1) + 1, "lastTimestamp": event["lastTimestamp"]}
+            await self._client.patch(EVENTS, event, patch)
 
 
 def make_event(about: Object, kind: str, reason: str, message: str, *, source: Object, now: datetime) -> Object:

@@ -5,12 +5,14 @@ from collections.abc import Sequence
 from shoal_schema.process.exit_status import run_command
 
 
-def guarded(module: str, arguments: Sequence[str]) -> int:
-    """Import a module and return the exit status of its ``run(arguments)``."""
+def guarded(module: str, program: str, arguments: Sequence[str]) -> int:
+    """Import a module and run its click ``command``; return the exit status."""
 
     def run() -> int:
         from importlib import import_module  # noqa: PLC0415 (guarded)
 
-        return int(import_module(module).run(list(arguments)))
+        from shoal_schema.process.arguments import run_arguments  # noqa: PLC0415 (guarded)
+
+        return run_arguments(import_module(module).command, program, arguments)
 
     return run_command(run)

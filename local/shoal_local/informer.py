@@ -4,7 +4,9 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from shoal_local.api_client import ApiClient, ApiError, Resource, UnreachableError
+from shoal_local.api_client import ApiClient, UnreachableError
+from shoal_local.apiserver.errors import ApiError
+from shoal_local.apiserver.kinds.registry import Resource
 from shoal_local.objects import Key, Object, key_of
 
 logger = logging.getLogger(__name__)

@@ -7,9 +7,10 @@ from typing import cast
 
 import yaml
 
-from shoal_local.api_client import DEPLOYMENTS, PODS, SERVICES, ApiClient, Resource
-from shoal_local.local_network import local_port
+from shoal_local.api_client import DEPLOYMENTS, PODS, ApiClient
+from shoal_local.apiserver.kinds.registry import BY_KIND
 from shoal_local.objects import Object, dig
+from shoal_local.services.forwarding import local_port
 from shoal_schema.resource.policy import Policy
 
 NAMESPACE = "shoal-system"
@@ -21,39 +22,25 @@ OPERATOR_IP = "$(OPERATOR_IP)"
 READY_S = 60.0
 POLL_S = 0.1
 
-_RBAC = "rbac.authorization.k8s.io/v1"
-_KINDS = {
-    resource.kind: resource
-    for resource in (
-        Resource("v1", "Namespace", "namespaces", namespaced=False),
-        Resource("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False),
-        Resource("v1", "ServiceAccount", "serviceaccounts"),
-        Resource(_RBAC, "ClusterRole", "clusterroles", namespaced=False),
-        Resource(_RBAC, "ClusterRoleBinding", "clusterrolebindings", namespaced=False),
-        Resource(_RBAC, "Role", "roles"),
-        Resource(_RBAC, "RoleBinding", "rolebindings"),
-        Resource("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies"),
-        Resource("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets"),
-        SERVICES,
-        DEPLOYMENTS,
-    )
-}
+_FIRST = ("Namespace", "CustomResourceDefinition", "ServiceAccount")
+_LAST = ("Service", "Deployment")
+"""Kinds that other objects need, and kinds that need other objects."""
 
 
-class InstallError(Exception):
-    """The operator is not installed; the message names the remedy."""
+class StartError(Exception):
+    """The cluster or its operator did not start; the message names the part and the remedy."""
 
 
 def chart_directory() -> Path:
     """Return the directory of the Helm chart.
 
-    In a wheel it is beside this module, in a checkout at `charts/shoal`. Raises InstallError: neither exists.
+    In a wheel it is beside this module, in a checkout at `charts/shoal`. Raises StartError: neither exists.
     """
     here = Path(__file__).parent
     for directory in (here / "chart", here.parents[1] / "charts" / "shoal"):
         if (directory / "Chart.yaml").exists():
             return directory
-    raise InstallError("the Helm chart was not found. Start with --no-operator and install the chart yourself")
+    raise StartError("the Helm chart was not found. Start with --no-operator and install the chart yourself")
 
 
 def values() -> Object:
@@ -81,19 +68,19 @@ def render(chart: Path) -> list[Object]:
     bodies = [body for text in texts for body in yaml.safe_load_all(text) if body]
     objects = [body for body in bodies if not dig(body, "metadata", "annotations", "helm.sh/hook")]
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-    # Namespaces and definitions before the objects that need them.
-    order = list(_KINDS)
+    others = sorted({body["kind"] for body in objects} - {*_FIRST, *_LAST})
+    order = [*_FIRST, *others, *_LAST]
     return [namespace, *sorted(objects, key=lambda body: order.index(body["kind"]))]
 
 
 async def install(client: ApiClient, chart: Path, ready_s: float = READY_S) -> None:
     """Apply the chart and wait until the operator is available.
 
-    Raises InstallError: the operator is not available after ``ready_s``.
+    Raises StartError: the operator is not available after ``ready_s``.
     """
     address = ""
     for body in render(chart):
-        resource = _KINDS[body["kind"]]
+        resource = BY_KIND[body["kind"]]
         if resource.namespaced:
             body["metadata"].setdefault("namespace", NAMESPACE)
         stored = await client.apply(resource, with_address(body, address), FIELD_MANAGER)
@@ -113,7 +100,7 @@ async def install(client: ApiClient, chart: Path, ready_s: float = READY_S) -> N
     except TimeoutError:
         pods = (await client.list(PODS))["items"]
         causes = pod_failures([pod for pod in pods if pod["metadata"]["namespace"] == NAMESPACE])
-        raise InstallError(
+        raise StartError(
             f"the operator is not available after {ready_s:g} s{causes}\n"
             f"See: kubectl -n {NAMESPACE} describe pods; kubectl -n {NAMESPACE} logs deployment/{RELEASE}-operator"
         ) from None

@@ -68,3 +68,12 @@ def dig(obj: Any, *path: str) -> Any:
             return None
         obj = obj.get(step)
     return obj
+
+
+def share_of(value: int | str, total: int, *, round_up: bool = True) -> int:
+    """Return a count, or a percentage of ``total`` as a count."""
+    if isinstance(value, int):
+        return value
+    exact = int(value.removesuffix("%")) * total
+    # Integer division: floats would round 7 % of 100 up to 8.
+    return -(-exact // 100) if round_up else exact // 100

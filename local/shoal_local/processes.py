@@ -1,17 +1,24 @@
-"""Background processes: started once, identified by pid and start time, stopped without leftovers."""
+"""The processes of the cluster's parts, from outside and from inside.
 
+Started once, identified by pid and start time, stopped without leftovers. Each runs until SIGINT or SIGTERM.
+"""
+
+import asyncio
 import contextlib
 import json
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from shoal_local.kubelet import shim
+from shoal_schema.process.exit_status import INTERRUPTED
+from shoal_schema.process.logs import configure
 
 Identity = dict[str, Any]
 POLL_S = 0.02
@@ -36,14 +43,10 @@ class Process:
 
     def start(self, argv: list[str]) -> None:
         """Start the process in its own session, so that it outlives its parent."""
-        for path in (self.log, self._file):
-            path.parent.mkdir(parents=True, exist_ok=True)
+        self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log, _uninterrupted():
             started = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
-            # Written aside and renamed: readers never see a part of it.
-            new = self._file.with_suffix(".new")
-            new.write_text(json.dumps(shim.identity(started.pid)))
-            new.replace(self._file)
+            shim.write_json(self._file, shim.identity(started.pid))
         # Popen warns about a child that still runs when the object is collected; this one is meant to.
         started.returncode = 0
 
@@ -110,3 +113,35 @@ def stop_all(processes: Iterable[Identity], timeout_s: float, last: int = signal
             time.sleep(POLL_S if left else 0)
         if not left:
             return
+
+
+def run_part(work: Coroutine[Any, Any, None]) -> int:
+    """Run a part of the cluster to SIGINT or SIGTERM; return its exit status."""
+    configure()
+    try:
+        return asyncio.run(until_stopped(work))
+    # Expected at the start: a port in use, a bad option or kubeconfig. No traceback.
+    except (OSError, ValueError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+
+
+async def until_stopped(work: Coroutine[Any, Any, None]) -> int:
+    """Run ``work`` to its end, or cancel it at SIGINT or SIGTERM.
+
+    Returns the exit status: 130 after SIGINT, as shells report it, else 0.
+    """
+    task = asyncio.create_task(work)
+    loop = asyncio.get_running_loop()
+    received: list[signal.Signals] = []
+
+    def stop(number: signal.Signals) -> None:
+        received.append(number)
+        task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # asyncio's handler, unlike signal.signal, may cancel a task safely.
+        loop.add_signal_handler(number, stop, number)
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    return INTERRUPTED if signal.SIGINT in received else 0

@@ -4,7 +4,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from shoal_local.api_client import ApiError, UnreachableError
+from shoal_local.api_client import UnreachableError
+from shoal_local.apiserver.errors import ApiError
 from shoal_local.objects import Key
 
 logger = logging.getLogger(__name__)

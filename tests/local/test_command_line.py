@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from shoal_local.command_line import run
+from shoal_local.command_line import command
+from shoal_schema.process.arguments import run_arguments
 
 
 def test_an_unknown_option_is_told_with_the_usage_of_its_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["up", "--bogus"]) == 2
+    assert run_arguments(command, "shoal local", ["up", "--bogus"]) == 2
 
     error = capsys.readouterr().err
     assert error.startswith("Usage: shoal local up [OPTIONS]")
@@ -16,7 +17,7 @@ def test_an_unknown_option_is_told_with_the_usage_of_its_command(capsys: pytest.
 
 
 def test_an_unknown_option_is_told_where_no_command_stands_yet(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["--bogus"]) == 2
+    assert run_arguments(command, "shoal local", ["--bogus"]) == 2
 
     assert "--bogus" in capsys.readouterr().err.splitlines()[-1]
 
@@ -25,7 +26,7 @@ def test_an_unknown_option_is_told_where_no_command_stands_yet(capsys: pytest.Ca
 def test_errors_are_a_line_that_begins_as_those_of_other_commands(
     wrong: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["up", "--dir", str(tmp_path), *wrong]) == 2
+    assert run_arguments(command, "shoal local", ["up", "--dir", str(tmp_path), *wrong]) == 2
 
     error = capsys.readouterr().err
     assert error.startswith(f"shoal: {wrong[0]} ")

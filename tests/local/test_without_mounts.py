@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shoal_local.cluster import Cluster
-from shoal_local.installing import InstallError
+from shoal_local.installing import StartError
 from tests.local.apiserver.kubectl import Kubectl
 from tests.local.live import apply, eventually, pod, state_of
 
@@ -86,7 +86,7 @@ def test_an_operator_that_does_not_answer_is_told_with_its_last_words(tmp_path: 
     try:
         made.up([])
         made.images.write_text("shoal/operator: {command: [sh, -c, 'echo first; echo out of luck >&2; exit 3']}\n")
-        with pytest.raises(InstallError) as raised:
+        with pytest.raises(StartError) as raised:
             made.install_operator(ready_s=5)
     finally:
         made.down(keep=False)

@@ -1,6 +1,7 @@
 """The API's HTTP server: requests, responses, streamed watches and logs."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -26,8 +27,7 @@ from shoal_local.apiserver.verbs.call import Call, parse_path, verb_of
 from shoal_local.apiserver.verbs.collecting import GarbageCollection
 from shoal_local.apiserver.verbs.dispatch import check_call, respond
 from shoal_local.apiserver.verbs.state import ClusterState
-from shoal_local.apiserver.verbs.streaming import forward_address, log_url
-from shoal_local.apiserver.verbs.subresources import SCALE
+from shoal_local.apiserver.verbs.subresources import SCALE, forward_address, log_url
 from shoal_local.apiserver.watching import Notifier, check_watch, watch_lines
 
 logger = logging.getLogger(__name__)
@@ -56,11 +56,9 @@ class GarbageCollectionLoop:
     async def run(self) -> None:
         """Collect garbage whenever a collection is scheduled, until cancelled."""
         while True:
-            try:
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(MAX_REST_S):
                     await self._needed.wait()
-            except TimeoutError:
-                pass
             await asyncio.sleep(PAUSE_S)
             # Before the pass: a change during it schedules the next one.
             self._needed.clear()
@@ -107,7 +105,7 @@ class ApiServer:
         # For RBAC these documents are paths, not resources.
         if found := page(registry, self.state.definitions, path, accept):
             access.check(self.state, user, Action(request.method.lower(), path=path))
-            return _response(found.body, media_type=found.media_type)
+            return _response(found[0], media_type=found[1])
         target, query = parse_path(path), dict(request.query_params)
         call = Call(
             verb=verb_of(request.method, target, query),

@@ -1,15 +1,11 @@
 """The credentials of one cluster: certificates (kubectl sends tokens over TLS only), tokens, and the kubeconfig."""
 
-import base64
 import secrets
 from dataclasses import asdict, dataclass
 
 import trustme
-import yaml
 
 _DNS_NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
-
-NAME = "shoal-local"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +40,3 @@ def new_credentials(host: str) -> Credentials:
     addresses = tuple(dict.fromkeys(("127.0.0.1", "::1", host)))
     made = make_certificates(addresses)
     return Credentials(**asdict(made), admin_token=secrets.token_urlsafe(32), signing_key=secrets.token_urlsafe(32))
-
-
-def kubeconfig(url: str, authority: str, token: str) -> str:
-    """Return a kubeconfig for a server and a bearer token."""
-    data = base64.b64encode(authority.encode()).decode()
-    cluster = {"server": url, "certificate-authority-data": data}
-    document = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": NAME, "cluster": cluster}],
-        "users": [{"name": NAME, "user": {"token": token}}],
-        "contexts": [{"name": NAME, "context": {"cluster": NAME, "user": NAME}}],
-        "current-context": NAME,
-    }
-    return yaml.safe_dump(document, sort_keys=False)

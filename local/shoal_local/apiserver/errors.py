@@ -85,11 +85,6 @@ def conflict(plural: str, group: str, name: str, why: str = MODIFIED) -> ApiErro
     return ApiError(409, "Conflict", message, _about(plural, group, name))
 
 
-def apply_conflict(message: str, causes: Iterable[Cause]) -> ApiError:
-    """Return a 409: server-side apply would change a field of another manager."""
-    return ApiError(409, "Conflict", message, {"causes": [cause.as_json() for cause in causes]})
-
-
 def invalid(kind: str, group: str, name: str, causes: Iterable[Cause]) -> ApiError:
     """Return a 422: the object violates rules; one cause for each rule and field."""
     causes = list(causes)
@@ -120,43 +115,10 @@ def forbidden(plural: str, group: str, name: str, why: str, causes: Iterable[Cau
     return ApiError(403, "Forbidden", message, {**details, "causes": listed} if listed else details)
 
 
-def method_not_allowed() -> ApiError:
-    """Return a 405: the path does not support the verb."""
-    message = "the server does not allow this method on the requested resource"
-    return ApiError(405, "MethodNotAllowed", message)
-
-
-def not_acceptable(offered: Iterable[str]) -> ApiError:
-    """Return a 406: the client accepts no media type that the server can write."""
-    message = f"only the following media types are accepted: {', '.join(offered)}"
-    return ApiError(406, "NotAcceptable", message)
-
-
 def unsupported_media_type(offered: Iterable[str]) -> ApiError:
     """Return a 415: the server cannot read the body's media type."""
     message = "the body of the request was in an unknown format - accepted media types include: " + ", ".join(offered)
     return ApiError(415, "UnsupportedMediaType", message)
-
-
-def untyped(resource: str, field: str) -> ApiError:
-    """Return a 500: the schema does not declare a field of a server-side apply. Kubernetes uses 500 here too."""
-    message = f"failed to create typed patch object ({resource}): .{field}: field not declared in schema"
-    return ApiError(500, "", message)
-
-
-def too_many_requests(message: str, causes: Iterable[Cause]) -> ApiError:
-    """Return a 429: a PodDisruptionBudget refuses an eviction."""
-    return ApiError(429, "TooManyRequests", message, {"causes": [cause.as_json() for cause in causes]})
-
-
-def not_implemented(message: str) -> ApiError:
-    """Return a 501: a Kubernetes feature that is missing here."""
-    return ApiError(501, "NotImplemented", message)
-
-
-def expired(message: str) -> ApiError:
-    """Return a 410: the resourceVersion is older than the log of changes."""
-    return ApiError(410, "Expired", message)
 
 
 def internal(message: str) -> ApiError:

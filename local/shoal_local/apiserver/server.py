@@ -1,5 +1,7 @@
-"""The API server with its state, socket and certificate."""
+"""The API server with its state, socket and certificate; the command of its process."""
 
+import base64
+import os
 import socket
 import tempfile
 import threading
@@ -12,25 +14,43 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import click
 import orjson
 import uvicorn
+import yaml
+from click import option
 
+from shoal_local.api_client import make_kubeconfig
 from shoal_local.apiserver.app import ApiServer
-from shoal_local.apiserver.credentials import Credentials, kubeconfig, new_credentials
+from shoal_local.apiserver.credentials import Credentials, new_credentials
 from shoal_local.apiserver.journal import Journal, restore
+from shoal_local.apiserver.schemas.protobuf import NUMBERED
 from shoal_local.apiserver.storage.store import Change, Store
-from shoal_local.apiserver.verbs.bootstrapping import bootstrap
 from shoal_local.apiserver.verbs.state import ClusterState
+from shoal_local.apiserver.verbs.writing import bootstrap
 from shoal_local.apiserver.watching import Notifier
+from shoal_schema.process.arguments import FILE
+from shoal_schema.process.logs import configure
 
 _PATH = "kubernetes-json-schema/v1.37.0-local/_definitions.json"
 
 
 def load_definitions() -> Mapping[str, Mapping[str, Any]]:
-    """Return the OpenAPI definitions of Kubernetes 1.37 by name."""
+    """Return the OpenAPI definitions of Kubernetes 1.37 by name, with default values and protobuf numbers."""
     text = files("kubernetes_validate").joinpath(_PATH).read_bytes()
-    definitions: Mapping[str, Mapping[str, Any]] = orjson.loads(text)["$defs"]
+    definitions: dict[str, Any] = orjson.loads(text)["$defs"]
+    for name, defaults in load_data("defaults.yaml").items():
+        for field, value in defaults.items():
+            definitions[name]["properties"][field]["default"] = value
+    for name, fields in load_data("field_numbers.yaml").items():
+        # A message that JSON inlines has no definition of its own.
+        definitions.setdefault(name, {})[NUMBERED] = fields
     return definitions
+
+
+def load_data(name: str) -> Any:
+    """Return the content of a YAML file beside this module."""
+    return yaml.load(Path(__file__).with_name(name).read_text(), yaml.CSafeLoader)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +66,13 @@ class Running:
     @property
     def kubeconfig(self) -> str:
         """Return the administrator's kubeconfig."""
-        return kubeconfig(self.url, self.credentials.authority, self.credentials.admin_token)
+        return self.kubeconfig_with(self.credentials.admin_token)
+
+    def kubeconfig_with(self, token: str) -> str:
+        """Return the kubeconfig of a token's user."""
+        authority = base64.b64encode(self.credentials.authority.encode()).decode()
+        document = make_kubeconfig(self.url, {"certificate-authority-data": authority}, token)
+        return yaml.safe_dump(document, sort_keys=False)
 
     def serve(self) -> None:
         """Serve until SIGINT, SIGTERM or ``stop``."""
@@ -101,7 +127,7 @@ def make_server(
 
     # Before bootstrapping, so that the journal has the initial objects.
     store.listener = on_change
-    bootstrap(state, datetime.now(UTC))
+    bootstrap(state, load_data("first_objects.yaml"), datetime.now(UTC))
     url = f"https://{host}:{listening.getsockname()[1]}"
     server = _StoppingServer(_config(api, credentials), api.notifier)
     return Running(url, credentials, api, server, listening)
@@ -152,3 +178,22 @@ def running_server(*, snapshot: Path | None = None, bookmark_interval_s: float =
         running.stop()
         thread.join(timeout=10)
         running.socket.close()
+
+
+@click.command()
+@option("--listen", default="127.0.0.1:6443", metavar="HOST:PORT", help="address of the API")
+@option("--kubeconfig", type=FILE, required=True, help="written for clients")
+@option("--snapshot", type=FILE, help="file that stores the state across restarts")
+@option("--service-cidr", default="10.96.0.0/16", help="services' addresses; only loopback addresses are reachable")
+def command(listen: str, kubeconfig: Path, snapshot: Path | None, service_cidr: str) -> int:
+    """Serve the Kubernetes API on this machine."""
+    configure()
+    host, _, port = listen.rpartition(":")
+    running = make_server(host, int(port), snapshot=snapshot, service_network=service_cidr)
+    # Replaced atomically, and readable by its owner only: it holds the administrator's token.
+    new = kubeconfig.with_name(f"{kubeconfig.name}.new")
+    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(running.kubeconfig)
+    new.replace(kubeconfig)
+    running.serve()
+    return 0

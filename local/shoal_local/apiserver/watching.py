@@ -5,6 +5,7 @@ needs no buffer; a client that falls behind the log of changes gets a 410.
 """
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,12 +13,12 @@ from typing import Any
 
 import orjson
 
-from shoal_local.apiserver.errors import Cause, expired, invalid
-from shoal_local.apiserver.kinds.resource import Resource
+from shoal_local.apiserver.errors import ApiError, Cause, invalid
+from shoal_local.apiserver.kinds.registry import Resource
 from shoal_local.apiserver.printing.tables import in_table
 from shoal_local.apiserver.storage.store import TooOldError, Verb
 from shoal_local.apiserver.verbs.call import Call
-from shoal_local.apiserver.verbs.reading import Predicate, revision_in, selection
+from shoal_local.apiserver.verbs.dispatch import Predicate, revision_in, selection
 from shoal_local.apiserver.verbs.state import ClusterState, presented
 from shoal_local.objects import Object
 
@@ -48,11 +49,9 @@ class Notifier:
 
     async def wait(self, timeout_s: float) -> None:
         """Return at the next notification, or after the time-out."""
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._event.wait()
-        except TimeoutError:
-            pass
 
 
 @dataclass(slots=True)
@@ -169,7 +168,7 @@ async def watch_lines(
                 await notifier.wait(max(until - clock(), 0.001))
     except TooOldError:
         message = f"too old resource version: {call.query.get('resourceVersion', 0)} ({state.store.revision})"
-        yield _lines([{"type": "ERROR", "object": expired(message).as_status()}])
+        yield _lines([{"type": "ERROR", "object": ApiError(410, "Expired", message).as_status()}])
 
 
 def _lines(events: list[Object]) -> bytes:

@@ -1,22 +1,116 @@
-"""Control loops, which reconcile the keys of changed objects."""
+"""Control loops, which reconcile the keys of changed objects, the execution of planned changes, and the command."""
 
 import asyncio
+from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 
-from shoal_local.api_client import DEPLOYMENTS, ENDPOINT_SLICES, JOBS, NODES, PODS, REPLICA_SETS, SERVICES, ApiClient
-from shoal_local.controllers.changes import Changes, Patch, PostEvent
+import click
+
+from shoal_local.api_client import (
+    DEPLOYMENTS,
+    ENDPOINT_SLICES,
+    JOBS,
+    NODES,
+    PODS,
+    REPLICA_SETS,
+    SERVICES,
+    ApiClient,
+    read_kubeconfig,
+)
+from shoal_local.apiserver.errors import ApiError
+from shoal_local.controllers.changes import Action, Changes, Create, Delete, Patch, PostEvent
 from shoal_local.controllers.deployments import plan_deployment
 from shoal_local.controllers.endpoints import SERVICE_NAME, plan_slices, selects
-from shoal_local.controllers.executor import CreateRejectedError, Executor
 from shoal_local.controllers.job_counts import is_held
-from shoal_local.controllers.job_pods import release
-from shoal_local.controllers.jobs import plan_job
+from shoal_local.controllers.jobs import plan_job, release
 from shoal_local.controllers.replica_sets import plan_replica_set
 from shoal_local.controllers.scheduling import place
 from shoal_local.events import EventRecorder
 from shoal_local.informer import Informer
 from shoal_local.objects import Key, Object, condition, controller_of, has_ended, key_of, owned_by, timestamp
+from shoal_local.processes import run_part
 from shoal_local.workqueue import WorkQueue
+from shoal_schema.process.arguments import FILE
+
+
+class CreateRejectedError(Exception):
+    """The API server rejected an object that a controller created."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class Executor:
+    """The executor of the changes that controllers plan."""
+
+    def __init__(self, client: ApiClient, recorder: EventRecorder, informers: list[Informer]) -> None:
+        self._client = client
+        self._recorder = recorder
+        self._informers = {i.resource.kind: i for i in informers}
+
+    async def execute(self, changes: Changes) -> None:
+        """Execute the actions in order.
+
+        Raises CreateRejectedError: 403 or 422 for a new object. Raises ApiError: an object has changed since it was
+        read, or the server failed; the reconciliation is retried.
+        """
+        latest: dict[str, Object] = {}
+        for action in changes.actions:
+            match action:
+                case PostEvent(about, kind, reason, message):
+                    self._recorder.post(about, kind, reason, message)
+                case Create(obj):
+                    await self._create(obj)
+                case Patch():
+                    await self._patch(action, latest)
+                case Delete(obj):
+                    informer = self._informers[obj["kind"]]
+                    left = await self._client.delete(informer.resource, obj)
+                    same = left is not None and left.get("metadata", {}).get("uid") == obj["metadata"]["uid"]
+                    # Finalizers or a grace period keep the object for now.
+                    if left is not None and same and left["metadata"].get("deletionTimestamp"):
+                        informer.record(left)
+                    else:
+                        informer.record_deleted(obj)
+
+    async def _create(self, obj: Object) -> None:
+        informer = self._informers[obj["kind"]]
+        try:
+            made = await self._client.create(informer.resource, obj)
+        except ApiError as error:
+            if error.reason == "AlreadyExists" and "name" in obj["metadata"]:
+                # An earlier process created it, and the watch has not delivered it yet.
+                made = await self._client.get(informer.resource, *key_of(obj))
+            elif error.code in (403, 422):
+                raise CreateRejectedError(error.message) from error
+            else:
+                raise
+        else:
+            owner = controller_of(obj) if obj["kind"] == "Pod" else None
+            about = self._informers[owner["kind"]].get(obj["metadata"]["namespace"], owner["name"]) if owner else None
+            # Only ReplicaSets and Jobs create pods.
+            if about is not None:
+                message = f"Created pod: {made['metadata']['name']}"
+                self._recorder.post(about, "Normal", "SuccessfulCreate", message)
+        informer.record(made)
+
+    async def _patch(self, action: Patch, latest: dict[str, Object]) -> None:
+        obj, patch, subresource = action.object, action.patch, action.subresource
+        informer, uid = self._informers[obj["kind"]], obj["metadata"]["uid"]
+        # The second patch of one object builds on the version that the first returned.
+        version = latest.get(uid, obj)["metadata"]["resourceVersion"]
+        # With a version the API server rejects a patch of an object that has changed.
+        meta = {**patch.get("metadata", {}), "resourceVersion": version}
+        made = await self._client.patch(informer.resource, obj, {**patch, "metadata": meta}, subresource=subresource)
+        latest[uid] = made
+        meta = made["metadata"]
+        if meta.get("deletionTimestamp") and not meta.get("deletionGracePeriodSeconds") and not meta.get("finalizers"):
+            # The patch removed the last finalizer, and with it the object.
+            informer.record_deleted(made)
+        else:
+            informer.record(made)
 
 
 class Sources:
@@ -38,99 +132,76 @@ class Sources:
         await asyncio.gather(*(informer.synced.wait() for informer in self.all))
 
 
-class DeploymentLoop:
-    """The control loop of Deployments."""
+Plan = Callable[[Object, list[Object], datetime], Changes]
 
-    def __init__(self, sources: Sources, executor: Executor) -> None:
-        self._sources = sources
+
+class OwnerLoop:
+    """The control loop of a kind whose objects own others."""
+
+    def __init__(self, owners: Informer, owned: Informer, executor: Executor, plan: Plan) -> None:
+        self._owners = owners
+        self._owned = owned
         self._executor = executor
-        self.queue = WorkQueue("deployments", self._reconcile)
-        sources.deployments.listen(lambda obj: self.queue.mark(key_of(obj)))
-        sources.replica_sets.listen(lambda obj: mark_owner(self.queue, "Deployment", obj))
+        self._plan = plan
+        self.queue = WorkQueue(owners.resource.plural, self._reconcile)
+        owners.listen(lambda obj: self.queue.mark(key_of(obj)))
+        owned.listen(self._on_owned)
+
+    def _on_owned(self, obj: Object) -> None:
+        owner = controller_of(obj)
+        if owner is not None and owner["kind"] == self._owners.resource.kind:
+            self.queue.mark((obj["metadata"]["namespace"], owner["name"]))
 
     async def _reconcile(self, key: Key) -> float | None:
-        deployment = self._sources.deployments.get(*key)
-        if deployment is None:
+        owner = self._owners.get(*key)
+        if owner is None:
             return None
-        owned = owned_by(deployment, self._sources.replica_sets.within(key[0]))
-        changes = plan_deployment(deployment, owned, datetime.now(UTC))
-        await self._executor.execute(changes)
+        owned = owned_by(owner, self._owned.within(key[0]))
+        changes = self._plan(owner, owned, datetime.now(UTC))
+        try:
+            await self._executor.execute(changes)
+        except CreateRejectedError as refused:
+            # Retried with a back-off.
+            event = PostEvent(owner, "Warning", "FailedCreate", f"Error creating: {refused.message}")
+            await self._executor.execute(Changes([event, *self._after_rejection(owner, owned, refused)]))
+            raise
         return changes.requeue_s
 
+    def _after_rejection(self, owner: Object, owned: list[Object], refused: CreateRejectedError) -> list[Action]:
+        """Return the actions after the API server rejected an object of the owner."""
+        return []
 
-class ReplicaSetLoop:
+
+class ReplicaSetLoop(OwnerLoop):
     """The control loop of ReplicaSets."""
 
-    def __init__(self, sources: Sources, executor: Executor) -> None:
-        self._sources = sources
-        self._executor = executor
-        self.queue = WorkQueue("replicasets", self._reconcile)
-        sources.replica_sets.listen(lambda obj: self.queue.mark(key_of(obj)))
-        sources.pods.listen(lambda pod: mark_owner(self.queue, "ReplicaSet", pod))
-
-    async def _reconcile(self, key: Key) -> float | None:
-        replica_set = self._sources.replica_sets.get(*key)
-        if replica_set is None:
-            return None
-        owned = owned_by(replica_set, self._sources.pods.within(key[0]))
-        changes = plan_replica_set(replica_set, owned, datetime.now(UTC))
-        try:
-            await self._executor.execute(changes)
-        except CreateRejectedError as refused:
-            # State the reason in the ReplicaSet's status too, then retry with a back-off.
-            failed = plan_replica_set(replica_set, owned, datetime.now(UTC), failure=refused.message)
-            status = [action for action in failed.actions if isinstance(action, Patch)]
-            await self._executor.execute(Changes([_failed_create(replica_set, refused), *status]))
-            raise
-        return changes.requeue_s
+    def _after_rejection(self, owner: Object, owned: list[Object], refused: CreateRejectedError) -> list[Action]:
+        """State the reason in the ReplicaSet's status too."""
+        failed = plan_replica_set(owner, owned, datetime.now(UTC), failure=refused.message)
+        return [action for action in failed.actions if isinstance(action, Patch)]
 
 
-class JobLoop:
-    """The control loop of Jobs."""
+class JobLoop(OwnerLoop):
+    """The control loop of Jobs, which also releases pods without a Job."""
 
-    def __init__(self, sources: Sources, executor: Executor) -> None:
-        self._sources = sources
-        self._executor = executor
-        self.queue = WorkQueue("jobs", self._reconcile)
-        sources.jobs.listen(lambda obj: self.queue.mark(key_of(obj)))
-        sources.pods.listen(self._on_pod)
-
-    def _on_pod(self, pod: Object) -> None:
+    def _on_owned(self, obj: Object) -> None:
         # Pods with a Job's finalizer and without an owner share the key with an empty name.
-        if is_held(pod) or _job_of(pod)[0]:
-            self.queue.mark((pod["metadata"]["namespace"], _job_of(pod)[0]))
+        if is_held(obj) or _job_of(obj)[0]:
+            self.queue.mark((obj["metadata"]["namespace"], _job_of(obj)[0]))
 
     async def _reconcile(self, key: Key) -> float | None:
-        job, pods = self._sources.jobs.get(*key), self._sources.pods.within(key[0])
+        job = self._owners.get(*key)
         own = (key[1], job["metadata"]["uid"] if job else None)
         # Pods of a deleted Job, possibly of an earlier one with this name, would keep their finalizer forever.
+        pods = self._owned.within(key[0])
         orphans = [pod for pod in pods if _job_of(pod)[0] in ("", key[1]) and _job_of(pod) != own]
         await self._executor.execute(Changes(release(orphans)))
-        if job is None:
-            return None
-        changes = plan_job(job, owned_by(job, pods), datetime.now(UTC))
-        try:
-            await self._executor.execute(changes)
-        except CreateRejectedError as refused:
-            await self._executor.execute(Changes([_failed_create(job, refused)]))
-            raise
-        return changes.requeue_s
+        return await super()._reconcile(key)
 
 
 def _job_of(pod: Object) -> tuple[str, str]:
     owner = controller_of(pod) or {}
     return (owner["name"], owner["uid"]) if owner.get("kind") == "Job" else ("", "")
-
-
-def _failed_create(owner: Object, refused: CreateRejectedError) -> PostEvent:
-    return PostEvent(owner, "Warning", "FailedCreate", f"Error creating: {refused.message}")
-
-
-def mark_owner(queue: WorkQueue, kind: str, obj: Object) -> None:
-    """Queue the object's controller if its kind is ``kind``."""
-    owner = controller_of(obj)
-    if owner is not None and owner["kind"] == kind:
-        queue.mark((obj["metadata"]["namespace"], owner["name"]))
 
 
 class EndpointSliceLoop:
@@ -243,3 +314,34 @@ def _is_pending(pod: Object) -> bool:
     spec = pod["spec"]
     own = spec.get("schedulerName", "default-scheduler") == "default-scheduler"
     return own and not spec.get("nodeName") and not pod["metadata"].get("deletionTimestamp")
+
+
+async def work(kubeconfig: Path) -> None:
+    """Run all controllers until cancelled."""
+    connection = read_kubeconfig(kubeconfig)
+    async with ApiClient(connection, "shoal-controllers") as client, asyncio.TaskGroup() as group:
+        sources = Sources(client)
+        recorder = EventRecorder(client, "shoal-controllers")
+        # Loops share the informers: a write of one is visible to all at once.
+        executor = Executor(client, recorder, sources.all)
+        loops = (
+            OwnerLoop(sources.deployments, sources.replica_sets, executor, plan_deployment),
+            ReplicaSetLoop(sources.replica_sets, sources.pods, executor, plan_replica_set),
+            JobLoop(sources.jobs, sources.pods, executor, plan_job),
+            EndpointSliceLoop(sources, executor),
+            SchedulerLoop(sources, client, recorder),
+        )
+        for informer in sources.all:
+            group.create_task(informer.run())
+        group.create_task(recorder.run())
+        # A controller with an empty cache would create everything a second time.
+        await sources.synced()
+        for loop in loops:
+            group.create_task(loop.queue.run())
+
+
+@click.command()
+@click.option("--kubeconfig", type=FILE, required=True, help="how to reach the API server")
+def command(kubeconfig: Path) -> int:
+    """Run the controllers and the scheduler."""
+    return run_part(work(kubeconfig))

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from shoal_local.apiserver.schemas.quantities import parse_quantity
+from shoal_local.apiserver.schemas.decoding import parse_quantity
 from shoal_local.objects import Object, condition, has_ended
 
 Amounts = dict[str, Decimal]

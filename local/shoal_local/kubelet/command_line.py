@@ -14,20 +14,17 @@ import click
 import uvicorn
 from click import option
 
-from shoal_local.api_client import ApiClient
+from shoal_local.api_client import ApiClient, read_kubeconfig
 from shoal_local.events import EventRecorder
-from shoal_local.kubeconfig import BadKubeconfigError, read_kubeconfig
 from shoal_local.kubelet.kubelet import Kubelet
 from shoal_local.kubelet.logs import make_app
-from shoal_local.kubelet.machine import AddressPool, Devices, Images, Machine
-from shoal_local.kubelet.mounting import MOUNTS_UNAVAILABLE
-from shoal_local.kubelet.names import HostsFile
-from shoal_local.kubelet.node import Node, gpu_count
+from shoal_local.kubelet.machine import AddressPool, Devices, Images, Machine, ReferencedObjects
+from shoal_local.kubelet.node import HostsFile, Node, gpu_count
 from shoal_local.kubelet.probing import ProbeClient
 from shoal_local.kubelet.records import Models
-from shoal_local.kubelet.referenced_objects import ReferencedObjects
-from shoal_local.stopping import run_part
-from shoal_schema.process.arguments import DIRECTORY, FILE, PORT, run_arguments
+from shoal_local.kubelet.runs import MOUNTS_UNAVAILABLE
+from shoal_local.processes import run_part
+from shoal_schema.process.arguments import DIRECTORY, FILE, PORT
 
 GPU = "nvidia.com/gpu"
 
@@ -105,11 +102,6 @@ class _Server(uvicorn.Server):
         yield
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Run the kubelet until SIGINT or SIGTERM."""
-    return run_arguments(_run, "python -m shoal_local.kubelet", arguments)
-
-
 @click.command()
 @option("--kubeconfig", type=FILE, required=True, help="how to reach the API server")
 @option("--dir", type=DIRECTORY, required=True, help="directory of the pods' files")
@@ -123,14 +115,14 @@ def run(arguments: Sequence[str]) -> int:
 @option("--model", multiple=True, metavar="NAME=DIR", help="directory that the runtime's image holds as /models/NAME")
 @option(MOUNTS_UNAVAILABLE, is_flag=True, help="without mount namespaces: give containers the paths of their volumes")
 @option("--images", type=FILE, help="YAML that maps image names to commands (DIR/images.yaml)")
-def _run(**given: Any) -> int:
+def command(**given: Any) -> int:
     """Run the pods of a node. A signal stops the kubelet; its pods keep running."""
     options = SimpleNamespace(**given)
     try:
         counts = parse_capacity(options.capacity)
         parse_models(options.model)
         read_kubeconfig(options.kubeconfig)
-    except (OSError, ValueError, BadKubeconfigError) as error:
+    except (OSError, ValueError) as error:
         sys.stderr.write(f"{error}\n")
         return 2
     return run_part(work(options, counts))

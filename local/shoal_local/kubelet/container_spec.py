@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from shoal_local.kubelet.containers import Member
 from shoal_local.kubelet.images import command_line, find_image
 from shoal_local.kubelet.machine import Machine, base_environment
-from shoal_local.kubelet.names import HOSTS
+from shoal_local.kubelet.node import HOSTS
 from shoal_local.kubelet.variables import ConfigError, Context, expand, make_variables
 from shoal_local.kubelet.volumes import ACCOUNT_PATH, Volumes, write_account_kubeconfig
 from shoal_local.objects import Object

@@ -19,10 +19,6 @@ from shoal_local.kubelet.kubelet import Kubelet
 POLL_S = 0.1
 
 
-class BadQueryError(Exception):
-    """A parameter of the request is invalid; the message names it."""
-
-
 @dataclass(frozen=True, slots=True)
 class LogQuery:
     """The options of a request for a log."""
@@ -37,7 +33,7 @@ class LogQuery:
 
     @classmethod
     def of(cls, query: Mapping[str, str], now: datetime) -> Self:
-        """Parse the query of the log subresource. Raises BadQueryError: a number or time is invalid."""
+        """Parse the query of the log subresource. Raises ValueError: a number or time is invalid."""
         since, seconds = None, _number(query, "sinceSeconds")
         if seconds is not None:
             since = now - timedelta(seconds=seconds)
@@ -45,7 +41,7 @@ class LogQuery:
             try:
                 since = datetime.fromisoformat(text)
             except ValueError:
-                raise BadQueryError(f"sinceTime must be a time such as 2026-01-31T12:00:00Z, not {text!r}") from None
+                raise ValueError(f"sinceTime must be a time such as 2026-01-31T12:00:00Z, not {text!r}") from None
         return cls(
             follow=query.get("follow") == "true",
             previous=query.get("previous") == "true",
@@ -61,7 +57,7 @@ def _number(query: Mapping[str, str], name: str) -> int | None:
     if text is None:
         return None
     if not text.isdigit():
-        raise BadQueryError(f"{name} must be a whole number of at least 0, not {text!r}")
+        raise ValueError(f"{name} must be a whole number of at least 0, not {text!r}")
     return int(text)
 
 
@@ -85,7 +81,7 @@ def make_app(runs: Kubelet) -> Starlette:
         names = request.path_params
         try:
             wanted = LogQuery.of(request.query_params, datetime.now(UTC))
-        except BadQueryError as error:
+        except ValueError as error:
             return PlainTextResponse(str(error), 400)
         name = names["container"]
         directory = runs.run_directory(names["namespace"], names["pod"], name, previous=wanted.previous)

@@ -20,35 +20,14 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ProbeTiming:
-    """Times of a probe in seconds, and thresholds of consecutive results."""
-
-    initial_delay_s: float
-    period_s: float
-    timeout_s: float
-    success_threshold: int
-    failure_threshold: int
-
-    @classmethod
-    def of(cls, probe: Object) -> Self:
-        """Read a probe's spec, with the API's defaults."""
-        return cls(
-            initial_delay_s=probe.get("initialDelaySeconds") or 0,
-            period_s=probe.get("periodSeconds") or 10,
-            timeout_s=probe.get("timeoutSeconds") or 1,
-            success_threshold=probe.get("successThreshold") or 1,
-            failure_threshold=probe.get("failureThreshold") or 3,
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class ProbeState:
     """Results of a probe.
 
     ``verdict`` is None until enough consecutive results agree.
     """
 
-    timing: ProbeTiming
+    probe: Object
+    """The probe's spec, in which the API server sets the defaults."""
     scheduled_s: float
     """Loop time of the next attempt."""
     verdict: bool | None = None
@@ -56,21 +35,21 @@ class ProbeState:
     in_a_row: int = 0
 
     @classmethod
-    def begin(cls, timing: ProbeTiming, now_s: float, *, verdict: bool | None = None) -> Self:
+    def begin(cls, probe: Object, now_s: float, *, verdict: bool | None = None) -> Self:
         """Return the state before the first attempt.
 
         If a ``verdict`` of an earlier kubelet is given, the initial delay is skipped.
         """
-        delay_s = timing.initial_delay_s if verdict is None else 0.0
-        return cls(timing, now_s + delay_s, verdict)
+        delay_s = probe.get("initialDelaySeconds", 0) if verdict is None else 0
+        return cls(probe, now_s + delay_s, verdict)
 
     def after(self, *, success: bool, now_s: float) -> "ProbeState":
         """Return the state after an attempt that ended now."""
         count = self.in_a_row + 1 if success == self.last else 1
-        needed = self.timing.success_threshold if success else self.timing.failure_threshold
+        needed = self.probe["successThreshold" if success else "failureThreshold"]
         verdict = success if count >= needed else self.verdict
         # A slow attempt delays the next one; missed periods are skipped.
-        scheduled_s = max(self.scheduled_s + self.timing.period_s, now_s)
+        scheduled_s = max(self.scheduled_s + self.probe["periodSeconds"], now_s)
         return replace(self, scheduled_s=scheduled_s, verdict=verdict, last=success, in_a_row=count)
 
 
@@ -155,13 +134,13 @@ class Prober:
 
     def _begin(self, kind: Kind, *, verdict: bool | None = None) -> ProbeState:
         now_s = asyncio.get_running_loop().time()
-        return ProbeState.begin(ProbeTiming.of(self.container[kind]), now_s, verdict=verdict)
+        return ProbeState.begin(self.container[kind], now_s, verdict=verdict)
 
     async def _next(self, kind: Kind, state: ProbeState) -> ProbeState:
         clock = asyncio.get_running_loop().time
         await asyncio.sleep(max(0.0, state.scheduled_s - clock()))
-        probe, container = self.container[kind], self.container
-        failure = await self.probe_client.attempt(probe, self.address, container, state.timing.timeout_s)
+        timeout_s = state.probe["timeoutSeconds"]
+        failure = await self.probe_client.attempt(state.probe, self.address, self.container, timeout_s)
         if failure:
             self.on_failure(kind, failure)
         return state.after(success=not failure, now_s=clock())

@@ -9,16 +9,8 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+from shoal_local.kubelet.shim import write_json
 from shoal_local.objects import Object
-
-
-def write_json(path: Path, value: Object) -> None:
-    """Write a value to a JSON file, atomically."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Rename is atomic on one file system.
-    new = path.with_name(path.name + ".new")
-    new.write_text(json.dumps(value))
-    new.replace(path)
 
 
 def read_json(path: Path) -> Object | None:

@@ -53,14 +53,14 @@ def run(directory: Path) -> int:
         failure = stream.read()
     if failure:
         os.waitpid(pid, 0)
-        _write(directory / "exit.json", {**json.loads(failure), "finished_at": _now()})
+        write_json(directory / "exit.json", {**json.loads(failure), "finished_at": _now()})
         return 0
-    _write(directory / "running.json", {**identity(os.getpid()), "process": pid, "started_at": _now()})
+    write_json(directory / "running.json", {**identity(os.getpid()), "process": pid, "started_at": _now()})
     status = _pump(pid, {pair[0]: name for name, pair in pipes.items()}, Log(directory / "log"))
     code = os.waitstatus_to_exitcode(status)
     # As shells do: 128 plus the number of the signal.
     ended = {"code": code if code >= 0 else 128 - code, "signal": max(0, -code)}
-    _write(directory / "exit.json", {**ended, "finished_at": _now()})
+    write_json(directory / "exit.json", {**ended, "finished_at": _now()})
     return 0
 
 
@@ -199,7 +199,10 @@ def _pump(pid: int, streams: dict[int, str], log: Log) -> int:
     return status
 
 
-def _write(path: Path, value: dict[str, Any]) -> None:
+def write_json(path: Path, value: dict[str, Any]) -> None:
+    """Write a value to a JSON file, atomically."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Rename is atomic on one file system.
     new = path.with_name(path.name + ".new")
     new.write_text(json.dumps(value))
     new.replace(path)

@@ -9,10 +9,13 @@ from shoal_local.kubelet.containers import (
     Member,
     ObservedContainer,
     Role,
+    has_finished,
     members_of,
+    policy_of,
     restart_delay_s,
+    restarts,
+    start_at,
 )
-from shoal_local.kubelet.steps import has_finished, policy_of, restarts, start_at
 from shoal_local.objects import Object, condition, timestamp
 
 ConditionParts = tuple[str, str, str]

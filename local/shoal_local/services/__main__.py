@@ -5,4 +5,4 @@ import sys
 from shoal_local.guarding import guarded
 
 if __name__ == "__main__":
-    sys.exit(guarded("shoal_local.services.command_line", sys.argv[1:]))
+    sys.exit(guarded("shoal_local.services.forwarding", "python -m shoal_local.services", sys.argv[1:]))

@@ -1,17 +1,38 @@
-"""TCP forwarding from the addresses of services to pods, round robin."""
+"""TCP forwarding from the addresses of services to pods, round robin; the command of its process."""
 
 import asyncio
 import contextlib
 import logging
+import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
 
-from shoal_local.api_client import ENDPOINT_SLICES, SERVICES, ApiClient
+import click
+
+from shoal_local.api_client import ENDPOINT_SLICES, SERVICES, ApiClient, read_kubeconfig
 from shoal_local.events import EventRecorder
 from shoal_local.informer import Informer
-from shoal_local.local_network import UNPRIVILEGED_STEP
 from shoal_local.objects import Object
+from shoal_local.processes import run_part
+from shoal_schema.process.arguments import FILE
+
+UNPRIVILEGED_STEP = 8000
+"""Added to a port below 1024 that only root may listen on: 80 becomes 8080."""
+
+
+def local_port(port: int) -> int:
+    """Return the port, plus `UNPRIVILEGED_STEP` if only root may listen on it."""
+    with socket.socket() as tried:
+        try:
+            tried.bind(("127.0.0.1", port))
+        except PermissionError:
+            return port + UNPRIVILEGED_STEP
+        except OSError:
+            pass  # In use, so not forbidden.
+    return port
+
 
 SERVICE_NAME = "kubernetes.io/service-name"
 LOOPBACK = IPv4Network("127.0.0.0/8")
@@ -173,3 +194,22 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     # Half-close: the other direction may still transfer data.
     if writer.can_write_eof():
         writer.write_eof()
+
+
+async def work(kubeconfig: Path, network: IPv4Network) -> None:
+    """Forward connections until cancelled."""
+    async with ApiClient(read_kubeconfig(kubeconfig), "shoal-services") as client, asyncio.TaskGroup() as group:
+        recorder = EventRecorder(client, "shoal-services")
+        forwarder = Forwarder(client, recorder, network)
+        for informer in forwarder.informers:
+            group.create_task(informer.run())
+        group.create_task(recorder.run())
+        group.create_task(forwarder.run())
+
+
+@click.command()
+@click.option("--kubeconfig", type=FILE, required=True, help="how to reach the API server")
+@click.option("--service-cidr", type=IPv4Network, metavar="CIDR", default=LOOPBACK, help="addresses of services")
+def command(kubeconfig: Path, service_cidr: IPv4Network) -> int:
+    """Forward connections from services to pods."""
+    return run_part(work(kubeconfig, service_cidr))

@@ -10,17 +10,18 @@ from typing import Any
 import orjson
 
 from shoal_local.apiserver.access.rbac import User
-from shoal_local.apiserver.server import load_definitions
+from shoal_local.apiserver.server import load_data, load_definitions
 from shoal_local.apiserver.storage.store import Store
 from shoal_local.apiserver.verbs.access import ADMIN
-from shoal_local.apiserver.verbs.bootstrapping import bootstrap
 from shoal_local.apiserver.verbs.call import ApiResponse, Call, parse_path, verb_of
 from shoal_local.apiserver.verbs.collecting import GarbageCollection
 from shoal_local.apiserver.verbs.dispatch import check_call, respond
 from shoal_local.apiserver.verbs.state import ClusterState
+from shoal_local.apiserver.verbs.writing import bootstrap
 
 Object = dict[str, Any]
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+SIGNING_KEY = b"k" * 32
 STRATEGIC = "application/strategic-merge-patch+json"
 MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
@@ -98,11 +99,11 @@ def new_cluster() -> Cluster:
         Store(),
         DEFINITIONS(),
         lambda: f"{next(numbers):05d}000-0000-4000-8000-000000000000",
-        signing_key=b"key",
+        signing_key=SIGNING_KEY,
         admin_token="admin",
         authority="CERTIFICATE",
     )
-    bootstrap(state, START)
+    bootstrap(state, load_data("first_objects.yaml"), START)
     return Cluster(state)
 
 

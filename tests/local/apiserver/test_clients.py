@@ -17,7 +17,6 @@ import kubernetes.watch
 import pytest
 import yaml
 
-from shoal_local.apiserver.credentials import kubeconfig
 from shoal_local.apiserver.server import Running, running_server
 from tests.local.apiserver.cluster import Object, widget, widget_definition
 from tests.local.apiserver.kubectl import Kubectl
@@ -91,7 +90,7 @@ def test_an_account_may_do_what_its_role_says_and_no_more(api: Any, server: Runn
     request = {"spec": {"audiences": [], "expirationSeconds": 600}}
     token = core.create_namespaced_service_account_token("op", space, request).status.token
 
-    with api_client(kubeconfig(server.url, server.credentials.authority, token)) as other:
+    with api_client(server.kubeconfig_with(token)) as other:
         mine = client.CoreV1Api(other)
         assert mine.list_namespaced_config_map(space).items
         with pytest.raises(client.ApiException) as raised:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import yaml
 
-from shoal_local.apiserver.credentials import kubeconfig
 from shoal_local.apiserver.server import Running
 from tests.local.apiserver.cluster import Object, widget, widget_definition
 from tests.local.apiserver.kubectl import Kubectl
@@ -287,12 +286,12 @@ def test_typed_commands_speak_protobuf(kubectl: Kubectl, tmp_path: Path, server:
 
     token = kubectl("create", "token", "bot", "--duration=1h").strip()
     config = tmp_path / "bot"
-    config.write_text(kubeconfig(server.url, server.credentials.authority, token))
+    config.write_text(server.kubeconfig_with(token))
     bot = Kubectl(config, tmp_path / "bot-cache", space)
     assert "No resources found" in bot.run("get", "pods").err
     complaint = bot.refused("get", "secrets")
     assert f'cannot list resource "secrets" in API group "" in the namespace "{space}"' in complaint
-    config.write_text(kubeconfig(server.url, server.credentials.authority, "forged"))
+    config.write_text(server.kubeconfig_with("forged"))
     assert "You must be logged in to the server" in bot.refused("get", "pods")
 
 

@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from shoal_local.controllers.changes import Action, Changes, Create, Delete, Patch
-from shoal_local.controllers.indexes import index_of
-from shoal_local.controllers.job_counts import TRACKING
+from shoal_local.controllers.job_counts import TRACKING, index_of
 from shoal_local.controllers.jobs import plan_job
 from shoal_local.objects import Object, condition, has_ended, is_deleting, timestamp
 

@@ -2,8 +2,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from shoal_local.controllers.changes import Action, Changes, Create, Delete, Patch, PostEvent
-from shoal_local.controllers.deployments import plan_deployment
-from shoal_local.controllers.templates import REVISION, find_new, revision_of
+from shoal_local.controllers.deployments import REVISION, find_new, plan_deployment, revision_of
 
 Object = dict[str, Any]
 START = datetime(2026, 1, 1, tzinfo=UTC)

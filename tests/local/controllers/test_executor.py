@@ -5,15 +5,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from shoal_local.api_client import PODS, ApiClient
+from shoal_local.api_client import PODS, ApiClient, Connection, read_kubeconfig
 from shoal_local.apiserver.server import running_server
 from shoal_local.controllers.changes import Changes, Create, Delete
-from shoal_local.controllers.executor import Executor
 from shoal_local.controllers.job_counts import TRACKING
-from shoal_local.controllers.job_pods import release
+from shoal_local.controllers.jobs import release
+from shoal_local.controllers.loops import Executor
 from shoal_local.events import EventRecorder
 from shoal_local.informer import Informer
-from shoal_local.kubeconfig import Connection, read_kubeconfig
 from shoal_local.objects import Object
 
 pytestmark = pytest.mark.integration

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal_local.controllers.changes import Create, Delete
-from shoal_local.controllers.indexes import format_indexes, index_of, parse_indexes
-from shoal_local.controllers.job_counts import FAILURES
+from shoal_local.controllers.job_counts import FAILURES, format_indexes, index_of, parse_indexes
 from shoal_local.objects import Object, condition, has_ended, is_deleting
 from tests.local.controllers.jobs import JobSimulation, held, make_job
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from shoal_local.controllers.changes import Create, Delete, Patch
+from shoal_local.controllers.deployments import make_replica_set
 from shoal_local.controllers.replica_sets import COST, plan_replica_set
-from shoal_local.controllers.templates import make_replica_set
 
 Object = dict[str, Any]
 NOW = datetime(2026, 1, 1, 0, 0, 30, tzinfo=UTC)

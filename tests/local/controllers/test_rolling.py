@@ -3,7 +3,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_local.controllers.rolling import Bounds, ReplicaSetCounts, make_bounds, next_sizes
+from shoal_local.controllers.deployments import Bounds, ReplicaSetCounts, make_bounds, next_sizes
 
 
 @dataclass

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shoal_local.kubelet.images import UnknownImageError, find_layout, parse_table
-from shoal_local.kubelet.layouts import unpack
+from shoal_local.kubelet.volumes import unpack
 
 
 def layer(**files: str | None) -> bytes:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from shoal_local.kubelet.names import hosts_text
+from shoal_local.kubelet.node import hosts_text
 
 
 def service(name: str, address: str | None) -> dict[str, Any]:

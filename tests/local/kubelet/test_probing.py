@@ -1,9 +1,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_local.kubelet.probing import ProbeState, ProbeTiming
+from shoal_local.kubelet.probing import ProbeState
 
-TIMING = ProbeTiming(5, 10, 1, success_threshold=2, failure_threshold=3)
+PROBE = {"initialDelaySeconds": 5, "periodSeconds": 10, "successThreshold": 2, "failureThreshold": 3}
 
 
 def follow(gauge: ProbeState, results: list[bool]) -> ProbeState:
@@ -13,17 +13,17 @@ def follow(gauge: ProbeState, results: list[bool]) -> ProbeState:
 
 
 def test_the_first_attempt_waits_for_the_initial_delay_and_the_next_for_the_period() -> None:
-    gauge = ProbeState.begin(TIMING, 100)
+    gauge = ProbeState.begin(PROBE, 100)
     assert gauge.scheduled_s == 105
     assert gauge.after(success=True, now_s=105.4).scheduled_s == 115
 
 
 def test_an_attempt_that_takes_longer_than_the_period_does_not_pile_up() -> None:
-    assert ProbeState.begin(TIMING, 100).after(success=True, now_s=130).scheduled_s == 130
+    assert ProbeState.begin(PROBE, 100).after(success=True, now_s=130).scheduled_s == 130
 
 
 def test_verdicts_need_enough_results_in_a_row() -> None:
-    gauge = ProbeState.begin(TIMING, 0)
+    gauge = ProbeState.begin(PROBE, 0)
     assert follow(gauge, [True]).verdict is None
     assert follow(gauge, [True, True]).verdict is True
     assert follow(gauge, [True, True, False, False]).verdict is True
@@ -32,7 +32,7 @@ def test_verdicts_need_enough_results_in_a_row() -> None:
 
 
 def test_a_probe_that_is_taken_over_keeps_its_verdict_and_is_due_at_once() -> None:
-    gauge = ProbeState.begin(TIMING, 100, verdict=True)
+    gauge = ProbeState.begin(PROBE, 100, verdict=True)
     assert (gauge.scheduled_s, gauge.verdict) == (100, True)
 
 
@@ -41,10 +41,6 @@ def test_the_verdict_is_the_last_run_of_results_that_was_long_enough(results: li
     expected, count = None, 0
     for n, result in enumerate(results):
         count = count + 1 if n and result == results[n - 1] else 1
-        if count >= (TIMING.success_threshold if result else TIMING.failure_threshold):
+        if count >= PROBE["successThreshold" if result else "failureThreshold"]:
             expected = result
-    assert follow(ProbeState.begin(TIMING, 0), results).verdict is expected
-
-
-def test_missing_fields_have_the_defaults_of_the_api() -> None:
-    assert ProbeTiming.of({}) == ProbeTiming(0, 10, 1, 1, 3)
+    assert follow(ProbeState.begin(PROBE, 0), results).verdict is expected

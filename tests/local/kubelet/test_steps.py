@@ -2,8 +2,17 @@ from typing import Any
 
 import pytest
 
-from shoal_local.kubelet.containers import Exit, ObservedContainer, next_streak, restart_delay_s
-from shoal_local.kubelet.steps import PodActions, PodTermination, StopAction, has_finished, next_actions
+from shoal_local.kubelet.containers import (
+    Exit,
+    ObservedContainer,
+    PodActions,
+    PodTermination,
+    StopAction,
+    has_finished,
+    next_actions,
+    next_streak,
+    restart_delay_s,
+)
 
 Object = dict[str, Any]
 NOW = 1000.0

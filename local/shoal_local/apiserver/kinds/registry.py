@@ -1,14 +1,181 @@
-"""The registry of served kinds: built-in kinds and custom kinds."""
+"""API kinds: names, scope, verbs, subresources, columns; a table of built-in kinds, and custom kinds."""
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from shoal_local.apiserver.errors import no_such_path
-from shoal_local.apiserver.kinds.builtin import BUILTIN
-from shoal_local.apiserver.kinds.resource import Column, Resource, ScalePaths
 from shoal_local.objects import Object
+
+ALL_VERBS = ("create", "delete", "get", "list", "patch", "update", "watch")
+SUBRESOURCE_VERBS: Mapping[str, tuple[str, ...]] = {
+    "status": ("get", "patch", "update"),
+    "scale": ("get", "patch", "update"),
+    "log": ("get",),
+    "portforward": ("create", "get"),
+    "binding": ("create",),
+    "eviction": ("create",),
+    "token": ("create",),
+}
+SUBRESOURCE_KINDS: Mapping[str, tuple[str, str, str]] = {
+    "scale": ("autoscaling", "v1", "Scale"),
+    "binding": ("", "v1", "Binding"),
+    "eviction": ("policy", "v1", "Eviction"),
+    "portforward": ("", "v1", "PodPortForwardOptions"),
+    "token": ("authentication.k8s.io", "v1", "TokenRequest"),
+}
+"""Group, version and kind of subresources that differ from their object's kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A printer column of a custom kind."""
+
+    name: str
+    json_path: str
+    type: str = "string"
+    format: str = ""
+    priority: int = 0
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ScalePaths:
+    """Field paths of a kind's scale subresource, such as ``.spec.replicas``."""
+
+    spec: str = ".spec.replicas"
+    status: str = ".status.replicas"
+    selector: str = ".status.selector"
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A kind as one API version serves it."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    namespaced: bool = True
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    subresources: tuple[str, ...] = ()
+    verbs: tuple[str, ...] = ALL_VERBS
+    generation: bool = False
+    """Whether metadata.generation counts changes outside of metadata and status."""
+    definition: str = ""
+    """Name of the OpenAPI definition of a built-in kind; empty for a custom kind."""
+    schema: Mapping[str, Any] | None = None
+    """Structural schema of a custom kind."""
+    columns: tuple[Column, ...] = ()
+    scale: ScalePaths = field(default_factory=ScalePaths)
+    selectable: tuple[str, ...] = ()
+    """Dotted fields for field selectors, beside metadata.name and metadata.namespace."""
+    since: int = 0
+    """Revision of the last write of a custom kind's definition: older objects may not fit its schema."""
+    singular_name: str = ""
+    list_kind_name: str = ""
+
+    @property
+    def api_version(self) -> str:
+        """Return the apiVersion: ``apps/v1``, or ``v1`` in the core group."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """Return the path of an object, or of the list when ``name`` is empty."""
+        prefix = "/apis" if self.group else "/api"
+        space = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
+        tail = "".join(f"/{part}" for part in (name, subresource) if part)
+        return f"{prefix}/{self.api_version}{space}/{self.plural}{tail}"
+
+    @property
+    def key(self) -> str:
+        """Return the storage key, which is the same for all versions of the kind."""
+        return f"{self.group}/{self.plural}"
+
+    @property
+    def singular(self) -> str:
+        """Return the singular name in lower case."""
+        return self.singular_name or self.kind.lower()
+
+    @property
+    def list_kind(self) -> str:
+        """Return the kind of a list, such as ``PodList``."""
+        return self.list_kind_name or f"{self.kind}List"
+
+    @property
+    def custom(self) -> bool:
+        """Return whether a CustomResourceDefinition defines this kind."""
+        return not self.definition
+
+
+EVENTS = "/events"
+_RBAC = "rbac.authorization.k8s.io"
+_EXTENSIONS = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1"
+
+
+def _core(kind: str, plural: str, short: str = "", subresources: str = "", **more: Any) -> Resource:
+    return _in("", kind, plural, short, subresources, definition=f"io.k8s.api.core.v1.{kind}", **more)
+
+
+def _in(group: str, kind: str, plural: str, short: str = "", subresources: str = "", **more: Any) -> Resource:
+    named = {"short_names": tuple(short.split()), "subresources": tuple(subresources.split())}
+    # Definitions are named after the first label of the group.
+    definition = f"io.k8s.api.{group.partition('.')[0]}.v1.{kind}"
+    return Resource(group, "v1", kind, plural, **{"definition": definition, **named, **more})
+
+
+# Arguments that several kinds share.
+_CLUSTER: dict[str, Any] = {"namespaced": False}
+_ALL: dict[str, Any] = {"categories": ("all",)}
+_COUNTED: dict[str, Any] = {"generation": True}
+_INVOLVED = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+_EVENT_FIELDS = (*(f"involvedObject.{f}" for f in _INVOLVED), "reason", "type", "source")
+_POD_SPEC = ("nodeName", "restartPolicy", "schedulerName", "serviceAccountName", "hostNetwork")
+_POD_FIELDS = (*(f"spec.{f}" for f in _POD_SPEC), "status.phase", "status.podIP", "status.nominatedNodeName")
+
+BUILTIN: tuple[Resource, ...] = (
+    _core("ConfigMap", "configmaps", "cm"),
+    _core("Endpoints", "endpoints", "ep"),
+    _core("Event", "events", "ev", selectable=_EVENT_FIELDS),
+    _core("Namespace", "namespaces", "ns", "status", selectable=("status.phase",), **_CLUSTER),
+    _core("Node", "nodes", "no", "status", selectable=("spec.unschedulable",), **_CLUSTER),
+    _core("PersistentVolumeClaim", "persistentvolumeclaims", "pvc", "status"),
+    _core("Pod", "pods", "po", "binding eviction log portforward status", selectable=_POD_FIELDS, **_ALL, **_COUNTED),
+    _core("Secret", "secrets", selectable=("type",)),
+    _core("Service", "services", "svc", "status", selectable=("spec.clusterIP", "spec.type"), **_ALL),
+    _core("ServiceAccount", "serviceaccounts", "sa", "token"),
+    _in("apps", "Deployment", "deployments", "deploy", "scale status", **_ALL, **_COUNTED),
+    _in("apps", "ReplicaSet", "replicasets", "rs", "scale status", selectable=("status.replicas",), **_ALL, **_COUNTED),
+    _in("authorization.k8s.io", "SelfSubjectAccessReview", "selfsubjectaccessreviews", verbs=("create",), **_CLUSTER),
+    _in("batch", "Job", "jobs", subresources="status", **_ALL, **_COUNTED),
+    _in("coordination.k8s.io", "Lease", "leases"),
+    _in("discovery.k8s.io", "EndpointSlice", "endpointslices", **_COUNTED),
+    _in("networking.k8s.io", "Ingress", "ingresses", "ing", "status", **_COUNTED),
+    _in("networking.k8s.io", "IngressClass", "ingressclasses", **_CLUSTER, **_COUNTED),
+    _in("networking.k8s.io", "NetworkPolicy", "networkpolicies", "netpol", **_COUNTED),
+    _in("policy", "PodDisruptionBudget", "poddisruptionbudgets", "pdb", "status", **_COUNTED),
+    _in("scheduling.k8s.io", "PriorityClass", "priorityclasses", "pc", **_CLUSTER, **_COUNTED),
+    _in(_RBAC, "ClusterRole", "clusterroles", **_CLUSTER),
+    _in(_RBAC, "ClusterRoleBinding", "clusterrolebindings", **_CLUSTER),
+    _in(_RBAC, "Role", "roles"),
+    _in(_RBAC, "RoleBinding", "rolebindings"),
+    Resource(
+        "apiextensions.k8s.io",
+        "v1",
+        "CustomResourceDefinition",
+        "customresourcedefinitions",
+        definition=f"{_EXTENSIONS}.CustomResourceDefinition",
+        short_names=("crd", "crds"),
+        categories=("api-extensions",),
+        subresources=("status",),
+        **_CLUSTER,
+        **_COUNTED,
+    ),
+)
+BY_KIND = {resource.kind: resource for resource in BUILTIN}
+
 
 _COLUMN: dict[str, Any] = {"type": "string", "format": "", "priority": 0, "description": ""}
 _SCALE_PATHS = ("specReplicasPath", "statusReplicasPath", "labelSelectorPath")

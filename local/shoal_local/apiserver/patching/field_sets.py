@@ -56,9 +56,8 @@ def list_step(item: Any, node: Node | None) -> str:
         keys = {}
         for key in sorted(node.map_keys):
             field = node.item.child(key) if node.item else None
-            # A port's protocol is part of its key, and TCP by default.
-            default = field.schema.get("default", "TCP" if key == "protocol" else None) if field else None
-            keys[key] = item.get(key, default)
+            # A port's protocol is part of its key, and has a default.
+            keys[key] = item.get(key, field.schema.get("default") if field else None)
         return "k:" + _text({key: value for key, value in keys.items() if value is not None})
     return "v:" + _text(item)
 

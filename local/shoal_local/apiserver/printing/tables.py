@@ -1,18 +1,175 @@
 """The ``Table`` form of `kubectl get`: one row per object, columns by kind.
 
-Kinds without declared columns have the columns Name and Age.
+Cells are ages (``5m30s``, ``2d``), values at a JSONPath, and values by kind. Kinds without declared columns have the
+columns Name and Age. Source of the columns of a pod: kubernetes/kubernetes
+pkg/printers/internalversion/printers.go (printPod).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
-from shoal_local.apiserver.errors import not_acceptable
-from shoal_local.apiserver.kinds.resource import Column, Resource
-from shoal_local.apiserver.printing.cells import age, find_all
-from shoal_local.apiserver.printing.pods import NONE, pod_cells
-from shoal_local.objects import Object, condition, dig
+from shoal_local.apiserver.errors import ApiError
+from shoal_local.apiserver.kinds.registry import Column, Resource
+from shoal_local.objects import Object, condition, dig, is_ready
+
+_STEP = re.compile(
+    r"""\.?(?:
+      \[\?\(\s*@(?P<test>(?:\.[\w-]+|\['[^']+'\])+)\s*==\s*(?P<quote>["'])(?P<wanted>.*?)(?P=quote)\s*\)\]
+    | \[(?P<index>-?\d+)\]
+    | \[(?P<every>\*)\]
+    | \[(?P<q>["'])(?P<key>[^\]]+)(?P=q)\]
+    | (?P<name>(?:[\w/-]|\\\.)+)
+    | (?P<star>\*)
+    )""",
+    re.VERBOSE,
+)
+
+
+def find_all(obj: Any, path: str) -> list[Any]:
+    """Return the values at a JSONPath; [] if a part of the path is missing.
+
+    Raises ValueError: the path uses unsupported JSONPath syntax.
+    """
+    values = [obj]
+    at = 0
+    # `kubectl` writes `{.spec.a}`, definitions `.spec.a`.
+    path = path.strip().removeprefix("{").removesuffix("}").removeprefix("$")
+    while at < len(path):
+        step = _STEP.match(path, at)
+        if not step or step.end() == at:
+            raise ValueError(f"cannot read the JSONPath {path!r} at {path[at:]!r}")
+        values = [inner for value in values for inner in _step_into(value, step)]
+        at = step.end()
+    return values
+
+
+def _step_into(value: Any, step: re.Match[str]) -> Iterator[Any]:
+    name = (step["name"] or step["key"] or "").replace("\\.", ".")
+    if name:
+        if isinstance(value, dict) and name in value:
+            yield value[name]
+    elif step["index"] is not None:
+        index = int(step["index"])
+        if isinstance(value, list) and -len(value) <= index < len(value):
+            yield value[index]
+    elif step["every"] or step["star"]:
+        yield from value.values() if isinstance(value, dict) else value or ()
+    elif isinstance(value, list):
+        yield from (item for item in value if step["wanted"] in map(str, find_all(item, step["test"])))
+
+
+def age(created: str | None, now: datetime) -> str:
+    """Return the time since an API timestamp, ``<unknown>`` without one."""
+    if not created:
+        return "<unknown>"
+    then = datetime.fromisoformat(created).astimezone(UTC)
+    return human_duration(int((now - then).total_seconds()))
+
+
+_SHOWN = (
+    # Upper bound in seconds, the unit in seconds and its letter, and the same of the smaller unit beside it.
+    (120, 1, "s", 0, ""),
+    (600, 60, "m", 1, "s"),
+    (3 * 3600, 60, "m", 0, ""),
+    (8 * 3600, 3600, "h", 60, "m"),
+    (48 * 3600, 3600, "h", 0, ""),
+    (8 * 86400, 86400, "d", 3600, "h"),
+    (730 * 86400, 86400, "d", 0, ""),
+    (8 * 365 * 86400, 365 * 86400, "y", 86400, "d"),
+    (math.inf, 365 * 86400, "y", 0, ""),
+)
+
+
+def human_duration(seconds: int) -> str:
+    """Return a duration as kubectl prints it, such as ``5m30s`` or ``3h``."""
+    if seconds < -1:
+        return "<invalid>"
+    # A clock that is one second behind is tolerated.
+    seconds = max(seconds, 0)
+    _, unit, letter, small, small_letter = next(row for row in _SHOWN if seconds < row[0])
+    rest = seconds % unit // small if small else 0
+    return f"{seconds // unit}{letter}" + (f"{rest}{small_letter}" if rest else "")
+
+
+NONE = "<none>"
+
+
+def _always(container: Object) -> bool:
+    return container.get("restartPolicy") == "Always"
+
+
+def pod_reason(pod: Object) -> str:
+    """Return the value of a pod's STATUS column."""
+    status = pod.get("status", {})
+    reason = _init_reason(pod)
+    if not reason:
+        reason, running = status.get("reason") or status.get("phase", "Unknown"), False
+        # The first container that waits or has ended gives the reason.
+        for container in reversed(status.get("containerStatuses", [])):
+            state = container.get("state", {})
+            if waiting := state.get("waiting", {}).get("reason"):
+                reason = waiting
+            elif "terminated" in state:
+                reason = _ended(state["terminated"])
+            elif container.get("ready") and "running" in state:
+                running = True
+        if reason == "Completed" and running:
+            reason = "Running" if is_ready(pod) else "NotReady"
+    if pod["metadata"].get("deletionTimestamp"):
+        return "Unknown" if status.get("reason") == "NodeLost" else "Terminating"
+    return reason
+
+
+def _init_reason(pod: Object) -> str:
+    """Return ``Init:...`` until all init containers are done, else ''."""
+    containers = pod["spec"].get("initContainers", [])
+    sidecars = {c["name"] for c in containers if _always(c)}
+    for done, status in enumerate(pod.get("status", {}).get("initContainerStatuses", [])):
+        state = status.get("state", {})
+        ended = state.get("terminated")
+        if (ended and ended.get("exitCode") == 0) or (status["name"] in sidecars and status.get("started")):
+            continue
+        if ended:
+            return "Init:" + _ended(ended)
+        waiting = state.get("waiting", {}).get("reason", "")
+        return f"Init:{waiting}" if waiting not in ("", "PodInitializing") else f"Init:{done}/{len(containers)}"
+    return ""
+
+
+def _ended(terminated: Object) -> str:
+    if terminated.get("reason"):
+        return str(terminated["reason"])
+    if terminated.get("signal"):
+        return f"Signal:{terminated['signal']}"
+    return f"ExitCode:{terminated.get('exitCode', 0)}"
+
+
+def _counted(pod: Object) -> list[Object]:
+    """Return the statuses of the containers that keep running: sidecars and main containers."""
+    status = pod.get("status", {})
+    sidecars = {c["name"] for c in pod["spec"].get("initContainers", []) if _always(c)}
+    first = [s for s in status.get("initContainerStatuses", []) if s["name"] in sidecars]
+    return [*first, *status.get("containerStatuses", [])]
+
+
+def pod_cells(pod: Object, now: datetime) -> list[Any]:
+    """Return ready containers, status, restarts and age; for ``-o wide`` also address and node."""
+    spec, status = pod["spec"], pod.get("status", {})
+    total = len(spec["containers"]) + sum(_always(c) for c in spec.get("initContainers", []))
+    ready = f"{sum(bool(s.get('ready')) for s in _counted(pod))}/{total}"
+    # Until init containers are done, their restarts count; then those of the others.
+    counted = status.get("initContainerStatuses", []) if _init_reason(pod) else _counted(pod)
+    restarts = str(sum(s.get("restartCount", 0) for s in counted))
+    ends = [e for s in counted if (e := s.get("lastState", {}).get("terminated", {}).get("finishedAt"))]
+    if restarts != "0" and ends:
+        restarts += f" ({age(max(ends), now)} ago)"
+    own = [ready, pod_reason(pod), restarts, age(pod["metadata"]["creationTimestamp"], now)]
+    return [*own, status.get("podIP") or NONE, spec.get("nodeName") or NONE]
+
 
 OFFERED = ("application/json", "application/yaml")
 _HEADER = ("name", "type", "format", "description", "priority")
@@ -40,7 +197,8 @@ def table_wanted(accept: str) -> bool:
         form = dict(p.split("=", 1) for p in parameters if "=" in p).get("as", "")
         if media in (*OFFERED, "*/*", "application/*") and form in ("", "Table"):
             return form == "Table"
-    raise not_acceptable(OFFERED)
+    message = f"only the following media types are accepted: {', '.join(OFFERED)}"
+    raise ApiError(406, "NotAcceptable", message)
 
 
 def in_table(resource: Resource, body: Object, *, now: datetime, query: Mapping[str, str]) -> Object:

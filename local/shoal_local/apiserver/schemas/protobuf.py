@@ -1,7 +1,7 @@
 r"""Reads the protobuf bodies of typed Go clients: `kubectl run`, `kubectl create`, leader election, events.
 
 A body is ``k8s\0`` and a ``runtime.Unknown``, which names the kind and contains the message. Types come from the
-OpenAPI definitions, field numbers from ``field_numbers``.
+OpenAPI definitions, field numbers from ``field_numbers.yaml``.
 """
 
 import base64
@@ -10,13 +10,17 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import orjson
+from google.protobuf.empty_pb2 import Empty
+from google.protobuf.message import DecodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from shoal_local.apiserver.errors import unsupported_media_type
-from shoal_local.apiserver.schemas.field_numbers import FIELDS
 from shoal_local.apiserver.schemas.node import Node
 
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
 MAGIC = b"k8s\0"
+NUMBERED = "x-protobuf-fields"
+"""Names the key of a definition that lists its fields by number."""
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1."
 _JSON = ("application/json", "application/yaml")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -41,17 +45,17 @@ def read_protobuf(body: bytes, definition: str, definitions: Mapping[str, Mappin
 
 
 def _message(data: bytes, node: Node) -> dict[str, Any]:
-    found = _read(data, node, ".".join(node.reference.split(".")[-3:]))
+    found = _read(data, node, node.resolved)
     return {name: value for name, value in found.items() if value not in ("", None)}
 
 
-def _read(data: bytes, node: Node, message: str) -> dict[str, Any]:
+def _read(data: bytes, node: Node, message: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    names = FIELDS.get(message, ())
+    names = message.get(NUMBERED, "").split()
     for number, raw in _fields(data):
         name = names[number - 1] if number <= len(names) else "-"
         if name.startswith("&"):
-            found |= _read(raw, node, name[1:])
+            found |= _read(raw, node, node.definitions[name[1:]])
             continue
         child = node.child(name.rstrip("?"))
         if child is None:
@@ -112,31 +116,9 @@ _WRAPPED: Mapping[str, Callable[[Mapping[int, Any]], Any]] = {
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
-    """Yield the number and raw value of each field: an int or bytes."""
-    at = 0
-    while at < len(data):
-        tag, at = _varint(data, at)
-        number, wire = tag >> 3, tag & 7
-        # Wire type 0 is a varint, 1 is 8 bytes, 5 is 4 bytes, 2 has its length in front.
-        if wire == 0:
-            value, at = _varint(data, at)
-            yield number, value
-            continue
-        length, at = _varint(data, at) if wire == 2 else ({1: 8, 5: 4}.get(wire, len(data)), at)
-        if at + length > len(data):
-            raise ValueError("the protobuf body ends inside a field")
-        yield number, data[at : at + length]
-        at += length
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 70, 7):
-        if at >= len(data):
-            raise ValueError("the protobuf body ends inside a number")
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-    raise ValueError("a number in the protobuf body has more than 64 bits")
+    """Yield the number and raw value of each field: an int or bytes. Raises ValueError: the message is malformed."""
+    try:
+        fields = UnknownFieldSet(Empty.FromString(data))
+    except DecodeError as error:
+        raise ValueError(str(error)) from None
+    yield from ((field.field_number, field.data) for field in fields)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from shoal_local.apiserver.access.rbac import GROUP, MASTERS, Action, Roles, User, allows, denial
-from shoal_local.apiserver.access.tokens import BadTokenError, read_token
+import jwt
+
+from shoal_local.apiserver.access.rbac import MASTERS, Action, User, allows, denial, read_token
 from shoal_local.apiserver.errors import bad_request, unauthorized
 from shoal_local.apiserver.verbs.admission import clean
-from shoal_local.apiserver.verbs.call import ApiResponse, Call
-from shoal_local.apiserver.verbs.decoding import decode_object
+from shoal_local.apiserver.verbs.call import ApiResponse, Call, decode_object
 from shoal_local.apiserver.verbs.state import ClusterState
 
 ADMIN = User("kubernetes-admin", (MASTERS, "system:authenticated"))
@@ -35,7 +35,7 @@ def authenticate(state: ClusterState, authorization: str, now: datetime) -> User
         return ADMIN
     try:
         account = read_token(token, state.signing_key, int(now.timestamp()))
-    except (BadTokenError, ValueError, KeyError, TypeError):
+    except (jwt.InvalidTokenError, ValueError, KeyError, TypeError):
         raise unauthorized() from None
     stored = state.store.get(ACCOUNTS, (account.namespace, account.name))
     # A token does not outlive its account, also if that is created again.
@@ -67,18 +67,9 @@ def impersonated(state: ClusterState, user: User, name: str, groups: Sequence[st
     return replace(other, groups=(*groups, AUTHENTICATED)) if groups else other
 
 
-def roles_of(state: ClusterState) -> Roles:
-    """Return the RBAC objects in the store."""
-    store = state.store
-    return Roles(
-        lambda plural: store.objects_of(f"{GROUP}/{plural}"),
-        lambda plural, namespace, name: store.get(f"{GROUP}/{plural}", (namespace, name)),
-    )
-
-
 def check(state: ClusterState, user: User, action: Action) -> None:
     """Raise a 403 (ApiError) unless the user may perform the action."""
-    if not allows(roles_of(state), user, action):
+    if not allows(state.store, user, action):
         raise denial(user, action)
 
 
@@ -105,4 +96,4 @@ def review_access(state: ClusterState, call: Call) -> ApiResponse:
     plural = "/".join(part for part in (attributes.get("resource"), attributes.get("subresource")) if part)
     space, path = attributes.get("namespace", ""), attributes.get("path", "")
     action = Action(verb, group, plural, space, name, path=path)
-    return ApiResponse({**review, "status": {"allowed": allows(roles_of(state), call.user, action)}}, 201)
+    return ApiResponse({**review, "status": {"allowed": allows(state.store, call.user, action)}}, 201)

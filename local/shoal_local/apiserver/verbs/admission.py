@@ -3,17 +3,15 @@
 from ipaddress import IPv4Network
 
 from shoal_local.apiserver.errors import ApiError, Cause, bad_request, invalid
-from shoal_local.apiserver.kinds.registry import CRDS
-from shoal_local.apiserver.kinds.resource import Resource
-from shoal_local.apiserver.lifecycle.custom_definitions import definition_causes, established
-from shoal_local.apiserver.lifecycle.defaults import apply_defaults
+from shoal_local.apiserver.kinds.registry import CRDS, Resource
+from shoal_local.apiserver.lifecycle.defaults import defaulted
 from shoal_local.apiserver.lifecycle.validation import rule_causes
+from shoal_local.apiserver.patching.applying import Manager, Managers, after_update, managed_fields_of, read_managers
 from shoal_local.apiserver.patching.field_sets import compare
-from shoal_local.apiserver.patching.managers import Manager, Managers, after_update, managed_fields_of, read_managers
+from shoal_local.apiserver.schemas.custom import definition_causes, established
 from shoal_local.apiserver.schemas.decoding import decoded, required_causes
 from shoal_local.apiserver.schemas.node import Node
-from shoal_local.apiserver.verbs.call import Call
-from shoal_local.apiserver.verbs.decoding import decode
+from shoal_local.apiserver.verbs.call import Call, decode
 from shoal_local.apiserver.verbs.state import SERVICES, ClusterState
 from shoal_local.objects import Object, key_of
 
@@ -63,7 +61,7 @@ def _by_schema(state: ClusterState, resource: Resource, obj: Object, live: Objec
     causes = list(required_causes(obj, state.schema(resource)))
     if causes:
         return obj, causes
-    apply_defaults(resource.key, obj)
+    obj = defaulted(resource.key, obj, state.schema(resource))
     # After the defaults, which include the type of the service.
     if resource.key == SERVICES:
         obj = with_cluster_ip(state, obj, live)

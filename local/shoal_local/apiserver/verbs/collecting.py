@@ -5,55 +5,23 @@ definitions. It reads the state and no events, so it may run at any time. Source
 kubernetes/kubernetes pkg/controller/garbagecollector (attemptToDeleteItem).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
 
 from shoal_local.apiserver.access.rbac import User
-from shoal_local.apiserver.kinds.builtin import EVENTS
-from shoal_local.apiserver.kinds.registry import CRDS
-from shoal_local.apiserver.kinds.resource import Resource
-from shoal_local.apiserver.lifecycle.custom_definitions import CLEANUP
+from shoal_local.apiserver.kinds.registry import CRDS, EVENTS, Resource
+from shoal_local.apiserver.schemas.custom import CLEANUP
 from shoal_local.apiserver.verbs.call import Call
 from shoal_local.apiserver.verbs.deleting import FOREGROUND, ORPHAN, delete_object, target_of
-from shoal_local.apiserver.verbs.namespace_defaults import create_defaults
 from shoal_local.apiserver.verbs.state import ClusterState
 from shoal_local.apiserver.verbs.subresources import store_finalizers
-from shoal_local.apiserver.verbs.writing import NAMESPACES, may_be_removed
+from shoal_local.apiserver.verbs.writing import NAMESPACES, create_defaults, may_be_removed
 from shoal_local.objects import Object, key_of, timestamp
 
 COLLECTOR = User("system:serviceaccount:kube-system:generic-garbage-collector", ("system:masters",))
 EVENT_LIFETIME = timedelta(hours=1)
 NO_TARGET = target_of(Resource("", "v1", "Namespace", "namespaces", namespaced=False), {"metadata": {"name": ""}})
-
-
-class OwnerState(StrEnum):
-    """The state of an owner of an object."""
-
-    SOLID = "exists, or its kind is not served and its existence is unknown"
-    WAITING = "is deleted in the foreground and waits for its dependents"
-    GONE = "no object has its uid"
-
-
-class Fate(StrEnum):
-    """The garbage collector's action on a dependent."""
-
-    STAY = "stay"
-    DISOWN = "stay, without the references to deleted owners"
-    DELETE = "delete"
-    DELETE_FOREGROUND = "delete, its own dependents first"
-
-
-def fate_of(owners: Sequence[OwnerState]) -> Fate:
-    """Return the garbage collector's action on an object.
-
-    An object without owners, or with an owner that exists, stays. Otherwise it is deleted, in the foreground if an
-    owner waits for its dependents.
-    """
-    if OwnerState.SOLID in owners or not owners:
-        return Fate.STAY if set(owners) <= {OwnerState.SOLID} else Fate.DISOWN
-    return Fate.DELETE_FOREGROUND if OwnerState.WAITING in owners else Fate.DELETE
 
 
 def references_of(obj: Object) -> list[Object]:
@@ -139,22 +107,25 @@ class GarbageCollection:
             self._drop_finalizer(item, FOREGROUND)
 
     def _settle_dependent(self, item: Item, items: dict[str, Item], dependents: dict[str, list[Item]]) -> None:
-        owners = []
+        """Delete an object without an owner that exists, or remove its references to deleted owners."""
+        solid, waiting = [], False
         for ref in references_of(item.object):
             owner = items.get(ref["uid"])
             if self.state.registry.by_kind(ref["apiVersion"], ref["kind"]) is None:
-                owners.append((ref, OwnerState.SOLID))
+                # Whether an owner of this kind exists is unknown.
+                solid.append(ref)
             # An owner is cluster-scoped or in the dependent's namespace; other references own nothing.
-            elif owner is None or key_of(owner.object)[0] not in ("", key_of(item.object)[0]):
-                owners.append((ref, OwnerState.GONE))
-            else:
-                owners.append((ref, OwnerState.WAITING if owner.holds(FOREGROUND) else OwnerState.SOLID))
-        fate = fate_of([state for _, state in owners])
-        if fate is Fate.DISOWN:
-            self._write_references(item, [reference for reference, state in owners if state is OwnerState.SOLID])
-        elif fate is not Fate.STAY:
-            first = fate is Fate.DELETE_FOREGROUND and item.uid in dependents
+            elif owner is not None and key_of(owner.object)[0] in ("", key_of(item.object)[0]):
+                if owner.holds(FOREGROUND):
+                    waiting = True
+                else:
+                    solid.append(ref)
+        if not solid:
+            # Its own dependents first, if an owner waits for its dependents.
+            first = waiting and item.uid in dependents
             self._delete(item, {"propagationPolicy": "Foreground"} if first else {})
+        elif solid != references_of(item.object):
+            self._write_references(item, solid)
 
     def _empty_namespace(self, namespace: Object) -> None:
         """Delete a namespace's objects; remove its finalizer once it is empty."""

@@ -1,16 +1,27 @@
-"""The delete verb: at once, after a grace period, or after finalizers."""
+"""The delete verb: at once, after a grace period, or after finalizers; and evictions within disruption budgets."""
 
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from shoal_local.apiserver.errors import bad_request, conflict
-from shoal_local.apiserver.kinds.resource import Resource
+from shoal_local.apiserver.errors import ApiError, Cause, bad_request, conflict
+from shoal_local.apiserver.kinds.registry import Resource
+from shoal_local.apiserver.storage.selectors import matches_label_selector
 from shoal_local.apiserver.verbs.admission import read_as
 from shoal_local.apiserver.verbs.call import ApiResponse, Call, Target
 from shoal_local.apiserver.verbs.state import ClusterState, presented
 from shoal_local.apiserver.verbs.writing import namespace_finalizers
-from shoal_local.objects import Object, has_ended, key_of, timestamp
+from shoal_local.objects import (
+    Object,
+    controller_of,
+    dig,
+    has_ended,
+    is_deleting,
+    is_ready,
+    key_of,
+    share_of,
+    timestamp,
+)
 
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
@@ -91,3 +102,72 @@ def target_of(resource: Resource, obj: Object) -> Target:
     """Return the resource, namespace and name of an object as a target."""
     namespace, name = key_of(obj)
     return Target(resource.group, resource.version, resource.plural, namespace, name)
+
+
+_SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+
+
+def evict(state: ClusterState, call: Call) -> ApiResponse:
+    """Delete a pod unless a PodDisruptionBudget forbids it.
+
+    Raises ApiError: 404, there is no pod; 409, a precondition failed; 429, a PodDisruptionBudget forbids the eviction.
+    """
+    resource = state.resource(call.target)
+    pod = state.existing(resource, call.target)
+    options = dict(read_as(state, call, "api.policy.v1.Eviction").get("deleteOptions") or {})
+    call = checked_call(call, resource, pod, options)
+    # A pod that does not run serves nothing.
+    if dig(pod, "status", "phase") == "Running" and not is_deleting(pod):
+        for budget in state.store.objects_of("policy/poddisruptionbudgets", call.target.namespace):
+            _check_budget(state, budget, pod)
+    status = pod.get("status") or {}
+    others = [each for each in status.get("conditions") or [] if each["type"] != "DisruptionTarget"]
+    target = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "EvictionByEvictionAPI",
+        "message": "Eviction API: evicting",
+        "lastTransitionTime": call.timestamp,
+    }
+    delete_object(state, call, resource, {**pod, "status": {**status, "conditions": [*others, target]}}, options)
+    return ApiResponse(_SUCCESS, 201)
+
+
+def _check_budget(state: ClusterState, budget: Object, pod: Object) -> None:
+    """Raise a 429 (ApiError) if the budget selects the pod and allows no disruption."""
+    spec, namespace = budget["spec"], pod["metadata"]["namespace"]
+    selector = spec.get("selector")
+    if not matches_label_selector(selector, pod["metadata"].get("labels") or {}):
+        return
+    pods = state.store.objects_of("/pods", namespace)
+    chosen = [each for each in pods if matches_label_selector(selector, each["metadata"].get("labels") or {})]
+    healthy = sum(is_ready(each) and not is_deleting(each) for each in chosen)
+    expected = _expected(state, chosen)
+    if "maxUnavailable" in spec:
+        wanted = max(0, expected - share_of(spec["maxUnavailable"], expected))
+    else:
+        wanted = share_of(spec.get("minAvailable", 1), expected)
+    spare = healthy > wanted
+    if not is_ready(pod):
+        spare = spec.get("unhealthyPodEvictionPolicy") == "AlwaysAllow" or healthy >= wanted
+    if not spare:
+        name = budget["metadata"]["name"]
+        why = f"The disruption budget {name} needs {wanted} healthy pods and has {healthy} currently"
+        message = "Cannot evict pod as it would violate the pod's disruption budget."
+        causes = [Cause("", why, "DisruptionBudget").as_json()]
+        raise ApiError(429, "TooManyRequests", message, {"causes": causes})
+
+
+def _expected(state: ClusterState, pods: list[Object]) -> int:
+    """Return the sum of the owners' replicas; a pod without owner counts as 1."""
+    counts: dict[str, int] = {}
+    for pod in pods:
+        owner, replicas = pod, 1
+        for key in ("apps/replicasets", "apps/deployments"):
+            reference = controller_of(owner) or {}
+            found = state.store.get(key, (pod["metadata"]["namespace"], reference.get("name", "")))
+            if found is None or found["metadata"]["uid"] != reference["uid"]:
+                break
+            owner, replicas = found, found["spec"].get("replicas", 1)
+        counts[owner["metadata"]["uid"]] = replicas
+    return sum(counts.values())

@@ -2,14 +2,20 @@
 
 import jsonpatch
 
-from shoal_local.apiserver.errors import ApiError, Cause, bad_request, invalid, unsupported_media_type, untyped
-from shoal_local.apiserver.kinds.resource import Resource
-from shoal_local.apiserver.patching.applying import Applier, apply
-from shoal_local.apiserver.patching.managers import Manager, read_managers
+from shoal_local.apiserver.errors import ApiError, Cause, bad_request, invalid, unsupported_media_type
+from shoal_local.apiserver.kinds.registry import Resource
+from shoal_local.apiserver.patching.applying import Applier, Manager, apply, read_managers
 from shoal_local.apiserver.patching.merging import merge_patch, strategic_merge
 from shoal_local.apiserver.verbs.admission import clean
-from shoal_local.apiserver.verbs.call import ApiResponse, Call
-from shoal_local.apiserver.verbs.decoding import checked, decode, decode_object, strict_fields, unknown_fields
+from shoal_local.apiserver.verbs.call import (
+    ApiResponse,
+    Call,
+    checked,
+    decode,
+    decode_object,
+    strict_fields,
+    unknown_fields,
+)
 from shoal_local.apiserver.verbs.state import ClusterState, presented
 from shoal_local.apiserver.verbs.writing import check_version, store_new, store_update
 from shoal_local.objects import Object
@@ -49,7 +55,10 @@ def _apply(state: ClusterState, call: Call, resource: Resource) -> ApiResponse:
     if named != call.target.name:
         raise bad_request(f"the name of the object ({named}) does not match the name on the URL ({call.target.name})")
     for field in unknown_fields(config, node):
-        raise untyped(f"{call.target.namespace}/{named}; {resource.api_version}, Kind={resource.kind}", field)
+        subject = f"{call.target.namespace}/{named}; {resource.api_version}, Kind={resource.kind}"
+        # Kubernetes uses 500 here too.
+        message = f"failed to create typed patch object ({subject}): .{field}: field not declared in schema"
+        raise ApiError(500, "", message)
     config = clean(state, resource, config)
     if "status" in resource.subresources:
         # The status endpoint writes the status only, the main endpoint everything else.
@@ -63,11 +72,11 @@ def _apply(state: ClusterState, call: Call, resource: Resource) -> ApiResponse:
     manager = Manager(call.manager, "Apply", call.target.subresource)
     applier = Applier(manager, call.timestamp, call.flag("force"))
     base = {k: v for k, v in (live or {}).items() if k not in ("apiVersion", "kind")}
-    applied = apply(base, config, read_managers(live), applier, node)
+    applied, managers = apply(base, config, read_managers(live), applier, node)
     if live is None:
-        stored = store_new(state, call, resource, applied.object, applied.managers)
+        stored = store_new(state, call, resource, applied, managers)
         return ApiResponse(presented(resource, stored), 201)
-    stored = store_update(state, call, resource, live, applied.object, applied.managers)
+    stored = store_update(state, call, resource, live, applied, managers)
     return ApiResponse(presented(resource, stored))
 
 

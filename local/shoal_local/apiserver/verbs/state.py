@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shoal_local.apiserver.errors import no_such_path, not_found
-from shoal_local.apiserver.kinds.registry import CRDS, Registry
-from shoal_local.apiserver.kinds.resource import Resource
+from shoal_local.apiserver.kinds.registry import CRDS, Registry, Resource
 from shoal_local.apiserver.schemas.custom import CustomSchema
 from shoal_local.apiserver.schemas.node import Node, root_of
 from shoal_local.apiserver.storage.store import Store

@@ -1,15 +1,46 @@
-"""The verbs create and update, and the storage of all changed objects."""
+"""The verbs create and update, the storage of all changed objects, and the initial objects."""
 
+from collections.abc import Iterable
+from datetime import datetime
+
+import orjson
+
+from shoal_local.apiserver.access.rbac import User
 from shoal_local.apiserver.errors import Cause, already_exists, bad_request, conflict, forbidden, invalid, not_found
-from shoal_local.apiserver.kinds.resource import Resource
-from shoal_local.apiserver.lifecycle import metadata
-from shoal_local.apiserver.patching.managers import Managers
+from shoal_local.apiserver.kinds.registry import Resource
+from shoal_local.apiserver.lifecycle.validation import for_create, for_update, immutable_causes
+from shoal_local.apiserver.patching.applying import Managers
 from shoal_local.apiserver.verbs.admission import admit
-from shoal_local.apiserver.verbs.call import ApiResponse, Call
-from shoal_local.apiserver.verbs.decoding import decode_object, strict_fields
-from shoal_local.apiserver.verbs.namespace_defaults import create_defaults
+from shoal_local.apiserver.verbs.call import ApiResponse, Call, Target, decode_object, strict_fields
 from shoal_local.apiserver.verbs.state import ClusterState, presented
 from shoal_local.objects import Object, key_of
+
+
+def create_defaults(state: ClusterState, call: Call, namespace: str) -> None:
+    """Create the missing default objects of a namespace."""
+    _ensure(state, call, service_account(namespace))
+    _ensure(state, call, root_certificate(namespace, state.authority))
+
+
+def _ensure(state: ClusterState, call: Call, obj: Object) -> None:
+    resource = state.registry.by_kind(obj["apiVersion"], obj["kind"])
+    assert resource
+    if state.store.get(resource.key, key_of(obj)) is None:
+        meta = for_create(obj, resource, uid=state.new_uid(), now=call.timestamp)
+        state.write(call, resource, {**obj, "metadata": meta})
+
+
+def service_account(in_namespace: str) -> Object:
+    """Return the default service account of pods in a namespace."""
+    meta = {"name": "default", "namespace": in_namespace}
+    return {"kind": "ServiceAccount", "apiVersion": "v1", "metadata": meta}
+
+
+def root_certificate(in_namespace: str, authority: str) -> Object:
+    """Return the ConfigMap with the certificate of the API server's authority, PEM."""
+    meta = {"name": "kube-root-ca.crt", "namespace": in_namespace}
+    return {"kind": "ConfigMap", "apiVersion": "v1", "metadata": meta, "data": {"ca.crt": authority}}
+
 
 NAMESPACES = "/namespaces"
 PODS = "/pods"
@@ -28,7 +59,7 @@ def store_new(
     state: ClusterState, call: Call, resource: Resource, obj: Object, managers: Managers | None = None
 ) -> Object:
     """Complete, check and store a new object."""
-    obj = {**obj, "metadata": metadata.for_create(obj, resource, uid=state.new_uid(), now=call.timestamp)}
+    obj = {**obj, "metadata": for_create(obj, resource, uid=state.new_uid(), now=call.timestamp)}
     name = (obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
     if state.store.get(resource.key, name):
         raise already_exists(resource.plural, resource.group, name[1])
@@ -86,7 +117,7 @@ def store_update(
     Raises ApiError: 409, ``new`` is based on an older version; 422, it violates a rule.
     """
     check_version(resource, live, new)
-    if causes := metadata.immutable_causes(new, live):
+    if causes := immutable_causes(new, live):
         raise invalid(resource.kind, resource.group, live["metadata"]["name"], causes)
     if "status" in resource.subresources:
         # The status endpoint changes the status only, the main endpoint everything else.
@@ -96,9 +127,9 @@ def store_update(
     else:
         new = dict(new)
     new |= {"kind": live["kind"], "apiVersion": live["apiVersion"]}
-    new["metadata"] = metadata.for_update(new, live, counted=False)
+    new["metadata"] = for_update(new, live, counted=False)
     new = admit(state, call, resource, new, live, managers)
-    new["metadata"] = metadata.for_update(new, live, counted=resource.generation)
+    new["metadata"] = for_update(new, live, counted=resource.generation)
     # Compared with the stored form: a read by a newer definition is a change to be written.
     if new == state.store.get(resource.key, key_of(live)):
         return live
@@ -129,3 +160,17 @@ def namespace_finalizers(obj: Object) -> list[str]:
     """Return the finalizers in a namespace's spec; [] for other kinds."""
     spec = (obj.get("spec") or {}) if obj["kind"] == "Namespace" else {}
     return spec.get("finalizers") or []
+
+
+SYSTEM = User("system:apiserver", ("system:masters",))
+
+
+def bootstrap(state: ClusterState, objects: Iterable[Object], now: datetime) -> None:
+    """Create the initial objects that are missing."""
+    for obj in objects:
+        resource = state.registry.by_kind(obj["apiVersion"], obj["kind"])
+        assert resource
+        # A restored store has them already.
+        if state.store.get(resource.key, key_of(obj)) is None:
+            target = Target(resource.group, resource.version, resource.plural)
+            create(state, Call("create", target, SYSTEM, now, body=orjson.dumps(obj), agent="apiserver"))

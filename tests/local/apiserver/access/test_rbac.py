@@ -2,7 +2,8 @@ from typing import Any
 
 import pytest
 
-from shoal_local.apiserver.access.rbac import Action, Roles, User, allows, denial, rule_allows
+from shoal_local.apiserver.access.rbac import GROUP, Action, User, allows, denial, rule_allows
+from shoal_local.apiserver.storage.store import Store
 from shoal_local.apiserver.verbs.access import service_account
 
 Object = dict[str, Any]
@@ -34,19 +35,11 @@ def test_rules(given: Object, action: Action, *, allowed: bool) -> None:
     assert rule_allows(given, action) is allowed
 
 
-def roles(*objects: Object) -> Roles:
-    def find(plural: str, namespace: str, name: str) -> Object | None:
-        for obj in objects:
-            meta = obj["metadata"]
-            if (obj["plural"], meta.get("namespace", ""), meta["name"]) == (
-                plural,
-                namespace,
-                name,
-            ):
-                return obj
-        return None
-
-    return Roles(lambda plural: [obj for obj in objects if obj["plural"] == plural], find)
+def roles(*objects: Object) -> Store:
+    store = Store()
+    for obj in objects:
+        store.write(f"{GROUP}/{obj['plural']}", obj)
+    return store
 
 
 def role(plural: str, namespace: str = "") -> Object:

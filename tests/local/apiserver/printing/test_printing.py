@@ -4,10 +4,16 @@ from typing import Any
 import pytest
 
 from shoal_local.apiserver.errors import ApiError
-from shoal_local.apiserver.kinds.builtin import BUILTIN
-from shoal_local.apiserver.printing.cells import find_all, human_duration
-from shoal_local.apiserver.printing.pods import pod_cells, pod_reason
-from shoal_local.apiserver.printing.tables import PRINTERS, printer_of, table_wanted
+from shoal_local.apiserver.kinds.registry import BUILTIN
+from shoal_local.apiserver.printing.tables import (
+    PRINTERS,
+    find_all,
+    human_duration,
+    pod_cells,
+    pod_reason,
+    printer_of,
+    table_wanted,
+)
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 BEGUN = "2025-12-31T23:55:00Z"

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_local.apiserver.schemas.quantities import canonical_quantity, parse_quantity
+from shoal_local.apiserver.schemas.decoding import canonical_quantity, parse_quantity
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 import pytest
 
-from shoal_local.apiserver.access.rbac import User
-from shoal_local.apiserver.access.tokens import Account, make_token
+from shoal_local.apiserver.access.rbac import Account, User, make_token
 from shoal_local.apiserver.errors import ApiError
 from shoal_local.apiserver.verbs.access import (
     ADMIN,
@@ -10,7 +9,7 @@ from shoal_local.apiserver.verbs.access import (
     impersonated,
     service_account,
 )
-from tests.local.apiserver.cluster import CONFIG_MAPS, START, Cluster, Object, config_map
+from tests.local.apiserver.cluster import CONFIG_MAPS, SIGNING_KEY, START, Cluster, Object, config_map
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces/default"
 GROUP = "rbac.authorization.k8s.io"
@@ -69,7 +68,7 @@ def test_users_are_known_by_their_tokens(cluster: Cluster) -> None:
 
     def token(uid: str) -> str:
         holder = Account("default", "default", uid)
-        return "Bearer " + make_token(holder, b"key", now_s=now_s, lifetime_s=60)
+        return "Bearer " + make_token(holder, SIGNING_KEY, now_s=now_s, lifetime_s=60)
 
     assert authenticate(state, "", START) == ANONYMOUS
     assert authenticate(state, "Bearer admin", START) == ADMIN

@@ -6,9 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal_local.apiserver.errors import ApiError
-from shoal_local.apiserver.patching.applying import Applier, apply, merge, without
+from shoal_local.apiserver.patching.applying import Applier, Manager, Managers, apply, merge, without
 from shoal_local.apiserver.patching.field_sets import compare, field_set
-from shoal_local.apiserver.patching.managers import Manager, Managers
 from shoal_local.apiserver.schemas.node import Node
 from tests.local.apiserver.cluster import (
     CONFIG_MAPS,
@@ -271,8 +270,7 @@ def test_forced_applies_leave_what_the_last_of_each_manager_named(
     for who, data in moves:
         config = {"apiVersion": "v1", "data": data}
         applier = Applier(Manager(who, "Apply"), now="", force=True)
-        applied = apply(live, config, managers, applier, node)
-        live, managers = applied.object, applied.managers
+        live, managers = apply(live, config, managers, applier, node)
         others = {m: {k: v for k, v in d.items() if data.get(k, v) == v} for m, d in model.items()}
         model = {**others, who: data}
         expected = {k: v for d in model.values() for k, v in d.items()}
