@@ -23,7 +23,7 @@ PHRASES := $(shell sed -n 's/->.*//; / /p' glossary.txt | paste -sd '|')
 PLAIN := README.md CONTRIBUTING.md CHANGELOG.md RELEASING.md docs benchmarks client e2e examples local monitoring operator proxy runtime schema
 
 PARTS := client local operator proxy runtime schema
-.PHONY: demo test $(addprefix test-,$(PARTS)) test-all test-uncovered test-compiled test-interop test-images e2e check format lint types contracts guard site generated messages pictures uplot bench-batch bench-coldstart bench-graphs bench-operator bench-policy bench-scaling bench-serve bench-peers bench-models soak coverage mutants dist images pins clean
+.PHONY: demo test $(addprefix test-,$(PARTS)) test-all test-uncovered test-compiled test-interop test-images e2e check format lint types contracts guard site generated messages pictures uplot bench-batch bench-coldstart bench-gpu bench-gpu-wheels bench-graphs bench-operator bench-policy bench-scaling bench-serve bench-peers bench-models soak coverage mutants dist images pins clean
 
 demo: $(VENV)/.demo ## Deploy a real image classifier, send it 200 pictures, print the figures
 	$(BIN)/python -m examples.demo
@@ -127,6 +127,28 @@ bench-batch: $(COMPILED)/.built ## Compare `shoal batch` with loops of torch and
 
 bench-coldstart: $(COMPILED)/.built ## Measure the wall and CPU time of each step of a cold start
 	$(BIN)/python -m benchmarks.coldstart
+
+# A machine with a GPU may have no network. Then its own Python runs the benchmark, with the packages of `make bench-gpu-wheels`.
+GPU_WHEELS := .venvs/gpu-wheels
+GPU_PACKAGES := $(if $(wildcard $(GPU_WHEELS)),$(CURDIR)/.venvs/gpu,$(COMPILED))
+# The machine's version of Python, for which the wheels are.
+GPU_PYTHON ?= python3.12
+
+bench-gpu: export PYTHONPATH = $(GPU_PACKAGES):$(CURDIR)
+bench-gpu: $(GPU_PACKAGES)/.built ## Measure a GPU: PIECE=resnet (PIECE="bert mlp" for several), or FLAGS=--list, FLAGS=--report
+	$(PYTHON) -m benchmarks.gpu $(if $(PIECE),--piece $(PIECE)) $(FLAGS)
+
+bench-gpu-wheels: ## Fetch and build the wheels that a machine with a GPU and without a network needs
+	rm -rf $(GPU_WHEELS) .venvs/gpu
+	$(GPU_PYTHON) -m pip download --quiet --disable-pip-version-check --only-binary=:all: --constraint constraints.txt \
+	  --dest $(GPU_WHEELS) --requirement benchmarks/gpu/requirements.txt
+	SHOAL_COMPILE=1 $(GPU_PYTHON) -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir $(GPU_WHEELS) .
+
+$(CURDIR)/.venvs/gpu/.built: $(GPU_WHEELS)
+	rm -rf $(@D)
+	$(PYTHON) -m pip install --quiet --no-index --find-links $(GPU_WHEELS) --target $(@D) --requirement benchmarks/gpu/requirements.txt
+	$(PYTHON) -m pip install --quiet --no-index --find-links $(GPU_WHEELS) --target $(@D) --no-deps shoal
+	touch $@
 
 bench-graphs: $(COMPILED)/.built ## Compare a graph of two models with calls by hand and with Ray Serve
 	$(BIN)/python -m benchmarks.graphs

@@ -1,0 +1,1 @@
+"""Shoal on a GPU beside loops without a server: ``python -m benchmarks.gpu``."""
