@@ -65,10 +65,9 @@ def test_a_stale_write_is_a_conflict(api: Any, kubectl: Kubectl) -> None:
     core.patch_namespaced_config_map("a", kubectl.namespace, {"data": {"x": "2"}})
     stale.data = {"x": "3"}
 
-    with pytest.raises(client.ApiException) as raised:
+    # Not `as raised`: the error would keep its connection open until the garbage collector runs.
+    with pytest.raises(client.ApiException, match=r"(?s)\(409\).*the object has been modified"):
         core.replace_namespaced_config_map("a", kubectl.namespace, stale)
-    assert raised.value.status == 409
-    assert "the object has been modified" in raised.value.body
 
 
 def test_the_dynamic_client_applies_on_the_server(api: Any, kubectl: Kubectl, deployment: Object) -> None:
@@ -93,16 +92,13 @@ def test_an_account_may_do_what_its_role_says_and_no_more(api: Any, server: Runn
     with api_client(server.kubeconfig_with(token)) as other:
         mine = client.CoreV1Api(other)
         assert mine.list_namespaced_config_map(space).items
-        with pytest.raises(client.ApiException) as raised:
+        account = f"system:serviceaccount:{space}:op"
+        expected = rf"(?s)\(403\).*{account}.* cannot list resource .*secrets.* in the namespace .*{space}"
+        with pytest.raises(client.ApiException, match=expected):
             mine.list_namespaced_secret(space)
-        assert raised.value.status == 403
-        user = f'User "system:serviceaccount:{space}:op"'
-        expected = f'{user} cannot list resource "secrets" in API group "" in the namespace "{space}"'
-        assert expected in raised.value.body.replace("\\", "")
         core.delete_namespaced_service_account("op", space)
-        with pytest.raises(client.ApiException) as raised:
+        with pytest.raises(client.ApiException, match=r"\(401\)"):
             mine.list_namespaced_config_map(space)
-        assert raised.value.status == 401
 
 
 class FakeKubelet(BaseHTTPRequestHandler):
