@@ -149,6 +149,7 @@ class Launch:
             "SHOAL_MODEL_NAME": self.name,
             "SHOAL_RUNTIME_LISTEN": runtime,
             "SHOAL_PROXY_RUNTIME": runtime,
+            "SHOAL_PROXY_RUNTIME_INSTANCES": self.settings.get("SHOAL_RUNTIME_INSTANCES", "1"),
             "SHOAL_PROXY_LISTEN": (
                 f"unix:{directory}/{PROXY_SOCKET}" if self.shared else str(Address(self.host, self.port))
             ),

@@ -30,6 +30,7 @@ from shoal_proxy.credentials import make_access_control
 from shoal_proxy.dispatch.dispatcher import Dispatcher
 from shoal_proxy.dispatch.exchange import RuntimeLink
 from shoal_proxy.dispatch.forwarding import RequestForwarder
+from shoal_proxy.dispatch.instances import InstancesLink
 from shoal_proxy.dispatch.link import ModelLink
 from shoal_proxy.dispatch.unread import UnreadResponses
 from shoal_proxy.errors import Draining
@@ -54,6 +55,7 @@ from shoal_proxy.routes.app import PublicRoutes, make_app
 from shoal_proxy.settings import Settings
 from shoal_schema.fields.addresses import Address
 from shoal_schema.interfaces import metrics as declared
+from shoal_schema.interfaces.instances import instance_address
 from shoal_schema.process.open_files import open_files
 from shoal_schema.resource.traffic import RowChecks as RowChecksMode
 from shoal_schema.version import VERSION
@@ -163,7 +165,10 @@ def make_link(settings: Settings) -> ModelLink:
     """Return the link to the configured graph or runtime."""
     if settings.process.graph is not None:
         return GraphLink(settings.process.graph, settings)
-    return RuntimeLink(settings.process.runtime, settings.name, settings.batching.pad_buckets or {})
+    process = settings.process
+    addresses = [instance_address(process.runtime, number) for number in range(process.runtime_instances)]
+    links = [RuntimeLink(address, settings.name, settings.batching.pad_buckets or {}) for address in addresses]
+    return links[0] if len(links) == 1 else InstancesLink(links)
 
 
 def make_certificate(settings: Settings) -> Certificate | None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from shoal_runtime.ending import end_with_parent
 from shoal_runtime.errors import EXIT_LOAD_FAILED, EXIT_USAGE, LoadError
 from shoal_runtime.execution.garbage import seldom_collected
 from shoal_runtime.execution.threads import wait_briefly
@@ -60,6 +61,12 @@ def run(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
 
 def serve(settings: Settings) -> int:
     """Serve the configured model until a signal; return the exit status."""
+    if (settings.runtime.instances or 1) > 1 and settings.process.instance is None:
+        from shoal_runtime.instances import supervise  # noqa: PLC0415 (asyncio)
+
+        return supervise(settings, os.environ)
+    if settings.process.instance is not None:
+        end_with_parent()
     keep_freed_memory(KEEP_TENSORS)
     wait_briefly(os.environ)
     # Imported late, so that `--help` and errors of settings appear at once.

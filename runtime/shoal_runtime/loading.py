@@ -84,7 +84,12 @@ def _load_model(files: ModelFiles, settings: Settings) -> Model:
     described = ModelDescription(file, config.inputs, config.outputs)
     if form is Format.MLFLOW:
         form, described = read_mlmodel(files.directory, described)
-    machine = choose_machine(settings.runtime, torch=_needs_torch(form, handler), extra=FORMATS[form].extra)
+    machine = choose_machine(
+        settings.runtime,
+        torch=_needs_torch(form, handler),
+        extra=FORMATS[form].extra,
+        instance=settings.process.instance,
+    )
     context = Context(
         model_dir=files.directory,
         device=machine.device,

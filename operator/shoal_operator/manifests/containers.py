@@ -22,6 +22,7 @@ from shoal_operator.manifests.environment import (
     SOCKET_DIR,
     TLS_DIR,
     literal,
+    runtime_instances,
     spec_variables,
     variable,
 )
@@ -76,6 +77,7 @@ def make_proxy(target: Target) -> Json:
     if target.graph:
         graph = json.dumps(as_json(target.graph), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     stay_s = replacement_time_s(target)
+    instances = 1 if graph else runtime_instances(target.spec.runtime)
     peers = f"{target.peers_name}.{target.namespace}.svc:{HTTP_PORT}"
     tls_files = {}
     if target.spec.tls:
@@ -94,6 +96,7 @@ def make_proxy(target: Target) -> Json:
         variable("SHOAL_PROXY_LISTEN", _address(host, HTTP_PORT)),
         variable("SHOAL_PROXY_ADMIN_LISTEN", _address(host, ADMIN_PORT)),
         literal("SHOAL_PROXY_GRAPH", graph) if graph else variable("SHOAL_PROXY_RUNTIME", runtime),
+        *([variable("SHOAL_PROXY_RUNTIME_INSTANCES", str(instances))] if instances > 1 else ()),
         *([variable("SHOAL_PROXY_NAMESPACE", target.namespace)] if graph else ()),
         *([variable("SHOAL_PROXY_PEERS", peers)] if target.finds_peers else ()),
         *([variable("SHOAL_PROXY_REPLACEMENT_TIMEOUT_S", str(stay_s))] if stay_s else ()),
@@ -145,6 +148,8 @@ def make_runtime(target: Target) -> Json:
         variable("SHOAL_RUNTIME_LISTEN", SOCKET),
         variable("SHOAL_RUNTIME_SHUTDOWN_TIMEOUT_S", str(shutdown_s)),
     ]
+    if (instances := runtime_instances(target.spec.runtime)) > 1:
+        fixed.append(variable("SHOAL_RUNTIME_INSTANCES", str(instances)))
     made = _model_container(target, RUNTIME, fixed, spec_variables(target.spec, Process.RUNTIME))
     return {**made, "volumeMounts": [*_socket_mount(target), *made["volumeMounts"]]}
 

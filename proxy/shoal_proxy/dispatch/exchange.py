@@ -112,6 +112,7 @@ class RuntimeLink:
 
     def __init__(self, address: Address, model_name: str, pad_buckets: PadBuckets = NO_BUCKETS) -> None:
         self._pad_buckets = pad_buckets
+        self.concurrency = 1
         self.upstream = Upstream(address, model_name, on_lost=self._lost)
         self.signature: ModelSignature | None = None
         self.binary = True

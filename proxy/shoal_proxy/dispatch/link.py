@@ -37,17 +37,25 @@ class ModelLink(Protocol):
     signature: ModelSignature | None
     binary: bool
     """Whether tensors may hold values that JSON cannot express (NaN, infinities, bytes)."""
-    reason: str
-    """The reason that no batch can be sent; empty if batches can be sent."""
     on_change: Callable[[], None]
-    losses: int
-    """Number of times that the link became unready after it was ready."""
     started: asyncio.Event
     """Set when the link is ready for the first time."""
 
     @property
     def ready(self) -> bool:
         """Whether batches may be sent."""
+
+    @property
+    def concurrency(self) -> int:
+        """Runtimes that are ready; each runs ``batching.inFlight`` batches at a time."""
+
+    @property
+    def reason(self) -> str:
+        """The reason that no batch can be sent; empty if batches can be sent."""
+
+    @property
+    def losses(self) -> int:
+        """Number of times that a ready runtime, or graph, became unready."""
 
     @property
     def device_memory(self) -> tuple[int, int] | None:

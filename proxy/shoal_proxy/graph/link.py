@@ -113,6 +113,7 @@ class GraphLink:
         self.reason = "metadata of the graph's models has not been requested yet"
         self.on_change: Callable[[], None] = lambda: None
         self.losses = 0
+        self.concurrency = 1
         self.started = asyncio.Event()
 
     @property

@@ -28,19 +28,21 @@ class Machine:
     """Compiles a forward, if the user asks for it."""
 
 
-def choose_machine(wanted: RuntimeSpec, *, torch: bool, extra: str = "") -> Machine:
+def choose_machine(wanted: RuntimeSpec, *, torch: bool, extra: str = "", instance: int | None = None) -> Machine:
     """Return device, tensor library and threads for the settings.
 
     Args:
         wanted: settings.
         torch: whether the model uses PyTorch.
         extra: extra of the package `shoal` with other packages that the model needs.
+        instance: number of this process among several instances, which share the cores and take the devices in
+            turns; None for a process by itself.
 
     Raises:
         LoadError: PyTorch or the device is missing, or a setting requires PyTorch but the model does not use it.
     """
     if torch:
-        return _torch_machine(wanted, extra)
+        return _torch_machine(wanted, extra, instance)
     for name, value, allowed in (
         ("DEVICE", wanted.device.lower(), ("auto", "cpu")),
         ("DTYPE", wanted.dtype.lower(), ("auto",)),
@@ -51,7 +53,9 @@ def choose_machine(wanted: RuntimeSpec, *, torch: bool, extra: str = "") -> Mach
                 f"SHOAL_RUNTIME_{name}={str(value).lower()} applies only to PyTorch models, and this is not one. "
                 "Unset it"
             )
-    threads = wanted.threads or default_threads(len(os.sched_getaffinity(0)), core_limit())
+    sharing = 1 if instance is None else wanted.instances or 1
+    own_choice = len(os.sched_getaffinity(0))
+    threads = wanted.threads or default_threads(own_choice, core_limit(), instances=sharing)
     return Machine("cpu", None, threads, lambda _: HostPlacement())
 
 
@@ -60,7 +64,7 @@ def has_torch() -> bool:
     return importlib.util.find_spec("torch") is not None
 
 
-def _torch_machine(wanted: RuntimeSpec, extra: str) -> Machine:
+def _torch_machine(wanted: RuntimeSpec, extra: str, instance: int | None) -> Machine:
     if not has_torch():
         extras = ",".join(filter(None, ("runtime", extra)))
         raise LoadError(f'this model needs PyTorch: pip install "shoal[{extras}]", or use the runtime image with it')
@@ -71,8 +75,10 @@ def _torch_machine(wanted: RuntimeSpec, extra: str) -> Machine:
     from shoal_runtime.execution.torch_placement import CpuPlacement, choose_device, choose_dtype  # noqa: PLC0415
 
     # Of the whole process: forwards run one at a time.
-    torch.set_num_threads(wanted.threads or default_threads(torch.get_num_threads(), core_limit()))
-    device = choose_device(wanted.device.lower())
+    sharing = 1 if instance is None else wanted.instances or 1
+    own_choice = torch.get_num_threads()
+    torch.set_num_threads(wanted.threads or default_threads(own_choice, core_limit(), instances=sharing))
+    device = choose_device(wanted.device.lower(), instance or 0)
 
     def place(graphs: bool) -> Placement:  # noqa: FBT001 (its only argument)
         return CpuPlacement() if device.type == "cpu" else StreamPlacement(CudaDevice(device), graphs=graphs)

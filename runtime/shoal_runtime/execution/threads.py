@@ -11,12 +11,13 @@ SPIN_COUNT: Final = "2000"
 """Spins of about 0.1 ms where `pause` takes 140 cycles: longer than the start of the next operation."""
 
 
-def default_threads(own_choice: int, limit: int | None) -> int:
-    """Return torch's own number of threads, limited to the container's cores.
+def default_threads(own_choice: int, limit: int | None, *, instances: int = 1) -> int:
+    """Return one instance's share of torch's own number of threads, limited to the container's cores.
 
     Threads of one operation wait for each other, so more threads than cores are slower.
     """
-    return own_choice if limit is None else min(own_choice, limit)
+    cores = own_choice if limit is None else min(own_choice, limit)
+    return max(1, cores // instances)
 
 
 def core_limit(cgroup: Path = CGROUP) -> int | None:

@@ -217,6 +217,11 @@ class BatchInferenceSpec(BatchLimits, frozen=True, kw_only=True):
             "runtime.port",
         ),
         Rule(
+            Not(Given("runtime.instances")),
+            "runtime.instances has no effect here: each pod of a job has one. Raise parallelism instead",
+            "runtime.instances",
+        ),
+        Rule(
             Not(Given("model.follow")),
             "model.follow has no effect here: a job runs one version of its model. Remove it",
             "model.follow",

@@ -9,6 +9,7 @@ from shoal_schema.fields.declaring import PROXY, RUNTIME, Env, SettingsSection
 from shoal_schema.fields.quantities import Quantity
 from shoal_schema.fields.rules import Every, Given, In, Matches, Not, Rule, all_of, any_of, excludes, not_in, requires
 from shoal_schema.interfaces.headers import OWN_HEADERS, OWN_HEADERS_PATTERN
+from shoal_schema.interfaces.instances import MAX_INSTANCES
 from shoal_schema.resource.passthrough import (
     HEADER_NAME,
     HIDES_OURS,
@@ -80,7 +81,15 @@ class RuntimeSpec(SettingsSection, frozen=True):
         Rule(Every("volumeMounts", Not(Matches("mountPath", OWN_PATHS))), f"mountPath {HIDES_OURS}", "volumeMounts"),
         *(
             excludes(name, "port", f"runtime.{name} {OWN_RUNTIME_ONLY}")
-            for name in ("device", "dtype", "compile", "threads", "preprocessThreads", "forwardTimeoutSeconds")
+            for name in (
+                "device",
+                "dtype",
+                "compile",
+                "threads",
+                "instances",
+                "preprocessThreads",
+                "forwardTimeoutSeconds",
+            )
         ),
     )
 
@@ -120,6 +129,20 @@ class RuntimeSpec(SettingsSection, frozen=True):
                 description="CPU threads per operation. Default: torch's choice, at most the container's CPU limit.",
             ),
             Env("SHOAL_RUNTIME_THREADS", RUNTIME),
+        ]
+        | None
+    ) = None
+    instances: (
+        Annotated[
+            int,
+            Meta(
+                ge=1,
+                le=MAX_INSTANCES,
+                description="Processes that each hold the model and run batches, behind one proxy. They share the"
+                " pod's GPUs in turns, and the CPU cores evenly. Default: the number of GPUs of the container, at"
+                " least 1.",
+            ),
+            Env("SHOAL_RUNTIME_INSTANCES", RUNTIME, unset=1),
         ]
         | None
     ) = None

@@ -15,6 +15,7 @@ from shoal_schema.fields.declaring import (
     Env,
     SettingsSection,
 )
+from shoal_schema.interfaces.instances import MAX_INSTANCES
 from shoal_schema.interfaces.stay import MAX_S as MAX_STAY_S
 from shoal_schema.process.settings.descriptions import ADDRESS, HEAD, HEAD_TIME
 from shoal_schema.resource.graph import GraphSpec
@@ -71,6 +72,16 @@ class ProxyProcess(SettingsSection, frozen=True):
         Meta(description="Address of the V2 server that runs the model: Shoal's runtime or another one."),
         Env("SHOAL_PROXY_RUNTIME", PROXY, allowed="unix:PATH or http://HOST:PORT"),
     ] = Address(path="/run/shoal/runtime.sock")
+    runtime_instances: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=MAX_INSTANCES,
+            description="Runtimes of the model. The first one listens at `SHOAL_PROXY_RUNTIME`, the others at its path"
+            " with the suffix `.1`, `.2`, ..., or at the following ports.",
+        ),
+        Env("SHOAL_PROXY_RUNTIME_INSTANCES", PROXY),
+    ] = 1
     # Graphs.
     graph: (
         Annotated[

@@ -15,6 +15,7 @@ from shoal_schema.fields.declaring import (
     Env,
     SettingsSection,
 )
+from shoal_schema.interfaces.instances import MAX_INSTANCES
 from shoal_schema.process.settings.descriptions import ADDRESS, HEAD, HEAD_TIME
 
 
@@ -24,6 +25,19 @@ class RuntimeProcess(SettingsSection, frozen=True):
     listen: Annotated[
         Address, Meta(description="Address to listen on."), Env("SHOAL_RUNTIME_LISTEN", RUNTIME, allowed=ADDRESS)
     ] = Address(path="/run/shoal/runtime.sock")
+    instance: (
+        Annotated[
+            int,
+            Meta(
+                ge=0,
+                lt=MAX_INSTANCES,
+                description="Number of this process among several instances, from 0. The runtime sets it for the"
+                " processes that it starts.",
+            ),
+            Env("SHOAL_RUNTIME_INSTANCE", RUNTIME),
+        ]
+        | None
+    ) = None
     # Fetching a model: an archive must not fill the disk.
     cache_dir: (
         Annotated[

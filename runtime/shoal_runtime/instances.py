@@ -1,0 +1,199 @@
+"""Several instances of the runtime in one container: one process each, and this one, which supervises them.
+
+start    the first instance -> ready -> the memory suffices for all -> the others
+exit     status 2 or 3, such as a model that cannot be loaded -> stop all, with that status
+         any other -> that instance starts again after a delay; the others continue
+SIGTERM  SIGTERM to all -> exit 0 when all have ended
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import httpx
+
+from shoal_runtime.errors import EXIT_LOAD_FAILED, EXIT_USAGE
+from shoal_runtime.settings import Settings
+from shoal_schema.fields.addresses import Address
+from shoal_schema.interfaces.instances import instance_address
+
+FINAL: Final = (EXIT_USAGE, EXIT_LOAD_FAILED)
+"""Exit statuses after which another start would fail too."""
+MIN_DELAY_S: Final = 0.5
+MAX_DELAY_S: Final = 30.0
+HEALTHY_S: Final = 60.0
+"""Lifetime after which the delays start over."""
+KILL_MARGIN_S: Final = 5.0
+"""Time beyond the shutdown timeout after which an instance is killed."""
+READY_CHECK_S: Final = 0.2
+_CGROUP: Final = Path("/sys/fs/cgroup")
+_MIB: Final = 1 << 20
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Restart:
+    """Delay before an instance starts again."""
+
+    exits: int = 0
+    """Consecutive exits of an instance that was not healthy."""
+
+    def after_exit(self, lifetime_s: float) -> "Restart":
+        """Return the delay after an instance that lived for ``lifetime_s``."""
+        return Restart(1 if lifetime_s >= HEALTHY_S else self.exits + 1)
+
+    @property
+    def delay_s(self) -> float:
+        """The delay (s), which doubles with each exit."""
+        return min(MAX_DELAY_S, MIN_DELAY_S * 2.0 ** min(self.exits - 1, 16)) if self.exits else 0.0
+
+
+def memory_shortage(instances: int, private_bytes: int, free_bytes: int) -> str | None:
+    """Return an error message if the memory does not suffice for all instances, or None.
+
+    Args:
+        instances: number of instances, one of which has started.
+        private_bytes: memory that the first instance shares with no other process.
+        free_bytes: memory that is left.
+    """
+    needed_bytes = (instances - 1) * private_bytes
+    if needed_bytes <= free_bytes:
+        return None
+    return (
+        f"{instances} instances do not fit into memory: each needs about {private_bytes // _MIB} MiB, and"
+        f" {max(0, free_bytes) // _MIB} MiB are left. Lower runtime.instances, or raise the memory limit"
+    )
+
+
+def supervise(settings: Settings, environ: Mapping[str, str]) -> int:
+    """Run all instances until a signal; return the exit status."""
+    return asyncio.run(_Instances(settings, environ).run())
+
+
+class _Instances:
+    def __init__(self, settings: Settings, environ: Mapping[str, str]) -> None:
+        self._settings = settings
+        self._environ = environ
+        self._count = settings.runtime.instances or 1
+        self._processes: dict[int, asyncio.subprocess.Process] = {}
+        self._stopping = asyncio.Event()
+
+    async def run(self) -> int:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._stopping.set)
+        stop = asyncio.create_task(self._stopping.wait())
+        kept = [asyncio.create_task(self._keep(0))]
+        others = asyncio.create_task(self._until_room())
+        try:
+            done, _ = await asyncio.wait((stop, *kept, others), return_when=asyncio.FIRST_COMPLETED)
+            if others in done:
+                if shortage := others.result():
+                    logger.critical("the model cannot be loaded: %s", shortage)
+                    return EXIT_LOAD_FAILED
+                kept += [asyncio.create_task(self._keep(number)) for number in range(1, self._count)]
+                done, _ = await asyncio.wait((stop, *kept), return_when=asyncio.FIRST_COMPLETED)
+            return next((task.result() for task in kept if task in done), 0)
+        finally:
+            self._stopping.set()
+            for task in (stop, others):
+                task.cancel()
+            await self._end(kept)
+
+    async def _keep(self, number: int) -> int:
+        """Start an instance again whenever it ends; return the status of a final exit, or 0 after a signal."""
+        restart = Restart()
+        while True:
+            started_s = time.monotonic()
+            process = await self._start(number)
+            code = await process.wait()
+            if self._stopping.is_set() or code in FINAL:
+                return 0 if self._stopping.is_set() else code
+            restart = restart.after_exit(time.monotonic() - started_s)
+            logger.warning("event=instance_ended instance=%d status=%d restart_in_s=%g", number, code, restart.delay_s)
+            try:
+                async with asyncio.timeout(restart.delay_s):
+                    await self._stopping.wait()
+                return 0
+            except TimeoutError:
+                continue
+
+    async def _start(self, number: int) -> asyncio.subprocess.Process:
+        address = self._address(number)
+        own = {"SHOAL_RUNTIME_INSTANCE": str(number), "SHOAL_RUNTIME_LISTEN": str(address)}
+        process = await asyncio.create_subprocess_exec(
+            # In a session of its own: Ctrl-C in a terminal reaches this process only, which stops the others.
+            *(sys.executable, "-m", "shoal_runtime"),
+            env={**self._environ, **own},
+            start_new_session=True,
+        )
+        self._processes[number] = process
+        logger.info("event=instance_started instance=%d address=%s pid=%d", number, address, process.pid)
+        return process
+
+    def _address(self, number: int) -> Address:
+        return instance_address(self._settings.process.listen, number)
+
+    async def _until_room(self) -> str | None:
+        """Wait until the first instance is ready; return an error message if no other one fits into memory."""
+        address = self._address(0)
+        base = "http://runtime" if address.path else f"http://{address}"
+        transport = httpx.AsyncHTTPTransport(uds=address.path or None)
+        async with httpx.AsyncClient(transport=transport, trust_env=False, timeout=10) as client:
+            while True:
+                try:
+                    if (await client.get(f"{base}/v2/health/ready")).status_code == 200:
+                        break
+                except httpx.TransportError:
+                    pass
+                await asyncio.sleep(READY_CHECK_S)
+        private_bytes, free_bytes = _private_bytes(self._processes[0].pid), _free_bytes()
+        if private_bytes is None or free_bytes is None:
+            return None
+        return memory_shortage(self._count, private_bytes, free_bytes)
+
+    async def _end(self, kept: list["asyncio.Task[int]"]) -> None:
+        """Stop all instances; kill those that do not end in time."""
+        for process in self._processes.values():
+            if process.returncode is None:
+                process.terminate()
+        _, late = await asyncio.wait(kept, timeout=self._settings.process.shutdown_timeout_s + KILL_MARGIN_S)
+        for process in self._processes.values():
+            if process.returncode is None:
+                process.kill()
+        if late:
+            await asyncio.wait(late)
+
+
+def _private_bytes(pid: int) -> int | None:
+    """Return the memory that a process shares with no other one; None if it cannot be read."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return None
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Private_Dirty:"))
+
+
+def _free_bytes(cgroup: Path = _CGROUP) -> int | None:
+    """Return the memory that is left in the machine, or in the control group (v2); None if it cannot be read."""
+    try:
+        free_bytes = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                free_bytes = int(line.split()[1]) * 1024
+        limit = (cgroup / "memory.max").read_text().strip()
+        if limit == "max":
+            return free_bytes
+        stat = dict(line.split() for line in (cgroup / "memory.stat").read_text().splitlines())
+        # Inactive pages of files can be dropped.
+        used_bytes = int((cgroup / "memory.current").read_text()) - int(stat["inactive_file"])
+        return min(free_bytes, int(limit) - used_bytes)
+    except (OSError, ValueError, KeyError):
+        return None

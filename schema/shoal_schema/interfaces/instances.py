@@ -1,0 +1,18 @@
+"""Addresses of several runtimes that serve one model behind one proxy."""
+
+from shoal_schema.fields.addresses import Address
+
+MAX_INSTANCES = 64
+
+
+def instance_address(first: Address, number: int) -> Address:
+    """Return the address of instance ``number``, counted from 0.
+
+    The first instance has the address ``first``. Of a Unix socket, the others have the path with a suffix; of TCP, the
+    following ports.
+    """
+    if not number:
+        return first
+    if first.path:
+        return Address(path=f"{first.path}.{number}")
+    return Address(first.host, first.port + number)
