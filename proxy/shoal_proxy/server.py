@@ -165,9 +165,16 @@ def make_link(settings: Settings) -> ModelLink:
     """Return the link to the configured graph or runtime."""
     if settings.process.graph is not None:
         return GraphLink(settings.process.graph, settings)
-    process = settings.process
-    addresses = [instance_address(process.runtime, number) for number in range(process.runtime_instances)]
-    links = [RuntimeLink(address, settings.name, settings.batching.pad_buckets or {}) for address in addresses]
+    process, batching = settings.process, settings.batching
+    links = [
+        RuntimeLink(
+            instance_address(process.runtime, number),
+            settings.name,
+            batching.pad_buckets or {},
+            in_flight=batching.in_flight,
+        )
+        for number in range(process.runtime_instances)
+    ]
     return links[0] if len(links) == 1 else InstancesLink(links)
 
 

@@ -88,8 +88,6 @@ class Batcher:
         # Callbacks: the policy computes only what a decision needs.
         self._outlook = Estimates(self.costs, self._hold_s)
         self.configured_rows = limits.max_rows
-        self.configured_in_flight = limits.in_flight
-        """Batches that one runtime runs at a time."""
         self._freed_s = 0.0
         self._weighs = False
         """Whether any request had a deadline, or the service has an objective. Only then work per group is tracked."""
@@ -106,9 +104,9 @@ class Batcher:
         self.tables = LatencyTables(rows, allowed_sizes)
         self.tables.preset(measured)
 
-    def set_instances(self, count: int) -> None:
-        """Set the number of runtimes that are ready; at least 1."""
-        self.limits = replace(self.limits, in_flight=count * self.configured_in_flight)
+    def set_concurrency(self, batches: int) -> None:
+        """Set the number of batches that run at a time; at least 1."""
+        self.limits = replace(self.limits, in_flight=batches)
 
     def isolate_requests(self, *, alone: bool) -> None:
         """Set whether each batch holds rows of only one request."""

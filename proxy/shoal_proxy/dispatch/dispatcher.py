@@ -431,7 +431,7 @@ class Dispatcher:
     def _runtime_changed(self) -> None:
         if self._link.ready:
             logger.info("event=runtime_ready")
-            self.scheduler.batcher.set_instances(self._link.concurrency)
+            self.scheduler.batcher.set_concurrency(self._link.concurrency)
         signature = self._link.signature
         if self._link.ready and signature is not None and signature != self._served:
             self._served = signature

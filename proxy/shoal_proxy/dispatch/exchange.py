@@ -18,6 +18,7 @@ from shoal_proxy.observe.metrics import Metrics
 from shoal_proxy.observe.timing import batch_timing
 from shoal_schema.fields.addresses import Address
 from shoal_schema.interfaces.headers import EXECUTED, HEADER_LENGTH, TIMEOUT_MS
+from shoal_schema.interfaces.instances import RUNTIME_NAME
 from shoal_schema.interfaces.load import GraphState
 
 logger = logging.getLogger(__name__)
@@ -108,11 +109,21 @@ _LATE_S = 60.0
 
 
 class RuntimeLink:
-    """Readiness of the runtime and signature of its model."""
+    """Readiness of the runtime and signature of its model.
 
-    def __init__(self, address: Address, model_name: str, pad_buckets: PadBuckets = NO_BUCKETS) -> None:
+    Args:
+        address: address of the runtime.
+        model_name: name of the model at the runtime.
+        pad_buckets: lengths to which rows are padded, by input.
+        in_flight: batches that a foreign runtime executes concurrently; Shoal's own executes one.
+    """
+
+    def __init__(
+        self, address: Address, model_name: str, pad_buckets: PadBuckets = NO_BUCKETS, *, in_flight: int = 1
+    ) -> None:
         self._pad_buckets = pad_buckets
-        self.concurrency = 1
+        self._in_flight = in_flight
+        self.concurrency = in_flight
         self.upstream = Upstream(address, model_name, on_lost=self._lost)
         self.signature: ModelSignature | None = None
         self.binary = True
@@ -173,7 +184,8 @@ class RuntimeLink:
                 reason = await self.upstream.ready_reason()
                 if not reason and not self.ready:
                     self.signature = await self.upstream.signature(self._pad_buckets)
-                    self.binary = await self.upstream.supports_binary()
+                    name, self.binary = await self.upstream.server()
+                    self.concurrency = 1 if name == RUNTIME_NAME else self._in_flight
         except ProxyError as error:
             reason = str(error)
         except SignatureError as error:

@@ -60,8 +60,8 @@ class InstancesLink:
 
     @property
     def concurrency(self) -> int:
-        """The number of runtimes that are ready."""
-        return len(self._usable())
+        """Batches that the ready runtimes execute concurrently."""
+        return sum(each.link.concurrency for each in self._usable())
 
     @property
     def losses(self) -> int:

@@ -47,7 +47,7 @@ class ModelLink(Protocol):
 
     @property
     def concurrency(self) -> int:
-        """Runtimes that are ready; each runs ``batching.inFlight`` batches at a time."""
+        """Batches that are executed concurrently, while the link is ready."""
 
     @property
     def reason(self) -> str:

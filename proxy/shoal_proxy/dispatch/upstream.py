@@ -132,10 +132,11 @@ class Upstream:
             raise SignatureError(f"the runtime returned {response.status} for {self._model_path.decode()}")
         return _document(response, self._model_path.decode())
 
-    async def supports_binary(self) -> bool:
-        """Return whether the server supports V2's binary tensor extension."""
+    async def server(self) -> tuple[str, bool]:
+        """Return the server's name, and whether it supports V2's binary tensor extension."""
         document = _document(await self._get(b"/v2"), "/v2")
-        return any("binary_tensor_data" in str(extension) for extension in document.get("extensions") or ())
+        binary = any("binary_tensor_data" in str(extension) for extension in document.get("extensions") or ())
+        return str(document.get("name")), binary
 
     async def model_ready(self, extra: Sequence[tuple[bytes, bytes]], deadline_s: float) -> RuntimeResponse:
         """Send a readiness request, and return the undecoded response.

@@ -113,7 +113,7 @@ class GraphLink:
         self.reason = "metadata of the graph's models has not been requested yet"
         self.on_change: Callable[[], None] = lambda: None
         self.losses = 0
-        self.concurrency = 1
+        self.concurrency = settings.batching.in_flight
         self.started = asyncio.Event()
 
     @property
@@ -212,7 +212,7 @@ class GraphLink:
         try:
             async with asyncio.timeout(_CHECK_S):
                 document = await step.upstream.metadata()
-                step.binary = await step.upstream.supports_binary()
+                _, step.binary = await step.upstream.server()
                 return document, "", ""
         except RuntimeLost:  # a constant text, since each change of it is a write of a status
             return {}, f"step {step.name}: {LOST} ({step.url})", ""

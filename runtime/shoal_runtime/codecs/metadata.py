@@ -5,10 +5,11 @@ from typing import Any, Final
 
 from shoal_runtime.signature.spec import TensorSpec
 from shoal_runtime.signature.tensors import Signature
+from shoal_schema.interfaces.instances import RUNTIME_NAME
 from shoal_schema.version import VERSION
 from shoal_schema.wire.columns import encode_columns
 
-SERVER_METADATA: Final = {"name": "shoal-runtime", "version": VERSION, "extensions": ["binary_tensor_data"]}
+SERVER_METADATA: Final = {"name": RUNTIME_NAME, "version": VERSION, "extensions": ["binary_tensor_data"]}
 
 
 def model_metadata(

@@ -1,7 +1,9 @@
-"""Addresses of several runtimes that serve one model behind one proxy."""
+"""Shoal's runtime as the proxy sees it: its name, and the addresses of several that serve one model."""
 
 from shoal_schema.fields.addresses import Address
 
+RUNTIME_NAME = "shoal-runtime"
+"""Name in the V2 server metadata. This runtime executes one batch at a time."""
 MAX_INSTANCES = 64
 
 

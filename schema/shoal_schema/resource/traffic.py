@@ -140,7 +140,8 @@ class BatchingSpec(SettingsSection, frozen=True):
         Meta(
             ge=1,
             le=64,
-            description="Batches that the runtime executes concurrently; one more full batch is sent ahead.",
+            description="Batches that a foreign runtime executes concurrently; one more full batch is sent ahead."
+            " Shoal's own runtime executes one batch per instance (`runtime.instances`).",
         ),
         Env("SHOAL_BATCHING_IN_FLIGHT", PROXY),
     ] = 1
