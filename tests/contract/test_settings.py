@@ -23,6 +23,7 @@ VALUES = {
     "runtime.dtype": "float32",
     "runtime.compile": "true",
     "runtime.threads": "3",
+    "runtime.instances": "2",
     "runtime.preprocessThreads": "5",
     "runtime.forwardTimeoutSeconds": "2.5",
     "proxy.compressionMinBytes": "1024",

@@ -157,14 +157,18 @@ def typed(definition: Definition, rng: random.Random) -> tuple[Json, SettingsSec
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_api_server_and_python_find_the_same_broken_rules(kind: str) -> None:
     definition, rng, seen = KINDS[kind], random.Random(SEED), set[str]()
-    for _ in range(SPECS):
+    rules = [rule for section in sections_below(definition.spec) for rule in section.RULES]
+    wanted = {rule.message for rule in rules if not _of_a_change(rule)}
+    count = 0
+    # Some rules are broken by one spec in a thousand.
+    while count < SPECS or (wanted - seen and count < 5 * SPECS):
+        count += 1
         spec, section = typed(definition, rng)
         expected = sorted(by_the_api_server(schema_of(kind), defaulted(schema_of(kind), copy.deepcopy(spec))))
         assert sorted(rule.message for _, rule in broken(section)) == expected, f"seed {SEED}: {spec}"
         seen.update(expected)
     # Every rule was broken by some of the specs.
-    rules = [rule for section in sections_below(definition.spec) for rule in section.RULES]
-    assert {rule.message for rule in rules if not _of_a_change(rule)} - seen == set(), f"seed {SEED}"
+    assert wanted - seen == set(), f"seed {SEED}"
 
 
 def _of_a_change(rule: Any) -> bool:

@@ -30,7 +30,7 @@ class RuntimeProcess(SettingsSection, frozen=True):
             int,
             Meta(
                 ge=0,
-                lt=MAX_INSTANCES,
+                le=MAX_INSTANCES - 1,
                 description="Number of this process among several instances, from 0. The runtime sets it for the"
                 " processes that it starts.",
             ),
