@@ -2,12 +2,13 @@
 
 import logging
 import os
+import platform
 import re
 import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, Final
 
 from shoal_runtime.batches.padding import powers_of_two
 from shoal_runtime.errors import LoadError
@@ -22,11 +23,17 @@ from shoal_runtime.importing import DEFAULT_FILE, HandlerFailed, import_handler
 from shoal_runtime.settings import Settings
 from shoal_runtime.signature.spec import every_length
 from shoal_runtime.signature.tensors import Signature, make_signature
+from shoal_runtime.storage.code_cache import code_directory, files_digest
 from shoal_runtime.storage.fetching import ModelFiles, broken_link
 from shoal_schema.fields.declaring import NAME, NAME_IN_WORDS
 from shoal_schema.resource.model import ModelFormat as Format
 from shoal_schema.resource.runtime import RuntimeSpec
 from shoal_schema.resource.suffixes import KNOWN, remedy
+
+COMPILED: Final = "compiled"
+"""Directory in the cache with the compiled code of torch."""
+TORCH_CACHE: Final = "TORCHINDUCTOR_CACHE_DIR"
+"""Variable with which torch finds its compiled code."""
 
 logger = logging.getLogger(__name__)
 
@@ -85,6 +92,8 @@ def _load_model(files: ModelFiles, settings: Settings) -> Model:
     if form is Format.MLFLOW:
         form, described = read_mlmodel(files.directory, described)
     machine = choose_machine(settings.runtime, torch=_needs_torch(form, handler), extra=FORMATS[form].extra)
+    if machine.compile is not None:
+        _keep_compiled_code(files, settings, machine)
     context = Context(
         model_dir=files.directory,
         device=machine.device,
@@ -143,6 +152,25 @@ def _load_model(files: ModelFiles, settings: Settings) -> Model:
         tried=FORMATS[form].tried,
         rows_proven=loaded.rows_proven,
     )
+
+
+def _keep_compiled_code(files: ModelFiles, settings: Settings, machine: Machine) -> None:
+    """Let torch.compile store its code in the runtime's cache, where later processes find it.
+
+    Torch itself checks whether a stored kernel fits the graph. A directory that the user set is used as it is.
+    """
+    import torch  # noqa: PLC0415 (models without torch must not import it)
+
+    if TORCH_CACHE in os.environ:
+        return
+    on_cpu = _on_cpu(machine)
+    processor = torch.backends.cpu.get_cpu_capability() if on_cpu else torch.cuda.get_device_name(machine.device)
+    key = (torch.__version__, platform.python_version(), platform.machine(), processor, files_digest(files))
+    directory = code_directory(settings.cache_dir, COMPILED, *key)
+    if directory is not None:
+        state = "found" if any(directory.iterdir()) else "new"
+        logger.info("event=compiled_code directory=%s state=%s", directory, state)
+        os.environ[TORCH_CACHE] = str(directory)
 
 
 def _on_cpu(machine: Machine) -> bool:
