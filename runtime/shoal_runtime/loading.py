@@ -14,6 +14,7 @@ from shoal_runtime.batches.padding import powers_of_two
 from shoal_runtime.errors import LoadError
 from shoal_runtime.execution.machine import Machine, choose_machine, has_torch
 from shoal_runtime.execution.placement import is_out_of_memory
+from shoal_runtime.formats.library_device import LibraryPlacement
 from shoal_runtime.formats.mlmodel import ModelDescription, read_mlmodel
 from shoal_runtime.formats.model_config import ModelConfig, read_config
 from shoal_runtime.formats.source import LoadedModel, ModelSource, check_row, files_with
@@ -91,7 +92,12 @@ def _load_model(files: ModelFiles, settings: Settings) -> Model:
     described = ModelDescription(file, config.inputs, config.outputs)
     if form is Format.MLFLOW:
         form, described = read_mlmodel(files.directory, described)
-    machine = choose_machine(settings.runtime, torch=_needs_torch(form, handler), extra=FORMATS[form].extra)
+    if settings.runtime.tensorrt and form is not Format.ONNX:
+        raise LoadError("SHOAL_RUNTIME_TENSORRT=true applies only to ONNX models, and this is not one. Unset it")
+    entry = FORMATS[form]
+    machine = choose_machine(
+        settings.runtime, torch=_needs_torch(form, handler), extra=entry.extra, own_device=entry.own_device
+    )
     if machine.compile is not None:
         _keep_compiled_code(files, settings, machine)
     context = Context(
@@ -113,6 +119,9 @@ def _load_model(files: ModelFiles, settings: Settings) -> Model:
         trusted_types=settings.model.trusted_types,
         described_outputs=described.described_outputs,
         max_body_bytes=settings.process.max_body_bytes,
+        tensorrt=settings.runtime.tensorrt,
+        cache_dir=settings.cache_dir,
+        code_key=files_digest(files) if settings.runtime.tensorrt else "",
     )
     load = loader(form)
     # Includes PyTorch and the handler's imports; some formats import more with their files.
@@ -123,6 +132,9 @@ def _load_model(files: ModelFiles, settings: Settings) -> Model:
         if is_out_of_memory(error):
             raise LoadError(f"the model does not fit into the memory of {context.device}") from None
         raise
+    if loaded.device is not None:
+        probe = loaded.device.probe
+        machine = replace(machine, device=loaded.device.name, place=lambda _: LibraryPlacement(probe))
     stages = methods_of(loaded.handler)
     if machine.compile is not None:
         stages = replace(stages, forward=machine.compile(stages.forward))

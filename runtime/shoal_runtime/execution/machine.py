@@ -17,7 +17,7 @@ class Machine:
     """Device, tensor library and threads for a model's forwards."""
 
     device: Any
-    """A torch device, or `cpu`."""
+    """A torch device, `cpu`, `cuda:N`, or the setting (such as `auto`) until the format's library has chosen."""
     dtype: Any
     """Floating-point type of torch; None: the model's own."""
     threads: int
@@ -28,13 +28,14 @@ class Machine:
     """Compiles a forward, if the user asks for it."""
 
 
-def choose_machine(wanted: RuntimeSpec, *, torch: bool, extra: str = "") -> Machine:
+def choose_machine(wanted: RuntimeSpec, *, torch: bool, extra: str = "", own_device: bool = False) -> Machine:
     """Return device, tensor library and threads for the settings.
 
     Args:
         wanted: settings.
         torch: whether the model uses PyTorch.
         extra: extra of the package `shoal` with other packages that the model needs.
+        own_device: whether a library without PyTorch chooses the device when it loads the model.
 
     Raises:
         LoadError: PyTorch or the device is missing, or a setting requires PyTorch but the model does not use it.
@@ -42,7 +43,7 @@ def choose_machine(wanted: RuntimeSpec, *, torch: bool, extra: str = "") -> Mach
     if torch:
         return _torch_machine(wanted, extra)
     for name, value, allowed in (
-        ("DEVICE", wanted.device.lower(), ("auto", "cpu")),
+        ("DEVICE", "auto" if own_device else wanted.device.lower(), ("auto", "cpu")),
         ("DTYPE", wanted.dtype.lower(), ("auto",)),
         ("COMPILE", wanted.compile, (False,)),
     ):
@@ -52,7 +53,7 @@ def choose_machine(wanted: RuntimeSpec, *, torch: bool, extra: str = "") -> Mach
                 "Unset it"
             )
     threads = wanted.threads or default_threads(len(os.sched_getaffinity(0)), core_limit())
-    return Machine("cpu", None, threads, lambda _: HostPlacement())
+    return Machine(wanted.device.lower() if own_device else "cpu", None, threads, lambda _: HostPlacement())
 
 
 def has_torch() -> bool:

@@ -80,7 +80,15 @@ class RuntimeSpec(SettingsSection, frozen=True):
         Rule(Every("volumeMounts", Not(Matches("mountPath", OWN_PATHS))), f"mountPath {HIDES_OURS}", "volumeMounts"),
         *(
             excludes(name, "port", f"runtime.{name} {OWN_RUNTIME_ONLY}")
-            for name in ("device", "dtype", "compile", "threads", "preprocessThreads", "forwardTimeoutSeconds")
+            for name in (
+                "device",
+                "dtype",
+                "compile",
+                "tensorrt",
+                "threads",
+                "preprocessThreads",
+                "forwardTimeoutSeconds",
+            )
         ),
     )
 
@@ -110,6 +118,14 @@ class RuntimeSpec(SettingsSection, frozen=True):
         bool,
         Meta(description="Compile the model with `torch.compile` before the pod becomes ready."),
         Env("SHOAL_RUNTIME_COMPILE", RUNTIME),
+    ] = False
+    tensorrt: Annotated[
+        bool,
+        Meta(
+            description="Run an ONNX model with TensorRT on the GPU. The first start builds an engine, which can take"
+            " minutes."
+        ),
+        Env("SHOAL_RUNTIME_TENSORRT", RUNTIME),
     ] = False
     threads: (
         Annotated[
