@@ -49,8 +49,8 @@ def choose_machine(wanted: RuntimeSpec, *, torch: bool, extra: str = "", own_dev
     ):
         if value not in allowed:
             raise LoadError(
-                f"SHOAL_RUNTIME_{name}={str(value).lower()} applies only to PyTorch models, and this is not one. "
-                "Unset it"
+                f"SHOAL_RUNTIME_{name}={str(value).lower()} does not apply to this model, which runs without PyTorch."
+                " Unset it"
             )
     threads = wanted.threads or default_threads(len(os.sched_getaffinity(0)), core_limit())
     return Machine(wanted.device.lower() if own_device else "cpu", None, threads, lambda _: HostPlacement())
