@@ -9,10 +9,11 @@ SIGTERM  SIGTERM to all -> exit 0 when all have ended
 import asyncio
 import logging
 import os
+import re
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -73,6 +74,19 @@ def memory_shortage(instances: int, private_bytes: int, free_bytes: int) -> str 
     )
 
 
+def visible_devices(environ: Mapping[str, str], files: Iterable[str]) -> list[str]:
+    """Return the CUDA devices that instances take in turns, as values of CUDA_VISIBLE_DEVICES.
+
+    Args:
+        environ: environment variables of this process.
+        files: names of the files in /dev.
+    """
+    if listed := environ.get("CUDA_VISIBLE_DEVICES"):
+        return listed.split(",")
+    count = sum(re.fullmatch(r"nvidia\d+", name) is not None for name in files)
+    return [str(number) for number in range(count)]
+
+
 def supervise(settings: Settings, environ: Mapping[str, str]) -> int:
     """Run all instances until a signal; return the exit status."""
     return asyncio.run(_Instances(settings, environ).run())
@@ -83,6 +97,7 @@ class _Instances:
         self._settings = settings
         self._environ = environ
         self._count = settings.runtime.instances or 1
+        self._devices = visible_devices(environ, os.listdir("/dev"))
         self._processes: dict[int, asyncio.subprocess.Process] = {}
         self._stopping = asyncio.Event()
 
@@ -128,6 +143,9 @@ class _Instances:
     async def _start(self, number: int) -> asyncio.subprocess.Process:
         address = self._address(number)
         own = {"SHOAL_RUNTIME_INSTANCE": str(number), "SHOAL_RUNTIME_LISTEN": str(address)}
+        # A device that the settings name, as cuda:1, belongs to all instances.
+        if self._devices and ":" not in self._settings.runtime.device:
+            own["CUDA_VISIBLE_DEVICES"] = self._devices[number % len(self._devices)]
         process = await asyncio.create_subprocess_exec(
             # In a session of its own: Ctrl-C in a terminal reaches this process only, which stops the others.
             *(sys.executable, "-m", "shoal_runtime"),

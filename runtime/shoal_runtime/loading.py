@@ -2,17 +2,19 @@
 
 import logging
 import os
+import platform
 import re
 import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, Final
 
 from shoal_runtime.batches.padding import powers_of_two
 from shoal_runtime.errors import LoadError
 from shoal_runtime.execution.machine import Machine, choose_machine, has_torch
 from shoal_runtime.execution.placement import is_out_of_memory
+from shoal_runtime.formats.library_device import LibraryPlacement
 from shoal_runtime.formats.mlmodel import ModelDescription, read_mlmodel
 from shoal_runtime.formats.model_config import ModelConfig, read_config
 from shoal_runtime.formats.source import LoadedModel, ModelSource, check_row, files_with
@@ -22,11 +24,17 @@ from shoal_runtime.importing import DEFAULT_FILE, HandlerFailed, import_handler
 from shoal_runtime.settings import Settings
 from shoal_runtime.signature.spec import every_length
 from shoal_runtime.signature.tensors import Signature, make_signature
+from shoal_runtime.storage.code_cache import code_directory, files_digest
 from shoal_runtime.storage.fetching import ModelFiles, broken_link
 from shoal_schema.fields.declaring import NAME, NAME_IN_WORDS
 from shoal_schema.resource.model import ModelFormat as Format
 from shoal_schema.resource.runtime import RuntimeSpec
 from shoal_schema.resource.suffixes import KNOWN, remedy
+
+COMPILED: Final = "compiled"
+"""Directory in the cache with the compiled code of torch."""
+TORCH_CACHE: Final = "TORCHINDUCTOR_CACHE_DIR"
+"""Variable with which torch finds its compiled code."""
 
 logger = logging.getLogger(__name__)
 
@@ -84,12 +92,18 @@ def _load_model(files: ModelFiles, settings: Settings) -> Model:
     described = ModelDescription(file, config.inputs, config.outputs)
     if form is Format.MLFLOW:
         form, described = read_mlmodel(files.directory, described)
+    if settings.runtime.tensorrt and form is not Format.ONNX:
+        raise LoadError("SHOAL_RUNTIME_TENSORRT=true applies only to ONNX models, and this is not one. Unset it")
+    entry = FORMATS[form]
     machine = choose_machine(
         settings.runtime,
         torch=_needs_torch(form, handler),
-        extra=FORMATS[form].extra,
-        instance=settings.process.instance,
+        extra=entry.extra,
+        own_device=entry.own_device,
+        sharing=1 if settings.process.instance is None else settings.runtime.instances or 1,
     )
+    if machine.compile is not None:
+        _keep_compiled_code(files, settings, machine)
     context = Context(
         model_dir=files.directory,
         device=machine.device,
@@ -109,6 +123,9 @@ def _load_model(files: ModelFiles, settings: Settings) -> Model:
         trusted_types=settings.model.trusted_types,
         described_outputs=described.described_outputs,
         max_body_bytes=settings.process.max_body_bytes,
+        tensorrt=settings.runtime.tensorrt,
+        cache_dir=settings.cache_dir,
+        code_key=files_digest(files) if settings.runtime.tensorrt else "",
     )
     load = loader(form)
     # Includes PyTorch and the handler's imports; some formats import more with their files.
@@ -119,6 +136,9 @@ def _load_model(files: ModelFiles, settings: Settings) -> Model:
         if is_out_of_memory(error):
             raise LoadError(f"the model does not fit into the memory of {context.device}") from None
         raise
+    if loaded.device is not None:
+        probe = loaded.device.probe
+        machine = replace(machine, device=loaded.device.name, place=lambda _: LibraryPlacement(probe))
     stages = methods_of(loaded.handler)
     if machine.compile is not None:
         stages = replace(stages, forward=machine.compile(stages.forward))
@@ -148,6 +168,25 @@ def _load_model(files: ModelFiles, settings: Settings) -> Model:
         tried=FORMATS[form].tried,
         rows_proven=loaded.rows_proven,
     )
+
+
+def _keep_compiled_code(files: ModelFiles, settings: Settings, machine: Machine) -> None:
+    """Let torch.compile store its code in the runtime's cache, where later processes find it.
+
+    Torch itself checks whether a stored kernel fits the graph. A directory that the user set is used as it is.
+    """
+    import torch  # noqa: PLC0415 (models without torch must not import it)
+
+    if TORCH_CACHE in os.environ:
+        return
+    on_cpu = _on_cpu(machine)
+    processor = torch.backends.cpu.get_cpu_capability() if on_cpu else torch.cuda.get_device_name(machine.device)
+    key = (torch.__version__, platform.python_version(), platform.machine(), processor, files_digest(files))
+    directory = code_directory(settings.cache_dir, COMPILED, *key)
+    if directory is not None:
+        state = "found" if any(directory.iterdir()) else "new"
+        logger.info("event=compiled_code directory=%s state=%s", directory, state)
+        os.environ[TORCH_CACHE] = str(directory)
 
 
 def _on_cpu(machine: Machine) -> bool:

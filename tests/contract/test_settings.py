@@ -22,6 +22,7 @@ VALUES = {
     "runtime.device": "cpu",
     "runtime.dtype": "float32",
     "runtime.compile": "true",
+    "runtime.tensorrt": "true",
     "runtime.threads": "3",
     "runtime.instances": "2",
     "runtime.preprocessThreads": "5",

@@ -20,11 +20,12 @@ def load(tmp_path: Path) -> Iterator[Callable[..., Model]]:
 
     def load_it(where: Path, **settings: Any) -> Model:
         files = Fetcher(tmp_path / "cache", Readiness()).fetch(str(where))
-        made = arranged(Settings.from_env({"SHOAL_MODEL_URI": str(where)}), **{"device": "cpu", **settings})
+        own = {"device": "cpu", "cache_dir": str(tmp_path / "cache"), **settings}
+        made = arranged(Settings.from_env({"SHOAL_MODEL_URI": str(where)}), **own)
         return load_model(files, made)
 
     yield load_it
-    for name in ("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "LOKY_MAX_CPU_COUNT"):
+    for name in ("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "LOKY_MAX_CPU_COUNT", "TORCHINDUCTOR_CACHE_DIR"):
         os.environ.pop(name, None)
     sys.path[:] = path
     os.chdir(directory)  # an archive's handlers run in their own

@@ -1,3 +1,4 @@
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -276,12 +277,27 @@ def test_a_shape_that_no_request_can_have_is_reported_as_such_and_not_as_missing
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_forward_may_be_compiled(model_dir: Path, load: Callable[..., "Model"]) -> None:
+def test_forward_may_be_compiled(tmp_path: Path, model_dir: Path, load: Callable[..., "Model"]) -> None:
     model = load(model_dir, compile=True)
 
     # Running it would compile for half a minute.
     assert model.stages.forward is not model.handler.forward
     assert callable(model.stages.forward)
+    # Torch finds the code of an earlier process for the same model there.
+    [directory] = (tmp_path / "cache" / "compiled").iterdir()
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(directory)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_directory_of_compiled_code_that_the_user_set_is_used(
+    tmp_path: Path, model_dir: Path, load: Callable[..., "Model"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "own"))
+
+    load(model_dir, compile=True)
+
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "own")
+    assert not (tmp_path / "cache" / "compiled").exists()
 
 
 def test_a_handler_cannot_unpickle_indirectly(model_dir: Path, load: Callable[..., "Model"]) -> None:

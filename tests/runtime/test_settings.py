@@ -48,6 +48,7 @@ def test_every_variable_is_read() -> None:
             "SHOAL_RUNTIME_DEVICE": "CUDA:1",
             "SHOAL_RUNTIME_DTYPE": "BFloat16",
             "SHOAL_RUNTIME_COMPILE": "true",
+            "SHOAL_RUNTIME_TENSORRT": "true",
             "SHOAL_RUNTIME_THREADS": "4",
             "SHOAL_RUNTIME_PREPROCESS_THREADS": "3",
             "SHOAL_RUNTIME_FORWARD_TIMEOUT_S": "0.5",
@@ -77,6 +78,7 @@ def test_every_variable_is_read() -> None:
             device="CUDA:1",  # type: ignore[arg-type]  # a process takes more than a spec
             dtype=DType.BFLOAT16,
             compile=True,
+            tensorrt=True,
             threads=4,
             preprocess_threads=3,
             forward_timeout_seconds=0.5,

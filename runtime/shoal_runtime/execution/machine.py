@@ -17,7 +17,7 @@ class Machine:
     """Device, tensor library and threads for a model's forwards."""
 
     device: Any
-    """A torch device, or `cpu`."""
+    """A torch device, `cpu`, `cuda:N`, or the setting (such as `auto`) until the format's library has chosen."""
     dtype: Any
     """Floating-point type of torch; None: the model's own."""
     threads: int
@@ -28,35 +28,36 @@ class Machine:
     """Compiles a forward, if the user asks for it."""
 
 
-def choose_machine(wanted: RuntimeSpec, *, torch: bool, extra: str = "", instance: int | None = None) -> Machine:
+def choose_machine(
+    wanted: RuntimeSpec, *, torch: bool, extra: str = "", own_device: bool = False, sharing: int = 1
+) -> Machine:
     """Return device, tensor library and threads for the settings.
 
     Args:
         wanted: settings.
         torch: whether the model uses PyTorch.
         extra: extra of the package `shoal` with other packages that the model needs.
-        instance: number of this process among several instances, which share the cores and take the devices in
-            turns; None for a process by itself.
+        own_device: whether a library without PyTorch chooses the device when it loads the model.
+        sharing: number of instances that share the cores.
 
     Raises:
         LoadError: PyTorch or the device is missing, or a setting requires PyTorch but the model does not use it.
     """
     if torch:
-        return _torch_machine(wanted, extra, instance)
+        return _torch_machine(wanted, extra, sharing)
     for name, value, allowed in (
-        ("DEVICE", wanted.device.lower(), ("auto", "cpu")),
+        ("DEVICE", "auto" if own_device else wanted.device.lower(), ("auto", "cpu")),
         ("DTYPE", wanted.dtype.lower(), ("auto",)),
         ("COMPILE", wanted.compile, (False,)),
     ):
         if value not in allowed:
             raise LoadError(
-                f"SHOAL_RUNTIME_{name}={str(value).lower()} applies only to PyTorch models, and this is not one. "
-                "Unset it"
+                f"SHOAL_RUNTIME_{name}={str(value).lower()} does not apply to this model, which runs without PyTorch."
+                " Unset it"
             )
-    sharing = 1 if instance is None else wanted.instances or 1
     own_choice = len(os.sched_getaffinity(0))
     threads = wanted.threads or default_threads(own_choice, core_limit(), instances=sharing)
-    return Machine("cpu", None, threads, lambda _: HostPlacement())
+    return Machine(wanted.device.lower() if own_device else "cpu", None, threads, lambda _: HostPlacement())
 
 
 def has_torch() -> bool:
@@ -64,7 +65,7 @@ def has_torch() -> bool:
     return importlib.util.find_spec("torch") is not None
 
 
-def _torch_machine(wanted: RuntimeSpec, extra: str, instance: int | None) -> Machine:
+def _torch_machine(wanted: RuntimeSpec, extra: str, sharing: int) -> Machine:
     if not has_torch():
         extras = ",".join(filter(None, ("runtime", extra)))
         raise LoadError(f'this model needs PyTorch: pip install "shoal[{extras}]", or use the runtime image with it')
@@ -75,10 +76,9 @@ def _torch_machine(wanted: RuntimeSpec, extra: str, instance: int | None) -> Mac
     from shoal_runtime.execution.torch_placement import CpuPlacement, choose_device, choose_dtype  # noqa: PLC0415
 
     # Of the whole process: forwards run one at a time.
-    sharing = 1 if instance is None else wanted.instances or 1
     own_choice = torch.get_num_threads()
     torch.set_num_threads(wanted.threads or default_threads(own_choice, core_limit(), instances=sharing))
-    device = choose_device(wanted.device.lower(), instance or 0)
+    device = choose_device(wanted.device.lower())
 
     def place(graphs: bool) -> Placement:  # noqa: FBT001 (its only argument)
         return CpuPlacement() if device.type == "cpu" else StreamPlacement(CudaDevice(device), graphs=graphs)

@@ -20,10 +20,8 @@ class CpuPlacement(HostPlacement):
         return torch.inference_mode()
 
 
-def choose_device(wanted: str, instance: int = 0) -> torch.device:
+def choose_device(wanted: str) -> torch.device:
     """Return the torch device of a setting; `auto` is CUDA if available.
-
-    Several instances take the CUDA devices in turns, unless the setting names one.
 
     Raises:
         LoadError: CUDA is required but not available, or the device number is too high.
@@ -32,8 +30,8 @@ def choose_device(wanted: str, instance: int = 0) -> torch.device:
         return torch.device("cpu")
     if not torch.cuda.is_available():
         raise LoadError(f"SHOAL_RUNTIME_DEVICE is {wanted}, but torch finds no CUDA device")
+    device = torch.device("cuda:0" if wanted in ("auto", "cuda") else wanted)
     count = torch.cuda.device_count()
-    device = torch.device(f"cuda:{instance % count}" if wanted in ("auto", "cuda") else wanted)
     if device.index is not None and device.index >= count:
         raise LoadError(f"SHOAL_RUNTIME_DEVICE is {wanted}, but torch finds {count} CUDA devices")
     return device

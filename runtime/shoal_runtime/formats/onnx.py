@@ -1,26 +1,24 @@
 """The ONNX format, run by onnxruntime."""
 
 import logging
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.faults import exception_message
 from shoal_runtime.formats.columns import TEXT
-from shoal_runtime.formats.external_data import linked_files, mapped
+from shoal_runtime.formats.library_device import CPU, cuda_index
+from shoal_runtime.formats.onnx_binding import BoundSession
 from shoal_runtime.formats.onnx_rows import ROWS, UNKNOWN, trace_rows
+from shoal_runtime.formats.onnx_session import open_session
 from shoal_runtime.formats.source import (
     LoadedModel,
     ModelSource,
     check_static_batch,
     reject_mixed_rows,
     rows_are_proven,
-    unreadable_reason,
 )
 from shoal_runtime.formats.table import model_file
-from shoal_runtime.formats.tabular import imported
 from shoal_runtime.signature.spec import ANY, TensorSpec
 from shoal_schema.resource.model import ModelFormat as Format
 from shoal_schema.wire.datatypes import Array
@@ -33,10 +31,6 @@ DATATYPES: Final = {
     "tensor(string)": "BYTES",
     **{f"tensor({kind}{bits})": f"{kind.upper()}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
 }
-QUIET: Final = 3
-"""Log level for errors only: warnings about graphs come by the thousand, and users cannot act on them."""
-EXTERNAL: Final = "external"
-"""Word in onnxruntime's errors about external data."""
 DYNAMIC: Final = (
     "export with a dynamic batch from an example of two rows: torch.onnx.export(model, (example,),"
     ' "model.onnx", dynamo=True, dynamic_shapes=({0: torch.export.Dim("batch")},))'
@@ -46,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 
 class OnnxHandler:
-    """Handler that runs an onnxruntime session."""
+    """Handler that runs a session of onnxruntime, or a bound one."""
 
     def __init__(self, session: Any, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
         self.inputs = tuple(inputs)
@@ -63,13 +57,13 @@ def load(source: ModelSource) -> LoadedModel:
     """Load an ONNX model.
 
     Raises:
-        LoadError: the file is corrupt or has an unsupported opset; an input has no batch dimension; an operator selects
-            rows by their values or mixes rows; or onnxruntime is not installed.
+        LoadError: the file is corrupt or has an unsupported opset; the required provider does not start; an input has
+            no batch dimension; an operator selects rows by their values or mixes rows; or onnxruntime is not installed.
     """
     path = model_file(source, Format.ONNX)
     # Before the session, so that two copies of the weights are never in memory.
     traced = trace_rows(path, {spec.name: spec.batch_dim for spec in source.inputs})
-    session = _session(path, source.context.threads)
+    session, device = open_session(path, source)
     inputs = list(source.inputs)
     for node in () if inputs else session.get_inputs():
         if node.type not in DATATYPES or not node.shape:
@@ -82,7 +76,11 @@ def load(source: ModelSource) -> LoadedModel:
     reject_mixed_rows(
         source, inputs, {spec.name: traced.mixed[spec.name] for spec in outputs if spec.name in traced.mixed}
     )
-    return LoadedModel(OnnxHandler(session, inputs, outputs), inputs, outputs, "onnx", rows_proven=proven)
+    # Texts exist only in host memory.
+    bound = device.name != CPU and all(spec.datatype != "BYTES" for spec in (*inputs, *outputs))
+    runner = BoundSession(session, "cuda", cuda_index(device.name)) if bound else session
+    handler = OnnxHandler(runner, inputs, outputs)
+    return LoadedModel(handler, inputs, outputs, "onnx", rows_proven=proven, device=device)
 
 
 def _selected(spec: TensorSpec, inputs: Sequence[TensorSpec], traced: Mapping[str, Sequence[str]]) -> str | None:
@@ -99,53 +97,6 @@ def _selected(spec: TensorSpec, inputs: Sequence[TensorSpec], traced: Mapping[st
     if dim in (ROWS, str(rows)):
         return ""
     return dim if dim and not dim.isdigit() else None
-
-
-def _session(path: Path, threads: int) -> Any:
-    onnxruntime = imported("onnxruntime", "onnx")
-    try:
-        return _opened(onnxruntime, path, _options(onnxruntime, threads))
-    except Exception as error:  # onnxruntime's exceptions have no common base
-        reason = unreadable_reason(path) or exception_message(error)
-        if EXTERNAL not in reason.lower() or not (files := linked_files(path)):
-            raise LoadError(_refused(path.name, reason, onnxruntime.__version__)) from None
-    # Weights behind links, which onnxruntime does not follow out of the model's directory.
-    names, contents, sizes = mapped(files)
-    options = _options(onnxruntime, threads)
-    options.add_external_initializers_from_files_in_memory(names, contents, sizes)
-    try:
-        return _opened(onnxruntime, path, options)
-    except Exception as error:
-        raise LoadError(_refused(path.name, exception_message(error), onnxruntime.__version__)) from None
-
-
-def _opened(onnxruntime: Any, path: Path, options: Any) -> Any:
-    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-
-
-def _options(onnxruntime: Any, threads: int) -> Any:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    # Idle threads must sleep, since other containers share the cores.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    options.log_severity_level = QUIET
-    return options
-
-
-def _refused(name: str, why: str, version: str) -> str:
-    found = re.search(r"Opset (\d+) is under .* till opset (\d+)", why)
-    if found:
-        return (
-            f"{name} is of opset {found[1]}; onnxruntime {version} supports opsets up to {found[2]}. Export it with"
-            f" opset_version={found[2]}, or install a later onnxruntime"
-        )
-    # onnxruntime's errors begin with codes and the position in its sources.
-    reason = re.sub(r"^.*?(failed:|[A-Z_]+ : (?!.*failed:))(\S+\.(cc|h):\d+ .*?\) )?", "", why.strip().splitlines()[0])
-    return (
-        f"{name} is not an ONNX model that onnxruntime {version} can run: {reason.rstrip('.')}."
-        " Copy it here again, or export it again"
-    )
 
 
 def _outputs(nodes: Iterable[Any], path: Path, *, free: bool) -> list[TensorSpec]:

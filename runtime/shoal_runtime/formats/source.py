@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from shoal_runtime.errors import LoadError
+from shoal_runtime.formats.library_device import LibraryDevice
 from shoal_runtime.formats.mixing import MixedRows
 from shoal_runtime.handlers.base import Context, Handler
 from shoal_runtime.signature.ragged import UNEVEN_REMEDY
@@ -86,6 +87,12 @@ class ModelSource:
     """Outputs in a file beside the model, for models that cannot name their outputs or predict example rows."""
     max_body_bytes: int = 2**30
     """Maximum size of a request, and so of a row."""
+    tensorrt: bool = False
+    """Whether an ONNX model runs with TensorRT."""
+    cache_dir: Path | None = None
+    """Cache of the runtime, for compiled code."""
+    code_key: str = ""
+    """Digest of the files, for compiled code."""
 
     def declared(self) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
         """Return the inputs and outputs declared in model.toml, or else by the handler class."""
@@ -115,6 +122,8 @@ class LoadedModel:
     """Timeout of a forward unless the user sets one; None without a value in the file."""
     rows_proven: bool = False
     """Whether each output is proven to have one row per row of the batch; their order is not proven."""
+    device: LibraryDevice | None = None
+    """Device that a library without PyTorch has chosen; None: the CPU, or that of torch."""
 
 
 def rows_are_proven(source: ModelSource, inputs: Sequence[TensorSpec], selected: Mapping[str, str | None]) -> bool:

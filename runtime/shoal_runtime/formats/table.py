@@ -21,6 +21,8 @@ class FormatEntry:
     """Whether a file with its suffix has the format, if several formats share the suffix."""
     torch: bool | None = True
     """Whether it computes with PyTorch; None if its class decides."""
+    own_device: bool = False
+    """Whether its library without PyTorch chooses the device itself."""
     marks: Callable[[Path], bool] | None = None
     """Whether a directory certainly has this format, regardless of its file names."""
     code: bool = False
@@ -49,18 +51,20 @@ FORMATS: Final[Mapping[Format, FormatEntry]] = {
     Format.TORCH_EXPORT: FormatEntry("torch_export"),
     Format.SAFETENSORS: FormatEntry("safetensors", code=True),
     Format.TORCH_SCRIPT: FormatEntry("torch_script"),
-    Format.ONNX: FormatEntry("onnx", torch=False),
+    Format.ONNX: FormatEntry("onnx", torch=False, own_device=True),
     Format.SKOPS: FormatEntry("skops", torch=False),
     Format.JOBLIB: FormatEntry("joblib", torch=False),
     Format.XGBOOST: FormatEntry(
         "xgboost",
         lambda path: path.suffix == ".ubj" or ((head := _begins(path)).startswith(b"{") and b"learner" in head),
         torch=False,
+        own_device=True,
     ),
     Format.LIGHTGBM: FormatEntry(
         "lightgbm",
         lambda path: path.suffix == ".lgb" or _begins(path).startswith((b"tree\n", b"tree\r\n")),
         torch=False,
+        own_device=True,
     ),
     Format.MLFLOW: FormatEntry("mlflow", torch=False, marks=lambda directory: (directory / "MLmodel").is_file()),
     Format.TORCH_SERVE: FormatEntry(

@@ -21,6 +21,7 @@ from shoal_runtime.formats.columns import (
     inputs_of,
     reconciled,
 )
+from shoal_runtime.formats.library_device import LibraryDevice
 from shoal_runtime.formats.source import LoadedModel, ModelSource
 from shoal_runtime.formats.table_trials import trial_values
 from shoal_runtime.signature.spec import ANY, TensorSpec
@@ -91,9 +92,9 @@ class TableHandler:
             results += made
         return results
 
-    def loaded(self, platform: str) -> LoadedModel:
-        """Return the handler as a loaded model."""
-        return LoadedModel(self, self.inputs, self.outputs, platform)
+    def loaded(self, platform: str, device: LibraryDevice | None = None) -> LoadedModel:
+        """Return the handler as a loaded model on a device; None is the CPU."""
+        return LoadedModel(self, self.inputs, self.outputs, platform, device=device)
 
     def _predicted(self, batch: Batch) -> dict[str, Array]:
         table = self._table(batch)

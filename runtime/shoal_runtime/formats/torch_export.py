@@ -10,6 +10,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils import _pytree as pytree
 
 from shoal_runtime.errors import LoadError
+from shoal_runtime.formats.compiled_package import load_compiled, native_records
 from shoal_runtime.formats.module import name_outputs, require_tensors
 from shoal_runtime.formats.program_mixing import find_mixing
 from shoal_runtime.formats.source import (
@@ -45,7 +46,7 @@ class ExportHandler:
 
 
 def load(source: ModelSource) -> LoadedModel:
-    """Load an exported program onto the device.
+    """Load an exported program onto the device; or native code of AOTInductor, if the user trusts it.
 
     Raises:
         LoadError: the file is corrupt, could run code, or has another dtype than requested; or an operator selects rows
@@ -54,6 +55,9 @@ def load(source: ModelSource) -> LoadedModel:
     path = model_file(source, Format.TORCH_EXPORT)
     if source.context.dtype is not None:
         raise LoadError("a torch.export program keeps the dtype of its export. Leave SHOAL_RUNTIME_DTYPE at auto")
+    # Without the user's trust, `_read` rejects native code.
+    if source.allow_pickle and native_records(path):
+        return load_compiled(path, source)
     program = _read(path, trusted=source.allow_pickle)
     graph = program.graph_signature
     inputs = source.inputs or _specs(program, graph.user_inputs, list(map(str, graph.user_inputs)))

@@ -1,14 +1,17 @@
 """The XGBoost format: boosters in the files of `save_model`."""
 
 import json
+import logging
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
+from shoal_runtime.errors import LoadError
 from shoal_runtime.faults import exception_message
 from shoal_runtime.formats.columns import Batch, rows_of
+from shoal_runtime.formats.library_device import AUTO, CPU, LibraryDevice, cuda_index
 from shoal_runtime.formats.source import LoadedModel, ModelSource, UnreadableFile, check_row, unreadable_reason
 from shoal_runtime.formats.table import model_file
 from shoal_runtime.formats.tabular import (
@@ -24,6 +27,8 @@ from shoal_runtime.formats.xgboost_trees import check
 from shoal_schema.resource.model import ModelFormat as Format
 from shoal_schema.wire.datatypes import Array
 
+logger = logging.getLogger(__name__)
+
 
 def load(source: ModelSource) -> LoadedModel:
     """Load an XGBoost booster.
@@ -32,7 +37,7 @@ def load(source: ModelSource) -> LoadedModel:
     returns labels and probabilities. Otherwise predictions equal those of `Booster.predict`.
 
     Raises:
-        LoadError: the file is corrupt, or xgboost is not installed.
+        LoadError: the file is corrupt, the required device is missing, or xgboost is not installed.
     """
     xgboost = imported("xgboost", "xgboost")
     path = model_file(source, Format.XGBOOST)
@@ -59,15 +64,58 @@ def load(source: ModelSource) -> LoadedModel:
     rounds = (0, int(attributes["best_iteration"]) + 1) if estimator and "best_iteration" in attributes else (0, 0)
     # Only trees predict without a copy of the table.
     linear = learner["gradient_booster"]["name"] == "gblinear"
-    run, wrapped = (booster.predict, xgboost.DMatrix) if linear else (booster.inplace_predict, lambda table: table)
+    placed = place_booster(xgboost, booster, str(source.context.device), linear=linear)
     table = framed_if_categorical(inputs, columns)
+    # On a GPU, a prediction in place warns that the table is in host memory, and copies it.
+    copied, threads = linear or placed.name != CPU, source.context.threads
+    run = booster.predict if copied else booster.inplace_predict
 
     def predicted(batch: Batch) -> Any:
-        return run(wrapped(table(batch)), iteration_range=rounds, validate_features=False)
+        rows = table(batch)
+        if copied:
+            rows = xgboost.DMatrix(rows, enable_categorical=True, nthread=threads)
+        return run(rows, iteration_range=rounds, validate_features=False)
 
     outputs = _classes(learner) if estimator == "classifier" else {OUTPUT: np.asarray}
     handler = TableHandler(source, inputs, predicted, outputs, columns)
-    return handler.loaded("xgboost_booster")
+    return handler.loaded("xgboost_booster", placed)
+
+
+def place_booster(xgboost: Any, booster: Any, wanted: str, *, linear: bool) -> LibraryDevice:
+    """Move a booster to the device of the settings; `auto` is a GPU if xgboost can use one.
+
+    Raises:
+        LoadError: the settings require CUDA, but xgboost cannot use it.
+    """
+    if wanted == CPU:
+        return LibraryDevice()
+    if linear:
+        if wanted != AUTO:
+            logger.warning("event=device_ignored device=cpu message=XGBoost predicts linear models on the CPU")
+        return LibraryDevice()
+    reason = "the installed xgboost has no CUDA"
+    if xgboost.build_info().get("USE_CUDA"):
+        device = f"cuda:{cuda_index(wanted)}"
+        try:
+            # Without a GPU, xgboost only warns and continues on the CPU.
+            with xgboost.config_context(verbosity=0):
+                booster.set_param({"device": device})
+                used = json.loads(booster.save_config())["learner"]["generic_param"]["device"]
+            reason = f"xgboost uses {used} instead of {device}"
+        except xgboost.core.XGBoostError as error:
+            used, reason = CPU, exception_message(error).splitlines()[0]
+        if used == device:
+            logger.info("event=xgboost_device device=%s", device)
+            row = np.zeros((1, booster.num_features()), np.float32)
+            return LibraryDevice(device, lambda: booster.predict(xgboost.DMatrix(row), validate_features=False))
+        booster.set_param({"device": CPU})
+    if wanted != AUTO:
+        raise LoadError(
+            f"XGBoost cannot predict on {wanted}: {reason}. Run pip uninstall xgboost-cpu, then pip install"
+            ' "shoal[xgboost-gpu]", and check the GPU\'s driver; or set SHOAL_RUNTIME_DEVICE=cpu (runtime.device: CPU)'
+        )
+    logger.info("event=xgboost_device device=cpu reason=%s", reason)
+    return LibraryDevice()
 
 
 def _classes(learner: Mapping[str, Any]) -> dict[str, Callable[[Array], Array]]:

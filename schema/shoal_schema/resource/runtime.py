@@ -85,6 +85,7 @@ class RuntimeSpec(SettingsSection, frozen=True):
                 "device",
                 "dtype",
                 "compile",
+                "tensorrt",
                 "threads",
                 "instances",
                 "preprocessThreads",
@@ -119,6 +120,14 @@ class RuntimeSpec(SettingsSection, frozen=True):
         bool,
         Meta(description="Compile the model with `torch.compile` before the pod becomes ready."),
         Env("SHOAL_RUNTIME_COMPILE", RUNTIME),
+    ] = False
+    tensorrt: Annotated[
+        bool,
+        Meta(
+            description="Run an ONNX model with TensorRT on the GPU. The first start builds an engine, which can take"
+            " minutes."
+        ),
+        Env("SHOAL_RUNTIME_TENSORRT", RUNTIME),
     ] = False
     threads: (
         Annotated[

@@ -196,3 +196,10 @@ def test_files_of_lightgbm_are_accepted(objective: str, labels: Any, more: dict[
     assert check(text.encode()) == 4
     without_sizes = re.sub(r"^tree_sizes=.*\n", "", text, flags=re.MULTILINE)
     assert check(without_sizes.replace("\n", "\r\n").encode()) == 4
+
+
+def test_a_gpu_is_not_used_and_logged(tmp_path: Path, load: Load, caplog: pytest.LogCaptureFixture) -> None:
+    booster("regression", X[:, 0]).save_model(tmp_path / "model.lgb")
+
+    assert load(tmp_path, device="cuda").machine.device == "cpu"
+    assert "event=device_ignored" in caplog.text

@@ -1,7 +1,8 @@
 import json
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.formats import ubjson
+from shoal_runtime.formats.library_device import LibraryDevice
+from shoal_runtime.formats.xgboost import place_booster
 from shoal_runtime.formats.xgboost_trees import check
 from tests.runtime.fakes import Bench
 from tests.runtime.formats import rejected
@@ -376,3 +379,73 @@ def test_files_of_xgboost_are_accepted(labels: Any, more: dict[str, Any], suffix
     made = xgboost.train({"nthread": 1, "verbosity": 0, **parameters}, data, num_boost_round=more.get("rounds", 5))
 
     assert check(bytes(made.save_raw(suffix))) == 4
+
+
+class OnGpus:
+    """The functions of a booster and of xgboost that choose a device, with a number of GPUs."""
+
+    core = xgboost.core
+
+    def __init__(self, gpus: int, *, cuda: bool = True) -> None:
+        self.device, self._gpus, self._cuda = "cpu", gpus, cuda
+
+    def build_info(self) -> dict[str, Any]:
+        return {"USE_CUDA": self._cuda}
+
+    def config_context(self, **_: Any) -> Any:
+        return nullcontext()
+
+    def set_param(self, parameters: dict[str, str]) -> None:
+        self.device = parameters["device"] if self._gpus else "cpu"
+
+    def save_config(self) -> str:
+        return json.dumps({"learner": {"generic_param": {"device": self.device}}})
+
+    def num_features(self) -> int:
+        return 4
+
+
+@pytest.mark.parametrize(("wanted", "device"), [("auto", "cuda:0"), ("cuda", "cuda:0"), ("cuda:1", "cuda:1")])
+def test_a_booster_predicts_on_a_gpu(wanted: str, device: str) -> None:
+    library = OnGpus(2)
+
+    assert place_booster(library, library, wanted, linear=False).name == device
+    assert library.device == device
+
+
+@pytest.mark.parametrize("library", [OnGpus(0), OnGpus(0, cuda=False)])
+def test_a_gpu_that_xgboost_cannot_use_is_an_error_only_if_required(library: OnGpus) -> None:
+    assert place_booster(library, library, "auto", linear=False).name == "cpu"
+    with pytest.raises(LoadError, match=r"cannot predict on cuda.*xgboost-gpu"):
+        place_booster(library, library, "cuda", linear=False)
+
+
+def test_linear_models_and_the_setting_cpu_stay_on_the_cpu() -> None:
+    library = SimpleNamespace()
+
+    assert place_booster(library, library, "cpu", linear=False).name == "cpu"
+    assert place_booster(library, library, "cuda", linear=True).name == "cpu"
+
+
+def test_the_installed_xgboost_reports_that_it_has_no_cuda(tmp_path: Path, load: Load) -> None:
+    if xgboost.build_info()["USE_CUDA"]:
+        pytest.skip("this xgboost has CUDA")
+    booster("reg:squarederror", X[:, 0]).save_model(tmp_path / "model.ubj")
+
+    with pytest.raises(LoadError, match="has no CUDA"):
+        load(tmp_path, device="cuda")
+    assert load(tmp_path, device="auto").machine.device == "cpu"
+
+
+def test_tables_for_a_gpu_are_predicted_as_on_the_cpu(
+    tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = booster("multi:softprob", KINDS, num_class=3)
+    made.save_model(tmp_path / "model.ubj")
+    # Only the path of the table is tested: the booster stays on the CPU.
+    monkeypatch.setattr("shoal_runtime.formats.xgboost.place_booster", lambda *_, **__: LibraryDevice("cuda:0"))
+
+    model = load(tmp_path, device="cuda", max_batch_size=64)
+
+    assert model.machine.device == "cuda:0"
+    assert_answers_as(model, {"input-0": X}, lambda rows: {"output-0": made.predict(xgboost.DMatrix(X[:rows]))})
