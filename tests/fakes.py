@@ -65,6 +65,7 @@ class FakeRuntime:
     health: dict[str, Any] = field(default_factory=dict)
     """What it says besides when it is ready."""
     name: str = "double"
+    server_name: str = "fake"
     seen: list[Seen] = field(default_factory=list)
     running: int = 0
     most_running: int = 0
@@ -136,7 +137,11 @@ class FakeRuntime:
             health_document = {"ready": True, **self.health} if self.ready else {"ready": False, "reason": "warming up"}
             return 200 if self.ready else 503, {}, orjson.dumps(health_document)
         if path == "/v2":
-            return 200, {}, orjson.dumps({"name": "fake", "extensions": ["binary_tensor_data"] if self.binary else []})
+            return (
+                200,
+                {},
+                orjson.dumps({"name": self.server_name, "extensions": ["binary_tensor_data"] if self.binary else []}),
+            )
         if path == f"/v2/models/{self.name}":
             metadata = {"name": self.name, "versions": ["1"], "platform": "fake", "inputs": self.inputs}
             return 200, {}, orjson.dumps({**metadata, "outputs": self.outputs, "parameters": self.parameters})

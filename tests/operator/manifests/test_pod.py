@@ -352,3 +352,25 @@ def test_api_keys_are_mounted_in_the_proxy_only_and_required() -> None:
     assert mounts["proxy"] == [{"name": "api-keys", "mountPath": "/var/run/shoal/api-keys", "readOnly": True}]
     assert env(make_proxy(asked))["SHOAL_PROXY_API_KEYS"] == "/var/run/shoal/api-keys"
     assert "SHOAL_PROXY_API_KEYS" not in env(make_proxy(target(MINIMAL)))
+
+
+@pytest.mark.parametrize(
+    ("runtime", "instances"),
+    [
+        ({}, None),
+        ({"resources": {"limits": {"nvidia.com/gpu": 1}}}, None),
+        ({"resources": {"limits": {"nvidia.com/gpu": "4"}}}, "4"),
+        ({"resources": {"limits": {"nvidia.com/gpu": 4}}, "instances": 1}, None),
+        ({"resources": {"limits": {"nvidia.com/gpu": 4}}, "device": "CPU"}, None),
+        ({"instances": 2}, "2"),
+    ],
+)
+def test_a_pod_has_one_runtime_per_gpu_unless_the_spec_says_otherwise(runtime: Json, instances: str | None) -> None:
+    made = target(with_fields(MINIMAL, runtime=runtime))
+    runtime_count, proxy_count = (
+        env(make_runtime(made)).get("SHOAL_RUNTIME_INSTANCES"),
+        env(make_proxy(made)).get("SHOAL_PROXY_RUNTIME_INSTANCES"),
+    )
+
+    assert proxy_count == instances
+    assert runtime_count == (instances or ("1" if "instances" in runtime else None))

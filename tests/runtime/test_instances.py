@@ -1,0 +1,197 @@
+"""Several instances of the runtime behind one address."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from shoal_runtime.execution.threads import default_threads
+from shoal_runtime.instances import Restart, memory_shortage, visible_devices
+from shoal_schema.fields.addresses import Address
+from shoal_schema.interfaces.instances import instance_address
+from tests.runtime.fakes import UnixConnection
+
+MIB = 1 << 20
+HANDLER = """
+import os
+from pathlib import Path
+from shoal_runtime import TensorSpec
+
+class Model:
+    inputs = [TensorSpec("x", "FP32", [-1, 2])]
+    outputs = [TensorSpec("y", "FP32", [-1, 2])]
+
+    def load(self, context):
+        if context.parameters.get("broken"):
+            raise ValueError("no weights")
+        Path(os.environ["TEST_FOLDER"], f"{os.getpid()} threads={context.threads}").touch()
+
+    def forward(self, batch):
+        return batch["x"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("lifetimes_s", "delay_s"), [([], 0.0), ([1], 0.5), ([1, 1], 1.0), ([1] * 20, 30.0), ([1] * 20 + [60], 0.5)]
+)
+def test_the_delay_before_a_restart_doubles_until_an_instance_was_healthy(
+    lifetimes_s: list[float], delay_s: float
+) -> None:
+    restart = Restart()
+    for lifetime_s in lifetimes_s:
+        restart = restart.after_exit(lifetime_s)
+
+    assert restart.delay_s == delay_s
+
+
+def test_all_instances_must_fit_into_memory() -> None:
+    assert memory_shortage(3, 100 * MIB, 200 * MIB) is None
+    message = memory_shortage(3, 100 * MIB, 199 * MIB)
+    assert message is not None
+    assert "100 MiB" in message
+    assert "199 MiB" in message
+
+
+@pytest.mark.parametrize(
+    ("environ", "files", "devices"),
+    [
+        ({}, ["null", "sda"], []),
+        ({}, ["nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"], ["0", "1"]),
+        ({"CUDA_VISIBLE_DEVICES": "MIG-a,MIG-b"}, ["nvidia0"], ["MIG-a", "MIG-b"]),
+    ],
+)
+def test_instances_take_the_visible_devices(environ: dict[str, str], files: list[str], devices: list[str]) -> None:
+    assert visible_devices(environ, files) == devices
+
+
+@pytest.mark.parametrize(("cores", "limit", "instances", "threads"), [(8, None, 2, 4), (8, 4, 2, 2), (2, 1, 4, 1)])
+def test_instances_share_the_cores(cores: int, limit: int | None, instances: int, threads: int) -> None:
+    assert default_threads(cores, limit, instances=instances) == threads
+
+
+def test_each_instance_has_an_address() -> None:
+    assert [str(instance_address(Address(path="/run/s"), number)) for number in range(3)] == [
+        "unix:/run/s",
+        "unix:/run/s.1",
+        "unix:/run/s.2",
+    ]
+    assert str(instance_address(Address("127.0.0.1", 8001), 2)) == "127.0.0.1:8003"
+
+
+class Supervised:
+    """Two instances of a model, and their supervisor."""
+
+    def __init__(self, folder: Path, **environ: str) -> None:
+        self.folder = folder
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "shoal_runtime"],
+            env={
+                **os.environ,
+                "SHOAL_MODEL_URI": str(folder / "model"),
+                "SHOAL_MODEL_NAME": "m",
+                "SHOAL_RUNTIME_LISTEN": f"unix:{folder}/s",
+                "SHOAL_RUNTIME_DEVICE": "cpu",
+                "SHOAL_RUNTIME_INSTANCES": "2",
+                "TEST_FOLDER": str(folder),
+                **environ,
+            },
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def loaded(self) -> set[int]:
+        """Return the ids of the processes that have loaded the model."""
+        return {int(path.name.split()[0]) for path in self.folder.glob("* threads=*")}
+
+    def wait_ready(self, number: int) -> None:
+        """Wait until an instance is ready."""
+        address = instance_address(Address(path=f"{self.folder}/s"), number)
+        for _ in self.attempts():
+            connection = UnixConnection(address.path)
+            try:
+                connection.request("GET", "/v2/health/ready")
+                if connection.getresponse().status == 200:
+                    return
+            except OSError:
+                continue
+            finally:
+                connection.close()
+
+    def attempts(self) -> Iterator[None]:
+        """Yield until the test's time is over."""
+        end_s = time.monotonic() + 60
+        while time.monotonic() < end_s:
+            yield
+            select.select([], [], [], 0.05)
+        self.process.kill()
+        raise AssertionError(self.process.communicate()[1])
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Supervised]]:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "handler.py").write_text(HANDLER)
+    started: list[Supervised] = []
+
+    def start_it(**environ: str) -> Supervised:
+        started.append(Supervised(tmp_path, **environ))
+        return started[-1]
+
+    yield start_it
+    for each in started:
+        each.process.kill()
+        each.process.communicate()
+
+
+def exists(pid: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+
+
+@pytest.mark.integration
+def test_an_instance_that_is_killed_starts_again_and_the_other_continues(start: Callable[..., Supervised]) -> None:
+    supervised = start()
+    for number in (0, 1):
+        supervised.wait_ready(number)
+    first, second = sorted(supervised.loaded())
+
+    os.kill(second, signal.SIGKILL)
+    for _ in supervised.attempts():
+        if len(supervised.loaded()) == 3:
+            break
+    supervised.wait_ready(1)
+
+    assert exists(first)
+    supervised.process.terminate()
+    assert supervised.process.wait(60) == 0
+    assert not any(exists(pid) for pid in supervised.loaded())
+
+
+@pytest.mark.integration
+def test_no_instance_outlives_a_supervisor_that_is_killed(start: Callable[..., Supervised]) -> None:
+    supervised = start()
+    for number in (0, 1):
+        supervised.wait_ready(number)
+
+    supervised.process.kill()
+
+    for _ in supervised.attempts():
+        if not any(exists(pid) for pid in supervised.loaded()):
+            break
+
+
+@pytest.mark.integration
+def test_a_model_that_cannot_be_loaded_ends_all(start: Callable[..., Supervised]) -> None:
+    supervised = start(SHOAL_MODEL_PARAMETERS='{"broken": true}')
+    _, output = supervised.process.communicate(timeout=60)
+
+    assert supervised.process.returncode == 3
+    assert "no weights" in output
