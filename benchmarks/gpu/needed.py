@@ -44,7 +44,9 @@ def same(path: Path, other: Path) -> bool:
 
 def what_is_missing() -> str | None:
     """Return one sentence that states what to install and how; None if nothing is missing."""
-    if absent := missing([*ALSO, *required(REQUIREMENTS.read_text(encoding="utf-8"))]):
+    if absent := missing(ALSO):
+        return f"missing packages: {', '.join(absent)}; install the builds for this machine's GPU"
+    if absent := missing(required(REQUIREMENTS.read_text(encoding="utf-8"))):
         return (
             f"missing packages: {', '.join(absent)}; install them from benchmarks/gpu/requirements.txt, without a"
             " network from the wheels of `make bench-gpu-wheels`"
