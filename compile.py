@@ -22,7 +22,7 @@ COMPILED: Mapping[str, Sequence[str]] = {
         *(
             f"proxy/shoal_proxy/{name}.py"
             for name in (
-                "balance/*", "batching/*", "batching/row_checks/*", "bodies/body", "bodies/body_memory",
+                "balance/*", "batching/*", "batching/row_checks/*", "bodies/body_memory",
                 "bodies/compressor", "bodies/decompressor", "codecs/*", "dispatch/dispatcher", "dispatch/exchange",
                 "dispatch/link", "dispatch/runtime_connection", "dispatch/unread", "dispatch/upstream",
                 "graph/combining", "graph/graph_request", "graph/link", "graph/steps",
@@ -33,6 +33,7 @@ COMPILED: Mapping[str, Sequence[str]] = {
             )
         ),
         "schema/shoal_schema/expressions/evaluation.py",
+        "schema/shoal_schema/http/*.py",
         "schema/shoal_schema/wire/*.py",
     ),
     "shoal_runtime": tuple(

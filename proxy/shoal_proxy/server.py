@@ -53,11 +53,11 @@ from shoal_proxy.routes.admin import Admin
 from shoal_proxy.routes.app import PublicRoutes, make_app
 from shoal_proxy.settings import Settings
 from shoal_schema.fields.addresses import Address
+from shoal_schema.http.timeouts import TransferTimeouts
 from shoal_schema.interfaces import metrics as declared
 from shoal_schema.process.open_files import open_files
 from shoal_schema.resource.traffic import RowChecks as RowChecksMode
 from shoal_schema.version import VERSION
-from shoal_schema.wire.timeouts import TransferTimeouts
 
 if TYPE_CHECKING:
     from shoal_proxy.observe.exporting import Exporter

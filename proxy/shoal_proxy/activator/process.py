@@ -27,6 +27,7 @@ from shoal_proxy.observe.metrics import Metrics
 from shoal_proxy.server import ADMIN_BODY_BYTES, ADMIN_CONNECTIONS, bind
 from shoal_schema.fields.addresses import TcpAddress
 from shoal_schema.fields.declaring import ACTIVATOR
+from shoal_schema.http.timeouts import TransferTimeouts
 from shoal_schema.interfaces import metrics as declared
 from shoal_schema.interfaces.activator import ActivatorTable
 from shoal_schema.process import environment
@@ -36,7 +37,6 @@ from shoal_schema.process.open_files import open_files
 from shoal_schema.process.settings.activator import ActivatorProcess
 from shoal_schema.process.settings.log import LogSettings
 from shoal_schema.process.settings.proxy import ProxyProcess
-from shoal_schema.wire.timeouts import TransferTimeouts
 
 logger = logging.getLogger(__name__)
 

@@ -10,11 +10,11 @@ from typing import Final, cast
 
 import httptools
 
-from shoal_proxy.bodies.body import LARGE_BYTES
+from shoal_proxy.bodies.body_memory import LARGE_BYTES
 from shoal_proxy.errors import ModelFailed, NotExecuted, Overloaded, ProxyError, RuntimeLost
+from shoal_schema.http.timeouts import DeadlineTimer
 from shoal_schema.interfaces.metrics import RejectionReason
 from shoal_schema.wire.body import Body
-from shoal_schema.wire.timeouts import DeadlineTimer
 
 _NEVER_S: Final = float("inf")
 MAX_HEAD_BYTES: Final = 1 << 16

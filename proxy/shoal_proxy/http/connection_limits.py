@@ -9,7 +9,7 @@ from shoal_proxy.errors import Overloaded, ProxyError
 from shoal_proxy.http.idle_connections import connections_to_close
 from shoal_proxy.observe.log_sampling import LogSampler
 from shoal_proxy.observe.metrics import Metrics
-from shoal_schema.wire.timeouts import TransferTimeouts
+from shoal_schema.http.timeouts import TransferTimeouts
 
 logger = logging.getLogger(__name__)
 

@@ -23,8 +23,8 @@ from shoal_proxy.errors import (
 )
 from shoal_proxy.http.connection_limits import NO_EVENT, ConnectionLimits, RejectedRequest
 from shoal_proxy.http.timed_protocol import BODY, HEAD, IGNORED, NOTHING, TimedProtocol
+from shoal_schema.http.framing import FramingError, check_head, check_repeated, check_upgrade, without_upgrade
 from shoal_schema.interfaces.protocols import HTTP, expand
-from shoal_schema.wire.framing import FramingError, check_head, check_repeated, check_upgrade, without_upgrade
 
 logger = logging.getLogger(__name__)
 

@@ -18,8 +18,7 @@ import httptools
 
 from shoal_proxy.batching.pending import PendingRequest
 from shoal_proxy.batching.returns import Burst
-from shoal_proxy.bodies.body import FIRST_BYTES, LARGE_BYTES, BodyReader
-from shoal_proxy.bodies.body_memory import BodyTransfer
+from shoal_proxy.bodies.body_memory import FIRST_BYTES, LARGE_BYTES, BodyTransfer
 from shoal_proxy.bodies.compression import VARY
 from shoal_proxy.bodies.decompression import CompressedBody
 from shoal_proxy.bodies.decompressor import is_supported_coding
@@ -32,6 +31,7 @@ from shoal_proxy.http.inference import Inference
 from shoal_proxy.http.timed_protocol import NOTHING
 from shoal_proxy.observe.access_log import AccessLog, AccessLogEntry, client_host
 from shoal_proxy.observe.tracer import GONE
+from shoal_schema.http.body_reader import BodyReader
 from shoal_schema.interfaces.headers import REQUEST_ID, TRACEPARENT
 from shoal_schema.interfaces.metrics import RejectionReason
 from shoal_schema.wire.body import Body

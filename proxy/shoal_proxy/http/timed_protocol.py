@@ -15,9 +15,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from shoal_proxy.errors import Overloaded, ProxyError, RequestTimeout
 from shoal_proxy.http.connection_limits import ConnectionLimits
 from shoal_proxy.http.outbox import Outbox
+from shoal_schema.http.framing import HeadMeter
+from shoal_schema.http.timeouts import BUSY_CHECK_S, DeadlineTimer
 from shoal_schema.interfaces.metrics import RejectionReason
-from shoal_schema.wire.framing import HeadMeter
-from shoal_schema.wire.timeouts import BUSY_CHECK_S, DeadlineTimer
 
 LINGER_S: Final = 2.0
 """How long input is discarded after a refusal, so that the client reads the response before a reset."""

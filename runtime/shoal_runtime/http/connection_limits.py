@@ -1,6 +1,6 @@
 """uvicorn's HTTP protocol with limits of size and time, for a runtime that listens on a network.
 
-The limits are shared with the proxy (`shoal_schema.wire.framing` and `timeouts`).
+The limits are shared with the proxy (`shoal_schema.http`).
 """
 
 import asyncio
@@ -15,7 +15,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from shoal_runtime.codecs.response import encode_error
-from shoal_schema.wire.framing import (
+from shoal_schema.http.framing import (
     FramingError,
     HeadMeter,
     check_head,
@@ -23,7 +23,7 @@ from shoal_schema.wire.framing import (
     check_upgrade,
     without_upgrade,
 )
-from shoal_schema.wire.timeouts import BUSY_CHECK_S, DeadlineTimer, TransferTimeouts
+from shoal_schema.http.timeouts import BUSY_CHECK_S, DeadlineTimer, TransferTimeouts
 
 if TYPE_CHECKING:
     import uvicorn

@@ -16,10 +16,11 @@ import httptools
 import uvicorn
 from uvicorn.server import ServerState
 
-from shoal_runtime.http.body import BODY, BodyReader, large_body
+from shoal_runtime.http.body import BODY, large_body
 from shoal_runtime.http.connection_limits import ConnectionBounds, LimitedProtocol
 from shoal_runtime.http.infer_cycle import Application, InferCycle
 from shoal_schema.fields.addresses import Address
+from shoal_schema.http.body_reader import BodyReader
 from shoal_schema.process.environment import SettingsError
 from shoal_schema.wire.body import Body
 
