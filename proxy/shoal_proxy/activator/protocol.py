@@ -4,7 +4,6 @@ from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from shoal_proxy.errors import ProxyError
 from shoal_proxy.http.framed_protocol import FramedProtocol
 
 REFUSED: Final = "shoal.refused"
@@ -19,7 +18,7 @@ class HeldProtocol(FramedProtocol):
         super().on_body(body)
         HttpToolsProtocol.on_body(self, body)
 
-    def fail_open(self, cycle: Any, error: ProxyError) -> bool:
+    def fail_open(self, cycle: Any, error: Any) -> bool:
         """Reject an incomplete request, and pass ``error`` to the application.
 
         Returns whether ``error`` is handled.
