@@ -14,7 +14,7 @@ NO_EVENT: Final = NoEvent()
 
 
 class RejectedRequest:
-    """A rejected request, in the place of uvicorn's cycle of a request."""
+    """Replacement for uvicorn's request cycle of a rejected request."""
 
     __slots__ = ("disconnected", "error", "keep_alive", "message_event", "response_complete", "url")
 
