@@ -26,8 +26,8 @@ COMPILED: Mapping[str, Sequence[str]] = {
                 "bodies/compressor", "bodies/decompressor", "codecs/*", "dispatch/dispatcher", "dispatch/exchange",
                 "dispatch/link", "dispatch/runtime_connection", "dispatch/unread", "dispatch/upstream",
                 "graph/combining", "graph/graph_request", "graph/link", "graph/steps",
-                "graph/values", "http/connection_limits", "http/framed_protocol", "http/header_cache",
-                "http/idle_connections", "http/inference", "http/outbox", "http/protocol", "http/timed_protocol",
+                "graph/values", "http/connection_limits", "http/header_cache",
+                "http/idle_connections", "http/inference", "http/outbox", "http/protocol", "http/proxy_connection",
                 "model/*", "observe/log_sampling", "observe/metrics", "observe/timing", "observe/tracer",
                 "tracing/*", "activator/protocol",
             )

@@ -4,13 +4,13 @@ from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from shoal_proxy.http.framed_protocol import FramedProtocol
+from shoal_proxy.http.proxy_connection import ProxyConnection
 
 REFUSED: Final = "shoal.refused"
 """Key in a request's scope: the error that ends the reading of its body."""
 
 
-class HeldProtocol(FramedProtocol):
+class HeldProtocol(ProxyConnection):
     """The proxy's HTTP protocol for requests that the ASGI application holds."""
 
     def on_body(self, body: bytes) -> None:

@@ -25,9 +25,9 @@ from shoal_proxy.bodies.decompressor import is_supported_coding
 from shoal_proxy.codecs.base import HttpResponse
 from shoal_proxy.errors import BodyTooLarge, Overloaded, ProxyError
 from shoal_proxy.http.connection_limits import ConnectionLimits
-from shoal_proxy.http.framed_protocol import FramedProtocol
 from shoal_proxy.http.header_cache import InferRoute, RequestHead
 from shoal_proxy.http.inference import Inference
+from shoal_proxy.http.proxy_connection import ProxyConnection
 from shoal_proxy.observe.access_log import AccessLog, AccessLogEntry, client_host
 from shoal_proxy.observe.tracer import GONE
 from shoal_schema.http.body_reader import BodyReader
@@ -316,7 +316,7 @@ def _too_large(limit_bytes: int) -> BodyTooLarge:
     return BodyTooLarge(f"the body is over the limit of {limit_bytes} bytes")
 
 
-class InferProtocol(FramedProtocol):
+class InferProtocol(ProxyConnection):
     """The protocol of one client's connection to the inference port.
 
     ``inference`` and ``limits`` are arguments in addition to uvicorn's.
