@@ -60,6 +60,7 @@ INSPECT_EXAMPLES = """\
 examples:
   shoal inspect ./cat                       signature, size, memory and a first request
   shoal inspect https://models.example.com/cat.zip --json
+  shoal inspect ./cat --precision           speed and error in Float32, BFloat16, Float16 ...
   shoal inspect graph.yaml                  draw an InferenceGraph and check its models against each other
 
 The model is loaded and warmed up as by `shoal serve`, including its code, but no port is opened.
@@ -207,8 +208,13 @@ def serve(**options: Any) -> int:
     return _run("serve", options)
 
 
-@command(epilog=INSPECT_EXAMPLES)
+ROWS_NEED_PRECISION = only("rows", lambda given: given.precision, "it needs --precision")
+
+
+@command(cls=Command, rules=[ROWS_NEED_PRECISION], epilog=INSPECT_EXAMPLES)
 @argument("target", type=PATH, metavar="PATH", help="model or manifest, as for shoal serve")
+@option("--precision", is_flag=True, help="measure speed and error of the model in each precision instead")
+@option("--rows", type=PATH, metavar="URL", help="rows to measure with, as the --input of shoal batch (generated)")
 @SET  # a model is inspected with the fields with which it will be served
 @option("--json", is_flag=True, help="print the report as JSON")
 def inspect(**options: Any) -> int:

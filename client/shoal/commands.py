@@ -27,6 +27,7 @@ from shoal.serving.errors import FieldError, LocalError
 from shoal.serving.fields import Values, merge, to_environment
 from shoal.serving.graph_drawing import draw_graph
 from shoal.serving.inspection import report_text, with_requests
+from shoal.serving.precision_table import precision_text, with_names
 from shoal.targets import ServePlan, files_beside, make_plan, named_target, plan_services
 from shoal_schema.resource.locations import shown
 
@@ -101,8 +102,12 @@ def init(options: SimpleNamespace) -> int:
 def inspect(options: SimpleNamespace) -> int:
     """Load a model as ``shoal serve`` would, and print its signature or raise its error."""
     if graphs := graphs_in(options.target):
+        if options.precision:
+            raise FieldError(f"{options.target} is a graph. Measure each of its models with --precision")
         return _inspect_graphs(options, graphs)
     plan = make_plan(None, options.target, options.set)
+    if options.precision:
+        return _inspect_precision(options, plan)
     if not options.json:
         print(f"inspecting {shown(plan.fields['model.uri'])}", file=sys.stderr)
     report = with_requests(inspecting.inspect(plan.environment()), files_beside(options.target))
@@ -111,6 +116,19 @@ def inspect(options: SimpleNamespace) -> int:
         print(text)
     if report["refused"] is not None:
         raise LocalError(f"the model cannot be loaded: {report['refused']}")
+    return 0
+
+
+def _inspect_precision(options: SimpleNamespace, plan: ServePlan) -> int:
+    if not options.json:
+        print(f"measuring {shown(plan.fields['model.uri'])}", file=sys.stderr)
+    report = with_names(inspecting.measure_precisions(plan.environment(), options.rows))
+    if options.json:
+        print(json_text(report))
+    if report["refused"] is not None:
+        raise LocalError(f"the model cannot be measured: {report['refused']}")
+    if not options.json:
+        print(_with_headline(precision_text(report)))
     return 0
 
 

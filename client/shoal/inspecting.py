@@ -42,7 +42,23 @@ def inspect(environment: Mapping[str, str]) -> dict[str, Any]:
     return report
 
 
-def _report(role: str, command: str, environment: Mapping[str, str]) -> bytes:
+def measure_precisions(environment: Mapping[str, str], rows: str | None) -> dict[str, Any]:
+    """Measure a model in each precision in a runtime process, and return the runtime's report.
+
+    Args:
+        environment: environment variables of the process.
+        rows: address of a file with the rows; None to generate rows.
+
+    Raises:
+        LocalError: the runtime exited without a report.
+        KeyboardInterrupt: Ctrl-C was pressed.
+    """
+    given = () if rows is None else (rows,)
+    report: dict[str, Any] = orjson.loads(_report("runtime", "precision", environment, *given))
+    return report
+
+
+def _report(role: str, command: str, environment: Mapping[str, str], *arguments: str) -> bytes:
     """Run a component's ``command``, and return the report that the process writes to a file."""
     with own_directory() as directory:
         file = Path(directory, "report.json")
@@ -53,7 +69,7 @@ def _report(role: str, command: str, environment: Mapping[str, str]) -> bytes:
             assert task is not None
             # asyncio's own handler does not wake a loop that has just checked for signals and is about to block.
             asyncio.get_running_loop().add_signal_handler(signal.SIGINT, task.cancel)
-            process = await Process.start(MODULES[role], environment, command, str(file), log=log)
+            process = await Process.start(MODULES[role], environment, command, str(file), *arguments, log=log)
             try:
                 returncode = await process.wait()
             finally:

@@ -1,13 +1,17 @@
-"""Commands of the runtime: serve without an argument, `fetch`, `inspect FILE`, `batch`, `batch-ray`, `engine FD`."""
+"""Commands of the runtime: serve without an argument, `fetch`, `inspect`, `precision`, `batch`, `batch-ray`, `engine`.
+
+`help_text` describes them.
+"""
 
 import json
 import logging
 import os
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from shoal_runtime.ending import end_with_parent
 from shoal_runtime.errors import EXIT_LOAD_FAILED, EXIT_USAGE, LoadError
@@ -40,6 +44,9 @@ def run(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     if arguments[:1] == ["inspect"] and len(arguments) == 2:
         # The model's code may change the working directory.
         command = partial(inspect, file=Path(arguments[1]).absolute())
+    if arguments[:1] == ["precision"] and len(arguments) in (2, 3):
+        rows = arguments[2] if len(arguments) > 2 else None
+        command = partial(precision, file=Path(arguments[1]).absolute(), rows=rows)
     if arguments[:1] == ["engine"] and len(arguments) == 2 and arguments[1].isdigit():
         command = partial(engine, descriptor=int(arguments[1]))
     if command is None:
@@ -91,7 +98,35 @@ def serve(settings: Settings) -> int:
 
 
 def inspect(settings: Settings, file: Path) -> int:
-    """Load the model, and write its description to ``file`` as JSON.
+    """Load the model, and write its description to ``file`` as JSON; see `_report`."""
+
+    def inspected() -> Mapping[str, Any]:
+        from shoal_runtime.inspecting import inspect  # noqa: PLC0415
+
+        return inspect(settings)
+
+    return _report(inspected, file)
+
+
+def precision(settings: Settings, file: Path, rows: str | None) -> int:
+    """Measure the model in each precision, and write the figures to ``file`` as JSON; see `_report`.
+
+    Args:
+        settings: settings of the runtime.
+        file: file for the report.
+        rows: address of a file with the rows; None to generate rows.
+    """
+
+    def measured() -> Mapping[str, Any]:
+        from shoal_runtime.measuring import measure_precisions  # noqa: PLC0415
+
+        return measure_precisions(settings, rows)
+
+    return _report(measured, file)
+
+
+def _report(make: Callable[[], Mapping[str, Any]], file: Path) -> int:
+    """Write a report on a model to ``file`` as JSON.
 
     The function ends the process with the exit status. It returns, with a status, only if a required package is
     missing.
@@ -100,11 +135,10 @@ def inspect(settings: Settings, file: Path) -> int:
     wait_briefly(os.environ)
     with seldom_collected():
         try:
-            from shoal_runtime.inspecting import inspect  # noqa: PLC0415
+            report = make()
         except ModuleNotFoundError as error:
             logger.error("%s: %s", error, MISSING_EXTRA)
             return EXIT_USAGE
-        report = inspect(settings)
     file.write_text(json.dumps(report), encoding="utf-8")
     # Without a wait for threads of the model's own code.
     logging.shutdown()

@@ -16,13 +16,12 @@ from shoal_runtime.errors import LoadError
 from shoal_runtime.readiness import Readiness
 from shoal_runtime.serving import log_cause
 from shoal_runtime.settings import Settings
+from shoal_runtime.startup.parameters import count_parameters
 from shoal_runtime.startup.starting import load_and_warm
 from shoal_runtime.storage.fetching import fetch_model
 
 EVENT: Final = re.compile(r"^event=\w+ (?:message=)?")
 STATUS: Final = Path("/proc/self/status")
-MODULES_DEEP: Final = 2
-"""Depth at which a handler keeps its network: an attribute, or an attribute of that object."""
 
 Json = dict[str, Any]
 
@@ -37,7 +36,7 @@ def inspect(settings: Settings) -> Json:
     )
     report["refused"] = None
     start_s, readiness = time.monotonic(), Readiness()
-    with _warnings() as report["warnings"]:
+    with kept_warnings() as report["warnings"]:
         try:
             files = fetch_model(settings, readiness)
             paths = [files.directory / files.file] if files.file else []
@@ -55,9 +54,11 @@ def inspect(settings: Settings) -> Json:
                 "name": model.name,
                 "format": str(model.format),
                 "device": str(model.machine.device),
-                "parameters": _parameters(model.handler),
+                "parameters": count_parameters(model.handler),
                 "memory_bytes": peak_bytes,
-                "metadata": model_metadata(model.name, version, model.platform, model.signature, started.measured),
+                "metadata": model_metadata(
+                    model.name, version, model.platform, model.signature, started.measured, precision=started.precision
+                ),
             }
             torch = sys.modules.get("torch")
             if torch is not None and torch.cuda.is_initialized():
@@ -69,8 +70,8 @@ def inspect(settings: Settings) -> Json:
 
 
 @contextmanager
-def _warnings() -> Iterator[list[str]]:
-    # Collected instead of logged; errors are logged.
+def kept_warnings() -> Iterator[list[str]]:
+    """Collect the runtime's warnings instead of logging them; errors are logged."""
     found: list[str] = []
     ours = logging.getLogger("shoal_runtime")
     keep = _Keep(found)
@@ -96,24 +97,3 @@ class _Keep(logging.Handler):
             logging.getLogger().handle(record)
         else:
             self._found.append(EVENT.sub("", record.getMessage()))
-
-
-def _parameters(handler: Any) -> Json | None:
-    """Return number and bytes of the parameters and buffers in a handler's torch modules, or None."""
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return None
-    # By identity: modules may share tensors.
-    tensors: dict[int, Any] = {}
-    for module in _modules(handler, torch.nn.Module, MODULES_DEEP):
-        tensors |= {id(each): each for each in (*module.parameters(), *module.buffers())}
-    count = sum(each.numel() for each in tensors.values())
-    return {"count": count, "bytes": sum(each.nbytes for each in tensors.values())} if count else None
-
-
-def _modules(owner: Any, kind: type[Any], depth: int) -> Iterator[Any]:
-    if isinstance(owner, kind):
-        yield owner
-    elif depth:
-        for each in list(getattr(owner, "__dict__", {}).values()):
-            yield from _modules(each, kind, depth - 1)

@@ -18,7 +18,7 @@ from shoal_schema.process.settings.log import LogSettings
 from shoal_schema.process.settings.model import Metadata
 from shoal_schema.process.settings.runtime import RuntimeProcess
 from shoal_schema.resource.model import ModelSpec
-from shoal_schema.resource.runtime import RuntimeSpec
+from shoal_schema.resource.runtime import PrecisionSpec, RuntimeSpec
 from shoal_schema.resource.traffic import BatchingSpec
 
 
@@ -29,6 +29,7 @@ class Settings(Struct, frozen=True):
     metadata: Metadata = field(default_factory=Metadata)
     model: ModelSpec = field(default_factory=ModelSpec)
     runtime: RuntimeSpec = field(default_factory=RuntimeSpec)
+    precision: PrecisionSpec = field(default_factory=PrecisionSpec)
     batching: BatchingSpec = field(default_factory=BatchingSpec)
     logging: LogSettings = field(default_factory=LogSettings)
 
@@ -69,10 +70,14 @@ class Settings(Struct, frozen=True):
 
 def help_text() -> str:
     """Return the text of `--help`: every variable, its range, its default and its meaning."""
-    lines = ["usage: python -m shoal_runtime [fetch | inspect FILE | batch | batch-ray | --version]", ""]
+    lines = [
+        "usage: python -m shoal_runtime [fetch | inspect FILE | precision FILE [ROWS] | batch | batch-ray | --version]",
+        "",
+    ]
     lines += [
         "fetch: only download the model into the cache",
         "inspect FILE: load it and write its description to FILE",
+        "precision FILE [ROWS]: measure it in each precision, on generated rows or those of ROWS",
     ]
     lines += ["batch: score the rows of SHOAL_BATCH_INPUT; batch-ray: the same on a Ray cluster", ""]
     lines += ["Settings are environment variables:", ""]

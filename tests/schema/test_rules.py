@@ -35,6 +35,7 @@ VALUES: Mapping[str, tuple[Any, ...]] = {
     "fairShareWeights": ({"gold": 2},),
     "parameters": ({"labels": "cat"}, {}),
     "graph": ("other",),
+    "precision": ({"maxAbsError": "1e-3"}, {}),
     "mountPath": ("/models", "/run/shoal/x", "/data/../run", "/etc"),
     "grpcPort": (8080, 9000),
     "port": (8080, 9000),
@@ -182,6 +183,11 @@ def _of_a_change(rule: Any) -> bool:
         ({"batching": {"maxDelayMilliseconds": 5}}, "spec.batching.maxDelayMilliseconds", "requires policy Fixed"),
         ({"access": {}}, "spec.access.apiKeys", "requires apiKeys or jwt"),
         ({"runtime": {"port": 9000}}, "spec.runtime.image", "requires runtime.image"),
+        (
+            {"runtime": {"dtype": "Float16", "precision": {"minAgreement": "1"}}},
+            "spec.runtime.precision",
+            "requires dtype: Auto",
+        ),
     ],
 )
 def test_an_error_names_the_field_and_has_the_sentence_of_the_rule(spec: Json, path: str, fragment: str) -> None:

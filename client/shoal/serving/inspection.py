@@ -11,7 +11,7 @@ from shoal_schema.fields.redaction import visible
 
 URL = "http://127.0.0.1:8080"
 """Default URL of `shoal serve`."""
-_UNITS = ("bytes", "kB", "MB", "GB", "TB")
+SIZES = ("bytes", "kB", "MB", "GB", "TB")
 _NUMBERS = ("", " thousand", " million", " billion", " trillion")
 _STEP = 1000
 
@@ -37,18 +37,18 @@ def report_text(report: Mapping[str, Any], target: str) -> str:
     if metadata := report["metadata"]:
         parts.append(f"{signature_text(parse_signature(metadata))}\n")
         parts.append(f"format   {report['format']} ({metadata['platform']}), on {report['device']}")
+        if precision := metadata.get("parameters", {}).get("precision"):
+            parts.append(f"precision {precision}, the fastest within runtime.precision")
     if files := report["files"]:
         count = "1 file" if files["count"] == 1 else f"{files['count']} files"
-        parts.append(f"files    {count}, {_amount(files['bytes'], _UNITS)}")
+        parts.append(f"files    {count}, {amount(files['bytes'], SIZES)}")
     if parameters := report["parameters"]:
-        size = f"{_amount(parameters['count'], _NUMBERS)} parameters, {_amount(parameters['bytes'], _UNITS)}"
+        size = f"{amount(parameters['count'], _NUMBERS)} parameters, {amount(parameters['bytes'], SIZES)}"
         parts.append(f"size     {size}")
     if metadata:
         device_bytes = report["device_memory_bytes"]
-        device = f", {_amount(device_bytes, _UNITS)} on the GPU" if device_bytes else ""
-        parts.append(
-            f"memory   {_amount(report['memory_bytes'], _UNITS)}{device} at most, while loading and warming up"
-        )
+        device = f", {amount(device_bytes, SIZES)} on the GPU" if device_bytes else ""
+        parts.append(f"memory   {amount(report['memory_bytes'], SIZES)}{device} at most, while loading and warming up")
         parts.append(f"start    {report['seconds']:.1f} s, including downloads")
         curl, command = report["first_requests"]
         parts.append(f"\nsample requests, once `shoal serve {target}` is ready:\n  {curl}\n  {command}")
@@ -56,7 +56,7 @@ def report_text(report: Mapping[str, Any], target: str) -> str:
     return "\n".join(parts)
 
 
-def _amount(number: float, units: tuple[str, ...]) -> str:
+def amount(number: float, units: tuple[str, ...]) -> str:
     """Return a number in three digits with its unit: 21.4 MB, 5.3 million."""
     # Decimal units, as for disks.
     at = 0

@@ -116,6 +116,12 @@ class Dispatcher:
             raise self._unavailable()
         return signature
 
+    @property
+    def precision(self) -> str:
+        """Return the precision that the runtime chose by measurement; empty if it chose none."""
+        signature = self._link.signature
+        return "" if signature is None else signature.precision
+
     def signature_to_decode(self) -> ModelSignature:
         """Return the signature for decoding requests.
 

@@ -127,13 +127,11 @@ class InstancesLink:
         return [each for each in self._instances if each.link.ready and self._same_model(each.link.signature)]
 
     def _same_model(self, signature: ModelSignature | None) -> bool:
-        # Each runtime measures other times in its warm-up.
         served = self.signature
-        return (
-            served is not None
-            and signature is not None
-            and replace(signature, measured=()) == replace(served, measured=())
-        )
+        if served is None or signature is None:
+            return False
+        # Each runtime measures times, and may choose a precision, by itself.
+        return replace(signature, measured=(), precision="") == replace(served, measured=(), precision="")
 
     def _changed(self) -> None:
         ready = [each for each in self._instances if each.link.ready]

@@ -89,9 +89,11 @@ class LatencyReport:
     """Rows that got another result in a later run, without a violation; 0 for few."""
     unchecked: str = ""
     """The reason why rows are not checked; empty where they are."""
+    precision: str = ""
+    """The precision that the runtime chose by measurement; empty if it chose none."""
 
 
-def report(
+def report(  # noqa: PLR0913 (the last have defaults)
     batcher: Batcher,
     busiest: BusiestSecond | None,
     *,
@@ -99,6 +101,7 @@ def report(
     padding: float,
     rejected: dict[str, int],
     checks: RowChecks | None = None,
+    precision: str = "",
 ) -> LatencyReport:
     """Return the measurements for the input shape used last."""
     key = last_key(batcher)
@@ -144,6 +147,7 @@ def report(
         checked_rows=0 if checks is None else checks.checked_rows,
         varying_rows=0 if checks is None else checks.evidence.varies,
         unchecked="Off" if checks is None else checks.unchecked,
+        precision=precision,
     )
 
 

@@ -43,6 +43,8 @@ def explain(report: LatencyReport) -> list[str]:
             "No batch has run yet, so the model's speed is unknown. Send requests, then read this again.",
         ]
     about = f"Model {report.model}."
+    if report.precision:
+        about += f" The runtime chose precision {report.precision} by measurement at its start."
     if report.known_shapes > 1:
         shape = ", ".join(f"{name} {shape}" for name, shape in report.shapes.items())
         # Times of different shapes are not comparable, so only one is reported.

@@ -93,6 +93,8 @@ class ModelSignature:
     """The output that holds status and headers of each response; empty for none."""
     graphs: str = ""
     """For a graph: names of the graph and of called graphs, separated by commas."""
+    precision: str = ""
+    """The precision that the runtime chose by measurement; empty if it chose none."""
 
     def largest_batch(self, configured_rows: int) -> int:
         """Return the smaller of the configured and the model's row limit.
@@ -155,6 +157,7 @@ def parse_metadata(metadata: Mapping[str, Any]) -> ModelSignature:
             request_headers=_carrier(input_specs.values(), REQUEST_HEADERS),
             response_head=_carrier(output_specs.values(), RESPONSE_HEAD),
             graphs=str(parameters.get("graphs", "")),
+            precision=str(parameters.get("precision", "")),
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise SignatureError(f"model metadata is unusable: {type(error).__name__}: {error}") from error

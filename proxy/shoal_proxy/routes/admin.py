@@ -186,6 +186,7 @@ class Admin:
             padding=metrics.padded_elements / metrics.elements if metrics.elements else 0.0,
             rejected=dict(metrics.rejections),
             checks=self._dispatcher.scheduler.checks,
+            precision=self._dispatcher.precision,
         )
         # A graph forms no batches that could be explained.
         sentences = explain(now) if self._dispatcher.graph_state is None else explain_graph(now)

@@ -13,7 +13,13 @@ SERVER_METADATA: Final = {"name": RUNTIME_NAME, "version": VERSION, "extensions"
 
 
 def model_metadata(
-    name: str, version: str, platform: str, signature: Signature, measured: Sequence[tuple[int, float]] = ()
+    name: str,
+    version: str,
+    platform: str,
+    signature: Signature,
+    measured: Sequence[tuple[int, float]] = (),
+    *,
+    precision: str = "",
 ) -> dict[str, Any]:
     """Return a model's V2 metadata, described in docs/reference/model-metadata.md.
 
@@ -23,6 +29,7 @@ def model_metadata(
         platform: platform in the metadata.
         signature: the model's signature.
         measured: rows and seconds of forwards during warm-up.
+        precision: precision that was chosen by measurement; empty if none was.
     """
     # Parameters of V2 are scalars only, so lists become text.
     parameters: dict[str, Any] = {"max_batch_size": signature.max_batch_size}
@@ -30,6 +37,8 @@ def model_metadata(
         parameters["allowed_batch_sizes"] = ",".join(map(str, signature.allowed_batch_sizes))
     if measured:
         parameters["forward_us"] = ",".join(f"{rows}:{round(seconds * 1e6)}" for rows, seconds in measured)
+    if precision:
+        parameters["precision"] = precision
     return {
         "name": name,
         "versions": [version],

@@ -64,11 +64,14 @@ class BatchRunner(Protocol):
 
 
 class ServedModel:
-    """Model that the server serves; ``measured`` holds rows and seconds of warm-up forwards."""
+    """Model that the server serves.
 
-    __slots__ = ("measured", "memory", "name", "pipeline", "platform", "version")
+    ``measured`` holds rows and seconds of warm-up forwards. ``precision`` was chosen by measurement, or is empty.
+    """
 
-    def __init__(
+    __slots__ = ("measured", "memory", "name", "pipeline", "platform", "precision", "version")
+
+    def __init__(  # noqa: PLR0913 (the last have defaults)
         self,
         name: str,
         version: str,
@@ -76,6 +79,8 @@ class ServedModel:
         pipeline: BatchRunner,
         measured: Sequence[tuple[int, float]] = (),
         memory: Callable[[], tuple[int, int] | None] = lambda: None,
+        *,
+        precision: str = "",
     ) -> None:
         self.name = name
         self.version = version
@@ -83,6 +88,7 @@ class ServedModel:
         self.pipeline = pipeline
         self.measured = measured
         self.memory = memory
+        self.precision = precision
 
 
 class HttpResponse:
@@ -238,7 +244,11 @@ class App:
         self._check_model(parts)
         model = self._require_model()
         signature = model.pipeline.signature
-        return _json(model_metadata(model.name, model.version, model.platform, signature, model.measured))
+        return _json(
+            model_metadata(
+                model.name, model.version, model.platform, signature, model.measured, precision=model.precision
+            )
+        )
 
     def _check_model(self, parts: list[str]) -> None:
         """Reject a path v2/models/NAME[/versions/VERSION] that does not name the loaded model."""

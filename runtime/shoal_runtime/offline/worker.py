@@ -86,7 +86,14 @@ def work(settings: Settings, descriptor: int) -> int:
             lanes=StageThreads(executor, pool, threads),
             on_lost=watchdog.lose,
         )
-        metadata = model_metadata(model.name, settings.model.version, model.platform, model.signature, started.measured)
+        metadata = model_metadata(
+            model.name,
+            settings.model.version,
+            model.platform,
+            model.signature,
+            started.measured,
+            precision=started.precision,
+        )
         messages.put(EngineReady(metadata, digest_of(files), settings_of(settings), IN_FLIGHT))
         await _compute(connection, pipeline, messages)
         return 0

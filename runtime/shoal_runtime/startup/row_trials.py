@@ -3,7 +3,7 @@
 import logging
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
@@ -46,6 +46,10 @@ UNTRIED_REMEDY: Final = (
     " SHOAL_BATCHING_MAX_BATCH_SIZE=1 (batching.maxBatchSize)"
 )
 
+SAMPLES_REMEDY: Final = "Give a handler's warmup_items() rows that it accepts"
+Forward = Callable[[Callable[[Any], Any], Any], tuple[float, Any]]
+"""Runs the model's forward on a staged batch; returns seconds and result."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -73,7 +77,7 @@ class RowTrials:
             LoadError: rows affect each other; the message names the output.
         """
         model, signature = self._model, self._model.signature
-        source = self._source()
+        source = self.source()
         if not model.tried or signature.max_batch_size < 2 or source is None or (model.apart and forward_s > SLOW_S):
             return
         if isinstance(source, ExampleRows):
@@ -87,7 +91,7 @@ class RowTrials:
             tested = [*tested, *GENTLE]
         end_s = time.monotonic() + TRIAL_S
         tried = dependence_warnings(
-            self._run,
+            self.run,
             source,
             signature,
             tested,
@@ -131,23 +135,24 @@ class RowTrials:
 
         The largest batch is first. For other models, the list is empty.
         """
-        signature, source = self._model.signature, self._source()
+        signature, source = self._model.signature, self.source()
         if getattr(self._model.handler, "trial_values", None) is None or not isinstance(source, GeneratedRows):
             return []
 
         def make(rows: int) -> Any:
-            return self._given(source.join(source.draw(self._kinds[0], rows, np.random.default_rng(0))))
+            return self.given(source.join(source.draw(self._kinds[0], rows, np.random.default_rng(0))))
 
         sizes = signature.allowed_batch_sizes or tuple(sorted({1, signature.max_batch_size}))
         return [WarmupBatch(size, partial(make, size), exact=False) for size in sizes[::-1]]
 
     def answers_any(self) -> bool:
         """Return whether the model computes a generated row in a batch of one row."""
-        source = self._source()
+        source = self.source()
         with _quiet():
-            return source is not None and accepts_single_row(self._run, source, self._kinds)
+            return source is not None and accepts_single_row(self.run, source, self._kinds)
 
-    def _source(self) -> RowSource | None:
+    def source(self) -> RowSource | None:
+        """Return the source of rows: the handler's own items, or generated rows; None if there is neither."""
         model = self._model
         items: Any = getattr(model.handler, "warmup_items", None)
         if items is not None and model.apart:
@@ -156,7 +161,7 @@ class RowTrials:
         values = getattr(model.handler, "trial_values", None)
         return GeneratedRows(model.signature, values) if can_be_generated(model.signature) else None
 
-    def _given(self, batch: Batch) -> Any:
+    def given(self, batch: Batch) -> Any:
         """Convert rows to the argument of `forward`, in host memory."""
         signature, stages, library = self._model.signature, self._model.stages, self._placement.library
         texts = all(spec.datatype == "BYTES" for spec in signature.inputs) and not library.holds_text
@@ -170,12 +175,65 @@ class RowTrials:
             return batch_of_items(items, signature, library)
         return collate([stages.preprocess(item) for item in items], stages.preprocess_padding, library)
 
-    def _run(self, batch: Batch) -> Mapping[str, Array]:
-        placement, given = self._placement, self._given(batch)
+    def samples(self, batches: int, rows: int) -> list[Batch]:
+        """Return batches of rows, of the first kind of which the model computes a batch.
+
+        Raises:
+            LoadError: no rows can be generated, or the model rejects them.
+        """
+        if (source := self.source()) is None:
+            raise LoadError(f"no rows can be generated for texts, images or documents. {SAMPLES_REMEDY}")
+        rng = np.random.default_rng(0)
+        fault = ""
+        with _quiet():
+            for kind in (*self._kinds, *GENTLE):
+                made = [source.join(source.draw(kind, rows, rng)) for _ in range(batches)]
+                try:
+                    self.run(made[0])
+                except HANDLER_FAULTS as error:
+                    if isinstance(error, LoadError):
+                        raise
+                    fault = describe(error)
+                else:
+                    return made
+        raise LoadError(f"the model rejects all generated rows: {fault}. {SAMPLES_REMEDY}")
+
+    def run(self, batch: Batch) -> Mapping[str, Array]:
+        """Return the outputs of a batch.
+
+        Raises:
+            LoadError: the device failed.
+        """
+        return self._computed(batch, lambda forward, staged: (0.0, self._placement.forward(forward, staged)))[1]
+
+    def warm(self, batch: Batch) -> float:
+        """Run a batch once to warm up for its shape, and once to measure; return the seconds.
+
+        Raises:
+            LoadError: the device failed.
+        """
+
+        def forward(function: Callable[[Any], Any], staged: Any) -> tuple[float, Any]:
+            self._placement.warm(function, staged)
+            return self._placement.measure(function, staged)
+
+        return self._computed(batch, forward)[0]
+
+    def timed(self, batch: Batch) -> tuple[float, Mapping[str, Array]]:
+        """Return seconds of the forward, and the outputs, of a batch of a warmed shape.
+
+        Raises:
+            LoadError: the device failed.
+        """
+        return self._computed(batch, self._placement.measure)
+
+    def _computed(self, batch: Batch, forward: Forward) -> tuple[float, Mapping[str, Array]]:
+        placement, given = self._placement, self.given(batch)
         try:
             staged = placement.stage(given)
             with placement.active():
-                collected = self._answers.collect(placement.forward(self._model.stages.forward, staged)).wait()
+                seconds, result = forward(self._model.stages.forward, staged)
+                collected = self._answers.collect(result).wait()
         except HANDLER_FAULTS as error:
             if placement.is_lost(error):
                 raise LoadError(f"the device failed in warm-up: {describe(error)}") from error
@@ -184,7 +242,7 @@ class RowTrials:
         outputs, errors = self._answers.finish(collected, range(rows), rows, {})
         if errors:
             raise errors[0].cause or ForwardFailed(errors[0].message)
-        return outputs
+        return seconds, outputs
 
 
 @contextmanager

@@ -18,6 +18,8 @@ from shoal_runtime.loading import Model, load_model
 from shoal_runtime.readiness import Readiness
 from shoal_runtime.settings import Settings
 from shoal_runtime.signature.ragged import RAGGED_REMEDY
+from shoal_runtime.startup.deviations import Tolerance
+from shoal_runtime.startup.precisions import load_fastest
 from shoal_runtime.startup.row_trials import RowTrials
 from shoal_runtime.startup.warmup import WarmupBatch, plan_measuring, plan_warmup
 from shoal_runtime.storage.fetching import ModelFiles, fetch_model
@@ -46,6 +48,8 @@ class StartedModel:
     placement: Placement
     measured: Sequence[tuple[int, float]] = ()
     """Rows and seconds of the forwards in warm-up."""
+    precision: str = ""
+    """The precision that was chosen by measurement; empty if none was."""
 
 
 def start_model(settings: Settings, readiness: Readiness) -> StartedModel:
@@ -66,10 +70,15 @@ def load_and_warm(files: ModelFiles, settings: Settings, readiness: Readiness) -
     start_s = time.monotonic()
     readiness.progress("loading")
     with load_time_limit(settings.process.load_timeout_s, "SHOAL_MODEL_LOAD_TIMEOUT_S", readiness):
-        model = load_model(files, settings)
+        limits, fastest = Tolerance.of(settings.precision), None
+        if limits is None:
+            model = load_model(files, settings)
+            placement = model.machine.place(model.graphs)
+        else:
+            fastest = load_fastest(files, settings, limits)
+            model, placement = fastest.model, fastest.placement
         logger.info("event=model_loaded seconds=%.1f", time.monotonic() - start_s)
         return_freed_memory()
-        placement = model.machine.place(model.graphs)
         measured = warm(model, placement, readiness)
     # All objects of the model stay alive; frozen, they are skipped by later collections.
     gc.collect()
@@ -82,7 +91,7 @@ def load_and_warm(files: ModelFiles, settings: Settings, readiness: Readiness) -
         model.signature.max_batch_size,
         time.monotonic() - start_s,
     )
-    return StartedModel(model, placement, measured)
+    return StartedModel(model, placement, measured, "" if fastest is None else fastest.precision)
 
 
 def warm(model: Model, placement: Placement, readiness: Readiness) -> Sequence[tuple[int, float]]:
@@ -252,4 +261,7 @@ def serve_model(
     """
     model = started.model
     pipeline = Pipeline(model.stages, model.signature, started.placement, lanes=lanes, on_lost=on_lost)
-    return ServedModel(model.name, version, model.platform, pipeline, started.measured, started.placement.memory)
+    memory = started.placement.memory
+    return ServedModel(
+        model.name, version, model.platform, pipeline, started.measured, memory, precision=started.precision
+    )

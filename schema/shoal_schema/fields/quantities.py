@@ -7,6 +7,10 @@ MAX_QUANTITY = 2**63 - 1
 """Largest quantity that the API server keeps; it silently reduces larger ones to this."""
 # The pattern of the API server, with bounded lengths.
 PATTERN = r"^(\+|-)?(([0-9]{1,32}(\.[0-9]{0,32})?)|(\.[0-9]{1,32}))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?[0-9]{1,2}))?$"
+SHARE = r"^(0([.][0-9]{1,9})?|1([.]0{1,9})?)\Z"
+"""Pattern of a number from 0 to 1: fields of a resource hold fractions as text."""
+DECIMAL = r"^[0-9]{1,9}([.][0-9]{1,9})?(e-?[0-9]{1,2})?\Z"
+"""Pattern of a number of at least 0."""
 _PARTS = re.compile(r"(?P<number>[+-]?[0-9.]+)(?P<suffix>.*)")
 # Suffixes and their powers of 10 and 1024.
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}

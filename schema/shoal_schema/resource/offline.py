@@ -7,6 +7,7 @@ from msgspec import Meta
 
 from shoal_schema.expressions.grammar import MAX_LENGTH
 from shoal_schema.fields.declaring import BATCH, GIB, KIB, Env, FieldFault, SettingsSection
+from shoal_schema.fields.quantities import SHARE
 from shoal_schema.fields.rules import Custom, Given, In, Matches, Not, Rule, any_of, checked_by_api_server
 from shoal_schema.resource.locations import CREDENTIALS
 from shoal_schema.resource.model import ModelSpec
@@ -18,7 +19,6 @@ STORES = ("file", "s3", "gs", "az", "abfss")
 STORED = rf"^({'|'.join(STORES)})://[^\x00-\x20?#]+\Z"
 FOLDER = rf"^({'|'.join(STORES)})://[^\x00-\x20?#*\[\]]+\Z"
 IN_WORDS = ", ".join(f"{each}://" for each in STORES)
-SHARE = r"^(0([.][0-9]{1,9})?|1([.]0{1,9})?)\Z"
 ERRORS_IN_COLUMN = "Column"
 
 

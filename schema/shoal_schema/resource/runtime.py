@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 from msgspec import Meta
 
 from shoal_schema.fields.declaring import PROXY, RUNTIME, Env, SettingsSection
-from shoal_schema.fields.quantities import Quantity
+from shoal_schema.fields.quantities import DECIMAL, SHARE, Quantity
 from shoal_schema.fields.rules import Every, Given, In, Matches, Not, Rule, all_of, any_of, excludes, not_in, requires
 from shoal_schema.interfaces.headers import OWN_HEADERS, OWN_HEADERS_PATTERN
 from shoal_schema.interfaces.instances import MAX_INSTANCES
@@ -50,6 +50,49 @@ class DType(StrEnum):
     FLOAT16 = "Float16"
 
 
+class PrecisionSpec(SettingsSection, frozen=True):
+    """Limits of the deviation from Float32; a limit makes the runtime choose the precision by measurement at start."""
+
+    max_abs_error: (
+        Annotated[
+            str,
+            Meta(
+                pattern=DECIMAL,
+                max_length=24,
+                description="Maximum absolute error of a number in an output, such as `0.01` or `1e-3`.",
+            ),
+            Env("SHOAL_RUNTIME_MAX_ABS_ERROR", RUNTIME, allowed="a number of at least 0"),
+        ]
+        | None
+    ) = None
+    max_rel_error: (
+        Annotated[
+            str,
+            Meta(
+                pattern=DECIMAL,
+                max_length=24,
+                description="Maximum absolute error, divided by the largest absolute value of the output.",
+            ),
+            Env("SHOAL_RUNTIME_MAX_REL_ERROR", RUNTIME, allowed="a number of at least 0"),
+        ]
+        | None
+    ) = None
+    min_agreement: (
+        Annotated[
+            str,
+            Meta(
+                pattern=SHARE,
+                max_length=16,
+                description="Minimum share of rows whose largest number stands at the same place, in outputs of scores,"
+                " and of equal elements in outputs of integers and texts. Default: integers and texts must be equal.",
+            ),
+            Env("SHOAL_RUNTIME_MIN_AGREEMENT", RUNTIME, allowed="0 to 1"),
+        ]
+        | None
+    ) = None
+
+
+_LIMITS = tuple(Given(f"precision.{name}") for name in ("maxAbsError", "maxRelError", "minAgreement"))
 DeviceName = Annotated[str, Meta(pattern=r"(?i)^(auto|cpu|cuda(:\d+)?)\Z")]
 """A process may select one of several GPUs, as `cuda:1`."""
 GrpcPort = Annotated[int, Meta(ge=0, le=65_535)]
@@ -92,6 +135,16 @@ class RuntimeSpec(SettingsSection, frozen=True):
                 "forwardTimeoutSeconds",
             )
         ),
+        Rule(
+            any_of(Not(any_of(*_LIMITS)), Not(Given("port"))),
+            f"runtime.precision {OWN_RUNTIME_ONLY}",
+            "precision",
+        ),
+        Rule(
+            any_of(Not(any_of(*_LIMITS)), In("dtype", (DType.AUTO,))),
+            "runtime.precision requires dtype: Auto, because any other dtype is fixed. Remove one of them",
+            "precision",
+        ),
     )
 
     # The image and how the model runs on the device.
@@ -113,9 +166,13 @@ class RuntimeSpec(SettingsSection, frozen=True):
     ] = Device.AUTO
     dtype: Annotated[
         DType,
-        Meta(description="Precision of the weights. `Auto` keeps that of the file."),
+        Meta(
+            description="Precision of the weights. `Auto` keeps that of the file, or with a limit in `precision` uses"
+            " the fastest precision within the limits."
+        ),
         Env("SHOAL_RUNTIME_DTYPE", RUNTIME, lower=True),
     ] = DType.AUTO
+    precision: PrecisionSpec = PrecisionSpec()
     compile: Annotated[
         bool,
         Meta(description="Compile the model with `torch.compile` before the pod becomes ready."),

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from shoal.serving.inspection import _amount, report_text, with_requests
+from shoal.serving.inspection import amount, report_text, with_requests
 from tests.client.fake_server import metadata, tensor
 
 LOADED: dict[str, Any] = {
@@ -50,6 +50,12 @@ def test_a_person_reads_what_is_served_how_big_it_is_and_how_it_is_asked() -> No
     assert "-d '{\"instances\":[[0.5,0.5,0.5]]}' http://127.0.0.1:8080/v1/models/adder:predict" in text
 
 
+def test_a_chosen_precision_is_shown() -> None:
+    chosen = {**LOADED["metadata"], "parameters": {**LOADED["metadata"]["parameters"], "precision": "BFloat16"}}
+
+    assert "precision BFloat16" in text_of({**LOADED, "metadata": chosen})
+
+
 def test_unknown_values_are_not_shown() -> None:
     assert "parameters" not in text_of({**LOADED, "parameters": None})
 
@@ -75,5 +81,5 @@ def test_rejected_model_shows_only_what_was_found() -> None:
 @pytest.mark.parametrize(
     ("number", "text"), [(0, "0 bytes"), (999, "999 bytes"), (1000, "1 kB"), (2_345_678, "2.35 MB"), (5e15, "5e+03 TB")]
 )
-def test_an_amount_has_three_digits_and_a_unit(number: float, text: str) -> None:
-    assert _amount(number, ("bytes", "kB", "MB", "GB", "TB")) == text
+def test_anamount_has_three_digits_and_a_unit(number: float, text: str) -> None:
+    assert amount(number, ("bytes", "kB", "MB", "GB", "TB")) == text

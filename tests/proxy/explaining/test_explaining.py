@@ -34,6 +34,12 @@ def explained(batcher: Batcher, busiest: BusiestSecond | None = None, *, padding
     return "\n".join(explain(report(batcher, busiest, model="cat", padding=padding, rejected=rejected)))
 
 
+def test_a_precision_chosen_by_measurement_is_stated() -> None:
+    now = report(batcher(), None, model="cat", padding=0.0, rejected={}, precision="BFloat16")
+
+    assert "precision BFloat16" in explain(now)[0]
+
+
 def test_before_the_first_batch_the_speed_is_unknown() -> None:
     assert explained(batcher(known=False)).startswith("Model cat.\nNo batch has run yet")
     assert latency_document(batcher(known=False), None)["tables"] == []
