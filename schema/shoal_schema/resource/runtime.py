@@ -208,7 +208,7 @@ class RuntimeSpec(SettingsSection, frozen=True):
                 " pod's GPUs in turns, and the CPU cores evenly. Default: the number of GPUs of the container, at"
                 " least 1.",
             ),
-            Env("SHOAL_RUNTIME_INSTANCES", RUNTIME, unset=1),
+            Env("SHOAL_RUNTIME_INSTANCES", RUNTIME),
         ]
         | None
     ) = None
