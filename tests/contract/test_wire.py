@@ -211,6 +211,13 @@ def test_padding_rules_survive_the_metadata() -> None:
     assert (ours.max_batch_size, ours.allowed_batch_sizes, ours.pads) == (32, (8, 32), True)
 
 
+@pytest.mark.parametrize("precision", ["", "BFloat16"])
+def test_a_precision_chosen_by_measurement_reaches_the_proxy(precision: str) -> None:
+    metadata = model_metadata("m", "1", "test", runtime_signature("FP32", 0), precision=precision)
+
+    assert parse_metadata(orjson.loads(orjson.dumps(metadata))).precision == precision
+
+
 def test_what_warm_up_measured_is_where_the_latency_table_starts() -> None:
     metadata = model_metadata("m", "1", "test", runtime_signature("FP32", 0), [(1, 0.0042), (64, 0.0104)])
 

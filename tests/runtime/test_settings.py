@@ -10,7 +10,7 @@ from shoal_schema.process.settings.log import Level, LogForm, LogSettings
 from shoal_schema.process.settings.model import Metadata
 from shoal_schema.process.settings.runtime import RuntimeProcess
 from shoal_schema.resource.model import ModelFormat, ModelSpec
-from shoal_schema.resource.runtime import DType, RuntimeSpec
+from shoal_schema.resource.runtime import DType, PrecisionSpec, RuntimeSpec
 from shoal_schema.resource.traffic import BatchingSpec
 
 REQUIRED = {"SHOAL_MODEL_URI": "/models/m"}
@@ -47,6 +47,9 @@ def test_every_variable_is_read() -> None:
             "SHOAL_RUNTIME_LISTEN": "[::1]:8001",
             "SHOAL_RUNTIME_DEVICE": "CUDA:1",
             "SHOAL_RUNTIME_DTYPE": "BFloat16",
+            "SHOAL_RUNTIME_PRECISION_ABS_ERROR": "1e-3",
+            "SHOAL_RUNTIME_PRECISION_REL_ERROR": "0.1",
+            "SHOAL_RUNTIME_PRECISION_AGREEMENT": "1",
             "SHOAL_RUNTIME_COMPILE": "true",
             "SHOAL_RUNTIME_TENSORRT": "true",
             "SHOAL_RUNTIME_THREADS": "4",
@@ -83,6 +86,7 @@ def test_every_variable_is_read() -> None:
             preprocess_threads=3,
             forward_timeout_seconds=0.5,
         ),
+        precision=PrecisionSpec("1e-3", "0.1", "1"),
         batching=BatchingSpec(max_batch_size=8, allowed_batch_sizes=(1, 4, 8)),
         process=RuntimeProcess(
             listen=Address("::1", 8001),

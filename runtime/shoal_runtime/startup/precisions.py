@@ -246,8 +246,8 @@ def load_fastest(files: ModelFiles, settings: Settings, limits: Tolerance) -> Lo
     """
     if settings.runtime.dtype is not DType.AUTO:
         raise LoadError(
-            "SHOAL_RUNTIME_DTYPE must be auto if SHOAL_RUNTIME_MAX_ABS_ERROR, SHOAL_RUNTIME_MAX_REL_ERROR or"
-            " SHOAL_RUNTIME_MIN_AGREEMENT is set. Remove one of them"
+            "SHOAL_RUNTIME_DTYPE must be auto if SHOAL_RUNTIME_PRECISION_ABS_ERROR, SHOAL_RUNTIME_PRECISION_REL_ERROR or"
+            " SHOAL_RUNTIME_PRECISION_AGREEMENT is set. Remove one of them"
         )
     best = reference = load_reference(files, settings)
     measured: list[Measurement] = []

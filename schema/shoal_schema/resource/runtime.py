@@ -61,7 +61,7 @@ class PrecisionSpec(SettingsSection, frozen=True):
                 max_length=24,
                 description="Maximum absolute error of a number in an output, such as `0.01` or `1e-3`.",
             ),
-            Env("SHOAL_RUNTIME_MAX_ABS_ERROR", RUNTIME, allowed="a number of at least 0"),
+            Env("SHOAL_RUNTIME_PRECISION_ABS_ERROR", RUNTIME, allowed="a number of at least 0"),
         ]
         | None
     ) = None
@@ -73,7 +73,7 @@ class PrecisionSpec(SettingsSection, frozen=True):
                 max_length=24,
                 description="Maximum absolute error, divided by the largest absolute value of the output.",
             ),
-            Env("SHOAL_RUNTIME_MAX_REL_ERROR", RUNTIME, allowed="a number of at least 0"),
+            Env("SHOAL_RUNTIME_PRECISION_REL_ERROR", RUNTIME, allowed="a number of at least 0"),
         ]
         | None
     ) = None
@@ -86,7 +86,7 @@ class PrecisionSpec(SettingsSection, frozen=True):
                 description="Minimum share of rows whose largest number stands at the same place, in outputs of scores,"
                 " and of equal elements in outputs of integers and texts. Default: integers and texts must be equal.",
             ),
-            Env("SHOAL_RUNTIME_MIN_AGREEMENT", RUNTIME, allowed="0 to 1"),
+            Env("SHOAL_RUNTIME_PRECISION_AGREEMENT", RUNTIME, allowed="0 to 1"),
         ]
         | None
     ) = None

@@ -53,7 +53,7 @@ def handler(
 
 
 def started(environment: dict[str, str], limit: str = "0.1", **variables: str) -> StartedModel:
-    variables = {"SHOAL_RUNTIME_MAX_ABS_ERROR": limit, **variables}
+    variables = {"SHOAL_RUNTIME_PRECISION_ABS_ERROR": limit, **variables}
     return start_model(Settings.from_env({**environment, **variables}), Readiness())
 
 
@@ -63,7 +63,7 @@ def test_the_fastest_precision_within_the_tolerance_runs(tmp_path: Path, caplog:
     model = started(handler(tmp_path, FAST))
 
     assert model.precision == "BFloat16"
-    assert (model.model.handler.dtype, model.model.handler.unloaded) == ("torch.bfloat16", False)
+    assert vars(model.model.handler) == {"dtype": "torch.bfloat16", "unloaded": False}
     assert "event=precision_chosen precision=BFloat16" in caplog.text
     assert "event=precision_rejected precision=TF32" in caplog.text
 
@@ -77,7 +77,7 @@ def test_a_deviation_beyond_the_tolerance_keeps_float32(
     model = started(handler(tmp_path, FAST, {"torch.bfloat16": error}))
 
     assert model.precision == "Float32"
-    assert model.model.handler.dtype == "torch.float32"
+    assert vars(model.model.handler) == {"dtype": "torch.float32", "unloaded": False}
     assert "event=precision_rejected precision=BFloat16 message=output y has" in caplog.text
 
 
@@ -91,7 +91,7 @@ def test_a_precision_that_fails_is_rejected_with_its_reason(tmp_path: Path, capl
 def test_without_a_tolerance_nothing_is_measured(tmp_path: Path) -> None:
     model = start_model(Settings.from_env(handler(tmp_path, FAST)), Readiness())
 
-    assert (model.precision, model.model.handler.dtype) == ("", "None")
+    assert (model.precision, vars(model.model.handler)["dtype"]) == ("", "None")
 
 
 def test_a_fixed_dtype_excludes_a_tolerance(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_without_rows_the_model_stays_in_float32_with_a_warning(
 def test_a_report_has_speed_and_deviation_of_each_precision(tmp_path: Path) -> None:
     environment = handler(tmp_path, FAST, {"torch.bfloat16": 0.5}, refused="float16'")
 
-    report = measure_precisions(Settings.from_env({**environment, "SHOAL_RUNTIME_MAX_ABS_ERROR": "1"}))
+    report = measure_precisions(Settings.from_env({**environment, "SHOAL_RUNTIME_PRECISION_ABS_ERROR": "1"}))
 
     assert report["refused"] is None
     assert report["rows"] == {"source": "generated", "batch_size": 32, "batches": 2}
