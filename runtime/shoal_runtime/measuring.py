@@ -1,5 +1,6 @@
 """Measurement of a model in each precision: `python -m shoal_runtime precision FILE [ROWS]`."""
 
+import gc
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -60,6 +61,7 @@ def measure_precisions(settings: Settings, rows: str | None = None) -> Json:
                 if candidate is not None:
                     candidate.unload()
                 del candidate
+                gc.collect()
             report["precisions"] = [_entry(each, report["rows"]["batch_size"]) for each in measured]
             report["chosen"] = _chosen(measured, settings)
         except LoadError as error:

@@ -9,6 +9,8 @@ from shoal.serving.inspection import SIZES, amount
 from shoal_schema.fields.redaction import visible
 
 _NOTHING = "-"
+_OWN = "(file)"
+"""Shown in place of Float32 for a model that keeps the dtype of its file."""
 
 
 def with_names(report: Mapping[str, Any]) -> dict[str, Any]:
@@ -29,6 +31,7 @@ def precision_text(report: Mapping[str, Any]) -> str:
     batches = f"in batches of {rows['batch_size']}, on {report['device']}"
     parts = [f"{report['name']}: {count} {_source(rows['source'])} {batches}"]
     if report["reference"] != "Float32":
+        measured = [{**each, "precision": _OWN} if each["precision"] == "Float32" else each for each in measured]
         parts.append(f"compared with {report['reference']}, which the model's format cannot change")
     parts += ["", table([_SPEED, *map(_speed, measured)])]
     errors = [_error(each["precision"], output) for each in measured for output in each["outputs"]]

@@ -55,6 +55,12 @@ class LoadedPrecision:
     device_bytes: int = 0
     """Memory in use on the GPU before the model was loaded."""
 
+    @property
+    def known(self) -> str:
+        """Return the precision; empty for a model that keeps a dtype of its own."""
+        keeps = self.precision is Precision.FLOAT32 and self.dtype is DType.AUTO
+        return "" if keeps else self.precision
+
     def set_mode(self) -> None:
         """Set whether CUDA may compute products of Float32 in TF32; has no effect on a CPU."""
         if _on_cuda(self.model):
@@ -87,7 +93,7 @@ def load_reference(files: ModelFiles, settings: Settings) -> LoadedPrecision:
     except HandlerFailed:
         raise
     except LoadError as error:
-        logger.info("event=reference_keeps_dtype message=%s", error)
+        logger.warning("event=reference_keeps_dtype message=compared with the dtype of the file: %s", error)
         return load_precision(files, settings, Precision.FLOAT32, DType.AUTO)
 
 
@@ -246,8 +252,8 @@ def load_fastest(files: ModelFiles, settings: Settings, limits: Tolerance) -> Lo
     """
     if settings.runtime.dtype is not DType.AUTO:
         raise LoadError(
-            "SHOAL_RUNTIME_DTYPE must be auto if SHOAL_RUNTIME_PRECISION_ABS_ERROR, SHOAL_RUNTIME_PRECISION_REL_ERROR or"
-            " SHOAL_RUNTIME_PRECISION_AGREEMENT is set. Remove one of them"
+            "SHOAL_RUNTIME_DTYPE must be auto if a tolerance is set (SHOAL_RUNTIME_PRECISION_ABS_ERROR,"
+            " SHOAL_RUNTIME_PRECISION_REL_ERROR or SHOAL_RUNTIME_PRECISION_AGREEMENT). Remove one of them"
         )
     best = reference = load_reference(files, settings)
     measured: list[Measurement] = []

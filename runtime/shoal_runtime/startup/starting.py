@@ -91,7 +91,7 @@ def load_and_warm(files: ModelFiles, settings: Settings, readiness: Readiness) -
         model.signature.max_batch_size,
         time.monotonic() - start_s,
     )
-    return StartedModel(model, placement, measured, "" if fastest is None else fastest.precision)
+    return StartedModel(model, placement, measured, "" if fastest is None else fastest.known)
 
 
 def warm(model: Model, placement: Placement, readiness: Readiness) -> Sequence[tuple[int, float]]:

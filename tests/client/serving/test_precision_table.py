@@ -46,4 +46,9 @@ def test_speed_error_and_what_was_not_measured_are_shown() -> None:
 
 
 def test_a_model_that_keeps_its_dtype_is_compared_with_that() -> None:
-    assert "compared with the dtype of the file" in precision_text({**REPORT, "reference": "the dtype of the file"})
+    own = [{**MEASURED, "precision": "Float32"}]
+
+    text = precision_text({**REPORT, "precisions": own, "chosen": None, "reference": "the dtype of the file"})
+
+    assert "compared with the dtype of the file" in text
+    assert "Float32" not in text

@@ -4,6 +4,7 @@ import logging
 from pathlib import Path
 
 import pytest
+import torch
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.measuring import measure_precisions
@@ -112,6 +113,19 @@ def test_without_rows_the_model_stays_in_float32_with_a_warning(
 
     assert model.precision == "Float32"
     assert "event=precision_not_measured" in caplog.text
+
+
+def test_a_format_that_keeps_its_dtype_is_served_in_it_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    sizes = ({0: torch.export.Dim("n", max=64)},)
+    program = torch.export.export(torch.nn.Linear(4, 2), (torch.ones(2, 4),), dynamic_shapes=sizes)
+    torch.export.save(program, tmp_path / "model.pt2")
+
+    model = started({"SHOAL_MODEL_URI": str(tmp_path / "model.pt2")})
+
+    assert model.precision == ""
+    assert "event=reference_keeps_dtype" in caplog.text
 
 
 def test_a_report_has_speed_and_deviation_of_each_precision(tmp_path: Path) -> None:
