@@ -55,6 +55,7 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "SHOAL_QUEUE_MAX_BYTES": ("1024", 1024),
     "SHOAL_QUEUE_TIMEOUT_MS": ("500", 500.0),
     "SHOAL_PROXY_MAX_BODY_BYTES": ("4096", 4096),
+    "SHOAL_PROXY_RUNTIME_INSTANCES": ("2", 2),
     "SHOAL_PROXY_MAX_HEAD_BYTES": ("2048", 2048),
     "SHOAL_PROXY_HEAD_TIMEOUT_S": ("0.25", 0.25),
     "SHOAL_PROXY_DOCS": ("true", True),
