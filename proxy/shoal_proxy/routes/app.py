@@ -267,6 +267,7 @@ def describe(signature: ModelSignature, settings: Settings) -> dict[str, Any]:
             max_batch_size=signature.largest_batch(settings.batching.max_batch_size),
             allowed_batch_sizes=",".join(map(str, signature.allowed_batch_sizes)),
             graphs=signature.graphs,
+            precision=signature.precision,
         ),
     }
 
