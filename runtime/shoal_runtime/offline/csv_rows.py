@@ -105,12 +105,13 @@ class _Checked(io.RawIOBase):
         self._file = file
         self.quotes = Quotes(BLOCK_BYTES)
         self._begun = False
+        self._carried = b""
 
     def readable(self) -> bool:
         return True
 
     def read(self, size: int = -1) -> bytes:
-        block: bytes = self._file.read(size)
+        block = self._next_block(size)
         while block and not self._begun:
             # A byte order mark and empty lines stand before the header; their lines still count.
             text = block.removeprefix(BOM_UTF8)
@@ -118,11 +119,23 @@ class _Checked(io.RawIOBase):
             self.quotes.feed(text[: len(text) - len(header)])
             self._begun = bool(header)
             # Only empty lines so far: read on.
-            block = header or self._file.read(size)
+            block = header or self._next_block(size)
         if block:
             self.quotes.feed(block)
         else:
             self.quotes.end()
+        return block
+
+    def _next_block(self, size: int) -> bytes:
+        block: bytes = self._carried + self._file.read(size - len(self._carried) if size > 0 else size)
+        self._carried = b""
+        if block.endswith(b"\r"):
+            # Arrow drops a \n at the start of a block after a final \r, even within a quoted cell: keep them together.
+            following = self._file.read(1)
+            self._carried = following
+            if following == b"\n":
+                # An empty block would be the end of the file.
+                block, self._carried = (block[:-1], b"\r\n") if len(block) > 1 else (b"\r\n", b"")
         return block
 
 

@@ -286,6 +286,18 @@ def test_csv_cells_are_read_as_written_in_blocks_of_any_size(rows: list[tuple[st
     assert not any(each.faults for each in windows)
 
 
+@pytest.mark.parametrize("size_bytes", range(240, 270))
+def test_a_line_end_in_a_quoted_cell_may_lie_between_two_blocks(
+    size_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(csv_rows, "BLOCK_BYTES", 256)
+    cell = "x" * size_bytes + "\r\n\r\r\n"
+
+    windows = csv_windows(tmp_path, f'a,b\n"{cell[200:]}",1\n"{cell}",2\n'.encode())
+
+    assert [row["a"] for each in windows for row in each.table.to_pylist()] == [cell[200:], cell]
+
+
 @pytest.mark.parametrize(
     ("text", "rows"),
     [
