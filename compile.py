@@ -22,18 +22,17 @@ COMPILED: Mapping[str, Sequence[str]] = {
         *(
             f"proxy/shoal_proxy/{name}.py"
             for name in (
-                "balance/*", "batching/*", "batching/row_checks/*", "bodies/body_memory",
+                "balance/*", "batching/*", "batching/row_checks/*", "bodies/body", "bodies/body_memory",
                 "bodies/compressor", "bodies/decompressor", "codecs/*", "dispatch/dispatcher", "dispatch/exchange",
                 "dispatch/link", "dispatch/runtime_connection", "dispatch/unread", "dispatch/upstream",
                 "graph/combining", "graph/graph_request", "graph/link", "graph/steps",
-                "graph/values", "http/connection_limits", "http/header_cache",
-                "http/idle_connections", "http/inference", "http/outbox", "http/protocol", "http/proxy_connection",
+                "graph/values", "http/connection_limits", "http/framed_protocol", "http/header_cache",
+                "http/idle_connections", "http/inference", "http/outbox", "http/protocol", "http/timed_protocol",
                 "model/*", "observe/log_sampling", "observe/metrics", "observe/timing", "observe/tracer",
                 "tracing/*", "activator/protocol",
             )
         ),
         "schema/shoal_schema/expressions/evaluation.py",
-        "schema/shoal_schema/http/*.py",
         "schema/shoal_schema/wire/*.py",
     ),
     "shoal_runtime": tuple(

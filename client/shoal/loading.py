@@ -1,7 +1,7 @@
 """Send the requests of a load test on schedule over persistent connections, and time them.
 
-Uses the same client connection as the proxy, because a full HTTP client takes a millisecond of a core per request and
-would limit most measurements.
+Uses asyncio's streams, because a full HTTP client takes a millisecond of a core per request and would limit most
+measurements.
 """
 
 import asyncio
@@ -16,7 +16,6 @@ import httpx
 
 from shoal.benching.steps import Outcome, Run
 from shoal.wire.messages import Request
-from shoal_schema.http.client_connection import READ_BYTES, ClientConnection, InvalidResponseError
 from shoal_schema.interfaces.headers import TIMEOUT_MS
 
 MAX_IN_FLIGHT = 512
@@ -25,7 +24,9 @@ ALONE_PAUSE_S = 0.02
 """Mean pause between requests on an idle server."""
 _DURATION = re.compile(r"(queue|batch|runtime);dur=([0-9.]+)")
 _ROWS = re.compile(r'rows;desc="([0-9]+)"')
-_MAX_HEAD_BYTES = 65536
+_BROKEN = (OSError, EOFError, ValueError, TimeoutError, asyncio.LimitOverrunError)
+
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 @dataclass
@@ -40,7 +41,7 @@ class Load:
     """Headers in addition to the request's own."""
     context: ssl.SSLContext | None = None
     """TLS context; None for the public authorities."""
-    _idle: list[ClientConnection] = field(default_factory=list)
+    _idle: list[Connection] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         fields = {
@@ -52,7 +53,6 @@ class Load:
         }
         start = f"{self.request.method} {self.url.path.rstrip('/') + self.request.path} HTTP/1.1"
         lines = [start, *(f"{name}: {value}" for name, value in fields.items()), "", ""]
-        self._scratch = memoryview(bytearray(READ_BYTES))
         # The same bytes are sent each time.
         self._bytes = "\r\n".join(lines).encode() + self.request.body
         self._tls = (self.context or ssl.create_default_context()) if self.url.scheme == "https" else None
@@ -102,41 +102,55 @@ class Load:
     def close(self) -> None:
         """Close the connections."""
         while self._idle:
-            self._idle.pop().close()
+            _drop(self._idle.pop())
 
     async def _send(self, began_s: float, due_s: float) -> Outcome:
         sent_s = time.monotonic() - began_s
-        connection: ClientConnection | None = None
+        connection: Connection | None = None
         try:
             async with asyncio.timeout(self.timeout_s):
-                while connection is None and self._idle:
-                    last = self._idle.pop()
-                    connection = last if last.usable else None
-                connection = connection or await self._connect()
-                response = await connection.send([self._bytes])
-        except (OSError, ValueError, InvalidResponseError, asyncio.CancelledError) as error:
+                port = self.url.port or (443 if self._tls else 80)
+                opened = self._idle.pop() if self._idle else None
+                connection = opened or await asyncio.open_connection(self.url.host, port, ssl=self._tls)
+                connection[1].write(self._bytes)
+                status, timing, kept = await _read_response(connection[0])
+        except (*_BROKEN, asyncio.CancelledError) as error:
             # A response may still arrive on it.
             if connection:
-                connection.close()
+                _drop(connection)
             if isinstance(error, asyncio.CancelledError):
                 raise
             return Outcome(due_s, sent_s, time.monotonic() - began_s, 0, {})
-        if connection.usable:
+        if kept:
             self._idle.append(connection)
+        else:
+            _drop(connection)
         ended_s = time.monotonic() - began_s
-        timing = response.headers.get(b"server-timing", b"").decode("latin-1")
         parts = {name: float(value) for name, value in _DURATION.findall(timing)}
         rows = _ROWS.search(timing)
-        return Outcome(due_s, sent_s, ended_s, response.status, parts, int(rows[1]) if rows else None)
+        return Outcome(due_s, sent_s, ended_s, status, parts, int(rows[1]) if rows else None)
 
-    async def _connect(self) -> ClientConnection:
-        _, connection = await asyncio.get_running_loop().create_connection(
-            lambda: ClientConnection(self._scratch, _MAX_HEAD_BYTES),
-            self.url.host,
-            self.url.port or (443 if self._tls else 80),
-            ssl=self._tls,
-        )
-        return connection
+
+def _drop(connection: Connection) -> None:
+    # Not `close`: with TLS it waits for the peer's close message, and the loop may end before.
+    connection[1].transport.abort()
+
+
+async def _read_response(reader: asyncio.StreamReader) -> tuple[int, str, bool]:
+    """Read one response; return its status, its Server-Timing, and whether the connection stays open."""
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+    first, *lines = head.split("\r\n")
+    fields = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    if fields.get("transfer-encoding", "").lower() == "chunked":
+        # RFC 9112, section 7.1: chunks, then trailers up to an empty line.
+        while length := int((await reader.readline()).split(b";")[0], 16):
+            await reader.readexactly(length + 2)
+        while (await reader.readline()).strip():
+            pass
+    else:
+        await reader.readexactly(int(fields.get("content-length", "0")))
+    kept = fields.get("connection", "").lower() != "close" and first.startswith("HTTP/1.1")
+    return int(first.split(" ", 2)[1]), fields.get("server-timing", ""), kept
 
 
 def _none(due_s: float, now_s: float) -> Outcome:

@@ -38,12 +38,12 @@ from shoal_proxy.explaining.load import demand, expected_wait_s, utilization
 from shoal_proxy.explaining.report import last_key
 from shoal_proxy.graph.link import GraphLink
 from shoal_proxy.http.connection_limits import ConnectionLimits
+from shoal_proxy.http.framed_protocol import FramedProtocol
 from shoal_proxy.http.handshakes import MAX_SHAKING, TlsListener
 from shoal_proxy.http.idle_connections import WANTED_DESCRIPTORS, connection_limit
 from shoal_proxy.http.inference import Inference
 from shoal_proxy.http.listener import Listener
 from shoal_proxy.http.protocol import InferProtocol
-from shoal_proxy.http.proxy_connection import ProxyConnection
 from shoal_proxy.lifecycle.drain import ProxyPhase
 from shoal_proxy.lifecycle.stay import Stay
 from shoal_proxy.observe.access_log import with_access_log
@@ -54,12 +54,12 @@ from shoal_proxy.routes.admin import Admin
 from shoal_proxy.routes.app import PublicRoutes, make_app
 from shoal_proxy.settings import Settings
 from shoal_schema.fields.addresses import Address
-from shoal_schema.http.timeouts import TransferTimeouts
 from shoal_schema.interfaces import metrics as declared
 from shoal_schema.interfaces.instances import instance_address
 from shoal_schema.process.open_files import open_files
 from shoal_schema.resource.traffic import RowChecks as RowChecksMode
 from shoal_schema.version import VERSION
+from shoal_schema.wire.timeouts import TransferTimeouts
 
 if TYPE_CHECKING:
     from shoal_proxy.observe.exporting import Exporter
@@ -298,7 +298,7 @@ class Proxy:
             started=self.link.started,
             stopping=self,
         )
-        admin_protocol: Any = partial(ProxyConnection, limits=self.admin_limits)
+        admin_protocol: Any = partial(FramedProtocol, limits=self.admin_limits)
         admin = Listener(_config(pages.app(), http=admin_protocol))
         watch = asyncio.create_task(self._watch())
         front_task = asyncio.create_task(front.serve([self.socket]))

@@ -18,7 +18,7 @@ from shoal_proxy.http.header_cache import (
     QueueParameters,
     RequestHead,
 )
-from shoal_schema.http.framing import FIELD_BYTES
+from shoal_schema.wire.framing import FIELD_BYTES
 from tests.calls import V2_PATH, RawConnection, v2_body
 from tests.fakes import RunningProxy, running_proxy
 

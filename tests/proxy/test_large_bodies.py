@@ -12,7 +12,7 @@ import numpy as np
 import orjson
 import pytest
 
-from shoal_proxy.bodies.body_memory import FIRST_BYTES, LARGE_BYTES
+from shoal_proxy.bodies.body import FIRST_BYTES, LARGE_BYTES
 from shoal_schema.wire.body import Body
 from tests.calls import V2_PATH, RawConnection, row, v2_body
 from tests.fakes import FakeRuntime, RunningProxy, running_proxy, tensor

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal_proxy.dispatch.runtime_connection import MAX_HEAD_BYTES, ResponseMemory, RuntimeConnection
+from shoal_proxy.dispatch.runtime_connection import MAX_HEAD_BYTES, ResponseMemory, RuntimeConnection, RuntimeResponse
 from shoal_proxy.errors import ModelFailed, NotExecuted
-from shoal_schema.http.client_connection import ReceivedResponse
 
 ASK = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
@@ -124,10 +123,10 @@ def test_an_unexpected_response_closes_the_connection(tmp_path: Path, unasked: b
     asyncio.run(run())
 
 
-def answer_of(folder: Path, pieces: Iterable[bytes], room: ResponseMemory | None) -> ReceivedResponse:
+def answer_of(folder: Path, pieces: Iterable[bytes], room: ResponseMemory | None) -> RuntimeResponse:
     """Return the answer of a server that sends these pieces, for as long as they are taken."""
 
-    async def run() -> ReceivedResponse:
+    async def run() -> RuntimeResponse:
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.readuntil(b"\r\n\r\n")
             with suppress(ConnectionError):

@@ -21,8 +21,8 @@ from shoal_proxy.activator.queue import HeldRequest, ServiceQueue
 from shoal_proxy.codecs.base import EXECUTED
 from shoal_proxy.codecs.protocols import codec_for
 from shoal_proxy.errors import MaybeExecuted, ModelFailed, ProxyError, ServiceGone
+from shoal_proxy.http.timed_protocol import LINGER_S
 from shoal_proxy.observe.metrics import Metrics
-from shoal_schema.http.server_connection import LINGER_S
 
 logger = logging.getLogger(__name__)
 

@@ -21,13 +21,12 @@ from shoal_proxy.activator.protocol import HeldProtocol
 from shoal_proxy.activator.tables import follow_tables
 from shoal_proxy.activator.validation import validate_services
 from shoal_proxy.http.connection_limits import ConnectionLimits
+from shoal_proxy.http.framed_protocol import FramedProtocol
 from shoal_proxy.http.idle_connections import WANTED_DESCRIPTORS, connection_limit
-from shoal_proxy.http.proxy_connection import ProxyConnection
 from shoal_proxy.observe.metrics import Metrics
 from shoal_proxy.server import ADMIN_BODY_BYTES, ADMIN_CONNECTIONS, bind
 from shoal_schema.fields.addresses import TcpAddress
 from shoal_schema.fields.declaring import ACTIVATOR
-from shoal_schema.http.timeouts import TransferTimeouts
 from shoal_schema.interfaces import metrics as declared
 from shoal_schema.interfaces.activator import ActivatorTable
 from shoal_schema.process import environment
@@ -37,6 +36,7 @@ from shoal_schema.process.open_files import open_files
 from shoal_schema.process.settings.activator import ActivatorProcess
 from shoal_schema.process.settings.log import LogSettings
 from shoal_schema.process.settings.proxy import ProxyProcess
+from shoal_schema.wire.timeouts import TransferTimeouts
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ class Activator:
         admin = ConnectionLimits(
             timeouts, metrics, max_body_bytes=ADMIN_BODY_BYTES, max_connections=ADMIN_CONNECTIONS, **heads
         )
-        self._admin_listener = make_listener(self._admin.app(), partial(ProxyConnection, limits=admin))
+        self._admin_listener = make_listener(self._admin.app(), partial(FramedProtocol, limits=admin))
         self._listeners = ServiceListeners(settings.listen_host, self._releaser, partial(HeldProtocol, limits=clients))
         metrics.read = {
             declared.QUEUE_REQUESTS: lambda: self._holder.requests,

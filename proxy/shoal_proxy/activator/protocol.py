@@ -4,13 +4,14 @@ from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from shoal_proxy.http.proxy_connection import ProxyConnection
+from shoal_proxy.errors import ProxyError
+from shoal_proxy.http.framed_protocol import FramedProtocol
 
 REFUSED: Final = "shoal.refused"
 """Key in a request's scope: the error that ends the reading of its body."""
 
 
-class HeldProtocol(ProxyConnection):
+class HeldProtocol(FramedProtocol):
     """The proxy's HTTP protocol for requests that the ASGI application holds."""
 
     def on_body(self, body: bytes) -> None:
@@ -18,7 +19,7 @@ class HeldProtocol(ProxyConnection):
         super().on_body(body)
         HttpToolsProtocol.on_body(self, body)
 
-    def fail_open(self, cycle: Any, error: Any) -> bool:
+    def fail_open(self, cycle: Any, error: ProxyError) -> bool:
         """Reject an incomplete request, and pass ``error`` to the application.
 
         Returns whether ``error`` is handled.

@@ -9,12 +9,7 @@ steady flow of large bodies none would complete.)
 
 from collections.abc import Callable
 from math import inf
-from typing import Final
 
-LARGE_BYTES: Final = 65536
-"""The size from which a body gets its own buffer."""
-FIRST_BYTES: Final = 1 << 20
-"""Most bytes allocated for a body before any of it has arrived."""
 _WINDOW_S = 1.0
 """The pace is measured over the last second or more, so that a body that stalls counts as slow at once."""
 

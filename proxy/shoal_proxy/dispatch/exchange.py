@@ -9,6 +9,7 @@ from typing import Final
 from shoal_proxy.batching.batch import Batch, BatchResult, MergedInputs, merge
 from shoal_proxy.batching.pending import PendingRequest
 from shoal_proxy.codecs.upstream import decode_failure, decode_result, encode_batch
+from shoal_proxy.dispatch.runtime_connection import RuntimeResponse
 from shoal_proxy.dispatch.upstream import Upstream
 from shoal_proxy.errors import DeadlineExceeded, ProxyError
 from shoal_proxy.model.overrides import NO_BUCKETS, PadBuckets
@@ -16,7 +17,6 @@ from shoal_proxy.model.signature import ModelSignature, SignatureError
 from shoal_proxy.observe.metrics import Metrics
 from shoal_proxy.observe.timing import batch_timing
 from shoal_schema.fields.addresses import Address
-from shoal_schema.http.client_connection import ReceivedResponse
 from shoal_schema.interfaces.headers import EXECUTED, HEADER_LENGTH, TIMEOUT_MS
 from shoal_schema.interfaces.instances import RUNTIME_NAME
 from shoal_schema.interfaces.load import GraphState
@@ -40,7 +40,7 @@ class SentBatch:
 
     __slots__ = ("completed_s", "merged", "response", "sent_s")
 
-    def __init__(self, merged: MergedInputs, response: ReceivedResponse, sent_s: float, completed_s: float) -> None:
+    def __init__(self, merged: MergedInputs, response: RuntimeResponse, sent_s: float, completed_s: float) -> None:
         self.merged = merged
         self.response = response
         self.sent_s = sent_s

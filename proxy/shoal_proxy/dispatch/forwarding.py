@@ -22,13 +22,13 @@ from shoal_proxy.batching.batcher import Batcher
 from shoal_proxy.batching.pending import Outcome, PendingRequest, RequestResult, RequestSlice
 from shoal_proxy.certificate import Certificate
 from shoal_proxy.codecs.upstream import decode_failure, decode_result, decode_rows_failed, encode_batch
+from shoal_proxy.dispatch.runtime_connection import RuntimeResponse
 from shoal_proxy.dispatch.upstream import Upstream
 from shoal_proxy.errors import ModelFailed, Overloaded, ProxyError
 from shoal_proxy.model.signature import ModelSignature
 from shoal_proxy.observe.metrics import Metrics
 from shoal_proxy.settings import Settings
 from shoal_schema.fields.addresses import Address, TcpAddress, parse_tcp_address
-from shoal_schema.http.client_connection import ReceivedResponse
 from shoal_schema.interfaces.headers import (
     EXECUTED,
     FORWARDED,
@@ -286,7 +286,7 @@ class RequestForwarder:
 
     # Tracking peers.
 
-    def _note_load(self, link: PeerLink, response: ReceivedResponse, travel_s: float | None = None) -> None:
+    def _note_load(self, link: PeerLink, response: RuntimeResponse, travel_s: float | None = None) -> None:
         """Update a peer's expected wait from the headers of a response.
 
         The response may come from this replica itself, because DNS also returns its address.
@@ -349,7 +349,7 @@ class RequestForwarder:
             await asyncio.sleep(RESOLVE_S)
 
 
-def _decoded(response: ReceivedResponse, pending: PendingRequest, mark: bytes, signature: ModelSignature) -> Given:
+def _decoded(response: RuntimeResponse, pending: PendingRequest, mark: bytes, signature: ModelSignature) -> Given:
     """Decode a peer's response to the outcome of a forwarded request.
 
     ``mark`` is a value that only the response to this request contains.

@@ -16,12 +16,11 @@ import orjson
 from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.certificate import Certificate
 from shoal_proxy.codecs.upstream import decode_failure
-from shoal_proxy.dispatch.runtime_connection import ResponseMemory, RuntimeConnection
+from shoal_proxy.dispatch.runtime_connection import ResponseMemory, RuntimeConnection, RuntimeResponse
 from shoal_proxy.errors import NotExecuted, RuntimeUnavailable, UnknownHost
 from shoal_proxy.model.overrides import NO_BUCKETS, PadBuckets, with_pad_buckets
 from shoal_proxy.model.signature import ModelSignature, SignatureError, parse_metadata
 from shoal_schema.fields.addresses import Address
-from shoal_schema.http.client_connection import ReceivedResponse
 from shoal_schema.interfaces.metrics import DEVICE_MEMORY
 
 _BINARY: Final = (
@@ -77,7 +76,7 @@ class Upstream:
         tensors: Sequence[bytes | memoryview],
         extra: Sequence[tuple[bytes, bytes]],
         deadline_s: float,
-    ) -> ReceivedResponse:
+    ) -> RuntimeResponse:
         """Send one batch, a JSON ``header`` and binary ``tensors``; return the undecoded response.
 
         Raises:
@@ -139,7 +138,7 @@ class Upstream:
         binary = any("binary_tensor_data" in str(extension) for extension in document.get("extensions") or ())
         return str(document.get("name")), binary
 
-    async def model_ready(self, extra: Sequence[tuple[bytes, bytes]], deadline_s: float) -> ReceivedResponse:
+    async def model_ready(self, extra: Sequence[tuple[bytes, bytes]], deadline_s: float) -> RuntimeResponse:
         """Send a readiness request, and return the undecoded response.
 
         Raises:
@@ -168,10 +167,10 @@ class Upstream:
         for connection in list(self._connections):
             connection.close()
 
-    async def _get(self, path: bytes) -> ReceivedResponse:
+    async def _get(self, path: bytes) -> RuntimeResponse:
         return await self._exchange(b"GET %b HTTP/1.1\r\nHost: %b\r\n\r\n" % (path, self._host), [], NEVER_S)
 
-    async def _exchange(self, head: bytes, parts: Sequence[bytes | memoryview], deadline_s: float) -> ReceivedResponse:
+    async def _exchange(self, head: bytes, parts: Sequence[bytes | memoryview], deadline_s: float) -> RuntimeResponse:
         # The connection used last is taken first, so that superfluous ones age and are closed.
         now_s = time.monotonic()
         while self._idle and now_s - self._idle[0].idle_since_s > IDLE_LIMIT_S:
@@ -230,7 +229,7 @@ class Upstream:
             self._on_lost()
 
 
-def _document(response: ReceivedResponse, path: str) -> dict[str, Any]:
+def _document(response: RuntimeResponse, path: str) -> dict[str, Any]:
     try:
         document = orjson.loads(response.body)
     except ValueError:

@@ -9,7 +9,7 @@ import orjson
 
 from shoal_proxy.codecs.tensors import tensor_entry
 from shoal_proxy.codecs.upstream import check_json, decode_failure, decode_result, decode_rows_failed
-from shoal_proxy.dispatch.runtime_connection import ResponseMemory
+from shoal_proxy.dispatch.runtime_connection import ResponseMemory, RuntimeResponse
 from shoal_proxy.dispatch.upstream import Upstream
 from shoal_proxy.errors import (
     DeadlineExceeded,
@@ -24,7 +24,6 @@ from shoal_proxy.errors import (
 )
 from shoal_proxy.model.signature import ModelSignature
 from shoal_schema.fields.addresses import parse_origin
-from shoal_schema.http.client_connection import ReceivedResponse
 from shoal_schema.interfaces.headers import EXECUTED, HEADER_LENGTH, TIMEOUT_MS
 from shoal_schema.resource.graph import StepSpec
 from shoal_schema.wire.datatypes import DTYPES, Array
@@ -113,7 +112,7 @@ class StepClient:
         assert self.signature is not None
         try:
             header, tail = self._encoded(inputs, self.signature, context.parameters)
-            response: ReceivedResponse | None
+            response: RuntimeResponse | None
             try:
                 response = await self._sent(header, tail, context)
             except NotExecuted:  # nothing was sent: another connection may lead to another replica
@@ -131,7 +130,7 @@ class StepClient:
             raise self._failure(response, rows)
         return self._decoded(response, rows, self.signature)
 
-    async def _sent(self, header: bytes, tail: list[bytes | memoryview], context: CallContext) -> ReceivedResponse:
+    async def _sent(self, header: bytes, tail: list[bytes | memoryview], context: CallContext) -> RuntimeResponse:
         left_s = context.deadline_s - time.monotonic()
         if left_s <= 0:
             raise DeadlineExceeded(f"step {self.name}: the deadline passed before the call")
@@ -158,7 +157,7 @@ class StepClient:
             document["parameters"] = orjson.loads(parameters)
         return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY), tail
 
-    def _decoded(self, response: ReceivedResponse, rows: int, signature: ModelSignature) -> Mapping[str, Array]:
+    def _decoded(self, response: RuntimeResponse, rows: int, signature: ModelSignature) -> Mapping[str, Array]:
         """Return the outputs in a successful response."""
         try:
             result = decode_result(response.body, response.headers.get(_HEADER_LENGTH), signature)
@@ -181,7 +180,7 @@ class StepClient:
                 raise unfit
         return {name: result.outputs[name] for name in self.used}
 
-    def _failure(self, response: ReceivedResponse, rows: int) -> ProxyError:
+    def _failure(self, response: RuntimeResponse, rows: int) -> ProxyError:
         """Convert an unsuccessful response to an error."""
         error = decode_failure(response.status, response.body, response.headers.get(_EXECUTED))
         failed = decode_rows_failed(response.body)

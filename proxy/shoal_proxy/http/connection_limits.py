@@ -1,4 +1,4 @@
-"""Limits that all connections of one port share."""
+"""Limits that all connections of one port share, and placeholders for rejected requests."""
 
 import logging
 import time
@@ -9,7 +9,7 @@ from shoal_proxy.errors import Overloaded, ProxyError
 from shoal_proxy.http.idle_connections import connections_to_close
 from shoal_proxy.observe.log_sampling import LogSampler
 from shoal_proxy.observe.metrics import Metrics
-from shoal_schema.http.timeouts import TransferTimeouts
+from shoal_schema.wire.timeouts import TransferTimeouts
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class ConnectionLimits:
             leaving = connections_to_close(self.members, len(self.members))
             if not leaving and self.closes_busy:
                 # First those that wait for their client, then the oldest request.
-                leaving = [min(self.members, key=lambda each: (not each.awaits_client, each.state.since_s))]
+                leaving = [min(self.members, key=lambda each: (not each.awaits_client, each.began_s))]
             for each in leaving:
                 self.members.discard(each)
                 each.leave()
@@ -84,3 +84,27 @@ class ConnectionLimits:
         """Log a rejected request; rejections due to overload are not logged."""
         if not isinstance(error, Overloaded):
             self.log_rejection("request_refused", error.message)
+
+
+class RejectedRequest:
+    """Placeholder for a rejected request, which keeps responses in order."""
+
+    __slots__ = ("disconnected", "error", "keep_alive", "message_event", "response_complete", "url")
+
+    def __init__(self, error: ProxyError, url: bytes, message_event: Any) -> None:
+        self.error = error
+        self.url = url
+        self.keep_alive = False
+        self.response_complete = False
+        self.disconnected = False
+        self.message_event = message_event
+
+
+class NoEvent:
+    """Stand-in for uvicorn's disconnect event, where no task awaits it."""
+
+    def set(self) -> None:
+        """Do nothing, as no task awaits the event."""
+
+
+NO_EVENT: Final = NoEvent()

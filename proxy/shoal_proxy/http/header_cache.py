@@ -15,7 +15,7 @@ from typing import Final
 from shoal_proxy.access.control import AuthenticatedClient
 from shoal_proxy.batching.pending import LaneKey
 from shoal_proxy.codecs.base import Codec
-from shoal_schema.http.framing import FIELD_BYTES
+from shoal_schema.wire.framing import FIELD_BYTES
 
 MAX_BYTES: Final = 4096
 """The largest head that is cached."""

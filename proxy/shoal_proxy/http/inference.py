@@ -18,7 +18,8 @@ from shoal_proxy.batching.pending import (
     PendingRequest,
     RequestResult,
 )
-from shoal_proxy.bodies.body_memory import LARGE_BYTES, BodyMemory, BodyTransfer
+from shoal_proxy.bodies.body import LARGE_BYTES
+from shoal_proxy.bodies.body_memory import BodyMemory, BodyTransfer
 from shoal_proxy.bodies.compression import Compression
 from shoal_proxy.bodies.decompressor import CODINGS
 from shoal_proxy.bodies.rotation import Rotation

@@ -18,22 +18,20 @@ import httptools
 
 from shoal_proxy.batching.pending import PendingRequest
 from shoal_proxy.batching.returns import Burst
-from shoal_proxy.bodies.body_memory import FIRST_BYTES, LARGE_BYTES, BodyTransfer
+from shoal_proxy.bodies.body import FIRST_BYTES, LARGE_BYTES, BodyReader
+from shoal_proxy.bodies.body_memory import BodyTransfer
 from shoal_proxy.bodies.compression import VARY
 from shoal_proxy.bodies.decompression import CompressedBody
 from shoal_proxy.bodies.decompressor import is_supported_coding
 from shoal_proxy.codecs.base import HttpResponse
 from shoal_proxy.errors import BodyTooLarge, Overloaded, ProxyError
-from shoal_proxy.http.connection_limits import ConnectionLimits
+from shoal_proxy.http.connection_limits import NO_EVENT, ConnectionLimits, RejectedRequest
+from shoal_proxy.http.framed_protocol import FramedProtocol, origin_form
 from shoal_proxy.http.header_cache import InferRoute, RequestHead
 from shoal_proxy.http.inference import Inference
-from shoal_proxy.http.proxy_connection import ProxyConnection
+from shoal_proxy.http.timed_protocol import NOTHING
 from shoal_proxy.observe.access_log import AccessLog, AccessLogEntry, client_host
 from shoal_proxy.observe.tracer import GONE
-from shoal_schema.http.body_reader import BodyReader
-from shoal_schema.http.connection_state import NOTHING
-from shoal_schema.http.rejected_request import NO_EVENT, RejectedRequest
-from shoal_schema.http.server_connection import origin_form
 from shoal_schema.interfaces.headers import REQUEST_ID, TRACEPARENT
 from shoal_schema.interfaces.metrics import RejectionReason
 from shoal_schema.wire.body import Body
@@ -316,7 +314,7 @@ def _too_large(limit_bytes: int) -> BodyTooLarge:
     return BodyTooLarge(f"the body is over the limit of {limit_bytes} bytes")
 
 
-class InferProtocol(ProxyConnection):
+class InferProtocol(FramedProtocol):
     """The protocol of one client's connection to the inference port.
 
     ``inference`` and ``limits`` are arguments in addition to uvicorn's.
@@ -350,7 +348,7 @@ class InferProtocol(ProxyConnection):
     def data_received(self, data: bytes) -> None:
         """Match the input with the header cache, or parse it (asyncio)."""
         previous = self.cycle
-        if self.state.phase or not (previous is None or previous.response_complete):
+        if self.incoming or not (previous is None or previous.response_complete):
             self._parse(data)
         elif (known := self.inference.header_cache.find(data)) is not None:
             head, start = known
@@ -372,7 +370,7 @@ class InferProtocol(ProxyConnection):
 
     def _parse(self, data: bytes) -> None:
         self.parse(data)
-        if not self.state.phase:
+        if not self.incoming:
             return
         cycle = self.cycle
         if isinstance(cycle, InferCycle) and cycle.body is not None and not cycle.complete:
@@ -485,7 +483,14 @@ class InferProtocol(ProxyConnection):
         else:
             super().message_complete()
 
-    def fail_open(self, cycle: Any, error: Any) -> bool:
+    def body_timed_out(self, error: ProxyError) -> None:
+        """Reject a request whose body timed out."""
+        if isinstance(self.cycle, InferCycle):
+            self.cycle.stop(error)
+        else:
+            super().body_timed_out(error)
+
+    def fail_open(self, cycle: Any, error: ProxyError) -> bool:
         """Reject an incomplete request.
 
         Returns: True if ``error`` needs no other response.
@@ -545,7 +550,7 @@ class InferProtocol(ProxyConnection):
         if self.inference.cors is not None:
             lines += self.inference.cors.lines(headers.get(b"origin"))
         # An aged connection closes once no further request has arrived on it.
-        last = self._aged and self.state.phase == NOTHING and not (self.pipeline or self._unanswered)
+        last = self._aged and self.incoming == NOTHING and not (self.pipeline or self._unanswered)
         if last or not (cycle.keep_alive and self.inference.keeps_connections):
             cycle.keep_alive = False
             lines += b"connection: close\r\n"

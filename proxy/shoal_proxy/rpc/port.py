@@ -15,7 +15,7 @@ from grpc_reflection.v1alpha.reflection_pb2_grpc import add_ServerReflectionServ
 
 from shoal_proxy.access.control import AccessControl
 from shoal_proxy.batching.pending import PendingRequest
-from shoal_proxy.bodies.body_memory import LARGE_BYTES
+from shoal_proxy.bodies.body import LARGE_BYTES
 from shoal_proxy.certificate import Certificate, CertificateFiles
 from shoal_proxy.codecs.base import HttpResponse
 from shoal_proxy.dispatch.unread import UnreadResponses
@@ -33,10 +33,10 @@ from shoal_proxy.rpc.slow_calls import SlowCall, peer_address
 from shoal_proxy.rpc.stream import Streams
 from shoal_proxy.settings import Settings
 from shoal_schema.fields.addresses import TcpAddress
-from shoal_schema.http.framing import FramingError, check_repeated
 from shoal_schema.interfaces.headers import REQUEST_ID, TIMEOUT_MS, TRACEPARENT
 from shoal_schema.interfaces.protocols import GRPC, GRPC_SERVICE
 from shoal_schema.resource.model import ExtraColumns
+from shoal_schema.wire.framing import FramingError, check_repeated
 
 logger = logging.getLogger(__name__)
 

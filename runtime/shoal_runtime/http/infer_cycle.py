@@ -7,12 +7,11 @@ uvicorn's own cycle.
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from shoal_runtime.http.server import HttpResponse, head_of
-from shoal_schema.http.rejected_request import NO_EVENT
 
 
 class Application(Protocol):
@@ -28,6 +27,16 @@ class Application(Protocol):
         self, headers: Mapping[bytes, bytes], body: bytes | memoryview, arrived_s: float, target: str
     ) -> HttpResponse:
         """Serve an infer request whose body is complete."""
+
+
+class NoWaiter:
+    """Replacement for the event that uvicorn sets on more body or a lost connection; it has no waiters."""
+
+    def set(self) -> None:
+        """Do nothing."""
+
+
+NO_WAITER: Final = NoWaiter()
 
 
 class InferCycle:
@@ -57,7 +66,7 @@ class InferCycle:
         self.keep_alive = keep_alive
         self.chunks: list[bytes] = []
         """Pieces of a small body."""
-        self.message_event = NO_EVENT
+        self.message_event = NO_WAITER
         self.disconnected = False
         self.response_complete = False
 

@@ -6,20 +6,20 @@ import os
 import socket
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
 
+import httptools
 import uvicorn
 from uvicorn.server import ServerState
 
-from shoal_runtime.http.body import BODY, large_body
+from shoal_runtime.http.body import BODY, BodyReader, large_body
 from shoal_runtime.http.connection_limits import ConnectionBounds, LimitedProtocol
 from shoal_runtime.http.infer_cycle import Application, InferCycle
 from shoal_schema.fields.addresses import Address
-from shoal_schema.http.body_reader import BodyReader
 from shoal_schema.process.environment import SettingsError
 from shoal_schema.wire.body import Body
 
@@ -179,10 +179,10 @@ class _Connection(LimitedProtocol):
         super().data_received(data)
         if self._body is not None:
             # The rest of the body bypasses the parser, which would never see its end.
-            self.new_parser()
+            self.parser = httptools.HttpRequestParser(self)
             self.reader.body = self._body
 
-    def take_head(self, headers: dict[bytes, bytes]) -> None:
+    def take_head(self, headers: Mapping[bytes, bytes]) -> bool:
         self._body = large_body(headers, self._limit_bytes)
         size = headers.get(b"content-length")
         # A batch bypasses ASGI: no other request is in progress, and its whole body follows.
@@ -195,11 +195,12 @@ class _Connection(LimitedProtocol):
             and (self.cycle is None or self.cycle.response_complete)
         )
         if not is_batch:
-            self.begin_asgi({BODY: self._body})
-            return
-        keep_alive = not self.is_http_1_0 and self.parser.should_keep_alive()
+            self.scope.update({BODY: self._body})  # type: ignore[misc]  # ASGI lets servers add keys of their own
+            return False
+        keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
         self._awaiting_body = InferCycle(self._app, self, headers, arrived_s=time.monotonic(), keep_alive=keep_alive)
         self.cycle = self._awaiting_body
+        return True
 
     def on_body(self, body: bytes) -> None:
         if self._body is not None:
@@ -211,17 +212,14 @@ class _Connection(LimitedProtocol):
         else:
             super().on_body(body)
 
-    def message_complete(self) -> None:
+    def on_message_complete(self) -> None:
         large, self._body = self._body, None
         cycle, self._awaiting_body = self._awaiting_body, None
         if cycle is None:
-            super().message_complete()
-        else:
-            cycle.begin(large.view if large is not None else None)
-
-    def ignore_input(self) -> None:
-        super().ignore_input()
-        self._body = self._awaiting_body = self.reader.body = None
+            super().on_message_complete()
+            return
+        self._in_body = False
+        cycle.begin(large.view if large is not None else None)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)

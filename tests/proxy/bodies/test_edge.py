@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from shoal_proxy.bodies.body_memory import BodyMemory, BodyTransfer
 from shoal_proxy.http.idle_connections import KEPT_DESCRIPTORS, MAX_CONNECTIONS, connection_limit, connections_to_close
 from shoal_proxy.observe.log_sampling import LogSampler
-from shoal_schema.http.timeouts import TransferTimeouts
+from shoal_schema.wire.timeouts import TransferTimeouts
 
 of_the_sources = pytest.mark.skipif(
     not hasattr(BodyTransfer.arrived, "__code__"), reason="a compiled class has no interpreted subclass"

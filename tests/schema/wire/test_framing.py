@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_schema.http.framing import (
+from shoal_schema.wire.framing import (
     FIELD_BYTES,
     FramingError,
     HeadMeter,

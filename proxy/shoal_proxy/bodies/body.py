@@ -1,4 +1,4 @@
-"""Reader of large request bodies, from the socket directly into their final memory."""
+"""Large request bodies, read from the socket into their final memory."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,22 +6,21 @@ from typing import Final
 
 from shoal_schema.wire.body import Body
 
-READ_BYTES: Final = 16384
-"""Most bytes of other input read at a time: of the next large body, little is read with its head and must be copied."""
-# Shared by all connections: its bytes are copied out before the event loop reads again.
-_INPUT: Final = memoryview(bytearray(READ_BYTES))
+LARGE_BYTES: Final = 65536
+"""The size from which a body gets its own buffer."""
+FIRST_BYTES: Final = 1 << 20
+"""Most bytes allocated for a body before any of it has arrived."""
+_HEAD = memoryview(bytearray(8192))
+"""Shared by all connections: its contents are copied out before the event loop reads again."""
 
 
 class BodyReader(asyncio.BufferedProtocol):
     """Protocol of a connection, which reads large bodies without a copy.
 
-    While ``body`` is set, bytes are read into it. All other input is forwarded to ``owner``, including the start of a
-    large body.
-
-    Args:
-        owner: HTTP protocol of the connection.
-        on_more: called with the number of bytes read into ``body``; may unset ``body``.
-        on_complete: called after the last byte of ``body``.
+    Replaces ``owner`` at the transport from the connection's first large body on. While ``body`` is set, bytes are read
+    into it: ``on_more`` is called with their number and may unset ``body``, ``on_complete`` is called after the last
+    byte. Other input goes to ``owner``, at most 8 KiB at a time, so that little of the next large body is read with its
+    headers and must be copied.
     """
 
     def __init__(
@@ -31,22 +30,18 @@ class BodyReader(asyncio.BufferedProtocol):
         self._on_more = on_more
         self._on_complete = on_complete
         self.body: Body | None = None
-        """The body that is being read, if any."""
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Forward the new connection to the owner (asyncio)."""
-        self._owner.connection_made(transport)
-
+    # The asyncio.BufferedProtocol interface.
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the buffer for the next bytes (asyncio)."""
-        return _INPUT if self.body is None else self.body.rest
+        return _HEAD if self.body is None else self.body.rest
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Forward the read bytes to the owner, or count them as bytes of the body (asyncio)."""
+        """Process the bytes that were read (asyncio)."""
         if self.body is None:
-            self._owner.data_received(bytes(_INPUT[:nbytes]))
+            # Copied, as the buffer is shared.
+            self._owner.data_received(bytes(_HEAD[:nbytes]))
             return
-        # The bytes are in place already: get_buffer returned the body's memory.
         self.body.filled(nbytes)
         self._on_more(nbytes)
         # `on_more` may have dropped the body.

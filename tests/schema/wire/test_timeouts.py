@@ -1,6 +1,6 @@
 from collections.abc import Callable
 
-from shoal_schema.http.timeouts import STALLED_S, DeadlineTimer, TransferTimeouts
+from shoal_schema.wire.timeouts import STALLED_S, DeadlineTimer, TransferTimeouts
 
 
 class Loop:

@@ -1,85 +1,90 @@
-"""HTTP connection of one client of the proxy, within the limits of its port.
+"""Time limits of one client's connection.
 
-Adds to the shared connection: admission, unread responses, errors in the client's protocol, and clients that close
-their sending side.
+One timer per connection checks all of them, so that requests do not pay for timers of their own.
 """
 
 import asyncio
 import select
 import time
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from shoal_proxy.codecs.base import EXECUTED, HttpResponse
-from shoal_proxy.codecs.protocols import codec_for
-from shoal_proxy.errors import (
-    BodyTooLarge,
-    HeadTooLarge,
-    InvalidRequest,
-    NotImplementedHere,
-    Overloaded,
-    ProxyError,
-    RequestTimeout,
-    VersionNotSupported,
-)
+from shoal_proxy.errors import Overloaded, ProxyError, RequestTimeout
 from shoal_proxy.http.connection_limits import ConnectionLimits
 from shoal_proxy.http.outbox import Outbox
-from shoal_schema.http.connection_state import BODY, HEAD, NOTHING
-from shoal_schema.http.framing import FramingError
-from shoal_schema.http.rejected_request import RejectedRequest
-from shoal_schema.http.server_connection import ServerConnection
 from shoal_schema.interfaces.metrics import RejectionReason
-from shoal_schema.interfaces.protocols import HTTP, expand
+from shoal_schema.wire.framing import HeadMeter
+from shoal_schema.wire.timeouts import BUSY_CHECK_S, DeadlineTimer
 
+LINGER_S: Final = 2.0
+"""How long input is discarded after a refusal, so that the client reads the response before a reset."""
 _GONE_CHECK_S: Final = 0.01
 _MAX_GONE_CHECK_S: Final = 2.0
 _MAX_REJECTED: Final = 32
 """Most connections over the limit that get an error response at a time; others are closed at once."""
 _TLS_UNSENT_BYTES: Final = 65536
 """The write buffer limit with TLS, beyond which a response counts as unread, as it does without TLS."""
+_MAX_PIPELINED: Final = 16
+"""Most requests that a client may send ahead of its responses before reading is paused."""
 
-ERROR_BY_STATUS: Final[dict[int, type[ProxyError]]] = {
-    error.status: error
-    for error in (InvalidRequest, RequestTimeout, HeadTooLarge, NotImplementedHere, VersionNotSupported)
-}
-"""The error for each status of a `FramingError`."""
-
-_READ: Final = frozenset(path.encode() for page in HTTP.pages if page.reads_body for path in expand(page.path))
-"""Paths whose handlers read their bodies."""
+# The state of a connection's input.
+NOTHING: Final = 0
+HEAD: Final = 1
+BODY: Final = 2
+IGNORED: Final = 3
+"""All further input is discarded."""
 
 
-class ProxyConnection(ServerConnection):
-    """HTTP connection of one client, which the ``limits`` of its port admit or reject."""
+class TimedProtocol(HttpToolsProtocol):
+    """uvicorn's HTTP connection, with time limits on slow clients."""
 
-    rejections: tuple[type[Exception], ...] = (ProxyError, FramingError)
+    cycle: Any
+    pipeline: deque[Any]
 
     def __init__(self, *args: Any, limits: ConnectionLimits, **kwargs: Any) -> None:
-        super().__init__(*args, timeouts=limits.timeouts, max_head_bytes=limits.max_head_bytes, **kwargs)
+        super().__init__(*args, **kwargs)
         self.limits = limits
+        self.timeouts = limits.timeouts
+        self.meter = HeadMeter(limits.max_head_bytes)
+        self.timer = DeadlineTimer(self.loop.call_later, time.monotonic, self._check_timeouts)
+        self.incoming = NOTHING
         self.page: Any = None
         """The ASGI cycle that was started last."""
+        self.is_http_1_0 = False
+        self.began_s = 0.0
+        """When the state of ``incoming`` began; for a body, when the measurement of its pace began."""
+        self.marked_bytes = 0
+        """Received bytes of the body at that time."""
+        self.idle_since_s = 0.0
+        self._unread_since_s = 0.0
+        """Since when the client has not read its responses; 0 while it reads."""
+        self._unread_bytes = 0
+        """Unread bytes at that time."""
         self._outbox: Outbox | None = None
         """Wraps the transport after the first large response."""
         self._half_closed = False
         self._counted_at: str | None = None
         self._is_rejected = False
-        self._keep_alive_lines: tuple[Any, bytes] = (None, b"")
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Admit or reject the connection (asyncio)."""
-        super().connection_made(transport)
+        super().connection_made(transport)  # type: ignore[arg-type]  # uvicorn narrows it, as we do
         if self.scheme == "https":
             # The default limit would hide unread responses in the buffer of TLS.
             self.transport.set_write_buffer_limits(_TLS_UNSENT_BYTES)
+        now_s = time.monotonic()
+        self.idle_since_s = now_s
         address = self.client[0] if self.client else ""
         limits = self.limits
         if limits.max_per_address and address:
             limits.by_address[address] = limits.by_address.get(address, 0) + 1
             self._counted_at = address
-        reason = limits.admit(self, address, time.monotonic())
+        reason = limits.admit(self, address, now_s)
         if not reason:
+            self.timer.check_by(now_s + min(self.timeouts.head_s, self.timeouts.idle_s), now_s)
             return
         self._is_rejected = True
         limits.rejected_connections += 1
@@ -91,6 +96,7 @@ class ProxyConnection(ServerConnection):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Remove the connection from the limits (asyncio)."""
+        self.timer.stop()
         limits = self.limits
         limits.members.discard(self)
         if self._outbox is not None:
@@ -108,21 +114,26 @@ class ProxyConnection(ServerConnection):
         super().connection_lost(exc)
 
     @property
+    def busy(self) -> bool:
+        """Whether a request has no response yet."""
+        return self.cycle is not None and not self.cycle.response_complete
+
+    @property
     def is_unused(self) -> bool:
-        """Whether the connection has not had a response yet."""
-        return self.state.is_unused
+        """Whether the connection has not had a request yet."""
+        return self.cycle is None
 
     @property
     def idle_start_s(self) -> float | None:
         """Start of the connection's idle time (s); None while it is in use."""
-        if self._is_rejected or self.busy or self.state.phase > HEAD or self.transport.is_closing():
+        if self._is_rejected or self.busy or self.incoming > HEAD or self.transport.is_closing():
             return None
-        return self.state.idle_since_s
+        return self.idle_since_s
 
     @property
     def awaits_client(self) -> bool:
         """Whether the client has an incomplete request or unread responses."""
-        return self.state.phase != NOTHING or self.awaits_reader
+        return self.incoming in (HEAD, BODY, IGNORED) or self._awaits_reader
 
     def leave(self) -> None:
         """Close this connection in favor of a new one."""
@@ -130,84 +141,63 @@ class ProxyConnection(ServerConnection):
         self.limits.log_rejection(event, f"for a new one, at {self.limits.max_connections}")
         self.transport.abort()
 
-    # Requests that an ASGI application serves, and errors.
+    # The timer.
 
-    def take_head(self, headers: dict[bytes, bytes]) -> None:
-        """Begin a request with a well-formed head."""
-        if int(headers.get(b"content-length", b"0")) > self.limits.max_body_bytes:
-            self.state.phase = HEAD  # no request has begun
-            raise self._too_large()
-        self.begin_asgi({})
+    def _check_timeouts(self, now_s: float) -> None:
+        due_s = self._deadline_s(now_s)
+        if due_s <= now_s:
+            # The limit is extended while a response is read, or a body received, fast enough since the last check.
+            moved_bytes, since_s = 0, now_s
+            if self._awaits_reader:
+                left_bytes = self.transport.get_write_buffer_size()
+                moved_bytes, since_s = self._unread_bytes - left_bytes, self._unread_since_s
+                self._unread_since_s, self._unread_bytes = now_s, left_bytes
+            elif self.incoming == BODY:
+                moved_bytes, since_s = self.meter.body_bytes - self.marked_bytes, self.began_s
+                self.began_s, self.marked_bytes = now_s, self.meter.body_bytes
+            if since_s < now_s and self.timeouts.is_fast_enough(moved_bytes, now_s - since_s):
+                due_s = self._deadline_s(now_s)
+        if due_s > now_s:
+            self.timer.check_by(due_s, now_s)
+        else:
+            self._time_out(now_s)
 
-    def _too_large(self) -> ProxyError:
-        return BodyTooLarge(f"the body is over the limit of {self.limits.max_body_bytes} bytes")
+    @property
+    def _awaits_reader(self) -> bool:
+        """Whether the connection waits for the client to read."""
+        return self.flow.write_paused or self.transport.is_closing()
 
-    def on_body(self, body: bytes) -> None:
-        """Count a piece of the body; drop it if no handler reads it (httptools)."""
-        self.meter.body_bytes += len(body)
-        if self.meter.body_bytes > self.limits.max_body_bytes:
-            raise self._too_large()
-        if self.url in _READ:
-            super().on_body(body)
+    def _deadline_s(self, now_s: float) -> float:
+        """Return the time at which the present state times out."""
+        timeouts = self.timeouts
+        if self._awaits_reader:
+            if not self._unread_since_s:
+                self._unread_since_s, self._unread_bytes = now_s, self.transport.get_write_buffer_size()
+            return self._unread_since_s + timeouts.write_s
+        if self.incoming in (HEAD, BODY):
+            if self.flow.read_paused:
+                self.began_s = now_s  # the proxy has paused reading
+            return self.began_s + (timeouts.head_s if self.incoming == HEAD else timeouts.body_s)
+        if self.busy or self.incoming == IGNORED:
+            return now_s + min(BUSY_CHECK_S, timeouts.idle_s)
+        return self.idle_since_s + (timeouts.head_s if self.cycle is None else timeouts.idle_s)
 
-    def fail(self, error: Exception) -> None:
-        """Respond with an error after earlier responses; ignore further input."""
-        super().fail(ERROR_BY_STATUS[error.status](error.message) if isinstance(error, FramingError) else error)
-
-    def note_rejection(self, error: Any) -> None:
-        """Count and log a rejected request."""
-        self.limits.metrics.rejected(error.reason)
-        self.limits.log_rejected_request(error)
-
-    def fail_open(self, cycle: Any, error: Any) -> bool:
-        """Reject an incomplete request; its handler responds to the incomplete body.
-
-        Returns: True if ``error`` needs no other response.
-        """
-        if not super().fail_open(cycle, error):
-            cycle.keep_alive = False
-            cycle.more_body = False
-            cycle.message_event.set()
-        return True
-
-    def error_response(self, rejected: RejectedRequest) -> bytes:
-        """Return the response to a rejected request, in the client's protocol."""
-        error: Any = rejected.error
-        response = codec_for(rejected.url.decode("latin-1")).error(error)
-        response.lines += EXECUTED[False]
-        if error.retry_after_s is not None:
-            response.lines += b"retry-after: %d\r\n" % error.retry_after_s
-        self.note_rejected_response(rejected, response)
-        return b"".join((self.response_head(response, response.lines + b"connection: close\r\n"), *response.body))
-
-    def note_rejected_response(self, rejected: RejectedRequest, response: HttpResponse) -> None:
-        """Do nothing: the inference port overrides this to log the response."""
-
-    def response_head(self, response: HttpResponse, lines: bytes) -> bytes:
-        """Return the status line and the headers of ``response``.
-
-        ``lines`` replace the header lines of the response.
-        """
-        known, default_lines = self._keep_alive_lines
-        if known is not self.server_state.default_headers:  # uvicorn renews them each second
-            known = self.server_state.default_headers
-            default_lines = b"".join(b"%b: %b\r\n" % header for header in known)
-            self._keep_alive_lines = known, default_lines
-        return b"%b%bcontent-type: %b\r\ncontent-length: %d\r\n%b\r\n" % (
-            STATUS_LINE[response.status], default_lines, response.content_type, response.size_bytes, lines,
-        )  # fmt: skip
-
-    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
-        """Start the connection's next request (uvicorn, for pipelined requests)."""
-        if not isinstance(cycle, RejectedRequest):
-            self.page = cycle
-        super()._start_asgi_task(cycle, app)
-
-    # Unread responses.
-
-    def note_stalled_reader(self) -> None:
-        """Log that the client does not read its response."""
-        self.limits.log_rejection("answer_not_taken", f"{self.unread_bytes} bytes are left")
+    def _time_out(self, now_s: float) -> None:
+        """End the request or connection whose time limit has passed."""
+        if self._awaits_reader:
+            self.limits.log_rejection("answer_not_taken", f"{self.transport.get_write_buffer_size()} bytes are left")
+            self.transport.abort()
+            return
+        self.timer.check_by(now_s + self.timeouts.write_s, now_s)
+        if self.incoming == HEAD:
+            self.fail(RequestTimeout(f"the request's head was not complete within {self.timeouts.head_s:g} s"))
+        elif self.incoming == BODY:
+            self.body_timed_out(RequestTimeout(
+                f"the request was not complete within {self.timeouts.body_s:g} s,"
+                f" and slower than {self.timeouts.min_bytes_per_s:g} bytes per second"
+            ))  # fmt: skip
+        else:
+            self.transport.close()
 
     def write_large(self, parts: Sequence[bytes | memoryview]) -> None:
         """Write a response that may be too large for the socket's buffer."""
@@ -224,8 +214,13 @@ class ProxyConnection(ServerConnection):
         if self.flow.write_paused:
             # The client reads slowly: do not keep its whole batch in memory for its rows.
             outbox.own()
-            self.state.unread_bytes = self.unread_bytes
+            self._unread_bytes = self.unread_bytes
             self._count_unread()
+
+    @property
+    def unread_bytes(self) -> int:
+        """Return the number of response bytes that the client has not read."""
+        return self.transport.get_write_buffer_size()
 
     def _count_unread(self) -> None:
         outbox = self._outbox
@@ -245,6 +240,10 @@ class ProxyConnection(ServerConnection):
         if self.flow.write_paused:  # between two pieces of one response
             return
         super().pause_writing()
+        now_s = time.monotonic()
+        self._unread_since_s, self._unread_bytes = now_s, self.unread_bytes
+        self.timer.check_by(now_s + self.timeouts.write_s, now_s)
+        self.pause_if_ahead()
         self._count_unread()
 
     def resume_writing(self) -> None:
@@ -260,13 +259,47 @@ class ProxyConnection(ServerConnection):
                 self._count_unread()
                 return
         super().resume_writing()
-
-    def note_all_sent(self) -> None:
-        """Remove the connection's responses from the account of unread ones."""
+        self._unread_since_s = 0.0
         self.limits.unread.set_held_bytes(self, 0)
+        self.flow.resume_reading()
+        self.pause_if_ahead()
+
+    # Subclasses handle requests.
+
+    def fail(self, error: ProxyError) -> None:
+        """Respond with an error after earlier responses; ignore further input."""
+        raise NotImplementedError
+
+    def body_timed_out(self, error: ProxyError) -> None:
+        """Reject a request whose body timed out."""
+        self.fail(error)
 
     def drop_open(self) -> None:
         """Drop an incomplete infer request; does nothing for other requests."""
+
+    def ignore_input(self) -> None:
+        """Discard all further input of the connection."""
+        self.incoming = IGNORED
+
+    def linger(self) -> None:
+        """Close the sending side, and discard input until the client has read the response."""
+        self.ignore_input()
+        now_s = time.monotonic()
+        self.timer.check_by(now_s + LINGER_S + self.timeouts.write_s, now_s)
+        # A TLS connection cannot be half-closed.
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self.flow.resume_reading()
+        self.loop.call_later(LINGER_S, self.transport.close)
+
+    def pause_if_ahead(self) -> None:
+        """Pause reading while too many requests of the client have no response.
+
+        Reading is paused too while the client does not read its responses. Some pipelined requests are allowed,
+        because a disconnect is not detected while reading is paused.
+        """
+        if len(self.pipeline) >= _MAX_PIPELINED or self.flow.write_paused:
+            self.flow.pause_reading()
 
     # Clients that have closed their sending side.
 
@@ -291,7 +324,7 @@ class ProxyConnection(ServerConnection):
             return True
         if self.scheme == "https":  # asyncio does not support half-closed TLS connections
             return None
-        if self.state.phase in (HEAD, BODY):
+        if self.incoming in (HEAD, BODY):
             self.drop_open()
         if not self.busy or self.transport.is_closing():
             return None
