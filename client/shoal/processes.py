@@ -3,17 +3,16 @@
 import asyncio
 import os
 import signal
-import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Self
 
 from shoal.outlet import Outlet
-from shoal.serving.supervision import Backoff, Exit, after_exit, cause, exit_message, is_exit_line, is_final
+from shoal.serving.supervision import Exit, cause, exit_message, is_exit_line, is_final
+from shoal_schema.process.child_process import module_command
+from shoal_schema.process.restarts import Backoff, after_exit
 
-TETHER = str(Path(__file__).with_name("tether.py"))
 TAIL_BYTES = 32768
 """Last output kept, to find the cause of an exit."""
 LAST_OUTPUT_S = 1.0
@@ -34,10 +33,7 @@ class Process:
         """Start ``python -m module``; its output goes to ``log``, or is discarded."""
         transport, output = await asyncio.get_running_loop().subprocess_exec(
             lambda: Output(log),
-            # -I, -S: no user site and no site packages, which keeps the start fast.
-            *(sys.executable, "-I", "-S", TETHER, str(os.getpid())),
-            # -P: no imports from the current directory, which may be a model's, with files of any name.
-            *(sys.executable, "-P", "-m", module, *arguments),
+            *module_command(module, *arguments),
             env=dict(environment),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,

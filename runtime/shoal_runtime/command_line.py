@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from shoal_runtime.ending import end_with_parent
 from shoal_runtime.errors import EXIT_LOAD_FAILED, EXIT_USAGE, LoadError
 from shoal_runtime.execution.garbage import seldom_collected
 from shoal_runtime.execution.threads import wait_briefly
@@ -72,8 +71,6 @@ def serve(settings: Settings) -> int:
         from shoal_runtime.instances import supervise  # noqa: PLC0415 (asyncio)
 
         return supervise(settings, os.environ)
-    if settings.process.instance is not None:
-        end_with_parent()
     keep_freed_memory(KEEP_TENSORS)
     wait_briefly(os.environ)
     # Imported late, so that `--help` and errors of settings appear at once.

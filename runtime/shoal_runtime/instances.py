@@ -11,50 +11,29 @@ import logging
 import os
 import re
 import signal
-import sys
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import httpx
 
 from shoal_runtime.errors import EXIT_LOAD_FAILED, EXIT_USAGE
+from shoal_runtime.execution.threads import CGROUP
 from shoal_runtime.settings import Settings
 from shoal_schema.fields.addresses import Address
 from shoal_schema.interfaces.instances import instance_address
+from shoal_schema.process.child_process import module_command
+from shoal_schema.process.restarts import Backoff, after_exit
 
 FINAL: Final = (EXIT_USAGE, EXIT_LOAD_FAILED)
 """Exit statuses after which another start would fail too."""
-MIN_DELAY_S: Final = 0.5
-MAX_DELAY_S: Final = 30.0
-HEALTHY_S: Final = 60.0
-"""Lifetime after which the delays start over."""
 KILL_MARGIN_S: Final = 5.0
 """Time beyond the shutdown timeout after which an instance is killed."""
 READY_CHECK_S: Final = 0.2
-_CGROUP: Final = Path("/sys/fs/cgroup")
 _MIB: Final = 1 << 20
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Restart:
-    """Delay before an instance starts again."""
-
-    exits: int = 0
-    """Consecutive exits of an instance that was not healthy."""
-
-    def after_exit(self, lifetime_s: float) -> "Restart":
-        """Return the delay after an instance that lived for ``lifetime_s``."""
-        return Restart(1 if lifetime_s >= HEALTHY_S else self.exits + 1)
-
-    @property
-    def delay_s(self) -> float:
-        """The delay (s), which doubles with each exit."""
-        return min(MAX_DELAY_S, MIN_DELAY_S * 2.0 ** min(self.exits - 1, 16)) if self.exits else 0.0
 
 
 def memory_shortage(instances: int, private_bytes: int, free_bytes: int) -> str | None:
@@ -124,17 +103,17 @@ class _Instances:
 
     async def _keep(self, number: int) -> int:
         """Start an instance again whenever it ends; return the status of a final exit, or 0 after a signal."""
-        restart = Restart()
+        backoff = Backoff()
         while True:
             started_s = time.monotonic()
             process = await self._start(number)
             code = await process.wait()
             if self._stopping.is_set() or code in FINAL:
                 return 0 if self._stopping.is_set() else code
-            restart = restart.after_exit(time.monotonic() - started_s)
-            logger.warning("event=instance_ended instance=%d status=%d restart_in_s=%g", number, code, restart.delay_s)
+            backoff = after_exit(backoff, started_s=started_s, now_s=time.monotonic())
+            logger.warning("event=instance_ended instance=%d status=%d restart_in_s=%g", number, code, backoff.delay_s)
             try:
-                async with asyncio.timeout(restart.delay_s):
+                async with asyncio.timeout(backoff.delay_s):
                     await self._stopping.wait()
                 return 0
             except TimeoutError:
@@ -148,7 +127,7 @@ class _Instances:
             own["CUDA_VISIBLE_DEVICES"] = self._devices[number % len(self._devices)]
         process = await asyncio.create_subprocess_exec(
             # In a session of its own: Ctrl-C in a terminal reaches this process only, which stops the others.
-            *(sys.executable, "-m", "shoal_runtime"),
+            *module_command("shoal_runtime"),
             env={**self._environ, **own},
             start_new_session=True,
         )
@@ -199,7 +178,7 @@ def _private_bytes(pid: int) -> int | None:
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Private_Dirty:"))
 
 
-def _free_bytes(cgroup: Path = _CGROUP) -> int | None:
+def _free_bytes(cgroup: Path = CGROUP) -> int | None:
     """Return the memory that is left in the machine, or in the control group (v2); None if it cannot be read."""
     try:
         free_bytes = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

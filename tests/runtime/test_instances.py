@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from shoal_runtime.execution.threads import default_threads
-from shoal_runtime.instances import Restart, memory_shortage, visible_devices
+from shoal_runtime.instances import memory_shortage, visible_devices
 from shoal_schema.fields.addresses import Address
 from shoal_schema.interfaces.instances import instance_address
 from tests.runtime.fakes import UnixConnection
@@ -35,19 +35,6 @@ class Model:
     def forward(self, batch):
         return batch["x"]
 """
-
-
-@pytest.mark.parametrize(
-    ("lifetimes_s", "delay_s"), [([], 0.0), ([1], 0.5), ([1, 1], 1.0), ([1] * 20, 30.0), ([1] * 20 + [60], 0.5)]
-)
-def test_the_delay_before_a_restart_doubles_until_an_instance_was_healthy(
-    lifetimes_s: list[float], delay_s: float
-) -> None:
-    restart = Restart()
-    for lifetime_s in lifetimes_s:
-        restart = restart.after_exit(lifetime_s)
-
-    assert restart.delay_s == delay_s
 
 
 def test_all_instances_must_fit_into_memory() -> None:

@@ -1,32 +1,10 @@
 import pytest
 
-from shoal.serving.supervision import Backoff, Exit, after_exit, cause, exit_message, is_final
+from shoal.serving.supervision import Exit, cause, exit_message, is_final
 
 
 def exit_(role: str, returncode: int, *, why: str = "", served: bool = False) -> Exit:
     return Exit(role, returncode, why, served)
-
-
-def test_delays_double_up_to_half_a_minute() -> None:
-    backoff = Backoff()
-    delays = []
-    for _ in range(9):
-        backoff = after_exit(backoff, started_s=100.0, now_s=101.0)
-        delays.append(backoff.delay_s)
-
-    assert delays == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
-    assert Backoff().delay_s == 0
-
-
-def test_a_process_that_lived_a_minute_starts_the_delays_anew() -> None:
-    tired = Backoff(exits=6)
-
-    assert after_exit(tired, started_s=100.0, now_s=160.0).delay_s == 0.5
-    assert after_exit(tired, started_s=100.0, now_s=159.9).delay_s == 30
-
-
-def test_thousand_exits_do_not_overflow_the_delay() -> None:
-    assert Backoff(exits=10_000).delay_s == 30
 
 
 @pytest.mark.parametrize(
