@@ -38,8 +38,9 @@ class InstancesLink:
 
     def __init__(self, links: Sequence[RuntimeLink]) -> None:
         self._instances = [_Instance(number, link) for number, link in enumerate(links)]
+        self._usable: list[_Instance] = []
+        """The ready runtimes with the served model. Requests read it, so it is computed at each change."""
         self._sent = 0
-        self._was_ready = False
         self.signature: ModelSignature | None = None
         self.binary = True
         self.on_change: Callable[[], None] = lambda: None
@@ -51,7 +52,7 @@ class InstancesLink:
     @property
     def ready(self) -> bool:
         """Whether batches may be sent."""
-        return bool(self._usable())
+        return bool(self._usable)
 
     @property
     def reason(self) -> str:
@@ -61,7 +62,7 @@ class InstancesLink:
     @property
     def concurrency(self) -> int:
         """Batches that the ready runtimes execute concurrently."""
-        return sum(each.link.concurrency for each in self._usable())
+        return sum(each.link.concurrency for each in self._usable)
 
     @property
     def losses(self) -> int:
@@ -94,14 +95,14 @@ class InstancesLink:
         tried: list[_Instance] = []
         while True:
             # Without a ready runtime, the first one returns the error.
-            untried = [each for each in self._usable() if each not in tried] or self._instances[:1]
+            untried = [each for each in self._usable if each not in tried] or self._instances[:1]
             chosen = min(untried, key=lambda each: (each.batches, each.sent))
             tried.append(chosen)
             try:
                 return await self._exchange(chosen, batch, signature, metrics)
             except NotExecuted:
                 # The runtime has just ended, and its rows certainly did not run: try another one.
-                if all(each in tried for each in self._usable()):
+                if all(each in tried for each in self._usable):
                     raise
 
     async def _exchange(
@@ -123,10 +124,8 @@ class InstancesLink:
         for each in self._instances:
             each.link.close()
 
-    def _usable(self) -> list[_Instance]:
-        return [each for each in self._instances if each.link.ready and self._same_model(each.link.signature)]
-
-    def _same_model(self, signature: ModelSignature | None) -> bool:
+    def _serves(self, signature: ModelSignature | None) -> bool:
+        """Return whether a runtime's model is the one that is served."""
         served = self.signature
         if served is None or signature is None:
             return False
@@ -136,15 +135,15 @@ class InstancesLink:
     def _changed(self) -> None:
         ready = [each for each in self._instances if each.link.ready]
         # A new model is served only when no runtime with the old one is ready.
-        if ready and not self._usable():
+        if ready and not any(self._serves(each.link.signature) for each in ready):
             self.signature, self.binary = ready[0].link.signature, ready[0].link.binary
-        usable = self._usable()
+        self._usable = [each for each in ready if self._serves(each.link.signature)]
         for each in ready:
-            if each not in usable:
+            if each not in self._usable:
                 logger.warning(
                     "event=instance_not_used instance=%d reason=its model has another signature", each.number
                 )
-        logger.info("event=instances_ready count=%d of=%d", len(usable), len(self._instances))
-        if usable:
+        logger.info("event=instances_ready count=%d of=%d", len(self._usable), len(self._instances))
+        if self._usable:
             self.started.set()
         self.on_change()
