@@ -26,6 +26,18 @@ if TYPE_CHECKING:
     from shoal_runtime.loading import Model
     from shoal_schema.wire.datatypes import Array
 
+FOUR_NUMBERS = """
+[[inputs]]
+name = "x"
+datatype = "FP32"
+shape = [-1, 4]
+[[outputs]]
+name = "y"
+datatype = "FP32"
+shape = [-1, 4]
+"""
+"""A model.toml of one input and one output, each of four numbers per row."""
+
 
 def signature_of(model: Any, *, max_batch_size: int = 8, allowed_batch_sizes: Sequence[int] = ()) -> Signature:
     """Return the signature of a handler with class attributes."""

@@ -13,21 +13,11 @@ import pytest
 import torch
 
 from shoal_runtime.errors import LoadError
-from tests.runtime.fakes import Bench
+from tests.runtime.fakes import FOUR_NUMBERS, Bench
 
 if TYPE_CHECKING:
     from shoal_runtime.loading import Model
 
-SIGNATURE = """
-[[inputs]]
-name = "x"
-datatype = "FP32"
-shape = [-1, 4]
-[[outputs]]
-name = "y"
-datatype = "FP32"
-shape = [-1, 4]
-"""
 METADATA = {"AOTI_DEVICE_KEY": "cpu", "AOTI_MACHINE": os.uname().machine, "AOTI_CPU_ISA": "", "AOTI_PLATFORM": "linux"}
 
 
@@ -47,7 +37,7 @@ def package(directory: Path, *, model: str = "model", **metadata: str) -> Path:
         archive.writestr("shift/archive_version", "0")
         archive.writestr("shift/byteorder", "little")
         archive.writestr("shift/.data/version", "3")
-    (directory / "model.toml").write_text(SIGNATURE)
+    (directory / "model.toml").write_text(FOUR_NUMBERS)
     return path
 
 
@@ -126,7 +116,7 @@ def shift(tmp_path_factory: pytest.TempPathFactory) -> Path:
         torch._inductor.aoti_compile_and_package(
             program, package_path=str(directory / "shift.pt2"), inductor_configs=options
         )
-    (directory / "model.toml").write_text(SIGNATURE)
+    (directory / "model.toml").write_text(FOUR_NUMBERS)
     return directory / "shift.pt2"
 
 

@@ -11,21 +11,11 @@ import torch
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.formats.script_check import faults_of_code, faults_of_state
-from tests.runtime.fakes import Bench
+from tests.runtime.fakes import FOUR_NUMBERS, Bench
 
 if TYPE_CHECKING:
     from shoal_runtime.loading import Model
 
-TOML = """
-[[inputs]]
-name = "x"
-datatype = "FP32"
-shape = [-1, 4]
-[[outputs]]
-name = "y"
-datatype = "FP32"
-shape = [-1, 4]
-"""
 PLACE = "/tmp/place"
 """Placeholder in the attacks, which a test replaces by its path."""
 
@@ -67,7 +57,7 @@ def script(module: torch.nn.Module, path: Path, place: Path) -> Path:
                 name, content.replace(PLACE.encode(), str(place).encode()) if name.endswith(".py") else content
             )
     path.with_suffix(".made").unlink()
-    (path.parent / "model.toml").write_text(TOML)
+    (path.parent / "model.toml").write_text(FOUR_NUMBERS)
     return path
 
 
