@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,10 +39,15 @@ def native_records(path: Path) -> list[str]:
         return []
 
 
-def load_compiled(path: Path, source: ModelSource) -> LoadedModel:
+def load_compiled(path: Path, source: ModelSource, records: Sequence[str]) -> LoadedModel:
     """Load a trusted package of AOTInductor.
 
     Its native code checks the shapes and types of each batch. It has no names, so model.toml has the signature.
+
+    Args:
+        path: file of the package.
+        source: description of the model.
+        records: names of the package's records (`native_records`).
 
     Raises:
         LoadError: the package was compiled for another device, has several models, or is corrupt; or model.toml has no
@@ -49,7 +55,6 @@ def load_compiled(path: Path, source: ModelSource) -> LoadedModel:
     """
     inputs, outputs = source.declared()
     require_tensors(inputs, outputs, path.name)
-    records = native_records(path)
     models = sorted({name.removeprefix(AOTINDUCTOR_DIR).partition("/")[0] for name in records})
     if models != [MODEL]:
         raise LoadError(f"{path.name} holds the compiled models {', '.join(models)}. Package one, named {MODEL}")

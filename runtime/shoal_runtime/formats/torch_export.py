@@ -56,8 +56,8 @@ def load(source: ModelSource) -> LoadedModel:
     if source.context.dtype is not None:
         raise LoadError("a torch.export program keeps the dtype of its export. Leave SHOAL_RUNTIME_DTYPE at auto")
     # Without the user's trust, `_read` rejects native code.
-    if source.allow_pickle and native_records(path):
-        return load_compiled(path, source)
+    if source.allow_pickle and (records := native_records(path)):
+        return load_compiled(path, source, records)
     program = _read(path, trusted=source.allow_pickle)
     graph = program.graph_signature
     inputs = source.inputs or _specs(program, graph.user_inputs, list(map(str, graph.user_inputs)))
