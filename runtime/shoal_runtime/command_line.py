@@ -67,7 +67,7 @@ def run(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
 
 def serve(settings: Settings) -> int:
     """Serve the configured model until a signal; return the exit status."""
-    if (settings.runtime.instances or 1) > 1 and settings.process.instance is None:
+    if settings.instances > 1 and settings.process.instance is None:
         from shoal_runtime.instances import supervise  # noqa: PLC0415 (asyncio)
 
         return supervise(settings, os.environ)

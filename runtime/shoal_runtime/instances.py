@@ -75,7 +75,7 @@ class _Instances:
     def __init__(self, settings: Settings, environ: Mapping[str, str]) -> None:
         self._settings = settings
         self._environ = environ
-        self._count = settings.runtime.instances or 1
+        self._count = settings.instances
         self._devices = visible_devices(environ, os.listdir("/dev"))
         self._processes: dict[int, asyncio.subprocess.Process] = {}
         self._stopping = asyncio.Event()

@@ -100,7 +100,7 @@ def _load_model(files: ModelFiles, settings: Settings) -> Model:
         torch=_needs_torch(form, handler),
         extra=entry.extra,
         own_device=entry.own_device,
-        sharing=1 if settings.process.instance is None else settings.runtime.instances or 1,
+        sharing=1 if settings.process.instance is None else settings.instances,
     )
     if machine.compile is not None:
         _keep_compiled_code(files, settings, machine)

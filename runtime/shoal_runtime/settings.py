@@ -48,6 +48,11 @@ class Settings(Struct, frozen=True):
         return Path(home if os.path.isabs(home) else tempfile.gettempdir()) / "shoal"
 
     @property
+    def instances(self) -> int:
+        """Number of processes that hold the model."""
+        return self.runtime.instances or 1
+
+    @property
     def batch_sizes(self) -> tuple[int, ...]:
         """Allowed batch sizes in increasing order; empty if they are chosen for the device."""
         return tuple(sorted(set(self.batching.allowed_batch_sizes or ())))
