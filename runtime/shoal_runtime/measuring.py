@@ -4,7 +4,6 @@ import gc
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from statistics import median
 from typing import Any, Final
 
 from shoal_runtime.errors import LoadError
@@ -104,7 +103,7 @@ def _batches(reference: LoadedPrecision, rows: str | None) -> Sequence[Batch]:
 
 
 def _entry(found: Measurement, batch_size: int) -> Json:
-    batch_s = median(found.seconds) if found.seconds else None
+    batch_s = found.batch_s
     return {
         "precision": found.precision,
         "failure": found.failure or None,

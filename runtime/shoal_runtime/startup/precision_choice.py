@@ -49,9 +49,9 @@ class Measurement:
     @property
     def speed(self) -> float | None:
         """Speed relative to Float32, from the medians of both; None if unknown."""
-        if not self.seconds or not self.reference_seconds:
+        if self.batch_s is None or not self.reference_seconds:
             return None
-        return median(self.reference_seconds) / max(median(self.seconds), 1e-9)
+        return median(self.reference_seconds) / max(self.batch_s, 1e-9)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ from msgspec import structs
 from shoal_runtime.errors import LoadError
 from shoal_runtime.execution.placement import Placement
 from shoal_runtime.faults import HANDLER_FAULTS, describe
-from shoal_runtime.handlers.outputs import OutputConverter
 from shoal_runtime.importing import HandlerFailed
 from shoal_runtime.loading import Model, load_model
 from shoal_runtime.settings import Settings
@@ -105,15 +104,10 @@ def load_precision(files: ModelFiles, settings: Settings, precision: Precision, 
     """
     allocated_bytes = _cuda_bytes("memory_allocated")
     model = load_model(files, structs.replace(settings, runtime=structs.replace(settings.runtime, dtype=dtype)))
-    if precision is Precision.TF32 and not _on_cuda(model):
-        raise LoadError("it needs a CUDA device")
     if precision is Precision.INT8:
         quantize(model.handler)
     placement = model.machine.place(model.graphs)
-    converter = OutputConverter(
-        model.signature, model.stages.postprocess, placement.fetch, placement.library, strict=True
-    )
-    return LoadedPrecision(precision, dtype, model, placement, RowTrials(model, placement, converter), allocated_bytes)
+    return LoadedPrecision(precision, dtype, model, placement, RowTrials(model, placement), allocated_bytes)
 
 
 def _cuda_bytes(name: str) -> int:

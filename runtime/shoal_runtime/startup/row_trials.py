@@ -56,10 +56,13 @@ logger = logging.getLogger(__name__)
 class RowTrials:
     """Tests of a model with generated rows, which run as in the pipeline."""
 
-    def __init__(self, model: Model, placement: Placement, answers: OutputConverter) -> None:
+    def __init__(self, model: Model, placement: Placement) -> None:
         self._model = model
         self._placement = placement
-        self._answers = answers
+        self.answers = OutputConverter(
+            model.signature, model.stages.postprocess, placement.fetch, placement.library, strict=True
+        )
+        """Rejects undeclared outputs too."""
         # An index outside of its table ends a GPU's process, and is an error on a CPU.
         every = kinds(anywhere=str(model.machine.device) == "cpu")
         # A handler may loop or wait as often as a number says.
@@ -77,7 +80,7 @@ class RowTrials:
             LoadError: rows affect each other; the message names the output.
         """
         model, signature = self._model, self._model.signature
-        source = self.source()
+        source = self._source()
         if not model.tried or signature.max_batch_size < 2 or source is None or (model.apart and forward_s > SLOW_S):
             return
         if isinstance(source, ExampleRows):
@@ -135,23 +138,23 @@ class RowTrials:
 
         The largest batch is first. For other models, the list is empty.
         """
-        signature, source = self._model.signature, self.source()
+        signature, source = self._model.signature, self._source()
         if getattr(self._model.handler, "trial_values", None) is None or not isinstance(source, GeneratedRows):
             return []
 
         def make(rows: int) -> Any:
-            return self.given(source.join(source.draw(self._kinds[0], rows, np.random.default_rng(0))))
+            return self._given(source.join(source.draw(self._kinds[0], rows, np.random.default_rng(0))))
 
         sizes = signature.allowed_batch_sizes or tuple(sorted({1, signature.max_batch_size}))
         return [WarmupBatch(size, partial(make, size), exact=False) for size in sizes[::-1]]
 
     def answers_any(self) -> bool:
         """Return whether the model computes a generated row in a batch of one row."""
-        source = self.source()
+        source = self._source()
         with _quiet():
             return source is not None and accepts_single_row(self.run, source, self._kinds)
 
-    def source(self) -> RowSource | None:
+    def _source(self) -> RowSource | None:
         """Return the source of rows: the handler's own items, or generated rows; None if there is neither."""
         model = self._model
         items: Any = getattr(model.handler, "warmup_items", None)
@@ -161,7 +164,7 @@ class RowTrials:
         values = getattr(model.handler, "trial_values", None)
         return GeneratedRows(model.signature, values) if can_be_generated(model.signature) else None
 
-    def given(self, batch: Batch) -> Any:
+    def _given(self, batch: Batch) -> Any:
         """Convert rows to the argument of `forward`, in host memory."""
         signature, stages, library = self._model.signature, self._model.stages, self._placement.library
         texts = all(spec.datatype == "BYTES" for spec in signature.inputs) and not library.holds_text
@@ -181,7 +184,7 @@ class RowTrials:
         Raises:
             LoadError: no rows can be generated, or the model rejects them.
         """
-        if (source := self.source()) is None:
+        if (source := self._source()) is None:
             raise LoadError(f"no rows can be generated for texts, images or documents. {SAMPLES_REMEDY}")
         rng = np.random.default_rng(0)
         fault = ""
@@ -228,18 +231,18 @@ class RowTrials:
         return self._computed(batch, self._placement.measure)
 
     def _computed(self, batch: Batch, forward: Forward) -> tuple[float, Mapping[str, Array]]:
-        placement, given = self._placement, self.given(batch)
+        placement, given = self._placement, self._given(batch)
         try:
             staged = placement.stage(given)
             with placement.active():
                 seconds, result = forward(self._model.stages.forward, staged)
-                collected = self._answers.collect(result).wait()
+                collected = self.answers.collect(result).wait()
         except HANDLER_FAULTS as error:
             if placement.is_lost(error):
                 raise LoadError(f"the device failed in warm-up: {describe(error)}") from error
             raise
         rows = count_rows(given, {spec.name: spec.batch_dim for spec in self._model.signature.inputs})
-        outputs, errors = self._answers.finish(collected, range(rows), rows, {})
+        outputs, errors = self.answers.finish(collected, range(rows), rows, {})
         if errors:
             raise errors[0].cause or ForwardFailed(errors[0].message)
         return seconds, outputs

@@ -11,7 +11,6 @@ from shoal_runtime.errors import BatchError, LoadError, RaggedRows, WrongRows, W
 from shoal_runtime.execution.pipeline import Pipeline, StageThreads
 from shoal_runtime.execution.placement import Placement, is_out_of_memory
 from shoal_runtime.faults import HANDLER_FAULTS, describe, remedy
-from shoal_runtime.handlers.outputs import OutputConverter
 from shoal_runtime.http.server import ServedModel
 from shoal_runtime.importing import HandlerFailed
 from shoal_runtime.loading import Model, load_model
@@ -104,10 +103,7 @@ def warm(model: Model, placement: Placement, readiness: Readiness) -> Sequence[t
         HandlerFailed: the model raised an error on a batch that clients may send.
     """
     batches = plan_warmup(model.stages, model.signature, model.handler, placement.library)
-    converter = OutputConverter(
-        model.signature, model.stages.postprocess, placement.fetch, placement.library, strict=True
-    )
-    trials = RowTrials(model, placement, converter)
+    trials = RowTrials(model, placement)
     batches = batches or trials.batches()
     if not batches:
         logger.info(
@@ -119,7 +115,7 @@ def warm(model: Model, placement: Placement, readiness: Readiness) -> Sequence[t
     with StepProgress(readiness, "warming up", total=len(batches), unit="batch") as progress:
         measured = []
         for batch in batches:
-            measured.append((batch.rows, _warm_one(model, placement, batch, converter, trials)))
+            measured.append((batch.rows, _warm_one(model, placement, batch, trials)))
             progress.advance(1)
     # Only after the warm-up, which shows whether a forward is slow.
     trials.check_rows(max(seconds for _, seconds in measured))
@@ -152,16 +148,14 @@ def _measure_between(model: Model, placement: Placement, ends: Mapping[int, floa
     return measured
 
 
-def _warm_one(
-    model: Model, placement: Placement, batch: WarmupBatch, converter: OutputConverter, trials: RowTrials
-) -> float:
+def _warm_one(model: Model, placement: Placement, batch: WarmupBatch, trials: RowTrials) -> float:
     """Run one batch, and check its outputs against the signature; return its seconds.
 
     A model that cannot serve any request is rejected.
     """
     try:
-        seconds, collected = _run_twice(model, placement, batch, lambda result: converter.collect(result).wait())
-        _, errors = converter.finish(collected, range(batch.rows), batch.rows, {})
+        seconds, collected = _run_twice(model, placement, batch, lambda result: trials.answers.collect(result).wait())
+        _, errors = trials.answers.finish(collected, range(batch.rows), batch.rows, {})
     except BatchError as error:
         uneven = isinstance(error, WrongRows) and model.signature.max_batch_size == 1 and trials.answers_any()
         _judge(error, batch, uneven=uneven)

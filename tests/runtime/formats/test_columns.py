@@ -22,7 +22,6 @@ from sklearn.pipeline import FeatureUnion, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, OrdinalEncoder, StandardScaler, TargetEncoder
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.handlers.outputs import OutputConverter
 from shoal_runtime.readiness import Readiness
 from shoal_runtime.startup.row_trials import RowTrials
 from shoal_runtime.startup.starting import warm
@@ -123,9 +122,7 @@ def test_a_table_with_categories_is_warmed_with_values_of_training(
     caplog.set_level("INFO")
 
     warm(model, placement, Readiness())
-    fetch, library = placement.fetch, placement.library
-    converter = OutputConverter(model.signature, model.stages.postprocess, fetch, library, strict=True)
-    batches = RowTrials(model, placement, converter).batches()
+    batches = RowTrials(model, placement).batches()
 
     assert "event=warmup" not in caplog.text
     assert [batch.rows for batch in batches] == [8, 1]
