@@ -62,7 +62,7 @@ class CudaDevice:  # pragma: cuda
         return _CudaGraph(function, batch, stream, self._graph_memory)
 
     def is_usable(self) -> bool:
-        """Return whether a trial operation succeeds, or fails only for lack of memory."""
+        """Return whether a trial operation succeeds, or fails only because memory ran out."""
         try:
             torch.zeros(1, device=self.device).add_(1)
             torch.cuda.synchronize(self.device)
