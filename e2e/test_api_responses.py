@@ -71,13 +71,8 @@ def test_null_is_nothing_for_a_field_that_may_not_be_null(namespace: Cluster) ->
     namespace.kubectl(*APPLY, text=service(runtime={"image": None, "device": None}, scaling=None))
 
     spec = namespace.get("infsvc", "adder")["spec"]
-    assert spec["runtime"] == {
-        "compile": False,
-        "device": "Auto",
-        "dtype": "Auto",
-        "forwardTimeoutSeconds": 60,
-        "preprocessThreads": 2,
-    }
+    assert "image" not in spec["runtime"]
+    assert spec["runtime"]["device"] == "Auto"
     assert "scaling" not in spec
 
 
