@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shoal_schema.interfaces.instances import PRECISION
+from shoal_schema.resource.runtime import Precision
 from shoal_schema.wire.carried_headers import REQUEST_HEADERS, RESPONSE_HEAD
 from shoal_schema.wire.columns import decode_columns
 from shoal_schema.wire.datatypes import DTYPES
@@ -166,7 +167,8 @@ def parse_metadata(metadata: Mapping[str, Any]) -> ModelSignature:
             request_headers=_carrier(input_specs.values(), REQUEST_HEADERS),
             response_head=_carrier(output_specs.values(), RESPONSE_HEAD),
             graphs=str(parameters.get("graphs", "")),
-            precision=str(parameters.get(PRECISION, "")),
+            # A foreign runtime may use this key for something else.
+            precision=str(found) if (found := parameters.get(PRECISION)) in list(Precision) else "",
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise SignatureError(f"model metadata is unusable: {type(error).__name__}: {error}") from error
