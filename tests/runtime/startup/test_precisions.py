@@ -145,7 +145,7 @@ def test_a_format_that_keeps_its_dtype_is_served_in_it_with_a_warning(
 
     assert model.precision == ""
     assert "event=reference_keeps_dtype" in caplog.text
-    # Another instance, which is told Float32, keeps it too.
+    # Another instance, which receives Float32, keeps it too.
     again = started({"SHOAL_MODEL_URI": str(tmp_path / "model.pt2")}, SHOAL_RUNTIME_CHOSEN_PRECISION="Float32")
     assert again.precision == ""
 
