@@ -63,6 +63,9 @@ def visible_devices(environ: Mapping[str, str], files: Iterable[str]) -> list[st
     """
     if listed := environ.get("CUDA_VISIBLE_DEVICES"):
         return listed.split(",")
+    # MIG devices have no files of their own. A container runtime lists them in its own variable.
+    if (listed := environ.get("NVIDIA_VISIBLE_DEVICES", "")).startswith("MIG-"):
+        return listed.split(",")
     count = sum(re.fullmatch(r"nvidia\d+", name) is not None for name in files)
     return [str(number) for number in range(count)]
 

@@ -73,6 +73,9 @@ def test_all_instances_must_fit_into_memory() -> None:
         ({}, ["null", "sda"], []),
         ({}, ["nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"], ["0", "1"]),
         ({"CUDA_VISIBLE_DEVICES": "MIG-a,MIG-b"}, ["nvidia0"], ["MIG-a", "MIG-b"]),
+        ({"NVIDIA_VISIBLE_DEVICES": "MIG-a,MIG-b"}, ["nvidia0"], ["MIG-a", "MIG-b"]),
+        ({"NVIDIA_VISIBLE_DEVICES": "all"}, ["nvidia0", "nvidia1"], ["0", "1"]),
+        ({"NVIDIA_VISIBLE_DEVICES": "GPU-a"}, ["nvidia0"], ["0"]),
     ],
 )
 def test_instances_take_the_visible_devices(environ: dict[str, str], files: list[str], devices: list[str]) -> None:
