@@ -177,7 +177,7 @@ class FakeDevice:
     def is_usable(self) -> bool:
         return self.fault is None
 
-    def memory(self) -> tuple[int, int] | None:
+    def memory(self) -> tuple[int, int, int] | None:
         return None
 
     # What models and tests call.

@@ -174,8 +174,8 @@ class StreamPlacement:
         """Return whether the device is unusable after an error."""
         return not isinstance(error, torch.OutOfMemoryError) and not self._device.is_usable()
 
-    def memory(self) -> tuple[int, int] | None:
-        """Return used and total bytes of the device's memory, or None."""
+    def memory(self) -> tuple[int, int, int] | None:
+        """Return bytes of the device's memory: used, total, and those that this process uses; or None."""
         return self._device.memory()
 
     def _capture(self, function: Callable[[Any], Any], batch: Any) -> CapturedGraph | None:
