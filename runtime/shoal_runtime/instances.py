@@ -156,6 +156,9 @@ class _Instances:
         own = {"SHOAL_RUNTIME_INSTANCE": str(number), "SHOAL_RUNTIME_LISTEN": str(address)}
         if self._devices:
             own["CUDA_VISIBLE_DEVICES"] = self._devices[number % len(self._devices)]
+        if (fraction := self._settings.runtime.memory_fraction) is not None:
+            share = float(fraction) / instances_on_device(number, self._count, len(self._devices))
+            own["SHOAL_RUNTIME_MEMORY_FRACTION"] = f"{share:.9f}"
         process = await asyncio.create_subprocess_exec(
             # In a session of its own: Ctrl-C in a terminal reaches this process only, which stops the others.
             *module_command("shoal_runtime"),

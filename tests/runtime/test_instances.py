@@ -34,7 +34,7 @@ class Model:
             from shoal_runtime.execution.torch_placement import CpuPlacement
 
             CpuPlacement.memory = lambda self: tuple(memory)
-        note = f"{os.getpid()} threads={context.threads}"
+        note = f"{os.getpid()} threads={context.threads} fraction={os.environ.get('SHOAL_RUNTIME_MEMORY_FRACTION')}"
         Path(os.environ["TEST_FOLDER"], note).touch()
 
     def forward(self, batch):
@@ -225,3 +225,16 @@ def test_no_other_instance_starts_if_the_memory_of_the_device_does_not_suffice(
     assert supervised.process.returncode == 3
     assert "the memory of one GPU" in output
     assert len(supervised.loaded()) == 1
+
+
+@pytest.mark.integration
+def test_instances_on_one_device_divide_its_share_of_memory(start: Callable[..., Supervised]) -> None:
+    supervised = start(
+        CUDA_VISIBLE_DEVICES="",
+        SHOAL_RUNTIME_MEMORY_FRACTION="0.5",
+        SHOAL_MODEL_PARAMETERS='{"device_memory": [3000000000, 8000000000, 5000000000]}',
+    )
+    for number in (0, 1):
+        supervised.wait_ready(number)
+
+    assert [path.name.rpartition("=")[2] for path in supervised.folder.glob("* threads=*")] == ["0.250000000"] * 2
