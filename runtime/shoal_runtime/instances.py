@@ -1,6 +1,6 @@
 """Several instances of the runtime in one container: one process each, and this one, which supervises them.
 
-start    the first instance -> ready -> the memory suffices for all -> the others, in the first one's precision
+start    the first instance -> ready -> host and GPU have memory for all -> the others, in the precision of the first
 exit     status 2 or 3, such as a model that cannot be loaded -> stop all, with that status
          any other -> that instance starts again after a delay; the others continue
 SIGTERM  SIGTERM to all -> exit 0 when all have ended
@@ -14,7 +14,7 @@ import signal
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import httpx
 
@@ -23,6 +23,7 @@ from shoal_runtime.execution.threads import CGROUP
 from shoal_runtime.settings import Settings
 from shoal_schema.fields.addresses import Address
 from shoal_schema.interfaces.instances import PRECISION, instance_address
+from shoal_schema.interfaces.metrics import DEVICE_MEMORY
 from shoal_schema.process.child_process import module_command
 from shoal_schema.process.restarts import Backoff, after_exit
 from shoal_schema.resource.runtime import Precision
@@ -37,21 +38,50 @@ _MIB: Final = 1 << 20
 logger = logging.getLogger(__name__)
 
 
-def memory_shortage(instances: int, private_bytes: int, free_bytes: int) -> str | None:
+def memory_shortage(
+    instances: int,
+    private_bytes: int,
+    free_bytes: int,
+    *,
+    memory: str = "memory",
+    remedy: str = "raise the memory limit",
+) -> str | None:
     """Return an error message if the memory does not suffice for all instances, or None.
 
     Args:
-        instances: number of instances, one of which has started.
+        instances: number of instances that share the memory, one of which has started.
         private_bytes: memory that the first instance shares with no other process.
         free_bytes: memory that is left.
+        memory: name of the memory in the message.
+        remedy: alternative to fewer instances.
     """
     needed_bytes = (instances - 1) * private_bytes
     if needed_bytes <= free_bytes:
         return None
     return (
-        f"{instances} instances do not fit into memory: each needs about {private_bytes // _MIB} MiB, and"
-        f" {max(0, free_bytes) // _MIB} MiB are left. Lower runtime.instances, or raise the memory limit"
+        f"{instances} instances do not fit into {memory}: each needs about {private_bytes // _MIB} MiB, and"
+        f" {max(0, free_bytes) // _MIB} MiB are left. Lower runtime.instances, or {remedy}"
     )
+
+
+def device_shortage(instances: int, ready: Mapping[str, Any]) -> str | None:
+    """Return an error message if the device's memory does not suffice for all instances on it, or None.
+
+    Args:
+        instances: number of instances on the device of the first one.
+        ready: body of the first instance's response for readiness.
+    """
+    if DEVICE_MEMORY not in ready:
+        return None
+    used_bytes, size_bytes, own_bytes = ready[DEVICE_MEMORY]
+    return memory_shortage(
+        instances, own_bytes, size_bytes - used_bytes, memory="the memory of one GPU", remedy="use more or larger GPUs"
+    )
+
+
+def instances_on_device(number: int, instances: int, devices: int) -> int:
+    """Return the number of instances on the device of one of them; without visible devices, all share one."""
+    return len(range(number % devices, instances, devices)) if devices else instances
 
 
 def visible_devices(environ: Mapping[str, str], files: Iterable[str]) -> list[str]:
@@ -80,7 +110,9 @@ class _Instances:
         self._settings = settings
         self._environ = environ
         self._count = settings.instances
-        self._devices = visible_devices(environ, os.listdir("/dev"))
+        # A device that the settings name, as cuda:1, belongs to all instances.
+        named = ":" in settings.runtime.device
+        self._devices = [] if named else visible_devices(environ, os.listdir("/dev"))
         self._chosen: Mapping[str, str] = {}
         """Variable with the precision that the first instance has chosen; empty until then."""
         self._processes: dict[int, asyncio.subprocess.Process] = {}
@@ -128,9 +160,11 @@ class _Instances:
     async def _start(self, number: int) -> asyncio.subprocess.Process:
         address = self._address(number)
         own = {"SHOAL_RUNTIME_INSTANCE": str(number), "SHOAL_RUNTIME_LISTEN": str(address)}
-        # A device that the settings name, as cuda:1, belongs to all instances.
-        if self._devices and ":" not in self._settings.runtime.device:
+        if self._devices:
             own["CUDA_VISIBLE_DEVICES"] = self._devices[number % len(self._devices)]
+        if (fraction := self._settings.runtime.memory_fraction) is not None:
+            share = float(fraction) / instances_on_device(number, self._count, len(self._devices))
+            own["SHOAL_RUNTIME_MEMORY_FRACTION"] = f"{share:.9f}"
         process = await asyncio.create_subprocess_exec(
             # In a session of its own: Ctrl-C in a terminal reaches this process only, which stops the others.
             *module_command("shoal_runtime"),
@@ -152,14 +186,17 @@ class _Instances:
         async with httpx.AsyncClient(transport=transport, trust_env=False, timeout=10) as client:
             while True:
                 try:
-                    response = await client.get(f"{base}/v2/health/ready")
-                    if response.status_code == 200:
+                    if (response := await client.get(f"{base}/v2/health/ready")).status_code == 200:
                         break
                 except httpx.TransportError:
                     pass
                 await asyncio.sleep(READY_CHECK_S)
+        ready = response.json()
         # A model that keeps the dtype of its file reports none, and does so again with Float32.
-        self._chosen = {"SHOAL_RUNTIME_CHOSEN_PRECISION": response.json().get(PRECISION, Precision.FLOAT32)}
+        self._chosen = {"SHOAL_RUNTIME_CHOSEN_PRECISION": ready.get(PRECISION, Precision.FLOAT32)}
+        sharing = instances_on_device(0, self._count, len(self._devices))
+        if shortage := device_shortage(sharing, ready):
+            return shortage
         private_bytes, free_bytes = _private_bytes(self._processes[0].pid), _free_bytes()
         if private_bytes is None or free_bytes is None:
             return None

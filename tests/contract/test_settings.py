@@ -28,6 +28,7 @@ VALUES = {
     "runtime.tensorrt": "true",
     "runtime.threads": "3",
     "runtime.instances": "2",
+    "runtime.memoryFraction": "0.25",
     "runtime.preprocessThreads": "5",
     "runtime.forwardTimeoutSeconds": "2.5",
     "proxy.compressionMinBytes": "1024",

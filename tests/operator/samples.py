@@ -39,6 +39,7 @@ EVERYTHING: Json = {
         "dtype": "BFloat16",
         "compile": True,
         "threads": 4,
+        "memoryFraction": "0.5",
         "preprocessThreads": 3,
         "forwardTimeoutSeconds": 30,
         "resources": {

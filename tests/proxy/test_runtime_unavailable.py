@@ -25,7 +25,7 @@ def test_errors_before_the_runtime_is_ready_state_the_cause() -> None:
 
 
 def test_the_devices_memory_is_that_reported_by_the_runtime() -> None:
-    with running_proxy(lambda: FakeRuntime(health={"device_memory": [60, 80]})) as running:
+    with running_proxy(lambda: FakeRuntime(health={"device_memory": [60, 80, 50]})) as running:
         shown = plain.get(running.admin_url + "/metrics").text
 
     assert "\nshoal_proxy_device_memory_used_bytes 60.0\n" in shown

@@ -1,10 +1,20 @@
-"""A device with streams whose work runs later, in another thread, in a random order that the streams allow."""
+"""A device with streams whose work runs later, in another thread, in a random order that the streams allow.
 
+It has virtual time. Each thread of the host has a clock, and so has each stream. A call that queues work takes
+`Latencies.launch_s` of the thread. Work starts when its stream has ended the work before and the call has queued it. A
+thread that waits for an event continues at the event's time. So the times depend on what waits for what, and not on
+this machine.
+"""
+
+import heapq
+import math
 import random
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -13,6 +23,18 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 Work = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Latencies:
+    """Virtual time of what the device and its driver do, apart from kernels."""
+
+    launch_s: float = 0.0
+    """A call that queues work, an event, or a wait for one."""
+    copy_s: float = 0.0
+    """A copy from or to the host."""
+    wake_s: float = 0.0
+    """From an event until the thread that waits for it runs."""
 
 
 class OnDevice(Tensor):
@@ -26,10 +48,9 @@ class DeviceFault(RuntimeError):
 class FakeStream:
     def __init__(self, device: "FakeDevice") -> None:
         self._device = device
-        self.queued: deque[tuple[str, Any]] = deque()
-        self.busy = False
+        self.queued: deque[tuple[str, Any, float]] = deque()
         self.now_s = 0.0
-        """Virtual time at which all executed work has ended."""
+        """Time at which all executed work has ended."""
 
     def wait_event(self, event: "FakeEvent") -> None:
         self._device.add(self, "wait", (event, event.recorded))
@@ -53,6 +74,8 @@ class FakeEvent:
 
     def synchronize(self) -> None:
         self._device.wait_until(lambda: self.executed >= self.recorded)
+        if self.at_s > self._device.host_s:
+            self._device.reach(self.at_s + self._device.latencies.wake_s)
 
     def elapsed_time(self, end: "FakeEvent") -> float:
         return 1000 * (end.at_s - self.at_s)
@@ -82,9 +105,18 @@ class FakeDevice:
 
     Args:
         seed: seed of the order in which streams take turns.
+        latencies: virtual time of calls and copies.
     """
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int = 0, latencies: Latencies = Latencies()) -> None:
+        self.latencies = latencies
+        self.kernel_spans: list[tuple[float, float]] = []
+        """Start and end of each kernel, in the order of execution."""
+        self.shared_buffers = 0
+        """Copies from or to pinned memory that another copy was still using."""
+        self._copied_until_s: dict[int, float] = {}
+        """End of the last copy by address of pinned memory; infinite until it is executed."""
+        self._host = threading.local()
         self._random = random.Random(seed)
         self._changed = threading.Condition()
         self._streams: list[FakeStream] = []
@@ -123,11 +155,12 @@ class FakeDevice:
 
     def to_device(self, host: Tensor) -> Tensor:
         moved = self.empty(host)
-        self.run(lambda: moved.copy_(host))
+        self._copy(host, lambda: moved.copy_(host), free_since_s=self.host_s)
         return moved
 
     def to_host(self, tensor: Tensor, host: Tensor) -> None:
-        self.run(lambda: host.copy_(tensor.as_subclass(Tensor)))
+        # Another thread has released this memory, perhaps at a later virtual time.
+        self._copy(host, lambda: host.copy_(tensor.as_subclass(Tensor)), free_since_s=sys.float_info.max)
 
     def clone(self, tensor: Tensor) -> Tensor:
         copy = self.empty(tensor)
@@ -144,7 +177,7 @@ class FakeDevice:
     def is_usable(self) -> bool:
         return self.fault is None
 
-    def memory(self) -> tuple[int, int] | None:
+    def memory(self) -> tuple[int, int, int] | None:
         return None
 
     # What models and tests call.
@@ -175,7 +208,7 @@ class FakeDevice:
             with self._changed:
                 self.kernels -= 1
 
-        self.run(run, duration_s)
+        self.add(self._current.stream, "kernel", (run, duration_s))
         return output
 
     def run(self, work: Work, duration_s: float = 0.0) -> None:
@@ -183,11 +216,34 @@ class FakeDevice:
         self.add(self._current.stream, "run", (work, duration_s))
 
     def add(self, stream: FakeStream, kind: str, what: Any) -> None:
+        self.reach(self.host_s + self.latencies.launch_s)
         with self._changed:
             if self.fault is not None:
                 raise DeviceFault("an earlier kernel failed")
-            stream.queued.append((kind, what))
+            stream.queued.append((kind, what, self.host_s))
             self._changed.notify_all()
+
+    @property
+    def host_s(self) -> float:
+        """The time of this thread of the host."""
+        time_s: float = getattr(self._host, "now_s", 0.0)
+        return time_s
+
+    def reach(self, time_s: float) -> None:
+        """Continue this thread of the host at a time, unless it is later already."""
+        self._host.now_s = max(self.host_s, time_s)
+
+    def _copy(self, host: Tensor, work: Work, *, free_since_s: float) -> None:
+        """Queue a copy from or to pinned memory, whose last copy must have ended."""
+        memory, stream = host.untyped_storage().data_ptr(), self._current.stream
+        self.shared_buffers += self._copied_until_s.get(memory, 0.0) > free_since_s
+        self._copied_until_s[memory] = math.inf
+
+        def run() -> None:
+            work()
+            self._copied_until_s[memory] = stream.now_s + self.latencies.copy_s
+
+        self.run(run, self.latencies.copy_s)
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
         with self._changed:
@@ -211,7 +267,8 @@ class FakeDevice:
                 if self._stopped:
                     return
                 stream = self._random.choice(self._runnable())
-                kind, what = stream.queued.popleft()
+                kind, what, queued_s = stream.queued.popleft()
+            stream.now_s = max(stream.now_s, queued_s)
             try:
                 self._perform(stream, kind, what)
             except BaseException as error:  # a kernel may raise anything
@@ -228,13 +285,34 @@ class FakeDevice:
         ]
 
     def _perform(self, stream: FakeStream, kind: str, what: Any) -> None:
-        if kind == "run":
+        if kind in ("run", "kernel"):
             work, duration_s = what
             with torch.inference_mode():
                 work()
+            if kind == "kernel":
+                self.kernel_spans.append((stream.now_s, stream.now_s + duration_s))
             stream.now_s += duration_s
         elif kind == "record":
             event, number = what
             event.executed, event.at_s = number, stream.now_s
         else:
             stream.now_s = max(stream.now_s, what[0].at_s)
+
+
+class TimedSlots(threading.BoundedSemaphore):
+    """A semaphore whose `acquire` ends at the time of the earliest `release` that is left, on the host's clocks."""
+
+    def __init__(self, device: FakeDevice, value: int) -> None:
+        super().__init__(value)
+        self._device = device
+        self._released_s = [0.0] * value
+
+    def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
+        acquired = super().acquire(blocking, timeout)
+        if acquired:
+            self._device.reach(heapq.heappop(self._released_s))
+        return acquired
+
+    def release(self, n: int = 1) -> None:
+        heapq.heappush(self._released_s, self._device.host_s)
+        super().release(n)

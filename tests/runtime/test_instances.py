@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from shoal_runtime.execution.threads import default_threads
-from shoal_runtime.instances import memory_shortage, visible_devices
+from shoal_runtime.instances import device_shortage, instances_on_device, memory_shortage, visible_devices
 from shoal_schema.fields.addresses import Address
 from shoal_schema.interfaces.instances import instance_address
 from tests.runtime.fakes import UnixConnection
@@ -31,7 +31,12 @@ class Model:
     def load(self, context):
         if context.parameters.get("broken"):
             raise ValueError("no weights")
-        Path(os.environ["TEST_FOLDER"], f"{os.getpid()} threads={context.threads}").touch()
+        if memory := context.parameters.get("device_memory"):
+            from shoal_runtime.execution.torch_placement import CpuPlacement
+
+            CpuPlacement.memory = lambda self: tuple(memory)
+        note = f"{os.getpid()} threads={context.threads} fraction={os.environ.get('SHOAL_RUNTIME_MEMORY_FRACTION')}"
+        Path(os.environ["TEST_FOLDER"], note).touch()
 
     def forward(self, batch):
         return batch["x"]
@@ -65,6 +70,32 @@ def test_all_instances_must_fit_into_memory() -> None:
     assert message is not None
     assert "100 MiB" in message
     assert "199 MiB" in message
+
+
+@pytest.mark.parametrize(
+    ("sharing", "free_mib", "fits"), [(1, 0, True), (2, 600, True), (2, 599, False), (3, 1199, False), (3, 1200, True)]
+)
+def test_all_instances_on_a_device_must_fit_into_its_memory(sharing: int, free_mib: int, fits: bool) -> None:
+    total = 8000 * MIB
+    message = device_shortage(sharing, {"ready": True, "device_memory": [total - free_mib * MIB, total, 600 * MIB]})
+
+    if fits:
+        assert message is None
+    else:
+        assert message is not None
+        assert "GPU" in message
+        assert f"{free_mib} MiB" in message
+
+
+def test_a_device_without_memory_of_its_own_is_not_checked() -> None:
+    assert device_shortage(8, {"ready": True}) is None
+
+
+@pytest.mark.parametrize(
+    ("instances", "devices", "sharing"), [(4, 0, [4, 4, 4, 4]), (4, 4, [1, 1, 1, 1]), (3, 2, [2, 1, 2]), (1, 2, [1])]
+)
+def test_instances_share_devices_in_turns(instances: int, devices: int, sharing: list[int]) -> None:
+    assert [instances_on_device(number, instances, devices) for number in range(instances)] == sharing
 
 
 @pytest.mark.parametrize(
@@ -225,3 +256,28 @@ def test_a_model_that_cannot_be_loaded_ends_all(start: Callable[..., Supervised]
 
     assert supervised.process.returncode == 3
     assert "no weights" in output
+
+
+@pytest.mark.integration
+def test_no_other_instance_starts_if_the_memory_of_the_device_does_not_suffice(
+    start: Callable[..., Supervised],
+) -> None:
+    supervised = start(SHOAL_MODEL_PARAMETERS='{"device_memory": [6000000000, 8000000000, 5000000000]}')
+    _, output = supervised.process.communicate(timeout=60)
+
+    assert supervised.process.returncode == 3
+    assert "the memory of one GPU" in output
+    assert len(supervised.loaded()) == 1
+
+
+@pytest.mark.integration
+def test_instances_on_one_device_divide_its_share_of_memory(start: Callable[..., Supervised]) -> None:
+    supervised = start(
+        CUDA_VISIBLE_DEVICES="",
+        SHOAL_RUNTIME_MEMORY_FRACTION="0.5",
+        SHOAL_MODEL_PARAMETERS='{"device_memory": [3000000000, 8000000000, 5000000000]}',
+    )
+    for number in (0, 1):
+        supervised.wait_ready(number)
+
+    assert [path.name.rpartition("=")[2] for path in supervised.folder.glob("* threads=*")] == ["0.250000000"] * 2

@@ -97,7 +97,7 @@ class Upstream:
         if response.status == 200:
             self.device_memory = None
             try:
-                used, size = orjson.loads(response.body)[DEVICE_MEMORY]
+                used, size, *_ = orjson.loads(response.body)[DEVICE_MEMORY]
             except (ValueError, KeyError, TypeError):
                 return ""  # another V2 server
             if type(used) is int and type(size) is int:

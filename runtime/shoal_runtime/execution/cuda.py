@@ -2,13 +2,16 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from shoal_runtime.execution.graph_cache import CapturedGraph
+
+CONTEXT_BYTES: Final = 512 << 20
+"""Memory of CUDA itself in each process, about: a process cannot measure it where it shares the device."""
 
 
 class CudaDevice:  # pragma: cuda
@@ -70,13 +73,13 @@ class CudaDevice:  # pragma: cuda
             return isinstance(error, torch.OutOfMemoryError)
         return True
 
-    def memory(self) -> tuple[int, int] | None:
-        """Return used and total bytes of the device's memory; None if the device does not report them."""
+    def memory(self) -> tuple[int, int, int] | None:
+        """Return bytes of the device's memory: used, total, and those that this process uses; None if unknown."""
         try:
             free, size = torch.cuda.mem_get_info(self.device)
         except RuntimeError:
             return None
-        return size - free, size
+        return size - free, size, torch.cuda.memory_reserved(self.device) + CONTEXT_BYTES
 
 
 class _CudaGraph:  # pragma: cuda

@@ -80,9 +80,12 @@ class Executor:
     """Executor that launches work on the device's thread, and waits for its results.
 
     Its threads are daemons, so the process can end while the device is stuck.
+
+    Args:
+        semaphore: class of the semaphore that limits launched calls.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, semaphore: Callable[[int], threading.Semaphore] = threading.BoundedSemaphore) -> None:
         self.busy_since_s: float | None = None
         """Since when the device has executed the oldest watched call that is not complete; None without one."""
         self.on_death: Callable[[str], None] | None = None
@@ -91,7 +94,7 @@ class Executor:
         self._launched: SimpleQueue[tuple[_Call, Pending[Any]] | None] = SimpleQueue()
         self._waiting: set[_Call] = set()
         self._abandoned: str | None = None
-        self._slots = threading.BoundedSemaphore(MAX_LAUNCHED)
+        self._slots = semaphore(MAX_LAUNCHED)
         self._busy_lock = threading.Lock()
         self._watched = 0
         """Watched calls that have begun and are not complete."""

@@ -49,6 +49,7 @@ def choose_machine(
         ("DEVICE", "auto" if own_device else wanted.device.lower(), ("auto", "cpu")),
         ("DTYPE", wanted.dtype.lower(), ("auto",)),
         ("COMPILE", wanted.compile, (False,)),
+        ("MEMORY_FRACTION", wanted.memory_fraction, (None,)),
     ):
         if value not in allowed:
             raise LoadError(
@@ -79,6 +80,8 @@ def _torch_machine(wanted: RuntimeSpec, extra: str, sharing: int) -> Machine:
     own_choice = torch.get_num_threads()
     torch.set_num_threads(wanted.threads or default_threads(own_choice, core_limit(), instances=sharing))
     device = choose_device(wanted.device.lower())
+    if wanted.memory_fraction is not None and device.type != "cpu":  # pragma: cuda
+        torch.cuda.set_per_process_memory_fraction(float(wanted.memory_fraction), device)
 
     def place(graphs: bool) -> Placement:  # noqa: FBT001 (its only argument)
         return CpuPlacement() if device.type == "cpu" else StreamPlacement(CudaDevice(device), graphs=graphs)

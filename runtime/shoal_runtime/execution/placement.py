@@ -43,8 +43,8 @@ class Placement(Protocol):
     def is_lost(self, error: BaseException) -> bool:
         """Return whether an error means that the device is unusable."""
 
-    def memory(self) -> tuple[int, int] | None:
-        """Return used and total bytes of the device's memory, or None."""
+    def memory(self) -> tuple[int, int, int] | None:
+        """Return bytes of the device's memory: used, total, and those that this process uses; or None."""
 
 
 class HostPlacement:
@@ -83,7 +83,7 @@ class HostPlacement:
         """Return False: a CPU is never lost."""
         return False
 
-    def memory(self) -> tuple[int, int] | None:
+    def memory(self) -> tuple[int, int, int] | None:
         """Return None: host memory is measured for the container."""
         return None
 

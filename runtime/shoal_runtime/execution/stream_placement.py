@@ -44,7 +44,7 @@ class StreamFetch:
 
     Args:
         copies: tensors in host memory, or copies into pinned buffers.
-        staging: pool to which the buffers are returned.
+        pool: pool to which the buffers are returned.
         started: event at the start of the forward.
         computed: event at the end of the forward.
         fetched: event at the end of the copies.
@@ -55,14 +55,14 @@ class StreamFetch:
     def __init__(
         self,
         copies: Sequence[Tensor | HostCopy],
-        staging: StagingPool,
+        pool: StagingPool,
         started: StreamEvent,
         computed: StreamEvent,
         fetched: StreamEvent,
     ) -> None:
         self.device_s: float | None = None
         self._copies = copies
-        self._staging = staging
+        self._pool = pool
         self._started = started
         self._computed = computed
         self._fetched = fetched
@@ -78,7 +78,7 @@ class StreamFetch:
                 continue
             # A result outlives its buffer, so it is copied out.
             tensors.append(copy.view.clone())
-            self._staging.release(copy)
+            self._pool.release(copy)
         return tensors
 
 
@@ -94,6 +94,8 @@ class StreamPlacement:
         self._compute = device.stream()
         self._fetching = device.stream()
         self._staging = StagingPool(device.pinned)
+        # Apart: the device's thread must not wait until the input of a later batch has left its buffer.
+        self._results = StagingPool(device.pinned)
         self._graphs = GraphCache(self._capture) if graphs else None
         self._started = device.event()
 
@@ -161,19 +163,19 @@ class StreamPlacement:
                 if not device.holds(tensor):
                     copies.append(tensor)
                     continue
-                copy = self._staging.acquire(tensor)
+                copy = self._results.acquire(tensor)
                 device.to_host(tensor, copy.view)
                 device.keep(tensor, self._fetching)
                 copies.append(copy)
             fetched.record(self._fetching)
-        return StreamFetch(copies, self._staging, self._started, computed, fetched)
+        return StreamFetch(copies, self._results, self._started, computed, fetched)
 
     def is_lost(self, error: BaseException) -> bool:
         """Return whether the device is unusable after an error."""
         return not isinstance(error, torch.OutOfMemoryError) and not self._device.is_usable()
 
-    def memory(self) -> tuple[int, int] | None:
-        """Return used and total bytes of the device's memory, or None."""
+    def memory(self) -> tuple[int, int, int] | None:
+        """Return bytes of the device's memory: used, total, and those that this process uses; or None."""
         return self._device.memory()
 
     def _capture(self, function: Callable[[Any], Any], batch: Any) -> CapturedGraph | None:

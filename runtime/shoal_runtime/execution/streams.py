@@ -76,5 +76,5 @@ class StreamDevice(Protocol):
     def is_usable(self) -> bool:
         """Return whether a trial operation succeeds: after some errors, every later operation fails too."""
 
-    def memory(self) -> tuple[int, int] | None:
-        """Return used and total bytes of the device's memory; None if the device does not report them."""
+    def memory(self) -> tuple[int, int, int] | None:
+        """Return bytes of the device's memory: used, total, and those that this process uses; None if unknown."""

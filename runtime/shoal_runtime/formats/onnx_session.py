@@ -99,7 +99,8 @@ def _tensorrt_options(onnxruntime: Any, path: Path, source: ModelSource) -> dict
         if directory is not None:
             for cache in ("engine", "timing"):
                 options |= {f"trt_{cache}_cache_enable": "True", f"trt_{cache}_cache_path": str(directory)}
-    inputs = _opened(onnxruntime, path, source.context.threads, [CPU_PROVIDER]).get_inputs()
+    # Only the shapes are read.
+    inputs = _opened(onnxruntime, path, source.context.threads, [CPU_PROVIDER], optimize=False).get_inputs()
     batch_dims = {spec.name: spec.batch_dim for spec in source.inputs}
     for name, rows in (("min", 1), ("opt", source.context.max_batch_size), ("max", source.context.max_batch_size)):
         if (profile := profile_shapes(inputs, batch_dims, rows)) is None:
@@ -131,25 +132,28 @@ def profile_shapes(inputs: Sequence[Any], batch_dims: dict[str, int], rows: int)
     return ",".join(shapes) if dynamic else ""
 
 
-def _opened(onnxruntime: Any, path: Path, threads: int, providers: Sequence[Any]) -> Any:
+def _opened(onnxruntime: Any, path: Path, threads: int, providers: Sequence[Any], *, optimize: bool = True) -> Any:
     def opened(options: Any) -> Any:
         # With the fallback, onnxruntime prints an error and continues on the CPU.
         return onnxruntime.InferenceSession(str(path), options, providers=providers, enable_fallback=0)
 
     try:
-        return opened(_options(onnxruntime, threads))
+        return opened(_options(onnxruntime, threads, optimize=optimize))
     except Exception as error:
         if EXTERNAL not in exception_message(error).lower() or not (files := linked_files(path)):
             raise
     # Weights behind links, which onnxruntime does not follow out of the model's directory.
     names, contents, sizes = mapped(files)
-    options = _options(onnxruntime, threads)
+    options = _options(onnxruntime, threads, optimize=optimize)
     options.add_external_initializers_from_files_in_memory(names, contents, sizes)
     return opened(options)
 
 
-def _options(onnxruntime: Any, threads: int) -> Any:
+def _options(onnxruntime: Any, threads: int, *, optimize: bool) -> Any:
     options = onnxruntime.SessionOptions()
+    if not optimize:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.add_session_config_entry("session.disable_prepacking", "1")
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     # Idle threads must sleep, since other containers share the cores.

@@ -79,7 +79,7 @@ class ServedModel:
         platform: str,
         pipeline: BatchRunner,
         measured: Sequence[tuple[int, float]] = (),
-        memory: Callable[[], tuple[int, int] | None] = lambda: None,
+        memory: Callable[[], tuple[int, int, int] | None] = lambda: None,
         *,
         precision: str = "",
     ) -> None:

@@ -114,17 +114,31 @@ def remove_stale(cache_dir: Path) -> None:
         with suppress(FileNotFoundError):  # another process has just finished with it
             age_s = now_s - path.stat().st_mtime
             abandoned = age_s > STALE_AFTER_S
-            if not abandoned and age_s > UNLOCKED_AFTER_S and path.name.startswith(PARTIAL_PREFIX):
-                descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    abandoned = True
-                except OSError:  # locked, or the file system has no locks
-                    pass
-                finally:
-                    os.close(descriptor)
+            may_be_locked = age_s > UNLOCKED_AFTER_S and path.name.startswith(PARTIAL_PREFIX)
+            if may_be_locked and (descriptor := lock_directory(path, fcntl.LOCK_EX | fcntl.LOCK_NB)) is not None:
+                os.close(descriptor)
+                abandoned = True
             if abandoned:
                 shutil.rmtree(path, ignore_errors=True)
+
+
+def lock_directory(directory: Path, operation: int) -> int | None:
+    """Lock a directory until the returned descriptor is closed.
+
+    Args:
+        directory: directory to lock.
+        operation: operation of `fcntl.flock`.
+
+    Returns:
+        The descriptor; None if another process holds the lock, or the file system has no locks.
+    """
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, operation)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
 
 
 def _sync(path: Path) -> None:

@@ -9,6 +9,8 @@ MAX_QUANTITY = 2**63 - 1
 PATTERN = r"^(\+|-)?(([0-9]{1,32}(\.[0-9]{0,32})?)|(\.[0-9]{1,32}))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?[0-9]{1,2}))?$"
 SHARE = r"^(0([.][0-9]{1,9})?|1([.]0{1,9})?)\Z"
 """Pattern of a number from 0 to 1: fields of a resource hold fractions as text."""
+POSITIVE_SHARE = r"^(0[.][0-9]{0,8}[1-9][0-9]{0,8}|1([.]0{1,9})?)\Z"
+"""Pattern of a number above 0, at most 1."""
 DECIMAL = r"^[0-9]{1,9}([.][0-9]{1,9})?(e-?[0-9]{1,2})?\Z"
 """Pattern of a number of at least 0."""
 _PARTS = re.compile(r"(?P<number>[+-]?[0-9.]+)(?P<suffix>.*)")

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 from msgspec import Meta
 
 from shoal_schema.fields.declaring import PROXY, RUNTIME, Env, SettingsSection
-from shoal_schema.fields.quantities import DECIMAL, SHARE, Quantity
+from shoal_schema.fields.quantities import DECIMAL, POSITIVE_SHARE, SHARE, Quantity
 from shoal_schema.fields.rules import Every, Given, In, Matches, Not, Rule, all_of, any_of, excludes, not_in, requires
 from shoal_schema.interfaces.headers import OWN_HEADERS, OWN_HEADERS_PATTERN
 from shoal_schema.interfaces.instances import MAX_INSTANCES
@@ -141,6 +141,7 @@ class RuntimeSpec(SettingsSection, frozen=True):
                 "tensorrt",
                 "threads",
                 "instances",
+                "memoryFraction",
                 "preprocessThreads",
                 "forwardTimeoutSeconds",
             )
@@ -215,10 +216,24 @@ class RuntimeSpec(SettingsSection, frozen=True):
                 ge=1,
                 le=MAX_INSTANCES,
                 description="Processes that each hold the model and run batches, behind one proxy. They share the"
-                " pod's GPUs in turns, and the CPU cores evenly. Default: the number of GPUs of the container, at"
-                " least 1.",
+                " pod's GPUs in turns, and the CPU cores evenly. For two on each of four GPUs, set 8. Default: the"
+                " number of GPUs of the container, at least 1.",
             ),
             Env("SHOAL_RUNTIME_INSTANCES", RUNTIME),
+        ]
+        | None
+    ) = None
+    memory_fraction: (
+        Annotated[
+            str,
+            Meta(
+                pattern=POSITIVE_SHARE,
+                max_length=24,
+                description="Maximum share of each GPU's memory that PyTorch takes, such as `0.5`. Instances on one"
+                " GPU divide it evenly. The memory of CUDA itself, about 0.5 GB per process, is not included. It has"
+                " no effect on a CPU. Default: no maximum.",
+            ),
+            Env("SHOAL_RUNTIME_MEMORY_FRACTION", RUNTIME, allowed="above 0, at most 1"),
         ]
         | None
     ) = None

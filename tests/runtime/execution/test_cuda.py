@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from shoal_runtime.errors import DeviceLost, OutOfMemory
-from shoal_runtime.execution.cuda import CudaDevice
+from shoal_runtime.execution.cuda import CONTEXT_BYTES, CudaDevice
+from shoal_runtime.execution.machine import choose_machine
 from shoal_runtime.execution.stream_placement import StreamPlacement
+from shoal_schema.resource.runtime import Device, RuntimeSpec
 from tests.runtime.fakes import Adder, Bench
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -128,3 +130,16 @@ def test_a_device_reports_how_much_of_its_memory_is_in_use() -> None:
     assert after is not None
     assert 0 < before[0] < before[1] == after[1]
     assert after[0] - before[0] >= held.numel() // 2
+    assert CONTEXT_BYTES + held.numel() <= after[2] <= after[0] + CONTEXT_BYTES
+
+
+@pytest.mark.gpu
+@needs_cuda
+def test_torch_takes_at_most_the_allowed_share_of_the_memory() -> None:
+    size = torch.cuda.mem_get_info("cuda:0")[1]
+    choose_machine(RuntimeSpec(device=Device.CUDA, memory_fraction="0.01"), torch=True)
+    try:
+        with pytest.raises(torch.OutOfMemoryError):
+            torch.empty(size // 50, dtype=torch.uint8, device="cuda:0")
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0, "cuda:0")

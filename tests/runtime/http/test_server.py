@@ -54,9 +54,9 @@ def served() -> Iterator[Served]:
         yield Served(bench)
 
 
-@pytest.mark.parametrize(("memory", "extra"), [((60, 80), {"device_memory": [60, 80]}), (None, {})])
+@pytest.mark.parametrize(("memory", "extra"), [((60, 80, 50), {"device_memory": [60, 80, 50]}), (None, {})])
 def test_a_ready_runtime_reports_how_much_of_its_device_is_in_use_where_it_has_one(
-    served: Served, memory: tuple[int, int] | None, extra: dict[str, Any]
+    served: Served, memory: tuple[int, int, int] | None, extra: dict[str, Any]
 ) -> None:
     served.app.serve(ServedModel("adder", "1", "test", served.bench.pipeline, memory=lambda: memory))
     served.readiness.ready()

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal_runtime.storage.code_cache import code_directory, files_digest
+from shoal_runtime.storage.code_cache import code_directory, files_digest, prune
 from shoal_runtime.storage.fetching import ModelFiles
 
 
@@ -58,3 +58,57 @@ def test_a_digest_changes_with_the_files_of_the_model(tmp_path: Path) -> None:
 
     (tmp_path / "weights.bin").write_bytes(b"22")
     assert files_digest(file) != before[1]
+
+
+def code_of(tmp_path: Path, name: str, size: int, used_s: float) -> Path:
+    """Make a directory of compiled code that no process uses."""
+    directory = tmp_path / "compiled" / name
+    (directory / "kernels").mkdir(parents=True)
+    (directory / "kernels" / "one.so").write_bytes(b"1" * size)
+    os.utime(directory, (used_s, used_s))
+    return directory
+
+
+def test_the_code_that_was_used_last_is_kept(tmp_path: Path) -> None:
+    made = {
+        name: code_of(tmp_path, name, size, used_s)
+        for name, size, used_s in (("b", 40, 1), ("a", 40, 2), ("d", 10, 3), ("c", 40, 4))
+    }
+
+    prune(tmp_path / "compiled", 90)
+
+    assert {name for name, directory in made.items() if directory.exists()} == {"a", "d", "c"}
+
+
+def test_a_use_makes_code_the_last_used(tmp_path: Path) -> None:
+    directory = code_directory(tmp_path, "compiled", "key")
+    assert directory is not None
+    os.utime(directory, (1, 1))
+
+    code_directory(tmp_path, "compiled", "key")
+
+    assert directory.stat().st_mtime > 1
+
+
+def test_code_in_use_is_not_removed(tmp_path: Path) -> None:
+    used = code_directory(tmp_path, "compiled", "key")
+    assert used is not None
+    (used / "kernel.so").write_bytes(b"1" * 50)
+    os.utime(used, (1, 1))
+    unused = code_of(tmp_path, "other", 50, used_s=2)
+
+    prune(tmp_path / "compiled", 10)
+
+    assert (used / "kernel.so").exists()
+    assert not unused.exists()
+
+
+def test_links_are_not_followed_to_remove_code(tmp_path: Path) -> None:
+    elsewhere = code_of(tmp_path / "elsewhere", "a", 50, used_s=1)
+    code_of(tmp_path, "b", 5, used_s=2)
+    (tmp_path / "compiled" / "link").symlink_to(elsewhere)
+
+    prune(tmp_path / "compiled", 0)
+
+    assert [path.name for path in (tmp_path / "compiled").iterdir()] == ["link"]
+    assert (elsewhere / "kernels" / "one.so").exists()

@@ -154,6 +154,7 @@ print(started.model.machine.device, "torch" in sys.modules)
         ({"device": "Cuda"}, "DEVICE=cuda"),
         ({"dtype": "BFloat16"}, "DTYPE=bfloat16"),
         ({"compile": True}, "COMPILE=true"),
+        ({"memory_fraction": "0.5"}, "MEMORY_FRACTION=0.5"),
     ],
 )
 def test_settings_for_torch_are_rejected_by_name(wanted: Mapping[str, Any], name: str) -> None:
