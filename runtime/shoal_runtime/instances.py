@@ -1,6 +1,6 @@
 """Several instances of the runtime in one container: one process each, and this one, which supervises them.
 
-start    the first instance -> ready -> host and GPU have memory for all -> the others
+start    the first instance -> ready -> host and GPU have memory for all -> the others, in the precision of the first
 exit     status 2 or 3, such as a model that cannot be loaded -> stop all, with that status
          any other -> that instance starts again after a delay; the others continue
 SIGTERM  SIGTERM to all -> exit 0 when all have ended
@@ -22,10 +22,11 @@ from shoal_runtime.errors import EXIT_LOAD_FAILED, EXIT_USAGE
 from shoal_runtime.execution.threads import CGROUP
 from shoal_runtime.settings import Settings
 from shoal_schema.fields.addresses import Address
-from shoal_schema.interfaces.instances import instance_address
+from shoal_schema.interfaces.instances import PRECISION, instance_address
 from shoal_schema.interfaces.metrics import DEVICE_MEMORY
 from shoal_schema.process.child_process import module_command
 from shoal_schema.process.restarts import Backoff, after_exit
+from shoal_schema.resource.runtime import Precision
 
 FINAL: Final = (EXIT_USAGE, EXIT_LOAD_FAILED)
 """Exit statuses after which another start would fail too."""
@@ -92,6 +93,9 @@ def visible_devices(environ: Mapping[str, str], files: Iterable[str]) -> list[st
     """
     if listed := environ.get("CUDA_VISIBLE_DEVICES"):
         return listed.split(",")
+    # MIG devices have no files of their own. A container runtime lists them in its own variable.
+    if (listed := environ.get("NVIDIA_VISIBLE_DEVICES", "")).startswith("MIG-"):
+        return listed.split(",")
     count = sum(re.fullmatch(r"nvidia\d+", name) is not None for name in files)
     return [str(number) for number in range(count)]
 
@@ -109,6 +113,8 @@ class _Instances:
         # A device that the settings name, as cuda:1, belongs to all instances.
         named = ":" in settings.runtime.device
         self._devices = [] if named else visible_devices(environ, os.listdir("/dev"))
+        self._chosen: Mapping[str, str] = {}
+        """Variable with the precision that the first instance has chosen; empty until then."""
         self._processes: dict[int, asyncio.subprocess.Process] = {}
         self._stopping = asyncio.Event()
 
@@ -162,7 +168,7 @@ class _Instances:
         process = await asyncio.create_subprocess_exec(
             # In a session of its own: Ctrl-C in a terminal reaches this process only, which stops the others.
             *module_command("shoal_runtime"),
-            env={**self._environ, **own},
+            env={**self._environ, **self._chosen, **own},
             start_new_session=True,
         )
         self._processes[number] = process
@@ -173,7 +179,7 @@ class _Instances:
         return instance_address(self._settings.process.listen, number)
 
     async def _until_room(self) -> str | None:
-        """Wait until the first instance is ready; return an error message if no other one fits into memory."""
+        """Wait until the first instance is ready, and read its precision; return an error message if no other fits."""
         address = self._address(0)
         base = "http://runtime" if address.path else f"http://{address}"
         transport = httpx.AsyncHTTPTransport(uds=address.path or None)
@@ -185,8 +191,11 @@ class _Instances:
                 except httpx.TransportError:
                     pass
                 await asyncio.sleep(READY_CHECK_S)
+        ready = response.json()
+        # A model that keeps the dtype of its file reports none, and does so again with Float32.
+        self._chosen = {"SHOAL_RUNTIME_CHOSEN_PRECISION": ready.get(PRECISION, Precision.FLOAT32)}
         sharing = instances_on_device(0, self._count, len(self._devices))
-        if shortage := device_shortage(sharing, response.json()):
+        if shortage := device_shortage(sharing, ready):
             return shortage
         private_bytes, free_bytes = _private_bytes(self._processes[0].pid), _free_bytes()
         if private_bytes is None or free_bytes is None:

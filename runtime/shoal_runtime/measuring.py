@@ -12,7 +12,7 @@ from shoal_runtime.readiness import Readiness
 from shoal_runtime.serving import log_cause
 from shoal_runtime.settings import Settings
 from shoal_runtime.startup.deviations import Tolerance
-from shoal_runtime.startup.precision_choice import Measurement, Precision, choose
+from shoal_runtime.startup.precision_choice import Measurement, choose
 from shoal_runtime.startup.precisions import (
     LoadedPrecision,
     load_reference,
@@ -22,7 +22,7 @@ from shoal_runtime.startup.precisions import (
 )
 from shoal_runtime.startup.trial_rows import Batch
 from shoal_runtime.storage.fetching import fetch_model
-from shoal_schema.resource.runtime import DType
+from shoal_schema.resource.runtime import DType, Precision
 
 MAX_BATCHES: Final = 16
 """Batches of a file's rows to compare."""

@@ -111,15 +111,32 @@ def test_a_batch_for_a_runtime_that_has_just_ended_runs_on_another_one(tmp_path:
     asyncio.run(main())
 
 
-def test_a_runtime_with_another_model_gets_no_batch(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    "other",
+    [
+        FakeRuntime(outputs=[tensor("z", "FP32", [-1, 4])], ready=False),
+        FakeRuntime(parameters={"precision": "Float16"}, ready=False),
+    ],
+)
+def test_a_runtime_with_another_model_or_precision_gets_no_batch(
+    other: FakeRuntime, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def main() -> None:
-        other = FakeRuntime(outputs=[tensor("z", "FP32", [-1, 4])], ready=False)
         async with instances(tmp_path, FakeRuntime(), other) as link:
             other.ready = True
             await until(lambda: "instance_not_used" in caplog.text)
             assert [await send(link, number) for number in range(4)] == [0, 2, 4, 6]
             assert other.seen == []
             assert link.concurrency == 1
+
+    asyncio.run(main())
+
+
+def test_a_runtime_that_measured_other_times_gets_batches(tmp_path: Path) -> None:
+    async def main() -> None:
+        runtimes = [FakeRuntime(parameters={"forward_us": times}) for times in ("1:10", "1:20")]
+        async with instances(tmp_path, *runtimes) as link:
+            assert link.concurrency == 2
 
     asyncio.run(main())
 

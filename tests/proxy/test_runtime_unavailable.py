@@ -32,6 +32,12 @@ def test_the_devices_memory_is_that_reported_by_the_runtime() -> None:
     assert "\nshoal_proxy_device_memory_bytes 80.0\n" in shown
 
 
+@pytest.mark.parametrize(("reported", "shown"), [("TF32", "TF32"), ("full, as in a paper", ""), (["TF32"], "")])
+def test_the_load_has_the_precision_that_the_runtime_chose(reported: object, shown: str) -> None:
+    with running_proxy(lambda: FakeRuntime(parameters={"precision": reported})) as running:
+        assert plain.get(running.admin_url + "/v1/load").json()["precision"] == shown
+
+
 @pytest.mark.parametrize("health", [{}, {"device_memory": 60}, {"device_memory": ["much", None]}])
 def test_a_runtime_without_valid_memory_figures_serves(
     health: dict[str, object],

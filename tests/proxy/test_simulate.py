@@ -286,6 +286,17 @@ def test_a_running_proxy_lends_its_table(capsys: pytest.CaptureFixture[str]) -> 
     assert "rows of 4" in out
 
 
+@pytest.mark.parametrize(("options", "processes"), [([], 3), (["--instances", "2"], 2)])
+def test_the_processes_are_those_of_the_running_proxy_or_as_given(
+    options: list[str], processes: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = json.dumps({**json.loads(sizes(1, 2, 4)), "in_flight": 3})
+    with admin_port({"/v1/latency": document}) as url:
+        assert main("simulate", ["--poisson", "100", "--requests", "100", "--from", url, *options]) == 0
+
+    assert f"1 replica of {processes} processes" in capsys.readouterr().out
+
+
 def test_what_a_proxy_records_is_written_out(capsys: pytest.CaptureFixture[str]) -> None:
     with admin_port({"/v1/trace?seconds=2": TRACE}) as url:
         assert main("record", ["--from", url, "--seconds", "2"]) == 0

@@ -1,5 +1,6 @@
 """Several instances of the runtime behind one address."""
 
+import json
 import os
 import select
 import signal
@@ -38,6 +39,27 @@ class Model:
         Path(os.environ["TEST_FOLDER"], note).touch()
 
     def forward(self, batch):
+        return batch["x"]
+"""
+
+# A model that is fast in bfloat16 for the first instance, and in float16 for the others.
+MOODY = """
+import os, time
+from shoal_runtime import TensorSpec
+
+FAST = "float16" if int(os.environ["SHOAL_RUNTIME_INSTANCE"]) else "bfloat16"
+
+class Model:
+    inputs = [TensorSpec("x", "FP32", [-1, 2])]
+    outputs = [TensorSpec("y", "FP32", [-1, 2])]
+
+    def load(self, context):
+        self.seconds = 0.001 if str(context.dtype) == f"torch.{FAST}" else 0.01
+
+    def forward(self, batch):
+        end = time.perf_counter() + self.seconds
+        while time.perf_counter() < end:
+            pass
         return batch["x"]
 """
 
@@ -82,6 +104,9 @@ def test_instances_share_devices_in_turns(instances: int, devices: int, sharing:
         ({}, ["null", "sda"], []),
         ({}, ["nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"], ["0", "1"]),
         ({"CUDA_VISIBLE_DEVICES": "MIG-a,MIG-b"}, ["nvidia0"], ["MIG-a", "MIG-b"]),
+        ({"NVIDIA_VISIBLE_DEVICES": "MIG-a,MIG-b"}, ["nvidia0"], ["MIG-a", "MIG-b"]),
+        ({"NVIDIA_VISIBLE_DEVICES": "all"}, ["nvidia0", "nvidia1"], ["0", "1"]),
+        ({"NVIDIA_VISIBLE_DEVICES": "GPU-a"}, ["nvidia0"], ["0"]),
     ],
 )
 def test_instances_take_the_visible_devices(environ: dict[str, str], files: list[str], devices: list[str]) -> None:
@@ -127,6 +152,15 @@ class Supervised:
         """Return the ids of the processes that have loaded the model."""
         return {int(path.name.split()[0]) for path in self.folder.glob("* threads=*")}
 
+    def precision(self, number: int) -> str | None:
+        """Return the precision that an instance reports."""
+        connection = UnixConnection(instance_address(Address(path=f"{self.folder}/s"), number).path)
+        connection.request("GET", "/v2/models/m")
+        parameters = json.loads(connection.getresponse().read())["parameters"]
+        connection.close()
+        chosen: str | None = parameters.get("precision")
+        return chosen
+
     def wait_ready(self, number: int) -> None:
         """Wait until an instance is ready."""
         address = instance_address(Address(path=f"{self.folder}/s"), number)
@@ -154,10 +188,10 @@ class Supervised:
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Supervised]]:
     (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "handler.py").write_text(HANDLER)
     started: list[Supervised] = []
 
-    def start_it(**environ: str) -> Supervised:
+    def start_it(handler: str = HANDLER, **environ: str) -> Supervised:
+        (tmp_path / "model" / "handler.py").write_text(handler)
         started.append(Supervised(tmp_path, **environ))
         return started[-1]
 
@@ -191,6 +225,15 @@ def test_an_instance_that_is_killed_starts_again_and_the_other_continues(start: 
     supervised.process.terminate()
     assert supervised.process.wait(60) == 0
     assert not any(exists(pid) for pid in supervised.loaded())
+
+
+@pytest.mark.integration
+def test_all_instances_have_the_precision_of_the_first(start: Callable[..., Supervised]) -> None:
+    supervised = start(SHOAL_RUNTIME_PRECISION_ABS_ERROR="1", handler=MOODY)
+    for number in (0, 1):
+        supervised.wait_ready(number)
+
+    assert [supervised.precision(number) for number in (0, 1)] == ["BFloat16", "BFloat16"]
 
 
 @pytest.mark.integration

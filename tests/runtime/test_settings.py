@@ -10,7 +10,7 @@ from shoal_schema.process.settings.log import Level, LogForm, LogSettings
 from shoal_schema.process.settings.model import Metadata
 from shoal_schema.process.settings.runtime import RuntimeProcess
 from shoal_schema.resource.model import ModelFormat, ModelSpec
-from shoal_schema.resource.runtime import DType, PrecisionSpec, RuntimeSpec
+from shoal_schema.resource.runtime import DType, Precision, PrecisionSpec, RuntimeSpec
 from shoal_schema.resource.traffic import BatchingSpec
 
 REQUIRED = {"SHOAL_MODEL_URI": "/models/m"}
@@ -56,6 +56,7 @@ def test_every_variable_is_read() -> None:
             "SHOAL_RUNTIME_INSTANCES": "2",
             "SHOAL_RUNTIME_MEMORY_FRACTION": "0.25",
             "SHOAL_RUNTIME_INSTANCE": "1",
+            "SHOAL_RUNTIME_CHOSEN_PRECISION": "TF32",
             "SHOAL_RUNTIME_PREPROCESS_THREADS": "3",
             "SHOAL_RUNTIME_FORWARD_TIMEOUT_S": "0.5",
             "SHOAL_RUNTIME_MAX_BODY_BYTES": "1024",
@@ -96,6 +97,7 @@ def test_every_variable_is_read() -> None:
         process=RuntimeProcess(
             listen=Address("::1", 8001),
             instance=1,
+            chosen_precision=Precision.TF32,
             cache_dir="/cache",
             model_ca_bundle="/ca.pem",
             model_fetched=True,

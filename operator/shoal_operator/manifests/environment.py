@@ -37,6 +37,11 @@ def spec_variables(spec: InferenceServiceSpec | BatchInferenceSpec, process: Pro
     return [literal(name, text) for name, text in variables_of_spec(spec, process)]
 
 
+def runtime_concurrency(spec: InferenceServiceSpec) -> int:
+    """Return the number of batches that a pod runs at a time."""
+    return spec.batching.in_flight if spec.runtime.port is not None else runtime_instances(spec.runtime)
+
+
 def runtime_instances(runtime: RuntimeSpec) -> int:
     """Return the number of runtime processes in a pod: as the spec says, else one per GPU."""
     if runtime.port is not None or runtime.device is Device.CPU:

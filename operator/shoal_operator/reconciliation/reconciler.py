@@ -218,6 +218,7 @@ class Reconciler:
             scaling=load.reported,
             attainable=load.attainable,
             independent=load.independent,
+            precisions=load.precisions,
             resolution=planned.resolution,
             graph_states=graph_states,
             other_operator=self._records.get(key, Ownership).recent_claimant(self._clock()),

@@ -19,6 +19,7 @@ from shoal_operator.scaling.independence import record_row_checks
 from shoal_operator.scaling.limits import pods_to_remove
 from shoal_operator.scaling.load_state import LastDecision, LoadState, ScalingState
 from shoal_operator.scaling.objective import ObjectiveReports, attainable, record_reports
+from shoal_operator.scaling.precisions import record_precisions
 from shoal_operator.scaling.reading import Reading, no_load_reason
 from shoal_operator.scaling.replicas import ReplicaWriter
 from shoal_operator.scaling.report import ScalingReport
@@ -151,12 +152,7 @@ class Autoscaler:
         state.read_s = now_s = self._clock()
         pairs = list(zip(service.replicas, readings, strict=True))
         state.pods = tuple(FleetPod(replica.name, reading.load) for replica, reading in pairs)
-        # Results of the row checks.
-        before = state.independent
-        if before is not None or any(reading.load is not None for reading in readings):
-            state.independent = record_row_checks(before, {replica.uid: reading for replica, reading in pairs})
-            if state.independent != (before or {}):
-                self._changed(key)
+        self._record_reports(key, state, {replica.uid: reading for replica, reading in pairs})
         # Reconcile from time to time: a pod that cannot be read may no longer exist.
         if any(reading.load is None for reading in readings) and now_s - state.doubted_s >= _DOUBT_S:
             state.doubted_s = now_s
@@ -175,6 +171,16 @@ class Autoscaler:
             self._suspend(key, state)
         else:
             await self._follow(cluster, key, service, service.scaled, state, readings)
+
+    def _record_reports(self, key: Key, state: LoadState, readings: Mapping[str, Reading]) -> None:
+        """Record the pods' row checks and precisions."""
+        rows, precisions = state.independent, state.precisions
+        if rows is None and all(reading.load is None for reading in readings.values()):
+            return
+        state.independent = record_row_checks(rows, readings)
+        state.precisions = record_precisions(precisions, readings)
+        if (state.independent, state.precisions) != (rows or {}, precisions or {}):
+            self._changed(key)
 
     def _suspend(self, key: Key, state: LoadState) -> None:
         """Drop the last decision and report on a service's replicas.

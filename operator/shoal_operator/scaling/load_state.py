@@ -71,6 +71,8 @@ class LoadState:
     """By uid, whether pods can meet their latency objective; None before the first reading."""
     independent: Mapping[str, bool] | None = None
     """By uid, the results of the pods' row checks; None before the first reading."""
+    precisions: Mapping[str, str] | None = None
+    """By uid, the precisions that the pods' runtimes chose; None before the first reading."""
     objective: ObjectiveReports | None = None
     """Reports about the latency objective."""
     scaling: ScalingState | None = None

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from shoal_operator.children.observation import dig
 from shoal_operator.children.pods import is_leaving, is_ready, runs, scheduling_problem, template_hash
 from shoal_operator.manifests.containers import PROXY
+from shoal_operator.manifests.environment import runtime_concurrency
 from shoal_operator.manifests.specs import service_spec
 from shoal_operator.ownership.conflicts import replicas_writer
 from shoal_operator.scaling.decision import ScalingContext
@@ -119,18 +120,20 @@ def scaled_service(spec: InferenceServiceSpec, metadata: Json) -> ScaledService 
     if scaling is None or scaling.mode is ScalingMode.EXTERNAL or scaling.min_replicas > scaling.max_replicas:
         return None
     batching = spec.batching
+    concurrency = runtime_concurrency(spec)
+    full_batch_rows = concurrency * batching.max_batch_size
     objective_ms = batching.latency_objective_milliseconds
     targets = ScalingTargets(
         scaling.min_replicas,
         scaling.max_replicas,
         scaling.target_queue_depth,
-        full_batch_rows=batching.max_batch_size,
+        full_batch_rows=full_batch_rows,
         objective_s=None if objective_ms is None else objective_ms / 1000,
-        most_rows=queue_rows(spec.queue, batching) + (batching.in_flight + 1) * batching.max_batch_size,
+        most_rows=queue_rows(spec.queue, batching) + (concurrency + 1) * batching.max_batch_size,
     )
     policy = None
     if not scaling.min_replicas:
-        per_replica = scaling.target_queue_depth or 2 * batching.max_batch_size
+        per_replica = scaling.target_queue_depth or 2 * full_batch_rows
         policy = ZeroPolicy(scale_to_zero_delay_s(scaling), scaling.max_replicas, per_replica)
     writer = replicas_writer({"metadata": metadata})
     return ScaledService(targets, spec.replicas, metadata["generation"], metadata["uid"], policy, writer)

@@ -19,7 +19,7 @@ class ScalingTargets:
     target_queue_depth: int | None
     """Queued and running rows that one pod should have, >= 1; None: derived from the measured capacity."""
     full_batch_rows: int = 32
-    """The largest batch (rows)."""
+    """Rows of the largest batches that one pod runs at a time."""
     objective_s: float | None = None
     """The latency objective (s); None without one."""
     most_rows: float = math.inf

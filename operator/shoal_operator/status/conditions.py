@@ -115,6 +115,8 @@ _OBJECTIVE: tuple[Check, ...] = (
 )
 _ROWS: tuple[Check, ...] = (reports.rows_as_stored, reports.rows_mixed, reports.rows_independent, reports.rows_unknown)
 
+_PRECISION: tuple[Check, ...] = (reports.precision_as_stored, reports.precisions_differ, reports.precision_chosen)
+
 
 def evaluate_conditions(evidence: Evidence) -> list[Condition]:
     """Return all conditions of a service's status."""
@@ -138,6 +140,7 @@ def evaluate_conditions(evidence: Evidence) -> list[Condition]:
         ConditionType.SPEC_READ: blocked.spec_misread(evidence),
         ConditionType.PEERS_FOUND: blocked.peers_service_taken(evidence),
         ConditionType.ROWS_INDEPENDENT: _first(_ROWS, evidence),
+        ConditionType.SAME_PRECISION: _first(_PRECISION, evidence),
     }
     return [*conditions, *(Condition(kind, *verdict) for kind, verdict in exceptional.items() if verdict)]
 

@@ -10,16 +10,18 @@ from shoal_operator.status.blocked import advice
 from shoal_schema.fields.declaring import Json
 from shoal_schema.resource.conditions import FAILURES, ConditionType, Reason
 
+_ANNOUNCED = (ConditionType.READY, ConditionType.SAME_PRECISION)
+
 
 def transitions(before: Sequence[Json], after: Sequence[Json]) -> list[ServiceEvent]:
-    """Return the Events: one for each change of Ready, and one for each new failure."""
+    """Return the Events: one for each change of Ready or of the precision, and one for each new failure."""
     # One Event for conditions that share reason and message.
     found: dict[tuple[str, str], ServiceEvent] = {}
     for condition in after:
         old = find(list(before), ConditionType(condition["type"])) or {}
         same = (old.get("status"), old.get("reason")) == (condition["status"], condition["reason"])
         warning = condition["reason"] in FAILURES
-        if same or not (warning or condition["type"] == ConditionType.READY):
+        if same or not (warning or condition["type"] in _ANNOUNCED):
             continue
         key = (condition["reason"], condition["message"])
         found[key] = ServiceEvent(warning, Reason(condition["reason"]), condition["message"])

@@ -1,7 +1,9 @@
 """The input of a service's conditions."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from shoal_operator.children.changes import Conflict
 from shoal_operator.children.observation import Failure, Observation, dig
@@ -15,6 +17,8 @@ from shoal_schema.fields.declaring import Json
 from shoal_schema.interfaces.load import GraphState
 from shoal_schema.resource import KIND
 from shoal_schema.resource.conditions import Reason
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +40,8 @@ class Evidence:
     """By uid, whether pods can meet their latency objective; None while unknown."""
     independent: Mapping[str, bool] | None = None
     """By uid, the results of the pods' row checks; None before the first reading."""
+    precisions: Mapping[str, str] | None = None
+    """By uid, the precisions that the pods' runtimes chose by measurement; None before the first reading."""
     resolution: ModelResolution | None = None
     """Resolution of a mutable model name."""
     graph_states: Mapping[str, GraphState] = field(default_factory=dict)
@@ -107,7 +113,12 @@ class Evidence:
         """
         return self._of_new_pods(self.independent)
 
-    def _of_new_pods(self, known: Mapping[str, bool] | None) -> list[bool]:
+    @property
+    def chosen_precisions(self) -> Mapping[str, int]:
+        """Number of new pods by the precision that their runtime chose, the most common first."""
+        return dict(Counter(sorted(self._of_new_pods(self.precisions))).most_common())
+
+    def _of_new_pods(self, known: Mapping[str, T] | None) -> list[T]:
         uids = (dig(pod, "metadata", "uid") for pod in self.new_pods)
         return [known[uid] for uid in uids if uid in known] if known else []
 

@@ -1,4 +1,4 @@
-"""Status checks of what pods report: latency objective and independence of rows."""
+"""Status checks of what pods report: latency objective, independence of rows, and precision."""
 
 from shoal_operator.children.conditions import find, stored_condition
 from shoal_operator.children.observation import dig
@@ -74,6 +74,31 @@ def rows_unknown(evidence: Evidence) -> Verdict | None:
         return None
     text = "no ready pod of the newest spec has checked rows of shared batches yet"
     return Status.UNKNOWN, Reason.ROWS_NOT_CHECKED, text
+
+
+def precision_as_stored(evidence: Evidence) -> Verdict | None:
+    """Report the stored condition until the restarted operator reads a pod."""
+    return None if evidence.precisions is not None else _as_stored(evidence, ConditionType.SAME_PRECISION)
+
+
+def precisions_differ(evidence: Evidence) -> Verdict | None:
+    """Report that runtimes of one service chose different precisions."""
+    counts = evidence.chosen_precisions
+    if len(counts) < 2:
+        return None
+    each = ", ".join(f"{precision} by {count}" for precision, count in counts.items())
+    text = (
+        f"the pods' runtimes chose different precisions ({each}), so equal requests may have different results."
+        " If clients do not tolerate that, set runtime.dtype to one precision, and remove runtime.precision"
+    )
+    return Status.FALSE, Reason.PRECISIONS_DIFFER, text
+
+
+def precision_chosen(evidence: Evidence) -> Verdict | None:
+    """Report the precision that all runtimes chose."""
+    for precision in evidence.chosen_precisions:
+        return Status.TRUE, Reason.PRECISION_CHOSEN, f"the runtime chose {precision} by measurement at its start"
+    return None
 
 
 def _as_stored(evidence: Evidence, kind: ConditionType) -> Verdict | None:

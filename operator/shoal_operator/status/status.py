@@ -44,6 +44,7 @@ def make_status(evidence: Evidence, now: str) -> Json:
     room = stored.get("activator", {})
     if evidence.target is not None:
         room = {"port": evidence.target.hosting.port} if evidence.target.hosting else {}
+    precision = stored.get("precision", "") if evidence.precisions is None else ", ".join(evidence.chosen_precisions)
     return {
         "observedGeneration": generation,
         "replicas": evidence.count("replicas"),
@@ -51,6 +52,7 @@ def make_status(evidence: Evidence, now: str) -> Json:
         "selector": selector_text(resource["metadata"]["name"]),
         "url": url,
         **({"model": model} if model else {}),
+        **({"precision": precision} if precision else {}),
         **({"activator": room} if room else {}),
         **upgrade_status(evidence, ready=ready),
         "conditions": [stamped(item, previous, generation, now) for item in conditions],

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from shoal_operator.children.observation import Key
-from shoal_operator.manifests.environment import ADMIN_PORT
+from shoal_operator.manifests.environment import ADMIN_PORT, runtime_concurrency
 from shoal_schema.decoding import SpecError
 from shoal_schema.resource.service import InferenceServiceSpec
 from shoal_schema.resource.traffic import ScalingMode
@@ -32,8 +32,8 @@ def scales_to_zero(spec: InferenceServiceSpec) -> bool:
 
 def max_forwards(spec: InferenceServiceSpec) -> int:
     """Return how many requests the activator forwards to one pod at a time."""
-    # Two full batches keep the pod busy without queueing.
-    return 2 * spec.batching.max_batch_size * spec.batching.in_flight
+    # Two full batches for each that runs at a time keep the pod busy without queueing.
+    return 2 * spec.batching.max_batch_size * runtime_concurrency(spec)
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from shoal_proxy.batching.queue import Queue, QueueLimits
 from shoal_proxy.batching.rates import DrainRate
 from shoal_proxy.batching.returns import ReturningClients
 from shoal_proxy.batching.row_checks.suspicion import RowCheck
-from shoal_proxy.batching.selection import BatchCosts, predict_finish_s
+from shoal_proxy.batching.selection import BatchCosts, predict_finish_s, start_after_s
 from shoal_proxy.batching.tables import LatencyTables
 from shoal_schema.interfaces.metrics import RejectionReason
 from shoal_schema.resource.traffic import BatchingPolicy
@@ -176,7 +176,7 @@ class Batcher:
             group.claimed_rows if group is not None else 0,
             pending.rows,
             costs,
-            free_s=self.free_s(now_s) + others_s,
+            free_s=[free_s + others_s for free_s in self._free_executors_s(now_s)],
             within_s=pending.soft_deadline_s - pending.arrived_s,
             queued_behind=len(self.running) > self.limits.in_flight,
             others_first=others_s > 0,
@@ -197,10 +197,10 @@ class Batcher:
         if self._weighs and len(queue.groups) > 1:
             group = queue.groups.get(key)
             rows_ahead = group.claimed_rows if group is not None else 0
-            others_s = max(0.0, queue.work_s - (group.work_s if group is not None else 0.0))
+            others_s = max(0.0, queue.work_s - (group.work_s if group is not None else 0.0)) / self.limits.in_flight
         full = rows_ahead // costs.max_rows
         # Full batches take their mean time, and only the request's own batch the percentile: delays average out.
-        start_s = self.free_s(now_s) + others_s + full * costs.table.mean_s(costs.max_rows)
+        start_s = others_s + start_after_s(self._free_executors_s(now_s), full, costs.table.mean_s(costs.max_rows))
         return costs.finish_s(start_s, rows_ahead - full * costs.max_rows + 1) - now_s
 
     def soft_deadline_for(self, pending: PendingRequest) -> float:
@@ -220,7 +220,7 @@ class Batcher:
         if group is None:
             if len(self.queue.groups) == 1:
                 self._weigh(self.queue.first())
-            return self.queue.work_s
+            return self.queue.work_s / self.limits.in_flight
         if len(self.queue.groups) == 1:
             return 0.0
         if (
@@ -228,7 +228,7 @@ class Batcher:
             and group.head.soft_deadline_s <= pending.soft_deadline_s
         ):
             return 0.0  # it joins a batch with a request that was admitted with an earlier deadline
-        return self.queue.work_s - group.work_s
+        return (self.queue.work_s - group.work_s) / self.limits.in_flight
 
     def next_batch(self, now_s: float) -> FormedBatch | WaitUntil:
         """Form the next batch, or return how long to wait. Call again after each formed batch."""
@@ -313,8 +313,10 @@ class Batcher:
 
     def free_s(self, now_s: float) -> float:
         """Return the earliest time at which the runtime could start another batch."""
-        if len(self.running) < self.limits.in_flight:
-            return now_s
+        return now_s if len(self.running) < self.limits.in_flight else self._free_executors_s(now_s)[0]
+
+    def _free_executors_s(self, now_s: float) -> list[float]:
+        """Return the earliest time at which each executor could start another batch, in order."""
         ends_s: list[float] = []
         # Replay the batches in order over the executors: each starts when the earliest executor falls free.
         for running in self.running:
@@ -322,7 +324,8 @@ class Batcher:
             forward_s = self.tables[running.key].mean_s(running.rows)
             ends_s.append(self.pace.free_s(forward_s, sent_s=running.sent_s, freed_s=freed_s))
             ends_s.sort()
-        return max(now_s, ends_s[0])
+        idle = [now_s] * (self.limits.in_flight - len(ends_s))
+        return [*idle, *[max(now_s, end_s) for end_s in ends_s]]
 
     def _costs(self, key: BatchKey) -> BatchCosts:
         return BatchCosts(self.tables[key], self.pace.overhead_s + self.slack.value, self.tables.max_rows(key))

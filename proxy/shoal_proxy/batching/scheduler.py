@@ -17,7 +17,6 @@ Every admitted request gets exactly one outcome from `next_batch`, `complete_bat
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from shoal_proxy.batching.batch import (
@@ -136,8 +135,7 @@ class Scheduler:
         A violation found earlier stays in effect when the runtime of the same model restarts.
         """
         if self.checks is not None:
-            # Warm-up measures other times at each start, so they are no part of a model's identity.
-            self.checks.set_model(replace(signature, measured=()), SamplingRules(signature))
+            self.checks.set_model(signature.identity, SamplingRules(signature))
             self.batcher.isolate_requests(alone=self.checks.violated)
 
     def admit(self, pending: PendingRequest, now_s: float) -> Overloaded | None:

@@ -86,12 +86,24 @@ class BatchSelection(Generic[W]):
         self.rejected = rejected
 
 
+def start_after_s(free_s: Sequence[float], batches: int, batch_s: float) -> float:
+    """Return when a batch can start if ``batches`` others, of ``batch_s`` each, run before it.
+
+    Args:
+        free_s: time at which each executor of the runtime is free, in order.
+        batches: number of batches before it.
+        batch_s: duration of each (s).
+    """
+    rounds, rest = divmod(batches, len(free_s))
+    return min(free_s[rest], free_s[0] + rest * batch_s) + rounds * batch_s
+
+
 def predict_finish_s(  # noqa: PLR0913 (the work before a request has that many parts)
     rows_ahead: int,
     rows: int,
     costs: BatchCosts,
     *,
-    free_s: float,
+    free_s: Sequence[float],
     within_s: float,
     queued_behind: bool,
     others_first: bool = False,
@@ -102,7 +114,7 @@ def predict_finish_s(  # noqa: PLR0913 (the work before a request has that many 
         rows_ahead: waiting rows with the same batch key.
         rows: rows of the request.
         costs: times of batches with this key.
-        free_s: time at which the runtime could start the next batch of this key.
+        free_s: time at which each executor of the runtime could start a batch of this key, in order.
         within_s: seconds from the request's arrival to its deadline.
         queued_behind: whether a full batch already waits at the runtime.
         others_first: whether batches of other keys run first.
@@ -110,18 +122,18 @@ def predict_finish_s(  # noqa: PLR0913 (the work before a request has that many 
     most = costs.max_rows
     if within_s < 2 * costs.finish_s(0.0, most):
         # No room for two full batches: assume that the request is in the next batch.
-        return costs.finish_s(free_s, min(rows, most))
+        return costs.finish_s(free_s[0], min(rows, most))
     # Full batches that run before the one that completes the request.
     before = (rows_ahead + rows - 1) // most
     # Nothing runs before its batch, so the estimate needs no guard.
     if not (before or queued_behind or others_first):
-        return costs.finish_s(free_s, rows_ahead + rows)
+        return costs.finish_s(free_s[0], rows_ahead + rows)
     guard = min(max(costs.table.margin, MIN_GUARD), MAX_GUARD)
     # At most what two full batches leave: a larger guard would reject every request.
     guard_s = min(guard * within_s, within_s - 2 * costs.finish_s(0.0, most))
     # A request behind full batches expects a full batch itself.
     company = most if before or not others_first else rows_ahead + rows
-    return costs.finish_s(free_s + before * costs.table.mean_s(most), company) + guard_s
+    return costs.finish_s(start_after_s(free_s, before, costs.table.mean_s(most)), company) + guard_s
 
 
 def select_batch(waiting: Sequence[W], costs: BatchCosts, start_s: float) -> BatchSelection[W]:

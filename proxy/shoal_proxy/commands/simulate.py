@@ -163,6 +163,7 @@ def _service(options: SimpleNamespace, latencies: Latencies) -> SimulatedService
         limits,
         objective_s,
         options.replicas,
+        options.instances or latencies.in_flight,
         queue_rows,
         options.seed,
         timeout_s=(options.timeout_ms or NEVER_S) / 1000,
@@ -224,6 +225,7 @@ RULES = [
 @option("--policy", type=Words(BatchingPolicy), default=str(BatchingPolicy.ADAPTIVE), help="batching policy")
 @option("--max-delay-ms", type=NOT_NEGATIVE, default=0.0, help="delay of policy Fixed")
 @option("--replicas", type=IntRange(1), default=1, help="number of replicas")
+@option("--instances", type=IntRange(1), help="processes per replica; default: the running proxy's, otherwise 1")
 @option("--balance", type=Words(Balance), default=str(Balance.RANDOM), help="routing of requests to replicas")
 @option("--connections", type=IntRange(1), default=4, help=f"client connections per replica, with --balance {KEPT}")
 @option("--stale-ms", type=NOT_NEGATIVE, default=0.0, help="age of the queue times that RequestForwarding uses")

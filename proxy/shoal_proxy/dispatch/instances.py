@@ -6,7 +6,6 @@ Each batch is sent to the ready runtime with the fewest batches. If a runtime is
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from shoal_proxy.batching.batch import Batch
 from shoal_proxy.batching.pending import PendingRequest
@@ -33,7 +32,7 @@ class _Instance:
 class InstancesLink:
     """Readiness of several runtimes and the signature of their model.
 
-    A runtime whose model has another signature than the first ready one's gets no batches.
+    A runtime whose model has another identity than the first ready one's, such as another precision, gets no batches.
     """
 
     def __init__(self, links: Sequence[RuntimeLink]) -> None:
@@ -127,10 +126,7 @@ class InstancesLink:
     def _serves(self, signature: ModelSignature | None) -> bool:
         """Return whether a runtime's model is the one that is served."""
         served = self.signature
-        if served is None or signature is None:
-            return False
-        # Each runtime measures times, and may choose a precision, by itself.
-        return replace(signature, measured=(), precision="") == replace(served, measured=(), precision="")
+        return served is not None and signature is not None and signature.identity == served.identity
 
     def _changed(self) -> None:
         ready = [each for each in self._instances if each.link.ready]

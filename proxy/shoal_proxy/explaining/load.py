@@ -14,6 +14,7 @@ def read_load(
     draining: bool = False,
     taking: bool = True,
     graph: GraphState | None = None,
+    precision: str = "",
 ) -> Load:
     """Return the load report of a replica.
 
@@ -23,6 +24,7 @@ def read_load(
         draining: whether this replica is about to stop.
         taking: whether the replica accepts requests; False without a runtime and during a drain.
         graph: the state of a graph's proxy; None for a model's proxy.
+        precision: the precision that the runtime chose by measurement; empty if it chose none.
     """
     batcher, traffic = scheduler.batcher, scheduler.traffic
     key = last_key(batcher)
@@ -52,6 +54,7 @@ def read_load(
         rows=None
         if checks is None
         else RowsChecked(not checks.violated, checks.checked_rows, checks.violations, checks.unchecked),
+        precision=precision,
     )
 
 

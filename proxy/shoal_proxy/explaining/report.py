@@ -205,4 +205,5 @@ def latency_document(batcher: Batcher, busiest: BusiestSecond | None) -> dict[st
         "busiest": None if busiest is None else asdict(busiest),
         "objective_s": None if batcher.objective_s == NEVER_S else batcher.objective_s,
         "max_batch_size": batcher.limits.max_rows,
+        "in_flight": batcher.limits.in_flight,
     }

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from shoal_schema.interfaces.instances import PRECISION
+from shoal_schema.resource.runtime import Precision
 from shoal_schema.wire.carried_headers import REQUEST_HEADERS, RESPONSE_HEAD
 from shoal_schema.wire.columns import decode_columns
 from shoal_schema.wire.datatypes import DTYPES
@@ -96,6 +98,14 @@ class ModelSignature:
     precision: str = ""
     """The precision that the runtime chose by measurement; empty if it chose none."""
 
+    @property
+    def identity(self) -> "ModelSignature":
+        """Return the signature without what differs between two starts of one model: the measured times.
+
+        Runtimes of equal identities serve one model with the same results, so they may share a service.
+        """
+        return replace(self, measured=())
+
     def largest_batch(self, configured_rows: int) -> int:
         """Return the smaller of the configured and the model's row limit.
 
@@ -157,7 +167,8 @@ def parse_metadata(metadata: Mapping[str, Any]) -> ModelSignature:
             request_headers=_carrier(input_specs.values(), REQUEST_HEADERS),
             response_head=_carrier(output_specs.values(), RESPONSE_HEAD),
             graphs=str(parameters.get("graphs", "")),
-            precision=str(parameters.get("precision", "")),
+            # A foreign runtime may use this key for something else.
+            precision=str(found) if (found := parameters.get(PRECISION)) in list(Precision) else "",
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise SignatureError(f"model metadata is unusable: {type(error).__name__}: {error}") from error

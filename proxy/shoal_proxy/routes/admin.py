@@ -170,6 +170,7 @@ class Admin:
             draining=dispatcher.phase is not ProxyPhase.SERVING,
             taking=dispatcher.accepts_requests,
             graph=dispatcher.graph_state,
+            precision=dispatcher.precision,
         )
         return Response(msgspec.json.encode(now), headers=self._named, media_type="application/json")
 

@@ -1,4 +1,4 @@
-"""Discrete-event simulation of a batching policy on one device."""
+"""Discrete-event simulation of a batching policy on the runtimes of one replica."""
 
 import heapq
 from collections.abc import Callable, Sequence
@@ -123,16 +123,31 @@ class EventQueue:
 
 
 @dataclass(slots=True, eq=False)
-class Engine:
-    """Simulator of one device that runs the batches of a discipline.
+class _Instance:
+    """One runtime of a replica: a device that runs one batch at a time."""
 
-    A batch takes ``latency_s(rows, shape)``; if another batch runs, it starts when that batch ends. ``host_s`` passes
-    between a batch's sending and its start, and again between its end and the responses, in parallel to the device.
+    free_s: float = 0.0
+    """Time at which it has run all batches that were sent to it."""
+    batches: int = 0
+    """Batches that it holds."""
+    sent: int = 0
+    """Position of its last batch among all batches, so that idle runtimes take turns."""
+
+
+@dataclass(slots=True, eq=False)
+class Engine:
+    """Simulator of the runtimes that run the batches of a discipline.
+
+    A batch is sent to the runtime with the fewest batches, as by `InstancesLink`. It takes ``latency_s(rows, shape)``;
+    if another batch runs there, it starts when that batch ends. ``host_s`` passes between a batch's sending and its
+    start, and again between its end and the responses, in parallel to the device.
     """
 
     discipline: Discipline
     latency_s: Callable[[int, str], float]
     host_s: float = 0.0
+    instances: int = 1
+    """Number of runtimes."""
     following: Callable[[SimulatedRequest, float], SimulatedRequest | None] | None = None
     """Returns the client's next request after each response or rejection: a closed loop."""
     fault: Callable[[Sequence[SimulatedRequest], Sequence[int]], ProxyError | None] = lambda batch, counts: None
@@ -141,8 +156,7 @@ class Engine:
     """Returns whether another replica accepts a request that is about to be rejected."""
     agenda: EventQueue = field(default_factory=EventQueue)
     busy_s: float = 0.0
-    free_s: float = 0.0
-    """Time at which the device has run all batches that were sent to it."""
+    """Sum over all runtimes."""
     batches: list[int] = field(default_factory=list)
     """Rows of each batch, in order."""
     lost: bool = False
@@ -150,6 +164,15 @@ class Engine:
     _wake_s: float = NEVER_S
     _given: set[SimulatedRequest] = field(default_factory=set)
     """Requests forwarded to other replicas; a client that disconnects does so there."""
+    _instances: list[_Instance] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._instances = [_Instance() for _ in range(self.instances)]
+
+    @property
+    def free_s(self) -> float:
+        """Return the time at which all batches that were sent have run."""
+        return max(each.free_s for each in self._instances)
 
     @property
     def now_s(self) -> float:
@@ -185,6 +208,7 @@ class Engine:
             self.discipline.left(request, self.now_s)
 
     def _come_back(self, flight: "_Flight") -> None:
+        flight.instance.batches -= 1
         if self.lost:  # the result died with the device
             return
         self.agenda.schedule_decision(self)
@@ -227,12 +251,15 @@ class Engine:
             counts = action.counts or [request.rows for request in action.batch]
             rows = sum(counts)
             took_s = self.latency_s(rows, action.batch[0].shape)
+            instance = min(self._instances, key=lambda each: (each.batches, each.sent))
             # It starts when the host has sent it and the device has run the batches before.
-            self.free_s = max(self.now_s + self.host_s, self.free_s) + took_s
+            instance.free_s = max(self.now_s + self.host_s, instance.free_s) + took_s
+            instance.batches += 1
             self.busy_s += took_s
             self.batches.append(rows)
-            flight = _Flight(action.batch, took_s, self.fault(action.batch, counts))
-            self.agenda.at(self.free_s + self.host_s, self._come_back, flight)
+            instance.sent = len(self.batches)
+            flight = _Flight(action.batch, instance, took_s, self.fault(action.batch, counts))
+            self.agenda.at(instance.free_s + self.host_s, self._come_back, flight)
         # Several decisions for the same time need only one event.
         if self.now_s < action.until_s < NEVER_S and action.until_s != self._wake_s:
             self._wake_s = action.until_s
@@ -246,5 +273,6 @@ class Engine:
 @dataclass(frozen=True, slots=True)
 class _Flight:
     batch: Sequence[SimulatedRequest]
+    instance: _Instance
     took_s: float
     error: ProxyError | None

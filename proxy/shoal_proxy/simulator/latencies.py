@@ -78,6 +78,8 @@ class Latencies:
     objective_s: float = NEVER_S
     max_batch_size: int | None = None
     """Objective and batch size of the measured service."""
+    in_flight: int = 1
+    """Batches that a replica of it runs at a time."""
     served_rows_per_s: float | None = None
     """The most that the proxy has served; the host's work at higher rates was never measured."""
 
@@ -120,7 +122,7 @@ def parse_document(document: object) -> Latencies:
     if not isinstance(document, dict) or not document:
         raise LatencyError('latencies must be a JSON object like {"1": 0.004, "8": 0.005}: rows to seconds')
     if "tables" not in document:
-        rows = {key: {"rows": _rows(key), "mean_s": value} for key, value in document.items()}
+        rows = {key: {"rows": _count(key, "rows"), "mean_s": value} for key, value in document.items()}
         return Latencies({"": _sizes(list(rows.values()), padded=False)})
     tables = document["tables"]
     if not isinstance(tables, list) or not tables:
@@ -141,7 +143,8 @@ def parse_document(document: object) -> Latencies:
         shapes,
         _number(document.get("overhead_s", 0.0), "overhead_s"),
         NEVER_S if objective_s is None else _number(objective_s, "objective_s") or NEVER_S,
-        _rows(document["max_batch_size"]) if "max_batch_size" in document else None,
+        _count(document["max_batch_size"], "rows") if "max_batch_size" in document else None,
+        _count(document.get("in_flight", 1), "batches"),
         None if busiest is None else _number(busiest.get("rows_per_s"), "rows_per_s") or None,
     )
 
@@ -157,7 +160,7 @@ def _sizes(entries: object, *, padded: bool) -> BatchDurations:
     for entry in known:
         if not isinstance(entry, dict):
             raise LatencyError(f'each of "sizes" must be an object with "rows" and "mean_s", not {entry!r}')
-        size = _rows(entry.get("rows"))
+        size = _count(entry.get("rows"), "rows")
         mean_s = _number(entry.get("mean_s"), f"mean_s of {size} rows")
         if mean_s <= 0:
             raise LatencyError(f"mean_s of {size} rows is {mean_s:g}; it must be above 0")
@@ -176,14 +179,14 @@ def _counted(rows: int) -> str:
     return "1 row" if rows == 1 else f"{rows} rows"
 
 
-def _rows(value: object) -> int:
+def _count(value: object, what: str) -> int:
     try:
-        rows = int(str(value))
+        count = int(str(value))
     except ValueError:
-        rows = 0
-    if rows < 1:
-        raise LatencyError(f"{value!r} is not a number of rows: expected an integer of at least 1")
-    return rows
+        count = 0
+    if count < 1:
+        raise LatencyError(f"{value!r} is not a number of {what}: expected an integer of at least 1")
+    return count
 
 
 def _number(value: object, name: str) -> float:

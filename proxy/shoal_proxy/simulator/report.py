@@ -9,6 +9,8 @@ def lines(study: StudyResult, service: SimulatedService, guesses: str = "") -> l
     """Return the lines of the table; the last line states which batch times were guessed, if any."""
     outcome = study.outcome
     replicas = "1 replica" if service.replicas == 1 else f"{service.replicas} replicas"
+    if service.instances > 1:
+        replicas += f" of {service.instances} processes"
     kept = f", {service.connections} connections a replica" if service.balance.keeps_connections else ""
     forwarded = f"; {_share(outcome.forwarded, outcome)} forwarded" if outcome.forwarded else ""
     best = "" if study.best_in_time is None else f"; the optimum is {_share(study.best_in_time, outcome)}"

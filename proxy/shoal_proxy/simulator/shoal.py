@@ -1,6 +1,5 @@
 """The proxy's own scheduler as a discipline of the simulator."""
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import cast
 
@@ -50,8 +49,8 @@ class SchedulerDiscipline:
         self._requests: dict[PendingRequest, SimulatedRequest] = {}
         self._pendings: dict[SimulatedRequest, PendingRequest] = {}
         """Requests without an outcome, in both directions."""
-        self._sent: deque[RunningBatch] = deque()
-        """Batches in the order in which the device runs them."""
+        self._sent: list[tuple[Sequence[SimulatedRequest], RunningBatch]] = []
+        """Batches without a result, as the engine and as the scheduler know them; several runtimes end in any order."""
         self._bursts: dict[SimulatedRequest, Burst] = {}
 
     def arrive(self, request: SimulatedRequest, now_s: float) -> Sequence[SimulatedRequest]:
@@ -110,16 +109,15 @@ class SchedulerDiscipline:
         refused = self._settled(step.rejected)
         if step.running is None:
             return SendBatch(rejected=refused)
-        self._sent.append(step.running)
         slices = step.running.batch.slices
         # The engine knows only the client's requests.
         batch = [cast(_Inputs, part.inputs).request for part in slices]
+        self._sent.append((batch, step.running))
         return SendBatch(batch, refused, [part.rows for part in slices])
 
     def finished(self, batch: Sequence[SimulatedRequest], took_s: float, now_s: float) -> Sequence[SimulatedRequest]:
         """Complete a batch; return the requests that it answers (`Discipline`)."""
-        running = self._sent.popleft()
-        self.scheduler.record_finished(running, now_s)
+        running = self._ended(batch, now_s)
         result = BatchResult({"y": np.zeros(running.rows)}, forward_s=took_s)
         deliveries = self.scheduler.complete_batch(running, result, _MODEL, completed_s=now_s)
         self.scheduler.record_delivered(running, now_s)
@@ -132,9 +130,15 @@ class SchedulerDiscipline:
 
     def failed(self, batch: Sequence[SimulatedRequest], error: ProxyError, now_s: float) -> Sequence[SimulatedRequest]:
         """Fail a batch; return the requests that get its error (`Discipline`)."""
-        running = self._sent.popleft()
-        self.scheduler.record_finished(running, now_s)
+        running = self._ended(batch, now_s)
         return self._settled(self.scheduler.fail_batch(running, error, now_s).deliveries)
+
+    def _ended(self, batch: Sequence[SimulatedRequest], now_s: float) -> RunningBatch:
+        # By identity: equal lists may hold two parts of one request.
+        number = next(number for number, (sent, _) in enumerate(self._sent) if sent is batch)
+        _, running = self._sent.pop(number)
+        self.scheduler.record_finished(running, now_s)
+        return running
 
     def _settled(self, deliveries: Iterable[Delivery]) -> list[SimulatedRequest]:
         requests = [self._requests.pop(pending) for pending, _ in deliveries]

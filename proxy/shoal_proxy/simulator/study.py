@@ -40,6 +40,8 @@ class SimulatedService:
     limits: BatchLimits
     objective_s: float = NEVER_S
     replicas: int = 1
+    instances: int = 1
+    """Runtimes of each replica, which run one batch each at a time."""
     max_queue_rows: int = 1 << 40
     seed: int = 1
     timeout_s: float = NEVER_S
@@ -62,8 +64,8 @@ class SimulatedService:
 
     @property
     def plain(self) -> bool:
-        """Return whether all replicas are equal and requests are routed at random."""
-        return self.balance is Balance.RANDOM and self.slow == 1.0 and self.death_s == NEVER_S
+        """Return whether all replicas are equal, with one runtime each, and requests are routed at random."""
+        return self.instances == 1 and self.balance is Balance.RANDOM and self.slow == 1.0 and self.death_s == NEVER_S
 
     def served_per_s(self, entries: Sequence[TraceEntry]) -> float | None:
         """Return the highest measured rate (requests/s); None if unknown."""
@@ -78,7 +80,7 @@ class SimulatedService:
         row_s = {shape: self.latencies.sizes(shape).row_s(self.limits.max_rows) for shape in rows}
         # Coalesced rows need not run again.
         took_s = (1 - self.identical) * sum([count * row_s[shape] for shape, count in rows.items()])
-        devices = self.replicas - 1 + 1 / self.slow
+        devices = self.instances * (self.replicas - 1 + 1 / self.slow)
         return devices * len(entries) / took_s if took_s > 0 else math.inf
 
 
@@ -99,7 +101,7 @@ class TraceOutcome:
     refused_after_p99_s: float | None
     mean_batch_rows: float
     busy: float
-    """Share of the time in which a device works, mean over replicas."""
+    """Share of the time in which a device works, mean over all runtimes."""
     forwarded: int = 0
 
 
@@ -108,7 +110,8 @@ class StudyResult:
     """Result of a study: a trace's outcome, the capacity, and their optima.
 
     An optimum uses knowledge of the whole trace and of the routing. It is None without an objective, with requests of
-    several rows or shapes, with deadlines not in order of arrival, or with routing that is not random.
+    several rows or shapes, with deadlines not in order of arrival, with several runtimes in a
+    replica, or with routing that is not random.
     """
 
     outcome: TraceOutcome
@@ -202,7 +205,7 @@ def simulate(requests: Sequence[SimulatedRequest], service: SimulatedService) ->
     if service.death_s < NEVER_S:
         fleet.agenda.at(requests[0].arrived_s + service.death_s, partial(_replace, service), fleet)
     fleet.run(requests)
-    outcome = _outcome(requests, [each.engine for each in fleet.replicas], count)
+    outcome = _outcome(requests, [each.engine for each in fleet.replicas], count * service.instances)
     return replace(outcome, forwarded=fleet.forwarded)
 
 
@@ -220,6 +223,7 @@ def _engine(service: SimulatedService, number: int, agenda: EventQueue) -> Engin
         _shoal(service, slow),
         lambda rows, shape: slow * draw_s(rows, shape),
         host_s=service.latencies.overhead_s / 2,
+        instances=service.instances,
         fault=lambda batch, _: ModelFailed("simulated") if any(request.payload < 0 for request in batch) else None,
         agenda=agenda,
     )
@@ -228,7 +232,7 @@ def _engine(service: SimulatedService, number: int, agenda: EventQueue) -> Engin
 def _shoal(service: SimulatedService, slow: float) -> SchedulerDiscipline:
     """Return the scheduler of a replica whose latency table is filled already."""
     shoal = SchedulerDiscipline(
-        service.limits,
+        replace(service.limits, in_flight=service.instances),
         objective_s=service.objective_s,
         max_queue_rows=service.max_queue_rows,
         coalesce=service.identical > 0,
@@ -245,7 +249,7 @@ def _shoal(service: SimulatedService, slow: float) -> SchedulerDiscipline:
     return shoal
 
 
-def _outcome(requests: Sequence[SimulatedRequest], engines: Sequence[Engine], replicas: int) -> TraceOutcome:
+def _outcome(requests: Sequence[SimulatedRequest], engines: Sequence[Engine], devices: int) -> TraceOutcome:
     latencies_s = [each.completed_s - each.arrived_s for each in requests if each.completed_s is not None]
     refusals_s = [each.refused_s - each.arrived_s for each in requests if each.refused_s is not None]
     in_time = sum([request.in_time for request in requests])
@@ -268,7 +272,7 @@ def _outcome(requests: Sequence[SimulatedRequest], engines: Sequence[Engine], re
         p99_s=p99_s,
         refused_after_p99_s=float(np.percentile(refusals_s, 99)) if refusals_s else None,
         mean_batch_rows=sum(batches) / len(batches) if batches else 0.0,
-        busy=sum([engine.busy_s for engine in engines]) / replicas / span_s if span_s else 0.0,
+        busy=sum([engine.busy_s for engine in engines]) / devices / span_s if span_s else 0.0,
     )
 
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from shoal_runtime.signature.spec import TensorSpec
 from shoal_runtime.signature.tensors import Signature
-from shoal_schema.interfaces.instances import RUNTIME_NAME
+from shoal_schema.interfaces.instances import PRECISION, RUNTIME_NAME
 from shoal_schema.version import VERSION
 from shoal_schema.wire.columns import encode_columns
 
@@ -38,7 +38,7 @@ def model_metadata(
     if measured:
         parameters["forward_us"] = ",".join(f"{rows}:{round(seconds * 1e6)}" for rows, seconds in measured)
     if precision:
-        parameters["precision"] = precision
+        parameters[PRECISION] = precision
     return {
         "name": name,
         "versions": [version],

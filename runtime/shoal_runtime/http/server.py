@@ -29,6 +29,7 @@ from shoal_runtime.item_log import ItemLog
 from shoal_runtime.readiness import Readiness, RuntimePhase
 from shoal_runtime.signature.tensors import Signature
 from shoal_schema.interfaces import headers as names
+from shoal_schema.interfaces.instances import PRECISION
 from shoal_schema.interfaces.metrics import DEVICE_MEMORY
 from shoal_schema.wire.body import ALIGNMENT_BYTES
 from shoal_schema.wire.datatypes import Array
@@ -265,8 +266,13 @@ class App:
     def _ready(self) -> HttpResponse:
         if self._readiness.phase is not RuntimePhase.READY:
             return _json({"ready": False, "reason": self._readiness.reason}, 503)
-        memory = None if self._model is None else self._model.memory()
-        return _json({"ready": True} if memory is None else {"ready": True, DEVICE_MEMORY: memory})
+        found: dict[str, Any] = {"ready": True}
+        if (model := self._model) is not None:
+            if (memory := model.memory()) is not None:
+                found[DEVICE_MEMORY] = memory
+            if model.precision:
+                found[PRECISION] = model.precision
+        return _json(found)
 
 
 def _whole_number(headers: Mapping[bytes, bytes], name: bytes, *, clamp: bool = False) -> int | None:

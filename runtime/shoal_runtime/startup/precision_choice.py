@@ -2,27 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from statistics import median
 from typing import Final
 
 from shoal_runtime.startup.deviations import Deviation, Tolerance, violation
+from shoal_schema.resource.runtime import Precision
 
 MARGIN: Final = 1.1
 """Least ratio of speeds for which a precision replaces one of higher accuracy; smaller ones may be noise."""
 MIN_TURNS: Final = 3
 MAX_TURNS: Final = 15
 """Timed batches of a precision, each next to one in Float32."""
-
-
-class Precision(StrEnum):
-    """Precisions of a model, the most accurate first."""
-
-    FLOAT32 = "Float32"
-    TF32 = "TF32"
-    BFLOAT16 = "BFloat16"
-    FLOAT16 = "Float16"
-    INT8 = "Int8"
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,11 +20,11 @@ from shoal_runtime.loading import Model, load_model
 from shoal_runtime.settings import Settings
 from shoal_runtime.startup.deviations import Tolerance, deviation
 from shoal_runtime.startup.parameters import count_parameters, modules_of
-from shoal_runtime.startup.precision_choice import Measurement, Precision, choose, more_turns
+from shoal_runtime.startup.precision_choice import Measurement, choose, more_turns
 from shoal_runtime.startup.row_trials import RowTrials
 from shoal_runtime.startup.trial_rows import Batch
 from shoal_runtime.storage.fetching import ModelFiles
-from shoal_schema.resource.runtime import DType
+from shoal_schema.resource.runtime import DType, Precision
 from shoal_schema.wire.datatypes import Array
 
 TURNS_S: Final = 2.0
@@ -81,19 +81,33 @@ def _on_cuda(model: Model) -> bool:
     return getattr(model.machine.device, "type", "cpu") == "cuda"
 
 
-def load_reference(files: ModelFiles, settings: Settings) -> LoadedPrecision:
-    """Load a model in Float32, or in its own dtype if its format allows no other.
+def load_reference(files: ModelFiles, settings: Settings, precision: Precision = Precision.FLOAT32) -> LoadedPrecision:
+    """Load a model with weights in Float32, or in its own dtype if its format allows no other.
 
     Raises:
         LoadError: the model cannot be loaded.
     """
     try:
-        return load_precision(files, settings, Precision.FLOAT32, DType.FLOAT32)
+        return load_precision(files, settings, precision, DType.FLOAT32)
     except HandlerFailed:
         raise
     except LoadError as error:
         logger.warning("event=reference_keeps_dtype message=compared with the dtype of the file: %s", error)
-        return load_precision(files, settings, Precision.FLOAT32, DType.AUTO)
+        return load_precision(files, settings, precision, DType.AUTO)
+
+
+def load_chosen(files: ModelFiles, settings: Settings, precision: Precision) -> LoadedPrecision:
+    """Load a model in the precision that another instance has chosen.
+
+    Raises:
+        LoadError: the model cannot be loaded.
+    """
+    if (dtype := DTYPES.get(precision)) is None:
+        loaded = load_reference(files, settings, precision)
+    else:
+        loaded = load_precision(files, settings, precision, dtype)
+    loaded.set_mode()
+    return loaded
 
 
 def load_precision(files: ModelFiles, settings: Settings, precision: Precision, dtype: DType) -> LoadedPrecision:
@@ -237,7 +251,7 @@ def _by_turns(reference: LoadedPrecision, candidate: LoadedPrecision, batches: S
 
 
 def load_fastest(files: ModelFiles, settings: Settings, limits: Tolerance) -> LoadedPrecision:
-    """Load a model in the fastest precision within the limits.
+    """Load a model in the fastest precision within the limits, or in that of another instance.
 
     It is Float32, with a warning, if there are no rows to measure with.
 
@@ -249,6 +263,8 @@ def load_fastest(files: ModelFiles, settings: Settings, limits: Tolerance) -> Lo
             "SHOAL_RUNTIME_DTYPE must be auto if a tolerance is set (SHOAL_RUNTIME_PRECISION_ABS_ERROR,"
             " SHOAL_RUNTIME_PRECISION_REL_ERROR or SHOAL_RUNTIME_PRECISION_AGREEMENT). Remove one of them"
         )
+    if (chosen := settings.process.chosen_precision) is not None:
+        return load_chosen(files, settings, chosen)
     best = reference = load_reference(files, settings)
     measured: list[Measurement] = []
     try:

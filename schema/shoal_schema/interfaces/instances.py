@@ -4,6 +4,8 @@ from shoal_schema.fields.addresses import Address
 
 RUNTIME_NAME = "shoal-runtime"
 """Name in the V2 server metadata. This runtime executes one batch at a time."""
+PRECISION = "precision"
+"""Key in the readiness response and in the model metadata: the precision chosen by measurement; absent if none was."""
 MAX_INSTANCES = 64
 
 

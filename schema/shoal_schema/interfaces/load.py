@@ -103,3 +103,5 @@ class Load(Struct, frozen=True):
     """None unless the proxy runs a graph."""
     rows: RowsChecked | None = None
     """None if rows are not verified."""
+    precision: Annotated[str, Meta(pattern="^[A-Za-z0-9]{0,16}\\Z")] = ""
+    """The precision that the runtime chose by measurement; empty if it chose none."""

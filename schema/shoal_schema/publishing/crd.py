@@ -230,6 +230,11 @@ _STATUS: Json = {
             "resolved": {"type": "string", "description": "The version that pods load."},
         },
     },
+    "precision": {
+        "type": "string",
+        "description": "Precision that the runtimes of the newest pods chose by measurement. Several are separated"
+        " by commas, the most common first.",
+    },
     "images": images_schema(),
     "upgrade": upgrade_schema(),
     "activator": {

@@ -34,6 +34,8 @@ class ConditionType(StrEnum):
     """A request in a batch of its own meets the latency objective."""
     ROWS_INDEPENDENT = "RowsIndependent"
     """Each row of a shared batch gets its own result; set once rows were run again. It does not change `Ready`."""
+    SAME_PRECISION = "SamePrecision"
+    """All pods use one precision; set once runtimes chose one by measurement. It does not change `Ready`."""
     # Set only while something is wrong, or around an upgrade.
     SOLE_OPERATOR = "SoleOperator"
     """No other install of the operator manages the service; set only while one does."""
@@ -83,6 +85,7 @@ class Reason(StrEnum):
     EXTERNAL = "External"
     OBJECTIVE_ATTAINABLE = "ObjectiveAttainable"
     ROWS_INDEPENDENT = "RowsIndependent"
+    PRECISION_CHOSEN = "PrecisionChosen"
     SCALED_TO_ZERO = "ScaledToZero"
     """No pod runs, and the activator holds requests."""
     PARKED = "Parked"
@@ -143,6 +146,7 @@ class Reason(StrEnum):
     OBJECTIVE_UNATTAINABLE = "ObjectiveUnattainable"
     # Results, and conflicting writers.
     ROWS_MIXED = "RowsMixed"
+    PRECISIONS_DIFFER = "PrecisionsDiffer"
     ANOTHER_OPERATOR = "AnotherOperator"
     ANOTHER_SCALER = "AnotherScaler"
     CHANGED_AT_ADMISSION = "ChangedAtAdmission"
@@ -189,6 +193,7 @@ FAILURES = frozenset(
         Reason.SCALER_FAILS,
         Reason.OBJECTIVE_UNATTAINABLE,
         Reason.ROWS_MIXED,
+        Reason.PRECISIONS_DIFFER,
         Reason.ANOTHER_OPERATOR,
         Reason.ANOTHER_SCALER,
         Reason.CHANGED_AT_ADMISSION,

@@ -50,6 +50,16 @@ class DType(StrEnum):
     FLOAT16 = "Float16"
 
 
+class Precision(StrEnum):
+    """Precisions that are measured, the most accurate first."""
+
+    FLOAT32 = "Float32"
+    TF32 = "TF32"
+    BFLOAT16 = "BFloat16"
+    FLOAT16 = "Float16"
+    INT8 = "Int8"
+
+
 class PrecisionSpec(SettingsSection, frozen=True):
     """Limits of the deviation from Float32; a limit makes the runtime choose the precision by measurement at start."""
 

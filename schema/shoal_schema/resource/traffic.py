@@ -321,7 +321,7 @@ class ScalingSpec(SettingsSection, frozen=True, kw_only=True):
                 le=1_000_000,
                 description=(
                     "Target number of queued and running rows per pod. Default with a latency objective: derived "
-                    "from measured batch times; otherwise two full batches."
+                    "from measured batch times; otherwise two full batches for each that runs at a time."
                 ),
             ),
         ]

@@ -579,6 +579,20 @@ def test_without_requests_services_of_fixed_replicas_are_read_twice_a_minute() -
     run(main())
 
 
+def test_a_chosen_precision_is_reported_once_without_scaling() -> None:
+    async def main() -> None:
+        world = World(spec=MINIMAL)
+        world.proxies.readings[POD_UID] = Reading(replace(holding(0), precision="TF32"))
+        for _ in range(3):
+            async with asyncio.TaskGroup() as reconciliations:
+                world.autoscaler.tick(world.cluster, reconciliations)
+            await asyncio.sleep(30)
+        assert world.state.precisions == {POD_UID: "TF32"}
+        assert world.changed.count(CAT) == 1
+
+    run(main())
+
+
 def test_mixed_rows_are_reported_once_without_scaling() -> None:
     async def main() -> None:
         world = World(spec=MINIMAL)

@@ -2,10 +2,12 @@
 
 from typing import Any
 
+import pytest
+
 from shoal_operator.manifests.labels import TEMPLATE_HASH_ANNOTATION
 from shoal_operator.scaling.decision import ScalingContext
 from shoal_operator.scaling.service_cache import CachedService, Replica, ScaledService, scaled_service
-from shoal_operator.scaling.targets import ScalingTargets
+from shoal_operator.scaling.targets import ScalingTargets, target_rows
 from shoal_schema.decoding import parse_spec
 from shoal_schema.fields.declaring import Json
 from tests.operator.samples import EVERYTHING, MINIMAL, service, with_fields
@@ -25,8 +27,8 @@ def scaling(cache: CachedService) -> ScaledService:
     return cache.scaled
 
 
-HELD = 64 + 3 * 16
-"""Rows that a pod of `EVERYTHING` can hold: its queue, two batches at the runtime, one ahead."""
+HELD = 64 + 2 * 16
+"""Rows that a pod of `EVERYTHING` can hold: its queue, one batch at the runtime, one ahead."""
 
 
 def replicas(cache: CachedService) -> list[int]:
@@ -51,6 +53,28 @@ def test_batch_size_and_objective_come_from_the_spec() -> None:
 
     assert found is not None
     assert found.targets == ScalingTargets(1, 2, None, full_batch_rows=8, objective_s=0.05, most_rows=1024 + 2 * 8)
+
+
+@pytest.mark.parametrize(
+    "runtime",
+    [
+        {"instances": 4},
+        {"resources": {"limits": {"nvidia.com/gpu": 4}}},
+        {"image": "other:1", "port": 8000},
+    ],
+)
+def test_batches_that_run_at_a_time_count_each(runtime: Json) -> None:
+    batching = {"maxBatchSize": 8, "inFlight": 4 if "port" in runtime else 1}
+    found = scaled(
+        with_fields(MINIMAL, scaling={"maxReplicas": 2, "minReplicas": 0}, batching=batching, runtime=runtime)
+    )
+
+    assert found is not None
+    assert found.targets.full_batch_rows == 32
+    assert target_rows(found.targets, None) == 64
+    assert found.targets.most_rows == 1024 + 5 * 8
+    assert found.zero is not None
+    assert found.zero.per_replica == 64
 
 
 def test_a_service_without_scaling_or_with_anothers_or_with_bounds_that_contradict_does_not_scale() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from shoal_proxy.batching.latency import LatencyTable
-from shoal_proxy.batching.selection import BatchCosts, predict_finish_s
+from shoal_proxy.batching.selection import BatchCosts, predict_finish_s, start_after_s
 
 MOST = 8
 AROUND_S = 0.001
@@ -25,7 +25,13 @@ GUARD = 0.03
 def finish_s(rows_ahead: int = 0, rows: int = 1, *, within_s: float = 10.0, **placed: bool) -> float:
     queued_behind, others_first = placed.get("queued_behind", False), placed.get("others_first", False)
     return predict_finish_s(
-        rows_ahead, rows, COSTS, free_s=100.0, within_s=within_s, queued_behind=queued_behind, others_first=others_first
+        rows_ahead,
+        rows,
+        COSTS,
+        free_s=[100.0],
+        within_s=within_s,
+        queued_behind=queued_behind,
+        others_first=others_first,
     )
 
 
@@ -45,12 +51,27 @@ def test_each_full_batch_before_it_takes_its_time_and_its_own_is_full_too(
     assert finish_s(rows_ahead, rows) == pytest.approx(COSTS.finish_s(begin_s, MOST) + GUARD * 10.0)
 
 
+@pytest.mark.parametrize(
+    ("free_s", "batches", "expected_s"),
+    [
+        ([5.0], 3, 8.0),
+        ([5.0, 5.5], 0, 5.0),
+        ([5.0, 5.5], 1, 5.5),
+        ([5.0, 5.5], 3, 6.5),
+        ([5.0, 9.0], 1, 6.0),
+        ([5.0, 5.0, 5.0, 5.0], 9, 7.0),
+    ],
+)
+def test_batches_before_it_run_on_all_executors(free_s: list[float], batches: int, expected_s: float) -> None:
+    assert start_after_s(free_s, batches, 1.0) == expected_s
+
+
 def test_behind_a_batch_that_is_sent_ahead_a_full_one_is_expected() -> None:
     assert finish_s(queued_behind=True) == pytest.approx(COSTS.finish_s(100.0, MOST) + GUARD * 10.0)
 
 
 def test_behind_batches_of_other_keys_its_own_is_expected_to_stay_as_small_as_it_is() -> None:
-    alone_s = predict_finish_s(0, 1, COSTS, free_s=100.0, within_s=10.0, queued_behind=False)
+    alone_s = predict_finish_s(0, 1, COSTS, free_s=[100.0], within_s=10.0, queued_behind=False)
     assert alone_s == finish_s(), "no batches of other keys"
     assert finish_s(2, 3, others_first=True) == pytest.approx(COSTS.finish_s(100.0, 5) + GUARD * 10.0)
     full_first_s = 100.0 + COSTS.table.mean_s(MOST)
@@ -81,6 +102,6 @@ def test_what_must_be_to_spare_follows_how_much_the_runtime_varies_within_bounds
         table.observe(MOST, 0.01 * (1 + noise * (number % 3 - 1)))
     known = BatchCosts(table, 0.0, MOST)
 
-    spare_s = predict_finish_s(0, 1, known, free_s=0.0, within_s=10.0, queued_behind=True) - known.finish_s(0.0, MOST)
+    spare_s = predict_finish_s(0, 1, known, free_s=[0.0], within_s=10.0, queued_behind=True) - known.finish_s(0.0, MOST)
 
     assert least - 1e-9 <= spare_s / 10.0 <= most + 1e-9

@@ -21,9 +21,10 @@ def batcher(
     objective_s: float = NEVER_S,
     delay_s: float = 0.0,
     known: bool = True,
+    in_flight: int = 1,
 ) -> Batcher:
     """Return a batcher that has measured a model of 4 ms and 1 ms per row."""
-    made = Batcher(QueueLimits(64, 10**9), BatchLimits(32, delay_s, 1, policy), objective_s=objective_s)
+    made = Batcher(QueueLimits(64, 10**9), BatchLimits(32, delay_s, in_flight, policy), objective_s=objective_s)
     if known:
         for rows in made.tables[PLAIN_KEY].sizes * 20:
             made.tables[PLAIN_KEY].observe(rows, 0.004 + 0.001 * rows)
@@ -38,6 +39,18 @@ def test_a_precision_chosen_by_measurement_is_stated() -> None:
     now = report(batcher(), None, model="cat", padding=0.0, rejected={}, precision="BFloat16")
 
     assert "precision BFloat16" in explain(now)[0]
+
+
+def test_batches_that_run_at_a_time_count_each() -> None:
+    one, four = (
+        report(batcher(in_flight=count), None, model="cat", padding=0.0, rejected={}).model_rows_per_s
+        for count in (1, 4)
+    )
+
+    assert one is not None
+    assert four is not None
+    assert four.low == pytest.approx(4 * one.low)
+    assert latency_document(batcher(in_flight=4), None)["in_flight"] == 4
 
 
 def test_before_the_first_batch_the_speed_is_unknown() -> None:

@@ -105,6 +105,18 @@ def test_batches_that_run_side_by_side_count_each() -> None:
     assert two.rows_per_s == pytest.approx(2 * one.rows_per_s)
 
 
+def test_a_request_behind_a_queue_waits_less_where_several_batches_run_at_a_time() -> None:
+    waits_s = []
+    for count in (1, 4):
+        scheduler = make_scheduler(max_rows=4, in_flight=count)
+        for _ in range(8):
+            assert ask(scheduler, 1, 1.0)
+        waits_s.append(read_load(scheduler, 1.0).expected_wait_s)
+
+    # Two batches of 45 ms before it, or free executors.
+    assert waits_s == [pytest.approx(0.105, abs=0.005), pytest.approx(0.015, abs=0.005)]
+
+
 def test_before_any_measurement_there_is_no_capacity() -> None:
     load = read_load(Scheduler(Batcher(QueueLimits(8, 10**9), BatchLimits(4))), 1.0)
 

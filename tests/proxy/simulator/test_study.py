@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.simulator.arrivals import poisson
 from shoal_proxy.simulator.balance import Balance
-from shoal_proxy.simulator.latencies import parse_document, parse_terms
+from shoal_proxy.simulator.latencies import Latencies, parse_document, parse_terms
 from shoal_proxy.simulator.report import lines
-from shoal_proxy.simulator.study import SimulatedService, study
+from shoal_proxy.simulator.study import SimulatedService, simulate, study
 from shoal_proxy.simulator.trace import TraceEntry
 
 SERVICE = SimulatedService(parse_terms("4ms+1ms"), BatchLimits(16), objective_s=0.05)
@@ -55,6 +55,40 @@ def test_two_replicas_bear_about_twice_as_much() -> None:
     assert one is not None
     assert two is not None
     assert 1.5 * one < two < 2.2 * one
+
+
+def test_a_second_runtime_doubles_the_capacity() -> None:
+    one = study(trace(300), SERVICE)
+    again = study(trace(300), replace(SERVICE, instances=1))
+    two = study(trace(300), replace(SERVICE, instances=2))
+
+    assert again == one
+    assert one.capacity_per_s is not None
+    assert two.capacity_per_s is not None
+    assert 1.9 * one.capacity_per_s < two.capacity_per_s < 2.2 * one.capacity_per_s
+    assert two.device_per_s == pytest.approx(1600)
+    # The optimum is that of one device.
+    assert two.best_in_time is None
+
+
+@pytest.mark.parametrize("instances", [2, 8])
+def test_several_runtimes_reject_no_request_for_which_there_is_time(instances: int) -> None:
+    service = replace(SERVICE, latencies=parse_terms("20ms+0.1ms"), instances=instances)
+    rate = 0.9 * service.device_per_s([TraceEntry(0.0)])
+    result = simulate([each.request(0.05) for each in trace(rate, 2000 * instances)], service)
+
+    assert result.in_time > 0.98 * result.offered
+    assert 0.85 < result.busy < 1
+
+
+def test_runtimes_may_end_their_batches_in_any_order() -> None:
+    noisy = replace(SERVICE, latencies=parse_document({"1": 0.004, "16": 0.02}), instances=3, failing=0.02)
+    shapes = Latencies({"": noisy.latencies.sizes(""), "long": parse_terms("40ms+1ms").sizes("")})
+    arrivals = [replace(each, shape="long" if number % 3 else "") for number, each in enumerate(trace(300))]
+    outcome = simulate([each.request(1.0) for each in arrivals], replace(noisy, latencies=shapes, objective_s=1.0))
+
+    assert outcome.in_time + outcome.late + outcome.refused + outcome.failed == 600
+    assert outcome.in_time > 500
 
 
 def test_without_an_objective_there_is_no_capacity() -> None:

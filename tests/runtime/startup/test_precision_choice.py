@@ -8,10 +8,10 @@ from shoal_runtime.startup.precision_choice import (
     MAX_TURNS,
     Choice,
     Measurement,
-    Precision,
     choose,
     more_turns,
 )
+from shoal_schema.resource.runtime import Precision
 
 LIMITS = Tolerance(max_abs_error=0.1)
 

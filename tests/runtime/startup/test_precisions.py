@@ -41,7 +41,8 @@ class Model:
             pass
         return {{"y": batch["x"] + ERRORS.get(self.dtype, 0.0)}}
 """
-FAST = {"torch.bfloat16": 0.002}
+# Float16 is slow, so that noise does not choose it.
+FAST = {"torch.bfloat16": 0.002, "torch.float16": 0.05}
 
 
 def handler(
@@ -80,6 +81,25 @@ def test_a_deviation_beyond_the_tolerance_keeps_float32(
     assert model.precision == "Float32"
     assert vars(model.model.handler) == {"dtype": "torch.float32", "unloaded": False}
     assert "event=precision_rejected precision=BFloat16 message=output y has" in caplog.text
+
+
+@pytest.mark.parametrize(("chosen", "dtype"), [("Float16", "torch.float16"), ("Float32", "torch.float32")])
+def test_the_choice_of_another_instance_is_not_measured_again(
+    tmp_path: Path, chosen: str, dtype: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    model = started(handler(tmp_path, FAST), SHOAL_RUNTIME_CHOSEN_PRECISION=chosen)
+
+    assert (model.precision, vars(model.model.handler)["dtype"]) == (chosen, dtype)
+    assert "event=precision_chosen" not in caplog.text
+
+
+def test_without_a_tolerance_a_choice_has_no_effect(tmp_path: Path) -> None:
+    environment = {**handler(tmp_path, FAST), "SHOAL_RUNTIME_CHOSEN_PRECISION": "Float32"}
+    model = start_model(Settings.from_env(environment), Readiness())
+
+    assert (model.precision, vars(model.model.handler)["dtype"]) == ("", "None")
 
 
 def test_a_precision_that_fails_is_rejected_with_its_reason(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -126,6 +146,9 @@ def test_a_format_that_keeps_its_dtype_is_served_in_it_with_a_warning(
 
     assert model.precision == ""
     assert "event=reference_keeps_dtype" in caplog.text
+    # Another instance, which receives Float32, keeps it too.
+    again = started({"SHOAL_MODEL_URI": str(tmp_path / "model.pt2")}, SHOAL_RUNTIME_CHOSEN_PRECISION="Float32")
+    assert again.precision == ""
 
 
 def test_a_report_has_speed_and_deviation_of_each_precision(tmp_path: Path) -> None:

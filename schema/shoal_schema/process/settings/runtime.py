@@ -17,6 +17,7 @@ from shoal_schema.fields.declaring import (
 )
 from shoal_schema.interfaces.instances import MAX_INSTANCES
 from shoal_schema.process.settings.descriptions import ADDRESS, HEAD, HEAD_TIME
+from shoal_schema.resource.runtime import Precision
 
 
 class RuntimeProcess(SettingsSection, frozen=True):
@@ -35,6 +36,17 @@ class RuntimeProcess(SettingsSection, frozen=True):
                 " processes that it starts.",
             ),
             Env("SHOAL_RUNTIME_INSTANCE", RUNTIME),
+        ]
+        | None
+    ) = None
+    chosen_precision: (
+        Annotated[
+            Precision,
+            Meta(
+                description="Precision to use instead of a measurement, if a tolerance is set. The runtime sets it to"
+                " the choice of the first instance, so that the results of all instances have one precision."
+            ),
+            Env("SHOAL_RUNTIME_CHOSEN_PRECISION", RUNTIME),
         ]
         | None
     ) = None
