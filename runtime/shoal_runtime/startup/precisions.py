@@ -288,5 +288,9 @@ def load_fastest(files: ModelFiles, settings: Settings, limits: Tolerance) -> Lo
     logger.info("event=precision_chosen precision=%s speed=%.2f", choice.precision, choice.speed)
     if best is not reference:
         reference.unload()
+    if _on_cuda(best.model):
+        # torch keeps the memory of unloaded models, which counts as taken when further instances start.
+        gc.collect()
+        sys.modules["torch"].cuda.empty_cache()
     best.set_mode()
     return best
