@@ -9,7 +9,8 @@ from shoal_schema.fields.addresses import Address
 from shoal_schema.fields.declaring import PROXY
 from shoal_schema.process.environment import SettingsError, variables
 from shoal_schema.resource.model import ExtraColumns
-from shoal_schema.resource.traffic import BatchingPolicy, RolloutSpec, RowChecks
+from shoal_schema.resource.rollout import RolloutSpec
+from shoal_schema.resource.traffic import BatchingPolicy, RowChecks
 
 
 def test_an_empty_environment_gives_the_defaults() -> None:

@@ -214,6 +214,45 @@ def upgrade_schema() -> Json:
     }
 
 
+def rollout_schema() -> Json:
+    """Return the OpenAPI schema of the field ``rollout`` of a status."""
+    number: Json = {"type": "string"}  # Kubernetes objects have no floats
+    figures = {
+        "rows": {"type": "integer", "format": "int64", "description": "Rows that the candidate ran."},
+        "disagreement": {**number, "description": "Largest share of rows of one output beyond the tolerance."},
+        "output": {"type": "string", "description": "The output with that share."},
+        "latencyRatio": {
+            **number,
+            "description": "Largest ratio of execution times to the stable revision's, for an equal number of rows.",
+        },
+        "errors": {**number, "description": "Share of the candidate's rows that failed."},
+    }
+    return {
+        "type": "object",
+        "description": "The rollout with `rollout.strategy` Shadow or Canary.",
+        "properties": {
+            "phase": {
+                "type": "string",
+                "description": "`Stable`, `Waiting`, `Comparing`, `Paused`, `Promoting` or `Failed`.",
+            },
+            "stable": {"type": "string", "description": "Revision that serves all requests."},
+            "candidate": {"type": "string", "description": "Revision that is compared with it, or that failed."},
+            "step": {"type": "integer", "format": "int32", "description": "Number of the step, from 1."},
+            "steps": {"type": "integer", "format": "int32", "description": "Number of steps of the rollout."},
+            "since": {"type": "string", "format": "date-time", "description": "Start of the step."},
+            "rowsBefore": {
+                "type": "integer",
+                "format": "int64",
+                "description": "Rows that the candidate had run at the start of the step.",
+            },
+            "weight": {"type": "integer", "format": "int32", "description": "Percentage of requests it serves."},
+            "shadow": {"type": "integer", "format": "int32", "description": "Percentage of batches it runs again."},
+            "verdict": {"type": "string", "description": "The last comparison, in a sentence."},
+            "figures": {"type": "object", "description": "Figures of the verdict.", "properties": figures},
+        },
+    }
+
+
 _STATUS: Json = {
     "replicas": {"type": "integer", "format": "int32", "description": "Number of existing pods."},
     "readyReplicas": {"type": "integer", "format": "int32", "description": "Number of ready pods."},
@@ -232,6 +271,7 @@ _STATUS: Json = {
     },
     "images": images_schema(),
     "upgrade": upgrade_schema(),
+    "rollout": rollout_schema(),
     "activator": {
         "type": "object",
         "description": "Activator of a service with `minReplicas` 0.",

@@ -1,0 +1,116 @@
+"""The exchange of ``/v1/rollout`` on a proxy's admin port: the operator's plan, and the proxy's report.
+
+While a service has a candidate, the operator sends ``PUT /v1/rollout`` with a `RolloutPlan` to each pod every two
+seconds. The response, as that of ``GET``, is a `RolloutReport`. A proxy keeps the last plan until the next one. The
+plan contains no address: proxies find the candidate's pods by the DNS name in ``SHOAL_PROXY_CANDIDATES``, so that a
+client of the admin port cannot redirect requests.
+
+All counts are of one candidate revision and grow from 0 at the first plan that names it.
+"""
+
+from typing import Annotated, Final
+
+from msgspec import Meta, Struct
+
+PATH: Final = "/v1/rollout"
+MAX_BYTES: Final = 65_536
+"""Limit of a plan and of a report."""
+MAX_OUTPUTS: Final = 256
+
+Count = Annotated[int, Meta(ge=0, le=2**53)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Amount = Annotated[float, Meta(ge=0)]
+Revision = Annotated[str, Meta(max_length=63, pattern=r"^[0-9a-z-]*\Z")]
+
+
+class OutputTolerance(Struct, frozen=True, omit_defaults=True):
+    """Tolerated difference of one output: see `resource.rollout.OutputToleranceSpec`."""
+
+    max_abs_error: Amount = 0.001
+    max_rel_error: Amount = 0.01
+    top_k: Annotated[int, Meta(ge=1, le=1000)] | None = None
+
+
+class RolloutPlan(Struct, frozen=True, omit_defaults=True):
+    """What a proxy does for a rollout. The default ends it: no batch and no request goes to a candidate."""
+
+    candidate: Revision = ""
+    """Revision of the candidate. Another one than before resets the counts."""
+    shadow: Share = 0.0
+    """Share of batches that the candidate runs again."""
+    weight: Share = 0.0
+    """Share of requests that the candidate serves."""
+    sticky_header: Annotated[str, Meta(max_length=128)] = ""
+    tolerances: dict[str, OutputTolerance] = {}
+    """By output; others have the default tolerance."""
+    allow_signature_change: bool = False
+
+
+class OutputCounts(Struct, frozen=True):
+    """Compared rows of one output."""
+
+    rows: Count = 0
+    """Rows of which candidate and stable revision both have a result."""
+    disagreements: Count = 0
+    """Rows beyond the tolerance."""
+    max_abs_error: Amount = 0.0
+    """Largest difference of two finite numbers."""
+    repeated_rows: Count = 0
+    """Rows that the stable revision ran a second time."""
+    repeated_disagreements: Count = 0
+    """Repeated rows in which the stable revision disagrees with itself."""
+    change: Annotated[str, Meta(max_length=256)] = ""
+    """Difference of datatype, shape or kind, if the output cannot be compared row by row."""
+
+
+class BatchTimes(Struct, frozen=True):
+    """Execution times of batches with an equal number of rows, rounded up to a power of two."""
+
+    rows: Annotated[int, Meta(ge=1, le=2**31)]
+    """Upper bound of rows: 1, 2, 4, 8, ..."""
+    batches: Count
+    log_mean: float
+    """Mean of the natural logarithm of the time at the runtime (s)."""
+    log_variance_sum: Amount
+    """Sum of squared differences from `log_mean`."""
+
+
+class RolloutReport(Struct, frozen=True):
+    """Counts of one proxy since the first plan that named this candidate."""
+
+    revision: Revision
+    """Revision of the proxy's own pod."""
+    candidate: Revision
+    """Candidate of the last plan; empty if there is none."""
+    # Requests that clients sent to this proxy, by the revision that served them.
+    served_rows: Count = 0
+    failed_rows: Count = 0
+    """Rows that failed on this pod because of model, runtime or proxy; not those that the client caused."""
+    candidate_requests: Count = 0
+    """Requests that the candidate served."""
+    candidate_rows: Count = 0
+    candidate_failed_rows: Count = 0
+    """Rows of requests that failed on the candidate, whether or not this pod served them then."""
+    returned_requests: Count = 0
+    """Requests that this pod served because no candidate accepted them."""
+    # Batches that the candidate runs again.
+    shadowed_batches: Count = 0
+    shadowed_rows: Count = 0
+    shadow_failed_rows: Count = 0
+    """Rows without a result of the candidate, of batches that it accepted."""
+    dropped_batches: Count = 0
+    """Batches that were selected but not sent: the limits of shadowing were reached, or no candidate was ready."""
+    outputs: Annotated[dict[str, OutputCounts], Meta(max_length=MAX_OUTPUTS)] = {}
+    # Times of this pod's own batches, except repeated rows.
+    times: Annotated[tuple[BatchTimes, ...], Meta(max_length=32)] = ()
+    ready_candidates: Count = 0
+    """Pods of the candidate that respond."""
+    input_change: Annotated[str, Meta(max_length=1024)] = ""
+    """Difference of the candidate's inputs; empty if they are the same or unknown."""
+    output_change: Annotated[str, Meta(max_length=1024)] = ""
+    """Difference of the candidate's outputs; empty if they are the same or unknown."""
+
+
+def rows_bucket(rows: int) -> int:
+    """Return the upper bound of the `BatchTimes` for a number of rows: the next power of two."""
+    return 1 << (rows - 1).bit_length()
