@@ -20,11 +20,27 @@ from shoal_schema.fields.rules import (
     some_of,
 )
 from shoal_schema.interfaces.stay import MAX_S as MAX_STAY_S
+from shoal_schema.resource import GROUP
 from shoal_schema.resource.passthrough import HEADER_NAME
 
 MAX_STEPS: Final = 16
 DEFAULT_STEP_ROWS: Final = 2000
 """Rows of a step that has neither `rows` nor `minutes`."""
+
+
+COMMAND_ANNOTATION: Final = f"{GROUP}/rollout"
+"""Annotation of an ``InferenceService`` with a `RolloutCommand` and the candidate's revision: ``pause 3f2a9c01d4``."""
+
+
+class RolloutCommand(StrEnum):
+    """Commands of users to a rollout; without the annotation, it proceeds by its steps."""
+
+    PAUSE = "pause"
+    """Keep the candidate without rows."""
+    ABORT = "abort"
+    """Remove the candidate."""
+    PROMOTE = "promote"
+    """Make the candidate stable without further comparison."""
 
 
 class RolloutStrategy(StrEnum):
