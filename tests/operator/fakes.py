@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from shoal_operator.children.observation import Key, Observation, key_of
 from shoal_operator.errors import ApiError
 from shoal_operator.loop.records import Records
-from shoal_operator.manifests.desired import WRITTEN_CHILDREN, Child
+from shoal_operator.manifests.desired import ENDPOINT_SLICE, Child, read_children
 from shoal_operator.models.resolution import ModelResolution
 from shoal_operator.reconciliation.reconciler import Reconciler
 from shoal_operator.rollout.stays import StayRequest
@@ -45,6 +45,7 @@ class FakeCluster:
         self.services: dict[Key, Json] = {}
         self.children: dict[tuple[Key, Child], Json] = {}
         self.pods: dict[Key, list[Json]] = {}
+        self.candidate_pods: dict[Key, list[Json]] = {}
         self.slices: dict[Key, list[Json]] = {}
         self.events: list[Json] = []
         self.writes: list[tuple[str, str]] = []
@@ -62,9 +63,11 @@ class FakeCluster:
 
     async def observe(self, key: Key, resource: Json) -> Observation:
         own = Key(key.namespace, key.name)  # services and graphs share the names of children
-        found = {kind: self.children[own, kind] for kind in WRITTEN_CHILDREN if (own, kind) in self.children}
+        kinds = (*read_children(resource), ENDPOINT_SLICE)
+        found = {kind: self.children[own, kind] for kind in kinds if (own, kind) in self.children}
         slices = tuple(self.slices[key]) if key in self.slices else None
-        return Observation(resource, copy.deepcopy(found), tuple(copy.deepcopy(self.pods.get(key, []))), slices)
+        pods, candidates = (tuple(copy.deepcopy(each.get(key, []))) for each in (self.pods, self.candidate_pods))
+        return Observation(resource, copy.deepcopy(found), pods, slices, candidates)
 
     async def apply(self, kind: Child, body: Json, uid: str | None) -> Json:
         key = Key(body["metadata"]["namespace"], body["metadata"]["name"].removesuffix(kind.suffix))
