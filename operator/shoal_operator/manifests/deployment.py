@@ -91,8 +91,8 @@ def spec_annotations(target: Target) -> Json:
     """Return the annotations of a Deployment about the spec of its pods."""
     # Hash only what the user chose: another operator release must not look like a changed spec.
     hashed: Json = {name: value for name, value in as_json(target.spec).items() if name not in _WITHOUT_EFFECT_ON_PODS}
-    pace = {name: value for name, value in hashed.pop("rollout", {}).items() if name not in _OF_CANDIDATES}
-    hashed |= {"rollout": pace} if pace else {}
+    if "rollout" in hashed:
+        hashed["rollout"] = {name: value for name, value in hashed["rollout"].items() if name not in _OF_CANDIDATES}
     graph = {"graph": as_json(target.graph)} if target.graph else {}
     annotations = {
         SPEC_HASH_ANNOTATION: digest({"spec": hashed, "peersTaken": target.peers_name_taken, **graph}),
