@@ -55,6 +55,8 @@ class OutputCounts(Struct, frozen=True):
 
     rows: Count = 0
     """Rows of which candidate and stable revision both have a result."""
+    row_squares: Count = 0
+    """Sum over batches of the squared number of these rows."""
     disagreements: Count = 0
     """Rows beyond the tolerance."""
     disagreement_squares: Count = 0
@@ -63,6 +65,8 @@ class OutputCounts(Struct, frozen=True):
     """Largest difference of two finite numbers."""
     repeated_rows: Count = 0
     """Rows that the stable revision ran a second time."""
+    repeated_row_squares: Count = 0
+    """Sum over repeated batches of the squared number of rows."""
     repeated_disagreements: Count = 0
     """Repeated rows in which the stable revision disagrees with itself."""
     repeated_disagreement_squares: Count = 0
