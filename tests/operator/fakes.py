@@ -15,6 +15,7 @@ from shoal_operator.loop.records import Records
 from shoal_operator.manifests.desired import ENDPOINT_SLICE, Child, read_children
 from shoal_operator.models.resolution import ModelResolution
 from shoal_operator.reconciliation.reconciler import Reconciler
+from shoal_operator.rollout.plans import Assignment, Found
 from shoal_operator.rollout.stays import StayRequest
 from shoal_operator.rollout.upgrading import Upgrading
 from shoal_operator.scaling.reading import Reading
@@ -228,6 +229,20 @@ class SentStays:
         self.sent[key] = {each.replica.uid: each.seconds for each in stays}
 
 
+@dataclass
+class FoundOfCandidates:
+    """What is found of candidates, and the plans that proxies get."""
+
+    known: Found = field(default_factory=Found)
+    assigned: dict[Key, Assignment | None] = field(default_factory=dict)
+
+    def found(self, key: Key, revision: str, stable: frozenset[str]) -> Found:
+        return self.known
+
+    def follow(self, key: Key, assignment: Assignment | None) -> None:
+        self.assigned[key] = assignment
+
+
 def new_year() -> datetime.datetime:
     """Return the time at which all happens that has no time of its own."""
     return datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
@@ -263,6 +278,7 @@ def reconciler_of(
         "scale_to_zero": NoActivators(),
         "graphs": SaidOfGraphs(),
         "stays": SentStays(),
+        "judging": FoundOfCandidates(),
     }
     if "upgrading" not in seams:
         knowing["upgrading"] = upgrading(cluster, defaults, records=records)

@@ -1,9 +1,10 @@
 """Progress of a rollout with a candidate, as stored in ``status.rollout``, and a user's command about it."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
+
+from msgspec import Struct, ValidationError, convert, to_builtins
 
 from shoal_operator.children.observation import dig
 from shoal_schema.fields.declaring import Json
@@ -54,9 +55,8 @@ class Command:
             return None
 
 
-@dataclass(frozen=True, slots=True)
-class RolloutProgress:
-    """Progress of a rollout."""
+class RolloutProgress(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Progress of a rollout: ``status.rollout``."""
 
     phase: RolloutPhase
     stable: str = ""
@@ -76,43 +76,21 @@ class RolloutProgress:
     """Percentage of batches that it runs again."""
     terms: str = ""
     """Digest of the steps and tolerances by which it is judged."""
-    verdict: str = ""
-    """The last comparison, in a sentence; why the candidate failed."""
     reason: str = ""
     """Reason of the failure."""
-    figures: Mapping[str, Any] = field(default_factory=dict)
+    verdict: str = ""
+    """The last comparison, in a sentence; or why the candidate failed."""
+    figures: dict[str, Any] = {}
 
     @classmethod
     def stored(cls, resource: Json) -> "RolloutProgress | None":
         """Return the progress in a resource's status; None if it has none, or an invalid one."""
-        found = dig(resource, "status", "rollout", default={})
         try:
-            return cls(
-                RolloutPhase(found["phase"]),
-                *(str(found.get(name) or "") for name in ("stable", "candidate")),
-                *(int(found.get(name) or 0) for name in ("step", "steps")),
-                str(found.get("since") or ""),
-                *(int(found.get(name) or 0) for name in ("rowsBefore", "weight", "shadow")),
-                *(str(found.get(name) or "") for name in ("terms", "verdict", "reason")),
-                dict(found.get("figures") or {}),
-            )
-        except (KeyError, ValueError, TypeError, AttributeError):
+            return convert(dig(resource, "status", "rollout"), cls)
+        except ValidationError:
             return None
 
     def as_status(self) -> Json:
         """Return ``status.rollout``."""
-        given = {
-            "stable": self.stable,
-            "candidate": self.candidate,
-            "step": self.step,
-            "steps": self.steps,
-            "since": self.since,
-            "rowsBefore": self.rows_before,
-            "weight": self.weight,
-            "shadow": self.shadow,
-            "terms": self.terms,
-            "verdict": self.verdict,
-            "reason": self.reason,
-            "figures": dict(self.figures),
-        }
-        return {"phase": str(self.phase), **{name: value for name, value in given.items() if value}}
+        status: Json = to_builtins(self)
+        return status

@@ -7,39 +7,28 @@ changes no decision.
 
 import datetime
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
 
+from msgspec import structs
+
+from shoal_operator.rollout.findings import VerdictCause, candidate_rows
 from shoal_operator.rollout.progress import Command, RolloutPhase, RolloutProgress, Verb
+from shoal_operator.rollout.verdict import StepProgress, Verdict, VerdictState, judge
+from shoal_schema.interfaces.rollout import RolloutReport
 from shoal_schema.resource.conditions import Reason, Status
-from shoal_schema.resource.rollout import OnFailure, RolloutSpec, RolloutStep, RolloutStrategy, step_rows, steps_of
+from shoal_schema.resource.rollout import OnFailure, RolloutSpec, RolloutStep, RolloutStrategy, steps_of
 
 _IDLE_S = 60.0
 """A step without rows for this long is reported as waiting for requests."""
 
 
-class Outcome(StrEnum):
-    """Outcome of a comparison so far."""
-
-    OPEN = "open"
-    """More rows are needed."""
-    PASSED = "passed"
-    FAILED = "failed"
-
-
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    """What the comparison of a candidate with the stable revision found so far."""
+class Reports:
+    """Sums of the reports of a service's pods about one candidate."""
 
-    outcome: Outcome
-    sentence: str
-    """With its figures."""
-    rows: int = 0
-    """Rows that the candidate ran."""
-    reason: Reason = Reason.CANDIDATE_FAILED
-    """Reason of a failure."""
-    figures: dict[str, Any] = field(default_factory=dict)
+    stable: RolloutReport
+    candidate: RolloutReport
 
 
 class Care(StrEnum):
@@ -94,8 +83,10 @@ class Situation:
     """A stable pod has accepted the plan that names the candidate."""
     quiet: bool = True
     """No stable pod sends anything to a candidate."""
-    comparison: Comparison | None = None
+    reports: Reports | None = None
     """None before all pods were read."""
+    repeats: bool = True
+    """Stable pods repeat rows, which shows the noise of their results."""
     terms: str = ""
     """Digest of the steps and tolerances."""
     now: datetime.datetime
@@ -177,7 +168,7 @@ def _stale(now: Situation) -> str:
 
 def _removal(now: Situation) -> Care:
     """Return the care for a candidate that must go: first no stable pod may send anything to it."""
-    return Care.REMOVE if now.quiet else Care.KEEP
+    return Care.REMOVE if now.quiet or not now.candidate.revision else Care.KEEP
 
 
 def _ended(now: Situation) -> Decision:
@@ -185,9 +176,7 @@ def _ended(now: Situation) -> Decision:
     gone = now.candidate.revision == ""
     kept = RolloutProgress(RolloutPhase.STABLE, now.newest)
     text = f"the stable pods have the newest spec, revision {now.newest}"
-    return Decision(
-        applied=True, care=_removal(now), progress=None if not now.judged and gone else kept, message=text
-    )
+    return Decision(applied=True, care=_removal(now), progress=None if not now.judged and gone else kept, message=text)
 
 
 def _promoting(now: Situation) -> Decision:
@@ -208,7 +197,7 @@ def _promoting(now: Situation) -> Decision:
         care=Care.KEEP if continues else _removal(now),
         compared=continues,
         weight=weight,
-        progress=replace(
+        progress=structs.replace(
             before,
             phase=RolloutPhase.PROMOTING,
             stable=known or now.stable or before.stable,
@@ -226,9 +215,7 @@ def _held(now: Situation, phase: RolloutPhase, reason: Reason, text: str) -> Dec
     # A candidate that failed stays failed, whatever else prevents its comparison.
     failed = now.progress if _has_failed(now) else None
     progress = failed or RolloutProgress(phase, now.stable or "", now.newest, verdict=text)
-    return Decision(
-        applied=False, care=_removal(now), progress=progress, reason=reason, message=f"{text}{_stale(now)}"
-    )
+    return Decision(applied=False, care=_removal(now), progress=progress, reason=reason, message=f"{text}{_stale(now)}")
 
 
 def _together(now: Situation) -> str:
@@ -241,17 +228,20 @@ def _together(now: Situation) -> str:
 def _has_failed(now: Situation) -> bool:
     """Return whether the newest spec failed before, by the present steps and tolerances."""
     before = now.progress
-    return before is not None and before.phase is RolloutPhase.FAILED and before.candidate == now.newest and (
-        before.terms == now.terms
+    return (
+        before is not None
+        and before.phase is RolloutPhase.FAILED
+        and before.candidate == now.newest
+        and (before.terms == now.terms)
     )
 
 
-def _failed(now: Situation, sentence: str, reason: Reason) -> Decision:
+def _failed(now: Situation, sentence: str, reason: Reason, verdict: Verdict | None = None) -> Decision:
     """Return the decision for a candidate that failed: no rows, and no pods unless they are to be kept."""
     kept = now.rollout.on_failure is OnFailure.PAUSE and now.candidate.revision == now.newest
     kept = kept and not _commands(now, Verb.ABORT)
     before = now.progress
-    text = f"{sentence}. The stable revision {now.stable} serves all requests"
+    text = f"{sentence.removesuffix('.')}. The stable revision {now.stable} serves all requests"
     return Decision(
         applied=False,
         care=Care.KEEP if kept else _removal(now),
@@ -264,7 +254,7 @@ def _failed(now: Situation, sentence: str, reason: Reason) -> Decision:
             terms=now.terms,
             verdict=sentence,
             reason=str(reason),
-            figures=now.comparison.figures if now.comparison else before.figures if before else {},
+            figures=verdict.figures if verdict else before.figures if before else {},
         ),
         reason=reason,
         message=f"{text}{_stale(now)}",
@@ -280,7 +270,7 @@ def _continued(now: Situation) -> RolloutProgress:
         return RolloutProgress(
             RolloutPhase.WAITING, now.stable or "", now.newest, 1, len(steps), _time(now.now), terms=now.terms
         )
-    return replace(
+    return structs.replace(
         before,
         stable=now.stable or "",
         step=min(before.step, len(steps)),
@@ -296,45 +286,47 @@ def _compare(now: Situation, progress: RolloutProgress) -> Decision:
         why = f": {now.candidate.problem}" if now.candidate.problem else ""
         text = f"no pod of revision {now.newest} became ready within rollout.progressDeadlineSeconds{why}"
         return _failed(now, text, Reason.CANDIDATE_FAILED)
-    found = now.comparison
-    if found is not None and found.outcome is Outcome.FAILED:
-        return _failed(now, found.sentence, found.reason)
-    if not _commands(now, Verb.PAUSE) and now.candidate.ready:
-        advanced = _advanced(now, progress)
-        if advanced is None:
-            return _promoting(now)
-        progress = advanced
-    return _in_step(now, progress)
+    progress = structs.replace(progress, rows_before=min(progress.rows_before, _rows(now)))
+    verdict = _verdict(now, progress)
+    if verdict is None:
+        return _in_step(now, progress, None)
+    if verdict.state is VerdictState.FAILED:
+        changed = verdict.cause is VerdictCause.SIGNATURE
+        reason = Reason.SIGNATURE_CHANGED if changed else Reason.CANDIDATE_FAILED
+        return _failed(now, verdict.sentence, reason, verdict)
+    progress = structs.replace(progress, verdict=verdict.sentence, figures=verdict.figures)
+    passed = verdict.state is VerdictState.STEP_PASSED and now.candidate.ready
+    if passed and not _commands(now, Verb.PAUSE):
+        if progress.step >= progress.steps:
+            return _promoting(replace(now, progress=progress))
+        progress = structs.replace(progress, step=progress.step + 1, since=_time(now.now), rows_before=_rows(now))
+    return _in_step(now, progress, verdict)
 
 
-def _advanced(now: Situation, progress: RolloutProgress) -> RolloutProgress | None:
-    """Return the progress in the next step if this one is complete; None after the last step."""
-    found, step = now.comparison, _step(now, progress)
-    if found is None:
-        return progress
-    # Counts of pods that are gone are lost when the operator restarts.
-    progress = replace(
-        progress,
-        rows_before=min(progress.rows_before, found.rows),
-        verdict=found.sentence,
-        figures=found.figures,
-    )
-    age_s = _age_s(now, progress)
-    complete = found.rows - progress.rows_before >= step_rows(step) and age_s >= 60 * (step.minutes or 0)
-    if not complete or found.outcome is not Outcome.PASSED:
-        return progress
-    if progress.step >= progress.steps:
+def _rows(now: Situation) -> int:
+    """Return the rows that the candidate ran.
+
+    Without reports, as many as possible: counts of pods that are gone are lost when the operator restarts.
+    """
+    return 2**53 if now.reports is None else candidate_rows(now.reports.stable)
+
+
+def _verdict(now: Situation, progress: RolloutProgress) -> Verdict | None:
+    """Return the verdict on the candidate, None before all pods were read."""
+    if now.reports is None:
         return None
-    return replace(progress, step=progress.step + 1, since=_time(now.now), rows_before=found.rows)
+    step = StepProgress(_step(now, progress), progress.rows_before, _age_s(now, progress))
+    reports = now.reports
+    return judge(now.rollout.compare, reports.stable, reports.candidate, step, repeats=now.repeats)
 
 
-def _in_step(now: Situation, progress: RolloutProgress) -> Decision:
-    """Return the decision for a candidate that stays in its step."""
-    step, found = _step(now, progress), now.comparison
+def _in_step(now: Situation, progress: RolloutProgress, verdict: Verdict | None) -> Decision:
+    """Return the decision for a candidate in a step."""
+    step = _step(now, progress)
     share = max(step.weight or 0, step.shadow or 0)
     replicas = max(1, math.ceil(now.stable_replicas * share / 100)) if now.stable_replicas else 0
     paused = _commands(now, Verb.PAUSE)
-    rows = max(0, found.rows - progress.rows_before) if found else 0
+    rows = _rows(now) - progress.rows_before if now.reports else 0
     where = f"step {progress.step} of {progress.steps} ({_shares(step)})"
     if paused:
         phase, reason = RolloutPhase.PAUSED, Reason.CANDIDATE_PAUSED
@@ -354,8 +346,8 @@ def _in_step(now: Situation, progress: RolloutProgress) -> Decision:
         text = f"no row of revision {now.newest} was compared in {where}, as no requests arrive"
     else:
         phase, reason = RolloutPhase.COMPARING, Reason.COMPARING
-        text = f"revision {now.newest} is compared with {now.stable} in {where}: {rows} rows{_needed(step)}"
-    said = f". {found.sentence}" if found and found.sentence else ""
+        text = f"revision {now.newest} is compared with {now.stable} in {where}"
+    said = f". {verdict.sentence.removesuffix('.')}" if verdict else ""
     weight, shadow = (0, 0) if paused else (step.weight or 0, step.shadow or 0)
     # Its pods start once a stable pod can compare them.
     exists = now.candidate.revision == now.newest
@@ -366,7 +358,7 @@ def _in_step(now: Situation, progress: RolloutProgress) -> Decision:
         compared=True,
         weight=weight,
         shadow=shadow,
-        progress=replace(progress, phase=phase, weight=weight, shadow=shadow),
+        progress=structs.replace(progress, phase=phase, weight=weight, shadow=shadow),
         reason=reason,
         message=f"{text}{said}{_stale(now)}",
     )
@@ -379,11 +371,6 @@ def _step(now: Situation, progress: RolloutProgress) -> RolloutStep:
 def _shares(step: RolloutStep) -> str:
     parts = {"shadow": step.shadow, "weight": step.weight}
     return ", ".join(f"{name} {value} %" for name, value in parts.items() if value)
-
-
-def _needed(step: RolloutStep) -> str:
-    rows = f" of {needed}" if (needed := step_rows(step)) else ""
-    return f"{rows}{f', for at least {step.minutes} min' if step.minutes else ''}"
 
 
 def _age_s(now: Situation, progress: RolloutProgress) -> float:
