@@ -66,15 +66,16 @@ class CachedService:
         """Whether the service needs the load of its pods: it scales, or has an objective."""
         return self.scaled is not None or self.has_objective
 
-    def observe(self, resource: Json, pods: Iterable[Json], now_s: float = 0.0) -> None:
+    def observe(self, resource: Json, pods: Iterable[Json], now_s: float = 0.0, *, compares: bool = False) -> None:
         """Replace the cached service and pods by those of a reconciliation.
 
         Replicas that the operator wrote after the reconciliation's read stay.
 
         Args:
             resource: the service.
-            pods: all pods of its Deployments.
+            pods: all pods of its Deployment, without those of a candidate, which do not scale.
             now_s: monotonic time (s).
+            compares: the service has a candidate.
         """
         pods = [pod for pod in pods if not is_leaving(pod)]
         # An invalid spec changes nothing: existing pods continue to scale by the previous spec.
@@ -92,7 +93,7 @@ class CachedService:
         self._start_times.observe({dig(pod, "metadata", "uid", default=""): is_ready(pod) for pod in pods}, now_s)
         self.context = ScalingContext(
             start_s=self._start_times.start_s,
-            rolling=len({template_hash(pod) for pod in pods}) > 1,
+            rolling=len({template_hash(pod) for pod in pods}) > 1 or compares,
             unschedulable=sum(scheduling_problem(pod) is not None for pod in pods if not is_ready(pod)),
         )
 

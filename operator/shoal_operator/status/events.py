@@ -12,14 +12,16 @@ from shoal_schema.resource.conditions import FAILURES, ConditionType, Reason
 
 
 def transitions(before: Sequence[Json], after: Sequence[Json]) -> list[ServiceEvent]:
-    """Return the Events: one for each change of Ready, and one for each new failure."""
+    """Return the Events: one for each change of Ready or of a candidate's verdict, and one for each new failure."""
     # One Event for conditions that share reason and message.
     found: dict[tuple[str, str], ServiceEvent] = {}
     for condition in after:
         old = find(list(before), ConditionType(condition["type"])) or {}
         same = (old.get("status"), old.get("reason")) == (condition["status"], condition["reason"])
         warning = condition["reason"] in FAILURES
-        if same or not (warning or condition["type"] == ConditionType.READY):
+        # A service without a candidate yet has no verdict.
+        judged = condition["type"] == ConditionType.CANDIDATE_JUDGED and old
+        if same or not (warning or condition["type"] == ConditionType.READY or judged):
             continue
         key = (condition["reason"], condition["message"])
         found[key] = ServiceEvent(warning, Reason(condition["reason"]), condition["message"])

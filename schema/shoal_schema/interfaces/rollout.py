@@ -6,6 +6,10 @@ plan contains no address: proxies find the candidate's pods by the DNS name in `
 client of the admin port cannot redirect requests.
 
 All counts are of one candidate revision and grow from 0 at the first plan that names it.
+
+Rows of a batch or of a request often fail together. So each count of failed or disagreeing rows has a sum of squares:
+over batches (shadowed or repeated rows) or requests (others), the square of the number of such rows. One batch with 32
+failed rows adds 32 to the count and 1024 to the squares; 32 batches with one each add 32 to both.
 """
 
 from typing import Annotated, Final
@@ -51,14 +55,22 @@ class OutputCounts(Struct, frozen=True):
 
     rows: Count = 0
     """Rows of which candidate and stable revision both have a result."""
+    row_squares: Count = 0
+    """Sum over batches of the squared number of these rows."""
     disagreements: Count = 0
     """Rows beyond the tolerance."""
+    disagreement_squares: Count = 0
+    """Sum over batches of the squared number of disagreeing rows."""
     max_abs_error: Amount = 0.0
     """Largest difference of two finite numbers."""
     repeated_rows: Count = 0
     """Rows that the stable revision ran a second time."""
+    repeated_row_squares: Count = 0
+    """Sum over repeated batches of the squared number of rows."""
     repeated_disagreements: Count = 0
     """Repeated rows in which the stable revision disagrees with itself."""
+    repeated_disagreement_squares: Count = 0
+    """Sum over repeated batches of the squared number of such rows."""
     change: Annotated[str, Meta(max_length=256)] = ""
     """Difference of datatype, shape or kind, if the output cannot be compared row by row."""
 
@@ -73,6 +85,8 @@ class BatchTimes(Struct, frozen=True):
     """Mean of the natural logarithm of the time at the runtime (s)."""
     log_variance_sum: Amount
     """Sum of squared differences from `log_mean`."""
+    total_rows: Count = 0
+    """Rows of all these batches. 0: unknown."""
 
 
 class RolloutReport(Struct, frozen=True):
@@ -84,20 +98,29 @@ class RolloutReport(Struct, frozen=True):
     """Candidate of the last plan; empty if there is none."""
     # Requests that clients sent to this proxy, by the revision that served them.
     served_rows: Count = 0
+    """Rows that ran on this pod, those that failed included."""
     failed_rows: Count = 0
     """Rows that failed on this pod because of model, runtime or proxy; not those that the client caused."""
+    failed_squares: Count = 0
+    """Sum over requests of the squared number of failed rows."""
     candidate_requests: Count = 0
     """Requests that the candidate served."""
     candidate_rows: Count = 0
+    """Rows of requests that the candidate served or that failed on it."""
     candidate_failed_rows: Count = 0
     """Rows of requests that failed on the candidate, whether or not this pod served them then."""
+    candidate_failed_squares: Count = 0
+    """Sum over requests of the squared number of these rows."""
     returned_requests: Count = 0
     """Requests that this pod served because no candidate accepted them."""
     # Batches that the candidate runs again.
     shadowed_batches: Count = 0
     shadowed_rows: Count = 0
+    """Rows of batches that the candidate accepted, those that failed included."""
     shadow_failed_rows: Count = 0
     """Rows without a result of the candidate, of batches that it accepted."""
+    shadow_failed_squares: Count = 0
+    """Sum over batches of the squared number of these rows."""
     dropped_batches: Count = 0
     """Batches that were selected but not sent: the limits of shadowing were reached, or no candidate was ready."""
     outputs: Annotated[dict[str, OutputCounts], Meta(max_length=MAX_OUTPUTS)] = {}

@@ -247,7 +247,9 @@ def rollout_schema() -> Json:
             },
             "weight": {"type": "integer", "format": "int32", "description": "Percentage of requests it serves."},
             "shadow": {"type": "integer", "format": "int32", "description": "Percentage of batches it runs again."},
-            "verdict": {"type": "string", "description": "The last comparison, in a sentence."},
+            "terms": {"type": "string", "description": "Digest of the steps and tolerances."},
+            "reason": {"type": "string", "description": "Reason of a failure."},
+            "verdict": {"type": "string", "description": "The last comparison, or why the candidate failed."},
             "figures": {"type": "object", "description": "Figures of the verdict.", "properties": figures},
         },
     }
