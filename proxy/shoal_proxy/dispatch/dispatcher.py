@@ -86,7 +86,7 @@ class Dispatcher:
     @property
     def settled(self) -> bool:
         """Return whether no request is queued, running or forwarded."""
-        given = self._forwarder is not None and self._forwarder.has_forwarded
+        given = self._forwarder is not None and self._forwarder.requests.has_forwarded
         return self.scheduler.settled and not self._tasks and not given
 
     @property
@@ -171,7 +171,7 @@ class Dispatcher:
 
     def cancel(self, pending: PendingRequest) -> None:
         """Cancel a request whose client has disconnected."""
-        if self._forwarder is not None and self._forwarder.cancel(pending):
+        if self._forwarder is not None and self._forwarder.requests.cancel(pending):
             self._metrics.rejected(RejectionReason.CANCELLED)
             return
         if self.scheduler.cancel(pending):
@@ -186,7 +186,7 @@ class Dispatcher:
         for task in self._tasks:
             task.cancel()
         if self._forwarder is not None:
-            self._forwarder.fail_all()
+            self._forwarder.requests.fail_all()
 
     def load(self, now_s: float, *, peer: bool = False) -> OrcaReport | None:
         """Return a report of this replica's load.
