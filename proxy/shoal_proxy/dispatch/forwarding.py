@@ -105,7 +105,7 @@ class RequestForwarder:
     def _ended(
         self, rejection: ProxyError | None, link: ReplicaLink, pending: PendingRequest, ended: RemoteOutcome
     ) -> None:
-        end, outcome = ended
+        end, outcome = ended.end, ended.outcome
         link.peer.record_outcome(pending.rows, end, time.monotonic(), self._own_failures)
         self._metrics.forwarded[end] += 1
         if rejection is None and pending.resolved:

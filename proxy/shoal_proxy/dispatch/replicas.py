@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from shoal_proxy.balance.orca import parse_expected_wait_s
-from shoal_proxy.balance.peers import Peer, least_recently_polled
+from shoal_proxy.balance.peers import NEVER_S, Peer, least_recently_polled
 from shoal_proxy.certificate import Certificate
 from shoal_proxy.dispatch.runtime_connection import ResponseMemory, RuntimeResponse
 from shoal_proxy.dispatch.upstream import Upstream
@@ -59,6 +59,7 @@ class RemoteReplicas:
         instance: name of this replica itself, which DNS may also return.
         certificate: certificate that replicas must show; None without TLS.
         memory: memory limit of responses; None trusts the replicas.
+        connect_s: time limit (s) of a connection attempt.
         kind: what the replicas are, for log lines.
     """
 
@@ -70,6 +71,7 @@ class RemoteReplicas:
         certificate: Certificate | None = None,
         memory: ResponseMemory | None = None,
         *,
+        connect_s: float = NEVER_S,
         kind: str = "peers",
     ) -> None:
         self._targets: list[TcpAddress] = [parse_tcp_address(each) for each in addresses]
@@ -77,6 +79,7 @@ class RemoteReplicas:
         self._instance = instance
         self._certificate = certificate
         self._memory = memory
+        self._connect_s = connect_s
         self._kind = kind
         self._links: dict[str, ReplicaLink] = {}
         self._unknown: set[TcpAddress] = set()
@@ -174,6 +177,7 @@ class RemoteReplicas:
                         on_lost=lambda: None,
                         certificate=self._certificate,
                         room=self._memory,
+                        connect_s=self._connect_s,
                     )
                 )
             # Addresses that are gone are removed, unless a lookup failed.

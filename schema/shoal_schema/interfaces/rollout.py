@@ -84,20 +84,23 @@ class RolloutReport(Struct, frozen=True):
     """Candidate of the last plan; empty if there is none."""
     # Requests that clients sent to this proxy, by the revision that served them.
     served_rows: Count = 0
+    """Rows of requests that ended on this pod, with any outcome of its model."""
     failed_rows: Count = 0
-    """Rows that failed on this pod because of model, runtime or proxy; not those that the client caused."""
+    """Those of `served_rows` that failed because of model, runtime or proxy; not those that the client caused."""
     candidate_requests: Count = 0
-    """Requests that the candidate served."""
+    """Requests that the candidate served, or for which it failed."""
     candidate_rows: Count = 0
+    """Rows of `candidate_requests`, failed ones included."""
     candidate_failed_rows: Count = 0
-    """Rows of requests that failed on the candidate, whether or not this pod served them then."""
+    """Those of `candidate_rows` that failed on the candidate, whether or not this pod served them then."""
     returned_requests: Count = 0
     """Requests that this pod served because no candidate accepted them."""
     # Batches that the candidate runs again.
     shadowed_batches: Count = 0
     shadowed_rows: Count = 0
+    """Rows of `shadowed_batches`, those without a result included."""
     shadow_failed_rows: Count = 0
-    """Rows without a result of the candidate, of batches that it accepted."""
+    """Rows without a result of the candidate, of batches that it did not reject for lack of capacity."""
     dropped_batches: Count = 0
     """Batches that were selected but not sent: the limits of shadowing were reached, or no candidate was ready."""
     outputs: Annotated[dict[str, OutputCounts], Meta(max_length=MAX_OUTPUTS)] = {}
