@@ -53,6 +53,11 @@ class Settings(Struct, frozen=True):
         return queue_rows(self.queue, self.batching)
 
     @property
+    def has_access_control(self) -> bool:
+        """Whether requests need a key or a token."""
+        return bool(self.process.api_keys or self.access_jwt.issuer)
+
+    @property
     def forwarded_headers(self) -> tuple[bytes, ...]:
         """Lower-case names of the headers to forward to the runtime."""
         # The path through nested graphs is forwarded, to detect cycles.

@@ -98,17 +98,17 @@ class RolloutReport(Struct, frozen=True):
     """Candidate of the last plan; empty if there is none."""
     # Requests that clients sent to this proxy, by the revision that served them.
     served_rows: Count = 0
-    """Rows that ran on this pod, those that failed included."""
+    """Rows of requests that ended on this pod, with any outcome of its model."""
     failed_rows: Count = 0
-    """Rows that failed on this pod because of model, runtime or proxy; not those that the client caused."""
+    """Those of `served_rows` that failed because of model, runtime or proxy; not those that the client caused."""
     failed_squares: Count = 0
     """Sum over requests of the squared number of failed rows."""
     candidate_requests: Count = 0
-    """Requests that the candidate served."""
+    """Requests that the candidate served, or for which it failed."""
     candidate_rows: Count = 0
-    """Rows of requests that the candidate served or that failed on it."""
+    """Rows of `candidate_requests`, failed ones included."""
     candidate_failed_rows: Count = 0
-    """Rows of requests that failed on the candidate, whether or not this pod served them then."""
+    """Those of `candidate_rows` that failed on the candidate, whether or not this pod served them then."""
     candidate_failed_squares: Count = 0
     """Sum over requests of the squared number of these rows."""
     returned_requests: Count = 0
@@ -116,9 +116,9 @@ class RolloutReport(Struct, frozen=True):
     # Batches that the candidate runs again.
     shadowed_batches: Count = 0
     shadowed_rows: Count = 0
-    """Rows of batches that the candidate accepted, those that failed included."""
+    """Rows of `shadowed_batches`, those without a result included."""
     shadow_failed_rows: Count = 0
-    """Rows without a result of the candidate, of batches that it accepted."""
+    """Rows without a result of the candidate, of batches that it did not reject for lack of capacity."""
     shadow_failed_squares: Count = 0
     """Sum over batches of the squared number of these rows."""
     dropped_batches: Count = 0
