@@ -17,7 +17,7 @@ from typing import Annotated, Final
 from msgspec import Meta, Struct
 
 PATH: Final = "/v1/rollout"
-MAX_BYTES: Final = 65_536
+MAX_BYTES: Final = 262_144
 """Limit of a plan and of a report."""
 MAX_OUTPUTS: Final = 256
 
@@ -85,8 +85,14 @@ class BatchTimes(Struct, frozen=True):
     """Mean of the natural logarithm of the time at the runtime (s)."""
     log_variance_sum: Amount
     """Sum of squared differences from `log_mean`."""
-    total_rows: Count = 0
-    """Rows of all these batches. 0: unknown."""
+    # Batches of a bucket have up to twice as many rows as others. These sums of x, the logarithm of the rows, and of
+    # y, the logarithm of the time, make their times comparable.
+    log_rows_mean: float = 0.0
+    """Mean of x."""
+    log_rows_variance_sum: Amount = 0.0
+    """Sum of squared differences of x from its mean."""
+    covariance_sum: float = 0.0
+    """Sum of the products of both differences: (x - mean of x) (y - mean of y)."""
 
 
 class RolloutReport(Struct, frozen=True):
