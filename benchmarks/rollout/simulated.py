@@ -50,6 +50,8 @@ CASES: Mapping[str, Case] = {
     "wrong in 1 of 200 rows, 200 trials": Case(Candidate(wrong=0.005), trials=200),
     "wrong in 1 of 200 rows, a tenth repeated": Case(Candidate(wrong=0.005, repeated=0.1), trials=200),
     "10 % slower above 16 rows, 200 trials": Case(Candidate(slower=1.10), trials=200),
+    "10 % slower above 16 rows, machines differ by 1 %": Case(Candidate(slower=1.10, machines=0.01), trials=200),
+    "equal, machines differ by 1 %": Case(Candidate(machines=0.01), trials=500),
     "equal, 500 trials": Case(Candidate(), trials=500),
     "equal, 100,000 rows": Case(Candidate(), rows=100_000, trials=50),
     "equal, 2 % of rows random": Case(Candidate(random_rows=0.02), trials=500),

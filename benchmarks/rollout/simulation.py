@@ -7,8 +7,7 @@ import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
-from shoal_operator.rollout.report_sums import merge_times
-from shoal_schema.interfaces.rollout import BatchTimes, OutputCounts, RolloutReport, rows_bucket
+from shoal_schema.interfaces.rollout import BatchTimes, OutputCounts, RolloutReport, add_batch, rows_bucket
 
 REPORTS_S = 2.0
 MAX_ROWS = 32
@@ -34,6 +33,8 @@ class Candidate:
     """Share of batches that fail as a whole, on both revisions."""
     repeated: float = 1.0
     """Repeated batches per shadowed batch."""
+    machines: float = 0.0
+    """Standard deviation of the logarithm of the machines' speeds, and amplitude of their drift."""
 
 
 @dataclass(slots=True)
@@ -41,8 +42,8 @@ class Simulation:
     """Two stable pods and one candidate pod.
 
     The number of requests that arrive together follows a Poisson distribution, whose mean drifts between 4 and 28 rows
-    in ten minutes. Execution times are log-normal with a coefficient of variation of 5 to 10 %; one in 100 is up to
-    several times as long. Each machine's speed drifts by 1 % within minutes, and differs by 1 % from others'.
+    every 30 s. Execution times are log-normal with a coefficient of variation of 5 to 10 %; one in 100 is up to
+    several times as long. The speed of a machine drifts within 3 minutes.
     """
 
     candidate: Candidate
@@ -60,13 +61,13 @@ class Simulation:
     def __post_init__(self) -> None:
         self._random = np.random.default_rng(self.seed)
         self._noise = self._random.uniform(0.05, 0.10)
-        self._speeds = self._random.normal(0, 0.01, 3)
+        self._speeds = self._random.normal(0, self.candidate.machines, 3)
         self._drifts = self._random.uniform(0, 2 * np.pi, 3)
 
     def advance(self) -> None:
         """Run the service until the next report."""
-        mean = 16 + 12 * np.sin(2 * np.pi * (self.now_s / 600 + self.seed / 7))
-        speeds = self._speeds + 0.01 * np.sin(2 * np.pi * self.now_s / 180 + self._drifts)
+        mean = 16 + 12 * np.sin(2 * np.pi * (self.now_s / 30 + self.seed / 7))
+        speeds = self._speeds + self.candidate.machines * np.sin(2 * np.pi * self.now_s / 180 + self._drifts)
         for pod in range(2):
             batches = int(REPORTS_S * _BUSY / (_BATCH_S + _ROW_S * mean))
             rows = np.clip(self._random.poisson(mean, batches), 1, MAX_ROWS)
@@ -139,11 +140,7 @@ def _count(simulation: Simulation, **counts: int) -> None:
 
 def _with_times(report: RolloutReport, rows: NDArray[Any], times_s: NDArray[Any]) -> RolloutReport:
     times = {each.rows: each for each in report.times}
-    buckets = np.array([rows_bucket(int(each)) for each in rows])
-    for bucket in np.unique(buckets).tolist():
-        chosen = np.log(np.stack([times_s[buckets == bucket], rows[buckets == bucket]]))
-        (mean, rows_mean), off = chosen.mean(axis=1), chosen - chosen.mean(axis=1, keepdims=True)
-        (variance, covariance), (_, rows_variance) = (off @ off.T).tolist()
-        found = BatchTimes(bucket, chosen.shape[1], float(mean), variance, float(rows_mean), rows_variance, covariance)
-        times[bucket] = merge_times(times[bucket], found) if bucket in times else found
+    for size, time_s in zip(rows.tolist(), times_s.tolist(), strict=True):
+        bucket = rows_bucket(size)
+        times[bucket] = add_batch(times.get(bucket, BatchTimes(bucket)), size, time_s)
     return structs.replace(report, times=tuple(times.values()))

@@ -17,7 +17,7 @@ from shoal_operator.rollout.sequential import (
     evidence_of_share,
     evidence_of_slowdown,
 )
-from shoal_schema.interfaces.rollout import BatchTimes, OutputCounts, RolloutReport
+from shoal_schema.interfaces.rollout import LEAST_SPREAD, BatchTimes, OutputCounts, RolloutReport
 from shoal_schema.resource.rollout import CompareSpec, OutputToleranceSpec
 
 FALSE_FAILURE_RATE: Final = 0.001
@@ -29,7 +29,6 @@ _EVIDENCE: Final = log(3 / FALSE_FAILURE_RATE)
 """Evidence for a finding of a kind that has one test."""
 _TIMES_EVIDENCE: Final = _EVIDENCE + log(_MAX_BUCKETS)
 _LEAST_RATIO: Final = 1e-9
-_LEAST_SPREAD: Final = 1e-6
 
 
 class VerdictCause(StrEnum):
@@ -64,11 +63,10 @@ class BucketPair:
 
         If all batches of each revision have the same number of rows, the slope is the one that favors the candidate.
         """
-        both = (self.stable, self.candidate)
-        spread = sum(each.log_rows_variance_sum for each in both)
-        if spread < _LEAST_SPREAD:
+        usual = max((self.stable, self.candidate), key=lambda times: times.log_rows_variance_sum)
+        if usual.log_rows_variance_sum < LEAST_SPREAD:
             return float(self.candidate.log_rows_mean > self.stable.log_rows_mean)
-        return min(1.0, max(0.0, sum(each.covariance_sum for each in both) / spread))
+        return usual.slope()
 
     @property
     def ratio(self) -> float:
