@@ -25,6 +25,8 @@ LEAST_SPREAD: Final = 1e-6
 """`BatchTimes.log_rows_variance_sum` below which all batches have the same number of rows."""
 _LEAST_TIME_S: Final = 1e-9
 _MOST_OFF: Final = log(1.5)
+_MOST_OFF_AT_FIRST: Final = log(3)
+_CERTAIN_BATCHES: Final = 10
 
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 Share = Annotated[float, Meta(ge=0, le=1)]
@@ -160,8 +162,9 @@ def add_batch(times: BatchTimes, rows: int, time_s: float) -> BatchTimes:
     """Return the times with another batch.
 
     A time that differs from the usual one for these rows by more than a factor of 1.5 counts as differing by that
-    factor: few batches that wait for the machine would otherwise hide a difference of 10 %. Source of the update:
-    Welford 1962, "Note on a method for calculating corrected sums of squares and products".
+    factor: few batches that wait for the machine would otherwise hide a difference of 10 %. Of the first ten batches,
+    whose usual time is uncertain, the factor is 3. Source of the update: Welford 1962, "Note on a method for
+    calculating corrected sums of squares and products".
 
     Args:
         times: the batches of its bucket so far.
@@ -172,8 +175,9 @@ def add_batch(times: BatchTimes, rows: int, time_s: float) -> BatchTimes:
     off = log(max(time_s, _LEAST_TIME_S)) - times.log_mean
     rows_off = log(rows) - times.log_rows_mean
     if times.batches:
-        usual = times.slope() * rows_off
-        off = min(usual + _MOST_OFF, max(usual - _MOST_OFF, off))
+        certain = times.batches >= _CERTAIN_BATCHES
+        usual, most_off = (times.slope() * rows_off, _MOST_OFF) if certain else (0.0, _MOST_OFF_AT_FIRST)
+        off = min(usual + most_off, max(usual - most_off, off))
     # The difference from the new mean is smaller.
     kept = times.batches / batches
     return BatchTimes(

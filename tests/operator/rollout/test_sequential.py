@@ -18,7 +18,7 @@ from shoal_operator.rollout.sequential import (
 
 RATE = 0.05
 TRIALS = 300
-# Rejections of which more have a probability below 0.001 if each trial rejects with `RATE`.
+# Rejections of which more have a probability below 0.002 if each trial rejects with `RATE`.
 MAX_REJECTIONS = 27
 
 
