@@ -1,14 +1,23 @@
-"""Counts and times of one candidate revision, from which `RolloutReport` is made."""
+"""Counts and times of one candidate revision, from which `RolloutReport` is made.
+
+Rows of one batch, or of one request, fail and disagree together. The sums of squares tell the operator how much.
+"""
 
 from collections.abc import Mapping, Sequence
-from math import log
 from typing import Final
 
 from shoal_proxy.batching.pending import Delivery, Outcome, RequestResult
 from shoal_proxy.errors import RowsFailed
 from shoal_proxy.rollout.comparison import OutputDifference
 from shoal_schema.interfaces.metrics import RejectionReason
-from shoal_schema.interfaces.rollout import MAX_OUTPUTS, BatchTimes, OutputCounts, RolloutReport, rows_bucket
+from shoal_schema.interfaces.rollout import (
+    MAX_OUTPUTS,
+    BatchTimes,
+    OutputCounts,
+    RolloutReport,
+    add_batch,
+    rows_bucket,
+)
 
 _MIN_TIME_S: Final = 1e-7
 """A shorter time is a fault of the clock."""
@@ -18,43 +27,50 @@ _LARGEST: Final = 1.7976931348623157e308
 """JSON has no infinity."""
 
 
-class _Times:
-    """Mean and variance of the logarithm of times, by Welford's algorithm."""
-
-    __slots__ = ("batches", "mean", "squares")
-
-    def __init__(self) -> None:
-        self.batches = 0
-        self.mean = 0.0
-        self.squares = 0.0
-
-    def add(self, value: float) -> None:
-        """Count a value."""
-        self.batches += 1
-        before = value - self.mean
-        self.mean += before / self.batches
-        self.squares += before * (value - self.mean)
-
-
 class _Compared:
     """Compared rows of one output."""
 
-    __slots__ = ("change", "disagreements", "max_abs_error", "repeated_disagreements", "repeated_rows", "rows")
+    __slots__ = (
+        "change", "disagreement_squares", "disagreements", "max_abs_error", "repeated_disagreement_squares",
+        "repeated_disagreements", "repeated_row_squares", "repeated_rows", "row_squares", "rows",
+    )  # fmt: skip
 
     def __init__(self) -> None:
-        self.rows = self.disagreements = self.repeated_rows = self.repeated_disagreements = 0
+        self.rows = self.row_squares = self.disagreements = self.disagreement_squares = 0
+        self.repeated_rows = self.repeated_row_squares = 0
+        self.repeated_disagreements = self.repeated_disagreement_squares = 0
         self.max_abs_error = 0.0
         self.change = ""
+
+    def add(self, batch: OutputDifference) -> None:
+        """Count the comparison of a batch with the candidate's results."""
+        self.rows += batch.rows
+        self.row_squares += batch.rows**2
+        self.disagreements += batch.disagreements
+        self.disagreement_squares += batch.disagreements**2
+        self.max_abs_error = max(self.max_abs_error, batch.max_abs_error)
+        self.change = self.change or batch.change
+
+    def add_repeated(self, batch: OutputDifference) -> None:
+        """Count the comparison of a batch with results of this pod itself."""
+        self.repeated_rows += batch.rows
+        self.repeated_row_squares += batch.rows**2
+        self.repeated_disagreements += batch.disagreements
+        self.repeated_disagreement_squares += batch.disagreements**2
 
     def counts(self) -> OutputCounts:
         """Return the counts for a report."""
         return OutputCounts(
-            self.rows,
-            self.disagreements,
-            min(self.max_abs_error, _LARGEST),
-            self.repeated_rows,
-            self.repeated_disagreements,
-            self.change[:_MAX_CHANGE],
+            rows=self.rows,
+            row_squares=self.row_squares,
+            disagreements=self.disagreements,
+            disagreement_squares=self.disagreement_squares,
+            max_abs_error=min(self.max_abs_error, _LARGEST),
+            repeated_rows=self.repeated_rows,
+            repeated_row_squares=self.repeated_row_squares,
+            repeated_disagreements=self.repeated_disagreements,
+            repeated_disagreement_squares=self.repeated_disagreement_squares,
+            change=self.change[:_MAX_CHANGE],
         )
 
 
@@ -62,34 +78,45 @@ class RolloutCounts:
     """Counts since the first plan that named the candidate; all are 0 at first."""
 
     def __init__(self) -> None:
-        self.served_rows = self.failed_rows = 0
-        self.candidate_requests = self.candidate_rows = self.candidate_failed_rows = 0
+        self.served_rows = self.failed_rows = self.failed_squares = 0
+        self.candidate_requests = self.candidate_rows = 0
+        self.candidate_failed_rows = self.candidate_failed_squares = 0
         self.returned_requests = 0
-        self.shadowed_batches = self.shadowed_rows = self.shadow_failed_rows = 0
+        self.shadowed_batches = self.shadowed_rows = 0
+        self.shadow_failed_rows = self.shadow_failed_squares = 0
         self.dropped_batches = 0
         self._outputs: dict[str, _Compared] = {}
-        self._times: dict[int, _Times] = {}
+        self._times: dict[int, BatchTimes] = {}
 
     def record_batch(self, rows: int, runtime_s: float) -> None:
         """Count the time of one of this pod's own batches at the runtime."""
         bucket = rows_bucket(rows)
-        times = self._times.get(bucket)
-        if times is None:
-            times = self._times[bucket] = _Times()
-        times.add(log(max(runtime_s, _MIN_TIME_S)))
+        times = self._times.get(bucket) or BatchTimes(bucket)
+        self._times[bucket] = add_batch(times, rows, max(runtime_s, _MIN_TIME_S))
 
     def record_outcomes(self, deliveries: Sequence[Delivery]) -> None:
         """Count requests of clients that ended on this pod."""
         for pending, outcome in deliveries:
             if not pending.shadow:
+                failed = failed_rows(outcome, pending.rows)
                 self.served_rows += pending.rows
-                self.failed_rows += failed_rows(outcome, pending.rows)
+                self.failed_rows += failed
+                self.failed_squares += failed**2
 
     def record_candidate(self, rows: int, outcome: Outcome) -> None:
         """Count a request that the candidate served, with any outcome."""
         self.candidate_requests += 1
         self.candidate_rows += rows
-        self.candidate_failed_rows += failed_rows(outcome, rows)
+        failed = failed_rows(outcome, rows)
+        self.candidate_failed_rows += failed
+        self.candidate_failed_squares += failed**2
+
+    def record_shadow(self, rows: int, failed: int) -> None:
+        """Count a batch that the candidate ran again, of which ``failed`` rows have no result."""
+        self.shadowed_batches += 1
+        self.shadowed_rows += rows
+        self.shadow_failed_rows += failed
+        self.shadow_failed_squares += failed**2
 
     def record_differences(self, differences: Mapping[str, OutputDifference], *, repeated: bool = False) -> None:
         """Count the comparison of a batch's results.
@@ -103,13 +130,9 @@ class RolloutCounts:
                     continue
                 compared = self._outputs[name] = _Compared()
             if repeated:
-                compared.repeated_rows += difference.rows
-                compared.repeated_disagreements += difference.disagreements
-                continue
-            compared.rows += difference.rows
-            compared.disagreements += difference.disagreements
-            compared.max_abs_error = max(compared.max_abs_error, difference.max_abs_error)
-            compared.change = compared.change or difference.change
+                compared.add_repeated(difference)
+            else:
+                compared.add(difference)
 
     def report(
         self,
@@ -126,19 +149,19 @@ class RolloutCounts:
             candidate=candidate,
             served_rows=self.served_rows,
             failed_rows=self.failed_rows,
+            failed_squares=self.failed_squares,
             candidate_requests=self.candidate_requests,
             candidate_rows=self.candidate_rows,
             candidate_failed_rows=self.candidate_failed_rows,
+            candidate_failed_squares=self.candidate_failed_squares,
             returned_requests=self.returned_requests,
             shadowed_batches=self.shadowed_batches,
             shadowed_rows=self.shadowed_rows,
             shadow_failed_rows=self.shadow_failed_rows,
+            shadow_failed_squares=self.shadow_failed_squares,
             dropped_batches=self.dropped_batches,
             outputs={name: each.counts() for name, each in self._outputs.items()},
-            times=tuple(
-                BatchTimes(bucket, each.batches, each.mean, each.squares)
-                for bucket, each in sorted(self._times.items())
-            ),
+            times=tuple(self._times[bucket] for bucket in sorted(self._times)),
             ready_candidates=ready_candidates,
             input_change=input_change,
             output_change=output_change,

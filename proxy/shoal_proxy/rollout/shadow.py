@@ -176,10 +176,9 @@ class ShadowTraffic:
 
     async def _record(self, ended: RemoteOutcome, completed: CompletedBatch, candidate: ModelSignature) -> None:
         counts, rows, outcome = completed.counts, completed.batch.rows, ended.outcome
-        counts.shadowed_batches += 1
-        counts.shadowed_rows += rows
+        failed = 0 if isinstance(outcome, RequestResult) else rows
+        counts.record_shadow(rows, len(outcome.errors) if isinstance(outcome, RowsFailed) else failed)
         if not isinstance(outcome, RequestResult):
-            counts.shadow_failed_rows += len(outcome.errors) if isinstance(outcome, RowsFailed) else rows
             return
         other = compared_outputs(outcome.outputs, candidate)
         await self._differences(completed, other, repeated=False)
