@@ -26,18 +26,21 @@ def make_service(target: Target) -> Json:
 
 def make_peers_service(target: Target) -> Json:
     """Return the headless Service by which proxies discover their peers."""
-    return _headless_service(target, target.peers_name)
+    return _discovery_service(target, target.peers_name)
 
 
 def make_candidate_service(candidate: Target) -> Json:
-    """Return the headless Service by which proxies discover the ready pods of a candidate."""
-    return _headless_service(candidate, candidate.candidate_name)
+    """Return the Service by which proxies discover the ready pods of a candidate.
+
+    It is headless, except where the cluster's DNS has no addresses of pods: there, it has a single address.
+    """
+    return _discovery_service(candidate, candidate.candidate_name, headless=candidate.defaults.peers)
 
 
-def _headless_service(target: Target, name: str) -> Json:
+def _discovery_service(target: Target, name: str, *, headless: bool = True) -> Json:
     spec: Json = {
         "type": "ClusterIP",
-        "clusterIP": "None",
+        **({"clusterIP": "None"} if headless else {}),
         "selector": selector_labels(target),
         "ports": [_port(target, HTTP_PORT)],
     }
