@@ -158,7 +158,6 @@ def test_the_old_spec_removes_the_candidate(serving: Cluster) -> None:
 
     until(serving, "NoCandidate")
     eventually(lambda: not serving.get("deployment", CANDIDATE))
-    eventually(lambda: not serving.get("service", CANDIDATE))
 
 
 def test_a_killed_operator_continues_the_step(serving: Cluster) -> None:

@@ -150,7 +150,9 @@ def find_disagreement(compare: CompareSpec, stable: RolloutReport, deterministic
 
 
 def find_slowdown(compare: CompareSpec, pairs: Sequence[BucketPair]) -> Finding | None:
-    """Return the slowest bucket, of those with times beyond `latency.maxRatio`."""
+    """Return the slowest bucket, of those with times beyond `latency.maxRatio`; None without that limit."""
+    if compare.latency.max_ratio is None:
+        return None
     limit = max(float(compare.latency.max_ratio), _LEAST_RATIO)
     found = []
     for pair in pairs:

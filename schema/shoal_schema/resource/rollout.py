@@ -150,15 +150,18 @@ class OutputToleranceSpec(SettingsSection, frozen=True):
 class LatencyToleranceSpec(SettingsSection, frozen=True):
     """Tolerated execution times of the candidate."""
 
-    max_ratio: Annotated[
-        str,
-        Meta(
-            pattern=DECIMAL,
-            max_length=24,
-            description="Maximum ratio of the candidate's execution time to the stable revision's, for batches of an"
-            " equal number of rows.",
-        ),
-    ] = "1.5"
+    max_ratio: (
+        Annotated[
+            str,
+            Meta(
+                pattern=DECIMAL,
+                max_length=24,
+                description="Maximum ratio of the candidate's execution time to the stable revision's, for batches of"
+                " an equal number of rows. Default: times are reported, and a slower candidate does not fail.",
+            ),
+        ]
+        | None
+    ) = None
 
 
 class ErrorToleranceSpec(SettingsSection, frozen=True):
