@@ -151,8 +151,10 @@ def _stable(newest: Target, observation: Observation) -> tuple[str | None, Infer
         if child and (text := stored_pod_spec(child)) and (spec := with_pod_spec(newest.spec, text)) is not None
     ]
     if not live:
-        # A deleted Deployment is restored with the revision that it had.
-        return (revision_of(specs[0]), specs[0]) if specs else (None, None)
+        # A deleted Deployment is restored with the revision that it had during this rollout.
+        progress = RolloutProgress.stored(observation.resource)
+        known = [spec for spec in specs if progress and revision_of(spec) == progress.stable]
+        return (revision_of(known[0]), known[0]) if known else (None, None)
     revision = dig(live, "metadata", "annotations", REVISION_ANNOTATION, default="")
     if not revision and specs:
         revision = revision_of(specs[0])
